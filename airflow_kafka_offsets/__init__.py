@@ -1,5 +1,44 @@
-"""Kafka offsets of Spark pipelines, as a first-class thing in an Airflow DAG."""
+"""
+Kafka offsets of Spark pipelines, as a first-class thing in an Airflow DAG.
+
+The public names can be imported from here too. Each is loaded when it is first used, so that the command line
+and a Spark driver do not load Airflow.
+"""
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import Any
+
 __version__ = "0.1.0"
+
+_MODULES = {
+    "CheckOffsetDriftOperator": "operators.check_drift",
+    "CommitOffsetWindowOperator": "operators.commit_window",
+    "CommitOffsetsOperator": "operators.commit",
+    "ConsumerGroupLagSensor": "sensors.lag",
+    "KafkaOffsetsError": "errors",
+    "KafkaOffsetsHook": "hooks.offsets",
+    "KafkaPipeline": "pipeline",
+    "KafkaSparkSubmitOperator": "operators.spark_submit",
+    "LagEventTrigger": "triggers.event",
+    "OffsetsReachedSensor": "sensors.reached",
+    "PlanOffsetWindowOperator": "operators.plan_window",
+    "ResetOffsetsOperator": "operators.reset",
+    "RestoreOffsetsOperator": "operators.restore",
+    "SparkCheckpoint": "checkpoint.reader",
+    "TopicReachedSensor": "sensors.topic",
+}
+"""Public name -> the module that defines it."""
+
+__all__ = sorted(_MODULES)  # Type checkers read __init__.pyi.
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_MODULES})

@@ -45,8 +45,8 @@ with DAG(
         task_id="restore",
         receipt=reset.output,
         # The job writes each batch with foreachBatch, and overwrites.
-        pending_batch="discard",
-        sink="idempotent",
+        on_pending_batch="discard",
+        idempotent_sink=True,
         # Nothing puts the pipeline back if the restore gives up.
         retries=3,
         **orders,

@@ -137,8 +137,8 @@ with DAG(
     restore = RestoreOffsetsOperator(
         task_id="restore",
         receipt=reset.output,
-        pending_batch="discard",
-        sink="idempotent",
+        on_pending_batch="discard",
+        idempotent_sink=True,
         retries=3,
         **flights,
     )

@@ -90,13 +90,13 @@ def link_refusals(checkpoint: SparkCheckpoint, paths: Iterable[str]) -> list[str
 
 def state_refusals(checkpoint: SparkCheckpoint, policy: CheckpointPolicy) -> list[str]:
     """Return why a query that keeps state must not go on from other offsets."""
-    if policy.allow_state or not is_stateful(checkpoint):
+    if policy.allow_stateful or not is_stateful(checkpoint):
         return []
     return [
         f"{checkpoint.location}: the query keeps state (state/), which stays as it is: records that are read "
         "again are counted twice, and the watermark is not lowered, so that append mode drops them as late. "
-        "Truncate the checkpoint to a batch (checkpoint truncate), start a new one, or set allow_state=True "
-        "if that is right for this query"
+        "Truncate the checkpoint to a batch (checkpoint truncate), start a new one, or set "
+        "allow_stateful=True if that is right for this query"
     ]
 
 
@@ -105,11 +105,11 @@ def pending_refusals(checkpoint: SparkCheckpoint, survey: Survey, policy: Checkp
     if not survey.pending:
         return []
     batches = f"batch {', '.join(map(str, survey.pending))}"
-    if policy.pending_batch == "fail":
+    if policy.on_pending_batch == "fail":
         return [
             f"{checkpoint.location}: {batches} was begun and not finished: running the query once would "
-            f"finish it ({_IF_DELETED}); or set pending_batch='discard' and name the sink, if that may get "
-            "the batch's id again with other records"
+            f"finish it ({_IF_DELETED}); or set on_pending_batch='discard' and name the sink, if that may "
+            "get the batch's id again with other records"
         ]
     if is_stateful(checkpoint):
         return [
@@ -129,6 +129,8 @@ def _sink_refusals(
     the newest batch that the checkpoint has finished: the sink must have recorded that one.
     """
     sink, location = policy.sink, policy.sink_location
+    if policy.idempotent_sink:
+        return []
     if sink is None:
         return [
             f"{doing} lets the query use the batch id again with other records, and the checkpoint does not "

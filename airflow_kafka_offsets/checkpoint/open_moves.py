@@ -59,7 +59,7 @@ def unfinished_refusal(checkpoint: SparkCheckpoint, kept: Archive) -> MoveUnfini
 
 def take_back(checkpoint: SparkCheckpoint, kept: Archive, *, pending: bool = False) -> str:
     """Return the command that takes a move back, as an error's text quotes it."""
-    discard = " --pending-batch discard --sink SINK" if pending else ""
+    discard = " --on-pending-batch discard --sink SINK" if pending else ""
     return (
         f"'airflow-kafka-offsets group restore GROUP --checkpoint {checkpoint.location} --archive {kept.name}"
         f"{discard} --execute'"

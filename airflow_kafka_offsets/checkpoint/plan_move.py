@@ -77,7 +77,7 @@ def plan_seek(
     refusals += unknown_partitions(survey, targets)
     refusals += state_refusals(checkpoint, policy)
     after = {source: offsets | targets.get(source, {}) for source, offsets in before.items()}
-    kept = keeps_begun and after == before and policy.pending_batch == "fail"
+    kept = keeps_begun and after == before and policy.on_pending_batch == "fail"
     discarded = () if kept else survey.pending
     if discarded:
         refusals += pending_refusals(checkpoint, survey, policy)

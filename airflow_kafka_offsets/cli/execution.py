@@ -178,8 +178,12 @@ _sink_options = (
     click.option(
         "--sink",
         metavar="|".join(get_args(Sink)),
-        help="Where the query writes to; idempotent: a foreachBatch that overwrites by the records' own key. "
-        "For any other sink: seek only.",
+        help="Where the query writes to. For any other sink: --idempotent-sink, or seek only.",
+    ),
+    click.option(
+        "--idempotent-sink",
+        is_flag=True,
+        help="The query writes by a foreachBatch that overwrites by the records' own key.",
     ),
     click.option(
         "--sink-location",
@@ -205,13 +209,13 @@ def _move_options(*policy: Option) -> Option:
 
 move_options = _move_options(
     choice_option(
-        "--pending-batch",
+        "--on-pending-batch",
         PendingBatch,
         "fail",
-        "For a batch that was not finished; to discard needs --sink.",
+        "For a batch that was not finished; discard needs --sink or --idempotent-sink.",
     ),
     *_sink_options,
-    click.option("--allow-state", is_flag=True, help="Move a query although its state stays as it is."),
+    click.option("--allow-stateful", is_flag=True, help="Move a query although its state stays as it is."),
 )
 """Those of :data:`execution_options`, and what may happen to a checkpoint."""
 

@@ -51,7 +51,10 @@ if TYPE_CHECKING:
 
 __all__ = ["commit", "reset", "restore"]
 
-CHECKPOINT_OPTIONS = ("pending_batch", "sink", "sink_location", "allow_state", "quiet_period")
+CHECKPOINT_OPTIONS = (
+    *("on_pending_batch", "sink", "idempotent_sink", "sink_location", "allow_stateful"),
+    "quiet_period",
+)
 """Parameters of :data:`move_options` that only concern a checkpoint."""
 
 

@@ -44,7 +44,8 @@ _OF_PYTHON = (
         re.compile(r"\. This is how Python spells a dict or a list: .*?`\| tojson`"),
         "; JSON has double quotes",
     ),
-    (re.compile(r"--to-offset='(earliest|latest|current)'"), r"--to-\1"),
+    (re.compile(r"--to-offset='(earliest|latest)'"), r"--to-\1"),
+    (re.compile(r"--to-offset='committed'"), "--to-current"),
     (re.compile(r"(--[a-z-]+)=(?:True\b|(?=[\s,;:).]|$))"), r"\1"),
     (re.compile(r"(--[a-z-]+)='([a-z]+)'"), r"\1 \2"),
 )
@@ -58,8 +59,8 @@ _SECTIONS = {
         *("receipt", "archive"),
     ),
     "Checkpoint": (
-        *("uri", "checkpoint_conn_id", "pending_batch", "sink", "sink_location", "allow_state"),
-        "quiet_period",
+        *("uri", "checkpoint_conn_id", "on_pending_batch", "sink", "idempotent_sink", "sink_location"),
+        *("allow_stateful", "quiet_period"),
     ),
     "What is allowed": (
         *("on_out_of_range", "on_no_commit", "allow_rewind", "allow_new_query", "allow_new_cluster"),
@@ -243,7 +244,8 @@ def _read_place(**options: Any) -> Place:
             raise UsageError(f"{option} {value}: expected a value")
     option, value = exactly_one(given)
     if value is True:
-        return read_place("to_offset", option.removeprefix("--to-"))
+        # Kafka's tool has --to-current; everything else says committed.
+        return read_place("to_offset", option.removeprefix("--to-").replace("current", "committed"))
     return read_place(option.removeprefix("--").replace("-", "_"), value)
 
 
@@ -281,7 +283,7 @@ place_options = combined(
     _read_place,
     click.option("--to-earliest", is_flag=True, help="To the log start."),
     click.option("--to-latest", is_flag=True, help="To the log end."),
-    click.option("--to-current", is_flag=True, help="To the current offsets, which are committed again."),
+    click.option("--to-current", is_flag=True, help="To the committed offsets, which are committed again."),
     *(
         click.option(f"--{name.replace('_', '-')}", metavar=one.metavar, help=one.text)
         for name, one in RESETS.items()

@@ -14,7 +14,7 @@ from typing import Any
 
 from airflow_kafka_offsets.errors import UsageError
 
-ALLOWED_SETTINGS = "KAFKA_OFFSETS_ALLOWED_SETTINGS"
+ALLOWED_SETTINGS = "AIRFLOW_KAFKA_OFFSETS_ALLOWED_SETTINGS"
 """Variable of the environment: a JSON object of settings and the values that connections may have."""
 
 _GUARDED = {

@@ -25,24 +25,23 @@ PendingBatch = Literal["fail", "discard"]
 What becomes of a batch that was begun and not finished: a reason against the move, or archived and removed.
 """
 
-Sink = Literal["idempotent", "kafka", "noop", "file", "delta", "iceberg", "hudi"]
+Sink = Literal["kafka", "noop", "file", "delta", "iceberg", "hudi"]
 """
 Where the query writes to, which its checkpoint does not say.
 
-A batch id that occurs again with other records is harmless to ``kafka`` and to ``noop``, and to
-``idempotent``: a ``foreachBatch`` function that overwrites by the records' own key, and does not hand the id
-on, as Delta's ``txnVersion`` does. The :data:`RECORDING_SINKS` skip ids that they have recorded: the records
-are lost. Of any other sink nothing is known, so that only a seek is safe, which lets no id occur again.
-``tests/compatibility/sinks.py`` has tried each.
+A batch id that occurs again with other records is harmless to ``kafka`` and to ``noop``. The
+:data:`RECORDING_SINKS` skip ids that they have recorded: the records are lost. Nothing is known of any other
+sink, unless the caller says that it is idempotent; without that only a seek is safe, which never uses a batch
+id twice. ``tests/compatibility/sinks.py`` has tried each.
 """
 
 RECORDING_SINKS = {"file": "_spark_metadata", "delta": "_delta_log", "iceberg": "metadata", "hudi": ".hoodie"}
 """Sinks that record which batches they have written -> where they do it, a directory in ``sink_location``."""
 
 SINKS = (
-    "'idempotent' (a foreachBatch that overwrites by the records' own key, and does not hand the batch id "
-    "on), 'kafka', 'noop', 'file' (parquet, json, ...), 'delta', 'iceberg' or 'hudi'; for any other sink: "
-    "seek only, with no batch unfinished"
+    "'kafka', 'noop', 'file' (parquet, json, ...), 'delta', 'iceberg' or 'hudi'; for any other sink set "
+    "idempotent_sink=True if it is a foreachBatch that overwrites by the records' own key and does not pass "
+    "the batch id on, else seek only, with no batch unfinished"
 )
 """The choices, for an error text."""
 
@@ -59,29 +58,41 @@ _SOURCE = re.compile(r"[A-Za-z0-9_]{1,100}")
 class CheckpointPolicy:
     """What the caller allows."""
 
-    pending_batch: PendingBatch = "fail"
+    on_pending_batch: PendingBatch = "fail"
     sink: Sink | None = None
-    """Needed where a batch id would occur again."""
+    """Needed where a batch id would occur again, unless the sink is idempotent."""
+    idempotent_sink: bool = False
+    """
+    Whether the query writes by a ``foreachBatch`` function that overwrites by the records' own key, and does
+    not pass the batch id on, as Delta's ``txnVersion`` does.
+    """
     sink_location: str | None = None
     """Directory that one of the :data:`RECORDING_SINKS` writes to: of a table, where the table is."""
-    allow_state: bool = False
+    allow_stateful: bool = False
     """Whether a query that keeps state may be moved although the state stays as it is."""
 
     @classmethod
     def parse(
         cls,
-        pending_batch: object = "fail",
+        on_pending_batch: object = "fail",
         sink: object = None,
+        idempotent_sink: object = False,
         sink_location: object = None,
-        allow_state: object = False,
+        allow_stateful: object = False,
     ) -> CheckpointPolicy:
         """Read the parameters of an operator; errors name the parameter, what was found and the choices."""
         policy = cls(
-            one_of(pending_batch, PendingBatch, "pending_batch"),
+            one_of(on_pending_batch, PendingBatch, "on_pending_batch"),
             None if sink is None else parse_sink(sink),
+            parse_switch(idempotent_sink, "idempotent_sink"),
             None if sink_location is None else str(sink_location),
-            parse_switch(allow_state, "allow_state"),
+            parse_switch(allow_stateful, "allow_stateful"),
         )
+        if policy.idempotent_sink and policy.sink is not None:
+            raise UsageError(
+                f"sink={quoted(sink)} and idempotent_sink are both given: idempotent_sink=True is for a sink "
+                "that sink cannot name; give one of them"
+            )
         if policy.sink_location is not None and policy.sink not in RECORDING_SINKS:
             raise UsageError(
                 f"sink_location={shorten(sink_location)} would be ignored with sink={sink!r}: expected sink "

@@ -10,7 +10,7 @@ from airflow_kafka_offsets.model.text import is_plain, shorten
 MAX_GROUP_BYTES = 32_767
 """Kafka's protocol writes a name's length as a signed 16-bit integer."""
 
-SPARK_CONF_KEY = "spark.kafka_offsets.pipeline"
+SPARK_CONF_KEY = "spark.kafkaOffsets.pipeline"
 """Under which a Spark job finds the names that its DAG has given to the pipeline."""
 
 _EXPECTED = "the name of a consumer group"

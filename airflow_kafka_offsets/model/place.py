@@ -29,7 +29,6 @@ Kind = Literal[
     "earliest",
     "latest",
     "committed",
-    "current",
     "offset",
     "offsets",
     "time",
@@ -47,8 +46,7 @@ class Place:
     """
     A place in the log of each partition.
 
-    :param kind: one of those in the table below. ``committed`` is called ``current`` by a reset, as in
-        Kafka's tool.
+    :param kind: one of those in the table below. Kafka's tool calls ``committed`` the current offset.
     :param value: its number, time, duration, offsets, file or group; ``None`` for what needs none. Offsets
         have ``None`` for a partition that ``on_no_commit`` decides.
     """
@@ -267,7 +265,6 @@ _KINDS: Mapping[str, _Kind] = {
     "earliest": _word("earliest"),
     "latest": _word("latest", relative=True),
     "committed": _word("committed", commits="own"),
-    "current": _word("current", commits="own"),
     "offset": _Kind(_number(0, "a whole number from 0"), "to_offset", "a whole number from 0"),
     "offsets": _Kind(
         _read_offsets,
@@ -307,7 +304,7 @@ class PlaceParameter(NamedTuple):
 
 RESETS: Mapping[str, PlaceParameter] = {
     "to_offset": PlaceParameter(
-        ("offset", "earliest", "latest", "current", "offsets"),
+        ("offset", "earliest", "latest", "committed", "offsets"),
         "N",
         "To one offset for every partition, or Spark's JSON.",
     ),

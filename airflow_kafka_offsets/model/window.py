@@ -37,7 +37,7 @@ from airflow_kafka_offsets.model.text import Show, shorten
 from airflow_kafka_offsets.model.topics import TopicScope
 
 WINDOW_VERSION = 1
-WINDOW_CONF_KEY = "spark.kafka_offsets.window"
+WINDOW_CONF_KEY = "spark.kafkaOffsets.window"
 """
 Under which a Spark job finds the window that its DAG planned: the window's JSON, or the URI of a file with
 it.

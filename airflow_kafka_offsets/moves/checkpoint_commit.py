@@ -34,7 +34,7 @@ _TRIES = 3
 
 _LOST_REMEDY = (
     "Spark would fail there at its next start, and clamp moves the group alone: let the query finish one run "
-    "with failOnDataLoss=false, or move checkpoint and group on with a reset to current and "
+    "with failOnDataLoss=false, or move checkpoint and group on with a reset to committed and "
     "on_out_of_range='clamp'; then commit"
 )
 

@@ -59,7 +59,7 @@ def plan_reset(
     Plan to move a checkpoint and the groups that follow it to the same offsets; without a checkpoint, the
     groups.
 
-    With a checkpoint the partitions are those of the checkpoint's newest committed batch. ``current`` and
+    With a checkpoint the partitions are those of the checkpoint's newest committed batch. ``committed`` and
     ``shift_by`` start from the group's committed offset, as in Kafka's tool; a partition without one starts
     where the checkpoint is. A partition that was added after the batch of ``to_batch`` is refused.
 
@@ -211,7 +211,7 @@ def plan_checkpoint_seek(
     allow_new_cluster: bool = False,
 ) -> PipelinePlan:
     """
-    Plan to move a checkpoint alone; ``current`` and ``shift_by`` start from where it is.
+    Plan to move a checkpoint alone; ``committed`` and ``shift_by`` start from where it is.
 
     A partition that was added after the batch of ``to_batch`` is refused.
 

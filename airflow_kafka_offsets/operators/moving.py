@@ -6,7 +6,7 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -44,13 +44,15 @@ if TYPE_CHECKING:
 
 
 _CHECKPOINT_DEFAULTS: Mapping[str, object] = {
-    "pending_batch": "fail",
+    "on_pending_batch": "fail",
     "sink": None,
+    "idempotent_sink": False,
     "sink_location": None,
-    "allow_state": False,
+    "allow_stateful": False,
     "quiet_period": QUIET_PERIOD,
 }
 """The parameters that concern a checkpoint, each with its default."""
+_POLICY = [field.name for field in fields(CheckpointPolicy)]
 
 
 class MovingOperator(OffsetsOperator):
@@ -147,15 +149,16 @@ class PipelineMovingOperator(MovingOperator):
 
     Besides the pipeline's names, and only with a ``checkpoint_location``:
 
-    :param pending_batch: what becomes of a batch that Spark began and did not finish: ``fail`` (default)
-        refuses, ``discard`` archives and removes it, for which ``sink`` is needed. (templated)
-    :param sink: where the query writes to, which the checkpoint does not say: ``idempotent`` (a
-        ``foreachBatch`` that overwrites by the records' own key), ``kafka``, ``noop``, ``file``, ``delta``,
-        ``iceberg`` or ``hudi``, see
+    :param on_pending_batch: what becomes of a batch that Spark began and did not finish: ``fail`` (default)
+        refuses, ``discard`` archives and removes it, which needs ``sink`` or ``idempotent_sink``. (templated)
+    :param sink: where the query writes to, which the checkpoint does not say: ``kafka``, ``noop``, ``file``,
+        ``delta``, ``iceberg`` or ``hudi``, see
         :data:`~airflow_kafka_offsets.model.checkpoint_plan.Sink`. (templated)
+    :param idempotent_sink: for any other sink, whether it is a ``foreachBatch`` that overwrites by the
+        records' own key and does not pass the batch id on. (templated)
     :param sink_location: directory that a ``file`` sink writes to, or of the ``delta``, ``iceberg`` or
         ``hudi`` table: a batch that is recorded there is not discarded. (templated)
-    :param allow_state: move a query that keeps state although its state stays as it is. (templated)
+    :param allow_stateful: move a query that keeps state although its state stays as it is. (templated)
     :param quiet_period: time without a write to the checkpoint after which the query counts as stopped:
         seconds (10 by default), a timedelta or text such as ``30s``; the task waits for it if it must.
         (templated)
@@ -169,28 +172,31 @@ class PipelineMovingOperator(MovingOperator):
     count_move = staticmethod(count_reset)
     template_fields: Sequence[str] = (*PIPELINE_PARAMETERS, *_CHECKPOINT_DEFAULTS)
     readers: ClassVar[Mapping[str, Reader]] = {
-        "pending_batch": choice(PendingBatch),
+        "on_pending_batch": choice(PendingBatch),
         "sink": parse_sink,
+        "idempotent_sink": parse_switch,
         "sink_location": parse_location,
-        "allow_state": parse_switch,
+        "allow_stateful": parse_switch,
         "quiet_period": parse_quiet_period,
     }
 
     def __init__(
         self,
         *,
-        pending_batch: PendingBatch | str = "fail",
+        on_pending_batch: PendingBatch | str = "fail",
         sink: Sink | str | None = None,
+        idempotent_sink: bool | str = False,
         sink_location: str | None = None,
-        allow_state: bool | str = False,
+        allow_stateful: bool | str = False,
         quiet_period: timedelta | float | str = QUIET_PERIOD,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.pending_batch = pending_batch
+        self.on_pending_batch = on_pending_batch
         self.sink = sink
+        self.idempotent_sink = idempotent_sink
         self.sink_location = sink_location
-        self.allow_state = allow_state
+        self.allow_stateful = allow_stateful
         self.quiet_period = quiet_period
 
     @classmethod
@@ -215,7 +221,7 @@ class PipelineMovingOperator(MovingOperator):
 
     def checkpoint_policy(self) -> CheckpointPolicy:
         """Return what the parameters allow."""
-        return CheckpointPolicy.parse(self.pending_batch, self.sink, self.sink_location, self.allow_state)
+        return CheckpointPolicy.parse(**{name: getattr(self, name) for name in _POLICY})
 
     def move(
         self,

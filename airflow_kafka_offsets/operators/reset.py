@@ -50,10 +50,10 @@ class ResetOffsetsOperator(PipelineMovingOperator):
     stopped. What is overwritten is kept in an archive below the checkpoint. Without one only the groups move.
 
     Refused, with nothing changed: a group whose last commit was made on another Kafka cluster; ``shift_by``,
-    ``to_batch`` and ``current`` in a topic that was created again; a group with members; a partition that the
-    broker does not have; an offset outside the log, unless ``on_out_of_range`` says otherwise; a checkpoint
-    that is being written to, has an unfinished batch (see ``pending_batch``), or belongs to a query that
-    keeps state (see ``allow_state``).
+    ``to_batch`` and ``committed`` in a topic that was created again; a group with members; a partition that
+    the broker does not have; an offset outside the log, unless ``on_out_of_range`` says otherwise; a
+    checkpoint that is being written to, has an unfinished batch (see ``on_pending_batch``), or belongs to a query that
+    keeps state (see ``allow_stateful``).
 
     A retry does not move twice: what an earlier try of the same task run has moved is left alone by
     ``shift_by``, ``by_duration``, ``to_group`` and ``to_offset="latest"``, and a move that was interrupted
@@ -66,14 +66,15 @@ class ResetOffsetsOperator(PipelineMovingOperator):
     after it, and were not cleared although one before them was.
 
     What may happen to the checkpoint is decided by the parameters of :class:`PipelineMovingOperator`:
-    ``pending_batch``, ``sink``, ``sink_location``, ``allow_state`` and ``quiet_period``.
+    ``on_pending_batch``, ``sink``, ``idempotent_sink``, ``sink_location``, ``allow_stateful`` and
+    ``quiet_period``.
 
     Returns the receipt (see :func:`airflow_kafka_offsets.model.receipt.receipt`): plain JSON with the offsets
     before and after. It is stored before the first write. On Airflow 3.3 and later a retry still shows the
     offsets from before the first try; earlier versions keep nothing of a task's own over a retry.
 
     :param to_offset: a number for every partition; offsets, ``{"topic": {"0": 42}}``; ``earliest``,
-        ``latest`` or ``current``. (templated)
+        ``latest`` or ``committed``. (templated)
     :param to_datetime: each partition's first record at or after this time, else its log end; ISO 8601, UTC
         where no zone is given. (templated)
     :param shift_by: number of offsets to move by, negative for back. (templated)
@@ -91,8 +92,8 @@ class ResetOffsetsOperator(PipelineMovingOperator):
         ``group,topic,partition,offset``. (templated)
     :param on_out_of_range: ``fail`` (default), ``clamp`` to the nearer end of the log, or ``skip`` the
         partition, for an offset outside the log or a time in the future. (templated)
-    :param on_no_commit: where a partition without a commit starts from, for ``shift_by`` and ``current``, or
-        goes to, for ``to_group``: ``fail`` (default), ``earliest``, ``latest``, or ``skip`` the partition.
+    :param on_no_commit: where a partition without a commit starts from, for ``shift_by`` and ``committed``,
+        or goes to, for ``to_group``: ``fail`` (default), ``earliest``, ``latest``, or ``skip`` the partition.
         With a ``checkpoint_location`` it starts where the checkpoint is. (templated)
     :param allow_new_cluster: whether the offsets are known to be right on a cluster, or in a topic that was
         created again, that is not the one of the group's last commit. (templated)

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
     from airflow_kafka_offsets.operators.base import Reader
 
-When = Literal["failed", "always"]
+RestoreWhen = Literal["failed", "always"]
 
 
 class RestoreOffsetsOperator(PipelineMovingOperator):
@@ -54,9 +54,9 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
         restore = RestoreOffsetsOperator(task_id="restore", receipt=reset.output, **orders)
         reset >> spark >> commit >> restore.as_teardown(setups=reset)
 
-    As a teardown (``when="failed"``) it compares, for each group and checkpoint of the receipt, where it is
-    now with where it was. The recovery is finished if both have passed that, in batches that have finished
-    and commits of others than resets and restores, and if the reset's move is still the newest one. Else it
+    As a teardown (``restore_when="failed"``) it compares, for each group and checkpoint of the receipt, where
+    it is now with where it was. The recovery is finished if both have passed that, in batches that have
+    finished and commits of others than resets and restores, and if the reset's move is still the newest one. Else it
     puts back what is still the reset's own, says what it could not put back, and fails. The states of the
     tasks in between do not count: Airflow's users mark and clear them.
 
@@ -76,7 +76,7 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
     Without a receipt (the reset was skipped, or only showed its plan) it does nothing and says so.
 
     What may happen to the checkpoint is decided by the parameters of :class:`PipelineMovingOperator`. A job
-    that failed usually leaves an unfinished batch: ``pending_batch="discard"`` with the ``sink`` lets the
+    that failed usually leaves an unfinished batch: ``on_pending_batch="discard"`` with the ``sink`` lets the
     restore remove it.
 
     Returns the receipt of the restore, or ``None`` if there was nothing to do.
@@ -85,10 +85,11 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
         ``topics`` says. (templated)
     :param from_file: in place of a receipt, URI of a file in Kafka's CSV with the offsets to put back, such
         as the ``before.csv`` of an archive or what ``group reset --save`` wrote. (templated)
-    :param when: ``failed`` (default) restores only if the recovery is not finished; ``always`` restores in
-        any case, and does not fail for it. (templated)
-    :param allow_stale: with ``when="always"``, whether a reset is taken back that others have followed since:
-        a later move of the checkpoint, or batches and commits of other runs beyond it. (templated)
+    :param restore_when: ``failed`` (default) restores only if the recovery is not finished; ``always``
+        restores in any case, and does not fail for it. (templated)
+    :param allow_stale: with ``restore_when="always"``, whether a reset is taken back that others have
+        followed since: a later move of the checkpoint, or batches and commits of other runs beyond it.
+        (templated)
     :param on_no_commit: for a partition that had no commit: ``skip`` (default) leaves it where it is,
         ``earliest`` moves it to its log start; only with a receipt. (templated)
     :param on_out_of_range: ``fail`` (default), ``clamp`` to the nearer end of the log, or ``skip`` the
@@ -101,7 +102,7 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
         *PipelineMovingOperator.template_fields,
         "receipt",
         "from_file",
-        "when",
+        "restore_when",
         "on_no_commit",
         "on_out_of_range",
         "allow_new_cluster",
@@ -114,7 +115,7 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
             load_json(parse_text(value, name), name) if isinstance(value, str) else value
         ),
         "from_file": partial(parse_location, conn_parameter=None),
-        "when": choice(When),
+        "restore_when": choice(RestoreWhen),
         "on_no_commit": choice(RestoreMissingCommitPolicy),
         "on_out_of_range": choice(OutOfRangePolicy),
         "allow_new_cluster": parse_switch,
@@ -126,7 +127,7 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
         *,
         receipt: Mapping[str, Any] | str | XComArg | None = None,
         from_file: str | XComArg | None = None,
-        when: When | str = "failed",
+        restore_when: RestoreWhen | str = "failed",
         on_no_commit: RestoreMissingCommitPolicy | str = "skip",
         on_out_of_range: OutOfRangePolicy | str = "fail",
         allow_new_cluster: bool | str = False,
@@ -137,14 +138,14 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
         super().__init__(max_active_tis_per_dag=max_active_tis_per_dag, **kwargs)
         self.receipt: Any = receipt
         self.from_file: Any = from_file
-        self.when = when
+        self.restore_when = restore_when
         self.on_no_commit = on_no_commit
         self.on_out_of_range = on_out_of_range
         self.allow_new_cluster = allow_new_cluster
         self.allow_stale = allow_stale
         if receipt is not None and from_file is not None:
             raise self.misused("receipt and from_file are both given: give one of them")
-        if receipt is None and from_file is None and when == "always":
+        if receipt is None and from_file is None and restore_when == "always":
             raise self.misused("nothing to restore: give receipt, usually reset.output, or from_file")
         if from_file is not None:
             self.check_unused("with from_file, which has no partition without a commit", on_no_commit="skip")
@@ -165,7 +166,7 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
     def execute(self, context: Context) -> dict[str, Any] | None:
         """Put back what was overwritten, and return the receipt of that."""
         with self.refusing():
-            work = self._work(context) if self.read("when") == "failed" else None
+            work = self._work(context) if self.read("restore_when") == "failed" else None
             receipt = self._loaded_receipt
             if self._is_nothing(context, receipt):
                 if work is not None and work.failed:
@@ -210,7 +211,7 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
     def _restore_file(self, work: Work, restore: Callable[[None], dict[str, Any]]) -> dict[str, Any] | None:
         """Restore from a file, which does not say what was moved: the states of the tasks decide."""
         if not work.not_done:
-            self.log.info("Nothing to restore: every task upstream has succeeded (when='failed')")
+            self.log.info("Nothing to restore: every task upstream has succeeded (restore_when='failed')")
             return None
         restore(None)
         raise self._failed(work.describe(work.not_done), f"{self.from_file} was put back")
@@ -301,7 +302,7 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
         allowed |= {"on_no_commit": self.read("on_no_commit"), "by": metadata}
         allowed["own"] = not self.upstream_task_ids.isdisjoint(tasks_that_move(self))
         # As the teardown of a recovery that has gone on and was not finished, it takes back just that.
-        allowed["allow_stale"] = self.read("when") == "failed" or self.read("allow_stale")
+        allowed["allow_stale"] = self.read("restore_when") == "failed" or self.read("allow_stale")
         return plan_restore_receipt(client, receipt, checkpoint, self.named(), **allowed)
 
     def _work(self, context: Context) -> Work:
@@ -310,7 +311,7 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
         if not upstream.states:
             raise UsageError(
                 f"task {self.task_id} has no task upstream that could have failed: make it the teardown of "
-                "the reset, or set when='always'"
+                "the reset, or set restore_when='always'"
             )
         resets = [task for task in self.upstream_list if task.is_setup]
         between = {name for task in resets for name in task.get_flat_relative_ids(upstream=False)}

@@ -95,7 +95,7 @@ def named_by(
         if place.group_id == group_id:
             raise PlanRefusedError(
                 f"to_group={group_id!r} is the group that is to be moved: name another one, or use "
-                "to_offset='current' to commit its offsets again"
+                "to_offset='committed' to commit its offsets again"
             )
         if within is not None:
             scope = TopicScope.of(tp for tp in within if tp in scope)

@@ -14,7 +14,7 @@ from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.model.kafka_security import PEM_FILES, PROBE, java_settings, reads_key
 from airflow_kafka_offsets.model.text import MAX_SIZE, too_large
 
-OPTIONS_FILE = "KAFKA_OFFSETS_OPTIONS_FILE"
+OPTIONS_FILE = "AIRFLOW_KAFKA_OFFSETS_OPTIONS_FILE"
 """The variable of the driver's environment that names the file with the options."""
 
 _KEY = re.compile(r"-----BEGIN ([A-Z ]*)PRIVATE KEY-----.*?-----END \1PRIVATE KEY-----", re.DOTALL)

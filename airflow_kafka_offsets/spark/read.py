@@ -49,7 +49,7 @@ def read_window(
     Fewer rows than offsets are normal: markers of transactions take offsets, aborted records are left out
     under ``kafka.isolation.level=read_committed``, and compaction removes records.
 
-    :param window: default: what the session's configuration has as ``spark.kafka_offsets.window``.
+    :param window: default: what the session's configuration has as ``spark.kafkaOffsets.window``.
     :param options: those of Spark's Kafka source: ``kafka.bootstrap.servers`` and what else is needed to
         connect, ``minPartitions``, ``includeHeaders``. None that select records.
     :param exact_count: refuse a window without a record at every offset. This reads the window once more.

@@ -32,7 +32,7 @@ def check_restore(restore: Any) -> None:
     """
     resets = sorted(task.task_id for task in restore.upstream_list if task.is_setup and moves(task, "reset"))
     given = list(_given(restore, "receipt"))
-    always = "always" in _given(restore, "when")
+    always = "always" in _given(restore, "restore_when")
     named = {task.task_id for value in given for task, _ in XComArg.iter_xcom_references(value)}
     missing = [name for name in resets if name not in named]
     # Of a template it is known only later which reset it names.

@@ -69,7 +69,7 @@ _COLUMNS = (
     "lag",
     "time_lag",
     "headroom",
-    "headroom_is",
+    "headroom_state",
     "verdict",
 )
 
@@ -133,7 +133,7 @@ class PipelineNow:
                 "lag": sum(lags) if lags else None,
                 "time_lag": None if None in ages or uncounted else max(ages, default=0.0 if lags else None),
                 "headroom": worst["headroom"],
-                "headroom_is": worst["headroom_state"] or "unknown",
+                "headroom_state": worst["headroom_state"] or "unknown",
                 "partitions": len(lines),
                 "without_commit": without,
                 "unknown_lag": len(lines) - len(lags),

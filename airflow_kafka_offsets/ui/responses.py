@@ -72,7 +72,7 @@ class Totals(BaseModel):
     lag: int | None = None
     time_lag: float | None = None
     headroom: float | None = None
-    headroom_is: str = "unknown"
+    headroom_state: str = "unknown"
     partitions: int | None = None
     without_commit: int | None = None
     unknown_lag: int | None = None
@@ -147,7 +147,7 @@ class Partitions(BaseModel):
     lag: list[int | None]
     time_lag: list[float | None]
     headroom: list[float | None]
-    headroom_is: list[str | None]
+    headroom_state: list[str | None]
     verdict: list[str | None]
 
 

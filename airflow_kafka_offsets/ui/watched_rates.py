@@ -77,7 +77,7 @@ class WatchedRates:
 def _remaining(partitions: Mapping[str, Any]) -> tuple[int, ...]:
     lags: Sequence[int | None] = partitions["lag"]
     known = [lag for lag in lags if lag is not None]
-    lost = "lost" in partitions["headroom_is"]
+    lost = "lost" in partitions["headroom_state"]
     return () if lost or not known or len(known) < len(lags) else (sum(known), max(known))
 
 

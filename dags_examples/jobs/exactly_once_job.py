@@ -52,7 +52,7 @@ def main() -> None:
         connection.execute(CREATE)
 
     spark = SparkSession.builder.appName("counted flights").getOrCreate()
-    pipeline = json.loads(spark.conf.get("spark.kafka_offsets.pipeline"))
+    pipeline = json.loads(spark.conf.get("spark.kafkaOffsets.pipeline"))
     events = (
         spark.readStream.format("kafka")
         .options(**spark_kafka_options())

@@ -73,7 +73,7 @@ def main() -> None:
 
     spark = SparkSession.builder.appName("flights").getOrCreate()
     # The DAG's pipeline.spark_conf() brings topics and checkpoint here: one place names them.
-    pipeline = json.loads(spark.conf.get("spark.kafka_offsets.pipeline"))
+    pipeline = json.loads(spark.conf.get("spark.kafkaOffsets.pipeline"))
     events = (
         spark.readStream.format("kafka")
         .options(**spark_kafka_options())

@@ -16,7 +16,7 @@ REMEDIES = {
     "group behind": "run the task that commits",
 }
 READINGS = {
-    "lost": now(totals={**TOTALS, "headroom_is": "lost"}, remedies=REMEDIES),
+    "lost": now(totals={**TOTALS, "headroom_state": "lost"}, remedies=REMEDIES),
     "soon": now(totals={**TOTALS, "headroom": 50.0}, remedies=REMEDIES),
     "dead": now(error={"message": "it does not answer", "since": moment()}, stale_since=moment()),
     "behind": now(drift={"verdict": "group behind", "text": "3 of 6"}, remedies=REMEDIES),

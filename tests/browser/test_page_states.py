@@ -90,7 +90,7 @@ def test_names_of_others_are_text(browser, pages):
 
 
 def test_a_dead_broker_leaves_the_history(browser, pages):
-    unknown = {"lag": None, "time_lag": None, "headroom": None, "headroom_is": "unknown"}
+    unknown = {"lag": None, "time_lag": None, "headroom": None, "headroom_state": "unknown"}
     answer = now(
         error={"message": "the broker does not answer", "since": moment(61)},
         totals={**unknown, "partitions": None, "without_commit": None},
@@ -136,8 +136,8 @@ def test_a_slow_broker_does_not_hold_up_the_history(browser, pages):
 
 def test_records_that_are_lost_are_named_although_the_lag_is_small(browser, pages):
     rows = columns(500)
-    rows["verdict"][499], rows["headroom_is"][499] = "records lost", "lost"
-    totals = {**now(rows)["totals"], "headroom": None, "headroom_is": "lost"}
+    rows["verdict"][499], rows["headroom_state"][499] = "records lost", "lost"
+    totals = {**now(rows)["totals"], "headroom": None, "headroom_state": "lost"}
     pages.give(pipeline(), now=now(rows, totals=totals), history=history())
     with quiet_page(browser) as page:
         page.goto(f"{pages.url}dags/orders")
@@ -162,7 +162,7 @@ def cell_colours(page):
 def test_a_partition_in_trouble_is_red_without_a_verdict(browser, pages):
     rows = columns(4)
     rows["verdict"] = [None] * 4
-    rows["headroom"], rows["headroom_is"] = [None, 50.0, 50.0, None], ["lost", "time", "unknown", "none"]
+    rows["headroom"], rows["headroom_state"] = [None, 50.0, 50.0, None], ["lost", "time", "unknown", "none"]
     pages.give(pipeline(checkpoint=None), now=now(rows), history=history())
     with quiet_page(browser, color_scheme="light") as page:
         page.goto(f"{pages.url}dags/orders")
@@ -192,10 +192,10 @@ def test_a_lag_that_is_not_known_is_not_caught_up(browser, pages, lags, text):
 @pytest.mark.parametrize(
     ("totals", "text", "tone"),
     [
-        ({"headroom_is": "none"}, "no limit", "good"),
-        ({"headroom_is": "unknown", "headroom": None}, "unknown", "quiet"),
-        ({"headroom_is": "unknown", "headroom": 50.0}, "at most 50 s", "bad"),
-        ({"headroom_is": "unknown"}, "at most 5 d 19 h", "warn"),
+        ({"headroom_state": "none"}, "no limit", "good"),
+        ({"headroom_state": "unknown", "headroom": None}, "unknown", "quiet"),
+        ({"headroom_state": "unknown", "headroom": 50.0}, "at most 50 s", "bad"),
+        ({"headroom_state": "unknown"}, "at most 5 d 19 h", "warn"),
         ({"headroom": 50.0, "lag": None}, "at most 50 s", "bad"),
         ({"headroom": 1_800.0}, "30 min", "bad"),
     ],

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 DEADLINE = 120
 RECORDS, NEW = range(30), range(30, 50)
-HARMLESS = CheckpointPolicy(pending_batch="discard", sink="noop")
+HARMLESS = CheckpointPolicy(on_pending_batch="discard", sink="noop")
 """Not true of most of these sinks: what the refusals prevent is what is to be seen."""
 
 
@@ -282,7 +282,7 @@ def after_data_loss(query: Query) -> dict[str, int] | str:
     sink, location = query.sink, query.location
     if sink.recording is None:
         return "-"
-    policy = CheckpointPolicy("discard", sink.recording, sink.place)
+    policy = CheckpointPolicy("discard", sink.recording, sink_location=sink.place)
     query.read_three_batches()
     # Written, and not finished: as after a crash between the two.
     commits = {

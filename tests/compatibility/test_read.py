@@ -16,7 +16,7 @@ from airflow_kafka_offsets.model.offsets import OffsetRange, TopicPartition
 from airflow_kafka_offsets.model.window import OffsetWindow
 from airflow_kafka_offsets.spark import commit_ranges, read, read_window, reading_window
 
-CONF = "spark.kafka_offsets.window"
+CONF = "spark.kafkaOffsets.window"
 COLUMNS = ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType"]
 
 
@@ -70,7 +70,7 @@ def in_transaction(producer, topic, *values):
 
 @pytest.fixture
 def conf(spark):
-    """conf(value) is what --conf spark.kafka_offsets.window=value does for the job."""
+    """conf(value) is what --conf spark.kafkaOffsets.window=value does for the job."""
     yield lambda value: spark.conf.set(CONF, value)
     spark.conf.unset(CONF)
 

@@ -88,7 +88,7 @@ class Order:
     @property
     def policy(self) -> CheckpointPolicy | None:
         """What a move may do to an unfinished batch."""
-        return CheckpointPolicy("discard", "idempotent") if self.checkpoint else None
+        return CheckpointPolicy("discard", idempotent_sink=True) if self.checkpoint else None
 
 
 def carry_out(order: Order) -> Any:
@@ -167,7 +167,7 @@ def _restore_by_command(order: Order) -> Any:
     arguments = ["group", "restore", order.group, "--checkpoint", order.checkpoint]
     arguments += ["--archive", order.given["archive"], "--timeout", f"{CALL:g}"]
     arguments += ["--bootstrap-server", order.config["bootstrap.servers"], "--command-config", str(config)]
-    arguments += ["--quiet-period", "0", "--pending-batch", "discard", "--sink", "idempotent", "--execute"]
+    arguments += ["--quiet-period", "0", "--on-pending-batch", "discard", "--idempotent-sink", "--execute"]
     output, errors = io.TextIOWrapper(io.BytesIO()), io.StringIO()
     sys.argv = ["airflow-kafka-offsets", *arguments]
     try:

@@ -260,7 +260,7 @@ class ManyPipelines:
             receipt = self._call("resets", partial(reset.execute, {}))
             if receipt is None:
                 return
-            restore = RestoreOffsetsOperator(task_id="b", receipt=receipt, when="always", **names)
+            restore = RestoreOffsetsOperator(task_id="b", receipt=receipt, restore_when="always", **names)
             self._call("restores", partial(restore.execute, {}))
         if (found := committed(self._config, each.group, each.reached)) != each.reached:
             self._broken.append(f"{each.group} was not put back: {differences(found, each.reached)}")

@@ -64,7 +64,7 @@ def tasks(names: Mapping[str, Any]) -> Iterator[Any]:
         return
     yield CheckOffsetDriftOperator(task_id="drift", pipelines=[dict(names)])
     yield ResetOffsetsOperator(task_id="reset", to_offset="earliest", **group)
-    yield RestoreOffsetsOperator(task_id="restore", receipt="{{ receipt }}", when="always", **group)
+    yield RestoreOffsetsOperator(task_id="restore", receipt="{{ receipt }}", restore_when="always", **group)
     yield PlanOffsetWindowOperator(task_id="plan", start="earliest", end="latest", **group)
     yield OffsetsReachedSensor(task_id="reached", target=AT, deferrable=True, **group)
     yield TopicReachedSensor(

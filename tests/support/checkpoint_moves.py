@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 ORDERS_0 = TopicPartition("orders", 0)
 THREE = {0: 5, 1: 6, 2: 7}
 """Offsets of orders-0 in the batches 0 to 2."""
-DISCARD: dict[str, Any] = {"pending_batch": "discard", "sink": "idempotent"}
+DISCARD: dict[str, Any] = {"on_pending_batch": "discard", "idempotent_sink": True}
 
 
 def case_of(directory: Path) -> str:

@@ -252,7 +252,7 @@ class RestoreMover(Mover):
         operator = RestoreOffsetsOperator(
             task_id="restore",
             receipt=place.receipt,
-            when="always",
+            restore_when="always",
             allow_stale=True,
             **place.quiet,
             **place.names,

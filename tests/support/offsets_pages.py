@@ -84,7 +84,7 @@ def columns(count: int, topic: str = "orders") -> dict[str, list[Any]]:
         "lag": lags,
         "time_lag": [lag / 100 for lag in lags],
         "headroom": [500_000.0] * count,
-        "headroom_is": ["time"] * count,
+        "headroom_state": ["time"] * count,
         "verdict": ["in step"] * count,
     }
 
@@ -100,7 +100,7 @@ def now(partitions: dict[str, list[Any]] | None = None, **values: Any) -> dict[s
             "lag": sum(lag or 0 for lag in rows["lag"]),
             "time_lag": 400.0,
             "headroom": 500_000.0,
-            "headroom_is": "time",
+            "headroom_state": "time",
             "partitions": len(rows["lag"]),
             "without_commit": 0,
         },

@@ -105,7 +105,7 @@ def partitions() -> dict[str, list[Any]]:
         "lag": lags,
         "time_lag": [1_260.0 - 9 * number for number in range(PARTITIONS)],
         "headroom": [6 * DAY + 900 * number for number in range(PARTITIONS)],
-        "headroom_is": ["time"] * PARTITIONS,
+        "headroom_state": ["time"] * PARTITIONS,
         "verdict": ["in step"] * PARTITIONS,
     }
 
@@ -116,7 +116,7 @@ def reading(verdict: str | None = "in step", *, topics: list[str], **values: Any
         "lag": 1_840,
         "time_lag": 95.0,
         "headroom": 6.4 * DAY,
-        "headroom_is": "time",
+        "headroom_state": "time",
         "partitions": 12,
         "without_commit": 0,
         "unknown_lag": 0,
@@ -203,7 +203,7 @@ def give(pages: OffsetsPages) -> None:
             reading(
                 "records lost",
                 topics=["clicks", "page-views"],
-                totals={"lag": 9_204_311, "time_lag": 2.1 * DAY, "headroom": 0.0, "headroom_is": "lost"},
+                totals={"lag": 9_204_311, "time_lag": 2.1 * DAY, "headroom": 0.0, "headroom_state": "lost"},
             ),
         ),
         (
@@ -223,7 +223,7 @@ def give(pages: OffsetsPages) -> None:
                     "unknown_lag": 1,
                     "without_commit": 1,
                     "time_lag": None,
-                    "headroom_is": "unknown",
+                    "headroom_state": "unknown",
                 },
             ),
         ),

@@ -39,7 +39,7 @@ class Pipeline:
         """reset >> job >> commit >> restore.as_teardown(setups=reset)."""
         quick: dict[str, Any] = {} if group_only else {"quiet_period": 0}
         undo: dict[str, Any] = (
-            {} if group_only else {**quick, "pending_batch": "discard", "sink": "idempotent"}
+            {} if group_only else {**quick, "on_pending_batch": "discard", "idempotent_sink": True}
         )
         with DAG("flights"):
             reset = ResetOffsetsOperator(

@@ -77,7 +77,7 @@ with DAG(
         task_id="reset", shift_by=-50, on_out_of_range="clamp", quiet_period=2, **orders
     )
     restore = RestoreOffsetsOperator(
-        task_id="restore", receipt=reset.output, when="always", quiet_period=2, **orders
+        task_id="restore", receipt=reset.output, restore_when="always", quiet_period=2, **orders
     )
 
     process() >> commit >> gate >> drift >> recover() >> plan >> reset >> restore

@@ -35,6 +35,7 @@ def imported_by(statement):
 @pytest.mark.parametrize(
     ("module", "never"),
     [
+        ("__init__", {"airflow", "confluent_kafka", "fsspec", "pyspark", "click"}),
         ("provider_info", {"airflow", "confluent_kafka", "fsspec", "pyspark", "click"}),
         ("errors", {"airflow", "confluent_kafka", "fsspec", "pyspark"}),
         ("model.plan", {"airflow", "confluent_kafka", "fsspec", "pyspark"}),
@@ -50,6 +51,25 @@ def imported_by(statement):
 )
 def test_importing_a_module_does_not_import_what_it_must_not_need(module, never):
     assert not imported_by(f"import airflow_kafka_offsets.{module}") & never
+
+
+@pytest.mark.parametrize("name", airflow_kafka_offsets.__all__)
+def test_a_public_name_is_exported_by_the_package_too(name):
+    assert getattr(airflow_kafka_offsets, name).__name__ == name
+    assert name in dir(airflow_kafka_offsets)
+
+
+def test_type_checkers_see_the_exports_that_there_are():
+    stub = ast.parse(Path(airflow_kafka_offsets.__file__).with_suffix(".pyi").read_text(encoding="utf-8"))
+    imports = [node for node in stub.body if isinstance(node, ast.ImportFrom)]
+    stubbed = {alias.name: f"{node.module}" for node in imports for alias in node.names}
+    there = {name: getattr(airflow_kafka_offsets, name).__module__ for name in airflow_kafka_offsets.__all__}
+    assert stubbed == there
+
+
+def test_a_name_that_is_not_exported_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="no attribute 'CommitOffsetOperator'"):
+        getattr(airflow_kafka_offsets, "CommitOffsetOperator")  # noqa: B009
 
 
 @pytest.mark.parametrize("name", airflow_kafka_offsets.spark.__all__)

@@ -23,7 +23,7 @@ export function alarm(row) {
 }
 
 /** Return what retention does to records that are not read, `null` if nothing within an hour. */
-function endangered({ headroom, headroom_is: kind }) {
+function endangered({ headroom, headroom_state: kind }) {
   if (kind === "lost") return "records lost";
   return typeof headroom === "number" && headroom < SOON && kind !== "none" ? WITHIN_AN_HOUR : null;
 }
@@ -33,12 +33,12 @@ export const remedy = (remedies, text) => remedies?.[text === WITHIN_AN_HOUR ? "
 
 /** Describe how long retention leaves the oldest unread record: `[text, tone, hint]`. */
 export function headroom(totals, duration) {
-  if (totals.headroom_is === "lost") return ["records lost", "bad", "retention deleted records that were not read"];
-  if (totals.headroom_is === "none") return ["no limit", "good", "nothing that is unread will be deleted"];
+  if (totals.headroom_state === "lost") return ["records lost", "bad", "retention deleted records that were not read"];
+  if (totals.headroom_state === "none") return ["no limit", "good", "nothing that is unread will be deleted"];
   if (typeof totals.headroom !== "number") {
     return ["unknown", "quiet", "it is not known when retention deletes unread records"];
   }
-  if (totals.headroom_is !== "time") {
+  if (totals.headroom_state !== "time") {
     return [`at most ${duration(totals.headroom)}`, totals.headroom < SOON ? "bad" : "warn",
       "until retention deletes records that are not read; of some it is not known"];
   }
@@ -79,7 +79,7 @@ export function judge(now, refused) {
     const without = `${count(totals.without_commit)} of ${plural(totals.partitions, "partition")} without a commit`;
     return { kind: "late", text: "no commit", todo: without };
   }
-  if (typeof totals.headroom === "number" && totals.headroom < TODAY && totals.headroom_is !== "none") {
+  if (typeof totals.headroom === "number" && totals.headroom < TODAY && totals.headroom_state !== "none") {
     return { kind: "late", text: "expiring soon", todo: remedy(remedies, "expiring") ?? "" };
   }
   if (drift) return { kind: "good", text: drift.verdict, todo: "nothing" };

@@ -438,7 +438,7 @@ def test_a_mistyped_topic_is_exit_2(command, cli, at, group, query, committed):
             "batch 9 is not there as a finished batch; there are 0 to 1",
         ),
         (("group", "reset", "GROUP", "--checkpoint", "URI", "--to-batch", "9"), "batch 9 is not there"),
-        (("checkpoint", "truncate", "URI", "--to-batch", "0"), "set --sink to 'idempotent'"),
+        (("checkpoint", "truncate", "URI", "--to-batch", "0"), "set --sink to 'kafka'"),
         (("checkpoint", "truncate", "URI", "--to-batch", "9", "--sink", "noop"), "batch 9 is not there"),
         (("checkpoint", "undo", "URI"), "found no move to take back; there are: none"),
         (("checkpoint", "undo", "URI", "--archive", "0007-seek"), "found no archive 0007-seek"),

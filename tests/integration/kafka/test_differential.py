@@ -229,7 +229,7 @@ class Batch:
         self.value = "latest"
 
     def _current(self):
-        self.value = "current"
+        self.value = "committed"
 
     def _offset(self):
         if self.turn % 4 == 3:

@@ -98,7 +98,7 @@ def test_a_pipeline_on_s3_is_committed_moved_and_restored_through_an_airflow_con
         assert committed(group) == {"0": 3, "1": 3}
         CheckOffsetDriftOperator(task_id="drift", **pipeline).execute(context)
         RestoreOffsetsOperator(
-            task_id="restore", receipt=receipt, when="always", **pipeline, quiet_period=0
+            task_id="restore", receipt=receipt, restore_when="always", **pipeline, quiet_period=0
         ).execute(context)
         assert committed(group) == {"0": 6, "1": 4}
         assert spark_checkpoint(location, "lake").read().kafka_offsets["0"] == {
@@ -163,11 +163,11 @@ def test_a_batch_in_which_spark_was_killed_is_discarded_or_run_again(
     assert spark_checkpoint(location, "lake").read().pending_batch_id == 1
 
     receipt = ResetOffsetsOperator(
-        task_id="reset", **pipeline, to_offset=2, pending_batch="discard", sink="noop", quiet_period=0
+        task_id="reset", **pipeline, to_offset=2, on_pending_batch="discard", sink="noop", quiet_period=0
     ).execute(context)
     if undo:
         RestoreOffsetsOperator(
-            task_id="restore", receipt=receipt, when="always", **pipeline, quiet_period=0
+            task_id="restore", receipt=receipt, restore_when="always", **pipeline, quiet_period=0
         ).execute(context)
     (batch,) = query(topic, location)
     assert (batch["batch"], batch["start"], batch["end"]) == (1, {"0": 4 if undo else 2}, {"0": 8})

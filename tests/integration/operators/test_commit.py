@@ -83,7 +83,7 @@ def test_a_checkpoint_behind_the_log_start_is_refused_with_what_moves_the_query_
     assert "set on_out_of_range='clamp'" not in text
 
     ResetOffsetsOperator(
-        task_id="reset", **orders, to_offset="current", on_out_of_range="clamp", quiet_period=0
+        task_id="reset", **orders, to_offset="committed", on_out_of_range="clamp", quiet_period=0
     ).execute(context)
     assert commit(context, **orders)["after"] == {topic: {"0": 4}}
 

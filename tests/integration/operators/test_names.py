@@ -225,7 +225,7 @@ def test_what_the_plan_has_left_out_is_no_wrong_name(names, window, commits):
 def test_a_file_is_restored_only_with_names_that_are_there(names, tmp_path, commits):
     file = tmp_path / "before.csv"
     file.write_text(f"{names.topic},0,1\n")
-    saved = {"from_file": str(file), "when": "always"}
+    saved = {"from_file": str(file), "restore_when": "always"}
     for asked, says in (
         ({"group_id": names.group, "topics": [names.topic, "ordrs"]}, "topic ordrs is not on the broker"),
         ({"group_id": {"ordrs": names.group}}, "topic ordrs is not on the broker"),

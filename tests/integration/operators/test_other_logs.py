@@ -94,7 +94,9 @@ def reset(context):
 @pytest.fixture
 def restore(context):
     def run(group, **parameters):
-        operator = RestoreOffsetsOperator(task_id="restore", group_id=group, when="always", **parameters)
+        operator = RestoreOffsetsOperator(
+            task_id="restore", group_id=group, restore_when="always", **parameters
+        )
         return operator.execute(context)
 
     return run
@@ -136,7 +138,7 @@ def test_a_checkpoint_is_not_committed_to_the_translated_group_of_a_mirrored_clu
         reset(group, to_offset="earliest", **joint)
     assert (at(other, group, mirrored), query.files()) == (6, files)
     # As a new position of the pipeline: the same records are 4 lower here.
-    reset(group, to_offset="current", allow_new_cluster=True, **joint)
+    reset(group, to_offset="committed", allow_new_cluster=True, **joint)
     assert (at(other, group, mirrored), query.stands()) == (6, {0: 6})
     query.run(2, {mirrored: {0: 6}})
     # From then on the group is of this cluster, and the checkpoint too.
@@ -252,7 +254,7 @@ def test_a_group_on_another_topic_of_the_name_is_not_moved_from_where_it_is(
     produce(topic, {0: 60})
     made = CommitMetadata(cluster=broker.cluster_id(), topic="AnotherTopicsIdIsThis1").text()
     broker.commit(group, {TopicPartition(topic, 0): 50}, made)
-    for how in ({"shift_by": -10}, {"to_offset": "current"}):
+    for how in ({"shift_by": -10}, {"to_offset": "committed"}):
         with pytest.raises(AirflowFailException, match="AnotherTopicsIdIsThis1"):
             reset(group, topics=topic, **how)
     with pytest.raises(AirflowFailException, match="AnotherTopicsIdIsThis1"):

@@ -42,7 +42,7 @@ def reset(context, **parameters):
     [
         ({"to_offset": "earliest"}, ["--to-earliest"]),
         ({"to_offset": "latest"}, ["--to-latest"]),
-        ({"to_offset": "current"}, ["--to-current"]),
+        ({"to_offset": "committed"}, ["--to-current"]),
         ({"to_datetime": "2026-03-01T12:03:00.000"}, ["--to-datetime", "2026-03-01T12:03:00.000"]),
         (
             {"to_datetime": "2026-03-01T13:05:30.000+01:00"},

@@ -165,7 +165,7 @@ def test_a_batch_that_is_not_finished_or_not_there_is_refused_and_nothing_is_cha
     with pytest.raises(
         AirflowFailException, match=rf"batch {batch} is not there as a finished batch; {there}"
     ):
-        reset(context, query, group, to_batch=batch, pending_batch="discard", sink="noop")
+        reset(context, query, group, to_batch=batch, on_pending_batch="discard", sink="noop")
     assert (query.files(), committed(group, topic)) == (before, READ)
 
 

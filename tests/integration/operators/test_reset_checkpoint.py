@@ -89,7 +89,7 @@ def test_group_and_checkpoint_move_to_the_same_offsets(
         ("to_offset", "earliest"): {0: 0, 1: 0, 2: 0},
         ("shift_by", -1): {0: 4, 1: 1, 2: 3},
         ("from_file", str(file)): {0: 7, 1: 1},
-        ("to_offset", "current"): {0: 5, 1: 2, 2: 4},
+        ("to_offset", "committed"): {0: 5, 1: 2, 2: 4},
     }
     groups, stands = {}, {}
     for (scenario, value), offsets in expected.items():
@@ -224,8 +224,8 @@ def test_what_cannot_be_done_is_refused_and_neither_is_changed(
     ("parameters", "says"),
     [
         ({}, "batch 2 was begun and not finished: running the query once would finish it"),
-        ({"pending_batch": "discard"}, "set sink to 'idempotent'"),
-        ({"pending_batch": "discard", "sink": "delta"}, "set sink_location, the directory it writes to"),
+        ({"on_pending_batch": "discard"}, "set sink to 'kafka'"),
+        ({"on_pending_batch": "discard", "sink": "delta"}, "set sink_location, the directory it writes to"),
     ],
 )
 def test_an_unfinished_batch_is_refused_unless_it_may_be_discarded(
@@ -240,7 +240,7 @@ def test_an_unfinished_batch_is_refused_unless_it_may_be_discarded(
 
 def test_an_unfinished_batch_is_discarded_and_kept(topic, group, query, committed, context):
     query.plan(2, {topic: ENDS})
-    receipt = reset(context, query, group, to_offset=1, pending_batch="discard", sink="idempotent")
+    receipt = reset(context, query, group, to_offset=1, on_pending_batch="discard", idempotent_sink=True)
     assert receipt["checkpoint"]["discarded"] == [2]
     assert query.stands() == committed(group, topic) == {0: 1, 1: 1, 2: 1}
     of_the_batch = [file for file in query.files() if PurePath(file).name in ("2", ".2.crc")]
@@ -263,7 +263,7 @@ def test_after_data_loss_a_batch_that_the_table_has_not_recorded_is_discarded(
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
     (deleted,) = admin.delete_records([ClientPartition(topic, 0, 9)]).values()
     deleted.result(30)
-    how = {"to_offset": "current", "on_out_of_range": "clamp", "pending_batch": "discard"}
+    how = {"to_offset": "committed", "on_out_of_range": "clamp", "on_pending_batch": "discard"}
     how |= {"sink": "delta", "sink_location": str(log.parent)}
     if recorded == 2:
         before = query.files()
@@ -284,7 +284,7 @@ def test_state_is_refused_unless_it_is_allowed(topic, group, query, committed, c
     with pytest.raises(AirflowFailException, match="counted twice, and the watermark is not lowered"):
         reset(context, query, group, to_offset=1)
     assert (query.files(), committed(group, topic)) == (before, COMMITTED)
-    reset(context, query, group, to_offset=1, allow_state=True)
+    reset(context, query, group, to_offset=1, allow_stateful=True)
     assert query.stands() == committed(group, topic) == {0: 1, 1: 1, 2: 1}
 
 

@@ -25,7 +25,7 @@ from airflow_kafka_offsets.moves.reset import plan_reset
 pytestmark = pytest.mark.integration
 
 TOKEN = "one-task-run"
-POLICY = CheckpointPolicy(pending_batch="discard", sink="idempotent")
+POLICY = CheckpointPolicy(on_pending_batch="discard", idempotent_sink=True)
 COMMITTED = {0: 5, 1: 2}
 READ = {0: 8, 1: 3, 2: 4}
 TARGET = {0: 4, 1: 1, 2: 3}
@@ -70,7 +70,7 @@ def run(last):
         return commit(*args)
 
     OffsetsClient.commit = commit_counted
-    policy = CheckpointPolicy(pending_batch="discard", sink="idempotent")
+    policy = CheckpointPolicy(on_pending_batch="discard", idempotent_sink=True)
     checkpoint = SparkCheckpoint(f"{checkpoints}/{last}")
     with OffsetsClient({"bootstrap.servers": servers}) as client:
         plan = plan_reset(

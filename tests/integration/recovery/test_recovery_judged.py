@@ -33,7 +33,7 @@ def other_run(pipeline, task, run_id="hourly"):
 
 def restored_by_another(pipeline, receipt):
     return RestoreOffsetsOperator(
-        task_id="restore", receipt=receipt, when="always", quiet_period=0, **pipeline.names
+        task_id="restore", receipt=receipt, restore_when="always", quiet_period=0, **pipeline.names
     ).execute(other_run(pipeline, "restore"))
 
 
@@ -190,7 +190,7 @@ def test_a_group_without_a_checkpoint_that_another_dag_has_put_back_is_not_finis
     with_group = {"task_id": "restore", **pipeline.names}
     reset = ResetOffsetsOperator(task_id="reset", shift_by=-3, topics=pipeline.topic, **pipeline.names)
     receipt = reset.execute(pipeline.context("reset"))
-    other = RestoreOffsetsOperator(receipt=receipt, when="always", **with_group)
+    other = RestoreOffsetsOperator(receipt=receipt, restore_when="always", **with_group)
     other.execute(other_run(pipeline, "restore"))
     restore = pipeline.tasks(receipt, group_only=True)["restore"]
     with pytest.raises(
@@ -247,14 +247,14 @@ def test_an_earlier_move_of_the_same_run_that_a_renamed_reset_has_left_is_named(
 
 
 @pytest.mark.parametrize(
-    "policy", [{}, {"pending_batch": "discard", "sink": "idempotent"}], ids=["fail", "discard"]
+    "policy", [{}, {"on_pending_batch": "discard", "idempotent_sink": True}], ids=["fail", "discard"]
 )
 @pytest.mark.parametrize("gone_on", [False, True], ids=["at-once", "gone-on"])
 def test_a_restore_that_is_tried_again_after_it_was_done_changes_nothing(pipeline, policy, gone_on):
     pipeline.query.plan(2, {pipeline.topic: ENDS})
-    receipt = pipeline.run("reset", pending_batch="discard", sink="idempotent")
+    receipt = pipeline.run("reset", on_pending_batch="discard", idempotent_sink=True)
     restore = RestoreOffsetsOperator(
-        task_id="restore", receipt=receipt, when="always", quiet_period=0, **pipeline.names, **policy
+        task_id="restore", receipt=receipt, restore_when="always", quiet_period=0, **pipeline.names, **policy
     )
     first = restore.execute(pipeline.context("restore"))
     assert first is not None
@@ -274,7 +274,7 @@ def test_a_restore_that_is_tried_again_after_it_was_done_changes_nothing(pipelin
 
 def test_a_teardown_that_is_tried_again_after_it_was_done_says_the_same(pipeline):
     pipeline.query.plan(2, {pipeline.topic: ENDS})
-    receipt = pipeline.run("reset", pending_batch="discard", sink="idempotent")
+    receipt = pipeline.run("reset", on_pending_batch="discard", idempotent_sink=True)
     for _ in range(2):
         with pytest.raises(AirflowFailException, match=": everything was put back"):
             pipeline.run("restore", receipt=receipt, states=DONE | {"job": "failed"})
@@ -364,7 +364,7 @@ def test_a_run_that_is_cleared_after_one_batch_and_in_the_next_is_refused_with_t
     with pytest.raises(AirflowFailException, match="batch 3 was begun and not finished") as refused:
         pipeline.run("reset", tries=1)
     command = str(refused.value).partition("'airflow-kafka-offsets ")[2].partition("'")[0]
-    command = command.replace("GROUP", pipeline.group).replace("SINK", "idempotent")
+    command = command.replace("GROUP", pipeline.group).replace("SINK", "kafka")
     done = cli(*command.split(), "--quiet-period", "0", "--bootstrap-server", bootstrap_servers)
     assert done.code == 0, done.err
     assert pipeline.at() == (READ, READ)

@@ -74,7 +74,7 @@ def restore(context, query, group):
     """Takes the reset of a receipt back; parameters are the operator's."""
 
     def run(receipt=None, *, clears=0, **parameters):
-        parameters = {"when": "always", "quiet_period": 0, **parameters}
+        parameters = {"restore_when": "always", "quiet_period": 0, **parameters}
         ti = type(context["ti"])()
         ti.max_tries = clears
         names = {"group_id": group, "checkpoint_location": query.location} | parameters
@@ -133,7 +133,7 @@ def test_an_unfinished_batch_is_refused_or_discarded(topic, query, committed, re
     with pytest.raises(AirflowFailException, match="batch 2 was begun and not finished"):
         restore(receipt)
     assert (query.files(), committed()) == (before, RESET)
-    restored = restore(receipt, pending_batch="discard", sink="idempotent")
+    restored = restore(receipt, on_pending_batch="discard", idempotent_sink=True)
     assert restored["checkpoint"]["discarded"] == [2]
     assert (query.stands(), committed()) == (READ, COMMITTED | {2: 1})
 
@@ -141,7 +141,7 @@ def test_an_unfinished_batch_is_refused_or_discarded(topic, query, committed, re
 def test_an_unfinished_batch_that_the_reset_discarded_comes_back(topic, query, reset, restore):
     query.plan(2, {topic: ENDS})
     before = query.sparks_files()
-    receipt = reset(pending_batch="discard", sink="idempotent")
+    receipt = reset(on_pending_batch="discard", idempotent_sink=True)
     assert "offsets/2" not in query.files()
     restore(receipt)
     assert query.sparks_files() == before
@@ -162,9 +162,9 @@ def test_an_unfinished_batch_comes_back_also_after_a_reset_of_two_tries(topic, q
         # The unfinished batch is gone by then, and the newest one as it was.
         patch.setattr(LocalFileSystem, "makedirs", fail)
         with pytest.raises(StorageUnavailableError):
-            reset(pending_batch="discard", sink="idempotent")
+            reset(on_pending_batch="discard", idempotent_sink=True)
     assert set(before) - set(query.sparks_files()) == {"offsets/2"}
-    receipt = reset(pending_batch="discard", sink="idempotent")
+    receipt = reset(on_pending_batch="discard", idempotent_sink=True)
     assert query.stands() == RESET
     restore(receipt)
     assert query.sparks_files() == before
@@ -190,7 +190,7 @@ def test_a_restore_that_leaves_everything_alone_goes_on_and_writes_nothing(
     group, before = new_group(), {topic: {"0": None}}
     receipt = {"version": 1, "group_id": group, "before": before, "after": {topic: {"0": 1}}}
     commit(group, topic, {0: 1})
-    task = RestoreOffsetsOperator(task_id="restore", group_id=group, receipt=receipt, when="always")
+    task = RestoreOffsetsOperator(task_id="restore", group_id=group, receipt=receipt, restore_when="always")
     task.outlets = KafkaPipeline(group_id=group).assets
     restored = task.execute(context)
     assert task.outlets == []
@@ -223,7 +223,7 @@ def test_the_receipt_of_a_plan_that_was_only_shown_changes_nothing(query, commit
         ({"group_id": "others"}, "the receipt is of group 'group-.*', and group_id names 'others'"),
         ({"receipt": '{"version": 2}'}, "expected a receipt of version 1"),
         ({"receipt": "done"}, "receipt.* JSON"),
-        ({"when": "failed"}, "no task upstream that could have failed"),
+        ({"restore_when": "failed"}, "no task upstream that could have failed"),
     ],
 )
 def test_what_does_not_fit_is_refused_and_neither_is_changed(
@@ -312,7 +312,7 @@ def shortened(make_topic, produce, broker, bootstrap_servers, new_group, new_que
 
         def run(**parameters):
             task = RestoreOffsetsOperator(
-                task_id="restore", receipt=receipt, when="always", **names, **parameters
+                task_id="restore", receipt=receipt, restore_when="always", **names, **parameters
             )
             task.execute({"ti": type(context["ti"])()})
 
@@ -403,7 +403,9 @@ def test_each_group_of_a_pipeline_is_restored(
         broker.commit(groups[name], {tp: 6})
     before = query.sparks_files()
     receipt = ResetOffsetsOperator(task_id="reset", to_offset="earliest", **names).execute(context)
-    RestoreOffsetsOperator(task_id="restore", receipt=receipt, when="always", **names).execute(context)
+    RestoreOffsetsOperator(task_id="restore", receipt=receipt, restore_when="always", **names).execute(
+        context
+    )
     assert [broker.committed(groups[name], [tp])[tp].offset for name, tp in held.items()] == [6, 6]
     assert query.sparks_files() == before
 

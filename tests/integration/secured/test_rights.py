@@ -94,7 +94,7 @@ def restore(pipeline, context):
     file = pipeline.query.root.parent / "before.csv"
     file.write_text("".join(f"{pipeline.topic},{number},0\n" for number in range(3)))
     task = RestoreOffsetsOperator(
-        task_id="t", from_file=str(file), when="always", quiet_period=0, **pipeline.with_checkpoint
+        task_id="t", from_file=str(file), restore_when="always", quiet_period=0, **pipeline.with_checkpoint
     )
     task.execute(context)
     assert pipeline.offsets() == {0: 0, 1: 0, 2: 0} == pipeline.query.stands()

@@ -31,7 +31,7 @@ MINUTE_MS = 60_000
 HOUR_MS = 60 * MINUTE_MS
 READ = {0: 9, 1: 5, 2: 7}
 """Where the query stands that the tests move, after its batches 0, 1 and 2."""
-DISCARD = CheckpointPolicy(pending_batch="discard", sink="idempotent")
+DISCARD = CheckpointPolicy(on_pending_batch="discard", idempotent_sink=True)
 
 
 @pytest.fixture(scope="module")
@@ -315,7 +315,7 @@ def stateful(counting, location):
 
 def test_a_query_with_state_is_not_moved_unless_that_is_allowed(topic, stateful):
     before = _files(stateful)
-    with pytest.raises(PlanRefusedError, match="keeps state.*counted twice.*allow_state=True"):
+    with pytest.raises(PlanRefusedError, match="keeps state.*counted twice.*allow_stateful=True"):
         seek(stateful, topic, {0: 4})
     assert _files(stateful) == before
 
@@ -323,7 +323,7 @@ def test_a_query_with_state_is_not_moved_unless_that_is_allowed(topic, stateful)
 def test_a_query_with_state_that_may_be_moved_counts_the_records_of_a_seek_back_twice(
     topic, stateful, count, in_kafka
 ):
-    seek(stateful, topic, {0: 4}, CheckpointPolicy(allow_state=True))
+    seek(stateful, topic, {0: 4}, CheckpointPolicy(allow_stateful=True))
     again = len(in_kafka(topic, {0: 4}))
     assert again == 9
     assert count(topic, stateful) == {0: 13 + again, 1: 5, 2: 9}
@@ -331,7 +331,7 @@ def test_a_query_with_state_that_may_be_moved_counts_the_records_of_a_seek_back_
 
 def test_a_query_with_state_counts_exactly_after_a_truncate(topic, stateful, count, in_kafka):
     ends = _ends(stateful, 0)
-    truncate(stateful, 0, CheckpointPolicy(sink="idempotent"))
+    truncate(stateful, 0, CheckpointPolicy(idempotent_sink=True))
     # There is something to count again, and it comes in another number of batches than at first.
     assert len(in_kafka(topic, ends)) > 10
     assert count(topic, stateful) == {0: 13, 1: 5, 2: 9}
@@ -350,7 +350,7 @@ def test_a_query_with_state_counts_exactly_after_a_truncate_to_before_a_snapshot
             # a
             # batch changes all of it, and both files have one form.
             shutil.copy(store / f"{version}.delta", store / f"{version}.snapshot")
-    truncate(location, 0, CheckpointPolicy(sink="idempotent"))
+    truncate(location, 0, CheckpointPolicy(idempotent_sink=True))
     assert count(topic, location) == {0: 6}
     produce(topic, {0: 1})
     # Spark loads what the last run has left behind.
@@ -362,7 +362,7 @@ def test_an_unfinished_batch_of_a_query_with_state_is_not_discarded(topic, state
     _forget_commit(stateful, newest)
     before = _files(stateful)
     with pytest.raises(PlanRefusedError, match="state, which may hold the batch already"):
-        seek(stateful, topic, {0: 4}, CheckpointPolicy("discard", "idempotent", allow_state=True))
+        seek(stateful, topic, {0: 4}, CheckpointPolicy("discard", idempotent_sink=True, allow_stateful=True))
     assert _files(stateful) == before
 
 
@@ -372,7 +372,7 @@ def test_an_unfinished_batch_of_a_query_with_state_is_not_discarded(topic, state
 def test_after_a_truncate_everything_after_the_batch_is_read_again_from_its_id_on(
     topic, plain, read, in_kafka
 ):
-    truncate(plain, 0, CheckpointPolicy(sink="idempotent"))
+    truncate(plain, 0, CheckpointPolicy(idempotent_sink=True))
     assert read(topic, plain) == {1: in_kafka(topic, {0: 4, 1: 3, 2: 3})}
 
 
@@ -491,7 +491,7 @@ def test_a_truncate_that_is_taken_back_at_once_leaves_the_files_as_they_were(top
 def test_a_truncate_after_which_the_query_has_run_is_taken_back_to_the_saved_offsets(
     topic, plain, read, in_kafka
 ):
-    truncate(plain, 0, CheckpointPolicy(sink="idempotent"))
+    truncate(plain, 0, CheckpointPolicy(idempotent_sink=True))
     # The ids are below the newest one that there was before.
     assert list(read(topic, plain)) == [1]
     undo(plain)

@@ -93,7 +93,7 @@ def without(counted, tmp_path):
 def truncate(location, batch_id):
     """Truncate a checkpoint, or return why that is refused."""
     checkpoint = SparkCheckpoint(location)
-    plan = plan_truncate(checkpoint, batch_id, CheckpointPolicy(sink="idempotent"))
+    plan = plan_truncate(checkpoint, batch_id, CheckpointPolicy(idempotent_sink=True))
     if not plan.refusals:
         apply_checkpoint_plan(checkpoint, plan, quiet_period=0)
     return plan.refusals

@@ -124,8 +124,8 @@ def test_a_pipeline_with_its_checkpoint(
     assert found["totals"]["lag"] == 6
     assert found["totals"]["time_lag"] == columns["time_lag"][0]
     # It was written long ago, and the topic keeps its records for a week.
-    assert (columns["headroom_is"], columns["headroom"]) == (["time", "none"], [0.0, None])
-    assert (found["totals"]["headroom_is"], found["totals"]["headroom"]) == ("time", 0.0)
+    assert (columns["headroom_state"], columns["headroom"]) == (["time", "none"], [0.0, None])
+    assert (found["totals"]["headroom_state"], found["totals"]["headroom"]) == ("time", 0.0)
     assert found["problems"] == []
     assert found["drift"]["verdict"] == "group behind"
     assert (found["checkpoint"]["batch"], found["checkpoint"]["pending_batch"]) == (1, 2)
@@ -426,7 +426,7 @@ def test_a_right_that_is_missing(
         "group (Read includes it, and is needed to commit; Delete includes it, and is needed to delete)"
     )
     assert some["totals"]["lag"] == 3
-    assert (some["totals"]["time_lag"], some["totals"]["headroom_is"]) == (None, "unknown")
+    assert (some["totals"]["time_lag"], some["totals"]["headroom_state"]) == (None, "unknown")
     times, retention = sorted(some["problems"])
     assert times.startswith(f"how long topic {topic} keeps its records is not known: ")
     assert retention.startswith("how old the unread records are is not known: its user has no right to it: ")

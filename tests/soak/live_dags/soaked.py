@@ -40,7 +40,7 @@ for lane in range(int(os.environ["SOAK_PIPELINES"])):
         restore = RestoreOffsetsOperator(
             task_id="restore",
             receipt=reset.output,
-            when="always",
+            restore_when="always",
             quiet_period=0,
             **pipeline,
         )

@@ -61,8 +61,8 @@ for name in ("marked", "commit_marked", "taken_back", "timed_out", "deleted", "w
             task_id="restore",
             receipt=reset.output,
             quiet_period=0,
-            pending_batch="discard",
-            sink="idempotent",
+            on_pending_batch="discard",
+            idempotent_sink=True,
         )
         # A task that is cleared while it runs waits for its retry as well.
         again = timedelta(seconds=1) if name == "whole" else timedelta(hours=1)
@@ -85,6 +85,9 @@ with DAG(
     },
 ) as another:
     back = RestoreOffsetsOperator(
-        task_id="back", receipt="{{ dag_run.conf['receipt'] | tojson }}", when="always", quiet_period=0
+        task_id="back",
+        receipt="{{ dag_run.conf['receipt'] | tojson }}",
+        restore_when="always",
+        quiet_period=0,
     )
     back >> ResetOffsetsOperator(task_id="forward", to_offset=30, quiet_period=0)

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     Query = Callable[[Path], Path]
 
 ORDERS_0, PAID_0 = TopicPartition("orders", 0), TopicPartition("paid", 0)
-DISCARD = CheckpointPolicy(pending_batch="discard", sink="idempotent")
+DISCARD = CheckpointPolicy(on_pending_batch="discard", idempotent_sink=True)
 TOKEN = "one-task-run"
 AT_MOST = 80
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT

@@ -306,7 +306,7 @@ def test_more_moves_than_batches_lead_back_to_the_end_of_the_batch(
 def test_a_truncate_that_was_taken_back_does_not_hide_an_older_seek(three: Path) -> None:
     carry_out(three, seek(three, 3))
     before = history(three)
-    carry_out(three, truncate(three, 1, sink="idempotent"))
+    carry_out(three, truncate(three, 1, idempotent_sink=True))
     carry_out(three, undo(three))
 
     assert [each.moved_by for each in before] == [None, None, "0001-seek"]
@@ -324,7 +324,7 @@ def test_a_seek_that_was_taken_back_leaves_no_mark(three: Path) -> None:
 
 def test_a_batch_that_came_again_after_a_truncate_is_not_the_one_that_was_moved(three: Path) -> None:
     carry_out(three, seek(three, 3))
-    carry_out(three, truncate(three, 1, sink="idempotent"))
+    carry_out(three, truncate(three, 1, idempotent_sink=True))
     _run(three, 2, end=9)
 
     newest = history(three)[-1]

@@ -167,7 +167,7 @@ def test_a_query_with_state_is_refused_unless_that_is_allowed(
     (store / "3.delta").write_bytes(b"state")
 
     assert_refused(three, seek(three), "the query keeps state (state/)")
-    carry_out(three, seek(three, allow_state=True))
+    carry_out(three, seek(three, allow_stateful=True))
 
     assert offset_of(three) == 3
     assert (store / "3.delta").read_bytes() == b"state"
@@ -184,16 +184,16 @@ def test_an_unfinished_batch_is_refused_by_default(begun: Path, assert_refused: 
     assert_refused(begun, seek(begun, 7), "batch 3 was begun and not finished: running the query once")
 
 
-@pytest.mark.parametrize("allow_state", [False, True])
+@pytest.mark.parametrize("allow_stateful", [False, True])
 def test_an_unfinished_batch_of_a_query_with_state_cannot_be_discarded(
-    allow_state: bool, begun: Path, assert_refused: Callable[..., None]
+    allow_stateful: bool, begun: Path, assert_refused: Callable[..., None]
 ) -> None:
     (begun / "state/0/0").mkdir(parents=True)
-    state = [] if allow_state else ["the query keeps state (state/)"]
+    state = [] if allow_stateful else ["the query keeps state (state/)"]
 
     assert_refused(
         begun,
-        seek(begun, allow_state=allow_state, **DISCARD),
+        seek(begun, allow_stateful=allow_stateful, **DISCARD),
         *state,
         "it cannot be discarded; run the query once",
     )

@@ -81,8 +81,8 @@ REFUSED = {
     "continuous": "has no metadata, as in continuous mode",
 }
 ALLOWED_BY: dict[str, dict[str, Any]] = {
-    "stateful": {"allow_state": True},
-    "stateful-ckpt-v2": {"allow_state": True},
+    "stateful": {"allow_stateful": True},
+    "stateful-ckpt-v2": {"allow_stateful": True},
     "uncommitted-last": DISCARD,
 }
 NEVER = ("async-progress", "continuous")
@@ -121,7 +121,7 @@ def test_a_recorded_checkpoint_that_spark_would_not_start_from_is_refused_whatev
 ) -> None:
     root = shutil.copytree(directory / "checkpoint", tmp_path / "cp")
     spark = SparkCheckpoint(str(root))
-    policy = CheckpointPolicy("discard", "noop", None, allow_state=True)
+    policy = CheckpointPolicy("discard", "noop", allow_stateful=True)
 
     assert_refused(root, plan_seek(spark, targets_of(spark, "zero"), policy), REFUSED[case_of(directory)])
 
@@ -220,7 +220,7 @@ def test_a_recorded_query_with_state_is_truncated_with_its_state_as_it_is(
     root = shutil.copytree(directory / "checkpoint", tmp_path / "cp")
     original = files(root)
 
-    carry_out(root, truncate(root, 1, sink="idempotent"))
+    carry_out(root, truncate(root, 1, idempotent_sink=True))
 
     assert spark_starts(root) == (1, 1)
     assert {p: d for p, d in files(root).items() if p.startswith("state/")} == {

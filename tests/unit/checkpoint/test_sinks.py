@@ -28,7 +28,7 @@ TABLES = sorted((Path(__file__).parents[2] / "tables").iterdir())
 """Tables into which the query has written its batches 0 to 2, each without its data."""
 
 SINK_REFUSALS = {
-    None: "the checkpoint does not say where it writes to: set sink to 'idempotent'",
+    None: "the checkpoint does not say where it writes to: set sink to 'kafka'",
     "delta": "set sink_location, the directory it writes to, so that its _delta_log can be checked",
     "iceberg": "set sink_location, the directory it writes to, so that its metadata can be checked",
     "hudi": "set sink_location, the directory it writes to, so that its .hoodie can be checked",
@@ -40,17 +40,17 @@ SINK_REFUSALS = {
 def test_a_batch_is_not_discarded_nor_truncated_for_a_sink_that_may_lose_it(
     sink: str | None, begun: Path, assert_refused: Refused
 ) -> None:
-    assert_refused(begun, seek(begun, pending_batch="discard", sink=sink), SINK_REFUSALS[sink])
+    assert_refused(begun, seek(begun, on_pending_batch="discard", sink=sink), SINK_REFUSALS[sink])
     assert_refused(begun, truncate(begun, 1, sink=sink), SINK_REFUSALS[sink])
 
 
-@pytest.mark.parametrize("sink", ["idempotent", "kafka", "noop"])
+@pytest.mark.parametrize("sink", [{"idempotent_sink": True}, {"sink": "kafka"}, {"sink": "noop"}])
 def test_a_batch_is_discarded_or_truncated_for_a_sink_that_takes_its_id_again(
-    sink: str, begun: Path, spark_starts: SparkStarts
+    sink: dict[str, Any], begun: Path, spark_starts: SparkStarts
 ) -> None:
-    assert truncate(begun, 1, sink=sink).refusals == ()
+    assert truncate(begun, 1, **sink).refusals == ()
 
-    carry_out(begun, seek(begun, pending_batch="discard", sink=sink))
+    carry_out(begun, seek(begun, on_pending_batch="discard", **sink))
 
     assert spark_starts(begun) == (2, 2)
 
@@ -68,7 +68,7 @@ def file_sink(directory: Path, *names: str) -> str:
 
 
 def discarding(sink: str, location: object) -> dict[str, Any]:
-    return {"pending_batch": "discard", "sink": sink, "sink_location": str(location)}
+    return {"on_pending_batch": "discard", "sink": sink, "sink_location": str(location)}
 
 
 @pytest.fixture(params=[*TABLES, "file"], ids=lambda table: getattr(table, "name", table))
@@ -118,7 +118,7 @@ def test_a_sink_that_has_not_recorded_what_the_checkpoint_has_finished_is_anothe
 def test_a_sink_that_records_batches_is_not_truncated_below_them(
     written: dict[str, Any], begun: Path, assert_refused: Refused
 ) -> None:
-    policy = {**written, "pending_batch": "fail"}
+    policy = {**written, "on_pending_batch": "fail"}
 
     assert_refused(begun, truncate(begun, 1, **policy), "truncating: the sink has recorded batch 2")
     assert truncate(begun, 2, **policy).refusals == ()
@@ -177,7 +177,7 @@ def test_the_log_of_a_sink_is_found_on_the_storage_of_the_checkpoint(
 ) -> None:
     root = write_checkpoint(memory, f"/{uuid.uuid4()}/cp", THREE | {3: 9}, [0, 1, 2])
     memory.pipe_file(f"{root}-out/_spark_metadata/3", b"v1\n")
-    policy = CheckpointPolicy("discard", "file", f"memory://{root}-out")
+    policy = CheckpointPolicy("discard", "file", sink_location=f"memory://{root}-out")
 
     checkpoint_plan = plan_seek(SparkCheckpoint(f"memory://{root}"), {"0": {ORDERS_0: 3}}, policy)
 

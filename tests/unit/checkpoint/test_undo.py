@@ -190,7 +190,7 @@ def test_an_undo_of_a_seek_of_a_query_with_state_that_has_run_needs_the_flag_aga
     three: Path, checkpoint: Callable[..., Path], assert_refused: Callable[..., None]
 ) -> None:
     (three / "state/0/0").mkdir(parents=True)
-    carry_out(three, seek(three, allow_state=True))
+    carry_out(three, seek(three, allow_stateful=True))
     assert undo(three).refusals == ()
 
     checkpoint({3: 8}, [3])

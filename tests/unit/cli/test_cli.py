@@ -212,8 +212,17 @@ def test_an_extra_that_is_not_json_is_exit_2_and_a_sentence():
     ("arguments", "text"),
     [
         (
-            ["reset", "g", "--all-topics", "--to-earliest", "--pending-batch", "discard", "--sink", "kafka"],
-            "--pending-batch and --sink would be ignored without --checkpoint",
+            [
+                "reset",
+                "g",
+                "--all-topics",
+                "--to-earliest",
+                "--on-pending-batch",
+                "discard",
+                "--sink",
+                "kafka",
+            ],
+            "--on-pending-batch and --sink would be ignored without --checkpoint",
         ),
         (["reset", "g", "--all-topics", "--to-earliest", "--quiet-period", "99"], "--quiet-period would be"),
         (
@@ -230,7 +239,10 @@ def test_an_extra_that_is_not_json_is_exit_2_and_a_sentence():
             ["restore", "g", "--from-file", "f", "--on-no-commit", "earliest"],
             "--on-no-commit would be ignored",
         ),
-        (["restore", "g", "--from-file", "f", "--allow-state"], "--allow-state would be ignored without"),
+        (
+            ["restore", "g", "--from-file", "f", "--allow-stateful"],
+            "--allow-stateful would be ignored without",
+        ),
         (["reset", "g", "--all-topics", "--to-offset", '{"t": {"0": 1}}'], "--all-topics would be ignored"),
         (["reset", "g", "--all-topics", "--from-file", __file__], "--all-topics would be ignored"),
     ],
@@ -250,8 +262,8 @@ def test_an_option_that_nothing_would_read_is_exit_2(cli, arguments, text):
             "expected group:artifact:ver",
         ),
         (["doctor", "--package", "a:b:1,nonsense"], "--package=nonsense: expected group:artifact:version"),
-        (["checkpoint", "truncate", "cp", "--to-batch", "1", "--pending-batch", "fail"], "No such option"),
-        (["checkpoint", "truncate", "cp", "--to-batch", "1", "--allow-state"], "No such option"),
+        (["checkpoint", "truncate", "cp", "--to-batch", "1", "--on-pending-batch", "fail"], "No such option"),
+        (["checkpoint", "truncate", "cp", "--to-batch", "1", "--allow-stateful"], "No such option"),
         (
             ["checkpoint", "truncate", "cp", "--to-batch", "1", "--sink", "noop", "--sink-location", "/out"],
             "--sink-location=/out would be ignored",

@@ -45,9 +45,9 @@ except KafkaOffsetsError as error:
 @pytest.fixture
 def allow(monkeypatch):
     def allow(text: str) -> None:
-        monkeypatch.setenv("KAFKA_OFFSETS_ALLOWED_SETTINGS", text)
+        monkeypatch.setenv("AIRFLOW_KAFKA_OFFSETS_ALLOWED_SETTINGS", text)
 
-    monkeypatch.delenv("KAFKA_OFFSETS_ALLOWED_SETTINGS", raising=False)
+    monkeypatch.delenv("AIRFLOW_KAFKA_OFFSETS_ALLOWED_SETTINGS", raising=False)
     return allow
 
 
@@ -80,7 +80,7 @@ def test_a_library_that_the_environment_allows_is_loaded(tmp_path):
     spec = find_spec("cryptography.hazmat.bindings._rust")
     config = {"ssl.engine.location": str(spec and spec.origin)}
     _, loaded = initialised(
-        {**SERVER, **config}, tmp_path / "loader", KAFKA_OFFSETS_ALLOWED_SETTINGS=json.dumps(config)
+        {**SERVER, **config}, tmp_path / "loader", AIRFLOW_KAFKA_OFFSETS_ALLOWED_SETTINGS=json.dumps(config)
     )
     assert f"calling init: {config['ssl.engine.location']}" in loaded
 
@@ -91,7 +91,7 @@ def test_a_guarded_setting_is_refused_by_its_name(allow, setting):
         client_config({**SERVER, setting: "/tmp/mine"})
     text = str(caught.value)
     assert setting in text
-    assert "KAFKA_OFFSETS_ALLOWED_SETTINGS" in text
+    assert "AIRFLOW_KAFKA_OFFSETS_ALLOWED_SETTINGS" in text
     assert "/tmp/mine" not in text
 
 
@@ -110,7 +110,7 @@ def test_the_environment_allows_a_value(allow, setting, as_list):
 )
 def test_an_allow_list_that_cannot_be_read_allows_nothing(allow, text):
     allow(text)
-    with pytest.raises(UsageError, match=r"KAFKA_OFFSETS_ALLOWED_SETTINGS .* expected a JSON object"):
+    with pytest.raises(UsageError, match=r"AIRFLOW_KAFKA_OFFSETS_ALLOWED_SETTINGS .* expected a JSON object"):
         client_config({**SERVER, "ssl.providers": "legacy"})
     assert client_config(SERVER) == SERVER
 
@@ -118,7 +118,7 @@ def test_an_allow_list_that_cannot_be_read_allows_nothing(allow, text):
 @given(st.text(), st.text())
 def test_only_the_same_text_is_allowed(allowed, wanted):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("KAFKA_OFFSETS_ALLOWED_SETTINGS", json.dumps({"ssl.providers": allowed}))
+        patch.setenv("AIRFLOW_KAFKA_OFFSETS_ALLOWED_SETTINGS", json.dumps({"ssl.providers": allowed}))
         try:
             kept = client_config({**SERVER, "ssl.providers": wanted})
         except UsageError:

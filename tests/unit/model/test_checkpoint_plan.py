@@ -70,11 +70,11 @@ def line(table, *cells):
 
 
 def test_a_policy_allows_nothing_by_default():
-    assert CheckpointPolicy() == CheckpointPolicy("fail", None, None, False)
+    assert CheckpointPolicy() == CheckpointPolicy("fail", None, False, None, False)
 
 
 def test_a_sink_need_not_be_given():
-    assert CheckpointPolicy.parse("fail", None, None, False) == CheckpointPolicy()
+    assert CheckpointPolicy.parse("fail", None, False, None, False) == CheckpointPolicy()
 
 
 @pytest.mark.parametrize("nothing", ["", "None"])
@@ -86,32 +86,36 @@ def test_a_sink_that_a_template_left_empty_is_none_of_the_sinks(nothing):
 @pytest.mark.parametrize("sink", get_args(Sink))
 def test_a_policy_is_read_from_texts(sink):
     location = "s3a://lake/out" if sink in RECORDING_SINKS else None
-    expected = CheckpointPolicy("discard", sink, location, True)
-    assert CheckpointPolicy.parse("discard", sink, location, "true") == expected
+    expected = CheckpointPolicy("discard", sink, False, location, True)
+    assert CheckpointPolicy.parse("discard", sink, "false", location, "true") == expected
 
 
-@pytest.mark.parametrize("sink", ["kafka", "idempotent", "noop", None])
+@pytest.mark.parametrize("sink", ["kafka", "noop", None])
 def test_a_location_of_a_sink_that_records_no_batches_is_refused_as_nobody_reads_it(sink):
     with pytest.raises(UsageError, match=f"sink_location=/out would be ignored with sink={sink!r}"):
-        CheckpointPolicy.parse("fail", sink, "/out", False)
+        CheckpointPolicy.parse("fail", sink, sink_location="/out")
 
 
 @pytest.mark.parametrize(
     ("values", "says"),
     [
-        (("ignore", None, None, False), r"pending_batch='ignore': expected one of 'fail', 'discard'"),
-        (("", None, None, False), r"pending_batch='': expected one of"),
-        ((None, None, None, False), r"pending_batch=None: expected one of"),
         (
-            ("fail", "parquet", None, False),
-            r"sink='parquet': expected 'idempotent' .*'kafka', 'noop', 'file' \(parquet, .*'delta', "
-            r"'iceberg' or 'hudi'; "
-            "for any other sink: seek only",
+            ("ignore", None, False, None, False),
+            r"on_pending_batch='ignore': expected one of 'fail', 'discard'",
         ),
-        (("fail", "ForeachBatch", None, False), r"sink='ForeachBatch': expected 'idempotent'"),
-        (("fail", None, None, "no"), r"allow_state=no: expected true or false"),
-        (("fail", None, None, None), r"allow_state=None: expected true or false"),
-        (("fail", None, None, 1), r"allow_state=1: expected true or false"),
+        (("", None, False, None, False), r"on_pending_batch='': expected one of"),
+        ((None, None, False, None, False), r"on_pending_batch=None: expected one of"),
+        (
+            ("fail", "parquet", False, None, False),
+            r"sink='parquet': expected 'kafka', 'noop', 'file' \(parquet, .*'delta', 'iceberg' or 'hudi'; "
+            "for any other sink set idempotent_sink=True .*, else seek only",
+        ),
+        (("fail", "ForeachBatch", False, None, False), r"sink='ForeachBatch': expected 'kafka'"),
+        (("fail", None, False, None, "no"), r"allow_stateful=no: expected true or false"),
+        (("fail", None, False, None, None), r"allow_stateful=None: expected true or false"),
+        (("fail", None, False, None, 1), r"allow_stateful=1: expected true or false"),
+        (("fail", None, "yes", None, False), r"idempotent_sink=yes: expected true or false"),
+        (("fail", "kafka", True, None, False), r"sink='kafka' and idempotent_sink are both given"),
     ],
 )
 def test_a_value_outside_its_choices_is_refused_with_the_choices(values, says):

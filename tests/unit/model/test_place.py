@@ -29,7 +29,7 @@ LOGS = {A: LogRange(2, 9), B: LogRange(0, 0)}
     [
         ("to_offset", "earliest", {A: 2, B: 0}),
         ("to_offset", "latest", {A: 9, B: 0}),
-        ("to_offset", " current ", {A: 5, B: 0}),
+        ("to_offset", " committed ", {A: 5, B: 0}),
         ("to_offset", 7, {A: 7, B: 7}),
         ("to_offset", "7", {A: 7, B: 7}),
         ("to_offset", {"t": {"0": 3, "1": 0}}, {A: 3, B: 0}),
@@ -126,7 +126,7 @@ FACTS = [
     ("to_offset", 5, {"to_offset": 5}, ""),
     ("to_offset", "earliest", {"to_offset": "earliest"}, ""),
     ("to_offset", "latest", {"to_offset": "latest"}, "relative"),
-    ("to_offset", "current", {"to_offset": "current"}, "from_commits"),
+    ("to_offset", "committed", {"to_offset": "committed"}, "from_commits"),
     ("to_offset", FIRST, {"to_offset": "offsets"}, "reproducible names_partitions"),
     ("to_datetime", NOW, {"to_datetime": "2026-03-02T00:00:00+00:00"}, "reproducible"),
     ("shift_by", "-3", {"shift_by": -3}, "relative from_commits"),
@@ -260,7 +260,7 @@ EXPECTED = {
     "start": "expected 'committed', 'earliest', a time such as .*, or offsets as",
     "end": "expected 'latest', a time such as .*, or offsets as",
     "target": "expected 'latest', a time such as .*, or offsets as",
-    "to_offset": "expected a whole number from 0, 'earliest', 'latest', 'current', or offsets as",
+    "to_offset": "expected a whole number from 0, 'earliest', 'latest', 'committed', or offsets as",
 }
 
 
@@ -275,7 +275,7 @@ def test_other_values_are_refused_with_what_is_expected(parameter, value):
     ("parameter", "word"),
     [
         *(("start", "latest"), ("start", "current"), ("end", "committed"), ("end", "earliest")),
-        *(("target", "earliest"), ("to_offset", "committed")),
+        *(("target", "earliest"), ("to_offset", "current")),
     ],
 )
 def test_a_place_that_a_parameter_does_not_take_is_refused(parameter, word):

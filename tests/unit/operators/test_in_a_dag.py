@@ -103,10 +103,10 @@ def test_a_mapped_move_runs_one_at_a_time_unless_asked_otherwise(cls):
 @pytest.mark.parametrize("operator", MOVING)
 def test_what_may_happen_to_a_checkpoint_is_a_parameter_of_both(operator):
     policy = {
-        "pending_batch": "discard",
+        "on_pending_batch": "discard",
         "sink": "file",
         "sink_location": "s3a://lake/out",
-        "allow_state": True,
+        "allow_stateful": True,
     }
     task = operator(task_id="t", quiet_period=3.5, **policy, **ORDERS)
     assert {name: getattr(task, name) for name in policy} == policy

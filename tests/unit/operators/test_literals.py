@@ -41,11 +41,11 @@ WRONG = [
     (CommitOffsetWindowOperator, WINDOW, "on_out_of_range", "clmap", "='clmap': expected one of"),
     (ResetOffsetsOperator, RESET, "on_out_of_range", "clmap", "='clmap': expected one of"),
     (ResetOffsetsOperator, RESET, "plan_only", "maybe", "=maybe: expected true or false"),
-    (ResetOffsetsOperator, RESET, "allow_state", "yes", "=yes: expected true or false"),
+    (ResetOffsetsOperator, RESET, "allow_stateful", "yes", "=yes: expected true or false"),
     (ResetOffsetsOperator, RESET, "quiet_period", "soon", "=soon: expected seconds"),
     (ResetOffsetsOperator, RESET, "quiet_period", "P2D", "=P2D: expected seconds.* of at most"),
-    (ResetOffsetsOperator, RESET, "pending_batch", "drop", "='drop': expected one of 'fail', 'discard'"),
-    (ResetOffsetsOperator, RESET, "sink", "parquet", "='parquet': expected 'idempotent'"),
+    (ResetOffsetsOperator, RESET, "on_pending_batch", "drop", "='drop': expected one of 'fail', 'discard'"),
+    (ResetOffsetsOperator, RESET, "sink", "parquet", "='parquet': expected 'kafka'"),
     (ResetOffsetsOperator, GROUP | {"shift_by": 1}, "on_no_commit", "zero", "='zero': expected one of"),
     (ResetOffsetsOperator, ORDERS, "to_offset", "lates", "=lates: expected a whole number"),
     (ResetOffsetsOperator, ORDERS, "to_datetime", "yesterday", "=yesterday: expected a time"),
@@ -53,7 +53,7 @@ WRONG = [
     (ResetOffsetsOperator, ORDERS, "by_duration", "1 day", "=1 day: expected seconds"),
     (ResetOffsetsOperator, ORDERS, "to_batch", "newest", "=newest: expected 0 or more"),
     (ResetOffsetsOperator, ORDERS, "to_group", {"orders": "blue"}, ": found .*; expected the name of"),
-    (RestoreOffsetsOperator, ORDERS, "when", "never", "='never': expected one of 'failed', 'always'"),
+    (RestoreOffsetsOperator, ORDERS, "restore_when", "never", "='never': expected one of 'failed', 'always'"),
     (RestoreOffsetsOperator, ORDERS, "on_no_commit", "latest", "='latest': expected one of 'skip'"),
     (PlanOffsetWindowOperator, GROUP, "on_empty", "go", "='go': expected one of 'skip', 'fail', 'continue'"),
     (PlanOffsetWindowOperator, GROUP, "on_no_commit", "zero", "='zero': expected one of"),
@@ -177,8 +177,8 @@ def test_a_switch_may_come_from_the_run(value):
         (CommitOffsetsOperator, ORDERS, "allow_new_query"),
         (CommitOffsetWindowOperator, WINDOW, "fenced"),
         (ResetOffsetsOperator, RESET, "plan_only"),
-        (ResetOffsetsOperator, RESET, "allow_state"),
-        (RestoreOffsetsOperator, ORDERS, "allow_state"),
+        (ResetOffsetsOperator, RESET, "allow_stateful"),
+        (RestoreOffsetsOperator, ORDERS, "allow_stateful"),
     ):
         with DAG("d"):
             task = operator(task_id="t", **names, **dict[str, Any]({switch: "{{ params.it }}"}))
@@ -265,8 +265,8 @@ def test_templates_may_fill_in_the_scenario(scenarios):
         ),
         (
             RestoreOffsetsOperator,
-            GROUP | {"pending_batch": "discard", "allow_state": True},
-            "pending_batch and allow_state would be ignored without checkpoint_location",
+            GROUP | {"on_pending_batch": "discard", "allow_stateful": True},
+            "on_pending_batch and allow_stateful would be ignored without checkpoint_location",
         ),
         (
             RestoreOffsetsOperator,

@@ -52,7 +52,7 @@ ALONE: dict[str, dict[str, Any]] = {
     "store_table": {"store_conn_id": "db"},
     "store_pipeline": {"store_conn_id": "db"},
     "window_conn_id": {"window_file": "/window.json"},
-    "on_no_commit": {"checkpoint_location": None, "to_offset": "current"},
+    "on_no_commit": {"checkpoint_location": None, "to_offset": "committed"},
     "idle_after": {"on_idle_partition": "ignore"},
 }
 CONTEXT: Any = {"nothing": None, "ti": None}
@@ -516,7 +516,7 @@ def test_a_restore_with_a_receipt_that_is_null_is_refused():
 
 def test_a_restore_that_always_restores_needs_something_to_restore():
     with pytest.raises(UsageError, match="^task t: nothing to restore: give receipt"):
-        RestoreOffsetsOperator(task_id="t", when="always", **ORDERS)
+        RestoreOffsetsOperator(task_id="t", restore_when="always", **ORDERS)
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ SETTINGS = {
     "sasl.username": "flights",
     "sasl.password": "canary",
 }
-VARIABLE = "KAFKA_OFFSETS_OPTIONS_FILE"
+VARIABLE = "AIRFLOW_KAFKA_OFFSETS_OPTIONS_FILE"
 
 
 @pytest.fixture(autouse=True)

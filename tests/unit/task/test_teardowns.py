@@ -74,7 +74,7 @@ def test_a_task_beside_the_restore_may_run_whatever_happens(recovery):
 def test_a_restore_that_always_restores_may_be_followed_by_anything():
     with DAG("d") as dag:
         first = reset()
-        last = restore(first.output, when="always")
+        last = restore(first.output, restore_when="always")
         first >> EmptyOperator(task_id="job") >> last.as_teardown(setups=first)
     after(dag, "all_done")
     read(dag)

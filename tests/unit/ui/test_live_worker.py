@@ -56,7 +56,7 @@ def batches(location, **names):
 def test_moves_of_a_checkpoint_by_a_command_are_moves(tmp_path):
     root = shutil.copytree(RECORDED / "spark-4.0.0-plain" / "checkpoint", tmp_path / "query")
     (offsets,) = SparkCheckpoint(str(root)).read().kafka_offsets.values()
-    policy = CheckpointPolicy(sink="idempotent", pending_batch="discard")
+    policy = CheckpointPolicy(idempotent_sink=True, on_pending_batch="discard")
     back = dict.fromkeys(offsets, 1)
     for by in (
         CommitMetadata(tool="airflow-kafka-offsets checkpoint seek"),

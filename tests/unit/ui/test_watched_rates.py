@@ -10,9 +10,9 @@ from airflow_kafka_offsets.ui.watched_rates import WatchedRates
 NOTHING = {"records_in": None, "records_out": None, "lag_falls": None, "seconds_left": None}
 
 
-def reading(committed, log_end, over="a", headroom_is="none"):
+def reading(committed, log_end, over="a", headroom_state="none"):
     lags = [None if at is None else end - at for at, end in zip(committed, log_end, strict=True)]
-    partitions = {"lag": lags, "log_end": log_end, "committed": committed, "headroom_is": [headroom_is]}
+    partitions = {"lag": lags, "log_end": log_end, "committed": committed, "headroom_state": [headroom_state]}
     return {"totals": {"over": over}, "partitions": partitions}
 
 
@@ -52,7 +52,7 @@ def test_what_comes_in_is_known_although_nobody_reads(watch):
     "last",
     [
         reading([None, 300], [10_200, 1_100]),
-        reading([600, 300], [10_200, 1_100], headroom_is="lost"),
+        reading([600, 300], [10_200, 1_100], headroom_state="lost"),
     ],
 )
 def test_there_is_no_time_left_where_lag_is_not_all(watch, last):

@@ -1,0 +1,20 @@
+from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint as SparkCheckpoint
+from airflow_kafka_offsets.errors import KafkaOffsetsError as KafkaOffsetsError
+from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook as KafkaOffsetsHook
+from airflow_kafka_offsets.operators.check_drift import CheckOffsetDriftOperator as CheckOffsetDriftOperator
+from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator as CommitOffsetsOperator
+from airflow_kafka_offsets.operators.commit_window import (
+    CommitOffsetWindowOperator as CommitOffsetWindowOperator,
+)
+from airflow_kafka_offsets.operators.plan_window import PlanOffsetWindowOperator as PlanOffsetWindowOperator
+from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator as ResetOffsetsOperator
+from airflow_kafka_offsets.operators.restore import RestoreOffsetsOperator as RestoreOffsetsOperator
+from airflow_kafka_offsets.operators.spark_submit import KafkaSparkSubmitOperator as KafkaSparkSubmitOperator
+from airflow_kafka_offsets.pipeline import KafkaPipeline as KafkaPipeline
+from airflow_kafka_offsets.sensors.lag import ConsumerGroupLagSensor as ConsumerGroupLagSensor
+from airflow_kafka_offsets.sensors.reached import OffsetsReachedSensor as OffsetsReachedSensor
+from airflow_kafka_offsets.sensors.topic import TopicReachedSensor as TopicReachedSensor
+from airflow_kafka_offsets.triggers.event import LagEventTrigger as LagEventTrigger
+
+__version__: str
+__all__: list[str]
