@@ -52,8 +52,8 @@ class ResetOffsetsOperator(PipelineMovingOperator):
     Refused, with nothing changed: a group whose last commit was made on another Kafka cluster; ``shift_by``,
     ``to_batch`` and ``committed`` in a topic that was created again; a group with members; a partition that
     the broker does not have; an offset outside the log, unless ``on_out_of_range`` says otherwise; a
-    checkpoint that is being written to, has an unfinished batch (see ``on_pending_batch``), or belongs to a query that
-    keeps state (see ``allow_stateful``).
+    checkpoint that is being written to, has an unfinished batch (see ``on_pending_batch``), or belongs to a
+    query that keeps state (see ``allow_stateful``).
 
     A retry does not move twice: what an earlier try of the same task run has moved is left alone by
     ``shift_by``, ``by_duration``, ``to_group`` and ``to_offset="latest"``, and a move that was interrupted

@@ -56,9 +56,9 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
 
     As a teardown (``restore_when="failed"``) it compares, for each group and checkpoint of the receipt, where
     it is now with where it was. The recovery is finished if both have passed that, in batches that have
-    finished and commits of others than resets and restores, and if the reset's move is still the newest one. Else it
-    puts back what is still the reset's own, says what it could not put back, and fails. The states of the
-    tasks in between do not count: Airflow's users mark and clear them.
+    finished and commits of others than resets and restores, and if the reset's move is still the newest one.
+    Else it puts back what is still the reset's own, says what it could not put back, and fails. The states of
+    the tasks in between do not count: Airflow's users mark and clear them.
 
     A failed recovery stays a failed run: after it has restored, and whenever a task upstream has failed, this
     task fails, and the run with it (:meth:`as_teardown` sees to that). Its receipt is in XCom all the same.
