@@ -189,7 +189,11 @@ class Place:
                 # An offset below 0 cannot be written down; it is below every log start, and so out of range,
                 # all the same.
                 return {tp: offset + by for tp, offset in starts.items()}
-        known = self.offsets or {}
+            case "committed", _:
+                return starts
+        if self.offsets is None:
+            raise UsageError(f"{self.kind} {self} is not resolved to offsets yet")
+        known = self.offsets
         return {tp: start if (at := known.get(tp)) is None else at for tp, start in starts.items()}
 
 

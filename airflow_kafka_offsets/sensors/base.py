@@ -210,7 +210,7 @@ class OffsetsSensor(GivenOptions, BaseSensorOperator):
             self._progress = Progress(stalled_after, memory.progress if self._rescheduled else None)
         if self._wait is None:
             self._wait = self.make_wait(memory)
-        checkpoint = self.open_checkpoint()
+        checkpoint = self.open_checkpoint() if self._wait.needs_checkpoint else None
         reading = self._last = self._progress.add(self._wait.poll(self.open_client(), checkpoint))
         if self._progress.news:
             (self.log.warning if reading.unknown else self.log.info)("%s", reading.text)

@@ -70,6 +70,11 @@ class TopicWait(Wait):
                 "idle_after is given, and no idle partition is ignored: set on_idle_partition='ignore'"
             )
 
+    @property
+    def needs_checkpoint(self) -> bool:
+        """Whether the checkpoint says which topics there are: before its first batch, named topics need none."""
+        return super().needs_checkpoint and self.named.scope.topics is None
+
     def find(self, client: OffsetsReader, state: CheckpointState | None) -> Mapping[str, Positions]:
         """Return the partitions of the topics that are named, or that the checkpoint or the group reads."""
         scope = self.named.scope

@@ -149,6 +149,11 @@ class Wait:
         """Whether the position is the checkpoint's."""
         return self.position == "checkpoint" or not (self.position or self.group_id)
 
+    @property
+    def needs_checkpoint(self) -> bool:
+        """Whether the wait reads its checkpoint, which may have no batch yet."""
+        return self.checkpoint_location is not None
+
     @cached_property
     def named(self) -> Groups:
         """The groups and topics that are named."""
@@ -192,7 +197,8 @@ class Wait:
 
     def poll(self, client: OffsetsReader, checkpoint: SparkCheckpoint | None) -> Reading:
         """Read the positions and the logs, and decide whether the wait is over."""
-        return self.judge(client, self.find(client, self.read_checkpoint(checkpoint)))
+        state = self.read_checkpoint(checkpoint) if self.needs_checkpoint else None
+        return self.judge(client, self.find(client, state))
 
     def positions_in(
         self, client: OffsetsReader, state: CheckpointState | None, scope: TopicScope

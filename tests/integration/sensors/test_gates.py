@@ -379,6 +379,25 @@ def test_a_frozen_target_is_reached_in_each_way_with_a_live_producer(
 
 
 @pytest.mark.parametrize("way", WAYS)
+def test_a_named_topic_is_waited_for_before_the_first_run_of_its_query(way, make_topic, produce, context):
+    topic = make_topic(partitions=1, config=FOREVER)
+    produce(topic, {0: 1}, timestamps_ms={0: [OLD]})
+    value = wait_by(
+        way,
+        lambda **more: TopicReachedSensor(
+            task_id="gate",
+            topics=topic,
+            target="2013-01-01T00:26:40.005Z",
+            checkpoint_location="/no/such/checkpoint",
+            **more,
+        ),
+        context,
+        lambda: produce(topic, {0: 1}, timestamps_ms={0: [OLD + 5]}),
+    )
+    assert value["reached"] is True
+
+
+@pytest.mark.parametrize("way", WAYS)
 def test_a_topic_is_waited_for_in_each_way_with_the_same_result(way, make_topic, produce, context):
     topic = make_topic(partitions=2, config=FOREVER)
     produce(topic, {0: 2, 1: 1}, timestamps_ms={0: [OLD, OLD + 10], 1: [OLD]})

@@ -264,6 +264,14 @@ EXPECTED = {
 }
 
 
+@pytest.mark.parametrize(
+    "place", [Place("time", datetime(2026, 3, 1, tzinfo=timezone.utc)), Place("group", "orders-blue")]
+)
+def test_a_place_that_was_not_resolved_has_no_offset(place):
+    with pytest.raises(UsageError, match=f"^{place.kind} .* is not resolved to offsets yet"):
+        place.in_logs({A: 5}, LOGS)
+
+
 @pytest.mark.parametrize("parameter", EXPECTED)
 @pytest.mark.parametrize("value", ["yesterday", True, ["earliest"], None, "", " ", "None"])
 def test_other_values_are_refused_with_what_is_expected(parameter, value):
