@@ -72,7 +72,7 @@ class TopicWait(Wait):
 
     @property
     def needs_checkpoint(self) -> bool:
-        """Whether the checkpoint says which topics there are: before its first batch, named topics need none."""
+        """Whether the checkpoint says which topics there are; named topics need none."""
         return super().needs_checkpoint and self.named.scope.topics is None
 
     def find(self, client: OffsetsReader, state: CheckpointState | None) -> Mapping[str, Positions]:
