@@ -55,6 +55,7 @@ def get_provider_info() -> dict[str, Any]:
             {
                 "integration-name": integration,
                 "python-modules": [
+                    "airflow_kafka_offsets.operators.audit_window",
                     "airflow_kafka_offsets.operators.check_drift",
                     "airflow_kafka_offsets.operators.commit",
                     "airflow_kafka_offsets.operators.commit_window",

@@ -151,7 +151,7 @@ class RowCheck:
             else:
                 end = offsets.end
                 if truncated and listed is not None and tp >= listed.partition:
-                    end = listed.offset + 1 if tp == listed.partition else offsets.start
+                    end = listed.offset if tp == listed.partition else offsets.start
                 edges = [(offsets.start, min(sums.first, end)), (max(sums.last + 1, offsets.start), end)]
                 missing = merge([*gaps[tp], *edges])
                 if end == offsets.end:

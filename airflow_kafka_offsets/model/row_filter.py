@@ -1,0 +1,47 @@
+"""The rows of a table that an audit looks at: the ``where`` parameter."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any
+
+from airflow_kafka_offsets.errors import OffsetsFormatError, UsageError
+from airflow_kafka_offsets.model.formats import load_json
+from airflow_kafka_offsets.model.parameters import is_nothing
+from airflow_kafka_offsets.model.text import shorten
+
+_FORM = '{"column": value} or {"column": [values]}, such as {"run_id": "{{ run_id }}"}'
+_VALUES = (str, int, float, Decimal, date, datetime)
+
+
+def parse_where(value: object, parameter: str) -> dict[str, Any]:
+    """
+    Read a filter: a column's value, or a list of values one of which the column has.
+
+    There is no SQL in it: names are quoted and values are bound.
+
+    :raises UsageError: if it is empty, or a value is nothing: a template that finds nothing would otherwise
+        select no rows, or others.
+    """
+    if isinstance(value, str):
+        try:
+            value = load_json(value, parameter, _FORM)
+        except OffsetsFormatError as error:
+            raise UsageError(str(error)) from None
+    if not isinstance(value, Mapping) or not value:
+        raise UsageError(f"{parameter}: found {shorten(value)}; expected {_FORM}")
+    for column, wanted in value.items():
+        several = isinstance(wanted, list | tuple)
+        values = list(wanted) if several else [wanted]
+        if not isinstance(column, str) or not column.strip():
+            raise UsageError(
+                f"{parameter}: found {shorten(repr(column))} as the name of a column; expected {_FORM}"
+            )
+        if not values or not all(isinstance(each, _VALUES) and not is_nothing(each) for each in values):
+            raise UsageError(
+                f"{parameter}[{column!r}]: found {shorten(repr(wanted))}; expected a text, a number, a "
+                "date, or a list of these, and none that is empty"
+            )
+    return dict(value)
