@@ -89,12 +89,12 @@ def read_rows(
             ).read()
     except DBAPIError as error:
         reason = shorten(str(error.orig).partition("\n")[0], 300)
-        passes = error.connection_invalidated or (
-            isinstance(error, OperationalError) and engine.dialect.name != "sqlite"
-        )
+        # SQLite has one kind of error for a missing table and for one that another process writes to.
+        passes = isinstance(error, OperationalError) and not reason.startswith(("no such", "near"))
         if passes:
             raise AuditError(
-                f"table {table.table!r} could not be read ({reason}): check that the database is up",
+                f"table {table.table!r} could not be read ({reason}): check that the database is up, "
+                "then try again",
                 retriable=True,
             ) from error
         raise _unreadable(table, reason) from error
