@@ -181,7 +181,8 @@ class Certificate:
         found = []
         counts = self.counts
         if counts["lost"]:
-            found.append(f"{_number(counts['lost'], 'record')} lost ({ranges_text(self.lost)})")
+            nothing = "" if counts["rows"] else ", and no row is in the window: is it the right table?"
+            found.append(f"{_number(counts['lost'], 'record')} lost ({ranges_text(self.lost)}){nothing}")
         if counts["doubled"]:
             found.append(f"{_number(counts['doubled'], 'record')} doubled ({ranges_text(self.doubled)})")
         if counts["foreign"]:

@@ -6,12 +6,13 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from airflow_kafka_offsets.errors import BrokerError, MisnamedError, UsageError
+from airflow_kafka_offsets.errors import BrokerError, MisnamedError
 from airflow_kafka_offsets.model.audited_rows import TableRows
 from airflow_kafka_offsets.model.certificate import Certificate, MissingOffsets, undecide
-from airflow_kafka_offsets.model.parameters import choice, parse_interval, parse_text
+from airflow_kafka_offsets.model.parameters import choice, parse_seconds, parse_text
 from airflow_kafka_offsets.model.row_filter import parse_where
 from airflow_kafka_offsets.model.window import OffsetWindow
 from airflow_kafka_offsets.operators.base import OffsetsOperator
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from airflow.sdk import Context, XComArg
 
     from airflow_kafka_offsets.operators.base import Reader
+
+LONGEST_TIMEOUT = 3_600.0
+"""Seconds that Kafka may be read."""
 
 UndecidedPolicy = Literal["fail", "warn"]
 """What becomes of the task when it cannot be said whether records are lost."""
@@ -91,7 +95,7 @@ class AuditWindowOperator(OffsetsOperator):
         "save_to": lambda value, name: parse_location(value, name, "save_conn_id"),
         "where": parse_where,
         "on_undecided": choice(UndecidedPolicy),
-        "read_timeout": parse_interval,
+        "read_timeout": partial(parse_seconds, most=LONGEST_TIMEOUT, zero=False),
         **dict.fromkeys(
             ("conn_id", "table", "topic_column", "partition_column", "offset_column", "save_conn_id"),
             parse_text,
@@ -100,7 +104,7 @@ class AuditWindowOperator(OffsetsOperator):
     }
     ui_color = "#f4f1e8"
     needs_group: ClassVar[bool] = False
-    calls_timeout: ClassVar[float] = 7_200.0
+    calls_timeout: ClassVar[float] = 2 * LONGEST_TIMEOUT
 
     def __init__(
         self,
@@ -166,13 +170,7 @@ class AuditWindowOperator(OffsetsOperator):
         named, _ = self.named().in_window(window.ranges, window.source)
         if refusals := named.misnamed({"window": window.end}, "the window", partitions=True):
             raise MisnamedError(refusals)
-        window = window.only(tp for tp in window.ranges if tp in named.scope)
-        if not window.ranges:
-            raise UsageError(
-                "the window has no partitions, so there is nothing to audit: plan a window with topics that "
-                "the group has commits on, or with on_no_commit='earliest'"
-            )
-        return window
+        return window.only(tp for tp in window.ranges if tp in named.scope)
 
     def _read_table(self, window: OffsetWindow) -> TableRows:
         # Here, so that a DAG file does not need the extra, nor load SQLAlchemy.
@@ -199,8 +197,6 @@ class AuditWindowOperator(OffsetsOperator):
         """Return what Kafka says about the offsets without a row, and why it could not be asked."""
         if not rows.missing:
             return MissingOffsets(), None
-        if not rows.rows:
-            self.log.warning("No row of table %s is in the window: is it the right table?", self.table)
         within = self.read("read_timeout")
         try:
             with self.open_client() as client:

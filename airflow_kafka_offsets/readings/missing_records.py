@@ -69,10 +69,11 @@ def find_missing(
     records, unread = read(readable) if readable else ({}, {})
     # Retention may have been faster than the reading.
     starts = {tp: each.start for tp, each in client.log_ranges(missing).items()}
-    undecided["retention"] = {
+    gone = {
         tp: merge([*clip(ranges, 0, logs[tp].start), *clip(unread.get(tp, ()), 0, starts[tp])])
         for tp, ranges in missing.items()
     }
+    undecided["retention"] = {tp: ranges for tp, ranges in gone.items() if ranges}
     undecided["not_read"] = _at(unread, lambda tp: (starts[tp], window.end[tp]))
     return judge(missing, records, undecided)
 
