@@ -106,18 +106,17 @@ def audit_window(
 
 def _rows(df: DataFrame, columns: Sequence[str]) -> DataFrame:
     """Return the three columns under the names of Spark's Kafka source."""
-    from pyspark.errors import PySparkException
-
-    try:
-        quoted = [f"`{column.replace('`', '``')}`" for column in columns]
-        rows = df.selectExpr(f"{quoted[0]} AS topic", f"{quoted[1]} AS partition", f"{quoted[2]} AS offset")
-        types = dict(rows.dtypes)
-    except PySparkException as error:
+    # Spark itself writes pages about a column that is not there.
+    there = {column.lower() for column in df.columns}
+    if absent := [column for column in columns if column.lower() not in there]:
         raise UsageError(
-            f"the DataFrame has not all of the columns {', '.join(map(repr, columns))} (it has "
+            f"the DataFrame has no column {', '.join(map(repr, absent))} (it has "
             f"{shorten(', '.join(map(repr, df.columns)), 300)}): correct topic_column, partition_column or "
             "offset_column"
-        ) from error
+        )
+    quoted = [f"`{column.replace('`', '``')}`" for column in columns]
+    rows = df.selectExpr(f"{quoted[0]} AS topic", f"{quoted[1]} AS partition", f"{quoted[2]} AS offset")
+    types = dict(rows.dtypes)
     for column, (name, (expected, accepted)) in zip(columns, _TYPES.items(), strict=True):
         if types[name] not in accepted:
             raise UsageError(
