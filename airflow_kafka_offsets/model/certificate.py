@@ -252,12 +252,13 @@ class Certificate:
                 dict(value["audited"]),
                 datetime.fromisoformat(value["at"].replace("Z", "+00:00")),
             )
+            unchanged = certificate.as_json() == {**value}
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise OffsetsFormatError(
                 f"{what}: found {show(value)}; expected a certificate ({type(error).__name__}: "
                 f"{shorten(str(error))})"
             ) from None
-        if certificate.as_json() != {**value}:
+        if not unchanged:
             raise OffsetsFormatError(
                 f"{what}: its content does not fit its verdict {show(value.get('verdict'))} and its "
                 "digest: it was changed after it was issued; audit the window again"

@@ -119,6 +119,8 @@ def read(left: Left) -> TaskInstanceResponse:
             found.problems += problems
         case "drift":
             found.drift = dict(value)
+        case "certificate":
+            found.certificate = dict(value)
         case _:
             found.reading = dict(value)
     return found

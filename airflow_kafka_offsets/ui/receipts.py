@@ -1,4 +1,4 @@
-"""Reads what tasks have left in XCom: receipts, windows, drift reports and the readings of sensors."""
+"""Reads what tasks leave in XCom: receipts, windows, certificates, drift reports and sensor readings."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from airflow_kafka_offsets.errors import OffsetsFormatError
+from airflow_kafka_offsets.model.certificate import Certificate
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.model.receipt import CONNECTION_IDS, RECEIPT_VERSION, read_receipt
 from airflow_kafka_offsets.model.text import excess
@@ -60,6 +61,8 @@ class Move:
     """The names of the pipelines that a drift report is about."""
     connections: Mapping[str, str] = field(default_factory=dict)
     """The ids of the connections that a receipt names."""
+    verdict: str | None = None
+    """What an audit has found."""
 
 
 def own_value(stored: object) -> Value | None:
@@ -78,11 +81,13 @@ def own_value(stored: object) -> Value | None:
 
 
 def kind_of_value(value: Value) -> str | None:
-    """Return ``receipt``, ``window``, ``drift`` or ``reading``, by the keys that only it has."""
+    """Return ``receipt``, ``window``, ``certificate``, ``drift`` or ``reading``, by keys that only it has."""
     if isinstance(value.get("pipelines"), list) and "drifted" in value:
         return "drift"
     if "spark_options" in value and isinstance(value.get("end"), Mapping):
         return "window"
+    if "verdict" in value and "audited" in value:
+        return "certificate"
     if "position" in value:
         return "reading"
     return "receipt" if "changed" in value and ("after" in value or "groups" in value) else None
@@ -110,6 +115,8 @@ def read_move(instance: Instance, kind: str, value: Value) -> Move | None:
                 offset=total(value["end"]),
                 plan_only=True,
             )
+        case "certificate":
+            return _of_certificate(instance, value)
         case "reading":
             return _of_reading(instance, value)
         case "receipt":
@@ -146,6 +153,16 @@ def _of_receipt(instance: Instance, kind: str, value: Value) -> Move | None:
         value.get("verified") is True,
         connections={name: conn_id for name in CONNECTION_IDS if isinstance(conn_id := value.get(name), str)},
     )
+
+
+def _of_certificate(instance: Instance, value: Value) -> Move | None:
+    try:
+        certificate = Certificate.parse(value)
+    except OffsetsFormatError:
+        return None
+    source = certificate.window.get("source")
+    groups = _texts(source.get("group_id")) if isinstance(source, Mapping) else ()
+    return Move(instance, "audit", groups, records=certificate.counts["rows"], verdict=certificate.verdict)
 
 
 def _of_drift(instance: Instance, value: Value) -> Move:
