@@ -8,6 +8,7 @@ from datetime import datetime
 import pytest
 from airflow.sdk import DAG
 from offsets_receipts import receipt
+from running_airflow import needs_fields_in_lists
 
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
 from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
@@ -66,6 +67,7 @@ def test_what_a_task_that_seldom_runs_names(browser, add, dags):
     assert {len(each["tasks"]) for each in listed} == {2}
 
 
+@needs_fields_in_lists
 def test_the_list_asks_a_few_questions_about_the_instances_of_all_dags(browser, add, monkeypatch):
     asked = questions(monkeypatch)
     for number in range(8):
@@ -78,6 +80,7 @@ def test_the_list_asks_a_few_questions_about_the_instances_of_all_dags(browser, 
     assert len(asked) == 10
 
 
+@needs_fields_in_lists
 def test_a_login_that_may_not_ask_about_all_dags_asks_about_each(browser, add, monkeypatch):
     from airflow_kafka_offsets.ui.airflow_api import RefusedError
 

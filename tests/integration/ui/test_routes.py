@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from airflow.sdk import DAG
 from offsets_receipts import receipt
+from running_airflow import needs_fields_in_lists
 
 from airflow_kafka_offsets.operators.check_drift import CheckOffsetDriftOperator
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
@@ -254,6 +255,7 @@ def test_values_of_other_operators_and_broken_ones_are_not_moves(browser, metada
     assert [move["run_id"] for move in moves] == ["manual__1"]
 
 
+@needs_fields_in_lists
 def test_forty_pipelines_of_two_thousand_partitions(browser, metadata, capsys):
     from airflow import settings
     from sqlalchemy import event
