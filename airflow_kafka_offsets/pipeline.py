@@ -12,7 +12,7 @@ from urllib.parse import quote
 from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.model.groups import parse_group_id
 from airflow_kafka_offsets.model.location import check_location
-from airflow_kafka_offsets.model.names import SPARK_CONF_KEY, check_group
+from airflow_kafka_offsets.model.names import SPARK_CONF_KEY, parse_group
 from airflow_kafka_offsets.model.parameters import parse_text
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.model.topics import TopicScope, plain_names
@@ -225,5 +225,5 @@ def group_uri(kafka_config_id: str, group_id: str) -> str:
 
     :raises UsageError: for a group whose name the client would change, or die of.
     """
-    group = quote(check_group(group_id), safe="")
+    group = quote(parse_group(group_id), safe="")
     return f"{KAFKA_GROUP_SCHEME}://{quote(kafka_config_id, safe='')}/{group}"

@@ -33,7 +33,7 @@ from airflow_kafka_offsets.errors import (
 )
 from airflow_kafka_offsets.local_disk import replace_by, sync_directory, syncing_new_directories
 from airflow_kafka_offsets.model.location import check_file_uri, check_location_text
-from airflow_kafka_offsets.model.text import MAX_SIZE, shorten, too_large
+from airflow_kafka_offsets.model.text import MAX_SIZE, shorten, too_large_error
 from airflow_kafka_offsets.storage_credentials import refusal
 from airflow_kafka_offsets.tidying import tidy_up
 
@@ -150,7 +150,7 @@ def read_bytes(fs: AbstractFileSystem, path: str, *, listed: bool = False) -> by
         except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
             return None
     if size > MAX_SIZE:
-        raise StorageError(too_large(_named(fs, path), size))
+        raise StorageError(too_large_error(_named(fs, path), size))
     return data
 
 

@@ -47,7 +47,7 @@ from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.formats import load_json
 from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds
 from airflow_kafka_offsets.model.offsets import Offsets
-from airflow_kafka_offsets.model.text import kind_of
+from airflow_kafka_offsets.model.text import describe_type
 from airflow_kafka_offsets.storage import decode
 
 if TYPE_CHECKING:
@@ -265,7 +265,9 @@ def read_archive(checkpoint: SparkCheckpoint, name: str) -> Archive | None:
     what = checkpoint.name(f"{DIRECTORY}/{name}/{MANIFEST}")
     done, undone = (checkpoint.read_file(f"{DIRECTORY}/{name}/{mark}") is not None for mark in (DONE, UNDONE))
     try:
-        return _archive(name, load_json(decode(data, what), what, show=kind_of), done=done, undone=undone)
+        return _archive(
+            name, load_json(decode(data, what), what, show=describe_type), done=done, undone=undone
+        )
     except (_NotOursError, StorageError, OffsetsFormatError) as error:
         raise CheckpointFormatError(
             f"{what}: cannot be read ({str(error).removeprefix(f'{what}: ')}); expected a manifest of "
@@ -281,7 +283,7 @@ class _NotOursError(Exception):
 def _archive(name: str, manifest: object, *, done: bool, undone: bool) -> Archive:
     field = partial(_field, manifest)
     if field("version", int) != VERSION:
-        raise _NotOursError(f"found version {kind_of(field('version', int))}")
+        raise _NotOursError(f"found version {describe_type(field('version', int))}")
     files: dict[str, tuple[str | None, str | None]] = {}
     for number, (path, digests) in enumerate(field("files", dict).items(), 1):
         # A path that led out of the checkpoint would be written to, and removed, by an undo.
@@ -292,22 +294,22 @@ def _archive(name: str, manifest: object, *, done: bool, undone: bool) -> Archiv
     created = field("created", str)
     # They are shown, in commands too.
     if not is_query_id(query_id):
-        raise _NotOursError(f"found {kind_of(query_id)} as query_id")
+        raise _NotOursError(f"found {describe_type(query_id)} as query_id")
     if undoes is not None and not ARCHIVE_NAME.fullmatch(undoes):
-        raise _NotOursError(f"found {kind_of(undoes)} as undoes")
+        raise _NotOursError(f"found {describe_type(undoes)} as undoes")
     try:
         datetime.fromisoformat(created)
     except ValueError:
-        raise _NotOursError(f"found {kind_of(created)} as created") from None
+        raise _NotOursError(f"found {describe_type(created)} as created") from None
     return Archive(
         name=name,
         created=created,
         by=CommitMetadata.of(field("by", dict)) or CommitMetadata(),
-        before=read_sources(field("before", dict), "before", show=kind_of),
-        after=read_sources(field("after", dict), "after", show=kind_of),
+        before=read_sources(field("before", dict), "before", show=describe_type),
+        after=read_sources(field("after", dict), "after", show=describe_type),
         files=files,
         undoes=undoes,
-        log_ids=LogIds.parse(field("logs", dict, _NoneType), show=kind_of),
+        log_ids=LogIds.parse(field("logs", dict, _NoneType), show=describe_type),
         recovery=field("recovery", bool, _NoneType) or False,
         **{name: field(name, kind) for name, kind in _PLAIN.items()},
         done=done,
@@ -318,5 +320,5 @@ def _archive(name: str, manifest: object, *, done: bool, undone: bool) -> Archiv
 def _field(among: object, key: str, *kinds: type) -> Any:
     found = among.get(key) if isinstance(among, dict) else among
     if type(found) not in kinds:
-        raise _NotOursError(f"found {kind_of(found)} as {key}")
+        raise _NotOursError(f"found {describe_type(found)} as {key}")
     return found

@@ -16,7 +16,7 @@ from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import CheckpointError, CheckpointFormatError, PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.formats import SPARK_FORM
 from airflow_kafka_offsets.model.offsets import Offsets, summarize
-from airflow_kafka_offsets.model.text import kind_of
+from airflow_kafka_offsets.model.text import describe_type
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.storage import decode
 
@@ -91,7 +91,7 @@ class CheckpointBatch:
         text = decode(data[len(_INITIAL) :], name)
         offsets = _kafka_or_empty(text, name)
         if offsets is None:
-            raise CheckpointFormatError(f"{name}: found {kind_of(text)}; expected {SPARK_FORM}")
+            raise CheckpointFormatError(f"{name}: found {describe_type(text)}; expected {SPARK_FORM}")
         return offsets
 
 

@@ -27,7 +27,7 @@ from airflow_kafka_offsets.cli.options import (
     topics_option,
 )
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
-from airflow_kafka_offsets.model.table import align
+from airflow_kafka_offsets.model.table import align_rows
 from airflow_kafka_offsets.model.topics import TopicScope
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def checkpoint_show(checkpoint: SparkCheckpoint, output: str) -> None:
         f"query    {state.query_id}",
         f"batch    {'none has finished' if state.batch_id is None else state.batch_id}",
         f"pending  {'none' if state.pending_batch_id is None else state.pending_batch_id}",
-        *align(rows),
+        *align_rows(rows),
     ]
     print_result(output, state.as_json(), lines)
 

@@ -29,7 +29,7 @@ from airflow_kafka_offsets.cli.options import (
 )
 from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
 from airflow_kafka_offsets.model.drift import REPORT_VERSION, reports_json
-from airflow_kafka_offsets.model.groups import Groups
+from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.parameters import LONGEST_GRACE
 from airflow_kafka_offsets.model.text import shorten
 
@@ -133,7 +133,7 @@ def drift(
         return
     if uri is None or group_id is None:
         raise UsageError("give the URI of a checkpoint and its GROUP, or --pipelines FILE")
-    groups = Groups.parse(group_id, topics)
+    groups = GroupSelection.parse(group_id, topics)
     checkpoint = open_checkpoint(uri, checkpoint_conn_id)
     reports = pipeline_drift(broker.open(), checkpoint, groups, **how)
     print_result(output, reports_json(reports), (reworded(report.table()) for report in reports))
@@ -190,7 +190,7 @@ def _check(pipeline: KafkaPipeline, clients: Callable[[str], Any], how: dict[str
             str(pipeline.checkpoint_location), pipeline.checkpoint_conn_id, named_by="--pipelines"
         )
         client, retention = clients(pipeline.kafka_config_id)
-        groups = Groups.parse(pipeline.group_id, pipeline.topics)
+        groups = GroupSelection.parse(pipeline.group_id, pipeline.topics)
         reports = pipeline_drift(client, checkpoint, groups, retention=retention, **how)
     except KafkaOffsetsError as error:
         return CheckedPipeline(pipeline, error=str(error), retriable=error.retriable)

@@ -30,11 +30,11 @@ from airflow_kafka_offsets.cli.watch import Reading, show, watch_option
 from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.formats import offsets_json
 from airflow_kafka_offsets.model.lag import Lag
-from airflow_kafka_offsets.model.names import check_group
+from airflow_kafka_offsets.model.names import parse_group
 from airflow_kafka_offsets.model.offsets import IsolationLevel
 from airflow_kafka_offsets.model.receipt import RECEIPT_VERSION
-from airflow_kafka_offsets.model.table import align, offset_cell
-from airflow_kafka_offsets.model.text import printable
+from airflow_kafka_offsets.model.table import align_rows, offset_cell
+from airflow_kafka_offsets.model.text import escape_controls
 from airflow_kafka_offsets.model.topics import TopicScope
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def group_lag(
         raise UsageError("give the GROUP to measure, several of them, or --all-groups")
     if len(group_ids) != 1:
         refuse_unused("with several groups", "topics", "headroom")
-    names = [check_group(name, "GROUP") for name in group_ids]
+    names = [parse_group(name, "GROUP") for name in group_ids]
     client = broker.open(limited=watch is None)
 
     def read() -> Reading:
@@ -112,16 +112,16 @@ def _lags_of_many(
     values: list[dict[str, Any]] = []
     for name, lag in lags.items():
         if isinstance(lag, Lag):
-            counts = (lag.total, lag.max, lag.lost) if lag.partitions else (None, None, None)
-            rows.append((printable(name), str(len(lag.partitions)), *map(offset_cell, counts)))
+            counts = (lag.total, lag.max_partition_lag, lag.lost) if lag.partitions else (None, None, None)
+            rows.append((escape_controls(name), str(len(lag.partitions)), *map(offset_cell, counts)))
             value = lag.as_json()
             if not lag.partitions:  # it has no commits, which is not the same as no lag
                 value |= dict.fromkeys(("total_lag", "max_partition_lag", "lost"))
             values.append({"group_id": name, **value})
         else:
-            errors.append(f"{printable(name)}: {reworded(str(lag))}")
+            errors.append(f"{escape_controls(name)}: {reworded(str(lag))}")
             values.append({"group_id": name, "error": reworded(str(lag))})
-    return Reading({"version": 1, "groups": values}, [*align(rows), *errors], failed=bool(errors))
+    return Reading({"version": 1, "groups": values}, [*align_rows(rows), *errors], failed=bool(errors))
 
 
 @group.command("list")
@@ -134,7 +134,7 @@ def group_list(states: Sequence[str], output: str, client: OffsetsClient) -> Non
     """List the groups of the cluster."""
     found = client.list_groups(states or None)
     rows = [("GROUP", "STATE", "TYPE"), *((each.group_id, each.state, each.type) for each in found)]
-    print_result(output, {"groups": [each.as_json() for each in found]}, align(rows))
+    print_result(output, {"groups": [each.as_json() for each in found]}, align_rows(rows))
 
 
 @group.command("describe")
@@ -148,10 +148,10 @@ def group_describe(group_ids: Sequence[str], output: str, client: OffsetsClient)
     lines = []
     for found, other in zip(described, [group.other for group in groups], strict=True):
         members = found["members"]
-        name = printable(found["group_id"])
-        lines.append(printable(other) if other else f"{name}: {found['state']}, {len(members)} members")
+        name = escape_controls(found["group_id"])
+        lines.append(escape_controls(other) if other else f"{name}: {found['state']}, {len(members)} members")
         rows = [(m["member_id"], m["client_id"], m["host"], " ".join(m["partitions"])) for m in members]
-        lines += align([("MEMBER", "CLIENT", "HOST", "PARTITIONS"), *rows]) if rows else []
+        lines += align_rows([("MEMBER", "CLIENT", "HOST", "PARTITIONS"), *rows]) if rows else []
     print_result(output, {"groups": described}, lines)
     if any(group.other for group in groups):
         raise SystemExit(REFUSED)
@@ -185,7 +185,7 @@ def group_delete(
         errors = delete_groups(client, before, keep)
     else:
         keep(before)
-    execution.show(*(f"{printable(name)}: {error or 'deleted'}" for name, error in errors.items()))
+    execution.show(*(f"{escape_controls(name)}: {error or 'deleted'}" for name, error in errors.items()))
     receipts = [
         {
             "group_id": name,

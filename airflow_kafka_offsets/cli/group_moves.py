@@ -36,13 +36,13 @@ from airflow_kafka_offsets.errors import (
 )
 from airflow_kafka_offsets.model.checkpoint_plan import read_checkpoint_receipt
 from airflow_kafka_offsets.model.formats import load_json
-from airflow_kafka_offsets.model.groups import Groups
-from airflow_kafka_offsets.model.names import check_group
+from airflow_kafka_offsets.model.groups import GroupSelection
+from airflow_kafka_offsets.model.names import parse_group
 from airflow_kafka_offsets.model.parameters import RestoreMissingCommitPolicy
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.place import Place
 from airflow_kafka_offsets.model.receipt import read_receipt
-from airflow_kafka_offsets.model.text import kind_of
+from airflow_kafka_offsets.model.text import describe_type
 from airflow_kafka_offsets.model.topics import TopicScope
 
 if TYPE_CHECKING:
@@ -68,7 +68,11 @@ CHECKPOINT_OPTIONS = (
 @execution_options
 @admin_client_options
 def commit(
-    groups: Groups, checkpoint: SparkCheckpoint, execution: Execution, client: OffsetsClient, **policies: Any
+    groups: GroupSelection,
+    checkpoint: SparkCheckpoint,
+    execution: Execution,
+    client: OffsetsClient,
+    **policies: Any,
 ) -> None:
     """
     Commit to GROUP what the newest committed batch of a checkpoint has read, as CommitOffsetsOperator does.
@@ -143,10 +147,10 @@ def reset(
         raise UsageError("--export prints CSV, and --output json contradicts it: give one of them")
     policies["now"] = datetime.now(tz=timezone.utc)
     if checkpoint:
-        groups = Groups.parse(group_ids[0], topics)
+        groups = GroupSelection.parse(group_ids[0], topics)
         plan = plan_reset(client, checkpoint, groups, place, policy=execution.policy, **policies)
     else:
-        names = [check_group(name, "GROUP") for name in group_ids]
+        names = [parse_group(name, "GROUP") for name in group_ids]
         if all_groups and not (names := [found.group_id for found in client.list_groups()]):
             raise PlanRefusedError(
                 "--all-groups: found no group that this user may see; expected one: correct the broker, or "
@@ -159,7 +163,7 @@ def reset(
 
 
 @click.command(cls=StrictCommand)
-@combined("groups", Groups.parse, group_argument)
+@combined("groups", GroupSelection.parse, group_argument)
 @click.option("--receipt", metavar="FILE", help="A receipt, as --output json prints it or XCom has it.")
 @click.option("--from-file", metavar="FILE", help="Kafka's CSV with the offsets to restore.")
 @checkpoint_option("Move this Spark checkpoint back as well.")
@@ -178,7 +182,7 @@ def reset(
 @move_options
 @admin_client_options
 def restore(
-    groups: Groups,
+    groups: GroupSelection,
     receipt: str | None,
     from_file: str | None,
     checkpoint: SparkCheckpoint | None,
@@ -228,10 +232,10 @@ def _read_receipt(uri: str) -> Any:
         raise UsageError(f"--receipt: {error}") from None
     if text is None:
         raise UsageError(f"--receipt {uri}: there is no such file")
-    value = load_json(text, uri, show=kind_of)
+    value = load_json(text, uri, show=describe_type)
     try:
-        read_receipt(value, show=kind_of)
-        read_checkpoint_receipt(value, show=kind_of)
+        read_receipt(value, show=describe_type)
+        read_checkpoint_receipt(value, show=describe_type)
     except OffsetsFormatError as error:
         raise OffsetsFormatError(f"--receipt {uri}: {error}") from None
     return value

@@ -14,8 +14,8 @@ from airflow_kafka_offsets.cli.execution import print_result
 from airflow_kafka_offsets.cli.options import StrictCommand, output_option
 from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.model.parameters import iso_time, timestamp_ms
-from airflow_kafka_offsets.model.table import align
-from airflow_kafka_offsets.model.text import printable
+from airflow_kafka_offsets.model.table import align_rows
+from airflow_kafka_offsets.model.text import escape_controls
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.history import Batch
@@ -53,7 +53,7 @@ def history(checkpoint: SparkCheckpoint, last: int, output: str, *, plot: bool) 
         if plot
         else table(found)
     )
-    print_result(output, value, [f"query    {printable(query_id)}", *body, _total(totals)])
+    print_result(output, value, [f"query    {escape_controls(query_id)}", *body, _total(totals)])
 
 
 def _totals(found: Sequence[Batch]) -> dict[str, Any]:
@@ -94,7 +94,7 @@ def table(found: Sequence[Batch]) -> list[str]:
                 rows.append((*lead, source, topic, _cell(records), str(end), note))
         if not batch.offsets:
             rows.append((*lead, "-", "(no Kafka offsets)", "-", "-", note))
-    return align(rows)
+    return align_rows(rows)
 
 
 def chart(found: Sequence[Batch], columns: int, bar: Callable[[float, int], str]) -> list[str]:

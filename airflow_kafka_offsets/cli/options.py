@@ -14,7 +14,7 @@ import click
 from click.core import ParameterSource
 
 from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
-from airflow_kafka_offsets.model.groups import Groups
+from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.parameters import (
     LONGEST,
     MissingCommitPolicy,
@@ -262,7 +262,7 @@ topics_option = click.option(
 
 group_argument = click.argument("group_id", metavar="GROUP")
 
-groups_argument = combined("groups", Groups.parse, group_argument, topics_option)
+groups_argument = combined("groups", GroupSelection.parse, group_argument, topics_option)
 
 save_option = click.option(
     "--save",

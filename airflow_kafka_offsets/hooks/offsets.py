@@ -19,7 +19,7 @@ from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.kafka.config import client_config as check_config
 from airflow_kafka_offsets.model.drift import parse_grace, reports_json
 from airflow_kafka_offsets.model.formats import format_csv, log_json, offsets_json
-from airflow_kafka_offsets.model.groups import Groups
+from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.kafka_security import SERVERS
 from airflow_kafka_offsets.model.offsets import IsolationLevel, Positions
 from airflow_kafka_offsets.model.parameters import parse_interval, parse_time
@@ -127,7 +127,7 @@ class KafkaOffsetsHook(KafkaBaseHook):
         scope = TopicScope.parse(topics)
         with self.get_offsets_client() as client:
             positions = group_positions(client, group_id, scope)
-            check_partitions(client, scope.numbered)
+            check_partitions(client, scope.explicit_partitions)
         return offsets_json(positions)
 
     def lag(
@@ -195,7 +195,7 @@ class KafkaOffsetsHook(KafkaBaseHook):
             :meth:`airflow_kafka_offsets.model.drift.DriftReport.as_json`.
         """
         checkpoint = spark_checkpoint(checkpoint_location, checkpoint_conn_id)
-        named, wait = Groups.parse(group_id, topics), parse_grace(grace)
+        named, wait = GroupSelection.parse(group_id, topics), parse_grace(grace)
         least = parse_interval(min_headroom, "min_headroom")
         with self.get_offsets_client() as client:
             reports = pipeline_drift(client, checkpoint, named, grace=wait, min_headroom=least)

@@ -22,9 +22,9 @@ from airflow_kafka_offsets.kafka.failures import (
 )
 from airflow_kafka_offsets.kafka.groups import GroupDescription, GroupListing, check_states
 from airflow_kafka_offsets.kafka.retry import until
-from airflow_kafka_offsets.model.names import check_known_groups
+from airflow_kafka_offsets.model.names import parse_existing_groups
 from airflow_kafka_offsets.model.offsets import Commit, Offsets, TopicPartition
-from airflow_kafka_offsets.model.text import printable
+from airflow_kafka_offsets.model.text import escape_controls
 
 FIRST_ATTEMPT = 2.0
 """
@@ -100,7 +100,7 @@ class Admin:
     def describe(self, group_ids: Iterable[str], call: Call) -> dict[str, GroupDescription]:
         """Return state and members of groups; a group that does not exist is ``Dead``."""
         described: dict[str, GroupDescription] = {}
-        wanted = check_known_groups(group_ids)
+        wanted = parse_existing_groups(group_ids)
         first = _first_attempt(wanted)
         for group_id, (value, failure) in self._groups(call, "describ", wanted, first_attempt=first).items():
             if failure is None:
@@ -114,7 +114,7 @@ class Admin:
 
     def describe_settled(self, group_ids: Iterable[str], call: Call) -> dict[str, GroupDescription]:
         """Return state and members of groups once no window is being committed to them."""
-        wanted = check_known_groups(group_ids)
+        wanted = parse_existing_groups(group_ids)
 
         def attempt(_: float) -> dict[str, GroupDescription]:
             described = self.describe(wanted, call)
@@ -137,7 +137,7 @@ class Admin:
 
     def delete(self, group_ids: Iterable[str], call: Call) -> dict[str, str | None]:
         """Delete groups; return ``None`` for each that was deleted, else the reason."""
-        wanted = check_known_groups(group_ids)
+        wanted = parse_existing_groups(group_ids)
         results: dict[str, str | None] = {}
         try:
             described = self.describe(wanted, call)
@@ -211,7 +211,7 @@ class Admin:
     def _groups(
         self, call: Call, verb: str, wanted: Sequence[str], **options: float
     ) -> dict[str, tuple[Any, Failure | None]]:
-        call = call.about(f"{verb}ing group {', '.join(map(printable, wanted[:5]))}")
+        call = call.about(f"{verb}ing group {', '.join(map(escape_controls, wanted[:5]))}")
         return self._each(call, f"{verb}e", dict.fromkeys(wanted), RETRIABLE, None, **options)
 
     def _each(

@@ -17,7 +17,7 @@ from airflow_kafka_offsets.kafka.requests import read_cluster_id
 from airflow_kafka_offsets.kafka.session import Session
 from airflow_kafka_offsets.kafka.topics import Topics
 from airflow_kafka_offsets.model.log_ids import LogIds
-from airflow_kafka_offsets.model.names import check_group
+from airflow_kafka_offsets.model.names import parse_group
 from airflow_kafka_offsets.model.offsets import (
     MAX_OFFSET,
     Commit,
@@ -157,7 +157,7 @@ class OffsetsClient:
         with self._session.calling(f"reading the offsets of {len(wanted)} groups", within) as call:
             return self._admin.commits(
                 {
-                    check_group(group_id): None if partitions is None else sorted(dict.fromkeys(partitions))
+                    parse_group(group_id): None if partitions is None else sorted(dict.fromkeys(partitions))
                     for group_id, partitions in wanted.items()
                 },
                 call,

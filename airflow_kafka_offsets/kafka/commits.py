@@ -14,7 +14,7 @@ from airflow_kafka_offsets.kafka.failures import (
     Failed,
     Failure,
 )
-from airflow_kafka_offsets.model.names import check_group
+from airflow_kafka_offsets.model.names import parse_group
 from airflow_kafka_offsets.model.offsets import MAX_OFFSET, Offsets, TopicPartition, check_partitions
 from airflow_kafka_offsets.model.text import is_plain, shorten
 
@@ -44,7 +44,7 @@ def check_commit(
     :param metadata: a text for all topics, or topic -> its text.
     :return: the text of each topic.
     """
-    check_group(group_id)
+    parse_group(group_id)
     check_partitions(offsets)
     for tp, offset in offsets.items():
         if not 0 <= offset <= MAX_OFFSET:

@@ -18,7 +18,7 @@ from airflow_kafka_offsets.kafka.config import missing_file, scrubber
 from airflow_kafka_offsets.kafka.failures import Causes, Failed, Failure
 from airflow_kafka_offsets.kafka.listener_probe import probe_listener
 from airflow_kafka_offsets.model.kafka_security import SERVERS
-from airflow_kafka_offsets.model.names import check_group
+from airflow_kafka_offsets.model.names import parse_group
 from airflow_kafka_offsets.model.offsets import IsolationLevel
 from airflow_kafka_offsets.model.parameters import one_of
 
@@ -69,7 +69,7 @@ class Connection:
         settings = {
             **_DEFAULTS,
             **config,
-            "group.id": check_group(group_id),
+            "group.id": parse_group(group_id),
             "isolation.level": isolation_level,
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from airflow_kafka_offsets.model.text import printable
+from airflow_kafka_offsets.model.text import escape_controls
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, KafkaException
@@ -107,8 +107,8 @@ class Failure(NamedTuple):
         name = getattr(inner, "name", None)
         # A broker, or whatever answers in its place, may send a text of its own.
         if not callable(name):
-            return cls("_FAIL", printable(str(error)))
-        code, text = name(), printable(inner.str())
+            return cls("_FAIL", escape_controls(str(error)))
+        code, text = name(), escape_controls(inner.str())
         if code == "_AUTHENTICATION" and _LOST_AT_LOGIN in text:
             return cls("_TRANSPORT", text)
         if code == "_TRANSPORT" and _CLIENT_REFUSED.search(text):

@@ -31,7 +31,7 @@ from airflow_kafka_offsets.kafka.requests import OFFSETS_TOPIC, missing_partitio
 from airflow_kafka_offsets.kafka.retry import until
 from airflow_kafka_offsets.kafka.session import Session
 from airflow_kafka_offsets.kafka.topics import Topics
-from airflow_kafka_offsets.model.names import check_group
+from airflow_kafka_offsets.model.names import parse_group
 from airflow_kafka_offsets.model.offsets import (
     Commit,
     Commits,
@@ -63,7 +63,7 @@ class GroupCommits:
     def __init__(self, session: Session, admin: Admin, group_id: str) -> None:
         self._session = session
         self._admin = admin
-        self._group_id = check_group(group_id)
+        self._group_id = parse_group(group_id)
 
     def read(self, call: Call, partitions: Iterable[TopicPartition], needs: Right = "Describe") -> Commits:
         """Return the commits of partitions; ``None`` where there is none, or no such partition."""

@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 
 from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.model.offsets import TopicPartition
-from airflow_kafka_offsets.model.text import printable, shorten
+from airflow_kafka_offsets.model.text import escape_controls, shorten
 
 INACTIVE_STATES = ("Empty", "Dead")
 
@@ -46,7 +46,7 @@ class GroupMember:
     """The partitions that it reads now."""
 
     def __str__(self) -> str:
-        return printable(f"{self.client_id} on {self.host.lstrip('/')}")
+        return escape_controls(f"{self.client_id} on {self.host.lstrip('/')}")
 
 
 @dataclass(frozen=True)

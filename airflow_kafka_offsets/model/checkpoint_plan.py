@@ -17,8 +17,15 @@ from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds
 from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition
 from airflow_kafka_offsets.model.parameters import one_of, parse_seconds, parse_switch
 from airflow_kafka_offsets.model.plan import OffsetPlan
-from airflow_kafka_offsets.model.table import REFUSED, RecordTimes, furthest, plan_text, time_cell, times_json
-from airflow_kafka_offsets.model.text import Show, quoted, shorten
+from airflow_kafka_offsets.model.table import (
+    REFUSED,
+    TimesByOffset,
+    furthest_moves,
+    plan_text,
+    time_cell,
+    times_json,
+)
+from airflow_kafka_offsets.model.text import Show, quote, shorten
 
 PendingBatch = Literal["fail", "discard"]
 """
@@ -90,7 +97,7 @@ class CheckpointPolicy:
         )
         if policy.idempotent_sink and policy.sink is not None:
             raise UsageError(
-                f"sink={quoted(sink)} and idempotent_sink are both given: idempotent_sink=True is for a sink "
+                f"sink={quote(sink)} and idempotent_sink are both given: idempotent_sink=True is for a sink "
                 "that sink cannot name; give one of them"
             )
         if policy.sink_location is not None and policy.sink not in RECORDING_SINKS:
@@ -104,7 +111,7 @@ class CheckpointPolicy:
 def parse_sink(value: object, parameter: str = "sink") -> Sink:
     """Read ``sink``; an error names what was found and the choices."""
     if value not in get_args(Sink):
-        raise UsageError(f"{parameter}={quoted(value)}: expected {SINKS}")
+        raise UsageError(f"{parameter}={quote(value)}: expected {SINKS}")
     return cast("Sink", value)
 
 
@@ -171,7 +178,7 @@ class CheckpointPlan:
     copies: bool = False
     compared: tuple[OffsetPlan, ...] = field(default=(), repr=False)
     recovery: bool = False
-    times: RecordTimes = field(default_factory=dict, repr=False)
+    times: TimesByOffset = field(default_factory=dict, repr=False)
     log_ids: LogIds = UNKNOWN_LOGS
 
     @property
@@ -235,7 +242,7 @@ class CheckpointPlan:
             for source, offsets in self.before.items()
             for tp, offset in sorted(offsets.items())
         ]
-        return furthest(moves, lambda move: 0 if move[3] is None else move[3] - move[2])
+        return furthest_moves(moves, lambda move: 0 if move[3] is None else move[3] - move[2])
 
     def table(self, *, refused: bool = False) -> str:
         """Return the plan as lines for a log, see :func:`~airflow_kafka_offsets.model.table.plan_text`."""

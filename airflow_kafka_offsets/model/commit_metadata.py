@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from airflow_kafka_offsets.errors import PlanRefusedError
-from airflow_kafka_offsets.model.log_ids import LogIds, other_logs
+from airflow_kafka_offsets.model.log_ids import LogIds, other_logs_refusals
 from airflow_kafka_offsets.model.offsets import MAX_OFFSET, Commits, TopicPartition, summarize
 from airflow_kafka_offsets.model.parameters import iso_time
 from airflow_kafka_offsets.model.text import shorten
@@ -283,8 +283,8 @@ def foreign_logs(
     Return why a group's offsets mean nothing: its last commits were made on another cluster, or topic.
 
     :param now: the logs to which the connection leads.
-    :param old_offsets: see :func:`~airflow_kafka_offsets.model.log_ids.other_logs`, as for ``remedy``.
+    :param old_offsets: see :func:`~airflow_kafka_offsets.model.log_ids.other_logs_refusals`, as for ``remedy``.
     """
     made = log_ids_of(commits, now)
     what = f"the last commit of group {group_id!r}"
-    return other_logs(what, made, now, old_offsets=old_offsets, remedy=remedy)
+    return other_logs_refusals(what, made, now, old_offsets=old_offsets, remedy=remedy)

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from airflow_kafka_offsets.errors import OffsetsFormatError
-from airflow_kafka_offsets.model.names import stored_group
+from airflow_kafka_offsets.model.names import parse_stored_group
 from airflow_kafka_offsets.model.offsets import (
     MAX_OFFSET,
     MAX_PARTITION,
@@ -28,7 +28,7 @@ from airflow_kafka_offsets.model.offsets import (
     TopicPartition,
     is_topic_name,
 )
-from airflow_kafka_offsets.model.text import MAX_VALUES, Show, excess, shorten
+from airflow_kafka_offsets.model.text import MAX_VALUES, Show, shorten, size_error
 
 SPARK_FORM = '{"topic": {"0": 42}}'
 
@@ -141,17 +141,17 @@ def parse_csv(text: str, group_id: str | None = None) -> dict[str, Offsets]:
     groups: dict[str, Offsets] = {}
     for number, row in itertools.chain([first], rows):
         tp, offset = _csv_offset(number, row, columns)
-        group = stored_group(row[0], f"line {number}, group") if columns == 4 else str(group_id)
+        group = parse_stored_group(row[0], f"line {number}, group") if columns == 4 else str(group_id)
         offsets = groups.setdefault(group, {})
         if tp in offsets:
             raise OffsetsFormatError(
                 f"line {number}: {tp} of group {shorten(repr(group))} occurs twice; keep one of the lines"
             )
         offsets[tp] = offset
-    return groups if group_id is None else {group_id: lines_of(groups, group_id)}
+    return groups if group_id is None else {group_id: group_offsets(groups, group_id)}
 
 
-def lines_of(groups: Mapping[str, Offsets], group_id: str) -> Offsets:
+def group_offsets(groups: Mapping[str, Offsets], group_id: str) -> Offsets:
     """Return a group's offsets of those that :func:`parse_csv` has read; an error if it has none."""
     if group_id not in groups:
         raise OffsetsFormatError(
@@ -162,7 +162,7 @@ def lines_of(groups: Mapping[str, Offsets], group_id: str) -> Offsets:
 
 
 def _csv_rows(text: str) -> Iterator[tuple[int, list[str]]]:
-    if refusal := excess("the file", text, "\n,", 3 * MAX_VALUES):
+    if refusal := size_error("the file", text, "\n,", 3 * MAX_VALUES):
         raise OffsetsFormatError(refusal)
     lines = (line[0] for line in _CSV_LINE.finditer(text))
     try:
@@ -208,9 +208,9 @@ def load_json(text: str, what: str, expected: str = SPARK_FORM, *, show: Show = 
     :param what: what the text is, for the error text.
     :param expected: what it should hold, likewise.
     :raises OffsetsFormatError: if it is no JSON, holds a key twice, or is too large; see
-        :func:`~airflow_kafka_offsets.model.text.excess`.
+        :func:`~airflow_kafka_offsets.model.text.size_error`.
     """
-    if refusal := excess(what, text):
+    if refusal := size_error(what, text):
         raise OffsetsFormatError(refusal)
     try:
         return json.loads(text, object_pairs_hook=_unique, parse_int=_number)

@@ -39,7 +39,7 @@ class LogIds:
         """Return the ids of both, those of ``other`` where both have one."""
         return LogIds(other.cluster or self.cluster, {**self.topics, **other.topics})
 
-    def only(self, topics: Iterable[str]) -> LogIds:
+    def restricted_to(self, topics: Iterable[str]) -> LogIds:
         """Return the ids of some of the topics."""
         return LogIds(
             self.cluster, {name: self.topics[name] for name in sorted({*topics} & self.topics.keys())}
@@ -71,11 +71,11 @@ class LogIds:
             raise OffsetsFormatError(f"{what}: found {show(topics)}; expected an id for each topic")
         return cls(cluster, {topic: topic_id.translate(URL_SAFE) for topic, topic_id in topics.items()})
 
-    def other_cluster(self, now: LogIds) -> bool:
+    def is_other_cluster(self, now: LogIds) -> bool:
         """Whether the cluster is known to be another one now."""
         return bool(self.cluster and now.cluster and self.cluster != now.cluster)
 
-    def created_again(self, now: LogIds) -> list[str]:
+    def recreated_topics(self, now: LogIds) -> list[str]:
         """Return the topics that are known to have been deleted and created again since."""
         known = {topic for topic, found in self.topics.items() if found and now.topics.get(topic)}
         return sorted(topic for topic in known if self.topics[topic] != now.topics[topic])
@@ -84,7 +84,7 @@ class LogIds:
 UNKNOWN_LOGS = LogIds()
 
 
-def other_logs(
+def other_logs_refusals(
     what: str, then: LogIds, now: LogIds, *, old_offsets: bool = True, remedy: str = ""
 ) -> list[str]:
     """
@@ -97,7 +97,7 @@ def other_logs(
         at a time, are right in a topic that was created again.
     :param remedy: what to do, where nothing is to be committed; by default what a commit can do.
     """
-    if then.other_cluster(now):
+    if then.is_other_cluster(now):
         return [
             f"{what} is of cluster {shorten(then.cluster)}, and the connection leads to cluster "
             f"{shorten(now.cluster)}: the same offset is another record there, also on a cluster that "
@@ -108,7 +108,7 @@ def other_logs(
                 "cluster"
             )
         ]
-    again = then.created_again(now) if old_offsets else []
+    again = then.recreated_topics(now) if old_offsets else []
     if not again:
         return []
     first, more = again[0], f" and {len(again) - _SHOWN} more" if len(again) > _SHOWN else ""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from airflow_kafka_offsets.errors import OffsetsFormatError
-from airflow_kafka_offsets.model.formats import lines_of, parse_csv
+from airflow_kafka_offsets.model.formats import group_offsets, parse_csv
 from airflow_kafka_offsets.model.offsets import Offsets
 from airflow_kafka_offsets.model.text import shorten
 
@@ -39,7 +39,7 @@ class OffsetsFile:
                     f"the file has lines of topic,partition,offset, and {groups} groups are moved: give "
                     "lines of group,topic,partition,offset"
                 )
-            return lines_of(self._by_group, group_id)
+            return group_offsets(self._by_group, group_id)
         except OffsetsFormatError as error:
             raise OffsetsFormatError(f"{shorten(self.name)}: {error}") from None
 

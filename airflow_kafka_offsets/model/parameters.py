@@ -13,7 +13,7 @@ from datetime import datetime, timedelta, timezone
 from typing import Any, Literal, get_args
 
 from airflow_kafka_offsets.errors import UsageError
-from airflow_kafka_offsets.model.text import quoted, shorten
+from airflow_kafka_offsets.model.text import quote, shorten
 
 OutOfRangePolicy = Literal["fail", "clamp", "skip"]
 """What becomes of an offset outside its partition's log: refused, moved to the nearer end, left alone."""
@@ -67,7 +67,7 @@ def one_of(value: object, choices: object, parameter: str) -> Any:
     """Check a parameter with a fixed set of values, those of a ``Literal`` type."""
     known = get_args(choices)
     if value not in known:
-        raise UsageError(f"{parameter}={quoted(value)}: expected one of {', '.join(map(repr, known))}")
+        raise UsageError(f"{parameter}={quote(value)}: expected one of {', '.join(map(repr, known))}")
     return value
 
 
@@ -169,7 +169,7 @@ def parse_pattern(value: object, parameter: str) -> re.Pattern[str]:
         return re.compile(text)
     except (re.error, OverflowError, RecursionError, ValueError) as error:
         reason = "nested too deeply" if isinstance(error, RecursionError) else error
-        raise UsageError(f"{parameter}={quoted(text)} is not a regular expression: {reason}") from None
+        raise UsageError(f"{parameter}={quote(text)} is not a regular expression: {reason}") from None
 
 
 def parse_count(value: object, parameter: str, *, least: int = 0) -> int | None:

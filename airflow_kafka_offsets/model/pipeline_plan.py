@@ -25,8 +25,8 @@ from airflow_kafka_offsets.model.formats import (
 from airflow_kafka_offsets.model.offsets import Offsets, Positions, TopicPartition
 from airflow_kafka_offsets.model.plan import OffsetPlan, check_plans
 from airflow_kafka_offsets.model.receipt import receipt
-from airflow_kafka_offsets.model.table import RecordTimes
-from airflow_kafka_offsets.model.text import kind_of
+from airflow_kafka_offsets.model.table import TimesByOffset
+from airflow_kafka_offsets.model.text import describe_type
 
 GROUPS_FILE = "groups.json"
 """The file of a checkpoint's archive from which an interrupted move of the groups is finished."""
@@ -131,7 +131,7 @@ class PipelinePlan:
             moves += [(move.topic_partition, move.before, move.after) for move in plan.shown()[0]]
         return {(tp, offset) for tp, *both in moves for offset in both if offset is not None}
 
-    def with_times(self, times: RecordTimes) -> PipelinePlan:
+    def with_times(self, times: TimesByOffset) -> PipelinePlan:
         """Return the plan with the times that the log has at its positions."""
         checkpoint = replace(self.checkpoint, times=times) if self.checkpoint else None
         return replace(
@@ -152,13 +152,15 @@ def read_images(text: str) -> tuple[dict[str, Positions], dict[str, Offsets]]:
     """Read :data:`GROUPS_FILE`: where each group was and was to be; empty for a move of no group."""
     if not text:
         return {}, {}
-    kept: Any = load_json(text, GROUPS_FILE, show=kind_of)
+    kept: Any = load_json(text, GROUPS_FILE, show=describe_type)
     before, after = ((kept.get(name) if isinstance(kept, dict) else None) for name in ("before", "after"))
     if not isinstance(before, dict) or not isinstance(after, dict):
         raise OffsetsFormatError(
-            f"{GROUPS_FILE}: found {kind_of(kept)}; expected before and after, each with offsets by group"
+            f"{GROUPS_FILE}: found {describe_type(kept)}; expected before and after, each with offsets by group"
         )
-    positions = {group: parse_positions(at, GROUPS_FILE, show=kind_of) for group, at in before.items() if at}
+    positions = {
+        group: parse_positions(at, GROUPS_FILE, show=describe_type) for group, at in before.items() if at
+    }
     return positions, {
-        group: parse_offsets(at, GROUPS_FILE, show=kind_of) for group, at in after.items() if at
+        group: parse_offsets(at, GROUPS_FILE, show=describe_type) for group, at in after.items() if at
     }

@@ -18,7 +18,7 @@ from typing import Literal, NamedTuple
 from airflow_kafka_offsets.errors import OffsetsFormatError, UsageError
 from airflow_kafka_offsets.model.formats import offsets_text, parse_offsets
 from airflow_kafka_offsets.model.location import check_location
-from airflow_kafka_offsets.model.names import check_group
+from airflow_kafka_offsets.model.names import parse_group
 from airflow_kafka_offsets.model.offsets import MAX_OFFSET, Logs, Offsets, TopicPartition, summarize
 from airflow_kafka_offsets.model.offsets_file import OffsetsFile
 from airflow_kafka_offsets.model.parameters import parse_duration, parse_text, parse_time
@@ -283,7 +283,7 @@ _KINDS: Mapping[str, _Kind] = {
     ),
     "batch": _Kind(_number(0, "0 or more, as the whole number of a batch"), "to_batch"),
     "file": _Kind(_name_file, "from_file", names_partitions=True),
-    "group": _Kind(check_group, "to_group", relative=True, commits="other", names_partitions=True),
+    "group": _Kind(parse_group, "to_group", relative=True, commits="other", names_partitions=True),
 }
 
 

@@ -28,13 +28,13 @@ from airflow_kafka_offsets.model.offsets import (
 from airflow_kafka_offsets.model.parameters import OutOfRangePolicy
 from airflow_kafka_offsets.model.table import (
     REFUSED,
-    RecordTimes,
-    furthest,
+    TimesByOffset,
+    furthest_moves,
     offset_cell,
     plan_text,
     time_cell,
 )
-from airflow_kafka_offsets.model.text import printable
+from airflow_kafka_offsets.model.text import escape_controls
 
 LOST_REMEDY = (
     "set on_out_of_range='clamp' to go on from the log start, or 'skip' to leave the partition alone"
@@ -90,7 +90,7 @@ class OffsetPlan:
     source: Mapping[str, Any] = field(default_factory=dict)
     refusals: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    times: RecordTimes = field(default_factory=dict, repr=False)
+    times: TimesByOffset = field(default_factory=dict, repr=False)
     found: Positions = field(default_factory=dict, repr=False)
     metadata: Mapping[TopicPartition, str | None] = field(default_factory=dict, repr=False)
     skipped: Positions = field(default_factory=dict, repr=False)
@@ -170,7 +170,7 @@ class OffsetPlan:
             found=positions,
             skipped={tp: at for tp, at in before.items() if tp not in positions},
             clamped=asked,
-            log_ids=log_ids.only(tp.topic for tp in positions),
+            log_ids=log_ids.restricted_to(tp.topic for tp in positions),
         )
 
     @property
@@ -215,7 +215,7 @@ class OffsetPlan:
 
     def shown(self) -> tuple[list[PartitionMove], str]:
         """Return the moves that a table shows, and a line about the others."""
-        return furthest(self.moves, lambda move: move.records)
+        return furthest_moves(self.moves, lambda move: move.records)
 
     def with_before(self, before: Mapping[TopicPartition, int | None]) -> OffsetPlan:
         """Return the plan with where the group was earlier, before an interrupted try of the same move."""
@@ -253,7 +253,7 @@ class OffsetPlan:
                 row += [time_cell(self.times, tp, before), time_cell(self.times, tp, after)]
             rows.append(row)
         total = f", {self.records:+d} records" if self.changed else ""
-        group = f"group {printable(self.group_id)}{REFUSED if refused else ''}"
+        group = f"group {escape_controls(self.group_id)}{REFUSED if refused else ''}"
         exceptions = {
             "left alone": len(self.skipped),
             "moved to an end of the log instead": len(self.clamped),

@@ -15,11 +15,11 @@ from typing import Any
 from airflow_kafka_offsets.errors import OffsetsFormatError, PlanRefusedError
 from airflow_kafka_offsets.model.formats import log_json, offsets_json, parse_offsets, parse_positions
 from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds
-from airflow_kafka_offsets.model.names import stored_group
+from airflow_kafka_offsets.model.names import parse_stored_group
 from airflow_kafka_offsets.model.offsets import Offsets, Positions, TopicPartition, summarize
 from airflow_kafka_offsets.model.plan import OffsetPlan
 from airflow_kafka_offsets.model.table import times_json
-from airflow_kafka_offsets.model.text import Show, excess, printable, shorten
+from airflow_kafka_offsets.model.text import Show, escape_controls, shorten, size_error
 
 RECEIPT_VERSION = 1
 CONNECTION_IDS = ("kafka_config_id", "checkpoint_conn_id")
@@ -64,7 +64,7 @@ def check_restorable(plans: Sequence[OffsetPlan]) -> None:
     :raises PlanRefusedError: nothing is to be written then: it could not be restored.
     """
     partitions = sum(len(plan.moves) + len(plan.skipped) for plan in plans)
-    if partitions > _SURELY_READABLE and (refusal := excess("the receipt", json.dumps(receipt(plans)))):
+    if partitions > _SURELY_READABLE and (refusal := size_error("the receipt", json.dumps(receipt(plans)))):
         raise PlanRefusedError(
             f"{partitions:,} partitions are too many for one move, since it could not be taken back "
             f"({refusal.partition(': it is')[0]}): name fewer groups or topics at once"
@@ -100,7 +100,7 @@ def read_receipt(value: object, *, show: Show = shorten) -> tuple[GroupReceipt, 
         # A plan with nothing in scope has no partitions at all.
         before = parse_positions(group["before"], "receipt, before", show=show) if group.get("before") else {}
         after = parse_offsets(group["after"], "receipt, after", show=show) if group.get("after") else {}
-        group_id = stored_group(group["group_id"], "receipt, group_id")
+        group_id = parse_stored_group(group["group_id"], "receipt, group_id")
         log_ids = LogIds.parse(group.get("logs"), "receipt, logs", show=show)
         result.append(GroupReceipt(group_id, before, after, bool(group.get("plan_only")), log_ids))
     return tuple(result)
@@ -140,7 +140,7 @@ def outcome(value: Mapping[str, Any]) -> list[str]:
         did = (
             f"was moved ({moved['kind']}) and read back; archive {archive}" if archive else "was not changed"
         )
-        lines.append(f"checkpoint {printable(moved['location'])} {did}")
+        lines.append(f"checkpoint {escape_controls(moved['location'])} {did}")
     for group in value.get("groups", [value]):
         partitions = [
             TopicPartition(topic, int(number))
@@ -153,5 +153,5 @@ def outcome(value: Mapping[str, Any]) -> list[str]:
                 f"{len(partitions)} partitions were committed and read back ({summarize(partitions)}), "
                 f"{group['changed']} of them changed, {group['records']:+d} records"
             )
-        lines.append(f"group {printable(group['group_id'])}: {did}")
+        lines.append(f"group {escape_controls(group['group_id'])}: {did}")
     return lines

@@ -117,13 +117,13 @@ class OffsetWindow:
         """The cluster and the window's topics when it was planned, as far as that was recorded."""
         # Windows that were planned by an earlier version have the ids of some topics only.
         recorded = self.source.get("logs") or {"topics": self.source.get("topic_ids") or {}}
-        return LogIds.parse(recorded, "window, source, logs").only({tp.topic for tp in self.ranges})
+        return LogIds.parse(recorded, "window, source, logs").restricted_to({tp.topic for tp in self.ranges})
 
     def __bool__(self) -> bool:
         """Whether there is anything to read."""
         return self.records > 0
 
-    def limited(self, max_records: int) -> OffsetWindow:
+    def limit_records(self, max_records: int) -> OffsetWindow:
         """
         Return the window with at most so many records, shared over the partitions in proportion.
 
@@ -143,7 +143,7 @@ class OffsetWindow:
         }
         return replace(self, ranges=ranges)
 
-    def lost(self, logs: Logs) -> dict[TopicPartition, int]:
+    def lost_offsets(self, logs: Logs) -> dict[TopicPartition, int]:
         """Return how many offsets of each partition the log no longer holds, for those that lost some."""
         return {
             tp: min(logs[tp].start, offsets.end) - offsets.start
@@ -154,7 +154,7 @@ class OffsetWindow:
     def refusals(self, logs: Logs) -> list[str]:
         """Return why the window cannot be read: records of it are deleted, or its end is beyond the log."""
         refusals = []
-        if lost := self.lost(logs):
+        if lost := self.lost_offsets(logs):
             first = next(iter(lost))
             refusals.append(
                 f"{sum(lost.values())} records of the window are lost: retention has deleted them on "
@@ -194,11 +194,11 @@ class OffsetWindow:
             )
         return {tp: offset for tp, offset in end.items() if positions[tp] != offset}
 
-    def passed(self, positions: Mapping[TopicPartition, int | None]) -> bool:
+    def is_passed_by(self, positions: Mapping[TopicPartition, int | None]) -> bool:
         """Whether the group has come to the window's end, or further, in every partition."""
         return all((at := positions[tp]) is not None and at >= end for tp, end in self.end.items())
 
-    def only(self, partitions: Iterable[TopicPartition]) -> OffsetWindow:
+    def restricted_to(self, partitions: Iterable[TopicPartition]) -> OffsetWindow:
         """Return the part of the window that is in some partitions."""
         kept = self.ranges.keys() & set(partitions)
         ranges = {tp: self.ranges[tp] for tp in sorted(kept)}
@@ -211,7 +211,7 @@ class OffsetWindow:
         ``assign`` and no ``subscribe``: with the latter a partition that was added since makes the read fail.
         """
         return {
-            "assign": json.dumps(TopicScope.of(self.ranges).as_json(), separators=(",", ":")),
+            "assign": json.dumps(TopicScope.exactly(self.ranges).as_json(), separators=(",", ":")),
             "startingOffsets": offsets_text(self.start),
             "endingOffsets": offsets_text(self.end),
         }
@@ -247,7 +247,7 @@ class OffsetWindow:
 
         :param what: what the value is, for the error text.
         :param show: how an error text names what was found; see
-            :func:`~airflow_kafka_offsets.model.text.kind_of`.
+            :func:`~airflow_kafka_offsets.model.text.describe_type`.
         :raises OffsetsFormatError: if it is none, of another version, or a range ends before it starts.
         """
         if isinstance(value, str):

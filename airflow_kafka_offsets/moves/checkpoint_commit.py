@@ -16,7 +16,7 @@ from airflow_kafka_offsets.errors import (
     PlanRefusedError,
 )
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
-from airflow_kafka_offsets.model.groups import Groups
+from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.moves.commit import plan_commits
 from airflow_kafka_offsets.readings.known_moves import KnownMoves
@@ -67,7 +67,7 @@ class PositionCommit(NamedTuple):
 def plan_checkpoint_commit(
     client: OffsetsClient,
     checkpoint: SparkCheckpoint,
-    named: Groups,
+    named: GroupSelection,
     metadata: CommitMetadata,
     *,
     on_out_of_range: OutOfRangePolicy = "fail",
@@ -92,7 +92,7 @@ def plan_checkpoint_commit(
     """
     known_moves = KnownMoves.of(checkpoint)
     state = _read(checkpoint)
-    targets = named.of(state.kafka_offsets)
+    targets = named.assign_offsets(state.kafka_offsets)
     metadata = replace(metadata, query=state.query_id, batch=state.batch_id, move=known_moves.number)
     known_moves.log_unfinished_recovery(state.kafka_offsets, metadata)
     everything = {tp: offset for offsets in targets.by_group.values() for tp, offset in offsets.items()}

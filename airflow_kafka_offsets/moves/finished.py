@@ -14,7 +14,7 @@ from airflow_kafka_offsets.model.checkpoint_plan import (
     read_checkpoint_receipt,
 )
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
-from airflow_kafka_offsets.model.groups import GroupOffsets, Groups
+from airflow_kafka_offsets.model.groups import GroupOffsets, GroupSelection
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.receipt import read_receipt
 from airflow_kafka_offsets.model.recovery import Judgement, MovedCheckpoint, Recovery, committed_since, judge
@@ -108,7 +108,7 @@ def _unread(client: OffsetsClient, kept: CheckpointReceipt) -> bool:
 def plan_kept(
     client: OffsetsClient,
     checkpoint: SparkCheckpoint | None,
-    named: Groups,
+    named: GroupSelection,
     movers: Collection[str],
     work: Sequence[str],
 ) -> tuple[PipelinePlan, list[str]]:

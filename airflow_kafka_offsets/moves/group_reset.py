@@ -100,7 +100,7 @@ def plan_resets(
             refusals=[*refusals.get(group_id, []), *others],
             log_ids=ids,
         )
-        again = log_ids_of(commits, ids).created_again(ids)
+        again = log_ids_of(commits, ids).recreated_topics(ids)
         plan = plan.noting(
             [tp for tp in plan.before if tp.topic in again],
             "its topic was created again since the last commit",
@@ -171,8 +171,8 @@ def _positions_to_move(
     if given is not None:
         # The offsets may name less than topics; but what topics names has to be there.
         if unused := set(scope.topics or ()) - {tp.topic for tp in given}:
-            partitions_in(client, scope.narrowed(unused))
-        if numbered := set(scope.numbered) - given.keys():
+            partitions_in(client, scope.restricted_to(unused))
+        if numbered := set(scope.explicit_partitions) - given.keys():
             check_partitions(client, numbered)
         return committed_offsets(client.committed(group_id, given))
     positions = group_positions(client, group_id, scope)

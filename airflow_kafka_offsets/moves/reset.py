@@ -22,7 +22,7 @@ from airflow_kafka_offsets.checkpoint.plan_move import plan_seek
 from airflow_kafka_offsets.errors import CheckpointError, MisnamedError, PlanRefusedError
 from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan, CheckpointPolicy
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
-from airflow_kafka_offsets.model.groups import Groups
+from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.offsets import Offsets, Positions, summarize
 from airflow_kafka_offsets.model.parameters import MissingCommitPolicy, OutOfRangePolicy
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan, offsets_after
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 def plan_reset(
     client: OffsetsClient,
     checkpoint: SparkCheckpoint | None,
-    named: Groups,
+    named: GroupSelection,
     place: Place,
     *,
     now: datetime,
@@ -81,7 +81,7 @@ def plan_reset(
         scopes = named.scopes()
         return PipelinePlan(plan(scopes, place, on_no_commit=on_no_commit, by=by, interrupted=interrupted))
     sources = moving_sources(checkpoint)
-    positions = named.of(sources).by_group
+    positions = named.assign_offsets(sources).by_group
     request = fingerprint(repr(place), named.group_id, named.scope.as_json())
     who = by or CommitMetadata()
     open_move = _open_move(client, checkpoint, who, request, place, cleared=bool(interrupted))
@@ -102,9 +102,9 @@ def plan_reset(
                 f"({take_back(checkpoint, open_move)}), or trigger a new run"
             )
     if not goes_on and place.batch_id is not None:
-        known = named.of(_at_batch(checkpoint, place.batch_id, sources, named.scope)).by_group
+        known = named.assign_offsets(_at_batch(checkpoint, place.batch_id, sources, named.scope)).by_group
     if known is None:
-        scopes = {group: TopicScope.of(offsets) for group, offsets in positions.items()}
+        scopes = {group: TopicScope.exactly(offsets) for group, offsets in positions.items()}
         groups = plan(
             scopes,
             place,
@@ -121,7 +121,7 @@ def plan_reset(
             replace(each, source=place.as_json())
             for group, offsets in known.items()
             for each in plan(
-                {group: TopicScope.of(offsets)},
+                {group: TopicScope.exactly(offsets)},
                 Place("offsets", offsets),
                 log_check=log_check,
                 old_offsets=True,
@@ -228,7 +228,7 @@ def plan_checkpoint_seek(
         refusals = _check_of(unfinished, allow_new_cluster).refusals(ids)
         return PipelinePlan((), replace(plan, refusals=(*refusals, *plan.refusals), log_ids=ids))
     everything = {tp for offsets in sources.values() for tp in offsets}
-    if refusals := Groups(None, scope).misnamed(sources, partitions=True):
+    if refusals := GroupSelection(None, scope).unmatched_names(sources, partitions=True):
         raise MisnamedError(refusals)
     log_check = LogCheck(allow_new_cluster, checkpoint=checkpoint)
     named = named_by(client, place, "", scope, within=everything, log_check=log_check)

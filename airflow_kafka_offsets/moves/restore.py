@@ -17,7 +17,7 @@ from airflow_kafka_offsets.model.checkpoint_plan import (
     read_checkpoint_receipt,
 )
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
-from airflow_kafka_offsets.model.groups import GroupOffsets, Groups
+from airflow_kafka_offsets.model.groups import GroupOffsets, GroupSelection
 from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS
 from airflow_kafka_offsets.model.offsets import Offsets, Positions, TopicPartition, committed_offsets
 from airflow_kafka_offsets.model.parameters import OutOfRangePolicy, RestoreMissingCommitPolicy
@@ -45,7 +45,7 @@ def plan_restore_receipt(
     client: OffsetsClient,
     value: object,
     checkpoint: SparkCheckpoint | None,
-    named: Groups,
+    named: GroupSelection,
     *,
     on_out_of_range: OutOfRangePolicy = "fail",
     on_no_commit: RestoreMissingCommitPolicy = "skip",
@@ -112,7 +112,7 @@ def plan_restore_archive(
     client: OffsetsClient,
     name: str,
     checkpoint: SparkCheckpoint,
-    named: Groups,
+    named: GroupSelection,
     *,
     on_out_of_range: OutOfRangePolicy = "fail",
     on_no_commit: RestoreMissingCommitPolicy = "skip",
@@ -159,16 +159,16 @@ def _with_first_before(plan: PipelinePlan, checkpoint: SparkCheckpoint) -> Pipel
 def _plan_groups(
     client: OffsetsClient,
     before: Mapping[str, Positions],
-    named: Groups,
+    named: GroupSelection,
     origin: str,
     on_out_of_range: OutOfRangePolicy,
     on_no_commit: RestoreMissingCommitPolicy,
     log_check: LogCheck,
 ) -> list[OffsetPlan]:
-    if others := sorted(set(before) - set(named.ids)):
+    if others := sorted(set(before) - set(named.group_ids)):
         raise UsageError(
             f"the {origin} is of group {', '.join(map(repr, others))}, and group_id names "
-            f"{', '.join(map(repr, named.ids))}: give the {origin.split()[0]} of this pipeline's reset"
+            f"{', '.join(map(repr, named.group_ids))}: give the {origin.split()[0]} of this pipeline's reset"
         )
     targets: dict[str, Offsets] = {}
     without: dict[str, list[TopicPartition]] = {}
@@ -201,7 +201,7 @@ def plan_restore_file(
     client: OffsetsClient,
     uri: str,
     checkpoint: SparkCheckpoint | None,
-    named: Groups,
+    named: GroupSelection,
     *,
     on_out_of_range: OutOfRangePolicy = "fail",
     policy: CheckpointPolicy | None = None,
@@ -219,7 +219,7 @@ def plan_restore_file(
     :raises OffsetsFormatError: if it is not Kafka's CSV, or has no line for a group.
     """
     scope = named.scope
-    offsets = read_file(uri).of_groups(named.ids)
+    offsets = read_file(uri).of_groups(named.group_ids)
     _check_names(client, uri, offsets, named)
     left_out = [tp for positions in offsets.values() for tp in positions if tp not in scope]
     within = {
@@ -232,8 +232,8 @@ def plan_restore_file(
     if checkpoint is None:
         return PipelinePlan(plans)
     sources = moving_sources(checkpoint)
-    everywhere = named.within(TopicScope())
-    everywhere.of(sources)  # refuses names that do not fit
+    everywhere = named.with_scope(TopicScope())
+    everywhere.assign_offsets(sources)  # refuses names that do not fit
     targets = everywhere.to_sources(sources, offsets_after(plans))
     reached = {tp for positions in targets.values() for tp in positions}
     outside = [tp for plan in plans for tp in plan.after if tp not in reached]
@@ -245,7 +245,9 @@ def plan_restore_file(
     return PipelinePlan.make(plans, checkpoint_plan)
 
 
-def _check_names(client: OffsetsClient, uri: str, offsets: Mapping[str, Offsets], named: Groups) -> None:
+def _check_names(
+    client: OffsetsClient, uri: str, offsets: Mapping[str, Offsets], named: GroupSelection
+) -> None:
     """Refuse names that are not there; a topic of which nothing was committed is in no file."""
     saved = {tp.topic for positions in offsets.values() for tp in positions}
     keys = () if isinstance(named.group_id, str) or named.names_sources else named.group_id or ()

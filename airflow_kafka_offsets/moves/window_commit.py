@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_kafka_offsets.errors import WindowMismatchError
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata, committer
-from airflow_kafka_offsets.model.groups import GroupOffsets, Groups
+from airflow_kafka_offsets.model.groups import GroupOffsets, GroupSelection
 from airflow_kafka_offsets.model.offsets import OffsetRange, committed_texts, summarize
 from airflow_kafka_offsets.model.parameters import OutOfRangePolicy
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.plan import OffsetPlan, PartitionMove
-from airflow_kafka_offsets.model.text import printable
+from airflow_kafka_offsets.model.text import escape_controls
 from airflow_kafka_offsets.model.window import OffsetWindow
 from airflow_kafka_offsets.moves.commit import plan_commits
 from airflow_kafka_offsets.moves.write import commit_groups, commit_window
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-def window_targets(window: OffsetWindow, named: Groups) -> GroupOffsets:
+def window_targets(window: OffsetWindow, named: GroupSelection) -> GroupOffsets:
     """
     Return the part of a window's end that each group is to hold.
 
     :raises PlanRefusedError: if the names do not fit the window. What its plan has left out is not missing.
     """
-    named, without = named.in_window(window.ranges, window.source)
+    named, without = named.restricted_to_window(window.ranges, window.source)
     if without:
-        log.info("Not in the window: %s", ", ".join(map(printable, without)))
-    return named.of({"window": window.end}, "the window")
+        log.info("Not in the window: %s", ", ".join(map(escape_controls, without)))
+    return named.assign_offsets({"window": window.end}, "the window")
 
 
 def plan_window_commits(
@@ -64,11 +64,11 @@ def plan_window_commits(
         was created again since the window was planned.
     """
     by_group = targets.by_group
-    part = window.only(tp for offsets in by_group.values() for tp in offsets)
+    part = window.restricted_to(tp for offsets in by_group.values() for tp in offsets)
     elsewhere = [] if allow_new_cluster else other_logs_than(client, part)
     plans = {}
     for group, offsets in by_group.items() if committed_at and not elsewhere else ():
-        if done := _done(client, group, window.only(offsets), source, str(committed_at)):
+        if done := _done(client, group, window.restricted_to(offsets), source, str(committed_at)):
             plans[group] = done
     left = replace(targets, by_group={group: by_group[group] for group in by_group if group not in plans})
     check = LogCheck(allow_new_cluster)
@@ -110,7 +110,7 @@ def _done(
     """Return the plan of a group that has gone on since the window was committed to it, if it has."""
     commits = client.committed(group_id, part.ranges)
     now = {tp: commit.offset for tp, commit in commits.items() if commit is not None}
-    if now.keys() != part.end.keys() or now == part.end or not part.passed(now):
+    if now.keys() != part.end.keys() or now == part.end or not part.is_passed_by(now):
         return None
     logs = client.log_ranges(now)
     if any(offset > logs[tp].end for tp, offset in now.items()):
@@ -148,6 +148,6 @@ def _refusals(window: OffsetWindow, plan: OffsetPlan) -> tuple[str, ...]:
 
 def _part(window: OffsetWindow, plan: OffsetPlan) -> OffsetWindow:
     """Return what of the window is in a plan, which may have moved an end into the log."""
-    part, ends = window.only(plan.after), plan.after
+    part, ends = window.restricted_to(plan.after), plan.after
     ranges = {tp: OffsetRange(offsets.start, ends[tp]) for tp, offsets in part.ranges.items()}
     return replace(part, ranges=ranges)

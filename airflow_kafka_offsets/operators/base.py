@@ -10,7 +10,7 @@ from airflow.sdk import BaseOperator
 
 from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
 from airflow_kafka_offsets.kafka.worker import started_early
-from airflow_kafka_offsets.model.groups import Groups
+from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.operators.outlets import GroupOutlets
 from airflow_kafka_offsets.pipeline import NAME_READERS, PIPELINE_PARAMETERS
@@ -107,9 +107,9 @@ class OffsetsOperator(GivenOptions, BaseOperator):
         """Return a parameter as its reader gives it."""
         return self.readers[name](getattr(self, name), name)
 
-    def named(self) -> Groups:
+    def named(self) -> GroupSelection:
         """Return the groups and topics that the parameters name."""
-        return Groups.parse(self.group_id, self.topics, required=self.needs_group)
+        return GroupSelection.parse(self.group_id, self.topics, required=self.needs_group)
 
     def open_client(self) -> OffsetsClient:
         """Return a client for the connection, to be closed by the caller."""
@@ -147,5 +147,5 @@ class OffsetsOperator(GivenOptions, BaseOperator):
 
     def _named_groups(self) -> list[str]:
         with suppress(UsageError):
-            return Groups.parse(self.group_id).ids
+            return GroupSelection.parse(self.group_id).group_ids
         return [""]

@@ -15,7 +15,7 @@ from airflow_kafka_offsets.errors import DriftError, KafkaOffsetsError, UsageErr
 from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
 from airflow_kafka_offsets.model.drift import parse_grace
 from airflow_kafka_offsets.model.formats import load_json
-from airflow_kafka_offsets.model.groups import Groups
+from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.parameters import choice, parse_interval
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.operators.base import OffsetsOperator
@@ -140,7 +140,7 @@ class CheckOffsetDriftOperator(OffsetsOperator):
             reports = pipeline_drift(
                 client,
                 checkpoint,
-                Groups.parse(pipeline.group_id, pipeline.topics),
+                GroupSelection.parse(pipeline.group_id, pipeline.topics),
                 grace=grace,
                 min_headroom=parse_interval(self.min_headroom, "min_headroom"),
                 retention=retention,

@@ -139,7 +139,7 @@ class CommitOffsetsOperator(MovingOperator):
                     allowed["allow_new_cluster"] = new_cluster
                     return until_unmoved()(self._commit_checkpoint, context, client, checkpoint, **allowed)
                 origin = "offsets" if self.offsets is not None else "the store"
-                targets = self.named().of({"given": offsets or {}}, origin)
+                targets = self.named().assign_offsets({"given": offsets or {}}, origin)
                 plans = plan_commits(
                     client, targets, source=source, log_check=LogCheck(new_cluster), **allowed
                 )

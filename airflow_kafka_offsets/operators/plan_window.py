@@ -20,7 +20,7 @@ from airflow_kafka_offsets.model.parameters import (
     parse_text,
 )
 from airflow_kafka_offsets.model.place import Place
-from airflow_kafka_offsets.model.table import align
+from airflow_kafka_offsets.model.table import align_rows
 from airflow_kafka_offsets.model.window import WINDOW_CONF_KEY, OffsetWindow, check_bounds
 from airflow_kafka_offsets.operators.base import OffsetsOperator
 from airflow_kafka_offsets.pipeline import parse_location
@@ -206,7 +206,7 @@ class PlanOffsetWindowOperator(OffsetsOperator):
         start, end = self._bounds()
         named = self.named()
         if self.topics_pattern is not None:
-            named = named.within(topics_like(client, self.topics_pattern))
+            named = named.with_scope(topics_like(client, self.topics_pattern))
         if not (start.reproducible and end.reproducible):
             memory.refuse_other_records(client, named)
         now = datetime.now(tz=timezone.utc)
@@ -256,7 +256,7 @@ class PlanOffsetWindowOperator(OffsetsOperator):
         for tp, offsets in sorted(window.ranges.items()):
             rows.append([tp.topic, *map(str, (tp.partition, offsets.start, offsets.end, offsets.size))])
         total = f"{window.records} records in {len(window.ranges)} partitions{limited}"
-        self.log.info("%s", "\n".join([total, *align(rows)]))
+        self.log.info("%s", "\n".join([total, *align_rows(rows)]))
 
     def _bounds(self) -> tuple[Place, Place]:
         return self.read("start"), self.read("end")

@@ -179,7 +179,7 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
                     return restore(receipt)
                 if receipt is None:
                     return self._restore_file(work, restore)
-                recovery = Recovery(self._resets(metadata), metadata, self.named().ids)
+                recovery = Recovery(self._resets(metadata), metadata, self.named().group_ids)
                 judged = judge_recovery(client, checkpoint, receipt, recovery)
                 if judged.finished:
                     parts = " and ".join(judged.passed) or "nothing was moved: all"

@@ -20,7 +20,7 @@ from airflow_kafka_offsets.errors import (
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata, log_ids_of
 from airflow_kafka_offsets.model.drift import DriftReport, NewestBatch
 from airflow_kafka_offsets.model.drift_verdict import PartitionDrift
-from airflow_kafka_offsets.model.groups import Groups
+from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.log_ids import NEW_CLUSTER, UNKNOWN_LOGS, LogIds
 from airflow_kafka_offsets.model.offsets import (
     Commit,
@@ -50,7 +50,7 @@ _MOVED = f"commit or reset with {NEW_CLUSTER} if the pipeline was moved there"
 def pipeline_drift(
     client: OffsetsClient,
     checkpoint: SparkCheckpoint,
-    named: Groups,
+    named: GroupSelection,
     *,
     grace: timedelta = timedelta(0),
     min_headroom: float | None = None,
@@ -149,14 +149,14 @@ def _with_headroom(
     ]
 
 
-def _targets(state: CheckpointState, named: Groups) -> Mapping[str, Offsets]:
+def _targets(state: CheckpointState, named: GroupSelection) -> Mapping[str, Offsets]:
     """Return what each group is to hold; nothing while no batch has finished."""
     if state.batch_id is None:
         return {}
     if not state.kafka_offsets:
         raise CheckpointError(state.no_kafka_offsets)
     try:
-        targets = named.of(state.kafka_offsets)
+        targets = named.assign_offsets(state.kafka_offsets)
     except PlanRefusedError as error:
         raise UsageError("; ".join(error.refusals)) from error
     if targets.left_out:
@@ -165,13 +165,13 @@ def _targets(state: CheckpointState, named: Groups) -> Mapping[str, Offsets]:
 
 
 def _committed(
-    client: OffsetsClient, state: CheckpointState, targets: Mapping[str, Offsets], named: Groups
+    client: OffsetsClient, state: CheckpointState, targets: Mapping[str, Offsets], named: GroupSelection
 ) -> dict[str, Commits]:
     if state.batch_id is None:
-        scopes = dict.fromkeys(named.ids, named.scope) if named.names_sources else named.scopes()
+        scopes = dict.fromkeys(named.group_ids, named.scope) if named.names_sources else named.scopes()
         if topics := {topic for partitions in scopes.values() for topic in partitions.topics or ()}:
-            partitions_in(client, named.scope.narrowed(topics))
-            check_partitions(client, named.scope.numbered)
+            partitions_in(client, named.scope.restricted_to(topics))
+            check_partitions(client, named.scope.explicit_partitions)
         return {
             group: {
                 tp: commit for tp, commit in client.committed_everywhere(group).items() if tp in partitions
@@ -182,7 +182,7 @@ def _committed(
     on_broker = client.partitions({tp.topic for offsets in targets.values() for tp in offsets})
     found: dict[str, Commits] = {}
     for group, offsets in targets.items():
-        here = named.scope.narrowed(tp.topic for tp in offsets).on_broker(on_broker)
+        here = named.scope.restricted_to(tp.topic for tp in offsets).partitions_on_broker(on_broker)
         # A partition of another source, which has another group, was not added.
         found[group] = client.committed(group, {*offsets, *(tp for tp in here if tp not in read)})
         if named.scope.topics is None:
@@ -234,8 +234,8 @@ class _Logs:
         silent: Offsets = {}
         for tp in {*commits, *offsets}:
             made = log_ids_of({tp: commits.get(tp)}, self.now)
-            then = made if made.topics else self.moved.only([tp.topic])
-            if then.created_again(self.now):
+            then = made if made.topics else self.moved.restricted_to([tp.topic])
+            if then.recreated_topics(self.now):
                 found.add(tp)
             elif not (made.cluster or then.topics) and tp in offsets:
                 silent[tp] = offsets[tp]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from airflow_kafka_offsets.checkpoint.archive import newest_with_cluster
 from airflow_kafka_offsets.errors import BrokerError, PlanRefusedError
 from airflow_kafka_offsets.model.commit_metadata import foreign_logs, log_ids_of
-from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds, other_logs
+from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds, other_logs_refusals
 from airflow_kafka_offsets.model.offsets import Commits, Offsets, TopicPartition, summarize
 from airflow_kafka_offsets.model.parameters import iso_time
 from airflow_kafka_offsets.readings.log_ids import known_log_ids
@@ -35,7 +35,7 @@ class LogCheck:
     :param what: where the offsets come from, such as ``the receipt``.
     :param then: the ids that it names.
     :param checkpoint: its archives say on which cluster it was moved, where the group's commits do not.
-    :param remedy: see :func:`~airflow_kafka_offsets.model.log_ids.other_logs`.
+    :param remedy: see :func:`~airflow_kafka_offsets.model.log_ids.other_logs_refusals`.
     """
 
     allow_new_cluster: bool = False
@@ -52,13 +52,13 @@ class LogCheck:
 
         :param now: the logs to which the connection leads.
         :param commits: the last commits of the group, if one is to be committed.
-        :param old_offsets: see :func:`~airflow_kafka_offsets.model.log_ids.other_logs`.
+        :param old_offsets: see :func:`~airflow_kafka_offsets.model.log_ids.other_logs_refusals`.
         """
         if self.allow_new_cluster:
             return []
         commits = commits or {}
         return (
-            other_logs(self.what, self.then, now, remedy=self.remedy)
+            other_logs_refusals(self.what, self.then, now, remedy=self.remedy)
             or foreign_logs(group_id, commits, now, old_offsets=old_offsets, remedy=self.remedy)
             or ([] if log_ids_of(commits, now).cluster else self._other_cluster(now))
         )
@@ -70,7 +70,7 @@ class LogCheck:
         if archive is None:
             return []
         what = f"the newest move of {self.checkpoint.location} (archive {archive.name})"
-        return other_logs(what, LogIds(archive.log_ids.cluster), now, remedy=self.remedy)
+        return other_logs_refusals(what, LogIds(archive.log_ids.cluster), now, remedy=self.remedy)
 
 
 def check_logs_again(client: OffsetsClient, plan: PipelinePlan) -> None:
@@ -90,7 +90,7 @@ def check_logs_again(client: OffsetsClient, plan: PipelinePlan) -> None:
     for group in plan.groups:
         targets |= group.after
     now = known_log_ids(client, {tp.topic for tp in targets})
-    if refusals := other_logs("the plan", then, now):
+    if refusals := other_logs_refusals("the plan", then, now):
         raise PlanRefusedError(refusals)
     logs = client.log_ranges(targets)
     if outside := [tp for tp, offset in sorted(targets.items()) if offset not in logs[tp]]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from airflow_kafka_offsets.errors import BrokerError, SetupError
 from airflow_kafka_offsets.kafka.reader import LogIdsReader
-from airflow_kafka_offsets.model.log_ids import LogIds, other_logs
+from airflow_kafka_offsets.model.log_ids import LogIds, other_logs_refusals
 
 log = logging.getLogger(__name__)
 
@@ -23,7 +23,7 @@ def known_log_ids(client: LogIdsReader, topics: Iterable[str]) -> LogIds:
 
 def other_logs_now(client: LogIdsReader, what: str, then: LogIds, *, remedy: str = "") -> list[str]:
     """
-    Return why offsets of recorded logs mean nothing on this broker, see :func:`other_logs`.
+    Return why offsets of recorded logs mean nothing on this broker, see :func:`other_logs_refusals`.
 
     Only what was recorded is asked for: the ids of topics take a request of the admin process.
 
@@ -32,6 +32,6 @@ def other_logs_now(client: LogIdsReader, what: str, then: LogIds, *, remedy: str
     if not then:
         return []
     now = LogIds(client.cluster_id())
-    if then.topics and not then.other_cluster(now):
+    if then.topics and not then.is_other_cluster(now):
         now = client.log_ids(then.topics)
-    return other_logs(what, then, now, remedy=remedy)
+    return other_logs_refusals(what, then, now, remedy=remedy)

@@ -98,7 +98,7 @@ def named_by(
                 "to_offset='committed' to commit its offsets again"
             )
         if within is not None:
-            scope = TopicScope.of(tp for tp in within if tp in scope)
+            scope = TopicScope.exactly(tp for tp in within if tp in scope)
         return _committed_by(client, place.group_id, scope, log_check)
     named = place.named_for(group_id, scope, groups)
     return None if named is None else dict(named)

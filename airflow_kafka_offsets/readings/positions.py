@@ -54,7 +54,7 @@ def partitions_in(client: PositionsReader, scope: TopicScope) -> list[TopicParti
             f"topic {', '.join(missing)} is not on the broker: correct topics=, or the connection",
             missing=[TopicPartition(topic, 0) for topic in missing],
         )
-    return scope.on_broker(on_broker)
+    return scope.partitions_on_broker(on_broker)
 
 
 def check_partitions(client: PositionsReader, partitions: Collection[TopicPartition]) -> None:
@@ -88,7 +88,7 @@ def group_commits(client: OffsetsReader, group_id: str, scope: TopicScope) -> Co
             _check_hidden(client, group_id, everywhere)
         if not everywhere:
             raise _no_commits(group_id)
-        topics = scope.narrowed(tp.topic for tp in everywhere)
+        topics = scope.restricted_to(tp.topic for tp in everywhere)
         return {tp: everywhere.get(tp) for tp in partitions_in(client, topics)}
     return client.committed(group_id, partitions_in(client, scope))
 
@@ -151,7 +151,7 @@ def lag_of(
         return lag
     if isolation_level == "read_committed":
         logs = client.log_ranges(positions)
-    return replace(lag, headroom=headrooms(client, lag.read_up_to, logs, strict=False))
+    return replace(lag, headroom=headrooms(client, lag.counted_positions, logs, strict=False))
 
 
 def lags_of_groups(

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from airflow_kafka_offsets.kafka.client import OffsetsClient
     from airflow_kafka_offsets.model.offsets import TopicPartition
     from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
-    from airflow_kafka_offsets.model.table import RecordTimes
+    from airflow_kafka_offsets.model.table import TimesByOffset
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ def look_up_times(client: OffsetsClient, plan: PipelinePlan) -> PipelinePlan:
         logs = client.log_ranges({tp for tp, _ in positions})
         deleted = {(tp, offset) for tp, offset in positions if offset < logs[tp].start}
         known = times_at(client, positions - deleted, _TIMES_WITHIN)
-        times: RecordTimes = {**known, **dict.fromkeys(deleted, DELETED)}
+        times: TimesByOffset = {**known, **dict.fromkeys(deleted, DELETED)}
         return plan.with_times(times)
     except BrokerError as error:
         log.info("The times of the log are not shown: %s", error)

@@ -13,8 +13,8 @@ from airflow_kafka_offsets.model.headroom import (
     Headrooms,
     Retention,
     measure_headrooms,
-    undecided,
-    untimed,
+    partitions_without_verdict,
+    positions_needing_time,
 )
 from airflow_kafka_offsets.model.offsets import MAX_OFFSET, Logs, Offsets, TopicPartition
 
@@ -46,7 +46,7 @@ def retentions(
                 raise settings
             result[topic] = str(settings)
         else:
-            result[topic] = Retention.of(settings)
+            result[topic] = Retention.from_settings(settings)
     return result
 
 
@@ -68,7 +68,7 @@ def headrooms(
     """
     if known is None:
         known = retentions(client, {tp.topic for tp in positions}, strict=strict)
-    wanted = untimed(positions, logs, known)
+    wanted = positions_needing_time(positions, logs, known)
     try:
         times = client.record_times(wanted) if wanted else {}
     except BrokerAuthenticationError:
@@ -98,12 +98,12 @@ def decide(
     :return: the partitions of which that is now known.
     """
     decided: dict[TopicPartition, Headroom] = {}
-    for kept, partitions in undecided(found, known).items():
+    for kept, partitions in partitions_without_verdict(found, known).items():
         oldest_ms = math.ceil(now_ms + least * 1000) - (kept.ms or 0)
         first = client.offsets_for_time(partitions, min(MAX_OFFSET, max(0, oldest_ms)))
         for tp in partitions:
             enough = (offset := first[tp]) is not None and offset <= positions[tp]
-            decided[tp] = found[tp].decided(least, kept, enough=enough)
+            decided[tp] = found[tp].with_verdict(least, kept, enough=enough)
     return decided
 
 

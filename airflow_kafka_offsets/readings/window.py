@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.commit_metadata import foreign_logs
-from airflow_kafka_offsets.model.groups import Groups
+from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.log_ids import NEW_CLUSTER, LogIds
 from airflow_kafka_offsets.model.offsets import (
     Commits,
@@ -46,7 +46,7 @@ log = logging.getLogger(__name__)
 
 def plan_window(
     client: OffsetsClient,
-    named: Groups,
+    named: GroupSelection,
     start: Place,
     end: Place,
     *,
@@ -65,7 +65,7 @@ def plan_window(
         offsets name.
     :param now: the present time; a window must not end later.
     :param max_records: a window with more records ends earlier, see
-        :meth:`~airflow_kafka_offsets.model.window.OffsetWindow.limited`.
+        :meth:`~airflow_kafka_offsets.model.window.OffsetWindow.limit_records`.
     :return: the window; its source says ``start``, ``end``, ``group_id``, whether it was ``limited``, and in
         ``logs`` the ids of the ``cluster`` and of the ``topics``.
     :raises PlanRefusedError: if it cannot be read as planned: records are lost, or it is none.
@@ -111,7 +111,7 @@ def plan_window(
         refusals += emptied(window, positions, logs)
     if refusals:
         raise PlanRefusedError(refusals)
-    limited = window if max_records is None else window.limited(max_records)
+    limited = window if max_records is None else window.limit_records(max_records)
     log_elsewhere(limited, positions)
     source = {"start": str(start), "end": str(end), "group_id": named.group_id, "logs": log_ids.as_json()}
     return replace(limited, source={**source, "limited": limited.records < window.records})
@@ -167,11 +167,11 @@ def _partitions(
     return sorted(named)
 
 
-def _known_topics(client: OffsetsClient, named: Groups, wanted: Positions) -> set[str]:
+def _known_topics(client: OffsetsClient, named: GroupSelection, wanted: Positions) -> set[str]:
     """Return the topics of which the group has committed any partition, also one that is not wanted."""
     known = {tp.topic for tp, offset in wanted.items() if offset is not None}
     if unknown := {tp.topic for tp in wanted} - known:
-        positions = window_positions(client, named.within(TopicScope(dict.fromkeys(sorted(unknown)))))
+        positions = window_positions(client, named.with_scope(TopicScope(dict.fromkeys(sorted(unknown)))))
         known |= {tp.topic for tp, offset in positions.items() if offset is not None}
     return known
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from airflow_kafka_offsets.errors import NoCommitError, PlanRefusedError, WindowMismatchError
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
-from airflow_kafka_offsets.model.groups import Groups
+from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.offsets import (
     Commits,
     LogRange,
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-def check_window(client: OffsetsClient, window: OffsetWindow, named: Groups) -> None:
+def check_window(client: OffsetsClient, window: OffsetWindow, named: GroupSelection) -> None:
     """Refuse a window that cannot be read any more: records are deleted, or a topic was recreated."""
     refusals = [*other_logs_than(client, window), *window.refusals(client.log_ranges(window.ranges))]
     if refusals:
         raise PlanRefusedError(refusals)
     if named.group_id is not None:
-        log_elsewhere(window, window_positions(client, named.within(TopicScope.of(window.ranges))))
+        log_elsewhere(window, window_positions(client, named.with_scope(TopicScope.exactly(window.ranges))))
 
 
 def other_logs_than(client: OffsetsClient, window: OffsetWindow) -> list[str]:
@@ -49,7 +49,7 @@ def other_logs_than(client: OffsetsClient, window: OffsetWindow) -> list[str]:
     return other_logs_now(client, "the window", window.log_ids, remedy="trigger a new run")
 
 
-def committed_by(client: OffsetsClient, named: Groups, run: CommitMetadata) -> bool:
+def committed_by(client: OffsetsClient, named: GroupSelection, run: CommitMetadata) -> bool:
     """
     Whether a run made one of the groups' present commits, as their metadata shows.
 
@@ -69,13 +69,13 @@ def committed_by(client: OffsetsClient, named: Groups, run: CommitMetadata) -> b
     return False
 
 
-def window_positions(client: OffsetsClient, named: Groups) -> Positions:
+def window_positions(client: OffsetsClient, named: GroupSelection) -> Positions:
     """Return the groups' positions in their topics, ``None`` for no commit; nothing without a group."""
     found = window_commits(client, named)
     return {tp: at for commits in found.values() for tp, at in committed_offsets(commits).items()}
 
 
-def window_commits(client: OffsetsClient, named: Groups) -> dict[str, Commits]:
+def window_commits(client: OffsetsClient, named: GroupSelection) -> dict[str, Commits]:
     """Return the last commits of each group in its topics, ``None`` for no commit."""
     scopes = {} if named.group_id is None else named.scopes()
     return {group: group_commits(client, group, topics) for group, topics in scopes.items()}

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata, check_follows
-from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, other_logs
+from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, other_logs_refusals
 from airflow_kafka_offsets.model.offsets import OffsetRange, Offsets, TopicPartition, summarize
 from airflow_kafka_offsets.model.parameters import one_of
 from airflow_kafka_offsets.model.window import OffsetWindow
@@ -78,7 +78,7 @@ def commit_ranges(
     with OffsetsClient(config, timeout=timeout) as client:
         commits = client.committed(group_id, window.ranges)
         log_ids = known_log_ids(client, {tp.topic for tp in window.ranges})
-        if refusals := other_logs("the window", window.log_ids, log_ids, remedy="trigger a new run"):
+        if refusals := other_logs_refusals("the window", window.log_ids, log_ids, remedy="trigger a new run"):
             raise PlanRefusedError(refusals)
         logs = client.log_ranges(window.ranges)
         if ranges is not window and on_no_commit == "begin":

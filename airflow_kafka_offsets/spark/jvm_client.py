@@ -13,7 +13,7 @@ from airflow_kafka_offsets.kafka.explain import Call, explain_commit
 from airflow_kafka_offsets.kafka.failures import RETRIABLE, UNKNOWN_PARTITION, Failed, Failure
 from airflow_kafka_offsets.model.kafka_security import SERVERS, check_servers
 from airflow_kafka_offsets.model.log_ids import LogIds
-from airflow_kafka_offsets.model.names import check_group
+from airflow_kafka_offsets.model.names import parse_group
 from airflow_kafka_offsets.model.offsets import (
     Commit,
     Commits,
@@ -99,7 +99,7 @@ class JvmOffsetsClient:
 
     def committed(self, group_id: str, partitions: Iterable[TopicPartition]) -> Commits:
         """Return a group's commits; ``None`` where it has none."""
-        check_group(group_id)
+        parse_group(group_id)
         with self._explaining(f"reading the offsets of group {group_id!r}"):
             found = self._wait(self._admin.listConsumerGroupOffsets(group_id).partitionsToOffsetAndMetadata())
             # As one text: each read of a Java object is a round trip.
@@ -118,7 +118,7 @@ class JvmOffsetsClient:
 
         :param check: given the group's commits right before they are overwritten; what it raises ends it.
         """
-        check_group(group_id)
+        parse_group(group_id)
         if check is not None:
             check(self.committed(group_id, offsets))
         what = f"committing to group {group_id!r}"

@@ -146,7 +146,7 @@ def _of_store(
             f"pipeline {pipeline!r}: the store has no offsets of it: correct pipeline, or name topics= and "
             "set on_no_commit to earliest or latest for a first start"
         )
-    wanted = scope.narrowed(topics)
+    wanted = scope.restricted_to(topics)
     partitions = {*partitions_in(kafka, wanted), *(tp for tp in saved if tp in wanted)}
     return {tp: saved.get(tp) for tp in sorted(partitions)}, {tp.topic for tp in saved}
 

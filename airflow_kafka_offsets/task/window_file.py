@@ -12,7 +12,7 @@ from airflow_kafka_offsets.hooks.checkpoint import storage_of
 from airflow_kafka_offsets.model.commit_metadata import RunStart
 from airflow_kafka_offsets.model.formats import load_json
 from airflow_kafka_offsets.model.location import check_location
-from airflow_kafka_offsets.model.text import kind_of, shorten
+from airflow_kafka_offsets.model.text import describe_type, shorten
 from airflow_kafka_offsets.model.window import OffsetWindow
 from airflow_kafka_offsets.pipeline import parse_location
 from airflow_kafka_offsets.storage import open_location, read_text, replace_file
@@ -37,7 +37,7 @@ def write_window(uri: str, window: OffsetWindow, conn_id: str | None = None) -> 
 def read_window_file(uri: str, conn_id: str | None = None) -> OffsetWindow | None:
     """Return the window that a file holds, ``None`` if there is no such file."""
     text = read_text(uri, _storage(uri, conn_id))
-    return None if text is None else OffsetWindow.parse(text, uri, show=kind_of)
+    return None if text is None else OffsetWindow.parse(text, uri, show=describe_type)
 
 
 def load_window(value: object, conn_id: str | None = None) -> OffsetWindow:

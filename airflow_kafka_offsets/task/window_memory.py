@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
-from airflow_kafka_offsets.model.groups import Groups
+from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.window import OffsetWindow
 from airflow_kafka_offsets.readings.window_checks import committed_by
 from airflow_kafka_offsets.task.identity import iteration, map_index, run_start
@@ -106,7 +106,7 @@ class WindowMemory:
             # airflow.sdk.NEVER_EXPIRE, which versions before 3.3 do not have. It goes when the run does.
             self._store.set(_KEY, kept, retention=timedelta.max)
 
-    def refuse_other_records(self, client: OffsetsClient, named: Groups) -> None:
+    def refuse_other_records(self, client: OffsetsClient, named: GroupSelection) -> None:
         """
         Refuse to plan from where the group is now for a run that may have had a window.
 

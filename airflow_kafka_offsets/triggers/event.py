@@ -143,7 +143,7 @@ class LagEventTrigger(RefusableTrigger, BaseEventTrigger):
                     continue
                 report_lag(outcome.lags, outcome.checkpoint)
                 waiting = bool(outcome.lags) and not (outcome.done or outcome.unknown)
-                backlog, news = backlog.seen(
+                backlog, news = backlog.after_poll(
                     waiting, time.time(), self.refire_after, position=outcome.position
                 )
                 if news:

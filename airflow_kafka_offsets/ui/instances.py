@@ -11,7 +11,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 from airflow_kafka_offsets.model.groups import SOURCE_PREFIX
-from airflow_kafka_offsets.model.table import columns
+from airflow_kafka_offsets.model.table import to_columns
 from airflow_kafka_offsets.ui.airflow_api import AirflowError, AsUser, in_thread
 from airflow_kafka_offsets.ui.history import response
 from airflow_kafka_offsets.ui.pipelines import kind_of_operator
@@ -146,7 +146,7 @@ def receipt_table(value: Value, move: Move) -> ReceiptResponse:
             },
             lost=lost if isinstance(lost := value.get("lost"), int) else None,
         ),
-        partitions=ReceiptPartitions(**columns(rows, _COLUMNS)),
+        partitions=ReceiptPartitions(**to_columns(rows, _COLUMNS)),
     )
 
 

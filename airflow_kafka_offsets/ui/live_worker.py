@@ -29,7 +29,7 @@ from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
 from airflow_kafka_offsets.kafka.admin_worker import read_lines
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.kafka.failures import GUARDED
-from airflow_kafka_offsets.model.groups import Groups
+from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.kafka_security import SERVERS
 from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition
 from airflow_kafka_offsets.model.text import shorten
@@ -143,7 +143,7 @@ class LiveWorker:
 
     def _now(self, request: Mapping[str, Any], end: float) -> dict[str, Any]:
         names = request["names"]
-        named = Groups.parse(names["group_id"], names["topics"], required=False)
+        named = GroupSelection.parse(names["group_id"], names["topics"], required=False)
         checkpoint = None
         if names["checkpoint_location"]:
             checkpoint = ReadAhead(
@@ -175,7 +175,7 @@ class LiveWorker:
         names = request["names"]
         checkpoint = spark_checkpoint(names["checkpoint_location"], names["checkpoint_conn_id"])
         found = read_history(checkpoint, within=max(0.5, end - time.monotonic() - _MARGIN))
-        scope = Groups.parse(names["group_id"], names["topics"], required=False).scope
+        scope = GroupSelection.parse(names["group_id"], names["topics"], required=False).scope
         return {
             "batches": [_batch(each, scope) for each in found.batches],
             "moves": [_checkpoint_move(each, scope) for each in found.archives if _by_command(each)],

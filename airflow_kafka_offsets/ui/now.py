@@ -17,10 +17,15 @@ from airflow_kafka_offsets.kafka.explain import remedy
 from airflow_kafka_offsets.kafka.failures import GUARDED
 from airflow_kafka_offsets.model.drift import DriftReport, NewestBatch
 from airflow_kafka_offsets.model.drift_verdict import REMEDIES, PartitionDrift
-from airflow_kafka_offsets.model.groups import Groups
-from airflow_kafka_offsets.model.headroom import Headroom, headrooms_json, measure_headrooms, untimed
+from airflow_kafka_offsets.model.groups import GroupSelection
+from airflow_kafka_offsets.model.headroom import (
+    Headroom,
+    headrooms_json,
+    measure_headrooms,
+    positions_needing_time,
+)
 from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition
-from airflow_kafka_offsets.model.table import columns
+from airflow_kafka_offsets.model.table import to_columns
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.readings.drift import pipeline_drift
 from airflow_kafka_offsets.readings.positions import group_positions, partitions_in
@@ -87,7 +92,7 @@ class PipelineNow:
     def __init__(
         self,
         client: OffsetsClient,
-        named: Groups,
+        named: GroupSelection,
         checkpoint: SparkCheckpoint | None,
         *,
         servers: str,
@@ -109,14 +114,14 @@ class PipelineNow:
         :raises KafkaOffsetsError: if the positions cannot be read.
         """
         reports = self._reports()
-        compared = self._checkpoint is not None and bool(self._named.ids)
+        compared = self._checkpoint is not None and bool(self._named.group_ids)
         lines: list[tuple[Any, ...]] = []
         found: list[Headroom] = []
         for report in reports:
             late, headroom = self._times(report)
             found += headroom.values()
             lines += [_line(report, row, late, headroom, compared=compared) for row in report.partitions]
-        partitions = columns(lines, _COLUMNS)
+        partitions = to_columns(lines, _COLUMNS)
         state, members = self._members([report.group_id for report in reports if report.group_id])
         lags = [lag for lag in partitions["lag"] if lag is not None]
         makers = read_makers(self._client, reports)
@@ -124,7 +129,7 @@ class PipelineNow:
         uncounted = sum(row.log.end - row.log.start for row in rows if row.log and _lag(row) is None)
         ages = [age for lag, age in zip(partitions["lag"], partitions["time_lag"], strict=True) if lag]
         worst = headrooms_json(found)
-        without = partitions["committed"].count(None) if self._named.ids else None
+        without = partitions["committed"].count(None) if self._named.group_ids else None
         if without and worst["headroom_state"] != "lost":
             # Where there is no commit nobody knows what is unread.
             worst["headroom_state"] = "unknown"
@@ -153,11 +158,11 @@ class PipelineNow:
         }
 
     def _reports(self) -> list[DriftReport]:
-        if self._checkpoint is not None and self._named.ids:
+        if self._checkpoint is not None and self._named.group_ids:
             return pipeline_drift(self._client, self._checkpoint, self._named, retention=lambda: None)
         if self._checkpoint is not None:
             return [self._of_checkpoint(self._checkpoint)]
-        return [self._of_group(group_id) for group_id in self._named.ids]
+        return [self._of_group(group_id) for group_id in self._named.group_ids]
 
     def _of_group(self, group_id: str) -> DriftReport:
         scope = self._named.scopes()[group_id]
@@ -169,7 +174,7 @@ class PipelineNow:
     def _of_checkpoint(self, checkpoint: SparkCheckpoint) -> DriftReport:
         state = checkpoint.read()
         offsets = {tp: at for each in state.kafka_offsets.values() for tp, at in each.items()}
-        scope = self._named.scope.narrowed(tp.topic for tp in offsets)
+        scope = self._named.scope.restricted_to(tp.topic for tp in offsets)
         there = set(partitions_in(self._client, scope)) if offsets else set()
         logs = self._client.log_ranges(there)
         rows = tuple(PartitionDrift(tp, offsets.get(tp), None, logs.get(tp)) for tp in sorted(there))
@@ -196,7 +201,9 @@ class PipelineNow:
                     f"how long topic {topic} keeps its records is not known: {hidden(found, self._servers)}"
                 )
         times = self._record_times(behind)
-        more = {tp: at for tp, at in untimed(unread, logs, known).items() if behind.get(tp) != at}
+        more = {
+            tp: at for tp, at in positions_needing_time(unread, logs, known).items() if behind.get(tp) != at
+        }
         of_unread = {**times, **self._record_times(more)}
         now = time.time()
         late = {tp: max(0.0, now - at / 1000) for tp, at in times.items() if at is not None and at >= 0}

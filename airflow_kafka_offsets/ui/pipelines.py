@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from airflow_kafka_offsets.errors import KafkaOffsetsError
-from airflow_kafka_offsets.model.groups import Groups
+from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.location import check_location
 from airflow_kafka_offsets.pipeline import NAME_READERS, PIPELINE_PARAMETERS
 from airflow_kafka_offsets.task.given import is_template
@@ -62,16 +62,16 @@ class Pipeline:
     found_in: frozenset[str] = frozenset()
 
     @cached_property
-    def groups(self) -> Groups:
+    def groups(self) -> GroupSelection:
         """The groups and topics; without any if they are templates."""
         if is_unknown(self.names.get("group_id")) or is_unknown(self.names.get("topics")):
-            return Groups(None)
-        return Groups.parse(self.names.get("group_id"), self.names.get("topics"), required=False)
+            return GroupSelection(None)
+        return GroupSelection.parse(self.names.get("group_id"), self.names.get("topics"), required=False)
 
     @property
     def group_ids(self) -> list[str]:
         """The names of the groups."""
-        return self.groups.ids
+        return self.groups.group_ids
 
     @property
     def kafka_config_id(self) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition
 from airflow_kafka_offsets.model.parameters import iso_time
-from airflow_kafka_offsets.model.table import DELETED, END, furthest
+from airflow_kafka_offsets.model.table import DELETED, END, furthest_moves
 from airflow_kafka_offsets.readings.record_times import times_at
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def places(rows: Sequence[tuple[Any, ...]]) -> dict[tuple[int, str], list[Any]]:
     :param rows: group, topic, partition, before, after, records, log start and log end.
     :return: by row and column (``before`` or ``after``), as plain JSON; of many rows those of the furthest.
     """
-    shown, _ = furthest(list(enumerate(rows)), _records)
+    shown, _ = furthest_moves(list(enumerate(rows)), _records)
     return {
         (number, column): [topic, partition, offset, start, end]
         for number, (_, topic, partition, before, after, _, start, end) in shown

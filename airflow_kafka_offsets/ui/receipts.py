@@ -11,7 +11,7 @@ from typing import Any
 from airflow_kafka_offsets.errors import OffsetsFormatError
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.model.receipt import CONNECTION_IDS, RECEIPT_VERSION, read_receipt
-from airflow_kafka_offsets.model.text import excess
+from airflow_kafka_offsets.model.text import size_error
 from airflow_kafka_offsets.ui.sums import partition_set
 
 Value = Mapping[str, Any]
@@ -65,7 +65,7 @@ class Move:
 def own_value(stored: object) -> Value | None:
     """Return a value from XCom if it is one of this package, ``None`` for any other."""
     if isinstance(stored, str):
-        if excess("XCom", stored):
+        if size_error("XCom", stored):
             return None
         try:
             stored = json.loads(stored)

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
-from airflow_kafka_offsets.model.pace import Descent
+from airflow_kafka_offsets.model.pace import ProgressHistory
 from airflow_kafka_offsets.waits.lag import LagWait
 from airflow_kafka_offsets.waits.reached import ReachedWait
 from airflow_kafka_offsets.waits.wait import Wait
@@ -38,7 +38,7 @@ class WatchedWaits:
     def __init__(self, lend: Callable[[str, float], AbstractContextManager[OffsetsClient]]) -> None:
         self._lend = lend
         self._lock = threading.Lock()
-        self._descents: OrderedDict[str, Descent] = OrderedDict()
+        self._descents: OrderedDict[str, ProgressHistory] = OrderedDict()
 
     def poll(self, question: Mapping[str, Any], end: float) -> dict[str, Any]:
         """
@@ -70,18 +70,18 @@ class WatchedWaits:
             "pace": None if pace is None else pace.text(moving=reading.moving),
         }
 
-    def _seen(self, question: Mapping[str, Any], remaining: tuple[int, ...]) -> Descent:
+    def _seen(self, question: Mapping[str, Any], remaining: tuple[int, ...]) -> ProgressHistory:
         # Each question has its own id and deadline.
         wait = {name: question[name] for name in ("kind", "parameters", "began")}
         key, now = json.dumps(wait, sort_keys=True), time.time()
         with self._lock:
             descent = self._descents.pop(key, None)
             if descent is None or descent.last is None or now - descent.last.at > _FORGOTTEN:
-                descent = Descent()
+                descent = ProgressHistory()
                 if question["began"] is not None and remaining:
                     at, amount = question["began"]
-                    descent = descent.seen(at, (amount,) * len(remaining))
-            self._descents[key] = descent = descent.seen(now, remaining)
+                    descent = descent.after_poll(at, (amount,) * len(remaining))
+            self._descents[key] = descent = descent.after_poll(now, remaining)
             while len(self._descents) > _MOST:
                 self._descents.popitem(last=False)
         return descent

@@ -9,7 +9,13 @@ from typing import Any, ClassVar
 
 from airflow_kafka_offsets.errors import NoCommitError, UsageError
 from airflow_kafka_offsets.kafka.reader import OffsetsReader
-from airflow_kafka_offsets.model.headroom import Headroom, headrooms_json, measure_headrooms, untimed, worse
+from airflow_kafka_offsets.model.headroom import (
+    Headroom,
+    headrooms_json,
+    measure_headrooms,
+    positions_needing_time,
+    worse_headroom,
+)
 from airflow_kafka_offsets.model.lag import Lag
 from airflow_kafka_offsets.model.offsets import Offsets, Positions, TopicPartition
 from airflow_kafka_offsets.model.parameters import (
@@ -92,7 +98,7 @@ class LagWait(Wait):
             within and not unknown,
             lambda: self._value(lags, together),
             "\n".join([*(lag.table(SHOWN) for lag in lags), *last]),
-            news="\n".join([*(lag.ageless().table(SHOWN) for lag in lags), *last]),
+            news="\n".join([*(lag.without_durations().table(SHOWN) for lag in lags), *last]),
             positions=positions,
             lags=lags,
             checkpoint=self.checkpoint_location if self.from_checkpoint else None,
@@ -102,7 +108,7 @@ class LagWait(Wait):
         )
 
     def _within(self, lag: Lag) -> bool:
-        return lag.within(self.max_lag, self.max_partition_lag)
+        return lag.is_within(self.max_lag, self.max_partition_lag)
 
     @property
     def _thresholds(self) -> str:
@@ -133,8 +139,8 @@ class LagWait(Wait):
         """Return by how many records each threshold is exceeded; nothing where that is not all there is."""
         if self.max_time_lag is not None or self.min_headroom is not None or lag.lost:
             return ()
-        furthest = lag.max if lag.max > self.tolerance else 0
-        limits = ((lag.counted, self.max_lag), (furthest, self.max_partition_lag))
+        furthest = lag.max_partition_lag if lag.max_partition_lag > self.tolerance else 0
+        limits = ((lag.lag_above_tolerance, self.max_lag), (furthest, self.max_partition_lag))
         return tuple(max(0, found - limit) for found, limit in limits if limit is not None)
 
     def _value(self, lags: tuple[Lag, ...], together: Lag) -> dict[str, Any]:
@@ -158,16 +164,16 @@ class LagWait(Wait):
         lag = Lag.measure(name, positions, logs, self.on_no_commit, self.tolerance, named=named)
         now_ms = int(time.time() * 1000)
         late: Offsets = {}
-        if self.max_time_lag is not None and (behind := lag.waiting):
+        if self.max_time_lag is not None and (behind := lag.first_unread):
             limit_ms = max(0, now_ms - int(self.max_time_lag * 1000))
-            late = lag.before(client.offsets_for_time(behind, limit_ms))
+            late = lag.unread_before(client.offsets_for_time(behind, limit_ms))
         expiring: Offsets = {}
         if self.min_headroom is not None:
-            read_up_to = lag.read_up_to
+            read_up_to = lag.counted_positions
             # Retention also deletes what is not committed.
             whole = client.log_ranges(read_up_to) if committed else logs
             kept = retentions(client, {tp.topic for tp in read_up_to})
-            expiring = untimed(read_up_to, whole, kept)
+            expiring = positions_needing_time(read_up_to, whole, kept)
         if committed:
             times = self.record_times(client, late)
             oldest = client.record_times(expiring) if expiring else {}
@@ -178,13 +184,15 @@ class LagWait(Wait):
             found = measure_headrooms(read_up_to, whole, kept, oldest, read_ms)
             found |= decide(client, found, read_up_to, kept, least, read_ms)
             lag = replace(lag, headroom=found, min_headroom=least)
-        return lag if self.max_time_lag is None else lag.timed(late, times, now_ms, self.max_time_lag)
+        return (
+            lag if self.max_time_lag is None else lag.with_time_lags(late, times, now_ms, self.max_time_lag)
+        )
 
 
 def _latest(lags: tuple[Lag, ...]) -> dict[TopicPartition, float | None]:
     late: dict[TopicPartition, float | None] = {}
     for lag in lags:
-        for tp, seconds in (lag.late or {}).items():
+        for tp, seconds in (lag.time_lags or {}).items():
             late[tp] = max(seconds or 0.0, late.get(tp) or 0.0) or None
     return late
 
@@ -193,5 +201,5 @@ def _worst(lags: tuple[Lag, ...]) -> dict[TopicPartition, Headroom]:
     found: dict[TopicPartition, Headroom] = {}
     for lag in lags:
         for tp, headroom in (lag.headroom or {}).items():
-            found[tp] = worse(headroom, found.get(tp))
+            found[tp] = worse_headroom(headroom, found.get(tp))
     return found

@@ -13,15 +13,15 @@ from airflow_kafka_offsets.checkpoint.reader import CheckpointState, SparkCheckp
 from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.kafka.reader import OffsetsReader
 from airflow_kafka_offsets.model.formats import load_json, offsets_json, parse_offsets
-from airflow_kafka_offsets.model.groups import Groups
-from airflow_kafka_offsets.model.lag import in_log, past_log_start, remaining
+from airflow_kafka_offsets.model.groups import GroupSelection
+from airflow_kafka_offsets.model.lag import clamp_to_log_start, readable_target, remaining_offsets
 from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds
 from airflow_kafka_offsets.model.offsets import Logs, Offsets, Positions, TopicPartition
 from airflow_kafka_offsets.model.parameters import iso_time, parse_count, timestamp_ms
 from airflow_kafka_offsets.model.place import Place
 from airflow_kafka_offsets.model.receipt import read_receipt
 from airflow_kafka_offsets.model.table import offset_cell
-from airflow_kafka_offsets.model.text import quoted
+from airflow_kafka_offsets.model.text import quote
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.readings.log_ids import other_logs_now
 from airflow_kafka_offsets.readings.places import offsets_at
@@ -86,7 +86,7 @@ class ReachedWait(Wait):
         if isinstance(self.target, Mapping):
             refuse_other_logs(other_logs_now(client, "target", self._recorded, remedy=_NEW_RECEIPT))
             named = {"target": self._target}
-            if refusals := Groups(None, scope).misnamed(named, "the target", partitions=True):
+            if refusals := GroupSelection(None, scope).unmatched_names(named, "the target", partitions=True):
                 raise UsageError("; ".join(refusals))
             return self._at({tp: at for tp, at in self._target.items() if tp in scope})
         if self.group_id is not None and not self.checkpoint_location:
@@ -113,7 +113,7 @@ class ReachedWait(Wait):
     def find(self, client: OffsetsReader, state: CheckpointState | None) -> Mapping[str, Positions]:
         """Return the positions in the topics that the target names."""
         topics = sorted({tp.topic for tp in self._target})
-        return self.positions_in(client, state, TopicScope(dict.fromkeys(topics), named_by="target"))
+        return self.positions_in(client, state, TopicScope(dict.fromkeys(topics), parameter="target"))
 
     def judge(self, client: OffsetsReader, positions: Mapping[str, Positions]) -> Reading:
         """Compare every group or source with the target."""
@@ -125,7 +125,9 @@ class ReachedWait(Wait):
         logs = client.log_ranges(target)
         for name, found in positions.items():
             check_in_log(name, found, logs)
-        short = remaining(in_log(lowest, logs), past_log_start(lowest, target, logs), self.tolerance)
+        short = remaining_offsets(
+            clamp_to_log_start(lowest, logs), readable_target(lowest, target, logs), self.tolerance
+        )
         lost = {
             tp: gone
             for tp, end in target.items()
@@ -173,7 +175,7 @@ def _read_target(value: object, parameter: str) -> str | dict[str, Any]:
     try:
         place = Place.parse(value, parameter)
     except UsageError:
-        raise UsageError(f"{parameter}={quoted(value)}: expected {_TARGETS}") from None
+        raise UsageError(f"{parameter}={quote(value)}: expected {_TARGETS}") from None
     if place.offsets is not None:
         return offsets_json(place.offsets)
     return str(place) if place.time is None else iso_time(timestamp_ms(place.time))

@@ -23,9 +23,9 @@ from airflow_kafka_offsets.errors import CheckpointError, CheckpointNotFoundErro
 from airflow_kafka_offsets.kafka.reader import OffsetsReader
 from airflow_kafka_offsets.model.commit_metadata import foreign_logs
 from airflow_kafka_offsets.model.formats import offsets_json
-from airflow_kafka_offsets.model.groups import Groups
+from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.lag import Lag
-from airflow_kafka_offsets.model.log_ids import NEW_CLUSTER, LogIds, other_logs
+from airflow_kafka_offsets.model.log_ids import NEW_CLUSTER, LogIds, other_logs_refusals
 from airflow_kafka_offsets.model.offsets import (
     IsolationLevel,
     Logs,
@@ -36,8 +36,8 @@ from airflow_kafka_offsets.model.offsets import (
     summarize,
 )
 from airflow_kafka_offsets.model.parameters import choice, parse_interval
-from airflow_kafka_offsets.model.table import align
-from airflow_kafka_offsets.model.text import printable, shorten
+from airflow_kafka_offsets.model.table import align_rows
+from airflow_kafka_offsets.model.text import escape_controls, shorten
 from airflow_kafka_offsets.model.topics import TopicScope, plain_names
 from airflow_kafka_offsets.pipeline import NAME_READERS
 from airflow_kafka_offsets.readings.positions import group_commits, partitions_in
@@ -62,7 +62,7 @@ class Reading:
     :param news: the text without what changes by itself, such as an age; by default the text.
     :param checkpoint: URI of the checkpoint that the positions come from, if not from a group.
     :param remaining: amounts that all have to become 0 for the wait to be over, see
-        :class:`~airflow_kafka_offsets.model.pace.Descent`; empty if that is not known.
+        :class:`~airflow_kafka_offsets.model.pace.ProgressHistory`; empty if that is not known.
     :param moving: whether what the position is compared with moves.
     :param unknown: why the wait is not over although nothing seems to be left: a group that the broker does
         not know.
@@ -150,14 +150,14 @@ class Wait:
         return self.position == "checkpoint" or not (self.position or self.group_id)
 
     @cached_property
-    def named(self) -> Groups:
+    def named(self) -> GroupSelection:
         """The groups and topics that are named."""
-        return Groups.parse(self.group_id, self.topics, required=False)
+        return GroupSelection.parse(self.group_id, self.topics, required=False)
 
     @property
     def groups(self) -> frozenset[str]:
         """The groups whose commits are read."""
-        return frozenset() if self.from_checkpoint else frozenset(self.named.ids)
+        return frozenset() if self.from_checkpoint else frozenset(self.named.group_ids)
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -212,9 +212,9 @@ class Wait:
         if self.from_checkpoint:
             if state is not None:
                 what, cluster = f"the newest move of {state.location}", LogIds(client.cluster_id())
-                refuse_other_logs(other_logs(what, state.log_ids, cluster, remedy=_MOVED))
+                refuse_other_logs(other_logs_refusals(what, state.log_ids, cluster, remedy=_MOVED))
             return _checkpoint_positions(client, sources, scope) if sources else {}
-        named = self.named.within(scope)
+        named = self.named.with_scope(scope)
         if not sources and self.checkpoint_location and named.names_sources:
             return {}
         scopes = named.scopes(sources or None)
@@ -266,7 +266,7 @@ def partition_table(
     shown = sorted(sorted(rows, key=lambda tp: (order(tp), tp))[:SHOWN])
     cells = [(tp.topic, str(tp.partition), *rows[tp]) for tp in shown]
     more = [f"... and {len(rows) - len(shown)} more partitions"] if len(shown) < len(rows) else []
-    return "\n".join([lead, *align([("TOPIC", "PARTITION", *header), *cells]), *more])
+    return "\n".join([lead, *align_rows([("TOPIC", "PARTITION", *header), *cells]), *more])
 
 
 def says_unknown(groups: Sequence[str]) -> str:
@@ -294,7 +294,7 @@ def check_in_log(name: str, positions: Mapping[TopicPartition, int | None], logs
     if beyond:
         tp = min(beyond)
         raise DriftError(
-            f"{printable(name)} is beyond the log end in {summarize(beyond)} (at {beyond[tp]} in {tp}, which "
+            f"{escape_controls(name)} is beyond the log end in {summarize(beyond)} (at {beyond[tp]} in {tp}, which "
             f"ends at {logs[tp].end}): the topic was deleted and created again, or kafka_config_id leads to "
             "another cluster; correct the connection, or reset the pipeline"
         )
@@ -304,11 +304,11 @@ def _checkpoint_positions(
     client: OffsetsReader, sources: Mapping[str, Offsets], scope: TopicScope
 ) -> dict[str, Positions]:
     """Return the position of each Kafka source; a partition that was added since has none."""
-    if refusals := Groups(None, scope).misnamed(sources):
+    if refusals := GroupSelection(None, scope).unmatched_names(sources):
         raise UsageError("; ".join(refusals))
     result: dict[str, Positions] = {}
     for source, offsets in sources.items():
-        topics = scope.narrowed(tp.topic for tp in offsets)
+        topics = scope.restricted_to(tp.topic for tp in offsets)
         if topics.topics:
             name = "the checkpoint" if len(sources) == 1 else f"source {source} of the checkpoint"
             result[name] = {tp: offsets.get(tp) for tp in partitions_in(client, topics)}

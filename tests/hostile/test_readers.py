@@ -29,7 +29,7 @@ from airflow_kafka_offsets.errors import (
 )
 from airflow_kafka_offsets.kafka.config import client_config, load_properties
 from airflow_kafka_offsets.model.formats import load_json, parse_csv, parse_offsets
-from airflow_kafka_offsets.model.groups import Groups
+from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.location import check_location
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.model.offsets_file import OffsetsFile
@@ -121,9 +121,9 @@ def test_a_pattern_that_python_cannot_compile_is_refused(pattern):
 
 @pytest.mark.parametrize("pattern", ["(", "a{99999999999}"])
 def test_a_window_with_a_pattern_that_is_none_is_refused(pattern):
-    groups = Groups.parse("g", ["orders", "returns"])
+    groups = GroupSelection.parse("g", ["orders", "returns"])
     with pytest.raises(UsageError, match="is not a regular expression"):
-        groups.in_window({TopicPartition("orders", 0)}, {"topics_pattern": pattern})
+        groups.restricted_to_window({TopicPartition("orders", 0)}, {"topics_pattern": pattern})
 
 
 @pytest.mark.parametrize("value", [10**5_000, "x" * 10_000, "\x1b[2J"], ids=["digits", "long", "cursor"])
@@ -144,15 +144,17 @@ def test_a_number_with_odd_space_around_it_is_read(text):
 )
 def test_a_key_that_selects_nothing_is_shown_in_short(key):
     with pytest.raises(UsageError) as refused:
-        Groups.parse({key: "g"}, ["returns"]).scopes()
+        GroupSelection.parse({key: "g"}, ["returns"]).scopes()
     assert str(refused.value).isprintable()
     assert len(str(refused.value)) < 500
 
 
 def test_many_names_that_select_nothing_are_named_in_short():
-    groups = Groups.parse({f"t{number}": "g" for number in range(5_000)}, [f"u{n}" for n in range(5_000)])
+    groups = GroupSelection.parse(
+        {f"t{number}": "g" for number in range(5_000)}, [f"u{n}" for n in range(5_000)]
+    )
     with pytest.raises(MisnamedError) as refused:
-        groups.of({"0": {TopicPartition("orders", 0): 1}})
+        groups.assign_offsets({"0": {TopicPartition("orders", 0): 1}})
     assert "'t0', 't1', 't10'" in str(refused.value)
     assert len(str(refused.value)) < 2_000
 

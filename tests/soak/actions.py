@@ -20,7 +20,7 @@ from airflow_kafka_offsets.cli.execution import REFUSED
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPolicy
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
-from airflow_kafka_offsets.model.groups import Groups
+from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.place import Place
 from airflow_kafka_offsets.model.window import OffsetWindow
@@ -77,9 +77,9 @@ class Order:
         return CommitMetadata(dag="soak", run=self.run, task=self.name, token=token, at=int(time.time()))
 
     @property
-    def named(self) -> Groups:
+    def named(self) -> GroupSelection:
         """The names of the pipeline."""
-        return Groups.parse(self.group, self.topic)
+        return GroupSelection.parse(self.group, self.topic)
 
     def open_checkpoint(self) -> SparkCheckpoint | None:
         """Open the checkpoint, if there is one."""

@@ -53,9 +53,9 @@ from airflow_kafka_offsets.model.checkpoint_plan import (
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata, committer, foreign_query
 from airflow_kafka_offsets.model.drift import parse_grace
 from airflow_kafka_offsets.model.formats import load_json, parse_csv, parse_offsets, parse_positions
-from airflow_kafka_offsets.model.groups import Groups, parse_group_id
+from airflow_kafka_offsets.model.groups import GroupSelection, parse_group_id
 from airflow_kafka_offsets.model.kafka_security import SERVERS
-from airflow_kafka_offsets.model.names import check_group, check_known_group, check_known_groups
+from airflow_kafka_offsets.model.names import parse_existing_group, parse_existing_groups, parse_group
 from airflow_kafka_offsets.model.offsets import Commit, TopicPartition
 from airflow_kafka_offsets.model.offsets_file import OffsetsFile
 from airflow_kafka_offsets.model.parameters import (
@@ -73,7 +73,7 @@ from airflow_kafka_offsets.model.pipeline_plan import read_images
 from airflow_kafka_offsets.model.pipelines_file import read_pipelines
 from airflow_kafka_offsets.model.place import PARAMETERS, Place
 from airflow_kafka_offsets.model.receipt import read_receipt
-from airflow_kafka_offsets.model.text import kind_of
+from airflow_kafka_offsets.model.text import describe_type
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.model.window import OffsetWindow, check_bounds
 from airflow_kafka_offsets.pipeline import NAME_READERS, KafkaPipeline
@@ -253,7 +253,7 @@ def _read_receipt(data: bytes) -> None:
             own = own_value(value)
             if own is not None:
                 read_move(_INSTANCE, "reset", own)
-            read_receipt(value, show=kind_of)
+            read_receipt(value, show=describe_type)
             read_checkpoint_receipt(value)
 
 
@@ -266,9 +266,9 @@ def _read_window(data: bytes) -> None:
         window.source,
     ):
         raise HostileInputError("a window is another one when it is written and read again")
-    bool(window.limited(3))
+    bool(window.limit_records(3))
     window.spark_options()
-    Groups.parse({"orders": "g", "returns": "h"}, ["orders:0,7", "returns"]).in_window(
+    GroupSelection.parse({"orders": "g", "returns": "h"}, ["orders:0,7", "returns"]).restricted_to_window(
         window.ranges, window.source
     )
 
@@ -292,16 +292,16 @@ _PARAMETERS = (
 
 def _read_names(data: bytes) -> None:
     text = _text(data)
-    for read in (check_group, check_known_group, lambda name: check_known_groups([name, name])):
+    for read in (parse_group, parse_existing_group, lambda name: parse_existing_groups([name, name])):
         with suppress(KafkaOffsetsError):
             read(text)
     value = _json(data)
     names = (
         value if isinstance(value, dict) and value.keys() == {"group_id", "topics"} else {"group_id": value}
     )
-    groups = Groups.parse(**names, required=False)
+    groups = GroupSelection.parse(**names, required=False)
     groups.scopes()
-    groups.of({"0": {TopicPartition("orders", 0): 1}, "1": {TopicPartition("returns", 0): 1}})
+    groups.assign_offsets({"0": {TopicPartition("orders", 0): 1}, "1": {TopicPartition("returns", 0): 1}})
 
 
 def _read_bounds(data: bytes) -> None:

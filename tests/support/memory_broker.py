@@ -28,7 +28,7 @@ from airflow_kafka_offsets.kafka.groups import (
 )
 from airflow_kafka_offsets.kafka.record_times import positions_in_logs
 from airflow_kafka_offsets.model.log_ids import LogIds
-from airflow_kafka_offsets.model.names import check_group, check_known_groups
+from airflow_kafka_offsets.model.names import parse_existing_groups, parse_group
 from airflow_kafka_offsets.model.offsets import (
     MAX_OFFSET,
     MAX_PARTITION,
@@ -337,7 +337,7 @@ class MemoryClient:
         return self._read(group_id, wanted, what)
 
     def committed_everywhere(self, group_id: str) -> dict[TopicPartition, Commit]:
-        self._need("group", check_group(group_id), "Describe", f"reading all offsets of group {group_id!r}")
+        self._need("group", parse_group(group_id), "Describe", f"reading all offsets of group {group_id!r}")
         found = self._broker.fetch_all(group_id)
         return {tp: commit for tp, commit in found if self._may("topic", tp.topic)}
 
@@ -360,13 +360,13 @@ class MemoryClient:
 
     def describe_groups(self, group_ids: Iterable[str]) -> dict[str, GroupDescription]:
         described = {}
-        for group_id in check_known_groups(group_ids):
+        for group_id in parse_existing_groups(group_ids):
             self._need("group", group_id, "Describe", f"describing group {group_id!r}")
             described[group_id] = self._described(group_id, self._broker.describe(group_id))
         return described
 
     def settled_groups(self, group_ids: Iterable[str]) -> dict[str, GroupDescription]:
-        names = check_known_groups(group_ids)
+        names = parse_existing_groups(group_ids)
         while True:
             described = self.describe_groups(names)
             occupied = [group.group_id for group in described.values() if group.occupied]
@@ -386,7 +386,7 @@ class MemoryClient:
 
     def delete_groups(self, group_ids: Iterable[str]) -> dict[str, str | None]:
         results: dict[str, str | None] = {}
-        for group_id in check_known_groups(group_ids):
+        for group_id in parse_existing_groups(group_ids):
             try:
                 self._need("group", group_id, "Delete", f"deleting group {group_id!r}")
                 code = self._broker.delete(group_id)
@@ -525,7 +525,7 @@ class MemoryClient:
         self, group_id: str, partitions: Sequence[TopicPartition], what: str, right: Right = "Describe"
     ) -> dict[TopicPartition, Commit | None]:
         """Read commits, which needs Describe; before a commit the error names the right to commit."""
-        self._need("group", check_group(group_id), "Describe", what, right)
+        self._need("group", parse_group(group_id), "Describe", what, right)
         for topic in sorted({tp.topic for tp in partitions}):
             self._need("topic", topic, "Describe", what, right)
         return dict(zip(partitions, self._broker.fetch(group_id, tuple(partitions)), strict=True))

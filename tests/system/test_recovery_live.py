@@ -13,7 +13,7 @@ from running_airflow import COMPONENTS, TRIGGERER, RunningAirflow
 
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.kafka.client import OffsetsClient
-from airflow_kafka_offsets.model.groups import Groups
+from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.readings.drift import pipeline_drift
 
@@ -195,7 +195,7 @@ def drift(live, topic, client):
 
     def check(name):
         checkpoint = SparkCheckpoint(str(live.pipelines / name))
-        (report,) = pipeline_drift(client, checkpoint, Groups.parse(f"{name}-{topic}"))
+        (report,) = pipeline_drift(client, checkpoint, GroupSelection.parse(f"{name}-{topic}"))
         assert report.drifted
         return report.summary()
 

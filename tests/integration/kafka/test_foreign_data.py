@@ -10,7 +10,7 @@ from datetime import datetime, timezone
 import pytest
 
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
-from airflow_kafka_offsets.model.groups import GroupOffsets, Groups
+from airflow_kafka_offsets.model.groups import GroupOffsets, GroupSelection
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.model.plan import OffsetPlan
 from airflow_kafka_offsets.model.topics import TopicScope
@@ -44,7 +44,7 @@ def test_commits_with_any_metadata_are_planned_upon(client, make_topic, new_grou
     (plan,) = plan_resets(client, scopes, read_place("shift_by", 0), now=now, by=CommitMetadata(token="ours"))
 
     assert plan.after == {partition: 0}
-    assert not committed_by(client, Groups.parse(group, topic), CommitMetadata(dag="dag", run="run"))
+    assert not committed_by(client, GroupSelection.parse(group, topic), CommitMetadata(dag="dag", run="run"))
     (move,) = plan_commits(client, GroupOffsets({group: {partition: 0}}), source={}, query="ours")
     assert "\n".join(move.refusals).isprintable()
 

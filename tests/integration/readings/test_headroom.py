@@ -197,7 +197,9 @@ def test_settings_of_many_topics_are_one_call_and_are_remembered(bootstrap_serve
     topics = [make_topic(1, {"retention.ms": str(number)}) for number in range(3)]
     with OffsetsClient({"bootstrap.servers": bootstrap_servers}) as client:
         found = client.topic_settings(topics)
-        read = {topic: Retention.of(each) for topic, each in found.items() if isinstance(each, dict)}
+        read = {
+            topic: Retention.from_settings(each) for topic, each in found.items() if isinstance(each, dict)
+        }
         assert read == {topic: Retention(number) for number, topic in enumerate(topics)}
         cached = CachedReader(client)
         assert cached.topic_settings(topics) == found

@@ -16,7 +16,7 @@ from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPolicy
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
-from airflow_kafka_offsets.model.groups import Groups
+from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.model.place import Place
 from airflow_kafka_offsets.moves.apply import apply_pipeline
@@ -155,7 +155,7 @@ def test_a_killed_reset_is_finished_by_its_retry_whatever_step_it_had_reached(
             plan = plan_reset(
                 client,
                 checkpoint,
-                Groups(f"{group}-{number}"),
+                GroupSelection(f"{group}-{number}"),
                 Place("shift", -1),
                 now=datetime.now(tz=timezone.utc),
                 policy=POLICY,

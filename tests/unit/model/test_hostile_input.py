@@ -32,7 +32,7 @@ from airflow_kafka_offsets.model.parameters import (
 from airflow_kafka_offsets.model.pipeline_plan import read_images
 from airflow_kafka_offsets.model.place import Place
 from airflow_kafka_offsets.model.receipt import read_receipt
-from airflow_kafka_offsets.model.text import MAX_SIZE, kind_of
+from airflow_kafka_offsets.model.text import MAX_SIZE, describe_type
 from airflow_kafka_offsets.model.window import OffsetWindow
 
 if TYPE_CHECKING:
@@ -176,9 +176,9 @@ def test_a_text_that_is_too_large_is_refused_with_both_sizes(parser):
 @pytest.mark.parametrize(
     "parser",
     [
-        lambda text: OffsetWindow.parse(text, "file", show=kind_of),
-        lambda text: read_receipt(load_json(text, "file", show=kind_of), show=kind_of),
-        lambda text: read_sources(load_json(text, "file", show=kind_of), "file", show=kind_of),
+        lambda text: OffsetWindow.parse(text, "file", show=describe_type),
+        lambda text: read_receipt(load_json(text, "file", show=describe_type), show=describe_type),
+        lambda text: read_sources(load_json(text, "file", show=describe_type), "file", show=describe_type),
         read_images,
         parse_csv,
     ],

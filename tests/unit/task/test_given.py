@@ -14,7 +14,7 @@ from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG, task_group
 
 from airflow_kafka_offsets.errors import UsageError
-from airflow_kafka_offsets.model.groups import Groups
+from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.place import RESETS
 from airflow_kafka_offsets.operators.base import OffsetsOperator
 from airflow_kafka_offsets.operators.check_drift import CheckOffsetDriftOperator
@@ -499,13 +499,13 @@ def test_a_name_in_double_quotes_is_the_name(native):
     task = rendered(
         CommitOffsetsOperator, native=native, **ORDERS | {"group_id": template, "topics": template}
     )
-    assert task.named() == Groups.parse("orders", "orders")
+    assert task.named() == GroupSelection.parse("orders", "orders")
     task = rendered(
         CommitOffsetsOperator,
         native=native,
         **ORDERS | {"group_id": {"orders": template}, "topics": [template]},
     )
-    assert task.named() == Groups.parse({"orders": "orders"}, "orders")
+    assert task.named() == GroupSelection.parse({"orders": "orders"}, "orders")
 
 
 def test_a_restore_with_a_receipt_that_is_null_is_refused():

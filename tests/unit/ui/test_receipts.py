@@ -14,7 +14,7 @@ import pytest
 from offsets_receipts import receipt
 
 from airflow_kafka_offsets.cli import group_moves as moves
-from airflow_kafka_offsets.model.groups import Groups
+from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.ui.history import response
 from airflow_kafka_offsets.ui.instances import receipt_table, undo_command
 from airflow_kafka_offsets.ui.receipts import Instance, own_value, read_move
@@ -215,7 +215,7 @@ def test_groups_that_read_one_topic_are_all_named():
     command = undo(value)
 
     named = json.loads(shlex.split(command.splitlines()[-1])[-1])
-    assert Groups.parse(named).ids == ["a", "b"]
+    assert GroupSelection.parse(named).group_ids == ["a", "b"]
 
 
 @pytest.mark.parametrize("conn_id", [None, 7, ["k"]])
