@@ -186,7 +186,7 @@ def _check_planned(checkpoint: SparkCheckpoint, checkpoint_plan: CheckpointPlan)
     """Refuse a checkpoint that is not as it was when the plan was made."""
     planned, committed = checkpoint.listed()
     if (frozenset(planned), frozenset(committed)) != checkpoint_plan.batches or any(
-        checkpoint.read_file(path) != data for path, data in checkpoint_plan.found.items()
+        checkpoint.read_file(path) != data for path, data in checkpoint_plan.file_contents.items()
     ):
         raise PlanRefusedError(
             f"{checkpoint.location}: has changed since the plan was made: the query is running, or another "

@@ -154,7 +154,7 @@ def write_archive(
     """Keep what a move will overwrite; the manifest comes last."""
     planned, committed = checkpoint_plan.batches
     root = f"{DIRECTORY}/{checkpoint_plan.archive}"
-    for path, data in checkpoint_plan.found.items():
+    for path, data in checkpoint_plan.file_contents.items():
         if data is not None:
             checkpoint.write_file(f"{root}/{path}", data)
     for name, text in attachments.items():
@@ -171,7 +171,10 @@ def write_archive(
         "before": sources_json(checkpoint_plan.before),
         "after": sources_json(checkpoint_plan.after),
         "files": {
-            step.path: {"before": digest(checkpoint_plan.found[step.path]), "after": digest(step.data)}
+            step.path: {
+                "before": digest(checkpoint_plan.file_contents[step.path]),
+                "after": digest(step.data),
+            }
             for step in checkpoint_plan.steps
         },
     }
@@ -304,7 +307,7 @@ def _archive(name: str, manifest: object, *, done: bool, undone: bool) -> Archiv
     return Archive(
         name=name,
         created=created,
-        by=CommitMetadata.of(field("by", dict)) or CommitMetadata(),
+        by=CommitMetadata.from_json(field("by", dict)) or CommitMetadata(),
         before=read_sources(field("before", dict), "before", show=describe_type),
         after=read_sources(field("after", dict), "after", show=describe_type),
         files=files,

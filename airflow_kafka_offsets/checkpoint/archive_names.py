@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, get_args
 
 from airflow_kafka_offsets.errors import CheckpointError
-from airflow_kafka_offsets.model.checkpoint_plan import Kind
+from airflow_kafka_offsets.model.checkpoint_plan import MoveKind
 from airflow_kafka_offsets.storage import list_names, may_list_late
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def archive_names(checkpoint: SparkCheckpoint, *, exact: bool = True) -> list[st
 
 def _unlisted(checkpoint: SparkCheckpoint, number: int) -> set[str]:
     """Return the archives of a number that have a manifest, listed or not."""
-    names = (f"{number:04d}-{kind}" for kind in get_args(Kind))
+    names = (f"{number:04d}-{kind}" for kind in get_args(MoveKind))
     return {name for name in names if checkpoint.read_file(f"{DIRECTORY}/{name}/{MANIFEST}") is not None}
 
 

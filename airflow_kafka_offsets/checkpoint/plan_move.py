@@ -39,7 +39,7 @@ from airflow_kafka_offsets.errors import CheckpointError, PlanRefusedError
 from airflow_kafka_offsets.model.checkpoint_plan import (
     CheckpointPlan,
     CheckpointPolicy,
-    Kind,
+    MoveKind,
     Step,
     sources_json,
 )
@@ -51,7 +51,7 @@ def plan_seek(
     targets: Mapping[str, Offsets],
     policy: CheckpointPolicy | None = None,
     *,
-    kind: Kind = "seek",
+    kind: MoveKind = "seek",
     undoes: str | None = None,
     request: str = "",
     keeps_begun: bool = False,
@@ -166,7 +166,7 @@ def plan_undo(
 def _plan(
     checkpoint: SparkCheckpoint,
     survey: Survey,
-    kind: Kind,
+    kind: MoveKind,
     after: Mapping[str, Offsets],
     steps: list[Step],
     request: str,
@@ -181,7 +181,7 @@ def _plan(
         before=survey.state.kafka_offsets,
         after=after,
         steps=tuple(steps),
-        found={step.path: checkpoint.read_file(step.path) for step in steps},
+        file_contents={step.path: checkpoint.read_file(step.path) for step in steps},
         discarded=discarded,
         batches=(frozenset(survey.planned), frozenset(survey.committed)),
         refusals=(*refusals, *link_refusals(checkpoint, [step.path for step in steps])),

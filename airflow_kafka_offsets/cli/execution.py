@@ -25,7 +25,7 @@ from airflow_kafka_offsets.model.checkpoint_plan import QUIET_PERIOD, Checkpoint
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.formats import format_csv
 from airflow_kafka_offsets.model.offsets import Positions
-from airflow_kafka_offsets.model.receipt import outcome
+from airflow_kafka_offsets.model.receipt import outcome_lines
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
@@ -95,17 +95,19 @@ class Execution:
             plan = look_up_times(client, plan)
         if export:
             # What is refused is no plan for others to carry out.
-            if not plan.refused:
-                click.echo(format_csv({group.group_id: group.after for group in plan.groups}), nl=False)
+            if not plan.is_refused:
+                click.echo(format_csv({group.group_id: group.after for group in plan.group_plans}), nl=False)
         elif self.output == "table":
             self.show(*plan.tables())
-        if not plan.refused:
-            save_offsets(save, {group.group_id: group.before for group in plan.groups}, execute=self.execute)
+        if not plan.is_refused:
+            save_offsets(
+                save, {group.group_id: group.before for group in plan.group_plans}, execute=self.execute
+            )
         plan.check()
-        receipt = apply(plan) if self.execute else plan.receipt(plan_only=True)
+        receipt = apply(plan) if self.execute else plan.make_receipt(plan_only=True)
         if self.execute and not export:
             saved = [f"what was overwritten is saved in {save}"] if save else []
-            self.show(*outcome(receipt), *saved)
+            self.show(*outcome_lines(receipt), *saved)
         self.conclude(None if export else receipt, "the offsets were moved")
 
     def move(

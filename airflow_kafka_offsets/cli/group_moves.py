@@ -135,7 +135,7 @@ def reset(
         raise UsageError("give the topics to move with --topic, or --all-topics")
     if checkpoint and len(group_ids) != 1:
         raise UsageError('--checkpoint takes one GROUP, or several as one JSON text {"topic": "group"}')
-    unused = () if place.asks_on_no_commit(with_checkpoint=bool(checkpoint)) else ("on_no_commit",)
+    unused = () if place.uses_on_no_commit(with_checkpoint=bool(checkpoint)) else ("on_no_commit",)
     if checkpoint:
         refuse_unused(
             "with --checkpoint, which names the partitions and where they start", "all_topics", *unused

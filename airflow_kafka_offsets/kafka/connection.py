@@ -20,7 +20,7 @@ from airflow_kafka_offsets.kafka.listener_probe import probe_listener
 from airflow_kafka_offsets.model.kafka_security import SERVERS
 from airflow_kafka_offsets.model.names import parse_group
 from airflow_kafka_offsets.model.offsets import IsolationLevel
-from airflow_kafka_offsets.model.parameters import one_of
+from airflow_kafka_offsets.model.parameters import parse_choice
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +65,7 @@ class Connection:
         self.fastest = math.inf
         """Seconds of the fastest response so far."""
         self._users_error_cb = config.get("error_cb")
-        one_of(isolation_level, IsolationLevel, "isolation_level")
+        parse_choice(isolation_level, IsolationLevel, "isolation_level")
         settings = {
             **_DEFAULTS,
             **config,

@@ -15,7 +15,7 @@ from airflow_kafka_offsets.errors import OffsetsFormatError, UsageError
 from airflow_kafka_offsets.model.formats import offsets_json, parse_offsets
 from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds
 from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition
-from airflow_kafka_offsets.model.parameters import one_of, parse_seconds, parse_switch
+from airflow_kafka_offsets.model.parameters import parse_choice, parse_seconds, parse_switch
 from airflow_kafka_offsets.model.plan import OffsetPlan
 from airflow_kafka_offsets.model.table import (
     REFUSED,
@@ -56,7 +56,7 @@ QUIET_PERIOD = 10.0
 """Seconds without a write to a checkpoint after which its query counts as stopped."""
 LONGEST_QUIET_PERIOD = 86_400.0
 
-Kind = Literal["seek", "truncate", "undo"]
+MoveKind = Literal["seek", "truncate", "undo"]
 
 _SOURCE = re.compile(r"[A-Za-z0-9_]{1,100}")
 
@@ -89,7 +89,7 @@ class CheckpointPolicy:
     ) -> CheckpointPolicy:
         """Read the parameters of an operator; errors name the parameter, what was found and the choices."""
         policy = cls(
-            one_of(on_pending_batch, PendingBatch, "on_pending_batch"),
+            parse_choice(on_pending_batch, PendingBatch, "on_pending_batch"),
             None if sink is None else parse_sink(sink),
             parse_switch(idempotent_sink, "idempotent_sink"),
             None if sink_location is None else str(sink_location),
@@ -140,7 +140,7 @@ class CheckpointPlan:
     :param after: source -> offsets from which the query will go on.
     :param derived: files that are removed first, and not kept: what they hold can be made again.
     :param steps: files to change, in this order.
-    :param found: what the files of the steps hold now, ``None`` for one that is not there.
+    :param file_contents: what the files of the steps hold now, ``None`` for one that is not there.
     :param discarded: batches that are removed although they were not finished.
     :param batches: those in ``offsets/`` and in ``commits/`` when the plan was made.
     :param refusals: why the plan must not be carried out; empty if it may.
@@ -151,13 +151,13 @@ class CheckpointPlan:
     :param resumes: the archive is there already: an earlier try has written it.
     :param undoes: name of the archive that is put back.
     :param copies: whether its files come back as they were; else the checkpoint is moved to its offsets.
-    :param compared: its targets beside the logs, by source, if they were compared.
+    :param group_plans: its targets beside the logs, by source, if they were compared.
     :param recovery: a teardown is to take it back if the work after it is not finished.
     :param times: the times that the log has at offsets of the plan, as far as they are known.
     :param log_ids: the cluster and the topics that the offsets count in, as far as they are known.
     """
 
-    kind: Kind
+    kind: MoveKind
     location: str
     query_id: str
     batch_id: int
@@ -165,7 +165,7 @@ class CheckpointPlan:
     after: Mapping[str, Offsets]
     derived: tuple[str, ...] = ()
     steps: tuple[Step, ...] = ()
-    found: Mapping[str, bytes | None] = field(default_factory=dict, repr=False)
+    file_contents: Mapping[str, bytes | None] = field(default_factory=dict, repr=False)
     discarded: tuple[int, ...] = ()
     batches: tuple[frozenset[int], frozenset[int]] = (frozenset(), frozenset())
     refusals: tuple[str, ...] = ()
@@ -176,7 +176,7 @@ class CheckpointPlan:
     resumes: bool = False
     undoes: str | None = None
     copies: bool = False
-    compared: tuple[OffsetPlan, ...] = field(default=(), repr=False)
+    group_plans: tuple[OffsetPlan, ...] = field(default=(), repr=False)
     recovery: bool = False
     times: TimesByOffset = field(default_factory=dict, repr=False)
     log_ids: LogIds = UNKNOWN_LOGS
@@ -186,7 +186,7 @@ class CheckpointPlan:
         """Which move of the checkpoint it is; ``None`` if no file of it changes."""
         return None if self.archive is None else int(self.archive.partition("-")[0])
 
-    def judged(self, plans: Iterable[OffsetPlan]) -> CheckpointPlan:
+    def with_group_plans(self, plans: Iterable[OffsetPlan]) -> CheckpointPlan:
         """Return the plan with what plans that compared its targets with the logs have found."""
         compared = tuple(plans)
         refusals = [refusal for plan in compared for refusal in plan.refusals]
@@ -198,11 +198,11 @@ class CheckpointPlan:
             self,
             refusals=(*refusals, *self.refusals),
             notes=(*notes, *self.notes),
-            compared=compared,
+            group_plans=compared,
             log_ids=log_ids,
         )
 
-    def receipt(self) -> dict[str, Any]:
+    def make_receipt(self) -> dict[str, Any]:
         """
         Return the plan as plain JSON.
 
@@ -211,11 +211,15 @@ class CheckpointPlan:
         ``logs`` (the ids of ``cluster`` and ``topics``). Where no group moves with it also ``skipped``,
         ``clamped``, ``lost`` and ``times``, as in a group's receipt, by source.
         """
-        shown, _ = self.shown()
+        shown, _ = self.table_rows()
         compared = {
-            "skipped": {plan.group_id: offsets_json(plan.skipped) for plan in self.compared if plan.skipped},
-            "clamped": {plan.group_id: offsets_json(plan.clamped) for plan in self.compared if plan.clamped},
-            "lost": sum(plan.lost for plan in self.compared),
+            "skipped": {
+                plan.group_id: offsets_json(plan.skipped) for plan in self.group_plans if plan.skipped
+            },
+            "clamped": {
+                plan.group_id: offsets_json(plan.clamped) for plan in self.group_plans if plan.clamped
+            },
+            "lost": sum(plan.lost for plan in self.group_plans),
         }
         times = {
             source: times_json(self.times, (move[1:] for move in shown if move[0] == source))
@@ -231,11 +235,11 @@ class CheckpointPlan:
             "discarded": list(self.discarded),
             "archive": self.archive,
             "logs": self.log_ids.as_json(),
-            **(compared if self.compared else {}),
+            **(compared if self.group_plans else {}),
             **({"times": times} if self.times else {}),
         }
 
-    def shown(self) -> tuple[list[tuple[str, TopicPartition, int, int | None]], str]:
+    def table_rows(self) -> tuple[list[tuple[str, TopicPartition, int, int | None]], str]:
         """Return the rows of a table (source, partition, before, after), and a line about the others."""
         moves = [
             (source, tp, offset, self.after.get(source, {}).get(tp))
@@ -248,7 +252,7 @@ class CheckpointPlan:
         """Return the plan as lines for a log, see :func:`~airflow_kafka_offsets.model.table.plan_text`."""
         header = ["SOURCE", "TOPIC", "PARTITION", "FROM", "TO", "CHANGE"]
         rows = [[*header, "FROM-TIME", "TO-TIME"] if self.times else header]
-        moves, more = self.shown()
+        moves, more = self.table_rows()
         for source, tp, offset, after in moves:
             moved = ["-", "-"] if after is None else [str(after), f"{after - offset:+d}"]
             row = [source, tp.topic, str(tp.partition), str(offset), *moved]

@@ -24,7 +24,7 @@ class OffsetsFile:
     name: str
     text: str = ""
 
-    def of_group(self, group_id: str, groups: int) -> Offsets:
+    def group_offsets(self, group_id: str, groups: int) -> Offsets:
         """
         Return the file's offsets for a group.
 
@@ -43,13 +43,13 @@ class OffsetsFile:
         except OffsetsFormatError as error:
             raise OffsetsFormatError(f"{shorten(self.name)}: {error}") from None
 
-    def of_groups(self, group_ids: Sequence[str]) -> dict[str, Offsets]:
+    def offsets_by_group(self, group_ids: Sequence[str]) -> dict[str, Offsets]:
         """
         Return the file's offsets for several groups.
 
-        :raises OffsetsFormatError: as :meth:`of_group`.
+        :raises OffsetsFormatError: as :meth:`group_offsets`.
         """
-        return {group_id: self.of_group(group_id, len(group_ids)) for group_id in group_ids}
+        return {group_id: self.group_offsets(group_id, len(group_ids)) for group_id in group_ids}
 
     @cached_property
     def _of_one_group(self) -> bool:

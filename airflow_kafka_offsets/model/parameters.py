@@ -63,7 +63,7 @@ def _brief(text: str) -> str:
     return text if len(text) <= _MOST_CHARACTERS else ""
 
 
-def one_of(value: object, choices: object, parameter: str) -> Any:
+def parse_choice(value: object, choices: object, parameter: str) -> Any:
     """Check a parameter with a fixed set of values, those of a ``Literal`` type."""
     known = get_args(choices)
     if value not in known:
@@ -71,9 +71,9 @@ def one_of(value: object, choices: object, parameter: str) -> Any:
     return value
 
 
-def choice(choices: object) -> Callable[[object, str], Any]:
-    """Return a reader of parameters with a fixed set of values, see :func:`one_of`."""
-    return lambda value, parameter: one_of(value, choices, parameter)
+def choice_parser(choices: object) -> Callable[[object, str], Any]:
+    """Return a reader of parameters with a fixed set of values, see :func:`parse_choice`."""
+    return lambda value, parameter: parse_choice(value, choices, parameter)
 
 
 def parse_switch(value: object, parameter: str) -> bool:

@@ -28,7 +28,7 @@ CONNECTION_IDS = ("kafka_config_id", "checkpoint_conn_id")
 _SURELY_READABLE = 10_000
 
 
-def receipt(
+def make_receipt(
     plans: Sequence[OffsetPlan], *, plan_only: bool = False, verified: bool = False
 ) -> dict[str, Any]:
     """
@@ -64,7 +64,9 @@ def check_restorable(plans: Sequence[OffsetPlan]) -> None:
     :raises PlanRefusedError: nothing is to be written then: it could not be restored.
     """
     partitions = sum(len(plan.moves) + len(plan.skipped) for plan in plans)
-    if partitions > _SURELY_READABLE and (refusal := size_error("the receipt", json.dumps(receipt(plans)))):
+    if partitions > _SURELY_READABLE and (
+        refusal := size_error("the receipt", json.dumps(make_receipt(plans)))
+    ):
         raise PlanRefusedError(
             f"{partitions:,} partitions are too many for one move, since it could not be taken back "
             f"({refusal.partition(': it is')[0]}): name fewer groups or topics at once"
@@ -84,7 +86,7 @@ class GroupReceipt:
 
 
 def read_receipt(value: object, *, show: Show = shorten) -> tuple[GroupReceipt, ...]:
-    """Read a receipt as :func:`receipt` gives it; anything else is an OffsetsFormatError."""
+    """Read a receipt as :func:`make_receipt` gives it; anything else is an OffsetsFormatError."""
     if not isinstance(value, Mapping) or value.get("version") != RECEIPT_VERSION:
         raise OffsetsFormatError(
             f"found {show(value)}; expected a receipt of version {RECEIPT_VERSION}, as the operators return "
@@ -128,11 +130,11 @@ def _of_group(plan: OffsetPlan, plan_only: bool, verified: bool) -> dict[str, An
 
 def _times(plan: OffsetPlan) -> dict[str, Any]:
     return times_json(
-        plan.times, ((move.topic_partition, move.before, move.after) for move in plan.shown()[0])
+        plan.times, ((move.topic_partition, move.before, move.after) for move in plan.table_moves()[0])
     )
 
 
-def outcome(value: Mapping[str, Any]) -> list[str]:
+def outcome_lines(value: Mapping[str, Any]) -> list[str]:
     """Return what was done, as lines for a terminal: a receipt's groups, and its checkpoint."""
     lines = []
     if (moved := value.get("checkpoint")) is not None:

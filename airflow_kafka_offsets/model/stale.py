@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition
 
 
-def gone_on(
+def partitions_moved_on(
     now: Mapping[TopicPartition, int | None], back: Offsets, moved_to: Offsets
 ) -> list[TopicPartition]:
     """
@@ -29,7 +29,7 @@ def gone_on(
 
 
 @dataclass(frozen=True)
-class Followers:
+class LaterProgress:
     """
     What has followed a move that is to be taken back.
 
@@ -73,6 +73,6 @@ class Followers:
         )
 
 
-def moved_back(now: Mapping[TopicPartition, int | None], back: Offsets) -> list[tuple[int, int]]:
+def offset_changes(now: Mapping[TopicPartition, int | None], back: Offsets) -> list[tuple[int, int]]:
     """Return from where to where partitions go that have an offset."""
     return [(at, offset) for tp, offset in back.items() if (at := now.get(tp)) is not None]

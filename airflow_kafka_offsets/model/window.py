@@ -15,7 +15,7 @@ from datetime import datetime
 from typing import Any
 
 from airflow_kafka_offsets.errors import OffsetsFormatError, PlanRefusedError, WindowMismatchError
-from airflow_kafka_offsets.model.commit_metadata import committer
+from airflow_kafka_offsets.model.commit_metadata import committer_text
 from airflow_kafka_offsets.model.formats import (
     load_json,
     offsets_json,
@@ -188,7 +188,7 @@ class OffsetWindow:
         """
         expected, end = self.committed, self.end
         if elsewhere := [tp for tp in end if positions[tp] not in (end[tp], expected[tp])]:
-            movers = {tp: who for tp in elsewhere if (who := committer((metadata or {}).get(tp)))}
+            movers = {tp: who for tp in elsewhere if (who := committer_text((metadata or {}).get(tp)))}
             raise WindowMismatchError(
                 where, {tp: (positions[tp], expected[tp], end[tp]) for tp in elsewhere}, movers
             )

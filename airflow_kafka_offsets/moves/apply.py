@@ -42,7 +42,7 @@ def apply_groups(client: OffsetsClient, plan: PipelinePlan, metadata: CommitMeta
     plan.check()
     prove_commits(client, plan.to_write, always=False)
     commit_groups(client, plan.to_write, metadata, write_plan)
-    return plan.receipt(verified=not plan.empty)
+    return plan.make_receipt(verified=not plan.is_empty)
 
 
 def apply_position(
@@ -70,9 +70,9 @@ def apply_checkpoint(
     :raises CheckpointError: if the checkpoint could not be moved.
     """
     plan.check()
-    if plan.checkpoint is not None:
-        apply_checkpoint_plan(checkpoint, plan.checkpoint, quiet_period=quiet_period, by=metadata)
-    return plan.receipt(verified=True)
+    if plan.checkpoint_plan is not None:
+        apply_checkpoint_plan(checkpoint, plan.checkpoint_plan, quiet_period=quiet_period, by=metadata)
+    return plan.make_receipt(verified=True)
 
 
 def apply_pipeline(
@@ -90,11 +90,11 @@ def apply_pipeline(
     :raises CheckpointMovedError: if another move began; the text says whether anything was written.
     :raises GroupMovedError: if another process has committed a group since the plan; it was not written.
     """
-    moved = plan.checkpoint
+    moved = plan.checkpoint_plan
     if checkpoint is None or moved is None:
         return apply_groups(client, plan, metadata)
     plan.check()
-    groups, stamped = plan.to_write, plan.stamped(metadata)
+    groups, stamped = plan.to_write, plan.stamp(metadata)
     prove_commits(client, groups, always=bool(moved.steps))
 
     def commit() -> None:
@@ -107,11 +107,11 @@ def apply_pipeline(
         moved,
         quiet_period=quiet_period,
         by=metadata,
-        attachments=plan.images(),
+        attachments=plan.archive_files(),
         last_check=partial(_last_check, client, plan, resumes=moved.resumes),
         commit=commit,
     )
-    return plan.receipt(verified=not plan.empty)
+    return plan.make_receipt(verified=not plan.is_empty)
 
 
 def _last_check(client: OffsetsClient, plan: PipelinePlan, *, resumes: bool) -> None:
@@ -119,4 +119,4 @@ def _last_check(client: OffsetsClient, plan: PipelinePlan, *, resumes: bool) -> 
     check_logs_again(client, plan)
     # An interrupted try of the same move has written to some of them.
     for each in () if resumes else plan.to_write:
-        each.check_unmoved(client.committed(each.group_id, each.found))
+        each.check_not_moved(client.committed(each.group_id, each.planned_on))

@@ -50,7 +50,7 @@ class PositionCommit(NamedTuple):
         """Return it with what was there before an earlier attempt of the task that has written."""
         if earlier is None or not self.metadata.token:
             return self
-        first = {group.group_id: group.before for group in earlier.groups}
+        first = {group.group_id: group.before for group in earlier.group_plans}
         before = {
             group.group_id: {
                 tp: first[group.group_id][tp]
@@ -59,7 +59,7 @@ class PositionCommit(NamedTuple):
                 and made.token == self.metadata.token
                 and tp in first.get(group.group_id, {})
             }
-            for group in self.plan.groups
+            for group in self.plan.group_plans
         }
         return self._replace(plan=self.plan.with_before(before))
 

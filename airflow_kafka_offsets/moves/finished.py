@@ -17,7 +17,13 @@ from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.groups import GroupOffsets, GroupSelection
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.receipt import read_receipt
-from airflow_kafka_offsets.model.recovery import Judgement, MovedCheckpoint, Recovery, committed_since, judge
+from airflow_kafka_offsets.model.recovery import (
+    MovedCheckpoint,
+    Recovery,
+    RecoveryVerdict,
+    committed_by_others,
+    judge,
+)
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.moves.commit import plan_commits
 from airflow_kafka_offsets.moves.restore import archive_of, undo_of
@@ -31,7 +37,7 @@ if TYPE_CHECKING:
 
 def judge_recovery(
     client: OffsetsClient, checkpoint: SparkCheckpoint | None, receipt: object, recovery: Recovery
-) -> Judgement:
+) -> RecoveryVerdict:
     """Judge a recovery by its reset's receipt, see :func:`~airflow_kafka_offsets.model.recovery.judge`."""
     groups = [group for group in read_receipt(receipt) if group.after]
     kept = read_checkpoint_receipt(receipt)
@@ -89,7 +95,7 @@ def _moved(
 def _left_behind(earlier: Archive, mine: Archive, state: CheckpointState) -> bool:
     """Whether an earlier move of the same run would still be there if the later one was taken back."""
     return (
-        mine.by.same_run(earlier.by)
+        mine.by.is_same_run(earlier.by)
         and not earlier.undone
         and any(
             max(at.get(source, {}).get(tp, 0) for at in (mine.before, state.kafka_offsets)) < offset
@@ -127,7 +133,7 @@ def plan_kept(
     unfinished = [
         group
         for group, offsets in targets.items()
-        if not committed_since(last_commits(client, group, offsets), movers)
+        if not committed_by_others(last_commits(client, group, offsets), movers)
     ]
     plans = plan_commits(client, GroupOffsets(targets), source={"kept": list(work)}, on_out_of_range="skip")
     return PipelinePlan(plans), unfinished
@@ -164,4 +170,4 @@ def restored_before(
         undoes=moved.name,
         log_ids=undo.log_ids,
     )
-    return PipelinePlan.make(plans, done).with_before(before)
+    return PipelinePlan.combine(plans, done).with_before(before)

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from airflow_kafka_offsets.kafka.groups import name_members
-from airflow_kafka_offsets.model.commit_metadata import CommitMetadata, log_ids_of, stopped_half_way
+from airflow_kafka_offsets.model.commit_metadata import CommitMetadata, is_partly_moved, log_ids_of
 from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds
 from airflow_kafka_offsets.model.offsets import (
     Offsets,
@@ -67,7 +67,7 @@ def plan_resets(
     :raises UnknownTopicPartitionError: if a partition is not on the broker.
     :raises PlanRefusedError: if the receipt would be too large to be read back.
     """
-    place.check_named(scopes.values())
+    place.refuse_unused_offsets(scopes.values())
     # First: a window that is just being committed moves the positions.
     refusals = active_groups(client, scopes)
     given = {
@@ -82,7 +82,7 @@ def plan_resets(
     ids = known_log_ids(client, {tp.topic for before in positions.values() for tp in before})
     plans = []
     if old_offsets is None:
-        old_offsets = place.from_commits
+        old_offsets = place.starts_from_commits
     for group_id, before in positions.items():
         commits = client.committed(group_id, before)
         others = log_check.refusals(ids, group_id, commits, old_offsets=old_offsets)
@@ -101,13 +101,13 @@ def plan_resets(
             log_ids=ids,
         )
         again = log_ids_of(commits, ids).recreated_topics(ids)
-        plan = plan.noting(
+        plan = plan.with_note(
             [tp for tp in plan.before if tp.topic in again],
             "its topic was created again since the last commit",
         )
         without = [move.topic_partition for move in plan.moves if move.before is None]
         plans.append(
-            plan.noting(without, "no committed offset yet, and a restore cannot take the new one away")
+            plan.with_note(without, "no committed offset yet, and a restore cannot take the new one away")
         )
     check_restorable(plans)
     return plans
@@ -195,13 +195,13 @@ def _moved_before(
     }
     everything = [maker for group in makers.values() for maker in group.values()]
     retried = bool(by.token) and any(maker is not None and maker.token == by.token for maker in everything)
-    if not retried and not (stopped_half_way(everything, by) if interrupted is None else interrupted):
+    if not retried and not (is_partly_moved(everything, by) if interrupted is None else interrupted):
         return {}
     return {
         group_id: [
             tp
             for tp, maker in group.items()
-            if maker is not None and (maker.token == by.token if retried else by.same_task(maker))
+            if maker is not None and (maker.token == by.token if retried else by.is_same_task(maker))
         ]
         for group_id, group in makers.items()
     }

@@ -95,7 +95,7 @@ def plan_reset(
     if open_move is not None and not goes_on:
         known = None
         # The end of the batch that the move has rewritten is not what it was.
-        if place.relative or place.from_commits or place == Place("batch", open_move.batch_id):
+        if place.relative or place.starts_from_commits or place == Place("batch", open_move.batch_id):
             raise PlanRefusedError(
                 f"{checkpoint.location}: this task has moved it before with other parameters (archive "
                 f"{open_move.name}), and nothing was committed since: take that back first "
@@ -129,9 +129,9 @@ def plan_reset(
         ]
     targets = named.to_sources(sources, offsets_after(groups))
     if open_move is None:
-        return PipelinePlan.make(groups, plan_seek(checkpoint, targets, policy, request=request))
+        return PipelinePlan.combine(groups, plan_seek(checkpoint, targets, policy, request=request))
     checkpoint_plan = _plan_from(open_move, checkpoint, targets, policy, request, goes_on=goes_on)
-    return PipelinePlan.make(groups, checkpoint_plan).with_before(before)
+    return PipelinePlan.combine(groups, checkpoint_plan).with_before(before)
 
 
 def _plan_from(
@@ -176,13 +176,13 @@ def _open_move(
     """
     unfinished = unfinished_move(checkpoint)
     if unfinished is not None:
-        same = by.same_task(unfinished.by) or not (by.run or unfinished.by.run)
-        lasting = not (place.relative or place.from_commits) or place.kind == "shift"
+        same = by.is_same_task(unfinished.by) or not (by.run or unfinished.by.run)
+        lasting = not (place.relative or place.starts_from_commits) or place.kind == "shift"
         if unfinished.request == request and (same or lasting):
             return unfinished
         raise unfinished_refusal(checkpoint, unfinished)
     archives = [each for each in read_archives(checkpoint) if not each.undone]
-    mine = [each for each in archives if by.same_task(each.by)]
+    mine = [each for each in archives if by.is_same_task(each.by)]
     retried = bool(mine and by.token and mine[-1].by.token == by.token)
     if not mine or not (cleared or retried):
         return None
@@ -191,7 +191,7 @@ def _open_move(
         return mine[-1]
     _, after = kept_groups(checkpoint, mine[-1])
     still = any(
-        commit is not None and commit.by is not None and by.same_task(commit.by)
+        commit is not None and commit.by is not None and by.is_same_task(commit.by)
         for group, offsets in after.items()
         for commit in last_commits(client, group, offsets).values()
     )
@@ -265,7 +265,7 @@ def plan_checkpoint_seek(
         )
     targets = {source: plan.after for source, plan in plans.items()}
     checkpoint_plan = plan_seek(checkpoint, targets, policy, request=request)
-    return PipelinePlan((), checkpoint_plan.judged(plans.values()))
+    return PipelinePlan((), checkpoint_plan.with_group_plans(plans.values()))
 
 
 def _check_of(move: Archive, allow_new_cluster: bool) -> LogCheck:

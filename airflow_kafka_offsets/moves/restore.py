@@ -104,7 +104,7 @@ def plan_restore_receipt(
         )
     archive = archive_of(read_archives(checkpoint), kept)
     restored = _restored_checkpoint(client, checkpoint, kept, archive, on_out_of_range, policy, log_check)
-    plan = _with_first_before(PipelinePlan.make(plans, restored), checkpoint)
+    plan = _with_first_before(PipelinePlan.combine(plans, restored), checkpoint)
     return judged(plan, sources_to=kept.after, checkpoint=checkpoint, archive=archive)
 
 
@@ -137,7 +137,7 @@ def plan_restore_archive(
     )
     restored = _restored_checkpoint(client, checkpoint, kept, archive, on_out_of_range, policy, log_check)
     return judge_stale(
-        _with_first_before(PipelinePlan.make(plans, restored), checkpoint),
+        _with_first_before(PipelinePlan.combine(plans, restored), checkpoint),
         after,
         archive.after,
         checkpoint=checkpoint,
@@ -149,7 +149,7 @@ def plan_restore_archive(
 
 def _with_first_before(plan: PipelinePlan, checkpoint: SparkCheckpoint) -> PipelinePlan:
     """Return a plan that goes on with an interrupted undo with what the groups held before that began."""
-    undo = plan.checkpoint
+    undo = plan.checkpoint_plan
     if undo is None or not undo.resumes:
         return plan
     before, _ = kept_groups(checkpoint, find_archive(checkpoint, undo.archive))
@@ -183,7 +183,7 @@ def _plan_groups(
     )
     return [
         replace(
-            plan.noting(without[plan.group_id], remark),
+            plan.with_note(without[plan.group_id], remark),
             skipped={
                 **plan.skipped,
                 **(_now(client, plan.group_id, without[plan.group_id]) if on_no_commit == "skip" else {}),
@@ -219,7 +219,7 @@ def plan_restore_file(
     :raises OffsetsFormatError: if it is not Kafka's CSV, or has no line for a group.
     """
     scope = named.scope
-    offsets = read_file(uri).of_groups(named.group_ids)
+    offsets = read_file(uri).offsets_by_group(named.group_ids)
     _check_names(client, uri, offsets, named)
     left_out = [tp for positions in offsets.values() for tp in positions if tp not in scope]
     within = {
@@ -228,7 +228,7 @@ def plan_restore_file(
     plans = _moves(
         client, within, {"restore": uri}, on_out_of_range, LogCheck(allow_new_cluster, checkpoint=checkpoint)
     )
-    plans = [plan.noting(left_out, "left out, since topics does not name it") for plan in plans]
+    plans = [plan.with_note(left_out, "left out, since topics does not name it") for plan in plans]
     if checkpoint is None:
         return PipelinePlan(plans)
     sources = moving_sources(checkpoint)
@@ -239,10 +239,12 @@ def plan_restore_file(
     outside = [tp for plan in plans for tp in plan.after if tp not in reached]
     checkpoint_plan = plan_seek(checkpoint, targets, policy, kind="undo")
     plans = [
-        plan.noting([tp for tp in outside if tp in plan.after], "not in the checkpoint, only the group moves")
+        plan.with_note(
+            [tp for tp in outside if tp in plan.after], "not in the checkpoint, only the group moves"
+        )
         for plan in plans
     ]
-    return PipelinePlan.make(plans, checkpoint_plan)
+    return PipelinePlan.combine(plans, checkpoint_plan)
 
 
 def _check_names(
@@ -290,7 +292,7 @@ def _restored_checkpoint(
         checkpoint_plan = plan_undo(checkpoint, undoes, policy)
     else:
         checkpoint_plan = plan_seek(checkpoint, targets, policy, kind="undo", undoes=undoes)
-    return checkpoint_plan.judged(plans.values())
+    return checkpoint_plan.with_group_plans(plans.values())
 
 
 def archive_of(archives: Sequence[Archive], kept: CheckpointReceipt) -> Archive | None:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from airflow_kafka_offsets.checkpoint.archive import Archive, read_archives
 from airflow_kafka_offsets.checkpoint.archive_names import number_of
-from airflow_kafka_offsets.model.commit_metadata import CommitMetadata, committer
+from airflow_kafka_offsets.model.commit_metadata import CommitMetadata, committer_text
 from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition, summarize
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.plan import OffsetPlan
-from airflow_kafka_offsets.model.stale import Followers, gone_on, moved_back
+from airflow_kafka_offsets.model.stale import LaterProgress, offset_changes, partitions_moved_on
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
@@ -40,34 +40,36 @@ def judge_stale(
     :param own: whether the move is known to be of this run; else the archive says so.
     """
     later = [] if checkpoint is None or archive is None else _later(checkpoint, archive)
-    own = own or (archive is not None and by.same_run(archive.by))
-    found = [f"move {each} followed" for each in later if not by.same_run(each.by)]
+    own = own or (archive is not None and by.is_same_run(archive.by))
+    found = [f"move {each} followed" for each in later if not by.is_same_run(each.by)]
     moves: list[tuple[int, int]] = []
-    for group in plan.groups:
+    for group in plan.group_plans:
         found += _commits_of_others(group, moved_to.get(group.group_id, {}), by, own=own)
-        moves += moved_back(group.found, group.after)
-    if (of := plan.checkpoint) is not None:
+        moves += offset_changes(group.planned_on, group.after)
+    if (of := plan.checkpoint_plan) is not None:
         beyond: list[TopicPartition] = []
         of_query: list[tuple[int, int]] = []
         for source, back in of.after.items():
             at = of.before.get(source, {})
-            beyond += gone_on(at, back, sources_to.get(source, {}))
-            of_query += moved_back(at, back)
+            beyond += partitions_moved_on(at, back, sources_to.get(source, {}))
+            of_query += offset_changes(at, back)
         moves = of_query if any(now != back for now, back in of_query) else moves
         if beyond and (found or not own):
             found.append(
                 f"the query has finished batch {of.batch_id} and is elsewhere on {summarize(beyond)}"
             )
-    followers = Followers(archive.name if archive else "the move of the receipt", tuple(found), tuple(moves))
+    followers = LaterProgress(
+        archive.name if archive else "the move of the receipt", tuple(found), tuple(moves)
+    )
     if not followers:
         return plan
     notes, refusals = ((str(followers),), ()) if allow else ((), (followers.refusal,))
     if of is not None:
         checkpoint_plan = replace(of, notes=(*of.notes, *notes), refusals=(*of.refusals, *refusals))
-        return replace(plan, checkpoint=checkpoint_plan)
-    first, *others = plan.groups
+        return replace(plan, checkpoint_plan=checkpoint_plan)
+    first, *others = plan.group_plans
     first = replace(first, notes=(*first.notes, *notes), refusals=(*first.refusals, *refusals))
-    return replace(plan, groups=[first, *others])
+    return replace(plan, group_plans=[first, *others])
 
 
 def _later(checkpoint: SparkCheckpoint, archive: Archive) -> list[Archive]:
@@ -88,11 +90,11 @@ def _commits_of_others(group: OffsetPlan, moved_to: Offsets, by: CommitMetadata,
     :param own: whether a commit that names no run counts as the run's, such as one from a Spark cluster.
     """
     of_others: dict[str, list[TopicPartition]] = {}
-    for tp in gone_on(group.found, group.after, moved_to):
+    for tp in partitions_moved_on(group.planned_on, group.after, moved_to):
         text = group.metadata.get(tp)
         made = CommitMetadata.parse(text)
-        if not (own if made is None or not made.run else by.same_run(made)):
-            of_others.setdefault(committer(text) or "another client", []).append(tp)
+        if not (own if made is None or not made.run else by.is_same_run(made)):
+            of_others.setdefault(committer_text(text) or "another client", []).append(tp)
     return [
         f"group {group.group_id!r} was committed on {summarize(partitions)} by {who}"
         for who, partitions in of_others.items()

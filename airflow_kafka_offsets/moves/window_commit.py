@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from airflow_kafka_offsets.errors import WindowMismatchError
-from airflow_kafka_offsets.model.commit_metadata import CommitMetadata, committer
+from airflow_kafka_offsets.model.commit_metadata import CommitMetadata, committer_text
 from airflow_kafka_offsets.model.groups import GroupOffsets, GroupSelection
 from airflow_kafka_offsets.model.offsets import OffsetRange, committed_texts, summarize
 from airflow_kafka_offsets.model.parameters import OutOfRangePolicy
@@ -100,8 +100,8 @@ def apply_window(
 
     plan.check()
     written = commit_groups(client, plan.to_write, metadata, write)
-    plan = replace(plan, groups=[written.get(each.group_id, each) for each in plan.groups])
-    return plan.receipt(verified=not plan.empty)
+    plan = replace(plan, group_plans=[written.get(each.group_id, each) for each in plan.group_plans])
+    return plan.make_receipt(verified=not plan.is_empty)
 
 
 def _done(
@@ -116,7 +116,9 @@ def _done(
     if any(offset > logs[tp].end for tp, offset in now.items()):
         return None
     texts = committed_texts(commits)
-    movers = {who for tp, offset in now.items() if offset > part.end[tp] and (who := committer(texts[tp]))}
+    movers = {
+        who for tp, offset in now.items() if offset > part.end[tp] and (who := committer_text(texts[tp]))
+    }
     by = f", moved by {', '.join(sorted(movers))}" if movers else ""
     return OffsetPlan(
         group_id,
@@ -127,7 +129,7 @@ def _done(
             f"since{by}",
         ),
         metadata=texts,
-        done=True,
+        already_done=True,
     )
 
 

@@ -17,9 +17,9 @@ from airflow_kafka_offsets.model.offsets import (
     Commits,
     Offsets,
     Positions,
-    beyond,
     committed_offsets,
     committed_texts,
+    positions_past_targets,
     summarize,
 )
 from airflow_kafka_offsets.model.plan import OffsetPlan, check_read_back
@@ -60,7 +60,7 @@ def commit_offsets(
 
 def write_plan(client: CommitPort, plan: OffsetPlan, texts: Mapping[str, str]) -> OffsetPlan:
     """Commit a plan's offsets to a group that is where it was when the plan was made."""
-    commit_offsets(client, plan.group_id, plan.after, texts, plan.check_unmoved)
+    commit_offsets(client, plan.group_id, plan.after, texts, plan.check_not_moved)
     return plan
 
 
@@ -117,12 +117,12 @@ def commit_forward(
 
     def check_again(now: Commits) -> None:
         check(now)
-        if moved := beyond(committed_offsets(now), after):
+        if moved := positions_past_targets(committed_offsets(now), after):
             raise _ahead_of(group_id, query, moved, offsets)
 
     commits = client.committed(group_id, offsets)
     check(commits)
-    ahead = beyond(committed_offsets(commits), offsets)
+    ahead = positions_past_targets(committed_offsets(commits), offsets)
     after = {tp: offset for tp, offset in offsets.items() if tp not in ahead}
     if after:
         client.commit(group_id, after, texts, check=check_again)

@@ -16,7 +16,7 @@ from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
 from airflow_kafka_offsets.model.drift import parse_grace
 from airflow_kafka_offsets.model.formats import load_json
 from airflow_kafka_offsets.model.groups import GroupSelection
-from airflow_kafka_offsets.model.parameters import choice, parse_interval
+from airflow_kafka_offsets.model.parameters import choice_parser, parse_interval
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.operators.base import OffsetsOperator
 from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS, KafkaPipeline
@@ -70,7 +70,7 @@ class CheckOffsetDriftOperator(OffsetsOperator):
         ],
         "grace": parse_grace,
         "min_headroom": parse_interval,
-        "on_drift": choice(DriftPolicy),
+        "on_drift": choice_parser(DriftPolicy),
     }
     ui_color = "#f4f1e8"
     needs_group: ClassVar[bool] = False

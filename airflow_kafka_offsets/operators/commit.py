@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.model.formats import parse_offsets
 from airflow_kafka_offsets.model.offsets import Offsets
-from airflow_kafka_offsets.model.parameters import OutOfRangePolicy, choice, parse_switch, parse_text
+from airflow_kafka_offsets.model.parameters import OutOfRangePolicy, choice_parser, parse_switch, parse_text
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.operators.moving import MovingOperator, commit_metadata
 
@@ -44,7 +44,7 @@ class CommitOffsetsOperator(MovingOperator):
 
     With ``store_conn_id`` the group gets what the job saved in its own database together with its results.
 
-    Returns the receipt (see :func:`airflow_kafka_offsets.model.receipt.receipt`): plain JSON with the offsets
+    Returns the receipt (see :func:`airflow_kafka_offsets.model.receipt.make_receipt`): plain JSON with the offsets
     before and after.
 
     :param offsets: commit these offsets, ``{"topic": {"0": 42}}``, in place of the checkpoint's. (templated)
@@ -80,7 +80,7 @@ class CommitOffsetsOperator(MovingOperator):
         "allow_rewind": parse_switch,
         "allow_new_query": parse_switch,
         "allow_new_cluster": parse_switch,
-        "on_out_of_range": choice(OutOfRangePolicy),
+        "on_out_of_range": choice_parser(OutOfRangePolicy),
     }
 
     def __init__(

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_kafka_offsets.model.formats import offsets_json
-from airflow_kafka_offsets.model.parameters import OutOfRangePolicy, choice, parse_switch, parse_text
+from airflow_kafka_offsets.model.parameters import OutOfRangePolicy, choice_parser, parse_switch, parse_text
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.moves.window_commit import apply_window, plan_window_commits, window_targets
 from airflow_kafka_offsets.operators.moving import MovingOperator, commit_metadata
@@ -33,7 +33,7 @@ class CommitOffsetWindowOperator(MovingOperator):
     On Airflow 3.3 and later a task that is cleared after it has committed its window is done where the group
     has come to the window's end, or further, in every partition.
 
-    Returns the receipt (see :func:`airflow_kafka_offsets.model.receipt.receipt`): plain JSON with the offsets
+    Returns the receipt (see :func:`airflow_kafka_offsets.model.receipt.make_receipt`): plain JSON with the offsets
     before and after.
 
     :param window: what ``PlanOffsetWindowOperator`` returned, its JSON, or the URI of its file. (templated)
@@ -61,7 +61,7 @@ class CommitOffsetWindowOperator(MovingOperator):
         "window_conn_id": parse_text,
         "fenced": parse_switch,
         "allow_new_cluster": parse_switch,
-        "on_out_of_range": choice(OutOfRangePolicy),
+        "on_out_of_range": choice_parser(OutOfRangePolicy),
     }
 
     def __init__(

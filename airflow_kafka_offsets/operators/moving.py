@@ -20,7 +20,7 @@ from airflow_kafka_offsets.model.checkpoint_plan import (
     parse_sink,
 )
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
-from airflow_kafka_offsets.model.parameters import choice, parse_switch
+from airflow_kafka_offsets.model.parameters import choice_parser, parse_switch
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.receipt import CONNECTION_IDS
 from airflow_kafka_offsets.operators.base import OffsetsOperator
@@ -94,10 +94,10 @@ class MovingOperator(OffsetsOperator):
         :return: the receipt.
         """
         plan, planned = self._present(context, client, plan, times=self.shows_times)
-        batch_id = plan.stamped(metadata).batch
+        batch_id = plan.stamp(metadata).batch
         self._group_outlets.send(context, self.kafka_config_id, self._moves(planned), batch_id)
         receipt = apply(plan)
-        if plan.empty:
+        if plan.is_empty:
             self.log.warning("Nothing was written: no partition is left of the plan")
         if self._moves(receipt) != self._moves(planned):
             self._group_outlets.send(context, self.kafka_config_id, self._moves(receipt), batch_id)
@@ -124,7 +124,7 @@ class MovingOperator(OffsetsOperator):
     ) -> tuple[PipelinePlan, dict[str, Any]]:
         """Log a plan, and push its receipt; return both."""
         plan = self.with_connections(plan)
-        groups = {*self._named_groups(), *(group.group_id for group in plan.groups)}
+        groups = {*self._named_groups(), *(group.group_id for group in plan.group_plans)}
         self._group_outlets.check(context, self.kafka_config_id, groups)
         self._touched = {group.group_id: {tp.topic for tp in group.after} for group in plan.to_write}
         if times:
@@ -133,7 +133,7 @@ class MovingOperator(OffsetsOperator):
             plan = look_up_times(client, plan)
         for table in plan.tables():
             self.log.info("%s", table)
-        planned = plan.receipt(plan_only=plan_only)
+        planned = plan.make_receipt(plan_only=plan_only)
         push_result(context, planned)
         return plan, planned
 
@@ -172,7 +172,7 @@ class PipelineMovingOperator(MovingOperator):
     count_move = staticmethod(count_reset)
     template_fields: Sequence[str] = (*PIPELINE_PARAMETERS, *_CHECKPOINT_DEFAULTS)
     readers: ClassVar[Mapping[str, Reader]] = {
-        "on_pending_batch": choice(PendingBatch),
+        "on_pending_batch": choice_parser(PendingBatch),
         "sink": parse_sink,
         "idempotent_sink": parse_switch,
         "sink_location": parse_location,

@@ -14,7 +14,7 @@ from airflow.providers.common.compat.sdk import AirflowSkipException
 from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.model.parameters import (
     MissingCommitPolicy,
-    choice,
+    choice_parser,
     parse_count,
     parse_pattern,
     parse_text,
@@ -108,8 +108,8 @@ class PlanOffsetWindowOperator(OffsetsOperator):
         "max_records": partial(parse_count, least=1),
         "window_file": partial(parse_location, conn_parameter="window_conn_id"),
         "window_conn_id": parse_text,
-        "on_no_commit": choice(MissingCommitPolicy),
-        "on_empty": choice(OnEmpty),
+        "on_no_commit": choice_parser(MissingCommitPolicy),
+        "on_empty": choice_parser(OnEmpty),
     }
     needs_group: ClassVar[bool] = False
 

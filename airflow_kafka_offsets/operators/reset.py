@@ -11,13 +11,13 @@ from airflow_kafka_offsets.errors import OffsetsFormatError, PlanRefusedError, U
 from airflow_kafka_offsets.model.parameters import (
     MissingCommitPolicy,
     OutOfRangePolicy,
-    choice,
+    choice_parser,
     exactly_one,
     is_nothing,
     parse_switch,
 )
 from airflow_kafka_offsets.model.place import RESETS, Place
-from airflow_kafka_offsets.model.recovery import Work
+from airflow_kafka_offsets.model.recovery import RecoveryTasks
 from airflow_kafka_offsets.moves.finished import plan_kept
 from airflow_kafka_offsets.moves.reset import plan_reset
 from airflow_kafka_offsets.operators.moving import PipelineMovingOperator
@@ -69,7 +69,7 @@ class ResetOffsetsOperator(PipelineMovingOperator):
     ``on_pending_batch``, ``sink``, ``idempotent_sink``, ``sink_location``, ``allow_stateful`` and
     ``quiet_period``.
 
-    Returns the receipt (see :func:`airflow_kafka_offsets.model.receipt.receipt`): plain JSON with the offsets
+    Returns the receipt (see :func:`airflow_kafka_offsets.model.receipt.make_receipt`): plain JSON with the offsets
     before and after. It is stored before the first write. On Airflow 3.3 and later a retry still shows the
     offsets from before the first try; earlier versions keep nothing of a task's own over a retry.
 
@@ -112,8 +112,8 @@ class ResetOffsetsOperator(PipelineMovingOperator):
     does: ClassVar[str] = "reset"
     readers: ClassVar[Mapping[str, Reader]] = {
         **PipelineMovingOperator.readers,
-        "on_out_of_range": choice(OutOfRangePolicy),
-        "on_no_commit": choice(MissingCommitPolicy),
+        "on_out_of_range": choice_parser(OutOfRangePolicy),
+        "on_no_commit": choice_parser(MissingCommitPolicy),
         "allow_new_cluster": parse_switch,
         "plan_only": parse_switch,
     }
@@ -168,9 +168,9 @@ class ResetOffsetsOperator(PipelineMovingOperator):
             )
         with_checkpoint = self.checkpoint_location is not None
         if not any(
-            places[name].asks_on_no_commit(with_checkpoint=with_checkpoint)
+            places[name].uses_on_no_commit(with_checkpoint=with_checkpoint)
             if name in places
-            else RESETS[name].may_ask_on_no_commit(with_checkpoint=with_checkpoint)
+            else RESETS[name].may_use_on_no_commit(with_checkpoint=with_checkpoint)
             for name in given
         ):
             why = f"with {', '.join(given)}, which does not start from a commit"
@@ -213,17 +213,17 @@ class ResetOffsetsOperator(PipelineMovingOperator):
                     # If a recovery is cleared before its work was committed, nobody has gone on from here.
                     interrupted=images.interrupted or has_work or None,
                 )
-                if restores and plan.checkpoint is not None:
-                    plan = replace(plan, checkpoint=replace(plan.checkpoint, recovery=True))
+                if restores and plan.checkpoint_plan is not None:
+                    plan = replace(plan, checkpoint_plan=replace(plan.checkpoint_plan, recovery=True))
                 if plan_only:
                     return self.show_only(context, client, plan)
-                if not plan.refused:
+                if not plan.is_refused:
                     plan = images.keep(plan, client, metadata, goes_on=has_work)
                 receipt = self.move(context, client, plan, metadata, checkpoint)
                 images.finish()
                 return receipt
 
-    def _cleared_work(self, context: Context) -> tuple[Work | None, bool]:
+    def _cleared_work(self, context: Context) -> tuple[RecoveryTasks | None, bool]:
         """
         Return the tasks after this one, if some have succeeded already, and whether there are any.
 
@@ -234,41 +234,45 @@ class ResetOffsetsOperator(PipelineMovingOperator):
             return None, False
         work = work_between(context, self, None, without=self._movers())
         mapped = (getattr(context["ti"], "map_index", -1) or 0) >= 0
-        if mapped and (parts := work.partly_done):
+        if mapped and (parts := work.partly_succeeded):
             raise PlanRefusedError(
                 f"{', '.join(parts)} succeeded for some of its map indexes in this run, and those were not "
                 "cleared: which of them read again what this index moves is not known. Clear all of them "
                 "(with Downstream), or trigger a new run"
             )
-        if not work.done:
+        if not work.succeeded:
             return None, bool(work.states)
-        if work.cut_off:
+        if work.outdated:
             raise PlanRefusedError(
-                f"{', '.join(work.cut_off)} succeeded in this run, and was not cleared with what comes "
+                f"{', '.join(work.outdated)} succeeded in this run, and was not cleared with what comes "
                 "before it: nobody would read again what this task moves. Clear it as well (with "
                 "Downstream), or trigger a new run"
             )
         return work, True
 
     def _kept(
-        self, client: OffsetsClient, checkpoint: SparkCheckpoint | None, work: Work, metadata: CommitMetadata
+        self,
+        client: OffsetsClient,
+        checkpoint: SparkCheckpoint | None,
+        work: RecoveryTasks,
+        metadata: CommitMetadata,
     ) -> dict[str, Any]:
         """Return the receipt of a reset that moves nothing, because its work was done and is not cleared."""
         movers = identities(metadata, {self.task_id, *self._movers()})
-        plan, unfinished = plan_kept(client, checkpoint, self.named(), movers, work.done)
+        plan, unfinished = plan_kept(client, checkpoint, self.named(), movers, work.succeeded)
         if unfinished:
             raise PlanRefusedError(
-                f"{', '.join(work.done)} succeeded in this run, and nothing was committed to group "
+                f"{', '.join(work.succeeded)} succeeded in this run, and nothing was committed to group "
                 f"{', '.join(unfinished)} since the reset, or it was taken back: clear "
-                f"{'it' if len(work.done) == 1 else 'them'} as well, or trigger a new run"
+                f"{'it' if len(work.succeeded) == 1 else 'them'} as well, or trigger a new run"
             )
         self.log.info(
             "Nothing is moved: %s succeeded in this run, was committed, and was not cleared with %s. To read "
             "it all again, clear it too",
-            ", ".join(work.done),
+            ", ".join(work.succeeded),
             self.task_id,
         )
-        return self.with_connections(plan).receipt(verified=True)
+        return self.with_connections(plan).make_receipt(verified=True)
 
     def _movers(self) -> list[str]:
         return [name for name in tasks_that_move(self) if name != self.task_id]

@@ -16,12 +16,12 @@ from airflow_kafka_offsets.model.formats import load_json
 from airflow_kafka_offsets.model.parameters import (
     OutOfRangePolicy,
     RestoreMissingCommitPolicy,
-    choice,
+    choice_parser,
     parse_switch,
     parse_text,
 )
 from airflow_kafka_offsets.model.receipt import read_receipt
-from airflow_kafka_offsets.model.recovery import FAILED, Recovery, Work
+from airflow_kafka_offsets.model.recovery import FAILED, Recovery, RecoveryTasks
 from airflow_kafka_offsets.moves.finished import judge_recovery, restored_before
 from airflow_kafka_offsets.moves.restore import plan_restore_file, plan_restore_receipt
 from airflow_kafka_offsets.operators.moving import PipelineMovingOperator
@@ -115,9 +115,9 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
             load_json(parse_text(value, name), name) if isinstance(value, str) else value
         ),
         "from_file": partial(parse_location, conn_parameter=None),
-        "restore_when": choice(RestoreWhen),
-        "on_no_commit": choice(RestoreMissingCommitPolicy),
-        "on_out_of_range": choice(OutOfRangePolicy),
+        "restore_when": choice_parser(RestoreWhen),
+        "on_no_commit": choice_parser(RestoreMissingCommitPolicy),
+        "on_out_of_range": choice_parser(OutOfRangePolicy),
         "allow_new_cluster": parse_switch,
         "allow_stale": parse_switch,
     }
@@ -181,7 +181,7 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
                     return self._restore_file(work, restore)
                 recovery = Recovery(self._resets(metadata), metadata, self.named().group_ids)
                 judged = judge_recovery(client, checkpoint, receipt, recovery)
-                if judged.finished:
+                if judged.is_finished:
                     parts = " and ".join(judged.passed) or "nothing was moved: all"
                     passed = f"{parts} has passed where it was before"
                     self.log.info("Nothing to restore: %s", passed)
@@ -191,11 +191,13 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
                             f"fails, and the run with it: {passed}, and nothing was put back"
                         )
                     return None
-                restored = restore(judged.narrowed(receipt)) if judged.to_restore else None
+                restored = restore(judged.receipt_to_restore(receipt)) if judged.to_restore else None
                 if restored is None and judged.restored:
                     restore(receipt)
-                states = [work.describe(work.not_done)] if work.not_done else []
-                raise self._failed("; ".join([*judged.missed, *states]), judged.outcome(receipt, restored))
+                states = [work.describe(work.not_succeeded)] if work.not_succeeded else []
+                raise self._failed(
+                    "; ".join([*judged.missed, *states]), judged.describe_outcome(receipt, restored)
+                )
 
     def _is_nothing(self, context: Context, receipt: Any) -> bool:
         """Whether nothing was moved, which is logged."""
@@ -208,13 +210,15 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
             return True
         return False
 
-    def _restore_file(self, work: Work, restore: Callable[[None], dict[str, Any]]) -> dict[str, Any] | None:
+    def _restore_file(
+        self, work: RecoveryTasks, restore: Callable[[None], dict[str, Any]]
+    ) -> dict[str, Any] | None:
         """Restore from a file, which does not say what was moved: the states of the tasks decide."""
-        if not work.not_done:
+        if not work.not_succeeded:
             self.log.info("Nothing to restore: every task upstream has succeeded (restore_when='failed')")
             return None
         restore(None)
-        raise self._failed(work.describe(work.not_done), f"{self.from_file} was put back")
+        raise self._failed(work.describe(work.not_succeeded), f"{self.from_file} was put back")
 
     def _failed(self, why: str, outcome: str) -> AirflowFailException:
         why = why and f" ({why})"
@@ -234,7 +238,7 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
         done = None if receipt is None else restored_before(client, checkpoint, receipt, metadata)
         if done is not None:
             self.log.info("Nothing is changed: an earlier try of this task has put everything back")
-            again = self.with_connections(done).receipt(verified=True)
+            again = self.with_connections(done).make_receipt(verified=True)
             push_result(context, again)
             return again
         if receipt is not None and read_checkpoint_receipt(receipt) is None:
@@ -277,7 +281,7 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
 
     def _check_nothing_moved(self, context: Context) -> None:
         """Refuse a missing receipt where the reset has succeeded: it has moved something."""
-        if done := states_of(context, self, self._setups).done:
+        if done := states_of(context, self, self._setups).succeeded:
             raise PlanRefusedError(
                 f"{', '.join(done)} has succeeded and has left no receipt, so that nothing can be put back: "
                 "give receipt=, the reset's output, and let the reset push its XCom (do_xcom_push); until "
@@ -305,9 +309,9 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
         allowed["allow_stale"] = self.read("restore_when") == "failed" or self.read("allow_stale")
         return plan_restore_receipt(client, receipt, checkpoint, self.named(), **allowed)
 
-    def _work(self, context: Context) -> Work:
+    def _work(self, context: Context) -> RecoveryTasks:
         """Return the tasks between the reset and this one, and those beside them that have failed."""
-        upstream = work_between(context, None, self) if self.upstream_task_ids else Work({}, {})
+        upstream = work_between(context, None, self) if self.upstream_task_ids else RecoveryTasks({}, {})
         if not upstream.states:
             raise UsageError(
                 f"task {self.task_id} has no task upstream that could have failed: make it the teardown of "
@@ -320,4 +324,4 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
             for name, states in upstream.states.items()
             if not resets or name in between or FAILED.intersection(states)
         }
-        return Work(states, upstream.downstream)
+        return RecoveryTasks(states, upstream.downstream)

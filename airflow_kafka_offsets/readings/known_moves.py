@@ -31,8 +31,8 @@ from airflow_kafka_offsets.model.offsets import (
     committed_offsets,
     summarize,
 )
-from airflow_kafka_offsets.model.pipeline_plan import GROUPS_FILE, read_images
-from airflow_kafka_offsets.model.recovery import MovedCheckpoint, missed_by
+from airflow_kafka_offsets.model.pipeline_plan import GROUPS_FILE, read_groups_file
+from airflow_kafka_offsets.model.recovery import MovedCheckpoint, group_shortfall
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
@@ -45,7 +45,7 @@ def kept_groups(
     checkpoint: SparkCheckpoint, archive: Archive
 ) -> tuple[dict[str, Positions], dict[str, Offsets]]:
     """Return where each group was before a move, and where it was to be."""
-    return read_images(read_attachment(checkpoint, archive, GROUPS_FILE))
+    return read_groups_file(read_attachment(checkpoint, archive, GROUPS_FILE))
 
 
 @dataclass(frozen=True)
@@ -91,12 +91,12 @@ class KnownMoves:
         moved = self.newest
         if moved is None or not moved.recovery or not moved.done or moved.undone:
             return None
-        missed = MovedCheckpoint(self.checkpoint.location, moved.before, moved.after, sources).missed
+        missed = MovedCheckpoint(self.checkpoint.location, moved.before, moved.after, sources).shortfall
         if not missed and commits:
             before, after = kept_groups(self.checkpoint, moved)
             for group, held in commits.items():
                 to = {tp: offset for tp, offset in after.get(group, {}).items() if tp in held}
-                missed = missed or missed_by(group, before.get(group, {}), to, committed_offsets(held))
+                missed = missed or group_shortfall(group, before.get(group, {}), to, committed_offsets(held))
         if not missed:
             return None
         return (
@@ -106,7 +106,7 @@ class KnownMoves:
 
     def log_unfinished_recovery(self, sources: Mapping[str, Offsets], by: CommitMetadata) -> None:
         """Name a recovery of another run that was to be finished or taken back, and was neither."""
-        own = self.newest is not None and by.same_run(self.newest.by)
+        own = self.newest is not None and by.is_same_run(self.newest.by)
         if not own and (text := self.unfinished_recovery(sources)):
             log.warning("%s", text)
 
@@ -135,7 +135,7 @@ class KnownMoves:
         moved = self.newest
         if moved is None or not run.run or moved.undone or not moved.name.endswith("-seek"):
             return
-        if not run.same_run(moved.by) or has_finished_since(self.checkpoint.read(), moved):
+        if not run.is_same_run(moved.by) or has_finished_since(self.checkpoint.read(), moved):
             return
         # Where it moved forward, to the end of the log, there was nothing to read when it was moved.
         back = {

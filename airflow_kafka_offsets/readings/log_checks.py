@@ -81,13 +81,13 @@ def check_logs_again(client: OffsetsClient, plan: PipelinePlan) -> None:
     """
     targets: Offsets = {}
     then = UNKNOWN_LOGS
-    if (moved := plan.checkpoint) is not None:
+    if (moved := plan.checkpoint_plan) is not None:
         then = moved.log_ids
         for source, offsets in moved.after.items():
             # What stays where it is may have been deleted by retention long ago.
             before = moved.before.get(source, {})
             targets |= {tp: offset for tp, offset in offsets.items() if before.get(tp) != offset}
-    for group in plan.groups:
+    for group in plan.group_plans:
         targets |= group.after
     now = known_log_ids(client, {tp.topic for tp in targets})
     if refusals := other_logs_refusals("the plan", then, now):

@@ -100,7 +100,7 @@ def named_by(
         if within is not None:
             scope = TopicScope.exactly(tp for tp in within if tp in scope)
         return _committed_by(client, place.group_id, scope, log_check)
-    named = place.named_for(group_id, scope, groups)
+    named = place.offsets_for_group(group_id, scope, groups)
     return None if named is None else dict(named)
 
 
@@ -126,7 +126,7 @@ def offsets_at(
 ) -> Offsets:
     """Return the offsets of a place that starts from no commits: those of a time are asked for."""
     if place.time is None:
-        return place.in_logs(dict.fromkeys(partitions, 0), logs)
+        return place.offsets_in_logs(dict.fromkeys(partitions, 0), logs)
     return offsets_at_time(client.offsets_for_time(partitions, max(0, timestamp_ms(place.time))), logs)
 
 
@@ -163,12 +163,12 @@ def resolve(
         raise UsageError(
             f"to_batch={place.batch_id} is a batch of a Spark checkpoint: name the checkpoint as well"
         )
-    place = place.before(now)
+    place = place.with_duration_resolved(now)
     if place.time is not None:
         return _at_time(client, place, place.time, positions, logs, now, on_out_of_range)
     if place.offsets is not None:
         positions = {tp: place.offsets[tp] for tp in positions}
-    elif not place.from_commits:
+    elif not place.starts_from_commits:
         positions = dict.fromkeys(positions, 0)
     starts = starting_points(positions, logs, on_no_commit)
     left = positions.keys() - starts
@@ -181,7 +181,7 @@ def resolve(
             ],
         )
     notes = [f"no committed offset, left alone: {summarize(left)}"] if left else []
-    return Resolved(place.in_logs(starts, logs), notes)
+    return Resolved(place.offsets_in_logs(starts, logs), notes)
 
 
 def _at_time(

@@ -24,7 +24,7 @@ _TIMES_WITHIN = 5.0
 
 def look_up_times(client: OffsetsClient, plan: PipelinePlan) -> PipelinePlan:
     """Return a plan with the log's times at its positions, as far as the broker gives them soon."""
-    positions = {(tp, offset) for tp, offset in plan.positions() if offset >= 0}
+    positions = {(tp, offset) for tp, offset in plan.table_positions() if offset >= 0}
     try:
         logs = client.log_ranges({tp for tp, _ in positions})
         deleted = {(tp, offset) for tp, offset in positions if offset < logs[tp].start}

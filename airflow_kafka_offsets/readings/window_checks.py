@@ -64,7 +64,7 @@ def committed_by(client: OffsetsClient, named: GroupSelection, run: CommitMetada
         for commit in last_commits(client, group, partitions).values():
             by = None if commit is None else commit.by
             loop = -1 if by is None or by.iteration is None else by.iteration
-            if by is not None and run.same_run(by) and loop >= first:
+            if by is not None and run.is_same_run(by) and loop >= first:
                 return True
     return False
 

@@ -18,7 +18,7 @@ from airflow_kafka_offsets.model.offsets import (
     starting_points,
     summarize,
 )
-from airflow_kafka_offsets.model.parameters import StartMissingCommitPolicy, one_of
+from airflow_kafka_offsets.model.parameters import StartMissingCommitPolicy, parse_choice
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.model.window import OffsetWindow
 from airflow_kafka_offsets.readings.positions import partitions_in
@@ -82,8 +82,8 @@ def starting_offsets(
     :raises NoCommitError: if a topic has no commit and ``on_no_commit`` is ``fail``.
     :raises PlanRefusedError: if an offset is outside the log.
     """
-    one_of(on_no_commit, StartMissingCommitPolicy, "on_no_commit")
-    one_of(on_out_of_range, OutOfRange, "on_out_of_range")
+    parse_choice(on_no_commit, StartMissingCommitPolicy, "on_no_commit")
+    parse_choice(on_out_of_range, OutOfRange, "on_out_of_range")
     _refuse_started(checkpoint)
     with broker(options or {}, spark=spark, client_config=client_config) as kafka:
         if isinstance(source, str):

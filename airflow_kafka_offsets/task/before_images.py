@@ -51,9 +51,11 @@ class BeforeImages:
         if self._store is None:
             return plan
         if self._kept and (goes_on or self.interrupted or self._kept.get("mark") == self._mark):
-            known = [group for group in plan.groups if group.group_id in self._kept["groups"]]
+            known = [group for group in plan.group_plans if group.group_id in self._kept["groups"]]
             plan = plan.with_before({group.group_id: self._before(group, client, by) for group in known})
-        groups: Any = {group.group_id: offsets_json(group.before) for group in plan.groups if group.before}
+        groups: Any = {
+            group.group_id: offsets_json(group.before) for group in plan.group_plans if group.before
+        }
         self._kept = {"mark": self._mark, "groups": groups, "done": False}
         self._store.set(self._KEY, self._kept)
         return plan
@@ -64,7 +66,7 @@ class BeforeImages:
         return {
             tp: first[tp]
             for tp, commit in last_commits(client, plan.group_id, plan.before).items()
-            if tp in first and commit is not None and commit.by is not None and by.same_task(commit.by)
+            if tp in first and commit is not None and commit.by is not None and by.is_same_task(commit.by)
         }
 
     def finish(self) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from airflow_kafka_offsets.errors import PlanRefusedError
-from airflow_kafka_offsets.model.recovery import Work
+from airflow_kafka_offsets.model.recovery import RecoveryTasks
 from airflow_kafka_offsets.task.identity import iteration, map_index
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def work_between(
     context: Context, first: BaseOperator | None, last: BaseOperator | None, *, without: Collection[str] = ()
-) -> Work:
+) -> RecoveryTasks:
     """
     Return the tasks between two (``None``: no bound), with their states in this run; no teardowns.
 
@@ -31,12 +31,12 @@ def work_between(
     named_tasks = {name: dag.get_task(name) for name in named or () if name not in without}
     tasks = {name: task for name, task in named_tasks.items() if not getattr(task, "is_teardown", False)}
     downstream = {name: _flat(task, upstream=False) for name, task in tasks.items()}
-    return Work(_states(context, tasks, first or last), downstream)
+    return RecoveryTasks(_states(context, tasks, first or last), downstream)
 
 
-def states_of(context: Context, of: BaseOperator, task_ids: Collection[str]) -> Work:
+def states_of(context: Context, of: BaseOperator, task_ids: Collection[str]) -> RecoveryTasks:
     """Return tasks of a task's DAG with their states in this run, see :func:`work_between`."""
-    return Work(_states(context, {name: of.dag.get_task(name) for name in task_ids}, of), {})
+    return RecoveryTasks(_states(context, {name: of.dag.get_task(name) for name in task_ids}, of), {})
 
 
 def tasks_that_move(task: BaseOperator) -> list[str]:

@@ -88,7 +88,7 @@ class WindowMemory:
             )
         if window is not None and not same_run(window.source, self.run):
             raise not_this_run(uri, window)
-        if window is not None and stored is None and not self._run.start.continues(planned_in(window)):
+        if window is not None and stored is None and not self._run.run_start.continues(planned_in(window)):
             log.info("%s holds the window of a deleted run with this run's id, and is replaced", uri)
             return None
         if window is not None and stored and stored.get("ranges") not in (None, ranges_digest(window)):

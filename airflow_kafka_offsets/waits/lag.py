@@ -20,7 +20,7 @@ from airflow_kafka_offsets.model.lag import Lag
 from airflow_kafka_offsets.model.offsets import Offsets, Positions, TopicPartition
 from airflow_kafka_offsets.model.parameters import (
     MissingCommitPolicy,
-    choice,
+    choice_parser,
     duration_text,
     parse_count,
     parse_interval,
@@ -52,7 +52,7 @@ class LagWait(Wait):
         "max_time_lag": parse_seconds,
         "min_headroom": parse_interval,
         "tolerance": parse_count,
-        "on_no_commit": choice(MissingCommitPolicy),
+        "on_no_commit": choice_parser(MissingCommitPolicy),
     }
 
     max_lag: int | None = None

@@ -13,7 +13,7 @@ from airflow_kafka_offsets.kafka.reader import OffsetsReader
 from airflow_kafka_offsets.model.formats import offsets_json
 from airflow_kafka_offsets.model.offsets import Logs, Positions, TopicPartition
 from airflow_kafka_offsets.model.parameters import (
-    choice,
+    choice_parser,
     duration_text,
     iso_time,
     parse_interval,
@@ -50,7 +50,7 @@ class TopicWait(Wait):
     readers: ClassVar = {
         **{name: read for name, read in Wait.readers.items() if name != "position"},
         "target": lambda value, name: iso_time(timestamp_ms(parse_time(value, name))),
-        "on_idle_partition": choice(IdlePartitionPolicy),
+        "on_idle_partition": choice_parser(IdlePartitionPolicy),
         "idle_after": parse_interval,
     }
 

@@ -35,7 +35,7 @@ from airflow_kafka_offsets.model.offsets import (
     committed_offsets,
     summarize,
 )
-from airflow_kafka_offsets.model.parameters import choice, parse_interval
+from airflow_kafka_offsets.model.parameters import choice_parser, parse_interval
 from airflow_kafka_offsets.model.table import align_rows
 from airflow_kafka_offsets.model.text import escape_controls, shorten
 from airflow_kafka_offsets.model.topics import TopicScope, plain_names
@@ -107,8 +107,8 @@ class Wait:
 
     readers: ClassVar[Mapping[str, Callable[[Any, str], Any]]] = {
         **NAME_READERS,
-        "position": choice(PositionSource),
-        "isolation_level": choice(IsolationLevel),
+        "position": choice_parser(PositionSource),
+        "isolation_level": choice_parser(IsolationLevel),
         "stalled_after": parse_interval,
     }
     """Reads each parameter from its value and name. ``None`` is not read: it is the parameter's default."""

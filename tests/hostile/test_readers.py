@@ -35,7 +35,7 @@ from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.model.offsets_file import OffsetsFile
 from airflow_kafka_offsets.model.parameters import (
     OutOfRangePolicy,
-    one_of,
+    parse_choice,
     parse_count,
     parse_duration,
     parse_pattern,
@@ -129,7 +129,7 @@ def test_a_window_with_a_pattern_that_is_none_is_refused(pattern):
 @pytest.mark.parametrize("value", [10**5_000, "x" * 10_000, "\x1b[2J"], ids=["digits", "long", "cursor"])
 def test_a_value_that_is_no_choice_is_shown_in_short(value):
     with pytest.raises(UsageError) as refused:
-        one_of(value, OutOfRangePolicy, "on_out_of_range")
+        parse_choice(value, OutOfRangePolicy, "on_out_of_range")
     assert str(refused.value).isprintable()
     assert len(str(refused.value)) < 300
 
@@ -195,10 +195,10 @@ def test_a_topic_named_in_many_entries_is_read_at_once():
 def test_a_file_of_many_groups_is_read_once_for_all_of_them():
     # Read once for each, this would take minutes.
     names = [f"g{number}" for number in range(3_000)]
-    offsets = OffsetsFile("file", "".join(f"{name},orders,0,1\n" for name in names)).of_groups(names)
+    offsets = OffsetsFile("file", "".join(f"{name},orders,0,1\n" for name in names)).offsets_by_group(names)
     assert offsets["g2999"] == {TopicPartition("orders", 0): 1}
     with pytest.raises(OffsetsFormatError, match="no line for group 'other'"):
-        OffsetsFile("file", "g,orders,0,1\nh,orders,0,1").of_groups(["g", "other"])
+        OffsetsFile("file", "g,orders,0,1\nh,orders,0,1").offsets_by_group(["g", "other"])
 
 
 def test_the_lines_of_a_long_file_of_settings_are_counted_once(tmp_path: Path):
@@ -292,7 +292,7 @@ def test_a_long_text_is_not_written_out_to_show_its_beginning():
     tracemalloc.start()
     try:
         with pytest.raises(UsageError, match=r"expected one of") as caught:
-            one_of(text, OutOfRangePolicy, "on_out_of_range")
+            parse_choice(text, OutOfRangePolicy, "on_out_of_range")
         assert tracemalloc.get_traced_memory()[1] < 1_000_000
     finally:
         tracemalloc.stop()

@@ -50,7 +50,7 @@ from airflow_kafka_offsets.model.checkpoint_plan import (
     read_checkpoint_receipt,
     read_sources,
 )
-from airflow_kafka_offsets.model.commit_metadata import CommitMetadata, committer, foreign_query
+from airflow_kafka_offsets.model.commit_metadata import CommitMetadata, committer_text, foreign_query
 from airflow_kafka_offsets.model.drift import parse_grace
 from airflow_kafka_offsets.model.formats import load_json, parse_csv, parse_offsets, parse_positions
 from airflow_kafka_offsets.model.groups import GroupSelection, parse_group_id
@@ -60,7 +60,7 @@ from airflow_kafka_offsets.model.offsets import Commit, TopicPartition
 from airflow_kafka_offsets.model.offsets_file import OffsetsFile
 from airflow_kafka_offsets.model.parameters import (
     OutOfRangePolicy,
-    one_of,
+    parse_choice,
     parse_count,
     parse_duration,
     parse_pattern,
@@ -69,7 +69,7 @@ from airflow_kafka_offsets.model.parameters import (
     parse_text,
     timestamp_ms,
 )
-from airflow_kafka_offsets.model.pipeline_plan import read_images
+from airflow_kafka_offsets.model.pipeline_plan import read_groups_file
 from airflow_kafka_offsets.model.pipelines_file import read_pipelines
 from airflow_kafka_offsets.model.place import PARAMETERS, Place
 from airflow_kafka_offsets.model.receipt import read_receipt
@@ -148,7 +148,7 @@ PARSERS: dict[str, Callable[[Any], object]] = {
     "grace": parse_grace,
     "count": lambda value: parse_count(value, "max_lag"),
     "seconds": lambda value: parse_seconds(value, "timeout"),
-    "choice": lambda value: one_of(value, OutOfRangePolicy, "on_out_of_range"),
+    "choice": lambda value: parse_choice(value, OutOfRangePolicy, "on_out_of_range"),
     "sink": parse_sink,
     "pattern": lambda value: parse_pattern(value, "topics_pattern"),
     "switch": lambda value: parse_switch(value, "allow_rewind"),
@@ -160,8 +160,8 @@ TEXT_PARSERS: dict[str, Callable[[str], object]] = {
     "pipelines of JSON": lambda text: read_pipelines(text, "file.json", NAME_READERS),
     "csv": parse_csv,
     "csv of a group": lambda text: parse_csv(text, "g"),
-    "from_file": lambda text: OffsetsFile("file", text).of_groups(["g", "h"]),
-    "images": read_images,
+    "from_file": lambda text: OffsetsFile("file", text).offsets_by_group(["g", "h"]),
+    "images": read_groups_file,
     "metadata": lambda text: str(CommitMetadata.parse(text)),
     "query": lambda text: foreign_query("g", {TopicPartition("t", 0): Commit(0, text)}, "mine"),
 }
@@ -278,7 +278,7 @@ def _read_csv(data: bytes) -> None:
     with suppress(KafkaOffsetsError):
         parse_csv(text, "g")
     with suppress(KafkaOffsetsError):
-        OffsetsFile("the file", text).of_groups(["g", "h"])
+        OffsetsFile("the file", text).offsets_by_group(["g", "h"])
     parse_csv(text)
 
 
@@ -324,7 +324,7 @@ def _read_durations(data: bytes) -> None:
 def _read_metadata(data: bytes) -> None:
     text = _text(data)
     metadata = CommitMetadata.parse(text)
-    for shown in (str(metadata), committer(text)):
+    for shown in (str(metadata), committer_text(text)):
         if not shown.isprintable():
             raise HostileInputError(f"metadata is shown as {shown!r}")
     foreign_query("g", {TopicPartition("t", 0): Commit(0, text)}, "mine")
@@ -725,7 +725,7 @@ READERS: Mapping[str, Reader] = {
         ],
     ),
     "groups of an archive": Reader(
-        lambda data: read_images(decode(data, "groups.json")), _seeds(_IMAGES, "")
+        lambda data: read_groups_file(decode(data, "groups.json")), _seeds(_IMAGES, "")
     ),
     "CSV": Reader(_read_csv, _seeds(*_CSV)),
     "JSON offsets": Reader(

@@ -17,7 +17,7 @@ from airflow_kafka_offsets.errors import (
     PlanRefusedError,
     SetupError,
 )
-from airflow_kafka_offsets.model.commit_metadata import check_follows
+from airflow_kafka_offsets.model.commit_metadata import check_group_follows
 from airflow_kafka_offsets.model.groups import GroupIds
 from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds
 from airflow_kafka_offsets.model.offsets import Commits, Offsets, TopicPartition, summarize
@@ -309,7 +309,9 @@ class Committer:
 
         def check(found: Commits) -> None:
             follows = "" if self._allow_new_query else query.query_id
-            check_follows(group_id, found, follows, UNKNOWN_LOGS if self._allow_new_cluster else log_ids)
+            check_group_follows(
+                group_id, found, follows, UNKNOWN_LOGS if self._allow_new_cluster else log_ids
+            )
             run.claims.setdefault(target, set()).update(offsets)
 
         try:

@@ -416,7 +416,7 @@ def test_a_window_that_somebody_else_commits_meanwhile_is_not_called_moved_by_th
     real, events = commit_window, OutletEventAccessors()
 
     def after_another(client, group_id, part, metadata, *, fenced):
-        broker.commit(group_id, part.only([TopicPartition(topic, 0)]).end)
+        broker.commit(group_id, part.restricted_to([TopicPartition(topic, 0)]).end)
         return real(client, group_id, part, metadata, fenced=fenced)
 
     monkeypatch.setattr(window_commit, "commit_window", after_another)

@@ -41,7 +41,7 @@ from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPolicy
 from airflow_kafka_offsets.model.place import Place
-from airflow_kafka_offsets.model.groups import Groups
+from airflow_kafka_offsets.model.groups import GroupSelection
 
 servers, checkpoints, group, token = sys.argv[1:]
 
@@ -74,7 +74,7 @@ def run(last):
     checkpoint = SparkCheckpoint(f"{checkpoints}/{last}")
     with OffsetsClient({"bootstrap.servers": servers}) as client:
         plan = plan_reset(
-            client, checkpoint, Groups(f"{group}-{last}"), Place("shift", -1),
+            client, checkpoint, GroupSelection(f"{group}-{last}"), Place("shift", -1),
             now=datetime.now(tz=timezone.utc), policy=policy, by=CommitMetadata(token=token),
         )
         apply_pipeline(client, plan, CommitMetadata(token=token), checkpoint, quiet_period=0)
@@ -162,7 +162,7 @@ def test_a_killed_reset_is_finished_by_its_retry_whatever_step_it_had_reached(
                 by=CommitMetadata(token=TOKEN),
             )
             apply_pipeline(client, plan, CommitMetadata(token=TOKEN), checkpoint, quiet_period=0)
-        receipt = json.loads(json.dumps(plan.receipt(verified=True)))
+        receipt = json.loads(json.dumps(plan.make_receipt(verified=True)))
         assert committed(number) == committed(undisturbed), number
         assert files(number) == files(undisturbed), number
         assert receipt["before"] == {topic: {"0": 5, "1": 2, "2": None}}, number

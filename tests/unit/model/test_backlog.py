@@ -54,11 +54,11 @@ def test_a_reader_that_moves_from_poll_to_poll_is_reported_at_the_slow_pace_only
 
 def test_a_restart_costs_a_poll_and_reports_nothing_twice():
     backlog, _ = Backlog().after_poll(True, 0, 100, position="5")
-    backlog, news = restarted(backlog).seen(True, 10, 100, position="5")
+    backlog, news = restarted(backlog).after_poll(True, 10, 100, position="5")
     assert not news
-    backlog, news = restarted(backlog).seen(True, 20, 100, position="9")
+    backlog, news = restarted(backlog).after_poll(True, 20, 100, position="9")
     assert not news
-    backlog, news = backlog.seen(True, 30, 100, position="9")
+    backlog, news = backlog.after_poll(True, 30, 100, position="9")
     assert news
 
 

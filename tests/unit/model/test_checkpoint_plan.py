@@ -179,7 +179,7 @@ def test_a_table_of_a_refused_move_does_not_say_that_the_checkpoint_stays():
 def test_a_receipt_says_what_was_not_done_as_asked_and_the_times_of_the_records():
     log = {A: LogRange(5, 100), B: LogRange(0, 50)}
     compared = OffsetPlan.make("0", {A: 1}, {A: 10, B: 7}, log, on_out_of_range="clamp")
-    plan = replace(checkpoint_plan().judged([compared]), times={(A, 10): 0, (A, 4): DELETED})
+    plan = replace(checkpoint_plan().with_group_plans([compared]), times={(A, 10): 0, (A, 4): DELETED})
     value = plan.receipt()
     assert (value["clamped"], value["skipped"], value["lost"]) == (
         {"0": {"orders": {"0": 1}}},

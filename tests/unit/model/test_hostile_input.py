@@ -29,7 +29,7 @@ from airflow_kafka_offsets.model.parameters import (
     parse_seconds,
     parse_time,
 )
-from airflow_kafka_offsets.model.pipeline_plan import read_images
+from airflow_kafka_offsets.model.pipeline_plan import read_groups_file
 from airflow_kafka_offsets.model.place import Place
 from airflow_kafka_offsets.model.receipt import read_receipt
 from airflow_kafka_offsets.model.text import MAX_SIZE, describe_type
@@ -179,7 +179,7 @@ def test_a_text_that_is_too_large_is_refused_with_both_sizes(parser):
         lambda text: OffsetWindow.parse(text, "file", show=describe_type),
         lambda text: read_receipt(load_json(text, "file", show=describe_type), show=describe_type),
         lambda text: read_sources(load_json(text, "file", show=describe_type), "file", show=describe_type),
-        read_images,
+        read_groups_file,
         parse_csv,
     ],
     ids=["window", "receipt", "sources", "images", "csv"],

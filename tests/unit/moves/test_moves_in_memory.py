@@ -73,7 +73,7 @@ def test_nothing_is_written_where_the_plan_of_one_group_is_refused(client):
 def test_an_error_says_which_groups_were_written(client, broker):
     for group in ("a", "b"):
         client.commit(group, {FIRST: 50, SECOND: 50})
-    plans = PipelinePlan([*plan_to(client, 20, "a").groups, *plan_to(client, 20, "b").groups])
+    plans = PipelinePlan([*plan_to(client, 20, "a").group_plans, *plan_to(client, 20, "b").group_plans])
     broker.join("b", "m", "reader", ("orders",))
     with pytest.raises(Exception, match="written before: group a; running it again finishes the rest"):
         apply_groups(client, plans, CommitMetadata())

@@ -12,7 +12,7 @@ from airflow.sdk.execution_time.context import OutletEventAccessors
 from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition
 from airflow_kafka_offsets.model.plan import OffsetPlan, PartitionMove
-from airflow_kafka_offsets.model.receipt import receipt
+from airflow_kafka_offsets.model.receipt import make_receipt
 from airflow_kafka_offsets.operators.outlets import GroupMove, GroupOutlets
 from airflow_kafka_offsets.pipeline import KafkaPipeline
 
@@ -45,7 +45,7 @@ def supervisor(monkeypatch):
 
 def move(group):
     plan = OffsetPlan(group, (PartitionMove(TopicPartition("orders", 0), 5, 8, LogRange(0, 9)),))
-    return GroupMove.of(receipt([plan]))
+    return GroupMove.of(make_receipt([plan]))
 
 
 def told(outlets, group_id, context, *committed):
