@@ -33,7 +33,7 @@ from airflow_kafka_offsets.checkpoint.archive_names import (
     DIRECTORY,
     MANIFEST,
     archive_names,
-    number_of,
+    archive_number,
 )
 from airflow_kafka_offsets.checkpoint.log import is_query_id
 from airflow_kafka_offsets.errors import (
@@ -75,11 +75,11 @@ _PLAIN = {
     **dict.fromkeys(("batch_id", "newest_planned", "newest_committed"), int),
     **dict.fromkeys(("carried", "copies"), bool),
 }
-"""Fields of a manifest that are fields of an :class:`Archive`, and their types."""
+"""Fields of a manifest that are fields of an :class:`ArchivedMove`, and their types."""
 
 
 @dataclass(frozen=True)
-class Archive:
+class ArchivedMove:
     """
     What one move of a checkpoint has kept.
 
@@ -89,7 +89,7 @@ class Archive:
     :param batch_id: the newest committed batch before the move.
     :param newest_planned: the newest batch in ``offsets/`` before the move.
     :param newest_committed: the newest batch in ``commits/`` before the move.
-    :param by: who made the move: run and task, or the command line.
+    :param made_by: who made the move: run and task, or the command line.
     :param request: identifies what was asked for.
     :param before: source -> offsets before the move.
     :param after: source -> offsets that were planned.
@@ -111,7 +111,7 @@ class Archive:
     batch_id: int
     newest_planned: int
     newest_committed: int
-    by: CommitMetadata
+    made_by: CommitMetadata
     request: str
     before: Mapping[str, Offsets]
     after: Mapping[str, Offsets]
@@ -126,17 +126,17 @@ class Archive:
     undone: bool = False
 
     @property
-    def over(self) -> bool:
+    def is_over(self) -> bool:
         """Whether it was finished, or taken back."""
         return self.done or self.undone
 
     @property
     def number(self) -> int:
         """Which move of the checkpoint it is, from 1."""
-        return number_of(self.name)
+        return archive_number(self.name)
 
     def __str__(self) -> str:
-        return f"{self.name} ({self.by}, {self.created})"
+        return f"{self.name} ({self.made_by}, {self.created})"
 
 
 def digest(data: bytes | None) -> str | None:
@@ -147,7 +147,7 @@ def digest(data: bytes | None) -> str | None:
 def write_archive(
     checkpoint: SparkCheckpoint,
     checkpoint_plan: CheckpointPlan,
-    by: CommitMetadata,
+    made_by: CommitMetadata,
     attachments: Mapping[str, str],
     nonce: str,
 ) -> None:
@@ -165,7 +165,7 @@ def write_archive(
         **{name: getattr(checkpoint_plan, name) for name in _FROM_PLAN},
         "newest_planned": max(planned),
         "newest_committed": max(committed),
-        "by": by.as_json(),
+        "by": made_by.as_json(),
         "nonce": nonce,
         "logs": checkpoint_plan.log_ids.as_json(),
         "before": sources_json(checkpoint_plan.before),
@@ -186,44 +186,44 @@ def mark_done(checkpoint: SparkCheckpoint, name: str) -> None:
     checkpoint.write_file(f"{DIRECTORY}/{name}/{DONE}", b"")
 
 
-def mark_undone(checkpoint: SparkCheckpoint, name: str, by: str) -> None:
+def mark_undone(checkpoint: SparkCheckpoint, name: str, made_by: str) -> None:
     """Note that a move was taken back."""
-    checkpoint.write_file(f"{DIRECTORY}/{name}/{UNDONE}", f"{by}\n".encode())
+    checkpoint.write_file(f"{DIRECTORY}/{name}/{UNDONE}", f"{made_by}\n".encode())
 
 
-def newest_archive(checkpoint: SparkCheckpoint) -> Archive | None:
+def newest_archived_move(checkpoint: SparkCheckpoint) -> ArchivedMove | None:
     """Return the archive of the newest move that has begun, ``None`` if the checkpoint was never moved."""
-    return next(archives_from_newest(checkpoint), None)
+    return next(archived_moves_from_newest(checkpoint), None)
 
 
-def archives_from_newest(checkpoint: SparkCheckpoint) -> Iterator[Archive]:
+def archived_moves_from_newest(checkpoint: SparkCheckpoint) -> Iterator[ArchivedMove]:
     """Read the archives of a checkpoint, newest first; those without a manifest are left out."""
-    found = (read_archive(checkpoint, name) for name in reversed(archive_names(checkpoint)))
+    found = (read_archived_move(checkpoint, name) for name in reversed(archive_names(checkpoint)))
     return (archive for archive in found if archive is not None)
 
 
-def newest_with_cluster(checkpoint: SparkCheckpoint) -> Archive | None:
+def newest_archived_move_with_cluster(checkpoint: SparkCheckpoint) -> ArchivedMove | None:
     """Return the archive of the newest move that names its cluster; without a broker a move names none."""
-    return next((archive for archive in archives_from_newest(checkpoint) if archive.log_ids.cluster), None)
+    return next((archive for archive in archived_moves_from_newest(checkpoint) if archive.log_ids.cluster), None)
 
 
-def read_archives(checkpoint: SparkCheckpoint) -> list[Archive]:
+def read_archived_moves(checkpoint: SparkCheckpoint) -> list[ArchivedMove]:
     """
     Return the archives of a checkpoint, oldest first; those without a manifest are left out.
 
     :raises CheckpointFormatError: if a manifest is not as it was written.
     """
-    found = [read_archive(checkpoint, name) for name in archive_names(checkpoint)]
+    found = [read_archived_move(checkpoint, name) for name in archive_names(checkpoint)]
     return [archive for archive in found if archive is not None]
 
 
-def find_archive(checkpoint: SparkCheckpoint, name: str | None) -> Archive:
+def find_archived_move(checkpoint: SparkCheckpoint, name: str | None) -> ArchivedMove:
     """
     Return an archive by its name, or the newest move that was not taken back.
 
     :raises CheckpointError: if there is none; says which there are.
     """
-    archives = read_archives(checkpoint)
+    archives = read_archived_moves(checkpoint)
     for archive in reversed(archives):
         if archive.name == name or (name is None and not archive.undone and "-undo" not in archive.name):
             return archive
@@ -235,7 +235,7 @@ def find_archive(checkpoint: SparkCheckpoint, name: str | None) -> Archive:
     )
 
 
-def read_copy(checkpoint: SparkCheckpoint, archive: Archive, path: str) -> bytes | None:
+def read_copy(checkpoint: SparkCheckpoint, archive: ArchivedMove, path: str) -> bytes | None:
     """
     Return a file as it was before the move, ``None`` if it was not there.
 
@@ -247,25 +247,25 @@ def read_copy(checkpoint: SparkCheckpoint, archive: Archive, path: str) -> bytes
     data = checkpoint.read_file(f"{DIRECTORY}/{archive.name}/{path}")
     if digest(data) != before:
         raise CheckpointError(
-            f"{checkpoint.name(f'{DIRECTORY}/{archive.name}/{path}')}: is "
+            f"{checkpoint.display_name(f'{DIRECTORY}/{archive.name}/{path}')}: is "
             f"{'gone' if data is None else 'changed'} since it was kept; give the offsets from a receipt or "
             "a CSV file instead"
         )
     return data
 
 
-def read_attachment(checkpoint: SparkCheckpoint, archive: Archive, name: str) -> str:
+def read_attachment(checkpoint: SparkCheckpoint, archive: ArchivedMove, name: str) -> str:
     """Return a text that was kept beside the copies, empty if there is none."""
     path = f"{DIRECTORY}/{archive.name}/{name}"
-    return decode(checkpoint.read_file(path) or b"", checkpoint.name(path))
+    return decode(checkpoint.read_file(path) or b"", checkpoint.display_name(path))
 
 
-def read_archive(checkpoint: SparkCheckpoint, name: str) -> Archive | None:
+def read_archived_move(checkpoint: SparkCheckpoint, name: str) -> ArchivedMove | None:
     """Return an archive by its name, ``None`` if it has no manifest."""
     data = checkpoint.read_file(f"{DIRECTORY}/{name}/{MANIFEST}")
     if data is None:
         return None
-    what = checkpoint.name(f"{DIRECTORY}/{name}/{MANIFEST}")
+    what = checkpoint.display_name(f"{DIRECTORY}/{name}/{MANIFEST}")
     done, undone = (checkpoint.read_file(f"{DIRECTORY}/{name}/{mark}") is not None for mark in (DONE, UNDONE))
     try:
         return _archive(
@@ -283,7 +283,7 @@ class _NotOursError(Exception):
     """What a manifest holds is not what this package writes; says where, and never quotes it."""
 
 
-def _archive(name: str, manifest: object, *, done: bool, undone: bool) -> Archive:
+def _archive(name: str, manifest: object, *, done: bool, undone: bool) -> ArchivedMove:
     field = partial(_field, manifest)
     if field("version", int) != VERSION:
         raise _NotOursError(f"found version {describe_type(field('version', int))}")
@@ -304,10 +304,10 @@ def _archive(name: str, manifest: object, *, done: bool, undone: bool) -> Archiv
         datetime.fromisoformat(created)
     except ValueError:
         raise _NotOursError(f"found {describe_type(created)} as created") from None
-    return Archive(
+    return ArchivedMove(
         name=name,
         created=created,
-        by=CommitMetadata.from_json(field("by", dict)) or CommitMetadata(),
+        made_by=CommitMetadata.from_json(field("by", dict)) or CommitMetadata(),
         before=read_sources(field("before", dict), "before", show=describe_type),
         after=read_sources(field("after", dict), "after", show=describe_type),
         files=files,

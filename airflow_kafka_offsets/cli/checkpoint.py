@@ -135,13 +135,13 @@ def checkpoint_undo(
     If the query has run since, the checkpoint is moved to the offsets that it had. No group moves: see
     "group restore". Without --execute it shows what it would do and changes nothing.
     """
-    from airflow_kafka_offsets.checkpoint.archive import find_archive
-    from airflow_kafka_offsets.checkpoint.plan_move import plan_undo
+    from airflow_kafka_offsets.checkpoint.archive import find_archived_move
+    from airflow_kafka_offsets.checkpoint.plan_move import plan_put_back_archive
     from airflow_kafka_offsets.moves.stale import judge_stale
 
-    kept = find_archive(checkpoint, archive)
+    kept = find_archived_move(checkpoint, archive)
     plan = judge_stale(
-        PipelinePlan((), plan_undo(checkpoint, kept.name, execution.policy)),
+        PipelinePlan((), plan_put_back_archive(checkpoint, kept.name, execution.policy)),
         {},
         kept.after,
         checkpoint=checkpoint,

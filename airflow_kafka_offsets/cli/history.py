@@ -18,7 +18,7 @@ from airflow_kafka_offsets.model.table import align_rows
 from airflow_kafka_offsets.model.text import escape_controls
 
 if TYPE_CHECKING:
-    from airflow_kafka_offsets.checkpoint.history import Batch
+    from airflow_kafka_offsets.checkpoint.history import PastBatch
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 
 __all__ = ["history"]
@@ -56,7 +56,7 @@ def history(checkpoint: SparkCheckpoint, last: int, output: str, *, plot: bool) 
     print_result(output, value, [f"query    {escape_controls(query_id)}", *body, _total(totals)])
 
 
-def _totals(found: Sequence[Batch]) -> dict[str, Any]:
+def _totals(found: Sequence[PastBatch]) -> dict[str, Any]:
     """Return the sums of what is known of finished batches, and of how many it is known."""
     found = [batch for batch in found if not batch.pending]
     records = [batch.records for batch in found if batch.records is not None]
@@ -79,7 +79,7 @@ def _total(totals: Mapping[str, Any]) -> str:
     return f"{totals['batches']} finished batches: {', '.join(known) or 'nothing is known'}"
 
 
-def table(found: Sequence[Batch]) -> list[str]:
+def table(found: Sequence[PastBatch]) -> list[str]:
     """Return a row for each topic of each batch; the end offsets are those of all partitions together."""
     rows = [("BATCH", "PLANNED", "SECONDS", "SOURCE", "TOPIC", "RECORDS", "END-OFFSETS", "NOTE")]
     for batch in found:
@@ -97,7 +97,7 @@ def table(found: Sequence[Batch]) -> list[str]:
     return align_rows(rows)
 
 
-def chart(found: Sequence[Batch], columns: int, bar: Callable[[float, int], str]) -> list[str]:
+def chart(found: Sequence[PastBatch], columns: int, bar: Callable[[float, int], str]) -> list[str]:
     """
     Return a line for each batch, with a bar for its records and one for its seconds.
 
@@ -153,7 +153,7 @@ def _cell(value: float | None) -> str:
     return str(value) if isinstance(value, int) else f"{value:.1f}"
 
 
-def _notes(batch: Batch) -> list[str]:
+def _notes(batch: PastBatch) -> list[str]:
     return [
         *(["pending"] if batch.pending else []),
         *([f"then moved by {batch.moved_by}"] if batch.moved_by else []),

@@ -71,7 +71,7 @@ def apply_checkpoint(
     """
     plan.check()
     if plan.checkpoint_plan is not None:
-        apply_checkpoint_plan(checkpoint, plan.checkpoint_plan, quiet_period=quiet_period, by=metadata)
+        apply_checkpoint_plan(checkpoint, plan.checkpoint_plan, quiet_period=quiet_period, made_by=metadata)
     return plan.make_receipt(verified=True)
 
 
@@ -106,7 +106,7 @@ def apply_pipeline(
         checkpoint,
         moved,
         quiet_period=quiet_period,
-        by=metadata,
+        made_by=metadata,
         attachments=plan.archive_files(),
         last_check=partial(_last_check, client, plan, resumes=moved.resumes),
         commit=commit,

@@ -6,8 +6,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from airflow_kafka_offsets.checkpoint.archive import Archive, read_archives
-from airflow_kafka_offsets.checkpoint.open_moves import discarded_by, has_finished_since
+from airflow_kafka_offsets.checkpoint.archive import ArchivedMove, read_archived_moves
+from airflow_kafka_offsets.checkpoint.open_moves import discarded_batches, has_finished_since
 from airflow_kafka_offsets.model.checkpoint_plan import (
     CheckpointPlan,
     CheckpointReceipt,
@@ -60,7 +60,7 @@ def _moved(
     if state.query_id != kept.query_id:
         why = f"the receipt is of query {shorten(kept.query_id)}, and it is of query {state.query_id} by now"
         return replace(made, lost=f"{made.name} is not put back: {why}: the checkpoint was replaced since")
-    archives = read_archives(checkpoint)
+    archives = read_archived_moves(checkpoint)
     mine = archive_of(archives, kept)
     made = replace(made, now=state.kafka_offsets)
     if mine is None:
@@ -70,10 +70,10 @@ def _moved(
         for each in archives
         if each.number < mine.number and _left_behind(each, mine, state)
     )
-    made = replace(made, number=mine.number, by=mine.by.identity, leftover=leftover)
+    made = replace(made, number=mine.number, by=mine.made_by.identity, leftover=leftover)
     if mine.undone:
         undo = undo_of(archives, mine)
-        if undo is not None and undo.by.token and undo.by.token == by.token:
+        if undo is not None and undo.made_by.token and undo.made_by.token == by.token:
             return replace(made, restored=True)
         return replace(
             made,
@@ -92,10 +92,10 @@ def _moved(
     return replace(made, worked=has_finished_since(state, mine) or not _unread(client, kept))
 
 
-def _left_behind(earlier: Archive, mine: Archive, state: CheckpointState) -> bool:
+def _left_behind(earlier: ArchivedMove, mine: ArchivedMove, state: CheckpointState) -> bool:
     """Whether an earlier move of the same run would still be there if the later one was taken back."""
     return (
-        mine.by.is_same_run(earlier.by)
+        mine.made_by.is_same_run(earlier.made_by)
         and not earlier.undone
         and any(
             max(at.get(source, {}).get(tp, 0) for at in (mine.before, state.kafka_offsets)) < offset
@@ -150,10 +150,10 @@ def restored_before(
     kept = read_checkpoint_receipt(value)
     if kept is None or checkpoint is None:
         return None
-    archives = read_archives(checkpoint)
+    archives = read_archived_moves(checkpoint)
     moved = archive_of(archives, kept)
     undo = None if moved is None else undo_of(archives, moved)
-    if moved is None or undo is None or not undo.by.token or undo.by.token != by.token:
+    if moved is None or undo is None or not undo.made_by.token or undo.made_by.token != by.token:
         return None
     before, after = kept_groups(checkpoint, undo)
     source = {"restore": "receipt"}
@@ -165,7 +165,7 @@ def restored_before(
         batch_id=undo.batch_id,
         before=undo.before,
         after=undo.after,
-        discarded=discarded_by(undo),
+        discarded=discarded_batches(undo),
         archive=undo.name,
         undoes=moved.name,
         log_ids=undo.log_ids,

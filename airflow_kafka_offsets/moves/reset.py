@@ -8,13 +8,13 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
-from airflow_kafka_offsets.checkpoint.archive import Archive, read_archives
-from airflow_kafka_offsets.checkpoint.batch import ends_of_finished, sources_at_batch
+from airflow_kafka_offsets.checkpoint.archive import ArchivedMove, read_archived_moves
+from airflow_kafka_offsets.checkpoint.batch import finished_batch_ends, source_offsets_at_batch
 from airflow_kafka_offsets.checkpoint.open_moves import (
-    fingerprint,
+    request_fingerprint,
     has_run_since,
-    resume,
-    take_back,
+    resume_plan,
+    take_back_command,
     unfinished_move,
     unfinished_refusal,
 )
@@ -82,10 +82,10 @@ def plan_reset(
         return PipelinePlan(plan(scopes, place, on_no_commit=on_no_commit, by=by, interrupted=interrupted))
     sources = moving_sources(checkpoint)
     positions = named.assign_offsets(sources).by_group
-    request = fingerprint(repr(place), named.group_id, named.scope.as_json())
+    request = request_fingerprint(repr(place), named.group_id, named.scope.as_json())
     who = by or CommitMetadata()
     open_move = _open_move(client, checkpoint, who, request, place, cleared=bool(interrupted))
-    goes_on = open_move is not None and (open_move.request == request or not open_move.over)
+    goes_on = open_move is not None and (open_move.request == request or not open_move.is_over)
     if open_move is None:
         KnownMoves.of(checkpoint).log_unfinished_recovery(sources, who)
     before: dict[str, Positions] = {}
@@ -99,7 +99,7 @@ def plan_reset(
             raise PlanRefusedError(
                 f"{checkpoint.location}: this task has moved it before with other parameters (archive "
                 f"{open_move.name}), and nothing was committed since: take that back first "
-                f"({take_back(checkpoint, open_move)}), or trigger a new run"
+                f"({take_back_command(checkpoint, open_move)}), or trigger a new run"
             )
     if not goes_on and place.batch_id is not None:
         known = named.assign_offsets(_at_batch(checkpoint, place.batch_id, sources, named.scope)).by_group
@@ -135,7 +135,7 @@ def plan_reset(
 
 
 def _plan_from(
-    open_move: Archive,
+    open_move: ArchivedMove,
     checkpoint: SparkCheckpoint,
     targets: Mapping[str, Offsets],
     policy: CheckpointPolicy | None,
@@ -146,14 +146,14 @@ def _plan_from(
     """Plan the checkpoint's part of a reset whose task has moved the checkpoint before."""
     if goes_on and not has_run_since(checkpoint, open_move):
         plan = plan_seek(checkpoint, targets, policy, request=open_move.request)
-        return resume(checkpoint, plan, open_move)
-    plan = plan_seek(checkpoint, targets, policy, request=request, keeps_begun=goes_on)
+        return resume_plan(checkpoint, plan, open_move)
+    plan = plan_seek(checkpoint, targets, policy, request=request, keep_pending_batch=goes_on)
     plan = replace(plan, before=open_move.before, carried=True)
     if goes_on and not plan.steps and plan.after == open_move.after:
         # The query has begun a batch from there, and has not finished it.
         plan = replace(plan, archive=open_move.name, resumes=True)
     if goes_on and plan.refusals:
-        way_out = f"or take this task's move back: {take_back(checkpoint, open_move, pending=True)}"
+        way_out = f"or take this task's move back: {take_back_command(checkpoint, open_move, pending=True)}"
         plan = replace(plan, refusals=(*plan.refusals, way_out))
     return plan
 
@@ -166,7 +166,7 @@ def _open_move(
     place: Place,
     *,
     cleared: bool,
-) -> Archive | None:
+) -> ArchivedMove | None:
     """
     Return the move that a reset goes on from: one that was not finished, or that nobody has gone on from.
 
@@ -176,14 +176,14 @@ def _open_move(
     """
     unfinished = unfinished_move(checkpoint)
     if unfinished is not None:
-        same = by.is_same_task(unfinished.by) or not (by.run or unfinished.by.run)
+        same = by.is_same_task(unfinished.made_by) or not (by.run or unfinished.made_by.run)
         lasting = not (place.relative or place.starts_from_commits) or place.kind == "shift"
         if unfinished.request == request and (same or lasting):
             return unfinished
         raise unfinished_refusal(checkpoint, unfinished)
-    archives = [each for each in read_archives(checkpoint) if not each.undone]
-    mine = [each for each in archives if by.is_same_task(each.by)]
-    retried = bool(mine and by.token and mine[-1].by.token == by.token)
+    archives = [each for each in read_archived_moves(checkpoint) if not each.undone]
+    mine = [each for each in archives if by.is_same_task(each.made_by)]
+    retried = bool(mine and by.token and mine[-1].made_by.token == by.token)
     if not mine or not (cleared or retried):
         return None
     # Somebody may have committed what a retry finds: the checkpoint is where it was moved to, all the same.
@@ -219,7 +219,7 @@ def plan_checkpoint_seek(
     :param allow_new_cluster: see :func:`plan_reset`.
     """
     scope = scope or TopicScope()
-    request = fingerprint(repr(place), None, scope.as_json())
+    request = request_fingerprint(repr(place), None, scope.as_json())
     sources = moving_sources(checkpoint)
     unfinished = unfinished_move(checkpoint)
     if unfinished is not None and unfinished.request == request:
@@ -268,14 +268,14 @@ def plan_checkpoint_seek(
     return PipelinePlan((), checkpoint_plan.with_group_plans(plans.values()))
 
 
-def _check_of(move: Archive, allow_new_cluster: bool) -> LogCheck:
+def _check_of(move: ArchivedMove, allow_new_cluster: bool) -> LogCheck:
     return LogCheck(allow_new_cluster, f"the move to be finished (archive {move.name})", move.log_ids)
 
 
 def _at_batch(
     checkpoint: SparkCheckpoint, batch_id: int, newest: Mapping[str, Offsets], scope: TopicScope
 ) -> dict[str, Offsets]:
-    return sources_at_batch(batch_id, ends_of_finished(checkpoint, batch_id), newest, scope)
+    return source_offsets_at_batch(batch_id, finished_batch_ends(checkpoint, batch_id), newest, scope)
 
 
 def moving_sources(checkpoint: SparkCheckpoint) -> dict[str, Offsets]:

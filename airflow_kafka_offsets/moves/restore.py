@@ -7,8 +7,8 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from airflow_kafka_offsets.checkpoint.archive import Archive, find_archive, read_archives
-from airflow_kafka_offsets.checkpoint.plan_move import plan_seek, plan_undo
+from airflow_kafka_offsets.checkpoint.archive import ArchivedMove, find_archived_move, read_archived_moves
+from airflow_kafka_offsets.checkpoint.plan_move import plan_seek, plan_put_back_archive
 from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.checkpoint_plan import (
     CheckpointPlan,
@@ -102,7 +102,7 @@ def plan_restore_receipt(
             f"of query {query_id}: the checkpoint was replaced since; restore the groups alone with "
             "checkpoint_location=None"
         )
-    archive = archive_of(read_archives(checkpoint), kept)
+    archive = archive_of(read_archived_moves(checkpoint), kept)
     restored = _restored_checkpoint(client, checkpoint, kept, archive, on_out_of_range, policy, log_check)
     plan = _with_first_before(PipelinePlan.combine(plans, restored), checkpoint)
     return judged(plan, sources_to=kept.after, checkpoint=checkpoint, archive=archive)
@@ -127,7 +127,7 @@ def plan_restore_archive(
     :param on_no_commit: see :func:`plan_restore_receipt`; ``allow_stale`` and ``allow_new_cluster`` likewise.
     :raises CheckpointError: if there is no such archive.
     """
-    archive = find_archive(checkpoint, name)
+    archive = find_archived_move(checkpoint, name)
     before, after = kept_groups(checkpoint, archive)
     origin = f"archive {archive.name}"
     log_check = LogCheck(allow_new_cluster, origin, archive.log_ids, checkpoint)
@@ -152,7 +152,7 @@ def _with_first_before(plan: PipelinePlan, checkpoint: SparkCheckpoint) -> Pipel
     undo = plan.checkpoint_plan
     if undo is None or not undo.resumes:
         return plan
-    before, _ = kept_groups(checkpoint, find_archive(checkpoint, undo.archive))
+    before, _ = kept_groups(checkpoint, find_archived_move(checkpoint, undo.archive))
     return plan.with_before(before)
 
 
@@ -266,7 +266,7 @@ def _restored_checkpoint(
     client: OffsetsClient,
     checkpoint: SparkCheckpoint,
     kept: CheckpointReceipt,
-    archive: Archive | None,
+    archive: ArchivedMove | None,
     on_out_of_range: OutOfRangePolicy,
     policy: CheckpointPolicy | None,
     log_check: LogCheck,
@@ -289,13 +289,13 @@ def _restored_checkpoint(
     targets = {source: plan.after for source, plan in plans.items()}
     undoes = None if archive is None or archive.undone else archive.name
     if undoes is not None and targets == kept.before:
-        checkpoint_plan = plan_undo(checkpoint, undoes, policy)
+        checkpoint_plan = plan_put_back_archive(checkpoint, undoes, policy)
     else:
         checkpoint_plan = plan_seek(checkpoint, targets, policy, kind="undo", undoes=undoes)
     return checkpoint_plan.with_group_plans(plans.values())
 
 
-def archive_of(archives: Sequence[Archive], kept: CheckpointReceipt) -> Archive | None:
+def archive_of(archives: Sequence[ArchivedMove], kept: CheckpointReceipt) -> ArchivedMove | None:
     """Return the archive of a receipt's move, ``None`` if it changed no file."""
     # Of a move that was refused there is a receipt and no archive, and a later one may have taken its name.
     for archive in archives:
@@ -304,7 +304,7 @@ def archive_of(archives: Sequence[Archive], kept: CheckpointReceipt) -> Archive 
     return None
 
 
-def undo_of(archives: Sequence[Archive], moved: Archive) -> Archive | None:
+def undo_of(archives: Sequence[ArchivedMove], moved: ArchivedMove) -> ArchivedMove | None:
     """Return the newest move that has taken another one back, ``None`` if none has changed a file for it."""
     return next((each for each in reversed(archives) if each.undoes == moved.name and each.done), None)
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from airflow_kafka_offsets.checkpoint.archive import Archive, read_archives
-from airflow_kafka_offsets.checkpoint.archive_names import number_of
+from airflow_kafka_offsets.checkpoint.archive import ArchivedMove, read_archived_moves
+from airflow_kafka_offsets.checkpoint.archive_names import archive_number
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata, committer_text
 from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition, summarize
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
@@ -24,7 +24,7 @@ def judge_stale(
     sources_to: Mapping[str, Offsets],
     *,
     checkpoint: SparkCheckpoint | None,
-    archive: Archive | None,
+    archive: ArchivedMove | None,
     by: CommitMetadata,
     own: bool = False,
     allow: bool = False,
@@ -40,8 +40,8 @@ def judge_stale(
     :param own: whether the move is known to be of this run; else the archive says so.
     """
     later = [] if checkpoint is None or archive is None else _later(checkpoint, archive)
-    own = own or (archive is not None and by.is_same_run(archive.by))
-    found = [f"move {each} followed" for each in later if not by.is_same_run(each.by)]
+    own = own or (archive is not None and by.is_same_run(archive.made_by))
+    found = [f"move {each} followed" for each in later if not by.is_same_run(each.made_by)]
     moves: list[tuple[int, int]] = []
     for group in plan.group_plans:
         found += _commits_of_others(group, moved_to.get(group.group_id, {}), by, own=own)
@@ -72,14 +72,14 @@ def judge_stale(
     return replace(plan, group_plans=[first, *others])
 
 
-def _later(checkpoint: SparkCheckpoint, archive: Archive) -> list[Archive]:
+def _later(checkpoint: SparkCheckpoint, archive: ArchivedMove) -> list[ArchivedMove]:
     """Return the moves after one that were not taken back."""
     return [
         each
-        for each in read_archives(checkpoint)
+        for each in read_archived_moves(checkpoint)
         if each.number > archive.number
         and not each.undone
-        and (each.undoes is None or number_of(each.undoes) < archive.number)
+        and (each.undoes is None or archive_number(each.undoes) < archive.number)
     ]
 
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING
 
-from airflow_kafka_offsets.checkpoint.archive import newest_archive, newest_with_cluster
-from airflow_kafka_offsets.checkpoint.open_moves import if_unfinished
+from airflow_kafka_offsets.checkpoint.archive import newest_archived_move, newest_archived_move_with_cluster
+from airflow_kafka_offsets.checkpoint.open_moves import still_unfinished
 from airflow_kafka_offsets.errors import (
     CheckpointError,
     DriftError,
@@ -74,8 +74,8 @@ def pipeline_drift(
     :raises BrokerError: if the broker does not answer.
     """
     state = checkpoint.read()
-    moves = None if state.batch_id is None else KnownMoves(checkpoint, newest_archive(checkpoint))
-    unfinished = None if moves is None else if_unfinished(checkpoint, moves.newest)
+    moves = None if state.batch_id is None else KnownMoves(checkpoint, newest_archived_move(checkpoint))
+    unfinished = None if moves is None else still_unfinished(checkpoint, moves.newest)
     targets = _targets(state, named)
     committed = _committed(client, state, targets, named)
     if _ahead(committed, targets):
@@ -213,7 +213,7 @@ class _Logs:
         """Compare what was recorded with the logs of now; another cluster is a DriftError."""
         now = LogIds(client.cluster_id())
         check = LogCheck(checkpoint=checkpoint, remedy=_MOVED)
-        archive = newest_with_cluster(checkpoint)
+        archive = newest_archived_move_with_cluster(checkpoint)
         moved = UNKNOWN_LOGS if archive is None else archive.log_ids
         topics = set(moved.topics)
         for group, commits in committed.items():
@@ -274,7 +274,7 @@ def _log_ranges(client: OffsetsClient, wanted: set[TopicPartition]) -> dict[Topi
 def _newest_batch(checkpoint: SparkCheckpoint, state: CheckpointState) -> NewestBatch:
     ended_at = None
     if state.batch_id is not None:
-        ended_at = checkpoint.ended_at(state.batch_id)
+        ended_at = checkpoint.finished_at(state.batch_id)
         if ended_at is None and state.batch_timestamp_ms is not None:
             # When it was planned, which is earlier: the grace is then shorter, never longer.
             ended_at = datetime.fromtimestamp(state.batch_timestamp_ms / 1000, tz=timezone.utc)

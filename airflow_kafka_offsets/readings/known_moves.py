@@ -14,11 +14,11 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from airflow_kafka_offsets.checkpoint.archive import Archive, newest_archive, read_archives, read_attachment
+from airflow_kafka_offsets.checkpoint.archive import ArchivedMove, newest_archived_move, read_archived_moves, read_attachment
 from airflow_kafka_offsets.checkpoint.open_moves import (
     has_finished_since,
     has_run_since,
-    take_back,
+    take_back_command,
     unfinished_refusal,
 )
 from airflow_kafka_offsets.errors import CheckpointMovedError, PlanRefusedError
@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 
 
 def kept_groups(
-    checkpoint: SparkCheckpoint, archive: Archive
+    checkpoint: SparkCheckpoint, archive: ArchivedMove
 ) -> tuple[dict[str, Positions], dict[str, Offsets]]:
     """Return where each group was before a move, and where it was to be."""
     return read_groups_file(read_attachment(checkpoint, archive, GROUPS_FILE))
@@ -53,7 +53,7 @@ class KnownMoves:
     """The moves of a checkpoint, as they were before its position was read."""
 
     checkpoint: SparkCheckpoint
-    newest: Archive | None
+    newest: ArchivedMove | None
     """``None`` if it was never moved."""
 
     @classmethod
@@ -63,8 +63,8 @@ class KnownMoves:
 
         :raises MoveUnfinishedError: if a move was begun and not finished.
         """
-        newest = newest_archive(checkpoint)
-        if newest is not None and not newest.over and not has_run_since(checkpoint, newest):
+        newest = newest_archived_move(checkpoint)
+        if newest is not None and not newest.is_over and not has_run_since(checkpoint, newest):
             raise unfinished_refusal(checkpoint, newest)
         return cls(checkpoint, newest)
 
@@ -101,12 +101,12 @@ class KnownMoves:
             return None
         return (
             f"recovery {moved} is neither finished nor taken back: {missed}: let its run go on, or take it "
-            f"back: {take_back(self.checkpoint, moved)}"
+            f"back: {take_back_command(self.checkpoint, moved)}"
         )
 
     def log_unfinished_recovery(self, sources: Mapping[str, Offsets], by: CommitMetadata) -> None:
         """Name a recovery of another run that was to be finished or taken back, and was neither."""
-        own = self.newest is not None and by.is_same_run(self.newest.by)
+        own = self.newest is not None and by.is_same_run(self.newest.made_by)
         if not own and (text := self.unfinished_recovery(sources)):
             log.warning("%s", text)
 
@@ -117,7 +117,7 @@ class KnownMoves:
         :param outcome: what was written, for the error text.
         :raises CheckpointMovedError: if one has.
         """
-        now = newest_archive(self.checkpoint)
+        now = newest_archived_move(self.checkpoint)
         if now is not None and now.number != self.number:
             raise CheckpointMovedError(
                 f"{self.checkpoint.location}: move {now} began while its position was being committed; "
@@ -135,7 +135,7 @@ class KnownMoves:
         moved = self.newest
         if moved is None or not run.run or moved.undone or not moved.name.endswith("-seek"):
             return
-        if not run.is_same_run(moved.by) or has_finished_since(self.checkpoint.read(), moved):
+        if not run.is_same_run(moved.made_by) or has_finished_since(self.checkpoint.read(), moved):
             return
         # Where it moved forward, to the end of the log, there was nothing to read when it was moved.
         back = {
@@ -148,7 +148,7 @@ class KnownMoves:
         unread = [tp for tp in logs if positions[tp] < logs[tp].end]
         if unread:
             raise PlanRefusedError(
-                f"{self.checkpoint.location}: task {moved.by.task} of this run moved it (archive "
+                f"{self.checkpoint.location}: task {moved.made_by.task} of this run moved it (archive "
                 f"{moved.name}), and the query has finished no batch since, although there are records to "
                 f"read on {summarize(unread)}: run the job again, or clear it with this task",
                 retriable=True,
@@ -165,7 +165,7 @@ class KnownMoves:
             return ()
         moves = {
             each.number: kept_groups(self.checkpoint, each)[1]
-            for each in read_archives(self.checkpoint)
+            for each in read_archived_moves(self.checkpoint)
             if not each.undone and each.number > min(known.values())
         }
         return {

@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from airflow_kafka_offsets.checkpoint.archive import newest_with_cluster
+from airflow_kafka_offsets.checkpoint.archive import newest_archived_move_with_cluster
 from airflow_kafka_offsets.errors import BrokerError, PlanRefusedError
 from airflow_kafka_offsets.model.commit_metadata import foreign_logs, log_ids_of
 from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds, other_logs_refusals
@@ -66,7 +66,7 @@ class LogCheck:
     def _other_cluster(self, now: LogIds) -> list[str]:
         if self.checkpoint is None or not now.cluster:
             return []
-        archive = newest_with_cluster(self.checkpoint)
+        archive = newest_archived_move_with_cluster(self.checkpoint)
         if archive is None:
             return []
         what = f"the newest move of {self.checkpoint.location} (archive {archive.name})"

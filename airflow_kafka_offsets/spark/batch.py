@@ -64,7 +64,7 @@ def batch_ranges(
                 f"{checkpoint.location}: several sources of batch {batch_id} read {summarize(again)}, each "
                 f"its own range: name one with source= (there are {', '.join(sorted(batch.ends))})"
             )
-        begin.update(batch.begin(name))
+        begin.update(batch.start_offsets(name))
         end.update(batch.ends[name])
     added = end.keys() - begin.keys()
     if added and not fails_on_data_loss(options or {}):

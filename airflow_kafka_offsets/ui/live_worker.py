@@ -13,8 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from airflow_kafka_offsets.checkpoint.archive import Archive
-from airflow_kafka_offsets.checkpoint.history import Batch, read_history
+from airflow_kafka_offsets.checkpoint.archive import ArchivedMove
+from airflow_kafka_offsets.checkpoint.history import PastBatch, read_history
 from airflow_kafka_offsets.checkpoint.reader import CheckpointState, SparkCheckpoint
 from airflow_kafka_offsets.errors import (
     BrokerAuthenticationError,
@@ -206,7 +206,7 @@ def _of_all(error: BrokerError) -> bool:
     return isinstance(error, BrokerUnavailableError) and (error.code or "").startswith("_")
 
 
-def _batch(batch: Batch, scope: TopicScope) -> dict[str, Any]:
+def _batch(batch: PastBatch, scope: TopicScope) -> dict[str, Any]:
     ends = _named(batch.offsets, scope)
     return {
         "batch": batch.batch,
@@ -219,19 +219,19 @@ def _batch(batch: Batch, scope: TopicScope) -> dict[str, Any]:
     }
 
 
-def _by_command(archive: Archive) -> bool:
+def _by_command(archive: ArchivedMove) -> bool:
     # A task's move is in its receipt, which not everybody may read.
-    return archive.done and bool(archive.by.tool) and not (archive.by.dag or archive.by.run)
+    return archive.done and bool(archive.made_by.tool) and not (archive.made_by.dag or archive.made_by.run)
 
 
-def _checkpoint_move(archive: Archive, scope: TopicScope) -> dict[str, Any]:
+def _checkpoint_move(archive: ArchivedMove, scope: TopicScope) -> dict[str, Any]:
     """Return a move of the checkpoint as :class:`~airflow_kafka_offsets.ui.responses.MoveResponse`."""
     return {
         "at": archive.created,
         "kind": archive.name.rpartition("-")[2],
         **dict.fromkeys(("dag_id", "run_id", "task_id", "map_index")),
         **_sum(_named(archive.after, scope)),
-        "tool": archive.by.tool,
+        "tool": archive.made_by.tool,
         "state": "taken back" if archive.undone else None,
     }
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, ClassVar, Literal
 
-from airflow_kafka_offsets.checkpoint.archive import newest_with_cluster
+from airflow_kafka_offsets.checkpoint.archive import newest_archived_move_with_cluster
 from airflow_kafka_offsets.checkpoint.reader import CheckpointState, SparkCheckpoint
 from airflow_kafka_offsets.errors import CheckpointError, CheckpointNotFoundError, DriftError, UsageError
 from airflow_kafka_offsets.kafka.reader import OffsetsReader
@@ -179,7 +179,7 @@ class Wait:
             if self.from_checkpoint:
                 raise
             return None
-        moved = newest_with_cluster(checkpoint) if self.from_checkpoint else None
+        moved = newest_archived_move_with_cluster(checkpoint) if self.from_checkpoint else None
         return state if moved is None else replace(state, log_ids=moved.log_ids)
 
     def find(self, client: OffsetsReader, state: CheckpointState | None) -> Mapping[str, Positions]:

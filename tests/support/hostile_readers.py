@@ -24,12 +24,12 @@ from typing import Any, NamedTuple
 from fsspec.implementations.memory import MemoryFileSystem
 
 from airflow_kafka_offsets.checkpoint.apply_move import apply_checkpoint_plan
-from airflow_kafka_offsets.checkpoint.archive import digest, read_archives
-from airflow_kafka_offsets.checkpoint.batch import CheckpointBatch, ends_of_finished
+from airflow_kafka_offsets.checkpoint.archive import digest, read_archived_moves
+from airflow_kafka_offsets.checkpoint.batch import CheckpointBatch, finished_batch_ends
 from airflow_kafka_offsets.checkpoint.history import read_history
 from airflow_kafka_offsets.checkpoint.log import check_commit_log, parse_offset_log, parse_query_id
 from airflow_kafka_offsets.checkpoint.open_moves import unfinished_move, unfinished_refusal
-from airflow_kafka_offsets.checkpoint.plan_move import plan_seek, plan_truncate, plan_undo
+from airflow_kafka_offsets.checkpoint.plan_move import plan_seek, plan_truncate, plan_put_back_archive
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.checkpoint.sink_logs import delta_batch, hudi_batch, hudi_layout, iceberg_table
 from airflow_kafka_offsets.checkpoint.state_store import StateStores
@@ -500,9 +500,9 @@ def _ask_state(checkpoint: SparkCheckpoint) -> None:
 def _ask_batch(checkpoint: SparkCheckpoint) -> None:
     batch = CheckpointBatch(checkpoint, 1)
     for source in batch.kafka_sources(None):
-        batch.begin(source)
-    CheckpointBatch(checkpoint, 0).begin("0")
-    ends_of_finished(checkpoint, 1)
+        batch.start_offsets(source)
+    CheckpointBatch(checkpoint, 0).start_offsets("0")
+    finished_batch_ends(checkpoint, 1)
 
 
 def _ask_history(checkpoint: SparkCheckpoint) -> None:
@@ -510,11 +510,11 @@ def _ask_history(checkpoint: SparkCheckpoint) -> None:
 
 
 def _ask_moves(checkpoint: SparkCheckpoint) -> None:
-    StateStores.of(checkpoint).whole_after(1)
+    StateStores.read(checkpoint).snapshots_after(1)
     plans: tuple[Callable[[], CheckpointPlan], ...] = (
         lambda: plan_seek(checkpoint, {"0": {ORDERS_0: 3}}),
         lambda: plan_truncate(checkpoint, 1, CheckpointPolicy(sink="noop")),
-        lambda: plan_undo(checkpoint),
+        lambda: plan_put_back_archive(checkpoint),
     )
     for plan in plans:
         with suppress(KafkaOffsetsError):
@@ -523,7 +523,7 @@ def _ask_moves(checkpoint: SparkCheckpoint) -> None:
                 raise HostileInputError(f"a plan is shown as {shown!r}")
 
 
-_QUESTIONS = (_ask_state, _ask_batch, _ask_history, _ask_moves, read_archives)
+_QUESTIONS = (_ask_state, _ask_batch, _ask_history, _ask_moves, read_archived_moves)
 
 _ORIGINAL, _MOVED = _LOG % 7, _LOG % 3
 
@@ -601,7 +601,7 @@ def _read_manifest(data: bytes) -> None:
                 if unfinished := unfinished_move(checkpoint):
                     # It is shown, and a command with its names is recommended.
                     raise unfinished_refusal(checkpoint, unfinished)
-                apply_checkpoint_plan(checkpoint, plan_undo(checkpoint), quiet_period=0)
+                apply_checkpoint_plan(checkpoint, plan_put_back_archive(checkpoint), quiet_period=0)
             except KafkaOffsetsError as error:
                 refused = error
     if refused is not None:

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_kafka_offsets.checkpoint.apply_move import apply_checkpoint_plan
-from airflow_kafka_offsets.checkpoint.archive import read_archives
+from airflow_kafka_offsets.checkpoint.archive import read_archived_moves
 from airflow_kafka_offsets.checkpoint.batch import CheckpointBatch
 from airflow_kafka_offsets.checkpoint.open_moves import unfinished_move
-from airflow_kafka_offsets.checkpoint.plan_move import plan_seek, plan_truncate, plan_undo
+from airflow_kafka_offsets.checkpoint.plan_move import plan_seek, plan_truncate, plan_put_back_archive
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import (
     CheckpointError,
@@ -95,7 +95,7 @@ class Checkpoint:
         return self.apply(plan_truncate, batch, CheckpointPolicy(sink="noop"))
 
     def undo(self) -> CheckpointPlan:
-        return self.apply(plan_undo, None, DISCARD)
+        return self.apply(plan_put_back_archive, None, DISCARD)
 
 
 @pytest.fixture
@@ -191,7 +191,7 @@ def test_an_archive_that_is_not_listed_yet_is_not_written_over(late):
         assert late.seek(7).archive == "0001-seek"
         assert late.seek(8).archive == "0002-seek"
         assert late.truncate(1).archive == "0003-truncate"
-        assert [each.name for each in read_archives(late.opened())] == [
+        assert [each.name for each in read_archived_moves(late.opened())] == [
             "0001-seek",
             "0002-seek",
             "0003-truncate",
@@ -326,7 +326,7 @@ def test_a_move_that_meets_a_failing_request_is_finished_by_another_try(s3, open
 @pytest.mark.parametrize("move", MOVES)
 def test_a_move_that_meets_a_failing_request_is_taken_back(s3, opened, move, outcome, kinds):
     for checkpoint, error, before in Trouble(s3, opened, move, outcome, kinds):
-        if error is not None and not read_archives(checkpoint.opened()):
+        if error is not None and not read_archived_moves(checkpoint.opened()):
             assert "nothing of the checkpoint was changed" in str(error)
         else:
             checkpoint.undo()

@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 
 from airflow_kafka_offsets.checkpoint.apply_move import apply_checkpoint_plan
 from airflow_kafka_offsets.checkpoint.log import kafka_offsets
-from airflow_kafka_offsets.checkpoint.plan_move import plan_seek, plan_truncate, plan_undo
+from airflow_kafka_offsets.checkpoint.plan_move import plan_seek, plan_truncate, plan_put_back_archive
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.kafka.client import OffsetsClient
@@ -335,7 +335,7 @@ def test_a_query_with_state_counts_exactly_after_a_truncate(topic, stateful, cou
     # There is something to count again, and it comes in another number of batches than at first.
     assert len(in_kafka(topic, ends)) > 10
     assert count(topic, stateful) == {0: 13, 1: 5, 2: 9}
-    assert max(SparkCheckpoint(stateful).batches("commits")) == 1
+    assert max(SparkCheckpoint(stateful).listed_batches("commits")) == 1
 
 
 def test_a_query_with_state_counts_exactly_after_a_truncate_to_before_a_snapshot_of_its_state(
@@ -550,7 +550,7 @@ def truncate(location, batch_id, policy):
 
 def undo(location):
     checkpoint = SparkCheckpoint(location)
-    return _apply(checkpoint, plan_undo(checkpoint))
+    return _apply(checkpoint, plan_put_back_archive(checkpoint))
 
 
 def _apply(checkpoint, plan):

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 from checkpoint_moves import carry_out, offset_of, seek, truncate, undo
 
-from airflow_kafka_offsets.checkpoint.archive import digest, read_archives
-from airflow_kafka_offsets.checkpoint.archive_names import next_name
+from airflow_kafka_offsets.checkpoint.archive import digest, read_archived_moves
+from airflow_kafka_offsets.checkpoint.archive_names import next_archive_name
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import (
     CheckpointError,
@@ -186,13 +186,13 @@ def test_archives_are_ordered_by_number_also_beyond_four_digits(three: Path) -> 
     (three / "_kafka_offsets/9999-undo/a.claim").touch()
     (three / "_kafka_offsets/notes").mkdir()
     spark = SparkCheckpoint(str(three))
-    assert next_name(spark, "seek") == "10000-seek"
+    assert next_archive_name(spark, "seek") == "10000-seek"
 
     carry_out(three, seek(three, 1))
     (three / "_kafka_offsets/10000-seek").rename(three / "_kafka_offsets/9999-seek")
     carry_out(three, seek(three, 2))
 
-    assert [archive.name for archive in read_archives(spark)] == ["9999-seek", "10000-seek"]
+    assert [archive.name for archive in read_archived_moves(spark)] == ["9999-seek", "10000-seek"]
     assert undo(three).undoes == "10000-seek"
 
 
@@ -208,7 +208,7 @@ def test_a_directory_that_no_move_has_made_hides_no_archive(three: Path, number:
     begun = seek(three, 4)
     assert begun.archive == ("0003-seek" if number == "0002" else "0002-seek")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("airflow_kafka_offsets.checkpoint.apply_move._carry_out", die)
+        patch.setattr("airflow_kafka_offsets.checkpoint.apply_move._apply_step", die)
         with pytest.raises(KeyboardInterrupt):
             carry_out(three, begun)
     with pytest.raises(MoveUnfinishedError, match=f"move {begun.archive} .* was begun and not finished"):
@@ -244,7 +244,7 @@ def test_who_has_made_a_move_takes_one_line_of_an_error(three: Path, field: str)
     carry_out(three, seek(three, 5))
     begun = seek(three, 4)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("airflow_kafka_offsets.checkpoint.apply_move._carry_out", die)
+        patch.setattr("airflow_kafka_offsets.checkpoint.apply_move._apply_step", die)
         with pytest.raises(KeyboardInterrupt):
             carry_out(three, begun)
     manifest = three / f"_kafka_offsets/{begun.archive}/manifest.json"
@@ -253,7 +253,7 @@ def test_who_has_made_a_move_takes_one_line_of_an_error(three: Path, field: str)
     with pytest.raises(MoveUnfinishedError) as caught:
         seek(three, 3)
     assert len(str(caught.value)) < 2_000
-    assert sys.getsizeof(read_archives(SparkCheckpoint(str(three)))[-1].by.__dict__[field]) < 10_000
+    assert sys.getsizeof(read_archived_moves(SparkCheckpoint(str(three)))[-1].made_by.__dict__[field]) < 10_000
 
 
 @pytest.mark.parametrize("created", ["x" * 9_000_000, "", "yesterday\nand today"])

@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 from airflow_kafka_offsets.checkpoint.apply_move import apply_checkpoint_plan
-from airflow_kafka_offsets.checkpoint.archive import read_archives
-from airflow_kafka_offsets.checkpoint.open_moves import resume
-from airflow_kafka_offsets.checkpoint.plan_move import plan_seek, plan_truncate, plan_undo
+from airflow_kafka_offsets.checkpoint.archive import read_archived_moves
+from airflow_kafka_offsets.checkpoint.open_moves import resume_plan
+from airflow_kafka_offsets.checkpoint.plan_move import plan_seek, plan_truncate, plan_put_back_archive
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import CheckpointError
 from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPolicy
@@ -53,14 +53,14 @@ def seek(spark: SparkCheckpoint) -> None:
 def seek_of_a_task(spark: SparkCheckpoint) -> None:
     """A seek whose retry takes up the archive of the first try, as a task does."""
     checkpoint_plan = plan_seek(spark, {"0": {ORDERS_0: 3}}, DISCARD)
-    kept = [each for each in read_archives(spark) if each.by.token == TOKEN and not each.undone]
+    kept = [each for each in read_archived_moves(spark) if each.made_by.token == TOKEN and not each.undone]
     if kept:
-        checkpoint_plan = resume(spark, checkpoint_plan, kept[-1])
+        checkpoint_plan = resume_plan(spark, checkpoint_plan, kept[-1])
     apply_checkpoint_plan(
         spark,
         checkpoint_plan,
         quiet_period=0,
-        by=CommitMetadata(token=TOKEN),
+        made_by=CommitMetadata(token=TOKEN),
         attachments={"before.csv": "orders,0,7\n"},
     )
 
@@ -70,7 +70,7 @@ def truncate(spark: SparkCheckpoint) -> None:
 
 
 def undo(spark: SparkCheckpoint) -> None:
-    apply_checkpoint_plan(spark, plan_undo(spark, policy=DISCARD), quiet_period=0)
+    apply_checkpoint_plan(spark, plan_put_back_archive(spark, policy=DISCARD), quiet_period=0)
 
 
 MOVES = {move.__name__: move for move in (seek, seek_of_a_task, truncate, undo)}

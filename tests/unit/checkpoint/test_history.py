@@ -16,7 +16,7 @@ import pytest
 from checkpoint_moves import ORDERS_0, carry_out, seek, truncate, undo
 from fsspec.implementations.memory import MemoryFileSystem
 
-from airflow_kafka_offsets.checkpoint.history import Batch, read_history
+from airflow_kafka_offsets.checkpoint.history import PastBatch, read_history
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import (
     CheckpointFormatError,
@@ -32,7 +32,7 @@ FIRST = 1_795_228_309_000
 """When the first batch was planned, in ms."""
 
 
-def history(root: Path, last: int = 100) -> list[Batch]:
+def history(root: Path, last: int = 100) -> list[PastBatch]:
     return read_history(SparkCheckpoint(str(root)), last).batches
 
 

@@ -13,9 +13,9 @@ from fsspec.implementations.local import LocalFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 
 from airflow_kafka_offsets.checkpoint.apply_move import apply_checkpoint_plan
-from airflow_kafka_offsets.checkpoint.archive import read_archives
+from airflow_kafka_offsets.checkpoint.archive import read_archived_moves
 from airflow_kafka_offsets.checkpoint.archive_names import archive_names
-from airflow_kafka_offsets.checkpoint.plan_move import plan_seek, plan_truncate, plan_undo
+from airflow_kafka_offsets.checkpoint.plan_move import plan_seek, plan_truncate, plan_put_back_archive
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import (
     CheckpointError,
@@ -126,14 +126,14 @@ def test_a_seek_and_its_undo_on_every_storage(
     state = spark.read()
     assert (state.batch_id, state.pending_batch_id) == (2, None)
     assert state.kafka_offsets == {"0": {ORDERS_0: 3}}
-    assert [archive.name for archive in read_archives(spark)] == ["0001-seek"]
+    assert [archive.name for archive in read_archived_moves(spark)] == ["0001-seek"]
 
-    apply_checkpoint_plan(spark, plan_undo(spark), quiet_period=0)
+    apply_checkpoint_plan(spark, plan_put_back_archive(spark), quiet_period=0)
 
     fs.invalidate_cache()
     after = {path: fs.cat_file(path) for path in fs.find(root) if "_kafka_offsets" not in path}
     assert after == before
-    assert [archive.undone for archive in read_archives(spark)] == [True, False]
+    assert [archive.undone for archive in read_archived_moves(spark)] == [True, False]
 
 
 def test_a_truncation_and_its_undo_on_every_storage(
@@ -145,9 +145,9 @@ def test_a_truncation_and_its_undo_on_every_storage(
     spark = SparkCheckpoint(location, fs=fs)
 
     apply_checkpoint_plan(spark, plan_truncate(spark, 0, CheckpointPolicy(sink="noop")), quiet_period=0)
-    assert (spark.batches("offsets"), spark.batches("commits")) == ({0}, {0})
+    assert (spark.listed_batches("offsets"), spark.listed_batches("commits")) == ({0}, {0})
 
-    apply_checkpoint_plan(spark, plan_undo(spark), quiet_period=0)
+    apply_checkpoint_plan(spark, plan_put_back_archive(spark), quiet_period=0)
 
     fs.invalidate_cache()
     assert {path: fs.cat_file(path) for path in fs.find(root) if "_kafka_offsets" not in path} == before

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 from checkpoint_moves import DISCARD, ORDERS_0, carry_out, kept_by, offset_of, seek, sparks_own, undo
 
-from airflow_kafka_offsets.checkpoint.archive import read_archives
-from airflow_kafka_offsets.checkpoint.open_moves import resume, unfinished_move
+from airflow_kafka_offsets.checkpoint.archive import read_archived_moves
+from airflow_kafka_offsets.checkpoint.open_moves import resume_plan, unfinished_move
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import MoveUnfinishedError, PlanRefusedError
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
@@ -26,14 +26,14 @@ def test_an_interrupted_move_is_taken_up_again_with_its_archive_and_undone_in_on
 ) -> None:
     spark = SparkCheckpoint(str(begun))
     original = files(begun)
-    carry_out(begun, seek(begun, **DISCARD), by=CommitMetadata(token="run"))
+    carry_out(begun, seek(begun, **DISCARD), made_by=CommitMetadata(token="run"))
     # As if it had been interrupted before its last step.
     (begun / "offsets/2").write_bytes(original["offsets/2"])
     kept = kept_by(spark, "run")
     assert kept is not None
 
     checkpoint_plan = carry_out(
-        begun, resume(spark, seek(begun, **DISCARD), kept), by=CommitMetadata(token="run")
+        begun, resume_plan(spark, seek(begun, **DISCARD), kept), made_by=CommitMetadata(token="run")
     )
 
     assert (checkpoint_plan.resumes, checkpoint_plan.archive, checkpoint_plan.discarded) == (
@@ -41,7 +41,7 @@ def test_an_interrupted_move_is_taken_up_again_with_its_archive_and_undone_in_on
         "0001-seek",
         (3,),
     )
-    assert [archive.name for archive in read_archives(spark)] == ["0001-seek"]
+    assert [archive.name for archive in read_archived_moves(spark)] == ["0001-seek"]
     assert offset_of(begun) == 3
     carry_out(begun, undo(begun))
     assert sparks_own(files(begun)) == sparks_own(original)
@@ -51,12 +51,12 @@ def test_a_move_is_not_taken_up_again_after_the_query_has_run(
     three: Path, checkpoint: Callable[..., Path]
 ) -> None:
     spark = SparkCheckpoint(str(three))
-    carry_out(three, seek(three), by=CommitMetadata(token="run"))
+    carry_out(three, seek(three), made_by=CommitMetadata(token="run"))
     checkpoint({3: 8}, [3])
     kept = kept_by(spark, "run")
     assert kept is not None
 
-    checkpoint_plan = resume(spark, seek(three), kept)
+    checkpoint_plan = resume_plan(spark, seek(three), kept)
 
     assert (checkpoint_plan.resumes, checkpoint_plan.archive) == (False, "0002-seek")
 

@@ -11,7 +11,7 @@ import pytest
 from checkpoint_moves import DISCARD, carry_out, case_of, sparks_own, truncate, undo
 
 from airflow_kafka_offsets.checkpoint.log import parse_offset_log
-from airflow_kafka_offsets.checkpoint.plan_move import plan_seek, plan_undo
+from airflow_kafka_offsets.checkpoint.plan_move import plan_seek, plan_put_back_archive
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import (
     CheckpointFormatError,
@@ -175,7 +175,7 @@ def test_a_recorded_checkpoint_is_sought_in_its_newest_offsets_alone_and_put_bac
             assert after.lines[number] == before.lines[number]
     assert spark.read().kafka_offsets == wanted
 
-    carry_out(root, plan_undo(spark))
+    carry_out(root, plan_put_back_archive(spark))
 
     assert sparks_own(files(root)) == sparks_own(original)
     assert original.keys() - files(root).keys() == checksums

@@ -13,7 +13,7 @@ from interleaving import ALL, Interleaving
 
 from airflow_kafka_offsets import tidying
 from airflow_kafka_offsets.checkpoint import apply_move, archive
-from airflow_kafka_offsets.checkpoint.archive import read_archives
+from airflow_kafka_offsets.checkpoint.archive import read_archived_moves
 from airflow_kafka_offsets.checkpoint.claim import Claim
 from airflow_kafka_offsets.checkpoint.open_moves import unfinished_move
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
@@ -51,7 +51,7 @@ def test_two_moves_never_mix(three: Path, tmp_path: Path, monkeypatch, first: st
         assert all(isinstance(e, (CheckpointMovedError, PlanRefusedError)) for e in errors), errors
         assert done or unfinished_move(SparkCheckpoint(str(root))) is None, (cut, errors)
         assert offset_of(root) in ([ends[name] for name in done] or [5]), (cut, done, turns.trace)
-        assert all(archive.over for archive in read_archives(SparkCheckpoint(str(root))))
+        assert all(archive.is_over for archive in read_archived_moves(SparkCheckpoint(str(root))))
         refused += bool(errors)
     assert refused > 5
 
@@ -76,7 +76,7 @@ def test_a_move_that_began_since_the_plan_and_is_not_finished_is_in_the_way(
     second = seek(three, 4)
     claimed.withdraw()
     with monkeypatch.context() as patch:
-        patch.setattr("airflow_kafka_offsets.checkpoint.apply_move._carry_out", _die)
+        patch.setattr("airflow_kafka_offsets.checkpoint.apply_move._apply_step", _die)
         with pytest.raises(KeyboardInterrupt):
             carry_out(three, first)
 
@@ -97,7 +97,7 @@ def test_a_plan_without_a_change_does_not_hide_a_move_that_is_not_finished(three
         carry_out(three, nothing_left)
     carry_out(three, undo(three, "0001-seek"))
 
-    assert all(each.over for each in read_archives(SparkCheckpoint(str(three))))
+    assert all(each.is_over for each in read_archived_moves(SparkCheckpoint(str(three))))
 
 
 def test_a_move_that_is_taken_back_while_it_is_under_way_fails(three: Path) -> None:
@@ -159,7 +159,7 @@ def test_of_two_moves_that_were_planned_together_the_one_that_claims_later_is_re
     carry_out(three, first)
 
     assert offset_of(three) == 3
-    assert [each.name for each in read_archives(SparkCheckpoint(str(three)))] == ["0001-seek"]
+    assert [each.name for each in read_archived_moves(SparkCheckpoint(str(three)))] == ["0001-seek"]
 
 
 def test_a_move_notices_one_that_was_planned_after_its_claim_and_done_before_its_manifest(

@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_kafka_offsets.checkpoint.history import Batch
+from airflow_kafka_offsets.checkpoint.history import PastBatch
 from airflow_kafka_offsets.checkpoint.plan_move import plan_seek
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.cli import cli
@@ -162,7 +162,7 @@ def test_no_line_of_a_chart_is_wider_than_the_terminal(
     values: list[tuple[int | None, float | None]], columns: int
 ) -> None:
     found = [
-        Batch(number, None, seconds, None, {"0": {"t": records}}, {}, pending=number == 7)
+        PastBatch(number, None, seconds, None, {"0": {"t": records}}, {}, pending=number == 7)
         for number, (records, seconds) in enumerate(values)
     ]
 

@@ -56,7 +56,7 @@ def checkpoint_plan(**changes):
         "before": BEFORE,
         "after": AFTER,
         "steps": (Step("offsets/7", b"v1"),),
-        "found": {"offsets/7": b"v1\n"},
+        "file_contents": {"offsets/7": b"v1\n"},
         "archive": "0001-seek",
     }
     return CheckpointPlan(**(values | changes))

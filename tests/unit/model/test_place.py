@@ -129,7 +129,7 @@ FACTS = [
     ("to_offset", "committed", {"to_offset": "committed"}, "starts_from_commits"),
     ("to_offset", FIRST, {"to_offset": "offsets"}, "reproducible names_partitions"),
     ("to_datetime", NOW, {"to_datetime": "2026-03-02T00:00:00+00:00"}, "reproducible"),
-    ("shift_by", "-3", {"shift_by": -3}, "relative from_commits"),
+    ("shift_by", "-3", {"shift_by": -3}, "relative starts_from_commits"),
     ("by_duration", "1h30m", {"by_duration": "PT5400S"}, "relative"),
     ("to_batch", 5, {"to_batch": 5}, ""),
     ("to_group", " orders-blue", {"to_group": "orders-blue"}, "relative names_partitions"),

@@ -130,7 +130,7 @@ def test_what_an_earlier_try_has_put_back_is_not_put_back_again():
     last = {"p0": LastCommit(60, RESTORE), "p1": LastCommit(62, RESTORE)}
     found = judged(at(60, restored=True), **last)
     assert (found.is_finished, found.to_restore, found.restored) == (False, False, True)
-    assert found.outcome({}, None) == "everything was put back"
+    assert found.describe_outcome({}, None) == "everything was put back"
     cleared = judge(
         RECEIPT, {"orders": {P0: last["p0"], P1: last["p1"]}}, None, replace(RECOVERY, restore=AGAIN)
     )
@@ -152,8 +152,8 @@ def test_everything_was_put_back_only_where_all_of_it_was():
     found = judged(None, **commits(57, RUN))
     receipt = receipt_of(BEFORE, AFTER)
     assert found.receipt_to_restore(receipt)["groups"][0]["before"] == receipt["before"]
-    assert found.outcome(receipt, receipt_of(AFTER, BEFORE)) == "everything was put back"
-    said = found.outcome(receipt, receipt_of(AFTER, {P0: 60}))
+    assert found.describe_outcome(receipt, receipt_of(AFTER, BEFORE)) == "everything was put back"
+    said = found.describe_outcome(receipt, receipt_of(AFTER, {P0: 60}))
     assert said.startswith(
         "put back: group 'orders'; not put back: group 'orders' on orders-1, which had no commit"
     )
