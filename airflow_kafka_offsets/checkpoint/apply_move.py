@@ -218,7 +218,11 @@ def _wait_until_quiet(checkpoint: SparkCheckpoint, quiet_period: float) -> None:
         time.sleep(wait)
         now = read_batches(checkpoint)
         again = [modified(checkpoint.fs, f"{checkpoint.root}/{path}") for path in paths]
-        if (now.planned, now.committed, again) != (checkpoint_batches.planned, checkpoint_batches.committed, written):
+        if (now.planned, now.committed, again) != (
+            checkpoint_batches.planned,
+            checkpoint_batches.committed,
+            written,
+        ):
             raise PlanRefusedError(
                 f"{checkpoint.location}: was written to within the last {quiet_period:g} s: the query is "
                 "running; stop it first"

@@ -204,7 +204,9 @@ def archived_moves_from_newest(checkpoint: SparkCheckpoint) -> Iterator[Archived
 
 def newest_archived_move_with_cluster(checkpoint: SparkCheckpoint) -> ArchivedMove | None:
     """Return the archive of the newest move that names its cluster; without a broker a move names none."""
-    return next((archive for archive in archived_moves_from_newest(checkpoint) if archive.log_ids.cluster), None)
+    return next(
+        (archive for archive in archived_moves_from_newest(checkpoint) if archive.log_ids.cluster), None
+    )
 
 
 def read_archived_moves(checkpoint: SparkCheckpoint) -> list[ArchivedMove]:

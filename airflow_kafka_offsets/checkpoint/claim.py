@@ -51,7 +51,11 @@ class Claim:
                 f"{self._checkpoint.location}: another move of it was begun at the same time; nothing was "
                 "changed; running it again plans from where that one has left it"
             )
-        before = (read_archived_move(self._checkpoint, name) for name in reversed(names) if archive_number(name) < mine)
+        before = (
+            read_archived_move(self._checkpoint, name)
+            for name in reversed(names)
+            if archive_number(name) < mine
+        )
         newest = next((archive for archive in before if archive is not None), None)
         if newest is None or newest.is_over or newest.name == undoes:
             return

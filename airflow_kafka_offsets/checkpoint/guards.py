@@ -68,7 +68,9 @@ def restart_refusals(checkpoint_batches: CheckpointBatches) -> list[str]:
     return refusals
 
 
-def unknown_partition_refusals(checkpoint_batches: CheckpointBatches, targets: Mapping[str, Offsets]) -> list[str]:
+def unknown_partition_refusals(
+    checkpoint_batches: CheckpointBatches, targets: Mapping[str, Offsets]
+) -> list[str]:
     """Return why partitions cannot be moved: those that the newest batch does not have."""
     before = checkpoint_batches.state.kafka_offsets
     unknown = [
@@ -100,7 +102,9 @@ def state_refusals(checkpoint: SparkCheckpoint, policy: CheckpointPolicy) -> lis
     ]
 
 
-def pending_refusals(checkpoint: SparkCheckpoint, checkpoint_batches: CheckpointBatches, policy: CheckpointPolicy) -> list[str]:
+def pending_refusals(
+    checkpoint: SparkCheckpoint, checkpoint_batches: CheckpointBatches, policy: CheckpointPolicy
+) -> list[str]:
     """Return why batches that were begun and not finished stand in the way."""
     if not checkpoint_batches.pending:
         return []
@@ -116,11 +120,17 @@ def pending_refusals(checkpoint: SparkCheckpoint, checkpoint_batches: Checkpoint
             f"{checkpoint.location}: {batches} was begun and not finished, and the query keeps state, which "
             f"may hold the batch already: it cannot be discarded; {_FINISH}"
         ]
-    return _sink_refusals(checkpoint, checkpoint_batches, checkpoint_batches.pending[0], f"discarding {batches}", policy)
+    return _sink_refusals(
+        checkpoint, checkpoint_batches, checkpoint_batches.pending[0], f"discarding {batches}", policy
+    )
 
 
 def _sink_refusals(
-    checkpoint: SparkCheckpoint, checkpoint_batches: CheckpointBatches, first: int, doing: str, policy: CheckpointPolicy
+    checkpoint: SparkCheckpoint,
+    checkpoint_batches: CheckpointBatches,
+    first: int,
+    doing: str,
+    policy: CheckpointPolicy,
 ) -> list[str]:
     """
     Return why batch ids from ``first`` on must not occur again with other records.
@@ -173,7 +183,11 @@ def unfinished_refusals(checkpoint_batches: CheckpointBatches, batch_id: int) ->
     both = checkpoint_batches.planned & checkpoint_batches.committed
     if batch_id in both:
         return []
-    begun = f" ({', '.join(map(str, checkpoint_batches.pending))} was begun and not finished)" if checkpoint_batches.pending else ""
+    begun = (
+        f" ({', '.join(map(str, checkpoint_batches.pending))} was begun and not finished)"
+        if checkpoint_batches.pending
+        else ""
+    )
     return [
         f"{checkpoint_batches.state.location}: batch {batch_id} is not there as a finished batch; "
         f"there are {_ranges(both)}{begun}: Spark keeps spark.sql.streaming.minBatchesToRetain of them "
@@ -184,7 +198,9 @@ def unfinished_refusals(checkpoint_batches: CheckpointBatches, batch_id: int) ->
 def _unloadable(checkpoint_batches: CheckpointBatches, batch_id: int, stores: StateStores) -> list[str]:
     """Return why Spark could not load the state after a batch, with the batches after which it could."""
     startable = {
-        number for number in checkpoint_batches.planned & checkpoint_batches.committed if not number or number - 1 in checkpoint_batches.planned
+        number
+        for number in checkpoint_batches.planned & checkpoint_batches.committed
+        if not number or number - 1 in checkpoint_batches.planned
     }
     loadable = {version - 1 for version in stores.loadable_versions(number + 1 for number in startable)}
     if batch_id in loadable:

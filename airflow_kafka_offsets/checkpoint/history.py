@@ -191,7 +191,11 @@ class _Known:
 
 
 def _listed(checkpoint: SparkCheckpoint) -> tuple[str, set[int], set[int], list[str]]:
-    return checkpoint.read_query_id(), *checkpoint.list_batches(exact=False), archive_names(checkpoint, exact=False)
+    return (
+        checkpoint.read_query_id(),
+        *checkpoint.list_batches(exact=False),
+        archive_names(checkpoint, exact=False),
+    )
 
 
 def _together(

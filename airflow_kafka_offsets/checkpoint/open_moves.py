@@ -29,13 +29,18 @@ def still_unfinished(checkpoint: SparkCheckpoint, newest: ArchivedMove | None) -
     return None if newest is None or newest.is_over or has_run_since(checkpoint, newest) else newest
 
 
-def has_run_since(checkpoint: SparkCheckpoint, archived: ArchivedMove, checkpoint_batches: CheckpointBatches | None = None) -> bool:
+def has_run_since(
+    checkpoint: SparkCheckpoint, archived: ArchivedMove, checkpoint_batches: CheckpointBatches | None = None
+) -> bool:
     """Return whether the query has planned or finished a batch since a move."""
     checkpoint_batches = checkpoint_batches or read_batches(checkpoint)
     # What an undo puts back is newer than what it has found.
     planned = (batch for batch in checkpoint_batches.planned if f"offsets/{batch}" not in archived.files)
     committed = (batch for batch in checkpoint_batches.committed if f"commits/{batch}" not in archived.files)
-    if max(planned, default=-1) > archived.newest_planned or max(committed, default=-1) > archived.newest_committed:
+    if (
+        max(planned, default=-1) > archived.newest_planned
+        or max(committed, default=-1) > archived.newest_committed
+    ):
         return True
     # Half a move, too, is one or the other, file by file.
     return any(digest(checkpoint.read_file(path)) not in known for path, known in archived.files.items())
@@ -73,7 +78,10 @@ def request_fingerprint(*request: object) -> str:
 
 
 def unfinished_move_of_request(
-    checkpoint: SparkCheckpoint, checkpoint_batches: CheckpointBatches, request: str, undoes: str | None = None
+    checkpoint: SparkCheckpoint,
+    checkpoint_batches: CheckpointBatches,
+    request: str,
+    undoes: str | None = None,
 ) -> ArchivedMove | None:
     """
     Return the move that this request has begun before and not finished, ``None`` if nothing is unfinished.
@@ -82,7 +90,12 @@ def unfinished_move_of_request(
     :raises MoveUnfinishedError: if another request has begun it.
     """
     newest = newest_archived_move(checkpoint)
-    if newest is None or newest.is_over or newest.name == undoes or has_run_since(checkpoint, newest, checkpoint_batches):
+    if (
+        newest is None
+        or newest.is_over
+        or newest.name == undoes
+        or has_run_since(checkpoint, newest, checkpoint_batches)
+    ):
         return None
     if newest.request != request:
         raise unfinished_refusal(checkpoint, newest)
@@ -96,7 +109,11 @@ def resume_plan(
     if archived is None or has_run_since(checkpoint, archived):
         return checkpoint_plan
     return replace(
-        checkpoint_plan, before=archived.before, archive=archived.name, discarded=discarded_batches(archived), resumes=True
+        checkpoint_plan,
+        before=archived.before,
+        archive=archived.name,
+        discarded=discarded_batches(archived),
+        resumes=True,
     )
 
 

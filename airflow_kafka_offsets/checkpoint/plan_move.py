@@ -25,14 +25,19 @@ from airflow_kafka_offsets.checkpoint.archive_names import next_archive_name
 from airflow_kafka_offsets.checkpoint.guards import (
     CheckpointBatches,
     link_refusals,
-    restart_refusals,
     pending_refusals,
-    state_refusals,
     read_batches,
+    restart_refusals,
+    state_refusals,
     truncate_refusals,
     unknown_partition_refusals,
 )
-from airflow_kafka_offsets.checkpoint.open_moves import request_fingerprint, has_run_since, resume_plan, unfinished_move_of_request
+from airflow_kafka_offsets.checkpoint.open_moves import (
+    has_run_since,
+    request_fingerprint,
+    resume_plan,
+    unfinished_move_of_request,
+)
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.checkpoint.state_store import StateStores
 from airflow_kafka_offsets.errors import CheckpointError, PlanRefusedError
@@ -84,7 +89,12 @@ def plan_seek(
     # Newest first: a file that goes leaves its predecessor as the newest, and that one is whole.
     steps = [Step(f"offsets/{number}", None) for number in reversed(discarded)]
     if after != before and not refusals:
-        steps.append(Step(f"offsets/{checkpoint_batches.batch_id}", checkpoint_batches.entry.with_offsets(targets).encode()))
+        steps.append(
+            Step(
+                f"offsets/{checkpoint_batches.batch_id}",
+                checkpoint_batches.entry.with_offsets(targets).encode(),
+            )
+        )
     without = [source.source for source in checkpoint_batches.state.sources if source.offsets is None]
     notes = (f"source {', '.join(without)} has no Kafka offsets and stays as it is",) if without else ()
     plan = _plan(checkpoint, checkpoint_batches, kind, after, steps, request, refusals, discarded=discarded)
@@ -112,7 +122,10 @@ def plan_truncate(
         Step(f"{directory}/{number}", None)
         for number in sorted(checkpoint_batches.planned | checkpoint_batches.committed, reverse=True)
         if number > batch_id
-        for directory, there in (("commits", checkpoint_batches.committed), ("offsets", checkpoint_batches.planned))
+        for directory, there in (
+            ("commits", checkpoint_batches.committed),
+            ("offsets", checkpoint_batches.planned),
+        )
         if number in there
     ]
     there = steps and batch_id in checkpoint_batches.planned & checkpoint_batches.committed
@@ -120,7 +133,16 @@ def plan_truncate(
     refusals = truncate_refusals(checkpoint, checkpoint_batches, batch_id, policy, stores)
     derived = () if refusals else stores.snapshots_after(batch_id + 1)
     refusals += link_refusals(checkpoint, derived)
-    plan = _plan(checkpoint, checkpoint_batches, "truncate", after, steps, request, refusals, discarded=checkpoint_batches.pending)
+    plan = _plan(
+        checkpoint,
+        checkpoint_batches,
+        "truncate",
+        after,
+        steps,
+        request,
+        refusals,
+        discarded=checkpoint_batches.pending,
+    )
     return resume_plan(checkpoint, replace(plan, derived=derived), earlier)
 
 
@@ -153,7 +175,9 @@ def plan_put_back_archive(
     # An undo that was interrupted goes on as it began: what it has left may look as if nothing had run.
     begun = [one for one in read_archived_moves(checkpoint) if one.undoes == archived.name and not one.copies]
     if begun or archived.carried or has_run_since(checkpoint, archived, checkpoint_batches):
-        return plan_seek(checkpoint, archived.before, policy, kind="undo", undoes=archived.name, request=request)
+        return plan_seek(
+            checkpoint, archived.before, policy, kind="undo", undoes=archived.name, request=request
+        )
     earlier = unfinished_move_of_request(checkpoint, checkpoint_batches, request, archived.name)
     known = [Step(path, read_copy(checkpoint, archived, path)) for path in archived.files]
     steps = [step for step in known if checkpoint.read_file(step.path) != step.data]

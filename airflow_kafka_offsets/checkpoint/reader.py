@@ -261,7 +261,9 @@ class SparkCheckpoint:
         newest = max(planned, default=None)
         pending = None if newest == batch_id else newest
         if batch_id is None:
-            return StateAndBatches(CheckpointState(self.location, query_id, None, pending), None, planned, committed)
+            return StateAndBatches(
+                CheckpointState(self.location, query_id, None, pending), None, planned, committed
+            )
         entry = parse_offset_log(*self._batch_file("offsets", batch_id))
         check_commit_log(*self._batch_file("commits", batch_id))
         state = CheckpointState(

@@ -113,11 +113,11 @@ def connection_config(kafka_config_id: str, named_by: str) -> dict[str, Any]:
 
 def _open_admin_client(**values: Any) -> OffsetsClient:
     """Return a client for a command that asks about groups, or moves them."""
-    from airflow_kafka_offsets.kafka.worker import started_early
+    from airflow_kafka_offsets.kafka.worker import start_worker_early
     from airflow_kafka_offsets.model.kafka_security import SERVERS
 
     context = click.get_current_context()
-    context.with_resource(started_early())
+    context.with_resource(start_worker_early())
     broker = Broker.read(**values)
     config = broker.config()
     # First, since it refuses an address with a password in it.

@@ -146,14 +146,14 @@ def group_describe(group_ids: Sequence[str], output: str, client: OffsetsClient)
     groups = client.describe_groups(group_ids).values()
     described = [description.as_json() for description in groups]
     lines = []
-    for found, other in zip(described, [group.other for group in groups], strict=True):
+    for found, other in zip(described, [group.kind_refusal for group in groups], strict=True):
         members = found["members"]
         name = escape_controls(found["group_id"])
         lines.append(escape_controls(other) if other else f"{name}: {found['state']}, {len(members)} members")
         rows = [(m["member_id"], m["client_id"], m["host"], " ".join(m["partitions"])) for m in members]
         lines += align_rows([("MEMBER", "CLIENT", "HOST", "PARTITIONS"), *rows]) if rows else []
     print_result(output, {"groups": described}, lines)
-    if any(group.other for group in groups):
+    if any(group.kind_refusal for group in groups):
         raise SystemExit(REFUSED)
 
 

@@ -218,7 +218,7 @@ def _reporter(progress: Progress) -> Callable[[str, int], AbstractContextManager
     deadline = Deadline(_TIME_LIMIT)
 
     def check(_arrived: int) -> None:
-        if not deadline.left:
+        if not deadline.seconds_left:
             raise TimeoutError(f"the jars were not complete after {_TIME_LIMIT:.0f} s")
 
     @contextlib.contextmanager

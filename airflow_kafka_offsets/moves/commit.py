@@ -106,7 +106,7 @@ def _of_other_kind(client: OffsetsClient, group_id: str, committed: Commits) -> 
     """
     if any(commit and CommitMetadata.parse(commit.metadata) for commit in committed.values()):
         return []
-    other = client.describe_groups([group_id])[group_id].other
+    other = client.describe_groups([group_id])[group_id].kind_refusal
     return [other] if other else []
 
 

@@ -36,8 +36,8 @@ def plan_deletion(client: OffsetsClient, group_ids: Iterable[str]) -> Deletion:
 def _refusal(group: GroupDescription) -> str | None:
     if group.state == "Dead":
         return f"there is no group {group.group_id!r}: correct its name"
-    if group.other or not group.active:
-        return group.other
+    if group.kind_refusal or not group.is_active:
+        return group.kind_refusal
     return (
         f"group {group.group_id!r} is {group.state} with {len(group.members)} members "
         f"({name_members(group.members)}): only a group without members can be deleted; stop them first"

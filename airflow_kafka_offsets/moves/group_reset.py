@@ -216,10 +216,10 @@ def active_groups(client: OffsetsClient, group_ids: Iterable[str]) -> dict[str, 
     """
     return {
         group_id: [
-            group.other
+            group.kind_refusal
             or f"group {group_id!r} is {group.state} with {len(group.members)} members "
             f"({name_members(group.members)}): only they may commit; stop them first"
         ]
         for group_id, group in client.settled_groups(group_ids).items()
-        if group.active
+        if group.is_active
     }

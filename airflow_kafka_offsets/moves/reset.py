@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from airflow_kafka_offsets.checkpoint.archive import ArchivedMove, read_archived_moves
 from airflow_kafka_offsets.checkpoint.batch import finished_batch_ends, source_offsets_at_batch
 from airflow_kafka_offsets.checkpoint.open_moves import (
-    request_fingerprint,
     has_run_since,
+    request_fingerprint,
     resume_plan,
     take_back_command,
     unfinished_move,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from airflow.sdk import BaseOperator
 
 from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
-from airflow_kafka_offsets.kafka.worker import started_early
+from airflow_kafka_offsets.kafka.worker import start_worker_early
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.operators.outlets import GroupOutlets
@@ -136,7 +136,7 @@ class OffsetsOperator(GivenOptions, BaseOperator):
         self._group_outlets = GroupOutlets(self._group_outlets.declared or self.outlets)
         self.outlets = self._group_outlets.present
         # A Kafka client for the ids of topics takes some time to start.
-        with started_early(), failing_at_once():
+        with start_worker_early(), failing_at_once():
             try:
                 self.check_given()
                 yield

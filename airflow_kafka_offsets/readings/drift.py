@@ -173,9 +173,7 @@ def _committed(
             partitions_in(client, named.scope.restricted_to(topics))
             check_partitions(client, named.scope.explicit_partitions)
         return {
-            group: {
-                tp: commit for tp, commit in client.committed_everywhere(group).items() if tp in partitions
-            }
+            group: {tp: commit for tp, commit in client.all_commits(group).items() if tp in partitions}
             for group, partitions in scopes.items()
         }
     read = {tp for offsets in state.kafka_offsets.values() for tp in offsets}
@@ -187,7 +185,7 @@ def _committed(
         found[group] = client.committed(group, {*offsets, *(tp for tp in here if tp not in read)})
         if named.scope.topics is None:
             topics = {tp.topic for tp in read}
-            everywhere = client.committed_everywhere(group)
+            everywhere = client.all_commits(group)
             others = {tp: commit for tp, commit in everywhere.items() if tp.topic not in topics}
             found[group] = {**found[group], **others}
     return found

@@ -14,7 +14,12 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from airflow_kafka_offsets.checkpoint.archive import ArchivedMove, newest_archived_move, read_archived_moves, read_attachment
+from airflow_kafka_offsets.checkpoint.archive import (
+    ArchivedMove,
+    newest_archived_move,
+    read_archived_moves,
+    read_attachment,
+)
 from airflow_kafka_offsets.checkpoint.open_moves import (
     has_finished_since,
     has_run_since,

@@ -13,7 +13,7 @@ from airflow_kafka_offsets.errors import (
     BrokerUnavailableError,
     KafkaOffsetsError,
 )
-from airflow_kafka_offsets.kafka.explain import remedy
+from airflow_kafka_offsets.kafka.explain import remedy_for
 from airflow_kafka_offsets.kafka.failures import GUARDED
 from airflow_kafka_offsets.model.drift import DriftReport, NewestBatch
 from airflow_kafka_offsets.model.drift_verdict import REMEDIES, PartitionDrift
@@ -251,7 +251,7 @@ def reason(error: KafkaOffsetsError, servers: str = "") -> str:
     """
     code = error.code if isinstance(error, BrokerError) else None
     if code in GUARDED:
-        return f"its user has no right to it: {remedy(code, 'Describe')}"
+        return f"its user has no right to it: {remedy_for(code, 'Describe')}"
     if isinstance(error, BrokerAuthenticationError):
         return "it refuses its user: see the log of a task of this pipeline"
     if isinstance(error, BrokerUnavailableError):

@@ -232,7 +232,7 @@ class Wait:
             for group, found in positions.items()
             if not self.from_checkpoint
             and all(at is None for at in found.values())
-            and not client.committed_everywhere(group)
+            and not client.all_commits(group)
         ]
 
     def base_value(self, **values: Any) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 from airflow_kafka_offsets.checkpoint.apply_move import apply_checkpoint_plan
 from airflow_kafka_offsets.checkpoint.archive import ArchivedMove, read_archived_moves
-from airflow_kafka_offsets.checkpoint.plan_move import plan_seek, plan_truncate, plan_put_back_archive
+from airflow_kafka_offsets.checkpoint.plan_move import plan_put_back_archive, plan_seek, plan_truncate
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan, CheckpointPolicy
 from airflow_kafka_offsets.model.offsets import TopicPartition
@@ -58,7 +58,9 @@ def sparks_own(found: dict[str, bytes]) -> dict[str, bytes]:
 
 def kept_by(checkpoint: SparkCheckpoint, token: str) -> ArchivedMove | None:
     """The archive of a run's newest move that was not taken back."""
-    mine = [each for each in read_archived_moves(checkpoint) if each.made_by.token == token and not each.undone]
+    mine = [
+        each for each in read_archived_moves(checkpoint) if each.made_by.token == token and not each.undone
+    ]
     return mine[-1] if mine else None
 
 

@@ -29,7 +29,7 @@ from airflow_kafka_offsets.checkpoint.batch import CheckpointBatch, finished_bat
 from airflow_kafka_offsets.checkpoint.history import read_history
 from airflow_kafka_offsets.checkpoint.log import check_commit_log, parse_offset_log, parse_query_id
 from airflow_kafka_offsets.checkpoint.open_moves import unfinished_move, unfinished_refusal
-from airflow_kafka_offsets.checkpoint.plan_move import plan_seek, plan_truncate, plan_put_back_archive
+from airflow_kafka_offsets.checkpoint.plan_move import plan_put_back_archive, plan_seek, plan_truncate
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.checkpoint.sink_logs import delta_batch, hudi_batch, hudi_layout, iceberg_table
 from airflow_kafka_offsets.checkpoint.state_store import StateStores

@@ -9,7 +9,7 @@ import pytest
 from s3_server import KEY, REGION, SECRET
 
 from airflow_kafka_offsets.checkpoint.apply_move import apply_checkpoint_plan
-from airflow_kafka_offsets.checkpoint.plan_move import plan_truncate, plan_put_back_archive
+from airflow_kafka_offsets.checkpoint.plan_move import plan_put_back_archive, plan_truncate
 from airflow_kafka_offsets.errors import StorageError
 from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
 from airflow_kafka_offsets.kafka.client import OffsetsClient
@@ -66,7 +66,7 @@ def lake(s3, bootstrap_servers, monkeypatch):
 def committed(bootstrap_servers):
     def of(group):
         with OffsetsClient({"bootstrap.servers": bootstrap_servers}) as client:
-            found = client.committed_everywhere(group)
+            found = client.all_commits(group)
         return {str(tp.partition): commit.offset for tp, commit in found.items()}
 
     return of

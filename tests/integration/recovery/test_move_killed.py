@@ -167,7 +167,9 @@ def test_a_killed_reset_is_finished_by_its_retry_whatever_step_it_had_reached(
         assert files(number) == files(undisturbed), number
         assert receipt["before"] == {topic: {"0": 5, "1": 2, "2": None}}, number
         assert receipt["checkpoint"]["before"] == {"0": {topic: {"0": 8, "1": 3, "2": 4}}}, number
-        assert plan_put_back_archive(checkpoint, receipt["checkpoint"]["archive"]).after == {"0": original}, number
+        assert plan_put_back_archive(checkpoint, receipt["checkpoint"]["archive"]).after == {"0": original}, (
+            number
+        )
 
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(finish, killed))

@@ -253,7 +253,9 @@ def test_who_has_made_a_move_takes_one_line_of_an_error(three: Path, field: str)
     with pytest.raises(MoveUnfinishedError) as caught:
         seek(three, 3)
     assert len(str(caught.value)) < 2_000
-    assert sys.getsizeof(read_archived_moves(SparkCheckpoint(str(three)))[-1].made_by.__dict__[field]) < 10_000
+    assert (
+        sys.getsizeof(read_archived_moves(SparkCheckpoint(str(three)))[-1].made_by.__dict__[field]) < 10_000
+    )
 
 
 @pytest.mark.parametrize("created", ["x" * 9_000_000, "", "yesterday\nand today"])

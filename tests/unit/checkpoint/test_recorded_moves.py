@@ -11,7 +11,7 @@ import pytest
 from checkpoint_moves import DISCARD, carry_out, case_of, sparks_own, truncate, undo
 
 from airflow_kafka_offsets.checkpoint.log import parse_offset_log
-from airflow_kafka_offsets.checkpoint.plan_move import plan_seek, plan_put_back_archive
+from airflow_kafka_offsets.checkpoint.plan_move import plan_put_back_archive, plan_seek
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import (
     CheckpointFormatError,

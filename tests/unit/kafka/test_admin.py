@@ -68,7 +68,7 @@ def process(monkeypatch):
     return make
 
 
-DIES, ANSWERS = "", json.dumps({"last": False, "causes": [], "failure": None, "result": 7})
+DIES, ANSWERS = "", json.dumps({"last": False, "background_errors": [], "failure": None, "result": 7})
 
 
 @pytest.mark.parametrize("deaths", [1, 2])
