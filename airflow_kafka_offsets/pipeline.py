@@ -82,7 +82,7 @@ class KafkaPipeline(Mapping[str, Any]):
         text = read_text(name)
         if text is None:
             raise UsageError(f"{name}: there is no such file")
-        pipelines = [cls(**entry) for entry in read_pipelines(text, name, NAME_READERS)]
+        pipelines = [cls(**entry) for entry in read_pipelines(text, name, NAME_PARSERS)]
         _check_shared_groups(pipelines, name)
         return pipelines
 
@@ -206,7 +206,7 @@ def parse_location(value: object, parameter: str, conn_parameter: str | None = "
     return location
 
 
-NAME_READERS: Mapping[str, Callable[[Any, str], Any]] = {
+NAME_PARSERS: Mapping[str, Callable[[Any, str], Any]] = {
     "group_id": _checked(parse_group_id),
     "topics": _checked(TopicScope.parse),
     "checkpoint_location": parse_location,
@@ -215,7 +215,7 @@ NAME_READERS: Mapping[str, Callable[[Any, str], Any]] = {
 }
 """Reads each name of a pipeline from its value and parameter."""
 
-PIPELINE_PARAMETERS = tuple(NAME_READERS)
+PIPELINE_PARAMETERS = tuple(NAME_PARSERS)
 """The parameters that have the same name, type and meaning everywhere."""
 
 

@@ -25,6 +25,7 @@ import fsspec
 from fsspec import AbstractFileSystem
 from fsspec.implementations.local import LocalFileSystem
 
+from airflow_kafka_offsets.cleanup import clean_up
 from airflow_kafka_offsets.errors import (
     KafkaOffsetsError,
     StorageError,
@@ -35,7 +36,6 @@ from airflow_kafka_offsets.local_disk import replace_by, sync_directory, syncing
 from airflow_kafka_offsets.model.location import check_file_uri, check_location_text
 from airflow_kafka_offsets.model.text import MAX_SIZE, shorten, too_large_error
 from airflow_kafka_offsets.storage_credentials import refusal
-from airflow_kafka_offsets.tidying import tidy_up
 
 _FSSPEC_SCHEME = {"s3a": "s3", "s3n": "s3", "abfss": "abfs", "wasb": "abfs", "wasbs": "abfs"}
 """Hadoop's scheme -> fsspec's, where they differ or where fsspec's registry lacks Hadoop's."""
@@ -209,7 +209,7 @@ def replace_file(fs: AbstractFileSystem, path: str, data: bytes) -> None:
                 _take_name(fs, temporary, path)
         except BaseException as error:
             # On a full disk what was written of it would be in the way.
-            tidy_up(error, lambda: fs.rm_file(temporary))
+            clean_up(error, lambda: fs.rm_file(temporary))
             raise
 
 

@@ -18,6 +18,7 @@ from airflow_kafka_offsets.checkpoint.claim import Claim
 from airflow_kafka_offsets.checkpoint.guards import read_batches
 from airflow_kafka_offsets.checkpoint.open_moves import unfinished_move, unfinished_refusal
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+from airflow_kafka_offsets.cleanup import clean_up
 from airflow_kafka_offsets.errors import (
     BrokerError,
     CheckpointError,
@@ -30,7 +31,6 @@ from airflow_kafka_offsets.model.checkpoint_plan import QUIET_PERIOD, Checkpoint
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.plan import check_plans
 from airflow_kafka_offsets.storage import modified
-from airflow_kafka_offsets.tidying import tidy_up
 
 log = logging.getLogger(__name__)
 
@@ -156,7 +156,7 @@ def _begin(
         claim.check(undoes=undoes)
         _check_planned(checkpoint, checkpoint_plan)
     except BaseException as error:
-        tidy_up(error, claim.withdraw)
+        clean_up(error, claim.withdraw)
         raise
     with _nothing_changed():
         write_archive(checkpoint, checkpoint_plan, made_by, attachments, claim.nonce)
@@ -165,7 +165,7 @@ def _begin(
         if last_check is not None:
             last_check()
     except BaseException as error:
-        tidy_up(error, lambda: _give_up(checkpoint, name, claim))
+        clean_up(error, lambda: _give_up(checkpoint, name, claim))
         raise
 
 

@@ -137,16 +137,16 @@ def checkpoint_undo(
     """
     from airflow_kafka_offsets.checkpoint.archive import find_archived_move
     from airflow_kafka_offsets.checkpoint.plan_move import plan_put_back_archive
-    from airflow_kafka_offsets.moves.stale import judge_stale
+    from airflow_kafka_offsets.moves.stale import refuse_stale
 
     kept = find_archived_move(checkpoint, archive)
-    plan = judge_stale(
+    plan = refuse_stale(
         PipelinePlan((), plan_put_back_archive(checkpoint, kept.name, execution.policy)),
         {},
         kept.after,
         checkpoint=checkpoint,
         archive=kept,
-        by=execution.metadata,
-        allow=allow_stale,
+        metadata=execution.metadata,
+        allow_stale=allow_stale,
     )
     execution.move_checkpoint(plan, checkpoint)

@@ -94,19 +94,19 @@ def group_lag(
 def _lag_of_one(
     client: OffsetsClient, name: str, scope: TopicScope, isolation_level: IsolationLevel, headroom: bool
 ) -> Reading:
-    from airflow_kafka_offsets.readings.positions import group_positions, lag_of
+    from airflow_kafka_offsets.readings.positions import group_positions, measure_lag
 
     positions = group_positions(client, name, scope)
-    lag = lag_of(client, name, positions, isolation_level=isolation_level, headroom=headroom)
+    lag = measure_lag(client, name, positions, isolation_level=isolation_level, headroom=headroom)
     return Reading({"version": 1, "group_id": name, **lag.as_json()}, [lag.table()])
 
 
 def _lags_of_many(
     client: OffsetsClient, names: Sequence[str] | None, isolation_level: IsolationLevel
 ) -> Reading:
-    from airflow_kafka_offsets.readings.positions import lags_of_groups
+    from airflow_kafka_offsets.readings.positions import measure_group_lags
 
-    lags = lags_of_groups(client, names, isolation_level=isolation_level)
+    lags = measure_group_lags(client, names, isolation_level=isolation_level)
     rows: list[tuple[str, ...]] = [("GROUP", "PARTITIONS", "LAG", "MAX-PARTITION-LAG", "LOST")]
     errors: list[str] = []
     values: list[dict[str, Any]] = []
@@ -172,10 +172,10 @@ def group_delete(
     """
     from airflow_kafka_offsets.moves.deletion import plan_deletion
     from airflow_kafka_offsets.moves.write import delete_groups
-    from airflow_kafka_offsets.readings.positions import lag_of
+    from airflow_kafka_offsets.readings.positions import measure_lag
 
     before, refusals = plan_deletion(client, group_ids)
-    lags = {name: lag_of(client, name, positions) for name, positions in before.items()}
+    lags = {name: measure_lag(client, name, positions) for name, positions in before.items()}
     execution.show(*(f"Empty group {lag.table()}" for lag in lags.values()))
     if refusals:
         raise PlanRefusedError([*refusals.values()])

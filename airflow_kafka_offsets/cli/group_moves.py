@@ -80,9 +80,12 @@ def commit(
     GROUP may be JSON as {topic: group}. Without --execute it shows what it would do and changes nothing.
     """
     from airflow_kafka_offsets.moves.apply import apply_position
-    from airflow_kafka_offsets.moves.checkpoint_commit import plan_checkpoint_commit, until_unmoved
+    from airflow_kafka_offsets.moves.checkpoint_commit import (
+        plan_checkpoint_commit,
+        retry_while_checkpoint_moves,
+    )
 
-    for attempt in until_unmoved():
+    for attempt in retry_while_checkpoint_moves():
         with attempt:
             plan, metadata, known_moves = plan_checkpoint_commit(
                 client, checkpoint, groups, execution.metadata, **policies

@@ -28,13 +28,13 @@ from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.moves.deletion import plan_deletion
 from airflow_kafka_offsets.moves.write import delete_groups
 from airflow_kafka_offsets.readings.drift import pipeline_drift
-from airflow_kafka_offsets.readings.places import offsets_at
+from airflow_kafka_offsets.readings.places import place_offsets
 from airflow_kafka_offsets.readings.positions import (
     check_partitions,
     group_positions,
-    lag_of,
     log_ranges,
-    partitions_in,
+    measure_lag,
+    partitions_in_scope,
 )
 
 CALL_TIMEOUT = 30.0
@@ -150,7 +150,7 @@ class KafkaOffsetsHook(KafkaBaseHook):
         """
         with self.get_offsets_client() as client:
             positions = group_positions(client, group_id, TopicScope.parse(topics))
-            lag = lag_of(client, group_id, positions, isolation_level=isolation_level, headroom=headroom)
+            lag = measure_lag(client, group_id, positions, isolation_level=isolation_level, headroom=headroom)
         return {"version": 1, "group_id": group_id, **lag.as_json()}
 
     def log_offsets(
@@ -171,8 +171,8 @@ class KafkaOffsetsHook(KafkaBaseHook):
         """
         place = Place("time", parse_time(time, "time"))
         with self.get_offsets_client() as client:
-            partitions = partitions_in(client, TopicScope.parse(topics))
-            return offsets_json(offsets_at(client, place, partitions, client.log_ranges(partitions)))
+            partitions = partitions_in_scope(client, TopicScope.parse(topics))
+            return offsets_json(place_offsets(client, place, partitions, client.log_ranges(partitions)))
 
     def check_drift(
         self,

@@ -204,7 +204,7 @@ def _fits(name: str, value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and -1 <= value <= most
 
 
-def is_partly_moved(commits: Sequence[CommitMetadata | None], by: CommitMetadata) -> bool:
+def is_partly_moved(commits: Sequence[CommitMetadata | None], metadata: CommitMetadata) -> bool:
     """
     Return whether an earlier try of a task has moved some of its partitions and not the others.
 
@@ -213,8 +213,8 @@ def is_partly_moved(commits: Sequence[CommitMetadata | None], by: CommitMetadata
     :param commits: the last commit of every partition; ``None`` for one without, or that does not say who
         made it.
     """
-    moved = [each for each in commits if each is not None and by.is_same_task(each)]
-    others = [each for each in commits if each is not None and not by.is_same_task(each)]
+    moved = [each for each in commits if each is not None and metadata.is_same_task(each)]
+    others = [each for each in commits if each is not None and not metadata.is_same_task(each)]
     first = min((each.at or 0 for each in moved), default=0)
     return 0 < len(moved) < len(commits) and not any((each.at or 0) > first for each in others)
 

@@ -25,7 +25,7 @@ Readers: TypeAlias = Mapping[str, Callable[[Any, str], object]]
 """Checks the value of each key that an entry may have."""
 
 
-def read_pipelines(text: str, file: str, readers: Readers) -> list[dict[str, Any]]:
+def read_pipelines(text: str, file: str, parsers: Readers) -> list[dict[str, Any]]:
     """
     Return the entries of a file as plain values that were checked, each with the file's defaults.
 
@@ -46,12 +46,12 @@ def read_pipelines(text: str, file: str, readers: Readers) -> list[dict[str, Any
         _check_keys(content, file, ("defaults", "pipelines"), "a list of pipelines, or ")
         entries, where = content.get("pipelines"), f"{file}, pipelines"
         if "defaults" in content:
-            shared = {name: reader for name, reader in readers.items() if name not in _OWN}
+            shared = {name: reader for name, reader in parsers.items() if name not in _OWN}
             defaults = _checked(content["defaults"], f"{file}, defaults", shared)
     if not isinstance(entries, list) or not entries:
         found = "nothing" if entries is None else describe_type(entries)
         raise UsageError(f"{where}: found {found}; expected a list of pipelines, with one in it at least")
-    checked = [_entry(entry, f"{file}, entry {number}", readers) for number, entry in enumerate(entries, 1)]
+    checked = [_entry(entry, f"{file}, entry {number}", parsers) for number, entry in enumerate(entries, 1)]
     return [_with_defaults(entry, defaults) for entry in checked]
 
 
@@ -60,10 +60,10 @@ def _with_defaults(entry: dict[str, Any], defaults: Mapping[str, Any]) -> dict[s
     return {**{key: value for key, value in defaults.items() if key not in unused}, **entry}
 
 
-def _entry(entry: object, where: str, readers: Readers) -> dict[str, Any]:
+def _entry(entry: object, where: str, parsers: Readers) -> dict[str, Any]:
     if isinstance(entry, dict) and isinstance(group := entry.get("group_id"), str):
         where = f"{where} ({shorten(group, 60)})"
-    checked = _checked(entry, where, readers)
+    checked = _checked(entry, where, parsers)
     if "group_id" not in checked:
         raise UsageError(f"{where}: group_id is missing: name the consumer group")
     return checked
@@ -75,12 +75,12 @@ def _check_keys(found: Mapping[str, Any], where: str, names: Iterable[str], inst
         raise UsageError(f"{where}: found the key {keys}; expected {instead}keys of {', '.join(names)}")
 
 
-def _checked(found: object, where: str, readers: Readers) -> dict[str, Any]:
+def _checked(found: object, where: str, parsers: Readers) -> dict[str, Any]:
     """Return an object of the file whose keys and values are what their readers take."""
     if not isinstance(found, dict):
         kind = "nothing" if found is None else describe_type(found)
-        raise UsageError(f"{where}: found {kind}; expected an object with keys of {', '.join(readers)}")
-    _check_keys(found, where, readers)
+        raise UsageError(f"{where}: found {kind}; expected an object with keys of {', '.join(parsers)}")
+    _check_keys(found, where, parsers)
     for key, value in found.items():
         parts = _texts(key, value)
         if value is None or any(not part.strip() for part in parts or ()):
@@ -92,7 +92,7 @@ def _checked(found: object, where: str, readers: Readers) -> dict[str, Any]:
         if any("{{" in part or "{%" in part for part in parts):
             raise UsageError(f"{where}: {key} is a template; expected plain names, since nobody renders it")
         try:
-            readers[key](value, key)
+            parsers[key](value, key)
         except UsageError as error:
             raise UsageError(f"{where}: {error}") from None
     return found

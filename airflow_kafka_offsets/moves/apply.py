@@ -19,9 +19,9 @@ from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.moves.write import (
     commit_groups,
-    commit_over_late_ones,
     overwrite,
     prove_commits,
+    recommit_overtaken,
     write_plan,
 )
 from airflow_kafka_offsets.readings.log_checks import check_logs_again
@@ -54,9 +54,11 @@ def apply_position(
     :raises CheckpointMovedError: if another move began; the text says whether anything was written.
     """
     plan.check()
-    known_moves.check("nothing was written")
+    known_moves.check_no_later_move("nothing was written")
     receipt = apply_groups(client, plan, metadata)
-    known_moves.check("what was committed may be from before the move, and is to be committed again")
+    known_moves.check_no_later_move(
+        "what was committed may be from before the move, and is to be committed again"
+    )
     return receipt
 
 
@@ -100,7 +102,7 @@ def apply_pipeline(
     def commit() -> None:
         commit_groups(client, groups, stamped, overwrite if moved.steps else write_plan)
         verify_checkpoint(checkpoint, moved)
-        commit_over_late_ones(client, groups, stamped)
+        recommit_overtaken(client, groups, stamped)
 
     apply_checkpoint_plan(
         checkpoint,

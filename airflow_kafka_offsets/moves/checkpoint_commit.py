@@ -46,7 +46,7 @@ class PositionCommit(NamedTuple):
     metadata: CommitMetadata
     known_moves: KnownMoves
 
-    def after(self, earlier: PipelinePlan | None) -> PositionCommit:
+    def with_earlier_attempt(self, earlier: PipelinePlan | None) -> PositionCommit:
         """Return it with what was there before an earlier attempt of the task that has written."""
         if earlier is None or not self.metadata.token:
             return self
@@ -67,7 +67,7 @@ class PositionCommit(NamedTuple):
 def plan_checkpoint_commit(
     client: OffsetsClient,
     checkpoint: SparkCheckpoint,
-    named: GroupSelection,
+    selection: GroupSelection,
     metadata: CommitMetadata,
     *,
     on_out_of_range: OutOfRangePolicy = "fail",
@@ -78,7 +78,7 @@ def plan_checkpoint_commit(
     """
     Plan to commit what a checkpoint's newest committed batch has read.
 
-    Plan and apply it within :func:`until_unmoved`.
+    Plan and apply it within :func:`retry_while_checkpoint_moves`.
 
     :param metadata: what the commits record about their origin; the query, batch and newest move are added.
     :param allow_rewind: whether a group may go backwards.
@@ -90,9 +90,9 @@ def plan_checkpoint_commit(
         reset of this run.
     :raises CheckpointError: if no batch has finished.
     """
-    known_moves = KnownMoves.of(checkpoint)
+    known_moves = KnownMoves.read(checkpoint)
     state = _read(checkpoint)
-    targets = named.assign_offsets(state.kafka_offsets)
+    targets = selection.assign_offsets(state.kafka_offsets)
     metadata = replace(metadata, query=state.query_id, batch=state.batch_id, move=known_moves.number)
     known_moves.log_unfinished_recovery(state.kafka_offsets, metadata)
     everything = {tp: offset for offsets in targets.by_group.values() for tp, offset in offsets.items()}
@@ -104,7 +104,7 @@ def plan_checkpoint_commit(
         on_out_of_range=on_out_of_range,
         allow_rewind=allow_rewind,
         query=None if allow_new_query else state.query_id,
-        may_go_back=partial(known_moves.may_go_back, state.query_id),
+        may_go_back=partial(known_moves.rewindable_partitions, state.query_id),
         # The offsets that a move has written into a batch's file are not those that the batch has read.
         read_at=None if known_moves.has_rewritten(state.batch_id) else state.batch_timestamp_ms,
         log_check=LogCheck(allow_new_cluster, checkpoint=checkpoint),
@@ -113,7 +113,7 @@ def plan_checkpoint_commit(
     return PositionCommit(PipelinePlan(plans), metadata, known_moves)
 
 
-def until_unmoved() -> Retrying:
+def retry_while_checkpoint_moves() -> Retrying:
     """Return what calls a function again if the checkpoint or its group was moved meanwhile."""
     return Retrying(
         retry=retry_if_exception_type((CheckpointMovedError, GroupMovedError)),

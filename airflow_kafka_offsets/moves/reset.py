@@ -30,10 +30,10 @@ from airflow_kafka_offsets.model.place import Place
 from airflow_kafka_offsets.model.plan import OffsetPlan
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.moves.group_reset import plan_positions, plan_resets
-from airflow_kafka_offsets.readings.known_moves import KnownMoves, kept_groups
+from airflow_kafka_offsets.readings.known_moves import KnownMoves, archived_group_offsets
 from airflow_kafka_offsets.readings.log_checks import LogCheck
 from airflow_kafka_offsets.readings.log_ids import known_log_ids
-from airflow_kafka_offsets.readings.places import named_by
+from airflow_kafka_offsets.readings.places import explicit_offsets
 from airflow_kafka_offsets.readings.positions import last_commits
 
 if TYPE_CHECKING:
@@ -44,14 +44,14 @@ if TYPE_CHECKING:
 def plan_reset(
     client: OffsetsClient,
     checkpoint: SparkCheckpoint | None,
-    named: GroupSelection,
+    selection: GroupSelection,
     place: Place,
     *,
     now: datetime,
     on_out_of_range: OutOfRangePolicy = "fail",
     on_no_commit: MissingCommitPolicy = "fail",
     policy: CheckpointPolicy | None = None,
-    by: CommitMetadata | None = None,
+    metadata: CommitMetadata | None = None,
     interrupted: bool | None = None,
     allow_new_cluster: bool = False,
 ) -> PipelinePlan:
@@ -66,8 +66,8 @@ def plan_reset(
     A move that was begun and not finished is finished by its task, and by the same request of anybody, with
     the offsets that it was planned with; any other request is refused until then.
 
-    :param named: the groups and topics of the pipeline.
-    :param by: who resets: names the task run.
+    :param selection: the groups and topics of the pipeline.
+    :param metadata: who resets: names the task run.
     :param interrupted: see :func:`~airflow_kafka_offsets.moves.group_reset.plan_resets`.
     :param allow_new_cluster: whether the offsets are known to be right on a cluster, or topic, that is
         another one than before.
@@ -78,20 +78,22 @@ def plan_reset(
     log_check = LogCheck(allow_new_cluster, checkpoint=checkpoint)
     plan = partial(plan_resets, client, now=now, on_out_of_range=on_out_of_range, log_check=log_check)
     if checkpoint is None:
-        scopes = named.scopes()
-        return PipelinePlan(plan(scopes, place, on_no_commit=on_no_commit, by=by, interrupted=interrupted))
-    sources = moving_sources(checkpoint)
-    positions = named.assign_offsets(sources).by_group
-    request = request_fingerprint(repr(place), named.group_id, named.scope.as_json())
-    who = by or CommitMetadata()
+        scopes = selection.scopes()
+        return PipelinePlan(
+            plan(scopes, place, on_no_commit=on_no_commit, metadata=metadata, interrupted=interrupted)
+        )
+    sources = movable_sources(checkpoint)
+    positions = selection.assign_offsets(sources).by_group
+    request = request_fingerprint(repr(place), selection.group_id, selection.scope.as_json())
+    who = metadata or CommitMetadata()
     open_move = _open_move(client, checkpoint, who, request, place, cleared=bool(interrupted))
     goes_on = open_move is not None and (open_move.request == request or not open_move.is_over)
     if open_move is None:
-        KnownMoves.of(checkpoint).log_unfinished_recovery(sources, who)
+        KnownMoves.read(checkpoint).log_unfinished_recovery(sources, who)
     before: dict[str, Positions] = {}
     known: Mapping[str, Offsets] | None = None
     if open_move is not None:
-        before, known = kept_groups(checkpoint, open_move)
+        before, known = archived_group_offsets(checkpoint, open_move)
     if open_move is not None and not goes_on:
         known = None
         # The end of the batch that the move has rewritten is not what it was.
@@ -102,7 +104,9 @@ def plan_reset(
                 f"({take_back_command(checkpoint, open_move)}), or trigger a new run"
             )
     if not goes_on and place.batch_id is not None:
-        known = named.assign_offsets(_at_batch(checkpoint, place.batch_id, sources, named.scope)).by_group
+        known = selection.assign_offsets(
+            _at_batch(checkpoint, place.batch_id, sources, selection.scope)
+        ).by_group
     if known is None:
         scopes = {group: TopicScope.exactly(offsets) for group, offsets in positions.items()}
         groups = plan(
@@ -110,7 +114,7 @@ def plan_reset(
             place,
             on_no_commit=on_no_commit,
             at_checkpoint=positions,
-            by=by,
+            metadata=metadata,
             interrupted=interrupted,
         )
     else:
@@ -127,7 +131,7 @@ def plan_reset(
                 old_offsets=True,
             )
         ]
-    targets = named.to_sources(sources, offsets_after(groups))
+    targets = selection.to_sources(sources, offsets_after(groups))
     if open_move is None:
         return PipelinePlan.combine(groups, plan_seek(checkpoint, targets, policy, request=request))
     checkpoint_plan = _plan_from(open_move, checkpoint, targets, policy, request, goes_on=goes_on)
@@ -161,7 +165,7 @@ def _plan_from(
 def _open_move(
     client: OffsetsClient,
     checkpoint: SparkCheckpoint,
-    by: CommitMetadata,
+    metadata: CommitMetadata,
     request: str,
     place: Place,
     *,
@@ -176,22 +180,22 @@ def _open_move(
     """
     unfinished = unfinished_move(checkpoint)
     if unfinished is not None:
-        same = by.is_same_task(unfinished.made_by) or not (by.run or unfinished.made_by.run)
-        lasting = not (place.relative or place.starts_from_commits) or place.kind == "shift"
-        if unfinished.request == request and (same or lasting):
+        same = metadata.is_same_task(unfinished.made_by) or not (metadata.run or unfinished.made_by.run)
+        repeatable = not (place.relative or place.starts_from_commits) or place.kind == "shift"
+        if unfinished.request == request and (same or repeatable):
             return unfinished
         raise unfinished_refusal(checkpoint, unfinished)
     archives = [each for each in read_archived_moves(checkpoint) if not each.undone]
-    mine = [each for each in archives if by.is_same_task(each.made_by)]
-    retried = bool(mine and by.token and mine[-1].made_by.token == by.token)
+    mine = [each for each in archives if metadata.is_same_task(each.made_by)]
+    retried = bool(mine and metadata.token and mine[-1].made_by.token == metadata.token)
     if not mine or not (cleared or retried):
         return None
     # Somebody may have committed what a retry finds: the checkpoint is where it was moved to, all the same.
     if retried and mine[-1] is archives[-1] and not has_run_since(checkpoint, mine[-1]):
         return mine[-1]
-    _, after = kept_groups(checkpoint, mine[-1])
+    _, after = archived_group_offsets(checkpoint, mine[-1])
     still = any(
-        commit is not None and commit.by is not None and by.is_same_task(commit.by)
+        commit is not None and commit.by is not None and metadata.is_same_task(commit.by)
         for group, offsets in after.items()
         for commit in last_commits(client, group, offsets).values()
     )
@@ -220,7 +224,7 @@ def plan_checkpoint_seek(
     """
     scope = scope or TopicScope()
     request = request_fingerprint(repr(place), None, scope.as_json())
-    sources = moving_sources(checkpoint)
+    sources = movable_sources(checkpoint)
     unfinished = unfinished_move(checkpoint)
     if unfinished is not None and unfinished.request == request:
         plan = plan_seek(checkpoint, unfinished.after, policy, request=request)
@@ -231,7 +235,7 @@ def plan_checkpoint_seek(
     if refusals := GroupSelection(None, scope).unmatched_names(sources, partitions=True):
         raise MisnamedError(refusals)
     log_check = LogCheck(allow_new_cluster, checkpoint=checkpoint)
-    named = named_by(client, place, "", scope, within=everything, log_check=log_check)
+    named = explicit_offsets(client, place, "", scope, within=everything, log_check=log_check)
     unknown = sorted(set(named or ()) - everything)
     if unknown:
         raise PlanRefusedError(
@@ -278,7 +282,7 @@ def _at_batch(
     return source_offsets_at_batch(batch_id, finished_batch_ends(checkpoint, batch_id), newest, scope)
 
 
-def moving_sources(checkpoint: SparkCheckpoint) -> dict[str, Offsets]:
+def movable_sources(checkpoint: SparkCheckpoint) -> dict[str, Offsets]:
     """Return the offsets of the Kafka sources of a query that is moved; an error if it has none."""
     sources = checkpoint.read().kafka_offsets
     if not sources:

@@ -27,14 +27,14 @@ from airflow_kafka_offsets.model.receipt import read_receipt
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.moves.commit import plan_commits
-from airflow_kafka_offsets.moves.group_reset import active_groups
-from airflow_kafka_offsets.moves.reset import moving_sources
-from airflow_kafka_offsets.moves.stale import judge_stale
-from airflow_kafka_offsets.readings.known_moves import kept_groups
+from airflow_kafka_offsets.moves.group_reset import active_group_refusals
+from airflow_kafka_offsets.moves.reset import movable_sources
+from airflow_kafka_offsets.moves.stale import refuse_stale
+from airflow_kafka_offsets.readings.known_moves import archived_group_offsets
 from airflow_kafka_offsets.readings.log_checks import LogCheck
 from airflow_kafka_offsets.readings.log_ids import known_log_ids
 from airflow_kafka_offsets.readings.places import read_file
-from airflow_kafka_offsets.readings.positions import partitions_in
+from airflow_kafka_offsets.readings.positions import partitions_in_scope
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
@@ -45,13 +45,13 @@ def plan_restore_receipt(
     client: OffsetsClient,
     value: object,
     checkpoint: SparkCheckpoint | None,
-    named: GroupSelection,
+    selection: GroupSelection,
     *,
     on_out_of_range: OutOfRangePolicy = "fail",
     on_no_commit: RestoreMissingCommitPolicy = "skip",
     policy: CheckpointPolicy | None = None,
-    by: CommitMetadata | None = None,
-    own: bool = False,
+    metadata: CommitMetadata | None = None,
+    same_run: bool = False,
     allow_stale: bool = False,
     allow_new_cluster: bool = False,
 ) -> PipelinePlan:
@@ -62,10 +62,10 @@ def plan_restore_receipt(
     :param checkpoint: the checkpoint that moved along; without it only the groups are restored.
     :param on_no_commit: for a partition that had no commit: ``skip`` leaves it where it is, ``earliest``
         moves it to its log start.
-    :param by: who restores.
-    :param own: whether the move is of the same run.
+    :param metadata: who restores.
+    :param same_run: whether the move is of the same run.
     :param allow_stale: whether a move may be taken back that others have followed, see
-        :func:`~airflow_kafka_offsets.moves.stale.judge_stale`.
+        :func:`~airflow_kafka_offsets.moves.stale.refuse_stale`.
     :param allow_new_cluster: whether the offsets are known to be right on a cluster, or topic, that is
         another one than that of the receipt.
     """
@@ -73,46 +73,46 @@ def plan_restore_receipt(
     if any(group.plan_only for group in groups):
         raise PlanRefusedError("the receipt is of a plan that was only shown, so there is nothing to restore")
     before = {group.group_id: group.before for group in groups if group.before}
-    kept = read_checkpoint_receipt(value)
-    then = UNKNOWN_LOGS if kept is None else kept.log_ids
+    receipt = read_checkpoint_receipt(value)
+    then = UNKNOWN_LOGS if receipt is None else receipt.log_ids
     for group in groups:
         then |= group.log_ids
     log_check = LogCheck(allow_new_cluster, "the receipt", then, checkpoint)
-    plans = _plan_groups(client, before, named, "receipt", on_out_of_range, on_no_commit, log_check)
+    plans = _plan_groups(client, before, selection, "receipt", on_out_of_range, on_no_commit, log_check)
     judged = partial(
-        judge_stale,
+        refuse_stale,
         moved_to={group.group_id: group.after for group in groups},
-        by=by or CommitMetadata(),
-        own=own,
-        allow=allow_stale,
+        metadata=metadata or CommitMetadata(),
+        same_run=same_run,
+        allow_stale=allow_stale,
     )
-    if kept is None or checkpoint is None:
+    if receipt is None or checkpoint is None:
         remarks = []
-        if kept is not None:
-            moved = f"the checkpoint {shorten(kept.location)} moved with it"
+        if receipt is not None:
+            moved = f"the checkpoint {shorten(receipt.location)} moved with it"
             remarks = [f"{moved}, and is not moved back: no checkpoint is given"]
         elif checkpoint is not None:
             remarks = [f"no checkpoint moved with it, so {checkpoint.location} stays as it is"]
         remarked = PipelinePlan([replace(plan, notes=(*plan.notes, *remarks)) for plan in plans])
         return judged(remarked, sources_to={}, checkpoint=None, archive=None)
     query_id = checkpoint.read().query_id
-    if query_id != kept.query_id:
+    if query_id != receipt.query_id:
         raise PlanRefusedError(
-            f"{checkpoint.location}: the receipt is of query {shorten(kept.query_id)}, and the checkpoint is "
+            f"{checkpoint.location}: the receipt is of query {shorten(receipt.query_id)}, and the checkpoint is "
             f"of query {query_id}: the checkpoint was replaced since; restore the groups alone with "
             "checkpoint_location=None"
         )
-    archive = archive_of(read_archived_moves(checkpoint), kept)
-    restored = _restored_checkpoint(client, checkpoint, kept, archive, on_out_of_range, policy, log_check)
+    archive = archived_move_of_receipt(read_archived_moves(checkpoint), receipt)
+    restored = _restored_checkpoint(client, checkpoint, receipt, archive, on_out_of_range, policy, log_check)
     plan = _with_first_before(PipelinePlan.combine(plans, restored), checkpoint)
-    return judged(plan, sources_to=kept.after, checkpoint=checkpoint, archive=archive)
+    return judged(plan, sources_to=receipt.after, checkpoint=checkpoint, archive=archive)
 
 
 def plan_restore_archive(
     client: OffsetsClient,
     name: str,
     checkpoint: SparkCheckpoint,
-    named: GroupSelection,
+    selection: GroupSelection,
     *,
     on_out_of_range: OutOfRangePolicy = "fail",
     on_no_commit: RestoreMissingCommitPolicy = "skip",
@@ -128,22 +128,22 @@ def plan_restore_archive(
     :raises CheckpointError: if there is no such archive.
     """
     archive = find_archived_move(checkpoint, name)
-    before, after = kept_groups(checkpoint, archive)
+    before, after = archived_group_offsets(checkpoint, archive)
     origin = f"archive {archive.name}"
     log_check = LogCheck(allow_new_cluster, origin, archive.log_ids, checkpoint)
-    plans = _plan_groups(client, before, named, origin, on_out_of_range, on_no_commit, log_check)
-    kept = CheckpointReceipt(
+    plans = _plan_groups(client, before, selection, origin, on_out_of_range, on_no_commit, log_check)
+    receipt = CheckpointReceipt(
         checkpoint.location, archive.query_id, archive.before, archive.after, archive.name
     )
-    restored = _restored_checkpoint(client, checkpoint, kept, archive, on_out_of_range, policy, log_check)
-    return judge_stale(
+    restored = _restored_checkpoint(client, checkpoint, receipt, archive, on_out_of_range, policy, log_check)
+    return refuse_stale(
         _with_first_before(PipelinePlan.combine(plans, restored), checkpoint),
         after,
         archive.after,
         checkpoint=checkpoint,
         archive=archive,
-        by=CommitMetadata(),
-        allow=allow_stale,
+        metadata=CommitMetadata(),
+        allow_stale=allow_stale,
     )
 
 
@@ -152,23 +152,23 @@ def _with_first_before(plan: PipelinePlan, checkpoint: SparkCheckpoint) -> Pipel
     undo = plan.checkpoint_plan
     if undo is None or not undo.resumes:
         return plan
-    before, _ = kept_groups(checkpoint, find_archived_move(checkpoint, undo.archive))
+    before, _ = archived_group_offsets(checkpoint, find_archived_move(checkpoint, undo.archive))
     return plan.with_before(before)
 
 
 def _plan_groups(
     client: OffsetsClient,
     before: Mapping[str, Positions],
-    named: GroupSelection,
+    selection: GroupSelection,
     origin: str,
     on_out_of_range: OutOfRangePolicy,
     on_no_commit: RestoreMissingCommitPolicy,
     log_check: LogCheck,
 ) -> list[OffsetPlan]:
-    if others := sorted(set(before) - set(named.group_ids)):
+    if others := sorted(set(before) - set(selection.group_ids)):
         raise UsageError(
             f"the {origin} is of group {', '.join(map(repr, others))}, and group_id names "
-            f"{', '.join(map(repr, named.group_ids))}: give the {origin.split()[0]} of this pipeline's reset"
+            f"{', '.join(map(repr, selection.group_ids))}: give the {origin.split()[0]} of this pipeline's reset"
         )
     targets: dict[str, Offsets] = {}
     without: dict[str, list[TopicPartition]] = {}
@@ -201,7 +201,7 @@ def plan_restore_file(
     client: OffsetsClient,
     uri: str,
     checkpoint: SparkCheckpoint | None,
-    named: GroupSelection,
+    selection: GroupSelection,
     *,
     on_out_of_range: OutOfRangePolicy = "fail",
     policy: CheckpointPolicy | None = None,
@@ -218,9 +218,9 @@ def plan_restore_file(
     :raises PlanRefusedError: if the file has nothing of what is named.
     :raises OffsetsFormatError: if it is not Kafka's CSV, or has no line for a group.
     """
-    scope = named.scope
-    offsets = read_file(uri).offsets_by_group(named.group_ids)
-    _check_names(client, uri, offsets, named)
+    scope = selection.scope
+    offsets = read_file(uri).offsets_by_group(selection.group_ids)
+    _check_names(client, uri, offsets, selection)
     left_out = [tp for positions in offsets.values() for tp in positions if tp not in scope]
     within = {
         group: {tp: positions[tp] for tp in positions if tp in scope} for group, positions in offsets.items()
@@ -231,8 +231,8 @@ def plan_restore_file(
     plans = [plan.with_note(left_out, "left out, since topics does not name it") for plan in plans]
     if checkpoint is None:
         return PipelinePlan(plans)
-    sources = moving_sources(checkpoint)
-    everywhere = named.with_scope(TopicScope())
+    sources = movable_sources(checkpoint)
+    everywhere = selection.with_scope(TopicScope())
     everywhere.assign_offsets(sources)  # refuses names that do not fit
     targets = everywhere.to_sources(sources, offsets_after(plans))
     reached = {tp for positions in targets.values() for tp in positions}
@@ -248,14 +248,14 @@ def plan_restore_file(
 
 
 def _check_names(
-    client: OffsetsClient, uri: str, offsets: Mapping[str, Offsets], named: GroupSelection
+    client: OffsetsClient, uri: str, offsets: Mapping[str, Offsets], selection: GroupSelection
 ) -> None:
     """Refuse names that are not there; a topic of which nothing was committed is in no file."""
     saved = {tp.topic for positions in offsets.values() for tp in positions}
-    keys = () if isinstance(named.group_id, str) or named.names_sources else named.group_id or ()
-    if absent := {*(named.scope.topics or ()), *keys} - saved:
-        partitions_in(client, TopicScope(dict.fromkeys(sorted(absent))))
-    if not any(tp in named.scope for positions in offsets.values() for tp in positions):
+    keys = () if isinstance(selection.group_id, str) or selection.names_sources else selection.group_id or ()
+    if absent := {*(selection.scope.topics or ()), *keys} - saved:
+        partitions_in_scope(client, TopicScope(dict.fromkeys(sorted(absent))))
+    if not any(tp in selection.scope for positions in offsets.values() for tp in positions):
         raise PlanRefusedError(
             f"{uri} has nothing of what topics names, it has {', '.join(sorted(saved))}: correct topics, or "
             "the file"
@@ -265,14 +265,14 @@ def _check_names(
 def _restored_checkpoint(
     client: OffsetsClient,
     checkpoint: SparkCheckpoint,
-    kept: CheckpointReceipt,
+    receipt: CheckpointReceipt,
     archive: ArchivedMove | None,
     on_out_of_range: OutOfRangePolicy,
     policy: CheckpointPolicy | None,
     log_check: LogCheck,
 ) -> CheckpointPlan:
     now = checkpoint.read().kafka_offsets
-    ids = known_log_ids(client, {tp.topic for offsets in kept.before.values() for tp in offsets})
+    ids = known_log_ids(client, {tp.topic for offsets in receipt.before.values() for tp in offsets})
     refusals = log_check.refusals(ids)
     plans = {
         source: OffsetPlan.make(
@@ -284,27 +284,29 @@ def _restored_checkpoint(
             refusals=refusals,
             log_ids=ids,
         )
-        for source, offsets in kept.before.items()
+        for source, offsets in receipt.before.items()
     }
     targets = {source: plan.after for source, plan in plans.items()}
     undoes = None if archive is None or archive.undone else archive.name
-    if undoes is not None and targets == kept.before:
+    if undoes is not None and targets == receipt.before:
         checkpoint_plan = plan_put_back_archive(checkpoint, undoes, policy)
     else:
         checkpoint_plan = plan_seek(checkpoint, targets, policy, kind="undo", undoes=undoes)
     return checkpoint_plan.with_group_plans(plans.values())
 
 
-def archive_of(archives: Sequence[ArchivedMove], kept: CheckpointReceipt) -> ArchivedMove | None:
+def archived_move_of_receipt(
+    archives: Sequence[ArchivedMove], receipt: CheckpointReceipt
+) -> ArchivedMove | None:
     """Return the archive of a receipt's move, ``None`` if it changed no file."""
     # Of a move that was refused there is a receipt and no archive, and a later one may have taken its name.
     for archive in archives:
-        if (archive.name, archive.before, archive.after) == (kept.archive, kept.before, kept.after):
+        if (archive.name, archive.before, archive.after) == (receipt.archive, receipt.before, receipt.after):
             return archive
     return None
 
 
-def undo_of(archives: Sequence[ArchivedMove], moved: ArchivedMove) -> ArchivedMove | None:
+def restore_of_move(archives: Sequence[ArchivedMove], moved: ArchivedMove) -> ArchivedMove | None:
     """Return the newest move that has taken another one back, ``None`` if none has changed a file for it."""
     return next((each for each in reversed(archives) if each.undoes == moved.name and each.done), None)
 
@@ -316,7 +318,7 @@ def _moves(
     on_out_of_range: OutOfRangePolicy,
     log_check: LogCheck,
 ) -> list[OffsetPlan]:
-    refusals = active_groups(client, targets)
+    refusals = active_group_refusals(client, targets)
     plans = plan_commits(
         client,
         GroupOffsets(targets),

@@ -18,16 +18,16 @@ if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 
 
-def judge_stale(
+def refuse_stale(
     plan: PipelinePlan,
     moved_to: Mapping[str, Offsets],
     sources_to: Mapping[str, Offsets],
     *,
     checkpoint: SparkCheckpoint | None,
     archive: ArchivedMove | None,
-    by: CommitMetadata,
-    own: bool = False,
-    allow: bool = False,
+    metadata: CommitMetadata,
+    same_run: bool = False,
+    allow_stale: bool = False,
 ) -> PipelinePlan:
     """
     Refuse a plan that takes back a move which others have followed; a note says so where it is allowed.
@@ -36,15 +36,15 @@ def judge_stale(
 
     :param moved_to: group -> where the move has put it; ``sources_to`` likewise for the checkpoint.
     :param archive: of the move, ``None`` if it changed no file of a checkpoint.
-    :param by: who takes it back.
-    :param own: whether the move is known to be of this run; else the archive says so.
+    :param metadata: who takes it back.
+    :param same_run: whether the move is known to be of this run; else the archive says so.
     """
     later = [] if checkpoint is None or archive is None else _later(checkpoint, archive)
-    own = own or (archive is not None and by.is_same_run(archive.made_by))
-    found = [f"move {each} followed" for each in later if not by.is_same_run(each.made_by)]
+    same_run = same_run or (archive is not None and metadata.is_same_run(archive.made_by))
+    found = [f"move {each} followed" for each in later if not metadata.is_same_run(each.made_by)]
     moves: list[tuple[int, int]] = []
     for group in plan.group_plans:
-        found += _commits_of_others(group, moved_to.get(group.group_id, {}), by, own=own)
+        found += _commits_of_others(group, moved_to.get(group.group_id, {}), metadata, same_run=same_run)
         moves += offset_changes(group.planned_on, group.after)
     if (of := plan.checkpoint_plan) is not None:
         beyond: list[TopicPartition] = []
@@ -54,7 +54,7 @@ def judge_stale(
             beyond += partitions_moved_on(at, back, sources_to.get(source, {}))
             of_query += offset_changes(at, back)
         moves = of_query if any(now != back for now, back in of_query) else moves
-        if beyond and (found or not own):
+        if beyond and (found or not same_run):
             found.append(
                 f"the query has finished batch {of.batch_id} and is elsewhere on {summarize(beyond)}"
             )
@@ -63,7 +63,7 @@ def judge_stale(
     )
     if not followers:
         return plan
-    notes, refusals = ((str(followers),), ()) if allow else ((), (followers.refusal,))
+    notes, refusals = ((str(followers),), ()) if allow_stale else ((), (followers.refusal,))
     if of is not None:
         checkpoint_plan = replace(of, notes=(*of.notes, *notes), refusals=(*of.refusals, *refusals))
         return replace(plan, checkpoint_plan=checkpoint_plan)
@@ -83,17 +83,19 @@ def _later(checkpoint: SparkCheckpoint, archive: ArchivedMove) -> list[ArchivedM
     ]
 
 
-def _commits_of_others(group: OffsetPlan, moved_to: Offsets, by: CommitMetadata, *, own: bool) -> list[str]:
+def _commits_of_others(
+    group: OffsetPlan, moved_to: Offsets, metadata: CommitMetadata, *, same_run: bool
+) -> list[str]:
     """
     Return who has committed a group beyond its move.
 
-    :param own: whether a commit that names no run counts as the run's, such as one from a Spark cluster.
+    :param same_run: whether a commit that names no run counts as the run's, such as one from a Spark cluster.
     """
     of_others: dict[str, list[TopicPartition]] = {}
     for tp in partitions_moved_on(group.planned_on, group.after, moved_to):
         text = group.metadata.get(tp)
         made = CommitMetadata.parse(text)
-        if not (own if made is None or not made.run else by.is_same_run(made)):
+        if not (same_run if made is None or not made.run else metadata.is_same_run(made)):
             of_others.setdefault(committer_text(text) or "another client", []).append(tp)
     return [
         f"group {group.group_id!r} was committed on {summarize(partitions)} by {who}"

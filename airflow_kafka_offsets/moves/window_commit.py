@@ -19,7 +19,7 @@ from airflow_kafka_offsets.model.window import OffsetWindow
 from airflow_kafka_offsets.moves.commit import plan_commits
 from airflow_kafka_offsets.moves.write import commit_groups, commit_window
 from airflow_kafka_offsets.readings.log_checks import LogCheck
-from airflow_kafka_offsets.readings.window_checks import other_logs_than
+from airflow_kafka_offsets.readings.window_checks import window_logs_refusals
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.kafka.client import OffsetsClient
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-def window_targets(window: OffsetWindow, named: GroupSelection) -> GroupOffsets:
+def window_targets(window: OffsetWindow, selection: GroupSelection) -> GroupOffsets:
     """
     Return the part of a window's end that each group is to hold.
 
     :raises PlanRefusedError: if the names do not fit the window. What its plan has left out is not missing.
     """
-    named, without = named.restricted_to_window(window.ranges, window.source)
+    selection, without = selection.restricted_to_window(window.ranges, window.source)
     if without:
         log.info("Not in the window: %s", ", ".join(map(escape_controls, without)))
-    return named.assign_offsets({"window": window.end}, "the window")
+    return selection.assign_offsets({"window": window.end}, "the window")
 
 
 def plan_window_commits(
@@ -65,7 +65,7 @@ def plan_window_commits(
     """
     by_group = targets.by_group
     part = window.restricted_to(tp for offsets in by_group.values() for tp in offsets)
-    elsewhere = [] if allow_new_cluster else other_logs_than(client, part)
+    elsewhere = [] if allow_new_cluster else window_logs_refusals(client, part)
     plans = {}
     for group, offsets in by_group.items() if committed_at and not elsewhere else ():
         if done := _done(client, group, window.restricted_to(offsets), source, str(committed_at)):

@@ -188,7 +188,7 @@ def commit_groups(
     return written
 
 
-def commit_over_late_ones(client: GroupPort, plans: Sequence[OffsetPlan], metadata: CommitMetadata) -> None:
+def recommit_overtaken(client: GroupPort, plans: Sequence[OffsetPlan], metadata: CommitMetadata) -> None:
     """
     Commit groups again where a task has committed what the checkpoint was at before the move.
 

@@ -22,21 +22,21 @@ from airflow_kafka_offsets.operators.base import OffsetsOperator
 from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS, KafkaPipeline
 from airflow_kafka_offsets.readings.drift import pipeline_drift
 from airflow_kafka_offsets.readings.drift_of_many import CheckedPipeline, pipelines_json
-from airflow_kafka_offsets.task.failures import failing_at_once
-from airflow_kafka_offsets.task.given import check_rendered
+from airflow_kafka_offsets.task.failures import fail_without_retry
 from airflow_kafka_offsets.task.metrics import report_drift
+from airflow_kafka_offsets.task.parameter_checks import check_rendered
 from airflow_kafka_offsets.task.xcom import push_result
 
 if TYPE_CHECKING:
     from airflow.sdk import Context, XComArg
 
     from airflow_kafka_offsets.kafka.client import OffsetsClient
-    from airflow_kafka_offsets.operators.base import Reader
+    from airflow_kafka_offsets.operators.base import Parser
 
 DriftPolicy = Literal["fail", "warn"]
 """What becomes of the task when a pipeline has drifted."""
 
-Cluster = Callable[[str], "tuple[OffsetsClient, Callable[[], int | None]]"]
+ClusterClient = Callable[[str], "tuple[OffsetsClient, Callable[[], int | None]]"]
 """The client of a Kafka connection, and what gives that cluster's retention of offsets."""
 
 
@@ -64,7 +64,7 @@ class CheckOffsetDriftOperator(OffsetsOperator):
     """
 
     template_fields: Sequence[str] = ("pipelines", *PIPELINE_PARAMETERS, "grace", "min_headroom", "on_drift")
-    readers: ClassVar[Mapping[str, Reader]] = {
+    parsers: ClassVar[Mapping[str, Parser]] = {
         "pipelines": lambda value, name: [
             _location(_pipeline(entry)) for entry in _read_pipelines(value, name)
         ],
@@ -91,27 +91,27 @@ class CheckOffsetDriftOperator(OffsetsOperator):
         self.on_drift = on_drift
         given = [name for name in PIPELINE_PARAMETERS if getattr(self, name) not in (None, "kafka_default")]
         if pipelines is not None and given:
-            raise self.misused(
+            raise self.parameter_error(
                 f"found pipelines and {', '.join(given)}; expected one of both: name the pipeline in the "
                 "list, and leave the others out, also of default_args"
             )
         if pipelines is None and (self.group_id is None or self.checkpoint_location is None):
-            raise self.misused(
+            raise self.parameter_error(
                 "nothing to compare: give group_id and checkpoint_location, **pipeline, or pipelines=[...]"
             )
         self.check_parameters()
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Check, and return the report."""
-        with failing_at_once():
-            self.check_given()
+        with fail_without_retry():
+            self.check_rendered_parameters()
             return self._execute(context)
 
     def _execute(self, context: Context) -> dict[str, Any]:
         # Here, so that a DAG file does not load the Kafka client, which Airflow's own hook imports.
         from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
 
-        policy = self.read("on_drift")
+        policy = self.parse_parameter("on_drift")
         grace = parse_grace(self.grace)
         pipelines = self._named_pipelines(context)
         with ExitStack() as clients:
@@ -133,7 +133,7 @@ class CheckOffsetDriftOperator(OffsetsOperator):
             )
         return report
 
-    def _check(self, pipeline: KafkaPipeline, cluster: Cluster, grace: timedelta) -> CheckedPipeline:
+    def _check(self, pipeline: KafkaPipeline, cluster: ClusterClient, grace: timedelta) -> CheckedPipeline:
         try:
             checkpoint = spark_checkpoint(_location(pipeline), pipeline.checkpoint_conn_id)
             client, retention = cluster(pipeline.kafka_config_id)

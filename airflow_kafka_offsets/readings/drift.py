@@ -34,8 +34,8 @@ from airflow_kafka_offsets.model.offsets import (
 from airflow_kafka_offsets.readings.known_moves import KnownMoves
 from airflow_kafka_offsets.readings.log_checks import LogCheck, newer_records
 from airflow_kafka_offsets.readings.log_ids import known_log_ids
-from airflow_kafka_offsets.readings.positions import check_partitions, partitions_in
-from airflow_kafka_offsets.readings.retention import headrooms, retentions
+from airflow_kafka_offsets.readings.positions import check_partitions, partitions_in_scope
+from airflow_kafka_offsets.readings.retention import read_headrooms, read_retentions
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import CheckpointState, SparkCheckpoint
@@ -50,7 +50,7 @@ _MOVED = f"commit or reset with {NEW_CLUSTER} if the pipeline was moved there"
 def pipeline_drift(
     client: OffsetsClient,
     checkpoint: SparkCheckpoint,
-    named: GroupSelection,
+    selection: GroupSelection,
     *,
     grace: timedelta = timedelta(0),
     min_headroom: float | None = None,
@@ -76,21 +76,21 @@ def pipeline_drift(
     state = checkpoint.read()
     moves = None if state.batch_id is None else KnownMoves(checkpoint, newest_archived_move(checkpoint))
     unfinished = None if moves is None else still_unfinished(checkpoint, moves.newest)
-    targets = _targets(state, named)
-    committed = _committed(client, state, targets, named)
+    targets = _targets(state, selection)
+    committed = _committed(client, state, targets, selection)
     if _ahead(committed, targets):
         # The query may have finished a batch since the checkpoint was read, and the group have followed it.
         state = checkpoint.read()
-        targets = _targets(state, named)
+        targets = _targets(state, selection)
     # The logs last: then no position of a live pipeline can be beyond the end that is read for it.
     looked_at = {group: {*committed[group], *targets.get(group, ())} for group in committed}
-    found_in = _Logs.look(client, checkpoint, committed)
+    found_in = _Logs.compare(client, checkpoint, committed)
     logs = _log_ranges(client, set().union(*looked_at.values()))
     batch = _newest_batch(checkpoint, state)
     minutes = (retention or client.offsets_retention_minutes)()
     checked_at = datetime.now(tz=timezone.utc)
     topics = {tp.topic for tp in logs}
-    kept = {} if min_headroom is None else retentions(client, topics)
+    kept = {} if min_headroom is None else read_retentions(client, topics)
     recovery = None if moves is None else moves.unfinished_recovery(state.kafka_offsets, committed)
     read = {tp.topic for offsets in state.kafka_offsets.values() for tp in offsets}
     # The offsets that a move has written into a batch's file are not those that the batch has read.
@@ -143,20 +143,20 @@ def _with_headroom(
         for each in partitions
         if each.log is not None
     }
-    found = headrooms(client, read_up_to, logs, kept, least=least)
+    found = read_headrooms(client, read_up_to, logs, kept, least=least)
     return [
         replace(each, headroom=found.get(each.topic_partition), min_headroom=least) for each in partitions
     ]
 
 
-def _targets(state: CheckpointState, named: GroupSelection) -> Mapping[str, Offsets]:
+def _targets(state: CheckpointState, selection: GroupSelection) -> Mapping[str, Offsets]:
     """Return what each group is to hold; nothing while no batch has finished."""
     if state.batch_id is None:
         return {}
     if not state.kafka_offsets:
         raise CheckpointError(state.no_kafka_offsets)
     try:
-        targets = named.assign_offsets(state.kafka_offsets)
+        targets = selection.assign_offsets(state.kafka_offsets)
     except PlanRefusedError as error:
         raise UsageError("; ".join(error.refusals)) from error
     if targets.left_out:
@@ -165,13 +165,17 @@ def _targets(state: CheckpointState, named: GroupSelection) -> Mapping[str, Offs
 
 
 def _committed(
-    client: OffsetsClient, state: CheckpointState, targets: Mapping[str, Offsets], named: GroupSelection
+    client: OffsetsClient, state: CheckpointState, targets: Mapping[str, Offsets], selection: GroupSelection
 ) -> dict[str, Commits]:
     if state.batch_id is None:
-        scopes = dict.fromkeys(named.group_ids, named.scope) if named.names_sources else named.scopes()
+        scopes = (
+            dict.fromkeys(selection.group_ids, selection.scope)
+            if selection.names_sources
+            else selection.scopes()
+        )
         if topics := {topic for partitions in scopes.values() for topic in partitions.topics or ()}:
-            partitions_in(client, named.scope.restricted_to(topics))
-            check_partitions(client, named.scope.explicit_partitions)
+            partitions_in_scope(client, selection.scope.restricted_to(topics))
+            check_partitions(client, selection.scope.explicit_partitions)
         return {
             group: {tp: commit for tp, commit in client.all_commits(group).items() if tp in partitions}
             for group, partitions in scopes.items()
@@ -180,10 +184,10 @@ def _committed(
     on_broker = client.partitions({tp.topic for offsets in targets.values() for tp in offsets})
     found: dict[str, Commits] = {}
     for group, offsets in targets.items():
-        here = named.scope.restricted_to(tp.topic for tp in offsets).partitions_on_broker(on_broker)
+        here = selection.scope.restricted_to(tp.topic for tp in offsets).partitions_on_broker(on_broker)
         # A partition of another source, which has another group, was not added.
         found[group] = client.committed(group, {*offsets, *(tp for tp in here if tp not in read)})
-        if named.scope.topics is None:
+        if selection.scope.topics is None:
             topics = {tp.topic for tp in read}
             everywhere = client.all_commits(group)
             others = {tp: commit for tp, commit in everywhere.items() if tp.topic not in topics}
@@ -205,7 +209,7 @@ class _Logs:
     now: LogIds
 
     @classmethod
-    def look(
+    def compare(
         cls, client: OffsetsClient, checkpoint: SparkCheckpoint, committed: Mapping[str, Commits]
     ) -> _Logs:
         """Compare what was recorded with the logs of now; another cluster is a DriftError."""

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-def kept_groups(
+def archived_group_offsets(
     checkpoint: SparkCheckpoint, archive: ArchivedMove
 ) -> tuple[dict[str, Positions], dict[str, Offsets]]:
     """Return where each group was before a move, and where it was to be."""
@@ -62,7 +62,7 @@ class KnownMoves:
     """``None`` if it was never moved."""
 
     @classmethod
-    def of(cls, checkpoint: SparkCheckpoint) -> KnownMoves:
+    def read(cls, checkpoint: SparkCheckpoint) -> KnownMoves:
         """
         Read the moves of a checkpoint, before its position is read.
 
@@ -98,7 +98,7 @@ class KnownMoves:
             return None
         missed = MovedCheckpoint(self.checkpoint.location, moved.before, moved.after, sources).shortfall
         if not missed and commits:
-            before, after = kept_groups(self.checkpoint, moved)
+            before, after = archived_group_offsets(self.checkpoint, moved)
             for group, held in commits.items():
                 to = {tp: offset for tp, offset in after.get(group, {}).items() if tp in held}
                 missed = missed or group_shortfall(group, before.get(group, {}), to, committed_offsets(held))
@@ -109,13 +109,13 @@ class KnownMoves:
             f"back: {take_back_command(self.checkpoint, moved)}"
         )
 
-    def log_unfinished_recovery(self, sources: Mapping[str, Offsets], by: CommitMetadata) -> None:
+    def log_unfinished_recovery(self, sources: Mapping[str, Offsets], metadata: CommitMetadata) -> None:
         """Name a recovery of another run that was to be finished or taken back, and was neither."""
-        own = self.newest is not None and by.is_same_run(self.newest.made_by)
+        own = self.newest is not None and metadata.is_same_run(self.newest.made_by)
         if not own and (text := self.unfinished_recovery(sources)):
             log.warning("%s", text)
 
-    def check(self, outcome: str) -> None:
+    def check_no_later_move(self, outcome: str) -> None:
         """
         Check that no move has begun since.
 
@@ -159,7 +159,9 @@ class KnownMoves:
                 retriable=True,
             )
 
-    def may_go_back(self, query: str, group_id: str, commits: Commits) -> Collection[TopicPartition]:
+    def rewindable_partitions(
+        self, query: str, group_id: str, commits: Commits
+    ) -> Collection[TopicPartition]:
         """Return where a group is at a commit from this checkpoint that did not know a later move of both."""
         known: dict[TopicPartition, int] = {}
         for tp, commit in commits.items():
@@ -169,7 +171,7 @@ class KnownMoves:
         if not known:
             return ()
         moves = {
-            each.number: kept_groups(self.checkpoint, each)[1]
+            each.number: archived_group_offsets(self.checkpoint, each)[1]
             for each in read_archived_moves(self.checkpoint)
             if not each.undone and each.number > min(known.values())
         }

@@ -33,14 +33,14 @@ class LogCheck:
 
     :param allow_new_cluster: whether the caller knows that the offsets are those of the logs of now.
     :param what: where the offsets come from, such as ``the receipt``.
-    :param then: the ids that it names.
+    :param recorded: the ids that it names.
     :param checkpoint: its archives say on which cluster it was moved, where the group's commits do not.
     :param remedy: see :func:`~airflow_kafka_offsets.model.log_ids.other_logs_refusals`.
     """
 
     allow_new_cluster: bool = False
     what: str = ""
-    then: LogIds = UNKNOWN_LOGS
+    recorded: LogIds = UNKNOWN_LOGS
     checkpoint: SparkCheckpoint | None = None
     remedy: str = ""
 
@@ -58,7 +58,7 @@ class LogCheck:
             return []
         commits = commits or {}
         return (
-            other_logs_refusals(self.what, self.then, now, remedy=self.remedy)
+            other_logs_refusals(self.what, self.recorded, now, remedy=self.remedy)
             or foreign_logs(group_id, commits, now, old_offsets=old_offsets, remedy=self.remedy)
             or ([] if log_ids_of(commits, now).cluster else self._other_cluster(now))
         )

@@ -21,7 +21,7 @@ def known_log_ids(client: LogIdsReader, topics: Iterable[str]) -> LogIds:
         return LogIds(client.cluster_id())
 
 
-def other_logs_now(client: LogIdsReader, what: str, then: LogIds, *, remedy: str = "") -> list[str]:
+def current_logs_refusals(client: LogIdsReader, what: str, then: LogIds, *, remedy: str = "") -> list[str]:
     """
     Return why offsets of recorded logs mean nothing on this broker, see :func:`other_logs_refusals`.
 

@@ -28,7 +28,7 @@ def look_up_times(client: OffsetsClient, plan: PipelinePlan) -> PipelinePlan:
     try:
         logs = client.log_ranges({tp for tp, _ in positions})
         deleted = {(tp, offset) for tp, offset in positions if offset < logs[tp].start}
-        known = times_at(client, positions - deleted, _TIMES_WITHIN)
+        known = read_times_at(client, positions - deleted, _TIMES_WITHIN)
         times: TimesByOffset = {**known, **dict.fromkeys(deleted, DELETED)}
         return plan.with_times(times)
     except BrokerError as error:
@@ -36,7 +36,7 @@ def look_up_times(client: OffsetsClient, plan: PipelinePlan) -> PipelinePlan:
         return plan
 
 
-def times_at(
+def read_times_at(
     client: OffsetsClient, positions: Iterable[tuple[TopicPartition, int]], within: float
 ) -> dict[tuple[TopicPartition, int], int | None]:
     """

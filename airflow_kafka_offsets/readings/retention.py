@@ -22,7 +22,7 @@ _BY_TOPIC = 10.0
 """Seconds for reading records topic by topic; those that are left have an unknown time."""
 
 
-def retentions(
+def read_retentions(
     client: OffsetsReader, topics: Collection[str], *, strict: bool = True
 ) -> dict[str, Retention | str]:
     """
@@ -50,7 +50,7 @@ def retentions(
     return result
 
 
-def headrooms(
+def read_headrooms(
     client: OffsetsReader,
     positions: Offsets,
     logs: Logs,
@@ -60,14 +60,14 @@ def headrooms(
     strict: bool = True,
 ) -> dict[TopicPartition, Headroom]:
     """
-    Return the headroom of positions; ``strict`` as in :func:`retentions`.
+    Return the headroom of positions; ``strict`` as in :func:`read_retentions`.
 
     :param logs: up to the log end: retention also deletes what is not committed.
     :param known: how long the topics keep their records; default: it is asked for.
-    :param least: see :func:`decide`.
+    :param least: see :func:`decide_by_time_lookup`.
     """
     if known is None:
-        known = retentions(client, {tp.topic for tp in positions}, strict=strict)
+        known = read_retentions(client, {tp.topic for tp in positions}, strict=strict)
     wanted = positions_needing_time(positions, logs, known)
     try:
         times = client.record_times(wanted) if wanted else {}
@@ -78,10 +78,14 @@ def headrooms(
         known = {**known, **refused}
     now_ms = int(time.time() * 1000)
     found = measure_headrooms(positions, logs, known, times, now_ms)
-    return found if least is None else found | decide(client, found, positions, known, least, now_ms)
+    return (
+        found
+        if least is None
+        else found | decide_by_time_lookup(client, found, positions, known, least, now_ms)
+    )
 
 
-def decide(
+def decide_by_time_lookup(
     client: OffsetsReader,
     found: Headrooms,
     positions: Offsets,

@@ -15,7 +15,7 @@ from airflow_kafka_offsets.model.location import check_file_uri
 from airflow_kafka_offsets.model.offsets import TopicPartition, summarize
 from airflow_kafka_offsets.model.text import MAX_SIZE, describe_type, shorten, too_large_error
 from airflow_kafka_offsets.model.window import WINDOW_CONF_KEY, OffsetWindow
-from airflow_kafka_offsets.readings.log_ids import other_logs_now
+from airflow_kafka_offsets.readings.log_ids import current_logs_refusals
 from airflow_kafka_offsets.spark.broker import broker
 from airflow_kafka_offsets.spark.source_options import isolation_level, refuse_other_ranges
 
@@ -128,7 +128,9 @@ class _Reading:
         level = isolation_level(self._options)
         try:
             with broker(self._options, spark=self._spark, client_config=self._client_config) as kafka:
-                elsewhere = other_logs_now(kafka, "the window", window.log_ids, remedy="trigger a new run")
+                elsewhere = current_logs_refusals(
+                    kafka, "the window", window.log_ids, remedy="trigger a new run"
+                )
                 logs = seen = kafka.log_ranges(window.ranges)
                 if level == "read_committed":
                     seen = kafka.log_ranges(window.ranges, isolation_level=level)

@@ -21,7 +21,7 @@ from airflow_kafka_offsets.model.offsets import (
 from airflow_kafka_offsets.model.parameters import StartMissingCommitPolicy, parse_choice
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.model.window import OffsetWindow
-from airflow_kafka_offsets.readings.positions import partitions_in
+from airflow_kafka_offsets.readings.positions import partitions_in_scope
 from airflow_kafka_offsets.spark.broker import broker
 
 if TYPE_CHECKING:
@@ -127,8 +127,8 @@ def _of_group(kafka: PositionsReader, group_id: str, scope: TopicScope) -> tuple
     """Return the group's positions in the scope, and the topics of which it has committed any partition."""
     if scope.topics is None:
         raise UsageError(f"group {group_id!r}: topics is missing: name the topics that the query reads")
-    wanted = partitions_in(kafka, scope)
-    whole = partitions_in(kafka, TopicScope(dict.fromkeys(scope.topics)))
+    wanted = partitions_in_scope(kafka, scope)
+    whole = partitions_in_scope(kafka, TopicScope(dict.fromkeys(scope.topics)))
     found = committed_offsets(kafka.committed(group_id, sorted({*wanted, *whole})))
     return {tp: found[tp] for tp in wanted}, {tp.topic for tp, offset in found.items() if offset is not None}
 
@@ -147,7 +147,7 @@ def _of_store(
             "set on_no_commit to earliest or latest for a first start"
         )
     wanted = scope.restricted_to(topics)
-    partitions = {*partitions_in(kafka, wanted), *(tp for tp in saved if tp in wanted)}
+    partitions = {*partitions_in_scope(kafka, wanted), *(tp for tp in saved if tp in wanted)}
     return {tp: saved.get(tp) for tp in sorted(partitions)}, {tp.topic for tp in saved}
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 
 
-def work_between(
+def tasks_between(
     context: Context, first: BaseOperator | None, last: BaseOperator | None, *, without: Collection[str] = ()
 ) -> RecoveryTasks:
     """
@@ -34,9 +34,9 @@ def work_between(
     return RecoveryTasks(_states(context, tasks, first or last), downstream)
 
 
-def states_of(context: Context, of: BaseOperator, task_ids: Collection[str]) -> RecoveryTasks:
-    """Return tasks of a task's DAG with their states in this run, see :func:`work_between`."""
-    return RecoveryTasks(_states(context, {name: of.dag.get_task(name) for name in task_ids}, of), {})
+def task_states(context: Context, task: BaseOperator, task_ids: Collection[str]) -> RecoveryTasks:
+    """Return tasks of a task's DAG with their states in this run, see :func:`tasks_between`."""
+    return RecoveryTasks(_states(context, {name: task.dag.get_task(name) for name in task_ids}, task), {})
 
 
 def tasks_that_move(task: BaseOperator) -> list[str]:
@@ -47,16 +47,16 @@ def tasks_that_move(task: BaseOperator) -> list[str]:
     return [name for name, kind in kinds.items() if getattr(kind, "moves_on_purpose", False) is True]
 
 
-def identities(by: CommitMetadata, task_ids: Collection[str]) -> set[str]:
+def commit_identities(metadata: CommitMetadata, task_ids: Collection[str]) -> set[str]:
     """
     Return the identities in commits of other tasks of a run: mapped with the same index or not mapped, in the
     same iteration of a task loop or outside it.
     """
     return {
-        replace(by, task=name, map_index=index, iteration=loop, key="").identity
+        replace(metadata, task=name, map_index=index, iteration=loop, key="").identity
         for name in task_ids
-        for index in {-1, by.map_index}
-        for loop in {None, by.iteration}
+        for index in {-1, metadata.map_index}
+        for loop in {None, metadata.iteration}
     }
 
 

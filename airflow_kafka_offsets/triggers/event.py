@@ -25,7 +25,7 @@ from airflow_kafka_offsets.model.parameters import (
 )
 from airflow_kafka_offsets.task.metrics import report_lag
 from airflow_kafka_offsets.triggers.poll import polls
-from airflow_kafka_offsets.triggers.refused import RefusableTrigger, refused_when_run
+from airflow_kafka_offsets.triggers.refusable import RefusableTrigger, refused_when_run
 from airflow_kafka_offsets.waits.lag import THRESHOLDS, LagWait
 from airflow_kafka_offsets.waits.wait import PositionSource
 

@@ -14,7 +14,7 @@ from airflow.triggers.base import TriggerEvent
 from airflow_kafka_offsets.errors import KafkaOffsetsError
 from airflow_kafka_offsets.task.metrics import report_lag
 from airflow_kafka_offsets.triggers.poll import polls
-from airflow_kafka_offsets.triggers.refused import RefusableTrigger, refused_when_run
+from airflow_kafka_offsets.triggers.refusable import RefusableTrigger, refused_when_run
 from airflow_kafka_offsets.waits.lag import LagWait
 from airflow_kafka_offsets.waits.progress import Progress
 from airflow_kafka_offsets.waits.reached import ReachedWait

@@ -28,8 +28,8 @@ from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition
 from airflow_kafka_offsets.model.table import to_columns
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.readings.drift import pipeline_drift
-from airflow_kafka_offsets.readings.positions import group_positions, partitions_in
-from airflow_kafka_offsets.readings.retention import retentions
+from airflow_kafka_offsets.readings.positions import group_positions, partitions_in_scope
+from airflow_kafka_offsets.readings.retention import read_retentions
 from airflow_kafka_offsets.ui.makers import read_makers
 from airflow_kafka_offsets.ui.sums import partition_set
 
@@ -175,7 +175,7 @@ class PipelineNow:
         state = checkpoint.read()
         offsets = {tp: at for each in state.kafka_offsets.values() for tp, at in each.items()}
         scope = self._named.scope.restricted_to(tp.topic for tp in offsets)
-        there = set(partitions_in(self._client, scope)) if offsets else set()
+        there = set(partitions_in_scope(self._client, scope)) if offsets else set()
         logs = self._client.log_ranges(there)
         rows = tuple(PartitionDrift(tp, offsets.get(tp), None, logs.get(tp)) for tp in sorted(there))
         ended_at = None if state.batch_id is None else checkpoint.finished_at(state.batch_id)
@@ -194,7 +194,7 @@ class PipelineNow:
             for row in report.partitions
             if row.log is not None
         }
-        known = retentions(self._client, {tp.topic for tp in unread}, strict=False)
+        known = read_retentions(self._client, {tp.topic for tp in unread}, strict=False)
         for topic, found in known.items():
             if isinstance(found, str):
                 self._problems.append(

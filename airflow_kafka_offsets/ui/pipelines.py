@@ -13,8 +13,8 @@ from typing import Any
 from airflow_kafka_offsets.errors import KafkaOffsetsError
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.location import check_location
-from airflow_kafka_offsets.pipeline import NAME_READERS, PIPELINE_PARAMETERS
-from airflow_kafka_offsets.task.given import is_template
+from airflow_kafka_offsets.pipeline import NAME_PARSERS, PIPELINE_PARAMETERS
+from airflow_kafka_offsets.task.parameter_checks import is_template
 
 PACKAGE = "airflow_kafka_offsets."
 DEFAULTS = {"kafka_config_id": "kafka_default"}
@@ -184,8 +184,8 @@ def check_names(names: Names) -> str | None:
     """Return why names are none of a pipeline, ``None`` if they are."""
     try:
         for name, value in names.items():
-            if name in NAME_READERS and value is not None and not is_unknown(value):
-                NAME_READERS[name](value, name)
+            if name in NAME_PARSERS and value is not None and not is_unknown(value):
+                NAME_PARSERS[name](value, name)
         check_location(names.get("checkpoint_location"))
     except KafkaOffsetsError as error:
         return str(error)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition
 from airflow_kafka_offsets.model.parameters import iso_time
 from airflow_kafka_offsets.model.table import DELETED, END, furthest_moves
-from airflow_kafka_offsets.readings.record_times import times_at
+from airflow_kafka_offsets.readings.record_times import read_times_at
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.kafka.client import OffsetsClient
@@ -67,7 +67,7 @@ def read_times(
         for place in wanted
         if place.offset in logs[place.topic_partition] and not _is_other(place, logs)
     }
-    return judge(wanted, logs, times_at(client, there, within), made_ms)
+    return judge(wanted, logs, read_times_at(client, there, within), made_ms)
 
 
 def judge(

@@ -50,7 +50,7 @@ class WatchedWaits:
         :return: see :class:`~airflow_kafka_offsets.ui.responses.WaitResponse`.
         """
         kind, given = WAITS[question["kind"]], question["parameters"]
-        wait = kind(**{name: given[name] for name in kind.readers if given.get(name) is not None})
+        wait = kind(**{name: given[name] for name in kind.parsers if given.get(name) is not None})
         checkpoint = None
         if wait.checkpoint_location is not None:
             checkpoint = spark_checkpoint(wait.checkpoint_location, wait.checkpoint_conn_id)

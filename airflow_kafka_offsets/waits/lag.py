@@ -26,7 +26,7 @@ from airflow_kafka_offsets.model.parameters import (
     parse_interval,
     parse_seconds,
 )
-from airflow_kafka_offsets.readings.retention import decide, retentions
+from airflow_kafka_offsets.readings.retention import decide_by_time_lookup, read_retentions
 from airflow_kafka_offsets.waits.wait import SHOWN, Reading, Wait, check_in_log, says_unknown
 
 THRESHOLDS = ("max_lag", "max_partition_lag", "max_time_lag", "min_headroom")
@@ -45,8 +45,8 @@ class LagWait(Wait):
     :param on_no_commit: what a partition without a commit counts as.
     """
 
-    readers: ClassVar = {
-        **Wait.readers,
+    parsers: ClassVar = {
+        **Wait.parsers,
         "max_lag": parse_count,
         "max_partition_lag": parse_count,
         "max_time_lag": parse_seconds,
@@ -172,7 +172,7 @@ class LagWait(Wait):
             read_up_to = lag.counted_positions
             # Retention also deletes what is not committed.
             whole = client.log_ranges(read_up_to) if committed else logs
-            kept = retentions(client, {tp.topic for tp in read_up_to})
+            kept = read_retentions(client, {tp.topic for tp in read_up_to})
             expiring = positions_needing_time(read_up_to, whole, kept)
         if committed:
             times = self.record_times(client, late)
@@ -182,7 +182,7 @@ class LagWait(Wait):
         if (least := self.min_headroom) is not None:
             read_ms = int(time.time() * 1000)
             found = measure_headrooms(read_up_to, whole, kept, oldest, read_ms)
-            found |= decide(client, found, read_up_to, kept, least, read_ms)
+            found |= decide_by_time_lookup(client, found, read_up_to, kept, least, read_ms)
             lag = replace(lag, headroom=found, min_headroom=least)
         return (
             lag if self.max_time_lag is None else lag.with_time_lags(late, times, now_ms, self.max_time_lag)

@@ -23,9 +23,9 @@ from airflow_kafka_offsets.model.receipt import read_receipt
 from airflow_kafka_offsets.model.table import offset_cell
 from airflow_kafka_offsets.model.text import quote
 from airflow_kafka_offsets.model.topics import TopicScope
-from airflow_kafka_offsets.readings.log_ids import other_logs_now
-from airflow_kafka_offsets.readings.places import offsets_at
-from airflow_kafka_offsets.readings.positions import partitions_in
+from airflow_kafka_offsets.readings.log_ids import current_logs_refusals
+from airflow_kafka_offsets.readings.places import place_offsets
+from airflow_kafka_offsets.readings.positions import partitions_in_scope
 from airflow_kafka_offsets.waits.wait import (
     Reading,
     Wait,
@@ -58,8 +58,8 @@ class ReachedWait(Wait):
         :class:`~airflow_kafka_offsets.model.lag.Lag`.
     """
 
-    readers: ClassVar = {
-        **Wait.readers,
+    parsers: ClassVar = {
+        **Wait.parsers,
         "target": lambda value, name: _read_target(value, name),
         "tolerance": parse_count,
     }
@@ -84,7 +84,7 @@ class ReachedWait(Wait):
         """
         scope = self.named.scope
         if isinstance(self.target, Mapping):
-            refuse_other_logs(other_logs_now(client, "target", self._recorded, remedy=_NEW_RECEIPT))
+            refuse_other_logs(current_logs_refusals(client, "target", self._recorded, remedy=_NEW_RECEIPT))
             named = {"target": self._target}
             if refusals := GroupSelection(None, scope).unmatched_names(named, "the target", partitions=True):
                 raise UsageError("; ".join(refusals))
@@ -92,7 +92,7 @@ class ReachedWait(Wait):
         if self.group_id is not None and not self.checkpoint_location:
             self.named.scopes()
         if scope.topics is not None:
-            partitions = partitions_in(client, scope)
+            partitions = partitions_in_scope(client, scope)
         else:
             found = self.positions_in(client, self.read_checkpoint(checkpoint), scope)
             partitions = sorted({tp for each in found.values() for tp in each})
@@ -105,7 +105,7 @@ class ReachedWait(Wait):
         place = Place.parse(self.target, "target")
         if place.time is not None:
             _check_passed(timestamp_ms(place.time))
-        return self._at(offsets_at(client, place, partitions, logs))
+        return self._at(place_offsets(client, place, partitions, logs))
 
     def _at(self, target: Offsets) -> ReachedWait:
         return replace(self, target=offsets_json(target))

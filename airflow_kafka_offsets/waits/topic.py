@@ -21,7 +21,7 @@ from airflow_kafka_offsets.model.parameters import (
     timestamp_ms,
 )
 from airflow_kafka_offsets.model.table import offset_cell
-from airflow_kafka_offsets.readings.positions import partitions_in
+from airflow_kafka_offsets.readings.positions import partitions_in_scope
 from airflow_kafka_offsets.waits.wait import Reading, Wait, partition_table
 
 IdlePartitionPolicy = Literal["wait", "ignore"]
@@ -47,8 +47,8 @@ class TopicWait(Wait):
     :param idle_after: seconds: a partition whose newest record is older than that is idle. 10 minutes.
     """
 
-    readers: ClassVar = {
-        **{name: read for name, read in Wait.readers.items() if name != "position"},
+    parsers: ClassVar = {
+        **{name: read for name, read in Wait.parsers.items() if name != "position"},
         "target": lambda value, name: iso_time(timestamp_ms(parse_time(value, name))),
         "on_idle_partition": choice_parser(IdlePartitionPolicy),
         "idle_after": parse_interval,
@@ -74,7 +74,7 @@ class TopicWait(Wait):
         """Return the partitions of the topics that are named, or that the checkpoint or the group reads."""
         scope = self.named.scope
         if scope.topics is not None:
-            return {"": dict.fromkeys(partitions_in(client, scope))}
+            return {"": dict.fromkeys(partitions_in_scope(client, scope))}
         found = self.positions_in(client, state, scope)
         return {"": dict.fromkeys(sorted({tp for each in found.values() for tp in each}))} if found else {}
 

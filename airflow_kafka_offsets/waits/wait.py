@@ -39,8 +39,8 @@ from airflow_kafka_offsets.model.parameters import choice_parser, parse_interval
 from airflow_kafka_offsets.model.table import align_rows
 from airflow_kafka_offsets.model.text import escape_controls, shorten
 from airflow_kafka_offsets.model.topics import TopicScope, plain_names
-from airflow_kafka_offsets.pipeline import NAME_READERS
-from airflow_kafka_offsets.readings.positions import group_commits, partitions_in
+from airflow_kafka_offsets.pipeline import NAME_PARSERS
+from airflow_kafka_offsets.readings.positions import group_commits, partitions_in_scope
 
 PositionSource = Literal["group", "checkpoint"]
 
@@ -105,8 +105,8 @@ class Wait:
         never.
     """
 
-    readers: ClassVar[Mapping[str, Callable[[Any, str], Any]]] = {
-        **NAME_READERS,
+    parsers: ClassVar[Mapping[str, Callable[[Any, str], Any]]] = {
+        **NAME_PARSERS,
         "position": choice_parser(PositionSource),
         "isolation_level": choice_parser(IsolationLevel),
         "stalled_after": parse_interval,
@@ -124,7 +124,7 @@ class Wait:
 
     def __post_init__(self) -> None:
         self.check(self)
-        for name, read in self.readers.items():
+        for name, read in self.parsers.items():
             value = getattr(self, name)
             value = getattr(type(self), name) if value is None else value
             object.__setattr__(self, name, None if value is None else read(value, name))
@@ -311,7 +311,7 @@ def _checkpoint_positions(
         topics = scope.restricted_to(tp.topic for tp in offsets)
         if topics.topics:
             name = "the checkpoint" if len(sources) == 1 else f"source {source} of the checkpoint"
-            result[name] = {tp: offsets.get(tp) for tp in partitions_in(client, topics)}
+            result[name] = {tp: offsets.get(tp) for tp in partitions_in_scope(client, topics)}
     return result
 
 

@@ -25,7 +25,7 @@ from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.place import Place
 from airflow_kafka_offsets.model.window import OffsetWindow
 from airflow_kafka_offsets.moves.apply import apply_pipeline, apply_position
-from airflow_kafka_offsets.moves.checkpoint_commit import plan_checkpoint_commit, until_unmoved
+from airflow_kafka_offsets.moves.checkpoint_commit import plan_checkpoint_commit, retry_while_checkpoint_moves
 from airflow_kafka_offsets.moves.reset import plan_reset
 from airflow_kafka_offsets.moves.restore import plan_restore_receipt
 from airflow_kafka_offsets.moves.window_commit import apply_window, plan_window_commits, window_targets
@@ -108,7 +108,7 @@ def _commit(order: Order, client: OffsetsClient) -> Any:
         plan, metadata, moves = plan_checkpoint_commit(client, checkpoint, order.named, order.metadata)
         return apply_position(client, plan, metadata, moves)
 
-    return until_unmoved()(once)
+    return retry_while_checkpoint_moves()(once)
 
 
 def _reset(order: Order, client: OffsetsClient) -> Any:
@@ -121,7 +121,7 @@ def _reset(order: Order, client: OffsetsClient) -> Any:
         now=datetime.now(tz=timezone.utc),
         on_out_of_range="clamp",
         policy=order.policy,
-        by=order.metadata,
+        metadata=order.metadata,
     )
     return apply_pipeline(client, plan, order.metadata, checkpoint, quiet_period=0)
 

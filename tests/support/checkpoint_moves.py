@@ -38,7 +38,7 @@ def undo(root: Path, archive: str | None = None, **policy: Any) -> CheckpointPla
     return plan_put_back_archive(SparkCheckpoint(str(root)), archive, CheckpointPolicy(**policy))
 
 
-def carry_out(root: Path, checkpoint_plan: CheckpointPlan, **how: Any) -> CheckpointPlan:
+def apply_plan(root: Path, checkpoint_plan: CheckpointPlan, **how: Any) -> CheckpointPlan:
     apply_checkpoint_plan(SparkCheckpoint(str(root)), checkpoint_plan, **({"quiet_period": 0} | how))
     return checkpoint_plan
 

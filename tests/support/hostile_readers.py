@@ -76,7 +76,7 @@ from airflow_kafka_offsets.model.receipt import read_receipt
 from airflow_kafka_offsets.model.text import describe_type
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.model.window import OffsetWindow, check_bounds
-from airflow_kafka_offsets.pipeline import NAME_READERS, KafkaPipeline
+from airflow_kafka_offsets.pipeline import NAME_PARSERS, KafkaPipeline
 from airflow_kafka_offsets.spark.source_options import librdkafka_config
 from airflow_kafka_offsets.storage import decode, open_location
 from airflow_kafka_offsets.ui.receipts import Instance, own_value, read_move
@@ -156,8 +156,8 @@ PARSERS: dict[str, Callable[[Any], object]] = {
 }
 TEXT_PARSERS: dict[str, Callable[[str], object]] = {
     "json": lambda text: load_json(text, "file"),
-    "pipelines": lambda text: read_pipelines(text, "file.yaml", NAME_READERS),
-    "pipelines of JSON": lambda text: read_pipelines(text, "file.json", NAME_READERS),
+    "pipelines": lambda text: read_pipelines(text, "file.yaml", NAME_PARSERS),
+    "pipelines of JSON": lambda text: read_pipelines(text, "file.json", NAME_PARSERS),
     "csv": parse_csv,
     "csv of a group": lambda text: parse_csv(text, "g"),
     "from_file": lambda text: OffsetsFile("file", text).offsets_by_group(["g", "h"]),

@@ -34,7 +34,7 @@ from airflow_kafka_offsets.model.place import Place
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.model.window import OffsetWindow
 from airflow_kafka_offsets.moves.apply import apply_groups
-from airflow_kafka_offsets.moves.group_reset import active_groups, plan_resets
+from airflow_kafka_offsets.moves.group_reset import active_group_refusals, plan_resets
 from airflow_kafka_offsets.moves.write import commit_window
 
 pytestmark = pytest.mark.integration
@@ -495,7 +495,9 @@ def test_a_commit_and_a_reset_that_a_windows_commit_keeps_out_are_worth_another_
     join_group(group, topic, **{"client.id": f"somebody{COMMITTER}"})
     with OffsetsClient({"bootstrap.servers": bootstrap_servers}, timeout=1.5) as hasty:
         with pytest.raises(GroupActiveError, match="a window was being committed to the group") as refused:
-            hasty.commit(group, window(None, 5).end) if write == "commit" else active_groups(hasty, [group])
+            hasty.commit(group, window(None, 5).end) if write == "commit" else active_group_refusals(
+                hasty, [group]
+            )
     assert refused.value.retriable
     assert holds(group) == [None] * PARTITIONS
 

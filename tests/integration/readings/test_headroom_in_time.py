@@ -8,7 +8,7 @@ import pytest
 
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.offsets import TopicPartition
-from airflow_kafka_offsets.readings.retention import headrooms
+from airflow_kafka_offsets.readings.retention import read_headrooms
 
 pytestmark = pytest.mark.integration
 
@@ -35,7 +35,7 @@ def ago(hours):
 
 
 def measure(client, positions, least=SIX_HOURS):
-    return headrooms(client, positions, client.log_ranges(positions), least=least)
+    return read_headrooms(client, positions, client.log_ranges(positions), least=least)
 
 
 def test_what_is_enough_and_what_is_not_is_known_without_the_records(without_times, make_topic, produce):

@@ -159,7 +159,7 @@ def test_a_killed_reset_is_finished_by_its_retry_whatever_step_it_had_reached(
                 Place("shift", -1),
                 now=datetime.now(tz=timezone.utc),
                 policy=POLICY,
-                by=CommitMetadata(token=TOKEN),
+                metadata=CommitMetadata(token=TOKEN),
             )
             apply_pipeline(client, plan, CommitMetadata(token=TOKEN), checkpoint, quiet_period=0)
         receipt = json.loads(json.dumps(plan.make_receipt(verified=True)))

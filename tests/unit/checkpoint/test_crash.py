@@ -105,7 +105,7 @@ def kill_before(last: int, root: str) -> None:
     sys.addaudithook(audit)
 
 
-def carry_out(move: str, root: str, last: int) -> None:
+def apply_plan(move: str, root: str, last: int) -> None:
     kill_before(last, root)
     try:
         MOVES[move](SparkCheckpoint(root))
@@ -120,7 +120,7 @@ def serve() -> None:
         move, root, last = line.split()
         child = os.fork()
         if child == 0:
-            carry_out(move, root, int(last))
+            apply_plan(move, root, int(last))
             os._exit(0)
         _, status = os.waitpid(child, 0)
         if os.WIFSIGNALED(status):

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from checkpoint_moves import DISCARD, ORDERS_0, carry_out, offset_of, seek, sparks_own, truncate, undo
+from checkpoint_moves import DISCARD, ORDERS_0, apply_plan, offset_of, seek, sparks_own, truncate, undo
 
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import (
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
 
 def test_the_newest_move_that_was_not_taken_back_is_taken_back(three: Path, files: Files) -> None:
     original = sparks_own(files(three))
-    carry_out(three, seek(three, 1))
-    carry_out(three, seek(three, 2))
+    apply_plan(three, seek(three, 1))
+    apply_plan(three, seek(three, 2))
 
-    assert carry_out(three, undo(three)).undoes == "0002-seek"
+    assert apply_plan(three, undo(three)).undoes == "0002-seek"
     assert offset_of(three) == 1
 
-    assert carry_out(three, undo(three)).undoes == "0001-seek"
+    assert apply_plan(three, undo(three)).undoes == "0001-seek"
     assert sparks_own(files(three)) == original
 
 
 def test_an_undo_is_not_taken_back_by_default_and_nothing_is_left_then(three: Path, files: Files) -> None:
-    carry_out(three, seek(three))
-    carry_out(three, undo(three))
+    apply_plan(three, seek(three))
+    apply_plan(three, undo(three))
     before = files(three)
 
     with pytest.raises(
@@ -47,31 +47,31 @@ def test_an_undo_is_not_taken_back_by_default_and_nothing_is_left_then(three: Pa
 
 
 def test_an_undo_can_be_taken_back_by_its_name(three: Path) -> None:
-    carry_out(three, seek(three))
-    carry_out(three, undo(three))
+    apply_plan(three, seek(three))
+    apply_plan(three, undo(three))
 
-    checkpoint_plan = carry_out(three, undo(three, "0002-undo"))
+    checkpoint_plan = apply_plan(three, undo(three, "0002-undo"))
 
     assert (checkpoint_plan.undoes, checkpoint_plan.archive) == ("0002-undo", "0003-undo")
     assert offset_of(three) == 3
 
 
 def test_a_move_can_be_taken_back_by_its_name_again_and_nothing_changes(three: Path, files: Files) -> None:
-    carry_out(three, seek(three))
-    carry_out(three, undo(three))
+    apply_plan(three, seek(three))
+    apply_plan(three, undo(three))
     before = sparks_own(files(three))
 
-    checkpoint_plan = carry_out(three, undo(three, "0001-seek"))
+    checkpoint_plan = apply_plan(three, undo(three, "0001-seek"))
 
     assert (checkpoint_plan.steps, checkpoint_plan.archive) == ((), None)
     assert sparks_own(files(three)) == before
 
 
 def test_an_earlier_move_is_taken_back_by_its_name_as_a_seek(three: Path) -> None:
-    carry_out(three, seek(three, 1))
-    carry_out(three, seek(three, 2))
+    apply_plan(three, seek(three, 1))
+    apply_plan(three, seek(three, 2))
 
-    checkpoint_plan = carry_out(three, undo(three, "0001-seek"))
+    checkpoint_plan = apply_plan(three, undo(three, "0001-seek"))
 
     assert checkpoint_plan.undoes == "0001-seek"
     assert offset_of(three) == 7
@@ -81,14 +81,14 @@ def test_a_name_that_is_not_there_is_refused_with_those_that_are(three: Path) ->
     with pytest.raises(CheckpointError, match="found no archive 0009-seek; there are: none"):
         undo(three, "0009-seek")
 
-    carry_out(three, seek(three))
+    apply_plan(three, seek(three))
 
     with pytest.raises(CheckpointError, match=r"found no archive 0009-seek; there are: 0001-seek \(20"):
         undo(three, "0009-seek")
 
 
 def test_an_archive_of_another_query_is_refused(three: Path, files: Files) -> None:
-    carry_out(three, seek(three))
+    apply_plan(three, seek(three))
     (three / "metadata").write_text('{"id":"another"}')
     before = files(three)
 
@@ -101,9 +101,9 @@ def test_an_archive_of_another_query_is_refused(three: Path, files: Files) -> No
 
 def test_an_undo_brings_a_discarded_batch_back(begun: Path, files: Files, spark_starts: SparkStarts) -> None:
     original = sparks_own(files(begun))
-    carry_out(begun, seek(begun, **DISCARD))
+    apply_plan(begun, seek(begun, **DISCARD))
 
-    checkpoint_plan = carry_out(begun, undo(begun))
+    checkpoint_plan = apply_plan(begun, undo(begun))
 
     # What comes back comes oldest first: batch 3 without the offsets that it starts at would be another
     # batch.
@@ -116,9 +116,9 @@ def test_an_undo_of_a_truncation_brings_everything_back_oldest_first_and_offsets
     begun: Path, files: Files, spark_starts: SparkStarts
 ) -> None:
     original = sparks_own(files(begun))
-    carry_out(begun, truncate(begun, 0, sink="noop"))
+    apply_plan(begun, truncate(begun, 0, sink="noop"))
 
-    checkpoint_plan = carry_out(begun, undo(begun))
+    checkpoint_plan = apply_plan(begun, undo(begun))
 
     assert [step.path for step in checkpoint_plan.steps] == [
         "offsets/1",
@@ -141,12 +141,12 @@ def test_an_undo_after_the_query_has_run_is_a_seek(
     files: Files,
     spark_starts: SparkStarts,
 ) -> None:
-    carry_out(three, move(three))
+    apply_plan(three, move(three))
     batch = (SparkCheckpoint(str(three)).read().batch_id or 0) + 1
     checkpoint({batch: 8}, [batch])
     before = files(three)
 
-    checkpoint_plan = carry_out(three, undo(three))
+    checkpoint_plan = apply_plan(three, undo(three))
 
     assert (checkpoint_plan.kind, [step.path for step in checkpoint_plan.steps]) == (
         "undo",
@@ -164,11 +164,11 @@ def test_an_undo_after_the_query_has_run_is_a_seek(
 def test_an_undo_while_a_new_batch_is_unfinished_needs_what_a_seek_needs(
     three: Path, checkpoint: Callable[..., Path], assert_refused: Callable[..., None]
 ) -> None:
-    carry_out(three, seek(three))
+    apply_plan(three, seek(three))
     checkpoint({3: 8}, [])
 
     assert_refused(three, undo(three), "batch 3 was begun and not finished")
-    checkpoint_plan = carry_out(three, undo(three, **DISCARD))
+    checkpoint_plan = apply_plan(three, undo(three, **DISCARD))
 
     assert [step.path for step in checkpoint_plan.steps] == ["offsets/3", "offsets/2"]
     assert offset_of(three) == 7
@@ -177,7 +177,7 @@ def test_an_undo_while_a_new_batch_is_unfinished_needs_what_a_seek_needs(
 def test_an_undo_where_a_discarded_batch_has_run_with_other_records_is_a_seek(
     begun: Path, checkpoint: Callable[..., Path]
 ) -> None:
-    carry_out(begun, seek(begun, **DISCARD))
+    apply_plan(begun, seek(begun, **DISCARD))
     checkpoint({3: 4}, [])
 
     checkpoint_plan = undo(begun, **DISCARD)
@@ -190,7 +190,7 @@ def test_an_undo_of_a_seek_of_a_query_with_state_that_has_run_needs_the_flag_aga
     three: Path, checkpoint: Callable[..., Path], assert_refused: Callable[..., None]
 ) -> None:
     (three / "state/0/0").mkdir(parents=True)
-    carry_out(three, seek(three, allow_stateful=True))
+    apply_plan(three, seek(three, allow_stateful=True))
     assert undo(three).refusals == ()
 
     checkpoint({3: 8}, [3])

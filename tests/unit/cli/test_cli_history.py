@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from checkpoint_moves import carry_out, case_of
+from checkpoint_moves import apply_plan, case_of
 from click.testing import CliRunner, Result
 from hypothesis import given
 from hypothesis import strategies as st
@@ -57,7 +57,7 @@ def orders(tmp_path: Path) -> Path:
     for number in (40, 41, 42):
         write(tmp_path, number)
     targets = {TopicPartition("orders", 0): 1000, TopicPartition("orders", 1): 1300}
-    carry_out(tmp_path, plan_seek(SparkCheckpoint(str(tmp_path)), {"0": targets}))
+    apply_plan(tmp_path, plan_seek(SparkCheckpoint(str(tmp_path)), {"0": targets}))
     for number in (43, 44):
         write(tmp_path, number)
     return tmp_path

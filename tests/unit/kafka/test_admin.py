@@ -62,7 +62,7 @@ def process(monkeypatch):
             workers.append(Worker(left))
             return workers[-1]
 
-        monkeypatch.setattr(admin_process, "take", take)
+        monkeypatch.setattr(admin_process, "take_worker", take)
         return AdminProcess({"bootstrap.servers": "127.0.0.1:1"}), workers
 
     return make

@@ -16,7 +16,7 @@ from airflow_kafka_offsets.model.plan import OffsetPlan
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.moves.apply import apply_groups
 from airflow_kafka_offsets.moves.group_reset import plan_resets
-from airflow_kafka_offsets.moves.write import commit_over_late_ones, delete_groups
+from airflow_kafka_offsets.moves.write import delete_groups, recommit_overtaken
 
 FIRST, SECOND = TopicPartition("orders", 0), TopicPartition("orders", 1)
 NOW = datetime(2026, 1, 5, tzinfo=timezone.utc)
@@ -90,7 +90,7 @@ def moved_to(offset):
 def test_a_commit_from_before_a_checkpoints_move_is_committed_over(client, move):
     late = CommitMetadata(query="q", move=move)
     client.commit("g", {FIRST: 60, SECOND: 60}, late.text())
-    commit_over_late_ones(client, [moved_to(20)], CommitMetadata(query="q", move=2))
+    recommit_overtaken(client, [moved_to(20)], CommitMetadata(query="q", move=2))
     assert holds(client) == [20, 20]
 
 
@@ -98,7 +98,7 @@ def test_a_commit_from_before_a_checkpoints_move_is_committed_over(client, move)
 def test_what_a_later_move_or_another_query_has_committed_is_not_committed_over(client, other):
     client.commit("g", {FIRST: 60, SECOND: 60}, other.text())
     with pytest.raises(CommitError, match="another process commits to this group"):
-        commit_over_late_ones(client, [moved_to(20)], CommitMetadata(query="q", move=2))
+        recommit_overtaken(client, [moved_to(20)], CommitMetadata(query="q", move=2))
     assert holds(client) == [60, 60]
 
 

@@ -137,4 +137,4 @@ def test_a_wait_is_watched_if_its_target_is_known(fields, reading, kind):
 def test_the_fields_by_which_a_wait_is_known_are_its_parameters(kind, of):
     assert watched_waits.WAITS[kind] is of
     own = {"max_lag", "max_time_lag", "min_headroom"} if kind == "lag" else {"target", "tolerance"}
-    assert own <= of.readers.keys()
+    assert own <= of.parsers.keys()

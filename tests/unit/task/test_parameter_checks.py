@@ -499,13 +499,13 @@ def test_a_name_in_double_quotes_is_the_name(native):
     task = rendered(
         CommitOffsetsOperator, native=native, **ORDERS | {"group_id": template, "topics": template}
     )
-    assert task.named() == GroupSelection.parse("orders", "orders")
+    assert task.selection() == GroupSelection.parse("orders", "orders")
     task = rendered(
         CommitOffsetsOperator,
         native=native,
         **ORDERS | {"group_id": {"orders": template}, "topics": [template]},
     )
-    assert task.named() == GroupSelection.parse({"orders": "orders"}, "orders")
+    assert task.selection() == GroupSelection.parse({"orders": "orders"}, "orders")
 
 
 def test_a_restore_with_a_receipt_that_is_null_is_refused():

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from airflow.triggers.base import BaseTrigger
 
 from airflow_kafka_offsets.errors import KafkaOffsetsError
-from airflow_kafka_offsets.task.given import none_is_default
+from airflow_kafka_offsets.task.parameter_checks import none_is_default
 
 
 class RefusableTrigger(BaseTrigger):

@@ -26,8 +26,8 @@ from airflow_kafka_offsets.model.recovery import (
 )
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.moves.commit import plan_commits
-from airflow_kafka_offsets.moves.restore import archive_of, undo_of
-from airflow_kafka_offsets.readings.known_moves import kept_groups
+from airflow_kafka_offsets.moves.restore import archived_move_of_receipt, restore_of_move
+from airflow_kafka_offsets.readings.known_moves import archived_group_offsets
 from airflow_kafka_offsets.readings.positions import group_positions, last_commits
 
 if TYPE_CHECKING:
@@ -47,21 +47,26 @@ def judge_recovery(
 
 
 def _moved(
-    client: OffsetsClient, checkpoint: SparkCheckpoint | None, kept: CheckpointReceipt, by: CommitMetadata
+    client: OffsetsClient,
+    checkpoint: SparkCheckpoint | None,
+    receipt: CheckpointReceipt,
+    metadata: CommitMetadata,
 ) -> MovedCheckpoint:
     """Return where the checkpoint of a receipt is, and what has become of its move."""
-    made = MovedCheckpoint(kept.location, kept.before, kept.after)
-    if checkpoint is None or checkpoint.location != kept.location:
+    made = MovedCheckpoint(receipt.location, receipt.before, receipt.after)
+    if checkpoint is None or checkpoint.location != receipt.location:
         names = "none" if checkpoint is None else checkpoint.location
-        command = f"group restore GROUP --checkpoint {kept.location} --archive {kept.archive} --execute"
+        command = f"group restore GROUP --checkpoint {receipt.location} --archive {receipt.archive} --execute"
         why = f"checkpoint_location names {names} by now; 'airflow-kafka-offsets {command}' takes it back"
         return replace(made, lost=f"{made.name} is not put back: {why}")
     state = checkpoint.read()
-    if state.query_id != kept.query_id:
-        why = f"the receipt is of query {shorten(kept.query_id)}, and it is of query {state.query_id} by now"
+    if state.query_id != receipt.query_id:
+        why = (
+            f"the receipt is of query {shorten(receipt.query_id)}, and it is of query {state.query_id} by now"
+        )
         return replace(made, lost=f"{made.name} is not put back: {why}: the checkpoint was replaced since")
     archives = read_archived_moves(checkpoint)
-    mine = archive_of(archives, kept)
+    mine = archived_move_of_receipt(archives, receipt)
     made = replace(made, now=state.kafka_offsets)
     if mine is None:
         return made
@@ -72,8 +77,8 @@ def _moved(
     )
     made = replace(made, number=mine.number, by=mine.made_by.identity, leftover=leftover)
     if mine.undone:
-        undo = undo_of(archives, mine)
-        if undo is not None and undo.made_by.token and undo.made_by.token == by.token:
+        undo = restore_of_move(archives, mine)
+        if undo is not None and undo.made_by.token and undo.made_by.token == metadata.token:
             return replace(made, restored=True)
         return replace(
             made,
@@ -89,7 +94,7 @@ def _moved(
     ]
     if newer:
         return replace(made, lost=f"{made.name} was moved again by {newer[-1]}, and is not put back")
-    return replace(made, worked=has_finished_since(state, mine) or not _unread(client, kept))
+    return replace(made, worked=has_finished_since(state, mine) or not _unread(client, receipt))
 
 
 def _left_behind(earlier: ArchivedMove, mine: ArchivedMove, state: CheckpointState) -> bool:
@@ -105,16 +110,16 @@ def _left_behind(earlier: ArchivedMove, mine: ArchivedMove, state: CheckpointSta
     )
 
 
-def _unread(client: OffsetsClient, kept: CheckpointReceipt) -> bool:
+def _unread(client: OffsetsClient, receipt: CheckpointReceipt) -> bool:
     """Whether there are records after the offsets that a checkpoint was moved to."""
-    to = {tp: offset for offsets in kept.after.values() for tp, offset in offsets.items()}
+    to = {tp: offset for offsets in receipt.after.values() for tp, offset in offsets.items()}
     return any(to[tp] < found.end for tp, found in client.log_ranges(to).items())
 
 
-def plan_kept(
+def plan_without_move(
     client: OffsetsClient,
     checkpoint: SparkCheckpoint | None,
-    named: GroupSelection,
+    selection: GroupSelection,
     movers: Collection[str],
     work: Sequence[str],
 ) -> tuple[PipelinePlan, list[str]]:
@@ -128,7 +133,7 @@ def plan_kept(
     sources = None if checkpoint is None else checkpoint.read().kafka_offsets
     targets = {
         group: {tp: at for tp, at in group_positions(client, group, scope).items() if at is not None}
-        for group, scope in named.scopes(sources).items()
+        for group, scope in selection.scopes(sources).items()
     }
     unfinished = [
         group
@@ -139,23 +144,23 @@ def plan_kept(
     return PipelinePlan(plans), unfinished
 
 
-def restored_before(
-    client: OffsetsClient, checkpoint: SparkCheckpoint | None, value: object, by: CommitMetadata
+def plan_of_earlier_restore(
+    client: OffsetsClient, checkpoint: SparkCheckpoint | None, value: object, metadata: CommitMetadata
 ) -> PipelinePlan | None:
     """
     Return what an earlier try of a restore has put back, ``None`` if none has come to its end.
 
-    :param by: the restore; its token is that of its tries.
+    :param metadata: the restore; its token is that of its tries.
     """
     kept = read_checkpoint_receipt(value)
     if kept is None or checkpoint is None:
         return None
     archives = read_archived_moves(checkpoint)
-    moved = archive_of(archives, kept)
-    undo = None if moved is None else undo_of(archives, moved)
-    if moved is None or undo is None or not undo.made_by.token or undo.made_by.token != by.token:
+    moved = archived_move_of_receipt(archives, kept)
+    undo = None if moved is None else restore_of_move(archives, moved)
+    if moved is None or undo is None or not undo.made_by.token or undo.made_by.token != metadata.token:
         return None
-    before, after = kept_groups(checkpoint, undo)
+    before, after = archived_group_offsets(checkpoint, undo)
     source = {"restore": "receipt"}
     plans = plan_commits(client, GroupOffsets(after), source=source, on_out_of_range="skip")
     done = CheckpointPlan(
