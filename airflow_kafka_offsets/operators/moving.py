@@ -167,7 +167,7 @@ class PipelineMovingOperator(MovingOperator):
     moves_on_purpose: ClassVar[bool] = True
     shows_times: ClassVar[bool] = True
     reports_lag = False
-    tool: ClassVar[str]
+    commit_tool: ClassVar[str]
     """``reset`` or ``restore``, for the metadata of its commits."""
     count_move = staticmethod(count_reset)
     template_fields: Sequence[str] = (*PIPELINE_PARAMETERS, *_CHECKPOINT_DEFAULTS)
@@ -217,7 +217,7 @@ class PipelineMovingOperator(MovingOperator):
 
     def move_metadata(self, context: Context) -> CommitMetadata:
         """Return what the commits of this task run record: also that they move on purpose."""
-        return replace(commit_metadata(context), tool=self.tool)
+        return replace(commit_metadata(context), tool=self.commit_tool)
 
     def checkpoint_policy(self) -> CheckpointPolicy:
         """Return what the parameters allow."""

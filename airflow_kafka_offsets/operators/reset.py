@@ -109,7 +109,7 @@ class ResetOffsetsOperator(PipelineMovingOperator):
         "allow_new_cluster",
         "plan_only",
     )
-    tool: ClassVar[str] = "reset"
+    commit_tool: ClassVar[str] = "reset"
     parsers: ClassVar[Mapping[str, Parser]] = {
         **PipelineMovingOperator.parsers,
         "on_out_of_range": choice_parser(OutOfRangePolicy),

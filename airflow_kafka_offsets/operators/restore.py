@@ -113,7 +113,7 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
         "allow_new_cluster",
         "allow_stale",
     )
-    tool: ClassVar[str] = "restore"
+    commit_tool: ClassVar[str] = "restore"
     parsers: ClassVar[Mapping[str, Parser]] = {
         **PipelineMovingOperator.parsers,
         "receipt": lambda value, name: read_receipt(

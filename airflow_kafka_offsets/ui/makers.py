@@ -20,7 +20,7 @@ def read_makers(client: OffsetsClient, reports: Collection[DriftReport]) -> list
     """
     Return who made the groups' commits, the newest first.
 
-    :return: see :class:`~airflow_kafka_offsets.ui.responses.Provenance`.
+    :return: see :class:`~airflow_kafka_offsets.ui.responses.ProvenanceResponse`.
     """
     texts: dict[str | None, None] = {}
     for report in reports:

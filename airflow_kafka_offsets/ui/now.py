@@ -92,14 +92,14 @@ class PipelineNow:
     def __init__(
         self,
         client: OffsetsClient,
-        named: GroupSelection,
+        selection: GroupSelection,
         checkpoint: SparkCheckpoint | None,
         *,
         servers: str,
         end: float,
     ) -> None:
         self._client = client
-        self._named = named
+        self._named = selection
         self._checkpoint = checkpoint
         self._servers = servers
         self._end = end
@@ -107,7 +107,7 @@ class PipelineNow:
 
     def read(self) -> dict[str, Any]:
         """
-        Return the reading as plain JSON, see :class:`~airflow_kafka_offsets.ui.responses.Now`.
+        Return the reading as plain JSON, see :class:`~airflow_kafka_offsets.ui.responses.NowResponse`.
 
         What cannot be read besides the positions is ``None``, and a sentence in ``problems``.
 
@@ -198,7 +198,7 @@ class PipelineNow:
         for topic, found in known.items():
             if isinstance(found, str):
                 self._problems.append(
-                    f"how long topic {topic} keeps its records is not known: {hidden(found, self._servers)}"
+                    f"how long topic {topic} keeps its records is not known: {hide_servers(found, self._servers)}"
                 )
         times = self._record_times(behind)
         more = {
@@ -217,7 +217,7 @@ class PipelineNow:
             return self._client.record_times(offsets, within=within)
         except BrokerError as error:
             self._problems.append(
-                f"how old the unread records are is not known: {reason(error, self._servers)}"
+                f"how old the unread records are is not known: {error_text(error, self._servers)}"
             )
             return {}
 
@@ -227,7 +227,7 @@ class PipelineNow:
         try:
             described = self._client.describe_groups(group_ids)
         except KafkaOffsetsError as error:
-            self._problems.append(f"who is in the group is not known: {reason(error, self._servers)}")
+            self._problems.append(f"who is in the group is not known: {error_text(error, self._servers)}")
             return None, None
         states = dict.fromkeys(group.state for group in described.values())
         return ", ".join(states), [
@@ -243,7 +243,7 @@ class PipelineNow:
         ]
 
 
-def reason(error: KafkaOffsetsError, servers: str = "") -> str:
+def error_text(error: KafkaOffsetsError, servers: str = "") -> str:
     """
     Return an error as one sentence without where the broker is: that is not for all viewers.
 
@@ -256,10 +256,10 @@ def reason(error: KafkaOffsetsError, servers: str = "") -> str:
         return "it refuses its user: see the log of a task of this pipeline"
     if isinstance(error, BrokerUnavailableError):
         return "it does not answer"
-    return hidden(str(error), servers)
+    return hide_servers(str(error), servers)
 
 
-def hidden(text: str, servers: str) -> str:
+def hide_servers(text: str, servers: str) -> str:
     """Return the first line of a text without the broker's addresses."""
     text = text.split("\n")[0]
     for address in filter(None, map(str.strip, (servers, *servers.split(",")))):

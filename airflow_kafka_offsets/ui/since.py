@@ -13,7 +13,7 @@ from airflow_kafka_offsets.ui.makers import as_provenance
 if TYPE_CHECKING:
     from airflow_kafka_offsets.kafka.client import OffsetsClient
 
-Moved = Mapping[str, Sequence[Sequence[Any]]]
+MovedPartitions = Mapping[str, Sequence[Sequence[Any]]]
 """Group -> topic, partition, offset before and offset after, of the partitions that a receipt has changed."""
 
 
@@ -30,9 +30,9 @@ def moved_partitions(rows: Sequence[tuple[Any, ...]]) -> dict[str, list[list[Any
     return moved
 
 
-def read_since(client: OffsetsClient, moved: Moved) -> dict[str, Any] | None:
+def read_since(client: OffsetsClient, moved: MovedPartitions) -> dict[str, Any] | None:
     """
-    Compare a move with the commits now, see :class:`~airflow_kafka_offsets.ui.responses.Since`.
+    Compare a move with the commits now, see :class:`~airflow_kafka_offsets.ui.responses.SinceResponse`.
 
     :return: ``None`` if the move has changed nothing, or the commits cannot be read.
     """

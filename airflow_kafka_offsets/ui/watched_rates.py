@@ -41,7 +41,7 @@ class WatchedRates:
         self._lock = threading.Lock()
         self._watched: OrderedDict[str, _Watched] = OrderedDict()
 
-    def seen(self, key: str, reading: Mapping[str, Any]) -> dict[str, float | None]:
+    def after_reading(self, key: str, reading: Mapping[str, Any]) -> dict[str, float | None]:
         """
         Note a reading of a pipeline.
 

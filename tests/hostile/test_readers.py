@@ -48,7 +48,7 @@ from airflow_kafka_offsets.model.text import MAX_SIZE, MAX_VALUES
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.model.window import OffsetWindow
 from airflow_kafka_offsets.storage import open_location
-from airflow_kafka_offsets.ui.receipts import own_value
+from airflow_kafka_offsets.ui.receipts import parse_package_value
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -306,8 +306,8 @@ def test_a_pattern_that_takes_much_to_compile_is_refused():
 
 
 def test_a_value_from_xcom_with_too_many_values_is_none_of_ours():
-    assert own_value('{"version": 1, "changed": 1, "groups": [1]}') is not None
-    assert own_value('{"version": 1, "changed": 1, "groups": [' + "1," * MAX_VALUES + "1]}") is None
+    assert parse_package_value('{"version": 1, "changed": 1, "groups": [1]}') is not None
+    assert parse_package_value('{"version": 1, "changed": 1, "groups": [' + "1," * MAX_VALUES + "1]}") is None
 
 
 def large(partitions, first=10**9):

@@ -79,7 +79,7 @@ from airflow_kafka_offsets.model.window import OffsetWindow, check_bounds
 from airflow_kafka_offsets.pipeline import NAME_PARSERS, KafkaPipeline
 from airflow_kafka_offsets.spark.source_options import librdkafka_config
 from airflow_kafka_offsets.storage import decode, open_location
-from airflow_kafka_offsets.ui.receipts import Instance, own_value, read_move
+from airflow_kafka_offsets.ui.receipts import TaskInstance, parse_package_value, read_outcome
 
 RECORDED = Path(__file__).parents[1] / "checkpoints"
 TABLES = Path(__file__).parents[1] / "tables"
@@ -243,16 +243,16 @@ _WINDOW = {
     "records": 8,
     "source": {"topics": ["orders:0,1", "returns"], "topics_pattern": "or.*", "group_id": {"orders": "g"}},
 }
-_INSTANCE = Instance("dag", "run", "task", -1, datetime(2026, 3, 1))
+_INSTANCE = TaskInstance("dag", "run", "task", -1, datetime(2026, 3, 1))
 _CSV = ("orders,0,42\norders,1,7\n", "g,orders,0,42\ng,orders,1,7\nh,returns,0,0\n", '"g,1",orders,0,42\r\n')
 
 
 def _read_receipt(data: bytes) -> None:
-    for value in (_json(data), own_value(_text(data))):
+    for value in (_json(data), parse_package_value(_text(data))):
         if value is not None:
-            own = own_value(value)
+            own = parse_package_value(value)
             if own is not None:
-                read_move(_INSTANCE, "reset", own)
+                read_outcome(_INSTANCE, "reset", own)
             read_receipt(value, show=describe_type)
             read_checkpoint_receipt(value)
 

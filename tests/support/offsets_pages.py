@@ -172,7 +172,7 @@ def task_instance(**values: Any) -> dict[str, Any]:
         },
         "reading": None,
         "drift": None,
-        "undo": "airflow-kafka-offsets group restore orders-etl-0 --from-file before.csv",
+        "restore_command": "airflow-kafka-offsets group restore orders-etl-0 --from-file before.csv",
         "problems": [],
         **values,
     }

@@ -299,7 +299,7 @@ def give_reset(pages: OffsetsPages) -> None:
             "time_after": [None] * PARTITIONS,
         },
     }
-    undo = (
+    command = (
         "airflow-kafka-offsets group restore --kafka-config-id kafka_default --checkpoint "
         "s3a://lake/checkpoints/orders-to-lake --archive 0003-seek --checkpoint-conn-id lake orders-to-lake"
     )
@@ -310,5 +310,5 @@ def give_reset(pages: OffsetsPages) -> None:
     }
     since = {"state": "moved on", "kind": "commit", "tool": None, "at": at(NOW - 14)}
     moved = move("reset", RESET, sum(after), run_id=RUN, task_id="reset_orders")
-    pages.answers[address] = task_instance(receipt=receipt, move=moved, undo=undo)
+    pages.answers[address] = task_instance(receipt=receipt, move=moved, restore_command=command)
     pages.answers[f"{address}/now"] = instance_now(read_at=at(NOW), times=times, since=since)

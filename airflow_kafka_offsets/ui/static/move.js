@@ -206,11 +206,11 @@ export async function show(page, where) {
     since,
     progress,
     moved?.element ?? "",
-    ...(found.undo ? [h("section", {}, h("h2", {}, "Take it back"),
+    ...(found.restore_command ? [h("section", {}, h("h2", {}, "Take it back"),
       h("p", {}, "This page changes nothing. To put back what was there before, run this where Airflow's connection is known, "
         + "such as on a worker. As it is, it only shows what it would do: add --execute after the word restore to do it. "
         + "If the pipeline has moved on since, it says who followed and is refused, unless you add --allow-stale."),
-      copyable(found.undo),
+      copyable(found.restore_command),
       receipt?.checkpoint ? "" : h("p", { class: "quiet" }, "It moves the group only: a checkpoint stays where it is, and the "
         + "next commit of its offsets moves the group there again."))] : []),
     ...(reading ? [h("section", {}, h("h2", {}, ENDED.has(state) ? "Last reading" : "Reading when the wait began"),

@@ -272,14 +272,14 @@ def test_who_committed_shows_to_those_who_may_read_that_dag(browser, two_dags, m
 
     from some_dags_only import SomeDagsOnly
 
-    from airflow_kafka_offsets.ui.live import Answer, pack
+    from airflow_kafka_offsets.ui.live_client import Answer, pack_json
 
     made_by = {"dag_id": "secret", "run_id": "r", "task_id": "t", "by": "eve", "tool": "x", "batch": 3}
 
     def ask(*_):
         done: Future[Answer] = Future()
         found = {"provenance": made_by, "commits": [made_by], "totals": {"lag": 1}}
-        done.set_result(Answer(pack(found)))
+        done.set_result(Answer(pack_json(found)))
         return done
 
     monkeypatch.setattr(browser.tab.state.live, "ask", ask)

@@ -22,7 +22,7 @@ def made(monkeypatch):
 
     def make(_, group_id, isolation_level):
         counts[group_id, isolation_level] += 1
-        return Made(consumer=SimpleNamespace(close=lambda: None), reuse=lambda: True)
+        return Made(consumer=SimpleNamespace(close=lambda: None), forget_errors=lambda: True)
 
     monkeypatch.setattr(connection, "Connection", make)
     return counts

@@ -15,16 +15,16 @@ from offsets_receipts import receipt
 
 from airflow_kafka_offsets.cli import group_moves as moves
 from airflow_kafka_offsets.model.groups import GroupSelection
-from airflow_kafka_offsets.ui.history import response
-from airflow_kafka_offsets.ui.instances import receipt_table, undo_command
-from airflow_kafka_offsets.ui.receipts import Instance, own_value, read_move
+from airflow_kafka_offsets.ui.history import move_response
+from airflow_kafka_offsets.ui.instances import receipt_table, restore_command
+from airflow_kafka_offsets.ui.receipts import TaskInstance, parse_package_value, read_outcome
 
 WHEN = datetime(2026, 1, 1, tzinfo=timezone.utc)
-INSTANCE = Instance("d", "r", "t", -1, WHEN, 1, "success")
+INSTANCE = TaskInstance("d", "r", "t", -1, WHEN, 1, "success")
 
 
 def undo(value):
-    return undo_command(value, move(value))[0]
+    return restore_command(value, move(value))[0]
 
 
 def of_several(parts):
@@ -33,7 +33,7 @@ def of_several(parts):
 
 
 def move(value, kind="commit"):
-    return read_move(INSTANCE, kind, value)
+    return read_outcome(INSTANCE, kind, value)
 
 
 def test_a_receipt_in_short():
@@ -71,7 +71,7 @@ def test_a_drift_report_names_its_pipelines():
     names = {"group_id": {"t": "g"}, "checkpoint_location": "/data"}
     found = move({"version": 1, "drifted": False, "pipelines": [names]}, "drift")
 
-    assert (found.kind, found.groups, found.named) == ("drift", ("g",), (names,))
+    assert (found.kind, found.groups, found.pipelines) == ("drift", ("g",), (names,))
 
 
 def test_the_plan_of_a_window():
@@ -104,7 +104,7 @@ def test_the_plan_of_a_window():
     ],
 )
 def test_a_value_of_others_is_left_alone(value):
-    assert own_value(value) is None
+    assert parse_package_value(value) is None
 
 
 @pytest.mark.parametrize(
@@ -119,13 +119,13 @@ def test_a_value_of_others_is_left_alone(value):
     ],
 )
 def test_a_receipt_that_is_not_in_its_form_is_no_move(broken):
-    value = own_value({**receipt("g", 1, 2), **broken})
+    value = parse_package_value({**receipt("g", 1, 2), **broken})
 
     assert value is None or move(value) is None
 
 
 def test_a_value_as_text_is_read_too():
-    assert own_value(json.dumps(receipt("g", 1, 2))) == receipt("g", 1, 2)
+    assert parse_package_value(json.dumps(receipt("g", 1, 2))) == receipt("g", 1, 2)
 
 
 def test_the_table_of_a_receipt():
@@ -222,7 +222,7 @@ def test_groups_that_read_one_topic_are_all_named():
 def test_without_the_connection_there_is_no_command(conn_id):
     value = receipt("g", 40, 60, kafka_config_id=conn_id)
 
-    command, (problem,) = undo_command(value, move(value))
+    command, (problem,) = restore_command(value, move(value))
 
     assert command is None
     assert "does not name the Kafka connection" in problem
@@ -231,7 +231,7 @@ def test_without_the_connection_there_is_no_command(conn_id):
 def test_a_first_commit_is_not_taken_back():
     value = receipt("g", None, 60)
 
-    command, (problem,) = undo_command(value, move(value))
+    command, (problem,) = restore_command(value, move(value))
 
     assert command is None
     assert "no partition had a commit before" in problem
@@ -242,7 +242,7 @@ def test_partitions_without_a_commit_before_are_counted():
     value["before"]["orders"] |= {"1": None, "2": None}
     value["after"]["orders"] |= {"1": 5, "2": 5}
 
-    command, (problem,) = undo_command(value, move(value))
+    command, (problem,) = restore_command(value, move(value))
 
     assert command is not None
     assert problem == "2 partitions had no commit before, and stay where they are"
@@ -252,7 +252,7 @@ def test_partitions_without_a_commit_before_are_counted():
 def test_a_name_with_characters_that_nobody_sees_is_in_no_command(group):
     value = receipt(group, 40, 60)
 
-    command, (problem,) = undo_command(value, move(value))
+    command, (problem,) = restore_command(value, move(value))
 
     assert command is None
     assert "control characters" in problem
@@ -277,10 +277,10 @@ def test_a_partition_of_thousands_of_digits_is_none():
     ("state", "verified", "offset"), [("failed", False, None), ("failed", True, 60), ("success", False, 60)]
 )
 def test_a_receipt_of_a_task_that_failed_is_not_where_the_group_is(state, verified, offset):
-    found = read_move(replace(INSTANCE, state=state), "reset", receipt("g", 40, 60, verified=verified))
+    found = read_outcome(replace(INSTANCE, state=state), "reset", receipt("g", 40, 60, verified=verified))
     assert found is not None
 
-    shown = response(found)
+    shown = move_response(found)
 
     assert (shown.offset, shown.lag) == (offset, offset and 40)
     assert shown.state == state

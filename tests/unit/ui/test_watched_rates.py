@@ -23,7 +23,7 @@ def watch():
     def watch(readings, every=10.0):
         times = iter(1_000 + every * number for number in range(1_000))
         rates = WatchedRates(lambda: next(times))
-        return [rates.seen("pipeline", each) for each in readings][-1]
+        return [rates.after_reading("pipeline", each) for each in readings][-1]
 
     return watch
 

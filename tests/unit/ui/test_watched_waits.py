@@ -9,7 +9,7 @@ from typing import ClassVar
 import pytest
 
 from airflow_kafka_offsets.ui import watched_waits
-from airflow_kafka_offsets.ui.instance_now import wait_of
+from airflow_kafka_offsets.ui.instance_now import wait_question
 from airflow_kafka_offsets.ui.watched_waits import WatchedWaits
 from airflow_kafka_offsets.waits.lag import LagWait
 from airflow_kafka_offsets.waits.reached import ReachedWait
@@ -126,7 +126,7 @@ def test_a_wait_that_is_over_is_so_before_its_task_knows(watch):
     ],
 )
 def test_a_wait_is_watched_if_its_target_is_known(fields, reading, kind):
-    found = wait_of(fields, reading)
+    found = wait_question(fields, reading)
 
     assert (found and found["kind"]) == kind
     if reading and found:
