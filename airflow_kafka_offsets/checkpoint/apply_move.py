@@ -30,7 +30,7 @@ from airflow_kafka_offsets.errors import (
 from airflow_kafka_offsets.model.checkpoint_plan import QUIET_PERIOD, CheckpointPlan, Step, parse_quiet_period
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.plan import check_plans
-from airflow_kafka_offsets.storage import modified
+from airflow_kafka_offsets.storage import modified_at
 
 log = logging.getLogger(__name__)
 
@@ -209,7 +209,7 @@ def _wait_until_quiet(checkpoint: SparkCheckpoint, quiet_period: float) -> None:
     # The storage's clock may differ from ours, so a write is also found by what it changes while we wait.
     checkpoint_batches = read_batches(checkpoint)
     paths = (f"offsets/{max(checkpoint_batches.planned)}", f"commits/{max(checkpoint_batches.committed)}")
-    written = [modified(checkpoint.fs, f"{checkpoint.root}/{path}") for path in paths]
+    written = [modified_at(checkpoint.fs, f"{checkpoint.root}/{path}") for path in paths]
     known = [moment for moment in written if moment is not None]
     age = (datetime.now(tz=timezone.utc) - max(known)).total_seconds() if len(known) == len(paths) else 0.0
     wait = min(quiet_period, quiet_period - age)
@@ -217,7 +217,7 @@ def _wait_until_quiet(checkpoint: SparkCheckpoint, quiet_period: float) -> None:
         log.info("Waiting %.1f s to see that no query writes to %s (quiet_period)", wait, checkpoint.location)
         time.sleep(wait)
         now = read_batches(checkpoint)
-        again = [modified(checkpoint.fs, f"{checkpoint.root}/{path}") for path in paths]
+        again = [modified_at(checkpoint.fs, f"{checkpoint.root}/{path}") for path in paths]
         if (now.planned, now.committed, again) != (
             checkpoint_batches.planned,
             checkpoint_batches.committed,

@@ -25,7 +25,7 @@ from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import StorageUnavailableError
 from airflow_kafka_offsets.model.checkpoint_plan import sources_json
 from airflow_kafka_offsets.model.offsets import Offsets
-from airflow_kafka_offsets.storage import decode, modified
+from airflow_kafka_offsets.storage import decode, modified_at
 
 LAST = 100
 """Batches that are shown by default; Spark keeps about as many."""
@@ -131,7 +131,9 @@ def read_history(checkpoint: SparkCheckpoint, last: int = LAST, *, within: float
         {
             **{("ends", number): partial(read, f"offsets/{number}") for number in wanted},
             **{
-                ("written", path): partial(modified, checkpoint.fs, f"{checkpoint.root}/{path}", listed=True)
+                ("written", path): partial(
+                    modified_at, checkpoint.fs, f"{checkpoint.root}/{path}", listed=True
+                )
                 for number in finished
                 for path in (f"offsets/{number}", f"commits/{number}")
             },

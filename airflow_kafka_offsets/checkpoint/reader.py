@@ -30,7 +30,7 @@ from airflow_kafka_offsets.model.text import is_plain
 from airflow_kafka_offsets.storage import (
     decode,
     linked_directory,
-    modified,
+    modified_at,
     open_location,
     read_bytes,
     remove_file,
@@ -193,7 +193,7 @@ class SparkCheckpoint:
         :return: ``None`` if the batch has no commit, or the storage does not know when files were written.
         :raises StorageUnavailableError: if the storage does not answer.
         """
-        return modified(self.fs, f"{self.root}/commits/{batch_id}")
+        return modified_at(self.fs, f"{self.root}/commits/{batch_id}")
 
     def read_entry(self, batch_id: int) -> OffsetLogEntry:
         """

@@ -100,7 +100,7 @@ def checkpoint_seek(
         policy=execution.policy,
         **policies,
     )
-    execution.move(plan, client, checkpoint)
+    execution.finish_pipeline_plan(plan, client, checkpoint)
 
 
 @checkpoint.command("truncate")
@@ -118,7 +118,7 @@ def checkpoint_truncate(checkpoint: SparkCheckpoint, to_batch: int, execution: E
     from airflow_kafka_offsets.checkpoint.plan_move import plan_truncate
 
     plan = PipelinePlan((), plan_truncate(checkpoint, to_batch, execution.policy))
-    execution.move_checkpoint(plan, checkpoint)
+    execution.finish_checkpoint_plan(plan, checkpoint)
 
 
 @checkpoint.command("undo")
@@ -149,4 +149,4 @@ def checkpoint_undo(
         metadata=execution.metadata,
         allow_stale=allow_stale,
     )
-    execution.move_checkpoint(plan, checkpoint)
+    execution.finish_checkpoint_plan(plan, checkpoint)

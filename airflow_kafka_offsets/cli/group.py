@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from airflow_kafka_offsets.cli.connections import Broker, admin_client_options, broker_options
+from airflow_kafka_offsets.cli.connections import BrokerOptions, admin_client_options, broker_options
 from airflow_kafka_offsets.cli.execution import (
     REFUSED,
     Execution,
@@ -22,11 +22,11 @@ from airflow_kafka_offsets.cli.options import (
     choice_option,
     output_option,
     refuse_unused,
-    reworded,
+    reword,
     save_option,
     topics_option,
 )
-from airflow_kafka_offsets.cli.watch import Reading, show, watch_option
+from airflow_kafka_offsets.cli.watch import CommandReading, show_repeatedly, watch_option
 from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.formats import offsets_json
 from airflow_kafka_offsets.model.lag import Lag
@@ -72,7 +72,7 @@ def group_lag(
     isolation_level: Any,
     headroom: bool,
     watch: float | None,
-    broker: Broker,
+    broker: BrokerOptions,
     output: str,
 ) -> None:
     """Show the lag of a GROUP in records, partition by partition, or that of several, a line for each."""
@@ -81,29 +81,29 @@ def group_lag(
     if len(group_ids) != 1:
         refuse_unused("with several groups", "topics", "headroom")
     names = [parse_group(name, "GROUP") for name in group_ids]
-    client = broker.open(limited=watch is None)
+    client = broker.open_client(limited=watch is None)
 
-    def read() -> Reading:
+    def read() -> CommandReading:
         if len(names) == 1:
             return _lag_of_one(client, names[0], TopicScope.parse(topics), isolation_level, headroom)
         return _lags_of_many(client, names or None, isolation_level)
 
-    show(read, output, watch)
+    show_repeatedly(read, output, watch)
 
 
 def _lag_of_one(
     client: OffsetsClient, name: str, scope: TopicScope, isolation_level: IsolationLevel, headroom: bool
-) -> Reading:
+) -> CommandReading:
     from airflow_kafka_offsets.readings.positions import group_positions, measure_lag
 
     positions = group_positions(client, name, scope)
     lag = measure_lag(client, name, positions, isolation_level=isolation_level, headroom=headroom)
-    return Reading({"version": 1, "group_id": name, **lag.as_json()}, [lag.table()])
+    return CommandReading({"version": 1, "group_id": name, **lag.as_json()}, [lag.table()])
 
 
 def _lags_of_many(
     client: OffsetsClient, names: Sequence[str] | None, isolation_level: IsolationLevel
-) -> Reading:
+) -> CommandReading:
     from airflow_kafka_offsets.readings.positions import measure_group_lags
 
     lags = measure_group_lags(client, names, isolation_level=isolation_level)
@@ -119,9 +119,9 @@ def _lags_of_many(
                 value |= dict.fromkeys(("total_lag", "max_partition_lag", "lost"))
             values.append({"group_id": name, **value})
         else:
-            errors.append(f"{escape_controls(name)}: {reworded(str(lag))}")
-            values.append({"group_id": name, "error": reworded(str(lag))})
-    return Reading({"version": 1, "groups": values}, [*align_rows(rows), *errors], failed=bool(errors))
+            errors.append(f"{escape_controls(name)}: {reword(str(lag))}")
+            values.append({"group_id": name, "error": reword(str(lag))})
+    return CommandReading({"version": 1, "groups": values}, [*align_rows(rows), *errors], failed=bool(errors))
 
 
 @group.command("list")
@@ -176,7 +176,7 @@ def group_delete(
 
     before, refusals = plan_deletion(client, group_ids)
     lags = {name: measure_lag(client, name, positions) for name, positions in before.items()}
-    execution.show(*(f"Empty group {lag.table()}" for lag in lags.values()))
+    execution.print_lines(*(f"Empty group {lag.table()}" for lag in lags.values()))
     if refusals:
         raise PlanRefusedError([*refusals.values()])
     keep = partial(save_offsets, save, execute=execution.execute)
@@ -185,7 +185,9 @@ def group_delete(
         errors = delete_groups(client, before, keep)
     else:
         keep(before)
-    execution.show(*(f"{escape_controls(name)}: {error or 'deleted'}" for name, error in errors.items()))
+    execution.print_lines(
+        *(f"{escape_controls(name)}: {error or 'deleted'}" for name, error in errors.items())
+    )
     receipts = [
         {
             "group_id": name,
@@ -197,6 +199,6 @@ def group_delete(
         }
         for name, lag in lags.items()
     ]
-    execution.conclude({"version": RECEIPT_VERSION, "groups": receipts}, "groups were deleted")
+    execution.print_receipt({"version": RECEIPT_VERSION, "groups": receipts}, "groups were deleted")
     if any(errors.values()):
         raise SystemExit(REFUSED)

@@ -17,7 +17,7 @@ from airflow_kafka_offsets.cli.options import (
     StrictCommand,
     allow_stale_option,
     choice_option,
-    combined,
+    combine_options,
     group_argument,
     groups_argument,
     new_cluster_option,
@@ -91,7 +91,7 @@ def commit(
                 client, checkpoint, groups, execution.metadata, **policies
             )
             apply = partial(apply_position, client, metadata=metadata, known_moves=known_moves)
-            execution.finish(plan, apply, client=client)
+            execution.finish_plan(plan, apply, client=client)
 
 
 @click.command(cls=StrictCommand)
@@ -162,11 +162,11 @@ def reset(
         scopes = dict.fromkeys(names, TopicScope.parse(topics))
         log_check = LogCheck(policies.pop("allow_new_cluster"))
         plan = PipelinePlan(plan_resets(client, scopes, place, log_check=log_check, **policies))
-    execution.move(plan, client, checkpoint, save=save, export=export)
+    execution.finish_pipeline_plan(plan, client, checkpoint, save=save, export=export)
 
 
 @click.command(cls=StrictCommand)
-@combined("groups", GroupSelection.parse, group_argument)
+@combine_options("groups", GroupSelection.parse, group_argument)
 @click.option("--receipt", metavar="FILE", help="A receipt, as --output json prints it or XCom has it.")
 @click.option("--from-file", metavar="FILE", help="Kafka's CSV with the offsets to restore.")
 @checkpoint_option("Move this Spark checkpoint back as well.")
@@ -222,7 +222,7 @@ def restore(
         raise UsageError(
             "--archive names a move of a checkpoint: give its location with --checkpoint as well"
         )
-    execution.move(replace(plan, may_be_empty=True), client, checkpoint)
+    execution.finish_pipeline_plan(replace(plan, may_be_empty=True), client, checkpoint)
 
 
 def _read_receipt(uri: str) -> Any:

@@ -132,7 +132,7 @@ def _bars(values: Sequence[float | None], room: int, bar: Callable[[float, int],
     return [bar(value / top, room) if value else "" for value in values]
 
 
-def blocks(share: float, width: int) -> str:
+def bar_of_blocks(share: float, width: int) -> str:
     """Return a bar to an eighth of a character; what is not nothing is seen."""
     eighths = max(1, round(share * width * 8))
     return _EIGHTHS[-1] * (eighths // 8) + _EIGHTHS[: eighths % 8][-1:]
@@ -144,7 +144,7 @@ def _drawn(encoding: str | None) -> Callable[[float, int], str]:
         _EIGHTHS.encode(encoding or "ascii")
     except (UnicodeEncodeError, LookupError):
         return lambda share, width: "#" * max(1, round(share * width))
-    return blocks
+    return bar_of_blocks
 
 
 def _cell(value: float | None) -> str:

@@ -110,7 +110,7 @@ class OffsetsSensor(CheckedTemplates, BaseSensorOperator):
         """Refuse literals that cannot be; a constructor calls it at its end."""
         check_literals(self, **self.wait_class.parsers)
         with with_task_name(self):
-            self.wait_class.check(self)
+            self.wait_class.check_parameters(self)
 
     def make_wait(self, memory: WaitMemory) -> Wait:  # noqa: ARG002
         """Return the wait that the task's parameters describe."""
@@ -213,7 +213,7 @@ class OffsetsSensor(CheckedTemplates, BaseSensorOperator):
         if self._wait is None:
             self._wait = self.make_wait(memory)
         checkpoint = self.open_checkpoint()
-        reading = self._last = self._progress.add(self._wait.poll(self.open_client(), checkpoint))
+        reading = self._last = self._progress.add_reading(self._wait.poll(self.open_client(), checkpoint))
         if self._progress.news:
             (self.log.warning if reading.unknown else self.log.info)("%s", reading.text)
         self._remember(memory)

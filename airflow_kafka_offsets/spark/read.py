@@ -16,7 +16,7 @@ from airflow_kafka_offsets.model.offsets import TopicPartition, summarize
 from airflow_kafka_offsets.model.text import MAX_SIZE, describe_type, shorten, too_large_error
 from airflow_kafka_offsets.model.window import WINDOW_CONF_KEY, OffsetWindow
 from airflow_kafka_offsets.readings.log_ids import current_logs_refusals
-from airflow_kafka_offsets.spark.broker import broker
+from airflow_kafka_offsets.spark.broker import open_broker_client
 from airflow_kafka_offsets.spark.source_options import isolation_level, refuse_other_ranges
 
 if TYPE_CHECKING:
@@ -127,7 +127,9 @@ class _Reading:
         window = self._window
         level = isolation_level(self._options)
         try:
-            with broker(self._options, spark=self._spark, client_config=self._client_config) as kafka:
+            with open_broker_client(
+                self._options, spark=self._spark, client_config=self._client_config
+            ) as kafka:
                 elsewhere = current_logs_refusals(
                     kafka, "the window", window.log_ids, remedy="trigger a new run"
                 )

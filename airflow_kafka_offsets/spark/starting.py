@@ -22,7 +22,7 @@ from airflow_kafka_offsets.model.parameters import StartMissingCommitPolicy, par
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.model.window import OffsetWindow
 from airflow_kafka_offsets.readings.positions import partitions_in_scope
-from airflow_kafka_offsets.spark.broker import broker
+from airflow_kafka_offsets.spark.broker import open_broker_client
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -85,7 +85,7 @@ def starting_offsets(
     parse_choice(on_no_commit, StartMissingCommitPolicy, "on_no_commit")
     parse_choice(on_out_of_range, OutOfRange, "on_out_of_range")
     _refuse_started(checkpoint)
-    with broker(options or {}, spark=spark, client_config=client_config) as kafka:
+    with open_broker_client(options or {}, spark=spark, client_config=client_config) as kafka:
         if isinstance(source, str):
             what = f"group {source!r}"
             positions, known = _of_group(kafka, source, TopicScope.parse(topics))

@@ -59,7 +59,7 @@ class WatchedWaits:
         with self._lend(wait.kafka_config_id, end) as client:
             if isinstance(wait, ReachedWait):
                 wait = wait.freeze(client, checkpoint)  # leaves out what topics does; the target is given
-            reading = wait.judge(client, wait.find(client, state))
+            reading = wait.judge(client, wait.find_positions(client, state))
         descent = self._seen(question, reading.remaining)
         pace = descent.pace
         return {

@@ -27,7 +27,7 @@ from airflow_kafka_offsets.model.parameters import (
     parse_seconds,
 )
 from airflow_kafka_offsets.readings.retention import decide_by_time_lookup, read_retentions
-from airflow_kafka_offsets.waits.wait import SHOWN, Reading, Wait, check_in_log, says_unknown
+from airflow_kafka_offsets.waits.wait import SHOWN, Reading, Wait, check_in_log, unknown_groups_text
 
 THRESHOLDS = ("max_lag", "max_partition_lag", "max_time_lag", "min_headroom")
 
@@ -63,17 +63,17 @@ class LagWait(Wait):
     on_no_commit: MissingCommitPolicy = "fail"
 
     @classmethod
-    def check(cls, given: Any) -> None:
+    def check_parameters(cls, parameters: Any) -> None:
         """Refuse parameters that are missing or contradict each other."""
-        super().check(given)
-        if all(getattr(given, threshold) is None for threshold in THRESHOLDS):
+        super().check_parameters(parameters)
+        if all(getattr(parameters, threshold) is None for threshold in THRESHOLDS):
             raise UsageError(f"no threshold: give {', '.join(THRESHOLDS[:-1])} or {THRESHOLDS[-1]}")
 
     def judge(self, client: OffsetsReader, positions: Mapping[str, Positions]) -> Reading:
         """Measure the lag of every group or source; they count together."""
         lags = tuple(self._measure(client, name, found) for name, found in positions.items())
         if not lags:
-            return self.no_batch_yet(
+            return self.reading_without_batch(
                 total_lag=None, max_partition_lag=None, lost=None, topics={}, partitions=[]
             )
         if all(partition.lag is None for lag in lags for partition in lag.partitions):
@@ -101,7 +101,7 @@ class LagWait(Wait):
             news="\n".join([*(lag.without_durations().table(SHOWN) for lag in lags), *last]),
             positions=positions,
             lags=lags,
-            checkpoint=self.checkpoint_location if self.from_checkpoint else None,
+            checkpoint=self.checkpoint_location if self.reads_checkpoint else None,
             remaining=self._remaining(together),
             moving=True,
             unknown=unknown,
@@ -127,13 +127,13 @@ class LagWait(Wait):
 
         :raises NoCommitError: unless ``on_no_commit`` says what a group counts as before its first commit.
         """
-        groups = [] if self.on_no_commit == "earliest" else self.unknown_groups(client, positions)
+        groups = [] if self.on_no_commit == "earliest" else self.groups_without_commits(client, positions)
         if groups and self.on_no_commit != "latest":
             raise NoCommitError(
                 f"{', '.join(groups)} has no committed offset on this broker, so its lag is undefined: "
                 "correct the name of the group, or commit first"
             )
-        return says_unknown(groups)
+        return unknown_groups_text(groups)
 
     def _remaining(self, lag: Lag) -> tuple[int, ...]:
         """Return by how many records each threshold is exceeded; nothing where that is not all there is."""
@@ -144,7 +144,7 @@ class LagWait(Wait):
         return tuple(max(0, found - limit) for found, limit in limits if limit is not None)
 
     def _value(self, lags: tuple[Lag, ...], together: Lag) -> dict[str, Any]:
-        value = self.base_value(**together.as_json())
+        value = self.base_json(**together.as_json())
         if len(lags) > 1:
             del value["partitions"]
             if self.min_headroom is not None:

@@ -31,7 +31,7 @@ class Progress:
         self.trouble = ""
         """Why the last poll failed; empty if it did not."""
 
-    def add(self, reading: Reading) -> Reading:
+    def add_reading(self, reading: Reading) -> Reading:
         """Note a reading; return it with its pace, where that can be said."""
         now = time.time()
         if self.kept.get("position") != reading.position:

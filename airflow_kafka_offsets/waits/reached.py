@@ -32,7 +32,7 @@ from airflow_kafka_offsets.waits.wait import (
     check_in_log,
     partition_table,
     refuse_other_logs,
-    says_unknown,
+    unknown_groups_text,
 )
 
 _TARGETS = (
@@ -68,10 +68,10 @@ class ReachedWait(Wait):
     tolerance: int = 0
 
     @classmethod
-    def check(cls, given: Any) -> None:
+    def check_parameters(cls, parameters: Any) -> None:
         """Refuse parameters that are missing or contradict each other."""
-        super().check(given)
-        if given.target is None:
+        super().check_parameters(parameters)
+        if parameters.target is None:
             raise UsageError(f"target is missing: give {_TARGETS}")
 
     def freeze(self, client: OffsetsReader, checkpoint: SparkCheckpoint | None) -> ReachedWait:
@@ -82,7 +82,7 @@ class ReachedWait(Wait):
             about to come.
         :raises DriftError: for a receipt of another cluster, or of a topic that was created again.
         """
-        scope = self.named.scope
+        scope = self.selection.scope
         if isinstance(self.target, Mapping):
             refuse_other_logs(current_logs_refusals(client, "target", self._recorded, remedy=_NEW_RECEIPT))
             named = {"target": self._target}
@@ -90,7 +90,7 @@ class ReachedWait(Wait):
                 raise UsageError("; ".join(refusals))
             return self._at({tp: at for tp, at in self._target.items() if tp in scope})
         if self.group_id is not None and not self.checkpoint_location:
-            self.named.scopes()
+            self.selection.scopes()
         if scope.topics is not None:
             partitions = partitions_in_scope(client, scope)
         else:
@@ -110,7 +110,7 @@ class ReachedWait(Wait):
     def _at(self, target: Offsets) -> ReachedWait:
         return replace(self, target=offsets_json(target))
 
-    def find(self, client: OffsetsReader, state: CheckpointState | None) -> Mapping[str, Positions]:
+    def find_positions(self, client: OffsetsReader, state: CheckpointState | None) -> Mapping[str, Positions]:
         """Return the positions in the topics that the target names."""
         topics = sorted({tp.topic for tp in self._target})
         return self.positions_in(client, state, TopicScope(dict.fromkeys(topics), parameter="target"))
@@ -119,7 +119,9 @@ class ReachedWait(Wait):
         """Compare every group or source with the target."""
         target = self._target
         if not positions:
-            return self.no_batch_yet(reached=False, target=self.target, current={}, remaining=None, lost=None)
+            return self.reading_without_batch(
+                reached=False, target=self.target, current={}, remaining=None, lost=None
+            )
         lowest = _furthest_behind(positions, target)
         # The broker's log end, also under read_committed: only beyond that a position means nothing.
         logs = client.log_ranges(target)
@@ -133,8 +135,8 @@ class ReachedWait(Wait):
             for tp, end in target.items()
             if (at := lowest[tp]) is not None and (gone := min(end, logs[tp].start) - at) > 0
         }
-        unknown = says_unknown(self.unknown_groups(client, positions))
-        value = self.base_value(
+        unknown = unknown_groups_text(self.groups_without_commits(client, positions))
+        value = self.base_json(
             reached=not short and not unknown,
             target=self.target,
             current=offsets_json(lowest),
@@ -220,12 +222,12 @@ def _furthest_behind(positions: Mapping[str, Positions], target: Offsets) -> Pos
     return {tp: lowest.get(tp) for tp in target}
 
 
-def _table(target: Offsets, current: Positions, logs: Logs, short: Offsets, lost: Offsets) -> str:
+def _table(target: Offsets, current: Positions, logs: Logs, remaining: Offsets, lost: Offsets) -> str:
     rows: dict[TopicPartition, Sequence[str]] = {}
     for tp, end in target.items():
         note = f"  ({lost[tp]} records lost to retention)" if tp in lost else ""
         note += f"  (the log ends at {logs[tp].end})" if end > logs[tp].end else ""
-        rows[tp] = (offset_cell(current[tp]), str(end), f"{short.get(tp, 0)}{note}")
-    lead = f"{sum(short.values())} records before the target" if short else "the target is reached"
+        rows[tp] = (offset_cell(current[tp]), str(end), f"{remaining.get(tp, 0)}{note}")
+    lead = f"{sum(remaining.values())} records before the target" if remaining else "the target is reached"
     header = ("CURRENT-OFFSET", "TARGET", "REMAINING")
-    return partition_table(lead, header, rows, lambda tp: -short.get(tp, 0))
+    return partition_table(lead, header, rows, lambda tp: -remaining.get(tp, 0))

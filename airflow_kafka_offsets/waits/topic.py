@@ -59,20 +59,24 @@ class TopicWait(Wait):
     idle_after: float | None = None
 
     @classmethod
-    def check(cls, given: Any) -> None:
+    def check_parameters(cls, parameters: Any) -> None:
         """Refuse parameters that are missing or contradict each other."""
-        if given.topics is None and given.group_id is None and given.checkpoint_location is None:
+        if (
+            parameters.topics is None
+            and parameters.group_id is None
+            and parameters.checkpoint_location is None
+        ):
             raise UsageError("no topic to read: give topics, or **pipeline")
-        if given.target is None:
+        if parameters.target is None:
             raise UsageError("target is missing: give a time, such as '{{ data_interval_end }}'")
-        if given.idle_after is not None and given.on_idle_partition in (None, "wait"):
+        if parameters.idle_after is not None and parameters.on_idle_partition in (None, "wait"):
             raise UsageError(
                 "idle_after is given, and no idle partition is ignored: set on_idle_partition='ignore'"
             )
 
-    def find(self, client: OffsetsReader, state: CheckpointState | None) -> Mapping[str, Positions]:
+    def find_positions(self, client: OffsetsReader, state: CheckpointState | None) -> Mapping[str, Positions]:
         """Return the partitions of the topics that are named, or that the checkpoint or the group reads."""
-        scope = self.named.scope
+        scope = self.selection.scope
         if scope.topics is not None:
             return {"": dict.fromkeys(partitions_in_scope(client, scope))}
         found = self.positions_in(client, state, scope)
@@ -83,7 +87,7 @@ class TopicWait(Wait):
         moment = timestamp_ms(parse_time(self.target, "target"))
         partitions = sorted(positions.get("", {}))
         if not partitions:
-            return self.no_batch_yet(reached=False, offsets={}, log_end={}, idle={})
+            return self.reading_without_batch(reached=False, offsets={}, log_end={}, idle={})
         logs = client.log_ranges(partitions, isolation_level=self.isolation_level)
         found = self._first(client, client.offsets_for_time(partitions, moment), moment, logs)
         first = {tp: at if at is not None and at < logs[tp].end else None for tp, at in found.items()}
@@ -91,7 +95,7 @@ class TopicWait(Wait):
         idle = self._idle(client, silent, first) if silent and self.on_idle_partition == "ignore" else []
         missing = [tp for tp in silent if tp not in idle]
         ends: Positions = {tp: log.end for tp, log in logs.items()}
-        value = self.base_value(
+        value = self.base_json(
             reached=not missing,
             offsets=offsets_json(first),
             log_end=offsets_json(ends),
@@ -100,7 +104,7 @@ class TopicWait(Wait):
         text = self._table(first, ends, idle, missing)
         return Reading(not missing, lambda: value, text, positions={"": ends})
 
-    def base_value(self, **values: Any) -> dict[str, Any]:
+    def base_json(self, **values: Any) -> dict[str, Any]:
         """Return a reading's JSON, with what all readings of topics have."""
         return {"version": 1, "target": self.target, **values}
 

@@ -123,41 +123,41 @@ class Wait:
     stalled_after: float | None = None
 
     def __post_init__(self) -> None:
-        self.check(self)
+        self.check_parameters(self)
         for name, read in self.parsers.items():
             value = getattr(self, name)
             value = getattr(type(self), name) if value is None else value
             object.__setattr__(self, name, None if value is None else read(value, name))
 
     @classmethod
-    def check(cls, given: Any) -> None:
+    def check_parameters(cls, parameters: Any) -> None:
         """
         Refuse parameters that are missing or contradict each other; templates are not judged.
 
-        :param given: has the parameters as attributes: a wait, or a sensor before its templates are rendered.
+        :param parameters: has the parameters as attributes: a wait, or a sensor before its templates are rendered.
         :raises UsageError: saying what was found and what to do.
         """
-        if given.group_id is None and given.checkpoint_location is None:
+        if parameters.group_id is None and parameters.checkpoint_location is None:
             raise UsageError("no position to read: give group_id, checkpoint_location, or **pipeline")
-        if given.position == "checkpoint" and given.checkpoint_location is None:
+        if parameters.position == "checkpoint" and parameters.checkpoint_location is None:
             raise UsageError("position='checkpoint' and no checkpoint_location: name the checkpoint")
-        if given.position == "group" and given.group_id is None:
+        if parameters.position == "group" and parameters.group_id is None:
             raise UsageError("position='group' and no group_id: name the group, or use position='checkpoint'")
 
     @property
-    def from_checkpoint(self) -> bool:
+    def reads_checkpoint(self) -> bool:
         """Whether the position is the checkpoint's."""
         return self.position == "checkpoint" or not (self.position or self.group_id)
 
     @cached_property
-    def named(self) -> GroupSelection:
+    def selection(self) -> GroupSelection:
         """The groups and topics that are named."""
         return GroupSelection.parse(self.group_id, self.topics, required=False)
 
     @property
-    def groups(self) -> frozenset[str]:
+    def group_ids(self) -> frozenset[str]:
         """The groups whose commits are read."""
-        return frozenset() if self.from_checkpoint else frozenset(self.named.group_ids)
+        return frozenset() if self.reads_checkpoint else frozenset(self.selection.group_ids)
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -176,15 +176,15 @@ class Wait:
         try:
             state = checkpoint.read()
         except CheckpointNotFoundError:
-            if self.from_checkpoint:
+            if self.reads_checkpoint:
                 raise
             return None
-        moved = newest_archived_move_with_cluster(checkpoint) if self.from_checkpoint else None
+        moved = newest_archived_move_with_cluster(checkpoint) if self.reads_checkpoint else None
         return state if moved is None else replace(state, log_ids=moved.log_ids)
 
-    def find(self, client: OffsetsReader, state: CheckpointState | None) -> Mapping[str, Positions]:
+    def find_positions(self, client: OffsetsReader, state: CheckpointState | None) -> Mapping[str, Positions]:
         """Return the positions of each group or source; empty before a checkpoint's first finished batch."""
-        return self.positions_in(client, state, self.named.scope)
+        return self.positions_in(client, state, self.selection.scope)
 
     def judge(self, client: OffsetsReader, positions: Mapping[str, Positions]) -> Reading:
         """Decide whether the wait is over; the logs are read now, after the positions."""
@@ -192,7 +192,7 @@ class Wait:
 
     def poll(self, client: OffsetsReader, checkpoint: SparkCheckpoint | None) -> Reading:
         """Read the positions and the logs, and decide whether the wait is over."""
-        return self.judge(client, self.find(client, self.read_checkpoint(checkpoint)))
+        return self.judge(client, self.find_positions(client, self.read_checkpoint(checkpoint)))
 
     def positions_in(
         self, client: OffsetsReader, state: CheckpointState | None, scope: TopicScope
@@ -209,12 +209,12 @@ class Wait:
             sources = state.kafka_offsets
             if state.without_kafka:
                 raise CheckpointError(state.without_kafka)
-        if self.from_checkpoint:
+        if self.reads_checkpoint:
             if state is not None:
                 what, cluster = f"the newest move of {state.location}", LogIds(client.cluster_id())
                 refuse_other_logs(other_logs_refusals(what, state.log_ids, cluster, remedy=_MOVED))
             return _checkpoint_positions(client, sources, scope) if sources else {}
-        named = self.named.with_scope(scope)
+        named = self.selection.with_scope(scope)
         if not sources and self.checkpoint_location and named.names_sources:
             return {}
         scopes = named.scopes(sources or None)
@@ -225,26 +225,26 @@ class Wait:
             positions[group] = committed_offsets(commits)
         return positions
 
-    def unknown_groups(self, client: OffsetsReader, positions: Mapping[str, Positions]) -> list[str]:
+    def groups_without_commits(self, client: OffsetsReader, positions: Mapping[str, Positions]) -> list[str]:
         """Return the groups that have committed nothing in any topic that this user may see."""
         return [
             group
             for group, found in positions.items()
-            if not self.from_checkpoint
+            if not self.reads_checkpoint
             and all(at is None for at in found.values())
             and not client.all_commits(group)
         ]
 
-    def base_value(self, **values: Any) -> dict[str, Any]:
+    def base_json(self, **values: Any) -> dict[str, Any]:
         """Return a reading's JSON, with what all readings have."""
-        group_id = None if self.from_checkpoint else self.group_id
-        position = "checkpoint" if self.from_checkpoint else "group"
+        group_id = None if self.reads_checkpoint else self.group_id
+        position = "checkpoint" if self.reads_checkpoint else "group"
         return {"version": 1, "group_id": group_id, "position": position, **values, "progress": None}
 
-    def no_batch_yet(self, **values: Any) -> Reading:
+    def reading_without_batch(self, **values: Any) -> Reading:
         """Return the reading of a checkpoint that has not finished its first batch."""
         return Reading(
-            False, lambda: self.base_value(**values), "the checkpoint has not finished its first batch"
+            False, lambda: self.base_json(**values), "the checkpoint has not finished its first batch"
         )
 
     def record_times(
@@ -269,7 +269,7 @@ def partition_table(
     return "\n".join([lead, *align_rows([("TOPIC", "PARTITION", *header), *cells]), *more])
 
 
-def says_unknown(groups: Sequence[str]) -> str:
+def unknown_groups_text(groups: Sequence[str]) -> str:
     """Say that the wait goes on until the first commit of groups; ``""`` for none."""
     if not groups:
         return ""

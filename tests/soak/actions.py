@@ -33,7 +33,7 @@ from airflow_kafka_offsets.readings.drift import pipeline_drift
 from airflow_kafka_offsets.readings.places import read_place
 from airflow_kafka_offsets.readings.window import plan_window
 from airflow_kafka_offsets.triggers.event import LagEventTrigger
-from airflow_kafka_offsets.triggers.poll import polls
+from airflow_kafka_offsets.triggers.poll import poll_repeatedly
 from airflow_kafka_offsets.waits.lag import LagWait
 from airflow_kafka_offsets.waits.reached import ReachedWait
 
@@ -199,7 +199,7 @@ def _wait(order: Order) -> Any:
     trigger = LagEventTrigger(**names, min_lag=order.given["max_lag"] + 1, poll_interval=1)
 
     async def first(wait: Wait) -> bool:
-        async with contextlib.aclosing(polls(wait, 1.0)) as outcomes:
+        async with contextlib.aclosing(poll_repeatedly(wait, 1.0)) as outcomes:
             async for outcome in outcomes:
                 if not isinstance(outcome, Exception):
                     reading: Reading = outcome

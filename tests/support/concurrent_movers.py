@@ -321,11 +321,11 @@ class ListenerMover(Mover):
             def not_committed(query: Any, error: KafkaOffsetsError, group_id: str = "") -> None:
                 refusals.append(error)
 
-            committer.outcomes.not_committed = not_committed  # type: ignore[method-assign]
+            committer.outcomes.record_error = not_committed  # type: ignore[method-assign]
             committer.follow("run", query)
-            committer.finished("run", 1)
+            committer.record_finished("run", 1)
             try:
-                committer.step()
+                committer.commit_due()
             finally:
                 committer.close()
             if refusals:

@@ -22,7 +22,7 @@ from airflow_kafka_offsets.errors import (
     StorageError,
 )
 from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPolicy
-from airflow_kafka_offsets.storage import modified, remove_file, replace_file
+from airflow_kafka_offsets.storage import modified_at, remove_file, replace_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -83,11 +83,11 @@ def test_a_file_is_written_replaced_and_removed_on_every_storage(
 
 def test_the_time_of_a_write_is_told_with_its_zone(storage: tuple[AbstractFileSystem, str, str]) -> None:
     fs, root, _ = storage
-    assert modified(fs, f"{root}/7") is None
+    assert modified_at(fs, f"{root}/7") is None
 
     replace_file(fs, f"{root}/7", b"text")
 
-    found = modified(fs, f"{root}/7")
+    found = modified_at(fs, f"{root}/7")
     assert found is not None
     assert found.tzinfo is not None
     assert abs(found.timestamp() - time.time()) < 60
@@ -96,7 +96,7 @@ def test_the_time_of_a_write_is_told_with_its_zone(storage: tuple[AbstractFileSy
 def test_a_storage_without_times_tells_none(tmp_path: Path) -> None:
     (tmp_path / "7").write_bytes(b"text")
 
-    assert modified(TimelessFileSystem(), str(tmp_path / "7")) is None
+    assert modified_at(TimelessFileSystem(), str(tmp_path / "7")) is None
 
 
 def test_a_file_takes_its_name_by_a_rename_where_a_write_could_be_seen_in_part(

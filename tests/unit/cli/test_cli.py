@@ -351,7 +351,7 @@ def test_errors_speak_of_options_and_json_and_not_of_python(cli, arguments, text
     ],
 )
 def test_what_a_dag_would_set_is_named_as_the_option_of_the_command_line(text, reworded):
-    assert reset.reworded(text) == reworded
+    assert reset.reword(text) == reworded
 
 
 @pytest.mark.parametrize(
@@ -452,7 +452,7 @@ def test_a_plan_that_is_refused_is_not_exported(capsys):
     group = OffsetPlan.make("g", {tp: -950}, {tp: 50}, {tp: LogRange(0, 100)}, source={})
     execution = Execution(dry_run=True, execute=False, output="table")
     with pytest.raises(PlanRefusedError, match="offset -950 of orders-0 is outside its log"):
-        execution.finish(PipelinePlan((group,)), lambda _: {}, export=True)
+        execution.finish_plan(PipelinePlan((group,)), lambda _: {}, export=True)
     assert capsys.readouterr().out == ""
 
 

@@ -18,7 +18,7 @@ from airflow_kafka_offsets.checkpoint.history import PastBatch
 from airflow_kafka_offsets.checkpoint.plan_move import plan_seek
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.cli import cli
-from airflow_kafka_offsets.cli.history import blocks, chart
+from airflow_kafka_offsets.cli.history import bar_of_blocks, chart
 from airflow_kafka_offsets.model.offsets import TopicPartition
 
 if TYPE_CHECKING:
@@ -166,14 +166,14 @@ def test_no_line_of_a_chart_is_wider_than_the_terminal(
         for number, (records, seconds) in enumerate(values)
     ]
 
-    lines = chart(found, columns, blocks)
+    lines = chart(found, columns, bar_of_blocks)
 
     assert max(map(len, lines)) <= columns
 
 
 @given(st.floats(0, 1, exclude_min=True), st.integers(1, 40))
 def test_a_bar_is_as_long_as_its_share_and_never_nothing(share: float, width: int) -> None:
-    drawn = blocks(share, width)
+    drawn = bar_of_blocks(share, width)
 
     assert 1 <= len(drawn) <= width
     assert abs(len(drawn) - share * width) < 1.1

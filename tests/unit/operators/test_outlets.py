@@ -36,7 +36,7 @@ def supervisor(monkeypatch):
 
     class Supervisor:
         def __init__(self, answer):
-            self.send = lambda message: answer(message.uri)
+            self.set_events = lambda message: answer(message.uri)
 
     return lambda answer: monkeypatch.setattr(
         task_runner, "SUPERVISOR_COMMS", Supervisor(answer), raising=False
@@ -50,9 +50,9 @@ def move(group):
 
 def told(outlets, group_id, context, *committed):
     moves = [move(group) for group in committed or (group_id,)]
-    outlets.check(context, "kafka_default", [group_id])
-    outlets.send(context, "kafka_default", moves, 7)
-    return outlets.present
+    outlets.check_groups(context, "kafka_default", [group_id])
+    outlets.set_events(context, "kafka_default", moves, 7)
+    return outlets.outlets_with_events
 
 
 def test_nothing_is_told_before_anything_is_committed():
