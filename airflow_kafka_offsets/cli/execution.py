@@ -96,12 +96,17 @@ class Execution:
         if export:
             # What is refused is no plan for others to carry out.
             if not plan.is_refused:
-                click.echo(format_csv({group.group_id: group.after for group in plan.group_plans}), nl=False)
+                click.echo(
+                    format_csv({group_plan.group_id: group_plan.after for group_plan in plan.group_plans}),
+                    nl=False,
+                )
         elif self.output == "table":
             self.print_lines(*plan.tables())
         if not plan.is_refused:
             save_offsets(
-                save, {group.group_id: group.before for group in plan.group_plans}, execute=self.execute
+                save,
+                {group_plan.group_id: group_plan.before for group_plan in plan.group_plans},
+                execute=self.execute,
             )
         plan.check()
         receipt = apply(plan) if self.execute else plan.make_receipt(plan_only=True)

@@ -186,9 +186,9 @@ class CheckpointPlan:
         """Which move of the checkpoint it is; ``None`` if no file of it changes."""
         return None if self.archive is None else int(self.archive.partition("-")[0])
 
-    def with_group_plans(self, plans: Iterable[OffsetPlan]) -> CheckpointPlan:
+    def with_group_plans(self, group_plans: Iterable[OffsetPlan]) -> CheckpointPlan:
         """Return the plan with what plans that compared its targets with the logs have found."""
-        compared = tuple(plans)
+        compared = tuple(group_plans)
         refusals = [refusal for plan in compared for refusal in plan.refusals]
         notes = [note for plan in compared for note in plan.notes]
         log_ids = self.log_ids
@@ -214,12 +214,16 @@ class CheckpointPlan:
         shown, _ = self.table_rows()
         compared = {
             "skipped": {
-                plan.group_id: offsets_json(plan.skipped) for plan in self.group_plans if plan.skipped
+                group_plan.group_id: offsets_json(group_plan.skipped)
+                for group_plan in self.group_plans
+                if group_plan.skipped
             },
             "clamped": {
-                plan.group_id: offsets_json(plan.clamped) for plan in self.group_plans if plan.clamped
+                group_plan.group_id: offsets_json(group_plan.clamped)
+                for group_plan in self.group_plans
+                if group_plan.clamped
             },
-            "lost": sum(plan.lost for plan in self.group_plans),
+            "lost": sum(group_plan.lost for group_plan in self.group_plans),
         }
         times = {
             source: times_json(self.times, (move[1:] for move in shown if move[0] == source))

@@ -49,48 +49,55 @@ class PipelinePlan:
     connections: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def combine(cls, groups: Sequence[OffsetPlan], checkpoint_plan: CheckpointPlan) -> PipelinePlan:
+    def combine(cls, group_plans: Sequence[OffsetPlan], checkpoint_plan: CheckpointPlan) -> PipelinePlan:
         """Put plans together; the groups' sources then say which query's checkpoint moves with them."""
         of = checkpoint_plan
         where = {"checkpoint": of.location, "query_id": of.query_id, "batch_id": of.batch_id}
         log_ids = of.log_ids
-        for plan in groups:
-            log_ids |= plan.log_ids
+        for group_plan in group_plans:
+            log_ids |= group_plan.log_ids
         return cls(
-            [replace(plan, source={**plan.source, **where}) for plan in groups], replace(of, log_ids=log_ids)
+            [replace(group_plan, source={**group_plan.source, **where}) for group_plan in group_plans],
+            replace(of, log_ids=log_ids),
         )
 
     def check(self) -> None:
         """Refuse the whole move, with every reason, if one part of it must not be carried out."""
         check_plans([*([self.checkpoint_plan] if self.checkpoint_plan else []), *self.group_plans])
         if self.is_empty and not self.may_be_empty:
-            notes = list(dict.fromkeys(note for plan in self.group_plans for note in plan.notes))
+            notes = list(dict.fromkeys(note for group_plan in self.group_plans for note in group_plan.notes))
             raise PlanRefusedError([": ".join(["nothing is left to write", *notes[:1]]), *notes[1:]])
 
     @property
     def is_empty(self) -> bool:
         """Whether there are groups, and nothing is left to write: every partition is left alone."""
         moves = self.checkpoint_plan is not None and bool(self.checkpoint_plan.steps)
-        return bool(self.group_plans) and not moves and not any(plan.after for plan in self.group_plans)
+        return (
+            bool(self.group_plans)
+            and not moves
+            and not any(group_plan.after for group_plan in self.group_plans)
+        )
 
     @property
     def to_write(self) -> list[OffsetPlan]:
         """The groups of which something is to be committed."""
-        return [plan for plan in self.group_plans if plan.after and not plan.already_done]
+        return [
+            group_plan for group_plan in self.group_plans if group_plan.after and not group_plan.already_done
+        ]
 
     @property
     def is_refused(self) -> bool:
         """Whether it must not be carried out, or a part of it must not."""
         refusals = [
             self.checkpoint_plan.refusals if self.checkpoint_plan else (),
-            *(plan.refusals for plan in self.group_plans),
+            *(group_plan.refusals for group_plan in self.group_plans),
         ]
         return any(refusals) or (self.is_empty and not self.may_be_empty)
 
     def tables(self) -> list[str]:
         """Return each part as lines for a log; parts of a refused move say that it was not made."""
         checkpoint = [self.checkpoint_plan.table(refused=self.is_refused)] if self.checkpoint_plan else []
-        return [*checkpoint, *(plan.table(refused=self.is_refused) for plan in self.group_plans)]
+        return [*checkpoint, *(group_plan.table(refused=self.is_refused) for group_plan in self.group_plans)]
 
     def make_receipt(self, *, plan_only: bool = False, verified: bool = False) -> dict[str, Any]:
         """
@@ -117,13 +124,19 @@ class PipelinePlan:
         if not self.group_plans:
             return {}
         groups = {
-            "before": {plan.group_id: offsets_json(plan.before) for plan in self.group_plans},
-            "after": {plan.group_id: offsets_json(plan.after) for plan in self.group_plans},
+            "before": {
+                group_plan.group_id: offsets_json(group_plan.before) for group_plan in self.group_plans
+            },
+            "after": {group_plan.group_id: offsets_json(group_plan.after) for group_plan in self.group_plans},
         }
         return {
             GROUPS_FILE: json.dumps(groups, indent=2),
-            "before.csv": format_csv({plan.group_id: plan.overwritten for plan in self.group_plans}),
-            "after.csv": format_csv({plan.group_id: plan.after for plan in self.group_plans}),
+            "before.csv": format_csv(
+                {group_plan.group_id: group_plan.overwritten for group_plan in self.group_plans}
+            ),
+            "after.csv": format_csv(
+                {group_plan.group_id: group_plan.after for group_plan in self.group_plans}
+            ),
         }
 
     def table_positions(self) -> set[tuple[TopicPartition, int]]:
@@ -131,8 +144,8 @@ class PipelinePlan:
         moves: list[tuple[TopicPartition, int | None, int | None]] = []
         if self.checkpoint_plan is not None:
             moves += [move[1:] for move in self.checkpoint_plan.table_rows()[0]]
-        for plan in self.group_plans:
-            moves += [(move.topic_partition, move.before, move.after) for move in plan.table_moves()[0]]
+        for group_plan in self.group_plans:
+            moves += [(move.topic_partition, move.before, move.after) for move in group_plan.table_moves()[0]]
         return {(tp, offset) for tp, *both in moves for offset in both if offset is not None}
 
     def with_times(self, times: TimesByOffset) -> PipelinePlan:
@@ -140,20 +153,23 @@ class PipelinePlan:
         checkpoint = replace(self.checkpoint_plan, times=times) if self.checkpoint_plan else None
         return replace(
             self,
-            group_plans=[replace(plan, times=times) for plan in self.group_plans],
+            group_plans=[replace(group_plan, times=times) for group_plan in self.group_plans],
             checkpoint_plan=checkpoint,
         )
 
     def with_before(self, before: Mapping[str, Positions]) -> PipelinePlan:
         """Return the plan with where the groups were before an interrupted try."""
         return replace(
-            self, group_plans=[plan.with_before(before.get(plan.group_id, {})) for plan in self.group_plans]
+            self,
+            group_plans=[
+                group_plan.with_before(before.get(group_plan.group_id, {})) for group_plan in self.group_plans
+            ],
         )
 
 
-def offsets_after(plans: Sequence[OffsetPlan]) -> dict[str, Offsets]:
+def offsets_after(group_plans: Sequence[OffsetPlan]) -> dict[str, Offsets]:
     """Return group -> offsets that plans are to commit."""
-    return {plan.group_id: plan.after for plan in plans}
+    return {group_plan.group_id: group_plan.after for group_plan in group_plans}
 
 
 def read_groups_file(text: str) -> tuple[dict[str, Positions], dict[str, Offsets]]:

@@ -29,7 +29,7 @@ _SURELY_READABLE = 10_000
 
 
 def make_receipt(
-    plans: Sequence[OffsetPlan], *, plan_only: bool = False, verified: bool = False
+    group_plans: Sequence[OffsetPlan], *, plan_only: bool = False, verified: bool = False
 ) -> dict[str, Any]:
     """
     Return plans that are carried out together as one receipt: plain JSON with string keys.
@@ -42,30 +42,30 @@ def make_receipt(
     that a table shows, if they were looked up. For several groups: the totals, and ``groups``, a list of such
     receipts.
     """
-    each = [_of_group(plan, plan_only, verified) for plan in plans]
+    each = [_of_group(group_plan, plan_only, verified) for group_plan in group_plans]
     if len(each) == 1:
         return each[0]
     return {
         "version": RECEIPT_VERSION,
         "groups": each,
-        "changed": sum(plan.changed for plan in plans),
-        "records": sum(plan.records for plan in plans),
+        "changed": sum(group_plan.changed for group_plan in group_plans),
+        "records": sum(group_plan.records for group_plan in group_plans),
         "plan_only": plan_only,
         "verified": verified,
-        "source": dict(plans[0].source) if plans else {},
-        "lost": sum(plan.lost for plan in plans),
+        "source": dict(group_plans[0].source) if group_plans else {},
+        "lost": sum(group_plan.lost for group_plan in group_plans),
     }
 
 
-def check_restorable(plans: Sequence[OffsetPlan]) -> None:
+def check_restorable(group_plans: Sequence[OffsetPlan]) -> None:
     """
     Refuse plans of which the receipt would be too large to be read back.
 
     :raises PlanRefusedError: nothing is to be written then: it could not be restored.
     """
-    partitions = sum(len(plan.moves) + len(plan.skipped) for plan in plans)
+    partitions = sum(len(group_plan.moves) + len(group_plan.skipped) for group_plan in group_plans)
     if partitions > _SURELY_READABLE and (
-        refusal := size_error("the receipt", json.dumps(make_receipt(plans)))
+        refusal := size_error("the receipt", json.dumps(make_receipt(group_plans)))
     ):
         raise PlanRefusedError(
             f"{partitions:,} partitions are too many for one move, since it could not be taken back "
@@ -108,29 +108,30 @@ def read_receipt(value: object, *, show: Show = shorten) -> tuple[GroupReceipt, 
     return tuple(result)
 
 
-def _of_group(plan: OffsetPlan, plan_only: bool, verified: bool) -> dict[str, Any]:
+def _of_group(group_plan: OffsetPlan, plan_only: bool, verified: bool) -> dict[str, Any]:
     return {
         "version": RECEIPT_VERSION,
-        "group_id": plan.group_id,
-        "before": offsets_json(plan.before),
-        "after": offsets_json(plan.after),
-        **log_json({move.topic_partition: move.log for move in plan.moves}),
-        "logs": plan.log_ids.as_json(),
-        "changed": plan.changed,
-        "records": plan.records,
+        "group_id": group_plan.group_id,
+        "before": offsets_json(group_plan.before),
+        "after": offsets_json(group_plan.after),
+        **log_json({move.topic_partition: move.log for move in group_plan.moves}),
+        "logs": group_plan.log_ids.as_json(),
+        "changed": group_plan.changed,
+        "records": group_plan.records,
         "plan_only": plan_only,
         "verified": verified,
-        "source": dict(plan.source),
-        "skipped": offsets_json(plan.skipped),
-        "clamped": offsets_json(plan.clamped),
-        "lost": plan.lost,
-        **({"times": _times(plan)} if plan.times else {}),
+        "source": dict(group_plan.source),
+        "skipped": offsets_json(group_plan.skipped),
+        "clamped": offsets_json(group_plan.clamped),
+        "lost": group_plan.lost,
+        **({"times": _times(group_plan)} if group_plan.times else {}),
     }
 
 
-def _times(plan: OffsetPlan) -> dict[str, Any]:
+def _times(group_plan: OffsetPlan) -> dict[str, Any]:
     return times_json(
-        plan.times, ((move.topic_partition, move.before, move.after) for move in plan.table_moves()[0])
+        group_plan.times,
+        ((move.topic_partition, move.before, move.after) for move in group_plan.table_moves()[0]),
     )
 
 

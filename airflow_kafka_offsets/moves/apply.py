@@ -120,5 +120,5 @@ def _last_check(client: OffsetsClient, plan: PipelinePlan, *, resumes: bool) -> 
     """Check that logs and groups are still what they were when the plan was made."""
     check_logs_again(client, plan)
     # An interrupted try of the same move has written to some of them.
-    for each in () if resumes else plan.to_write:
-        each.check_not_moved(client.committed(each.group_id, each.planned_on))
+    for group_plan in () if resumes else plan.to_write:
+        group_plan.check_not_moved(client.committed(group_plan.group_id, group_plan.planned_on))

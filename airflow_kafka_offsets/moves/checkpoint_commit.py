@@ -50,16 +50,16 @@ class PositionCommit(NamedTuple):
         """Return it with what was there before an earlier attempt of the task that has written."""
         if earlier is None or not self.metadata.token:
             return self
-        first = {group.group_id: group.before for group in earlier.group_plans}
+        first = {group_plan.group_id: group_plan.before for group_plan in earlier.group_plans}
         before = {
-            group.group_id: {
-                tp: first[group.group_id][tp]
-                for tp, text in group.metadata.items()
+            group_plan.group_id: {
+                tp: first[group_plan.group_id][tp]
+                for tp, text in group_plan.metadata.items()
                 if (made := CommitMetadata.parse(text)) is not None
                 and made.token == self.metadata.token
-                and tp in first.get(group.group_id, {})
+                and tp in first.get(group_plan.group_id, {})
             }
-            for group in self.plan.group_plans
+            for group_plan in self.plan.group_plans
         }
         return self._replace(plan=self.plan.with_before(before))
 
@@ -97,7 +97,7 @@ def plan_checkpoint_commit(
     known_moves.log_unfinished_recovery(state.kafka_offsets, metadata)
     everything = {tp: offset for offsets in targets.by_group.values() for tp, offset in offsets.items()}
     known_moves.check_work(metadata, everything, client)
-    plans = plan_commits(
+    group_plans = plan_commits(
         client,
         targets,
         source={"checkpoint": state.location, "query_id": state.query_id, "batch_id": state.batch_id},
@@ -110,7 +110,7 @@ def plan_checkpoint_commit(
         log_check=LogCheck(allow_new_cluster, checkpoint=checkpoint),
         lost_remedy=_LOST_REMEDY,
     )
-    return PositionCommit(PipelinePlan(plans), metadata, known_moves)
+    return PositionCommit(PipelinePlan(group_plans), metadata, known_moves)
 
 
 def retry_while_checkpoint_moves() -> Retrying:

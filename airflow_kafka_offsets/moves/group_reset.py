@@ -80,7 +80,7 @@ def plan_resets(
     }
     moved = _moved_before(client, positions, metadata, interrupted) if metadata and place.relative else {}
     ids = known_log_ids(client, {tp.topic for before in positions.values() for tp in before})
-    plans = []
+    group_plans = []
     if old_offsets is None:
         old_offsets = place.starts_from_commits
     for group_id, before in positions.items():
@@ -106,11 +106,11 @@ def plan_resets(
             "its topic was created again since the last commit",
         )
         without = [move.topic_partition for move in plan.moves if move.before is None]
-        plans.append(
+        group_plans.append(
             plan.with_note(without, "no committed offset yet, and a restore cannot take the new one away")
         )
-    check_restorable(plans)
-    return plans
+    check_restorable(group_plans)
+    return group_plans
 
 
 def plan_positions(

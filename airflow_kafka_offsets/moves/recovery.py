@@ -40,8 +40,8 @@ def judge_recovery(
 ) -> RecoveryVerdict:
     """Judge a recovery by its reset's receipt, see :func:`~airflow_kafka_offsets.model.recovery.judge`."""
     groups = [group for group in read_receipt(receipt) if group.after]
-    kept = read_checkpoint_receipt(receipt)
-    moved = None if kept is None else _moved(client, checkpoint, kept, recovery.restore)
+    checkpoint_receipt = read_checkpoint_receipt(receipt)
+    moved = None if checkpoint_receipt is None else _moved(client, checkpoint, checkpoint_receipt, recovery.restore)
     commits = {group.group_id: last_commits(client, group.group_id, group.after) for group in groups}
     return judge(groups, commits, moved, recovery)
 
@@ -77,12 +77,12 @@ def _moved(
     )
     made = replace(made, number=mine.number, by=mine.made_by.identity, leftover=leftover)
     if mine.undone:
-        undo = restore_of_move(archives, mine)
-        if undo is not None and undo.made_by.token and undo.made_by.token == metadata.token:
+        restoring_move = restore_of_move(archives, mine)
+        if restoring_move is not None and restoring_move.made_by.token and restoring_move.made_by.token == metadata.token:
             return replace(made, restored=True)
         return replace(
             made,
-            lost=f"{made.name}: move {mine} was taken back{f' by {undo}' if undo else ''}, and the reset has "
+            lost=f"{made.name}: move {mine} was taken back{f' by {restoring_move}' if undo else ''}, and the reset has "
             "not run since, so that nothing was read again: clear the reset as well (with Downstream), or "
             "trigger a new run",
         )
@@ -140,8 +140,10 @@ def plan_without_move(
         for group, offsets in targets.items()
         if not committed_by_others(last_commits(client, group, offsets), movers)
     ]
-    plans = plan_commits(client, GroupOffsets(targets), source={"kept": list(work)}, on_out_of_range="skip")
-    return PipelinePlan(plans), unfinished
+    group_plans = plan_commits(
+        client, GroupOffsets(targets), source={"kept": list(work)}, on_out_of_range="skip"
+    )
+    return PipelinePlan(group_plans), unfinished
 
 
 def plan_of_earlier_restore(
@@ -152,27 +154,27 @@ def plan_of_earlier_restore(
 
     :param metadata: the restore; its token is that of its tries.
     """
-    kept = read_checkpoint_receipt(value)
-    if kept is None or checkpoint is None:
+    receipt = read_checkpoint_receipt(value)
+    if receipt is None or checkpoint is None:
         return None
     archives = read_archived_moves(checkpoint)
-    moved = archived_move_of_receipt(archives, kept)
-    undo = None if moved is None else restore_of_move(archives, moved)
-    if moved is None or undo is None or not undo.made_by.token or undo.made_by.token != metadata.token:
+    moved = archived_move_of_receipt(archives, receipt)
+    restoring_move = None if moved is None else restore_of_move(archives, moved)
+    if moved is None or restoring_move is None or not restoring_move.made_by.token or restoring_move.made_by.token != metadata.token:
         return None
-    before, after = archived_group_offsets(checkpoint, undo)
+    before, after = archived_group_offsets(checkpoint, restoring_move)
     source = {"restore": "receipt"}
-    plans = plan_commits(client, GroupOffsets(after), source=source, on_out_of_range="skip")
-    done = CheckpointPlan(
+    group_plans = plan_commits(client, GroupOffsets(after), source=source, on_out_of_range="skip")
+    checkpoint_plan = CheckpointPlan(
         kind="undo",
         location=checkpoint.location,
-        query_id=undo.query_id,
-        batch_id=undo.batch_id,
-        before=undo.before,
-        after=undo.after,
-        discarded=discarded_batches(undo),
-        archive=undo.name,
+        query_id=restoring_move.query_id,
+        batch_id=restoring_move.batch_id,
+        before=restoring_move.before,
+        after=restoring_move.after,
+        discarded=discarded_batches(restoring_move),
+        archive=restoring_move.name,
         undoes=moved.name,
-        log_ids=undo.log_ids,
+        log_ids=restoring_move.log_ids,
     )
-    return PipelinePlan.combine(plans, done).with_before(before)
+    return PipelinePlan.combine(group_plans, checkpoint_plan).with_before(before)

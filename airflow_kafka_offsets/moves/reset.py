@@ -244,7 +244,7 @@ def plan_checkpoint_seek(
         )
     batch_id = place.batch_id
     at_batch = None if batch_id is None else _at_batch(checkpoint, batch_id, sources, scope)
-    plans: dict[str, OffsetPlan] = {}
+    group_plans: dict[str, OffsetPlan] = {}
     ids = known_log_ids(client, {tp.topic for tp in everything})
     refusals = log_check.refusals(ids)
     for source, offsets in sources.items():
@@ -255,7 +255,7 @@ def plan_checkpoint_seek(
             continue
         known = named if at_batch is None else at_batch[source]
         to = place if known is None else Place("offsets", {tp: known[tp] for tp in before})
-        plans[source] = plan_positions(
+        group_plans[source] = plan_positions(
             client,
             source,
             before,
@@ -267,9 +267,9 @@ def plan_checkpoint_seek(
             refusals=refusals,
             log_ids=ids,
         )
-    targets = {source: plan.after for source, plan in plans.items()}
+    targets = {source: group_plan.after for source, group_plan in group_plans.items()}
     checkpoint_plan = plan_seek(checkpoint, targets, policy, request=request)
-    return PipelinePlan((), checkpoint_plan.with_group_plans(plans.values()))
+    return PipelinePlan((), checkpoint_plan.with_group_plans(group_plans.values()))
 
 
 def _check_of(move: ArchivedMove, allow_new_cluster: bool) -> LogCheck:

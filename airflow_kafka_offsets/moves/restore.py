@@ -78,7 +78,7 @@ def plan_restore_receipt(
     for group in groups:
         then |= group.log_ids
     log_check = LogCheck(allow_new_cluster, "the receipt", then, checkpoint)
-    plans = _plan_groups(client, before, selection, "receipt", on_out_of_range, on_no_commit, log_check)
+    group_plans = _plan_groups(client, before, selection, "receipt", on_out_of_range, on_no_commit, log_check)
     judged = partial(
         refuse_stale,
         moved_to={group.group_id: group.after for group in groups},
@@ -93,7 +93,9 @@ def plan_restore_receipt(
             remarks = [f"{moved}, and is not moved back: no checkpoint is given"]
         elif checkpoint is not None:
             remarks = [f"no checkpoint moved with it, so {checkpoint.location} stays as it is"]
-        remarked = PipelinePlan([replace(plan, notes=(*plan.notes, *remarks)) for plan in plans])
+        remarked = PipelinePlan(
+            [replace(group_plan, notes=(*group_plan.notes, *remarks)) for group_plan in group_plans]
+        )
         return judged(remarked, sources_to={}, checkpoint=None, archive=None)
     query_id = checkpoint.read().query_id
     if query_id != receipt.query_id:
@@ -104,7 +106,7 @@ def plan_restore_receipt(
         )
     archive = archived_move_of_receipt(read_archived_moves(checkpoint), receipt)
     restored = _restored_checkpoint(client, checkpoint, receipt, archive, on_out_of_range, policy, log_check)
-    plan = _with_first_before(PipelinePlan.combine(plans, restored), checkpoint)
+    plan = _with_first_before(PipelinePlan.combine(group_plans, restored), checkpoint)
     return judged(plan, sources_to=receipt.after, checkpoint=checkpoint, archive=archive)
 
 
@@ -131,13 +133,13 @@ def plan_restore_archive(
     before, after = archived_group_offsets(checkpoint, archive)
     origin = f"archive {archive.name}"
     log_check = LogCheck(allow_new_cluster, origin, archive.log_ids, checkpoint)
-    plans = _plan_groups(client, before, selection, origin, on_out_of_range, on_no_commit, log_check)
+    group_plans = _plan_groups(client, before, selection, origin, on_out_of_range, on_no_commit, log_check)
     receipt = CheckpointReceipt(
         checkpoint.location, archive.query_id, archive.before, archive.after, archive.name
     )
     restored = _restored_checkpoint(client, checkpoint, receipt, archive, on_out_of_range, policy, log_check)
     return refuse_stale(
-        _with_first_before(PipelinePlan.combine(plans, restored), checkpoint),
+        _with_first_before(PipelinePlan.combine(group_plans, restored), checkpoint),
         after,
         archive.after,
         checkpoint=checkpoint,
@@ -149,10 +151,10 @@ def plan_restore_archive(
 
 def _with_first_before(plan: PipelinePlan, checkpoint: SparkCheckpoint) -> PipelinePlan:
     """Return a plan that goes on with an interrupted undo with what the groups held before that began."""
-    undo = plan.checkpoint_plan
-    if undo is None or not undo.resumes:
+    checkpoint_plan = plan.checkpoint_plan
+    if checkpoint_plan is None or not checkpoint_plan.resumes:
         return plan
-    before, _ = archived_group_offsets(checkpoint, find_archived_move(checkpoint, undo.archive))
+    before, _ = archived_group_offsets(checkpoint, find_archived_move(checkpoint, checkpoint_plan.archive))
     return plan.with_before(before)
 
 
@@ -177,19 +179,23 @@ def _plan_groups(
         targets[group] = {tp: offset for tp, offset in positions.items() if offset is not None}
         if on_no_commit == "earliest" and without[group]:
             targets[group] |= {tp: log.start for tp, log in client.log_ranges(without[group]).items()}
-    plans = _moves(client, targets, {"restore": origin}, on_out_of_range, log_check)
+    group_plans = _moves(client, targets, {"restore": origin}, on_out_of_range, log_check)
     remark = "had no committed offset, which cannot be restored; " + (
         "left where it is" if on_no_commit == "skip" else "moved to its log start"
     )
     return [
         replace(
-            plan.with_note(without[plan.group_id], remark),
+            group_plan.with_note(without[group_plan.group_id], remark),
             skipped={
-                **plan.skipped,
-                **(_now(client, plan.group_id, without[plan.group_id]) if on_no_commit == "skip" else {}),
+                **group_plan.skipped,
+                **(
+                    _now(client, group_plan.group_id, without[group_plan.group_id])
+                    if on_no_commit == "skip"
+                    else {}
+                ),
             },
         )
-        for plan in plans
+        for group_plan in group_plans
     ]
 
 
@@ -225,26 +231,29 @@ def plan_restore_file(
     within = {
         group: {tp: positions[tp] for tp in positions if tp in scope} for group, positions in offsets.items()
     }
-    plans = _moves(
+    group_plans = _moves(
         client, within, {"restore": uri}, on_out_of_range, LogCheck(allow_new_cluster, checkpoint=checkpoint)
     )
-    plans = [plan.with_note(left_out, "left out, since topics does not name it") for plan in plans]
+    group_plans = [
+        group_plan.with_note(left_out, "left out, since topics does not name it")
+        for group_plan in group_plans
+    ]
     if checkpoint is None:
-        return PipelinePlan(plans)
+        return PipelinePlan(group_plans)
     sources = movable_sources(checkpoint)
     everywhere = selection.with_scope(TopicScope())
     everywhere.assign_offsets(sources)  # refuses names that do not fit
-    targets = everywhere.to_sources(sources, offsets_after(plans))
+    targets = everywhere.to_sources(sources, offsets_after(group_plans))
     reached = {tp for positions in targets.values() for tp in positions}
-    outside = [tp for plan in plans for tp in plan.after if tp not in reached]
+    outside = [tp for group_plan in group_plans for tp in group_plan.after if tp not in reached]
     checkpoint_plan = plan_seek(checkpoint, targets, policy, kind="undo")
-    plans = [
-        plan.with_note(
-            [tp for tp in outside if tp in plan.after], "not in the checkpoint, only the group moves"
+    group_plans = [
+        group_plan.with_note(
+            [tp for tp in outside if tp in group_plan.after], "not in the checkpoint, only the group moves"
         )
-        for plan in plans
+        for group_plan in group_plans
     ]
-    return PipelinePlan.combine(plans, checkpoint_plan)
+    return PipelinePlan.combine(group_plans, checkpoint_plan)
 
 
 def _check_names(
@@ -274,7 +283,7 @@ def _restored_checkpoint(
     now = checkpoint.read().kafka_offsets
     ids = known_log_ids(client, {tp.topic for offsets in receipt.before.values() for tp in offsets})
     refusals = log_check.refusals(ids)
-    plans = {
+    group_plans = {
         source: OffsetPlan.make(
             source,
             offsets,
@@ -286,13 +295,13 @@ def _restored_checkpoint(
         )
         for source, offsets in receipt.before.items()
     }
-    targets = {source: plan.after for source, plan in plans.items()}
+    targets = {source: group_plan.after for source, group_plan in group_plans.items()}
     undoes = None if archive is None or archive.undone else archive.name
     if undoes is not None and targets == receipt.before:
         checkpoint_plan = plan_put_back_archive(checkpoint, undoes, policy)
     else:
         checkpoint_plan = plan_seek(checkpoint, targets, policy, kind="undo", undoes=undoes)
-    return checkpoint_plan.with_group_plans(plans.values())
+    return checkpoint_plan.with_group_plans(group_plans.values())
 
 
 def archived_move_of_receipt(
@@ -306,9 +315,9 @@ def archived_move_of_receipt(
     return None
 
 
-def restore_of_move(archives: Sequence[ArchivedMove], moved: ArchivedMove) -> ArchivedMove | None:
+def restore_of_move(archives: Sequence[ArchivedMove], archived_move: ArchivedMove) -> ArchivedMove | None:
     """Return the newest move that has taken another one back, ``None`` if none has changed a file for it."""
-    return next((each for each in reversed(archives) if each.undoes == moved.name and each.done), None)
+    return next((each for each in reversed(archives) if each.undoes == archived_move.name and each.done), None)
 
 
 def _moves(
@@ -319,7 +328,7 @@ def _moves(
     log_check: LogCheck,
 ) -> list[OffsetPlan]:
     refusals = active_group_refusals(client, targets)
-    plans = plan_commits(
+    group_plans = plan_commits(
         client,
         GroupOffsets(targets),
         source=source,
@@ -327,6 +336,9 @@ def _moves(
         log_check=log_check,
     )
     return [
-        replace(plan, refusals=tuple(dict.fromkeys((*plan.refusals, *refusals.get(plan.group_id, ())))))
-        for plan in plans
+        replace(
+            group_plan,
+            refusals=tuple(dict.fromkeys((*group_plan.refusals, *refusals.get(group_plan.group_id, ())))),
+        )
+        for group_plan in group_plans
     ]

@@ -43,9 +43,11 @@ def refuse_stale(
     same_run = same_run or (archive is not None and metadata.is_same_run(archive.made_by))
     found = [f"move {each} followed" for each in later if not metadata.is_same_run(each.made_by)]
     moves: list[tuple[int, int]] = []
-    for group in plan.group_plans:
-        found += _commits_of_others(group, moved_to.get(group.group_id, {}), metadata, same_run=same_run)
-        moves += offset_changes(group.planned_on, group.after)
+    for group_plan in plan.group_plans:
+        found += _commits_of_others(
+            group_plan, moved_to.get(group_plan.group_id, {}), metadata, same_run=same_run
+        )
+        moves += offset_changes(group_plan.planned_on, group_plan.after)
     if (of := plan.checkpoint_plan) is not None:
         beyond: list[TopicPartition] = []
         of_query: list[tuple[int, int]] = []
@@ -84,7 +86,7 @@ def _later(checkpoint: SparkCheckpoint, archive: ArchivedMove) -> list[ArchivedM
 
 
 def _commits_of_others(
-    group: OffsetPlan, moved_to: Offsets, metadata: CommitMetadata, *, same_run: bool
+    group_plan: OffsetPlan, moved_to: Offsets, metadata: CommitMetadata, *, same_run: bool
 ) -> list[str]:
     """
     Return who has committed a group beyond its move.
@@ -92,12 +94,12 @@ def _commits_of_others(
     :param same_run: whether a commit that names no run counts as the run's, such as one from a Spark cluster.
     """
     of_others: dict[str, list[TopicPartition]] = {}
-    for tp in partitions_moved_on(group.planned_on, group.after, moved_to):
-        text = group.metadata.get(tp)
+    for tp in partitions_moved_on(group_plan.planned_on, group_plan.after, moved_to):
+        text = group_plan.metadata.get(tp)
         made = CommitMetadata.parse(text)
         if not (same_run if made is None or not made.run else metadata.is_same_run(made)):
             of_others.setdefault(committer_text(text) or "another client", []).append(tp)
     return [
-        f"group {group.group_id!r} was committed on {summarize(partitions)} by {who}"
+        f"group {group_plan.group_id!r} was committed on {summarize(partitions)} by {who}"
         for who, partitions in of_others.items()
     ]

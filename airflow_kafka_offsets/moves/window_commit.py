@@ -66,16 +66,18 @@ def plan_window_commits(
     by_group = targets.by_group
     part = window.restricted_to(tp for offsets in by_group.values() for tp in offsets)
     elsewhere = [] if allow_new_cluster else window_logs_refusals(client, part)
-    plans = {}
+    group_plans = {}
     for group, offsets in by_group.items() if committed_at and not elsewhere else ():
         if done := _done(client, group, window.restricted_to(offsets), source, str(committed_at)):
-            plans[group] = done
-    left = replace(targets, by_group={group: by_group[group] for group in by_group if group not in plans})
+            group_plans[group] = done
+    left = replace(
+        targets, by_group={group: by_group[group] for group in by_group if group not in group_plans}
+    )
     check = LogCheck(allow_new_cluster)
     for plan in plan_commits(client, left, source=source, on_out_of_range=on_out_of_range, log_check=check):
         refusals = (*elsewhere, *plan.refusals, *_refusals(window, plan))
-        plans[plan.group_id] = replace(plan, refusals=refusals)
-    return [plans[group] for group in by_group]
+        group_plans[plan.group_id] = replace(plan, refusals=refusals)
+    return [group_plans[group] for group in by_group]
 
 
 def apply_window(
@@ -100,7 +102,9 @@ def apply_window(
 
     plan.check()
     written = commit_groups(client, plan.to_write, metadata, write)
-    plan = replace(plan, group_plans=[written.get(each.group_id, each) for each in plan.group_plans])
+    plan = replace(
+        plan, group_plans=[written.get(group_plan.group_id, group_plan) for group_plan in plan.group_plans]
+    )
     return plan.make_receipt(verified=not plan.is_empty)
 
 
@@ -133,8 +137,8 @@ def _done(
     )
 
 
-def _refusals(window: OffsetWindow, plan: OffsetPlan) -> tuple[str, ...]:
-    part = _part(window, plan)
+def _refusals(window: OffsetWindow, group_plan: OffsetPlan) -> tuple[str, ...]:
+    part = _part(window, group_plan)
     if backwards := [tp for tp, offsets in part.ranges.items() if offsets.end < offsets.start]:
         return (
             f"the log ends before the window starts on {summarize(backwards)}: the topic was recreated, and "
@@ -142,14 +146,14 @@ def _refusals(window: OffsetWindow, plan: OffsetPlan) -> tuple[str, ...]:
             "topic out with topics=",
         )
     try:
-        part.to_commit(f"group {plan.group_id!r}", plan.before, plan.metadata)
+        part.to_commit(f"group {group_plan.group_id!r}", group_plan.before, group_plan.metadata)
     except WindowMismatchError as error:
         return error.refusals
     return ()
 
 
-def _part(window: OffsetWindow, plan: OffsetPlan) -> OffsetWindow:
+def _part(window: OffsetWindow, group_plan: OffsetPlan) -> OffsetWindow:
     """Return what of the window is in a plan, which may have moved an end into the log."""
-    part, ends = window.restricted_to(plan.after), plan.after
+    part, ends = window.restricted_to(group_plan.after), group_plan.after
     ranges = {tp: OffsetRange(offsets.start, ends[tp]) for tp, offsets in part.ranges.items()}
     return replace(part, ranges=ranges)

@@ -142,12 +142,12 @@ class CommitOffsetsOperator(MovingOperator):
                     )
                 origin = "offsets" if self.offsets is not None else "the store"
                 targets = self.selection().assign_offsets({"given": offsets or {}}, origin)
-                plans = plan_commits(
+                group_plans = plan_commits(
                     client, targets, source=source, log_check=LogCheck(new_cluster), **allowed
                 )
                 metadata = commit_metadata(context)
                 apply = partial(apply_groups, client, metadata=metadata)
-                return self.apply_plan(context, client, PipelinePlan(plans), metadata, apply)
+                return self.apply_plan(context, client, PipelinePlan(group_plans), metadata, apply)
 
     def _commit_checkpoint(
         self, context: Context, client: OffsetsClient, checkpoint: SparkCheckpoint, **allowed: Any

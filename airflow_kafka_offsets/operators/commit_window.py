@@ -96,7 +96,7 @@ class CommitOffsetWindowOperator(MovingOperator):
             groups = {group: offsets_json(offsets) for group, offsets in targets.by_group.items()}
             memory = CommitMemory(context, window, groups=groups, kafka_config_id=self.kafka_config_id)
             with self.open_client() as client:
-                plans = plan_window_commits(
+                group_plans = plan_window_commits(
                     client,
                     window,
                     targets,
@@ -108,7 +108,7 @@ class CommitOffsetWindowOperator(MovingOperator):
                 metadata = commit_metadata(context)
                 fenced = self.parse_parameter("fenced")
                 apply = partial(apply_window, client, metadata=metadata, window=window, fenced=fenced)
-                receipt = self.apply_plan(context, client, PipelinePlan(plans), metadata, apply)
-                if all(plan.after for plan in plans):
+                receipt = self.apply_plan(context, client, PipelinePlan(group_plans), metadata, apply)
+                if all(group_plan.after for group_plan in group_plans):
                     memory.keep()
                 return receipt

@@ -103,7 +103,7 @@ class MovingOperator(OffsetsOperator):
             self._group_outlets.set_events(context, self.kafka_config_id, self._moves(receipt), batch_id)
         self.count_move(self._touched)
         if self.reports_lag:
-            report_lag(group.lag for group in plan.to_write)
+            report_lag(group_plan.lag for group_plan in plan.to_write)
         self.outlets = self._group_outlets.outlets_with_events
         return receipt
 
@@ -124,9 +124,11 @@ class MovingOperator(OffsetsOperator):
     ) -> tuple[PipelinePlan, dict[str, Any]]:
         """Log a plan, and push its receipt; return both."""
         plan = self.with_connections(plan)
-        groups = {*self._named_groups(), *(group.group_id for group in plan.group_plans)}
+        groups = {*self._named_groups(), *(group_plan.group_id for group_plan in plan.group_plans)}
         self._group_outlets.check_groups(context, self.kafka_config_id, groups)
-        self._touched = {group.group_id: {tp.topic for tp in group.after} for group in plan.to_write}
+        self._touched = {
+            group_plan.group_id: {tp.topic for tp in group_plan.after} for group_plan in plan.to_write
+        }
         if times:
             from airflow_kafka_offsets.readings.record_times import look_up_times
 

@@ -87,8 +87,8 @@ def check_logs_again(client: OffsetsClient, plan: PipelinePlan) -> None:
             # What stays where it is may have been deleted by retention long ago.
             before = moved.before.get(source, {})
             targets |= {tp: offset for tp, offset in offsets.items() if before.get(tp) != offset}
-    for group in plan.group_plans:
-        targets |= group.after
+    for group_plan in plan.group_plans:
+        targets |= group_plan.after
     now = known_log_ids(client, {tp.topic for tp in targets})
     if refusals := other_logs_refusals("the plan", then, now):
         raise PlanRefusedError(refusals)
