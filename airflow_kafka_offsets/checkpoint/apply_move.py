@@ -66,7 +66,7 @@ def apply_checkpoint_plan(
         _wait_until_quiet(checkpoint, quiet_period)
         _begin(checkpoint, checkpoint_plan, made_by or CommitMetadata(), attachments or {}, last_check)
         remedy = (
-            f"running it again finishes the rest, undoing archive {checkpoint_plan.archive} takes it back"
+            f"running it again finishes the rest, restoring archive {checkpoint_plan.archive} takes it back"
         )
         try:
             for step in (*(Step(path, None) for path in checkpoint_plan.derived), *checkpoint_plan.steps):
@@ -89,7 +89,7 @@ def apply_checkpoint_plan(
     if checkpoint_plan.archive is not None:
         _check_not_taken_back(checkpoint, checkpoint_plan.archive)
     try:
-        # In this order: the same undo, made again, marks what is left.
+        # In this order: the same restore, made again, marks what is left.
         if checkpoint_plan.archive is not None:
             mark_done(checkpoint, checkpoint_plan.archive)
         if checkpoint_plan.undoes is not None:

@@ -34,6 +34,7 @@ from airflow_kafka_offsets.checkpoint.archive_names import (
     MANIFEST,
     archive_names,
     archive_number,
+    move_kind,
 )
 from airflow_kafka_offsets.checkpoint.log import is_query_id
 from airflow_kafka_offsets.errors import (
@@ -42,7 +43,7 @@ from airflow_kafka_offsets.errors import (
     OffsetsFormatError,
     StorageError,
 )
-from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan, read_sources, sources_json
+from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan, MoveKind, read_sources, sources_json
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.formats import load_json
 from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds
@@ -57,7 +58,7 @@ DONE, UNDONE = "done", "undone"
 VERSION = 1
 
 _MOVED = re.compile(r"(offsets|commits)/(0|[1-9][0-9]{0,18})")
-"""What a move writes and removes, and so all that an undo may touch."""
+"""What a move writes and removes, and so all that a restore may touch."""
 _NoneType = type(None)
 _FROM_PLAN = (
     "kind",
@@ -134,6 +135,11 @@ class ArchivedMove:
     def number(self) -> int:
         """Which move of the checkpoint it is, from 1."""
         return archive_number(self.name)
+
+    @property
+    def kind(self) -> MoveKind:
+        """Which kind of move it is."""
+        return move_kind(self.name)
 
     def __str__(self) -> str:
         return f"{self.name} ({self.made_by}, {self.created})"
@@ -227,7 +233,7 @@ def find_archived_move(checkpoint: SparkCheckpoint, name: str | None) -> Archive
     """
     archives = read_archived_moves(checkpoint)
     for archive in reversed(archives):
-        if archive.name == name or (name is None and not archive.undone and "-undo" not in archive.name):
+        if archive.name == name or (name is None and not archive.undone and archive.kind != "restore"):
             return archive
     there = ", ".join(f"{a.name} ({'undone' if a.undone else a.created})" for a in archives)
     remedy = "name one of them, or give" if there else "correct the location, or restore the group with"
@@ -291,7 +297,7 @@ def _archive(name: str, manifest: object, *, done: bool, undone: bool) -> Archiv
         raise _NotOursError(f"found version {describe_type(field('version', int))}")
     files: dict[str, tuple[str | None, str | None]] = {}
     for number, (path, digests) in enumerate(field("files", dict).items(), 1):
-        # A path that led out of the checkpoint would be written to, and removed, by an undo.
+        # A path that led out of the checkpoint would be written to, and removed, by a restore.
         if not _MOVED.fullmatch(path):
             raise _NotOursError(f"entry {number} of files is no batch in offsets or commits")
         files[path] = (_field(digests, "before", str, _NoneType), _field(digests, "after", str, _NoneType))

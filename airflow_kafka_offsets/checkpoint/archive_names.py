@@ -1,5 +1,5 @@
 """
-The names of a checkpoint's archives: ``0001-seek``, ``0002-undo``, numbered in the order of their moves.
+The names of a checkpoint's archives: ``0001-seek``, ``0002-restore``, numbered in the order of their moves.
 
 A directory belongs to a move if it has a manifest or a claim. Any other directory, whatever its number is,
 decides nothing.
@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, cast, get_args
 
 from airflow_kafka_offsets.errors import CheckpointError
 from airflow_kafka_offsets.model.checkpoint_plan import MoveKind
@@ -24,7 +24,10 @@ MANIFEST = "manifest.json"
 CLAIM = ".claim"
 """How the name of a claim's file ends, see ``checkpoint/claim.py``."""
 
-ARCHIVE_NAME = re.compile(r"([0-9]{4,9})-(seek|truncate|undo)")
+_UNDO = "undo"
+"""What a restore was called before 0.1.0: archives of that kind are still read."""
+_KINDS = (*get_args(MoveKind), _UNDO)
+ARCHIVE_NAME = re.compile(f"([0-9]{{4,9}})-({'|'.join(_KINDS)})")
 _MOST_MISSING = 10_000
 """Numbers without an archive, below the last one, that are looked up one by one where listings are late."""
 
@@ -52,13 +55,19 @@ def archive_names(checkpoint: SparkCheckpoint, *, exact: bool = True) -> list[st
 
 def _unlisted(checkpoint: SparkCheckpoint, number: int) -> set[str]:
     """Return the archives of a number that have a manifest, listed or not."""
-    names = (f"{number:04d}-{kind}" for kind in get_args(MoveKind))
+    names = (f"{number:04d}-{kind}" for kind in _KINDS)
     return {name for name in names if checkpoint.read_file(f"{DIRECTORY}/{name}/{MANIFEST}") is not None}
 
 
 def archive_number(name: str) -> int:
     """Return which move of the checkpoint an archive is of, by its name."""
     return int(name.partition("-")[0])
+
+
+def move_kind(name: str) -> MoveKind:
+    """Return the kind of the move that an archive is of, by its name."""
+    kind = name.partition("-")[2]
+    return "restore" if kind == _UNDO else cast("MoveKind", kind)
 
 
 def next_archive_name(checkpoint: SparkCheckpoint, kind: str) -> str:

@@ -34,7 +34,7 @@ def has_run_since(
 ) -> bool:
     """Return whether the query has planned or finished a batch since a move."""
     checkpoint_batches = checkpoint_batches or read_batches(checkpoint)
-    # What an undo puts back is newer than what it has found.
+    # What a restore puts back is newer than what it has found.
     planned = (batch for batch in checkpoint_batches.planned if f"offsets/{batch}" not in archived.files)
     committed = (batch for batch in checkpoint_batches.committed if f"commits/{batch}" not in archived.files)
     if (

@@ -1,5 +1,5 @@
 """
-Plans the move of a Spark checkpoint to other offsets, and its undo.
+Plans the move of a Spark checkpoint to other offsets, and the restore of what a move has overwritten.
 
 Three moves, all of a query that is stopped (measured with Spark 3.5 to 4.2):
 
@@ -8,7 +8,7 @@ Three moves, all of a query that is stopped (measured with Spark 3.5 to 4.2):
 * *truncate* removes batches, newest first. The query plans them again under the same ids: exact also for a
   query that keeps state, and wrong for sinks that skip ids they have seen. The Spark application must have
   ended, not the query alone: one that lives on may write old state again.
-* *undo* puts back what an archive has kept, or seeks to it if the query has run since.
+* *restore* puts back what an archive has kept, or seeks to it if the query has run since.
 
 Each is planned as a list of files to write and remove, in an order in which every interruption leaves a
 checkpoint that Spark starts from; :func:`~airflow_kafka_offsets.checkpoint.apply_move.apply_checkpoint_plan`
@@ -162,9 +162,10 @@ def plan_put_back_archive(
     archived = find_archived_move(checkpoint, archive)
     if archived.undoes is not None and not archived.is_over:
         raise CheckpointError(
-            f"{checkpoint.location}: {archived.name} is itself an undo, and was not finished: undo {archived.undoes} "
+            f"{checkpoint.location}: {archived.name} is itself a restore, and was not finished: restore {archived.undoes} "
             "again, which finishes it"
         )
+    # As it was called before 0.1.0, so that a restore that was interrupted then can be finished.
     request = request_fingerprint("undo", archived.name)
     checkpoint_batches = read_batches(checkpoint)
     if archived.query_id != checkpoint_batches.state.query_id:
@@ -172,18 +173,18 @@ def plan_put_back_archive(
             f"{checkpoint.location}: archive {archived.name} is of query {archived.query_id}, and the checkpoint is "
             f"of query {checkpoint_batches.state.query_id}: give the archive's own checkpoint"
         )
-    # An undo that was interrupted goes on as it began: what it has left may look as if nothing had run.
+    # A restore that was interrupted goes on as it began: what it has left may look as if nothing had run.
     begun = [one for one in read_archived_moves(checkpoint) if one.undoes == archived.name and not one.copies]
     if begun or archived.carried or has_run_since(checkpoint, archived, checkpoint_batches):
         return plan_seek(
-            checkpoint, archived.before, policy, kind="undo", undoes=archived.name, request=request
+            checkpoint, archived.before, policy, kind="restore", undoes=archived.name, request=request
         )
     earlier = unfinished_move_of_request(checkpoint, checkpoint_batches, request, archived.name)
     known = [Step(path, read_copy(checkpoint, archived, path)) for path in archived.files]
     steps = [step for step in known if checkpoint.read_file(step.path) != step.data]
     # What goes, goes newest first; then what comes, oldest first.
     steps.sort(key=_put_back_order)
-    plan = _plan(checkpoint, checkpoint_batches, "undo", archived.before, steps, request)
+    plan = _plan(checkpoint, checkpoint_batches, "restore", archived.before, steps, request)
     return resume_plan(checkpoint, replace(plan, undoes=archived.name, copies=True), earlier)
 
 

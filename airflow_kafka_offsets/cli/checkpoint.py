@@ -1,4 +1,4 @@
-"""Commands about Spark checkpoints: show, seek, truncate and undo; history has its own module."""
+"""Commands about Spark checkpoints: show, seek, truncate and restore; history has its own module."""
 
 from __future__ import annotations
 
@@ -121,16 +121,18 @@ def checkpoint_truncate(checkpoint: SparkCheckpoint, to_batch: int, execution: E
     execution.finish_checkpoint_plan(plan, checkpoint)
 
 
-@checkpoint.command("undo")
+@checkpoint.command("restore")
 @checkpoint_argument
-@click.option("--archive", help="The move to undo, by its archive. Default: the newest that was not undone.")
+@click.option(
+    "--archive", help="The move to take back, by its archive. Default: the newest that was not taken back."
+)
 @allow_stale_option
 @move_options
-def checkpoint_undo(
+def checkpoint_restore(
     checkpoint: SparkCheckpoint, archive: str | None, allow_stale: bool, execution: Execution
 ) -> None:
     """
-    Undo a seek or truncate of the checkpoint at URI.
+    Restore what a seek or truncate of the checkpoint at URI has overwritten.
 
     If the query has run since, the checkpoint is moved to the offsets that it had. No group moves: see
     "group restore". Without --execute it shows what it would do and changes nothing.

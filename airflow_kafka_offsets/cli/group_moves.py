@@ -171,7 +171,7 @@ def reset(
 @click.option("--from-file", metavar="FILE", help="Kafka's CSV with the offsets to restore.")
 @checkpoint_option("Move this Spark checkpoint back as well.")
 @click.option(
-    "--archive", metavar="NAME", help="With --checkpoint: undo this move of both, also a partial one."
+    "--archive", metavar="NAME", help="With --checkpoint: take this move of both back, also a partial one."
 )
 @allow_stale_option
 @out_of_range_option

@@ -56,7 +56,7 @@ QUIET_PERIOD = 10.0
 """Seconds without a write to a checkpoint after which its query counts as stopped."""
 LONGEST_QUIET_PERIOD = 86_400.0
 
-MoveKind = Literal["seek", "truncate", "undo"]
+MoveKind = Literal["seek", "truncate", "restore"]
 
 _SOURCE = re.compile(r"[A-Za-z0-9_]{1,100}")
 

@@ -54,8 +54,8 @@ class PartitionMove:
     """The partition's log when the plan was made."""
 
     @property
-    def records(self) -> int:
-        """Records by which it moves, negative for back; without a commit from log start."""
+    def moved_by(self) -> int:
+        """Offsets by which it moves, negative for back; without a commit from the log start."""
         return self.after - (self.log.start if self.before is None else self.before)
 
     @property
@@ -194,9 +194,9 @@ class OffsetPlan:
         return sum(move.changes for move in self.moves)
 
     @property
-    def records(self) -> int:
-        """Records by which the group moves, negative for back; without a commit from log start."""
-        return sum(move.records for move in self.moves)
+    def moved_by(self) -> int:
+        """Offsets by which the group moves, negative for back; without a commit from the log start."""
+        return sum(move.moved_by for move in self.moves)
 
     @property
     def lost(self) -> int:
@@ -215,7 +215,7 @@ class OffsetPlan:
 
     def table_moves(self) -> tuple[list[PartitionMove], str]:
         """Return the moves that a table shows, and a line about the others."""
-        return furthest_moves(self.moves, lambda move: move.records)
+        return furthest_moves(self.moves, lambda move: move.moved_by)
 
     def with_before(self, before: Mapping[TopicPartition, int | None]) -> OffsetPlan:
         """Return the plan with where the group was earlier, before an interrupted try of the same move."""
@@ -252,7 +252,7 @@ class OffsetPlan:
             if self.times:
                 row += [time_cell(self.times, tp, before), time_cell(self.times, tp, after)]
             rows.append(row)
-        total = f", {self.records:+d} records" if self.changed else ""
+        total = f", moved by {self.moved_by:+d} offsets" if self.changed else ""
         group = f"group {escape_controls(self.group_id)}{REFUSED if refused else ''}"
         exceptions = {
             "left alone": len(self.skipped),

@@ -1,5 +1,5 @@
 """
-Receipts of moves, which prove and undo them.
+Receipts of moves, which prove them and take them back.
 
 A *receipt* is a plan as plain JSON, stored before the first write, so that what was overwritten can be
 restored.
@@ -36,7 +36,7 @@ def make_receipt(
 
     For one group: ``version``, ``group_id``, ``before``, ``after``, ``log_start``, ``log_end`` (each
     ``{topic: {partition: offset}}``, ``null`` = no commit), ``logs`` (the ids of ``cluster`` and ``topics``),
-    ``changed`` (partitions), ``records``, ``plan_only``, ``verified`` (whether the commit was read back),
+    ``changed`` (partitions), ``moved_by`` (offsets), ``plan_only``, ``verified`` (whether the commit was read back),
     ``source``, ``skipped``, ``clamped`` and ``lost`` (see
     :class:`~airflow_kafka_offsets.model.plan.OffsetPlan`), and ``times`` of the records of the partitions
     that a table shows, if they were looked up. For several groups: the totals, and ``groups``, a list of such
@@ -49,7 +49,7 @@ def make_receipt(
         "version": RECEIPT_VERSION,
         "groups": each,
         "changed": sum(group_plan.changed for group_plan in group_plans),
-        "records": sum(group_plan.records for group_plan in group_plans),
+        "moved_by": sum(group_plan.moved_by for group_plan in group_plans),
         "plan_only": plan_only,
         "verified": verified,
         "source": dict(group_plans[0].source) if group_plans else {},
@@ -117,7 +117,7 @@ def _of_group(group_plan: OffsetPlan, plan_only: bool, verified: bool) -> dict[s
         **log_json({move.topic_partition: move.log for move in group_plan.moves}),
         "logs": group_plan.log_ids.as_json(),
         "changed": group_plan.changed,
-        "records": group_plan.records,
+        "moved_by": group_plan.moved_by,
         "plan_only": plan_only,
         "verified": verified,
         "source": dict(group_plan.source),
@@ -154,7 +154,7 @@ def outcome_lines(value: Mapping[str, Any]) -> list[str]:
         if partitions:
             did = (
                 f"{len(partitions)} partitions were committed and read back ({summarize(partitions)}), "
-                f"{group['changed']} of them changed, {group['records']:+d} records"
+                f"{group['changed']} of them changed, moved by {group['moved_by']:+d} offsets"
             )
         lines.append(f"group {escape_controls(group['group_id'])}: {did}")
     return lines

@@ -41,7 +41,11 @@ def judge_recovery(
     """Judge a recovery by its reset's receipt, see :func:`~airflow_kafka_offsets.model.recovery.judge`."""
     groups = [group for group in read_receipt(receipt) if group.after]
     checkpoint_receipt = read_checkpoint_receipt(receipt)
-    moved = None if checkpoint_receipt is None else _moved(client, checkpoint, checkpoint_receipt, recovery.restore)
+    moved = (
+        None
+        if checkpoint_receipt is None
+        else _moved(client, checkpoint, checkpoint_receipt, recovery.restore)
+    )
     commits = {group.group_id: last_commits(client, group.group_id, group.after) for group in groups}
     return judge(groups, commits, moved, recovery)
 
@@ -78,11 +82,15 @@ def _moved(
     made = replace(made, number=mine.number, by=mine.made_by.identity, leftover=leftover)
     if mine.undone:
         restoring_move = restore_of_move(archives, mine)
-        if restoring_move is not None and restoring_move.made_by.token and restoring_move.made_by.token == metadata.token:
+        if (
+            restoring_move is not None
+            and restoring_move.made_by.token
+            and restoring_move.made_by.token == metadata.token
+        ):
             return replace(made, restored=True)
         return replace(
             made,
-            lost=f"{made.name}: move {mine} was taken back{f' by {restoring_move}' if undo else ''}, and the reset has "
+            lost=f"{made.name}: move {mine} was taken back{f' by {restoring_move}' if restoring_move else ''}, and the reset has "
             "not run since, so that nothing was read again: clear the reset as well (with Downstream), or "
             "trigger a new run",
         )
@@ -160,13 +168,18 @@ def plan_of_earlier_restore(
     archives = read_archived_moves(checkpoint)
     moved = archived_move_of_receipt(archives, receipt)
     restoring_move = None if moved is None else restore_of_move(archives, moved)
-    if moved is None or restoring_move is None or not restoring_move.made_by.token or restoring_move.made_by.token != metadata.token:
+    if (
+        moved is None
+        or restoring_move is None
+        or not restoring_move.made_by.token
+        or restoring_move.made_by.token != metadata.token
+    ):
         return None
     before, after = archived_group_offsets(checkpoint, restoring_move)
     source = {"restore": "receipt"}
     group_plans = plan_commits(client, GroupOffsets(after), source=source, on_out_of_range="skip")
     checkpoint_plan = CheckpointPlan(
-        kind="undo",
+        kind="restore",
         location=checkpoint.location,
         query_id=restoring_move.query_id,
         batch_id=restoring_move.batch_id,

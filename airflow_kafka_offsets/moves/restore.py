@@ -150,7 +150,7 @@ def plan_restore_archive(
 
 
 def _with_first_before(plan: PipelinePlan, checkpoint: SparkCheckpoint) -> PipelinePlan:
-    """Return a plan that goes on with an interrupted undo with what the groups held before that began."""
+    """Return a plan that goes on with an interrupted restore with what the groups held before that began."""
     checkpoint_plan = plan.checkpoint_plan
     if checkpoint_plan is None or not checkpoint_plan.resumes:
         return plan
@@ -246,7 +246,7 @@ def plan_restore_file(
     targets = everywhere.to_sources(sources, offsets_after(group_plans))
     reached = {tp for positions in targets.values() for tp in positions}
     outside = [tp for group_plan in group_plans for tp in group_plan.after if tp not in reached]
-    checkpoint_plan = plan_seek(checkpoint, targets, policy, kind="undo")
+    checkpoint_plan = plan_seek(checkpoint, targets, policy, kind="restore")
     group_plans = [
         group_plan.with_note(
             [tp for tp in outside if tp in group_plan.after], "not in the checkpoint, only the group moves"
@@ -300,7 +300,7 @@ def _restored_checkpoint(
     if undoes is not None and targets == receipt.before:
         checkpoint_plan = plan_put_back_archive(checkpoint, undoes, policy)
     else:
-        checkpoint_plan = plan_seek(checkpoint, targets, policy, kind="undo", undoes=undoes)
+        checkpoint_plan = plan_seek(checkpoint, targets, policy, kind="restore", undoes=undoes)
     return checkpoint_plan.with_group_plans(group_plans.values())
 
 
@@ -317,7 +317,9 @@ def archived_move_of_receipt(
 
 def restore_of_move(archives: Sequence[ArchivedMove], archived_move: ArchivedMove) -> ArchivedMove | None:
     """Return the newest move that has taken another one back, ``None`` if none has changed a file for it."""
-    return next((each for each in reversed(archives) if each.undoes == archived_move.name and each.done), None)
+    return next(
+        (each for each in reversed(archives) if each.undoes == archived_move.name and each.done), None
+    )
 
 
 def _moves(

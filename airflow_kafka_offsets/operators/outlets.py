@@ -28,13 +28,13 @@ class MoveTotals(NamedTuple):
     group_id: str
     partitions: int
     changed: int
-    records: int
+    moved_by: int
 
     @classmethod
     def from_receipt(cls, receipt: Mapping[str, Any]) -> Self:
         """Return the totals of one group's receipt."""
         partitions = sum(map(len, receipt["after"].values()))
-        return cls(receipt["group_id"], partitions, receipt["changed"], receipt["records"])
+        return cls(receipt["group_id"], partitions, receipt["changed"], receipt["moved_by"])
 
 
 class GroupOutlets:

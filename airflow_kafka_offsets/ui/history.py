@@ -188,7 +188,7 @@ def _part(move: TaskOutcome, pipeline: Pipeline) -> TaskOutcome:
     if set(move.groups) <= set(pipeline.group_ids):
         return move
     # Its totals are of other groups too.
-    return replace(move, records=None, lag=None, offset=None, log_end=None)
+    return replace(move, moved_by=None, lag=None, offset=None, log_end=None)
 
 
 def move_response(move: TaskOutcome) -> MoveResponse:
@@ -205,7 +205,7 @@ def move_response(move: TaskOutcome) -> MoveResponse:
         task_id=of.task_id,
         map_index=of.map_index,
         try_number=of.try_number,
-        records=move.records,
+        moved_by=move.moved_by,
         lag=move.lag if done else None,
         offset=move.offset if done else None,
         log_end=move.log_end if done else None,
@@ -234,7 +234,7 @@ def _key(move: TaskOutcome) -> Key:
 
 def _of_event(event: Mapping[str, Any], kinds: Mapping[tuple[str | None, str | None], str]) -> MoveResponse:
     extra = event["extra"] if isinstance(event["extra"], dict) else {}
-    records = extra.get("records")
+    moved_by = extra.get("moved_by")
     dag_id, run_id, task_id, map_index = _source(event)
     return MoveResponse(
         at=datetime.fromisoformat(event["timestamp"]),
@@ -243,5 +243,5 @@ def _of_event(event: Mapping[str, Any], kinds: Mapping[tuple[str | None, str | N
         run_id=run_id,
         task_id=task_id,
         map_index=map_index,
-        records=records if isinstance(records, int) and not isinstance(records, bool) else None,
+        moved_by=moved_by if isinstance(moved_by, int) and not isinstance(moved_by, bool) else None,
     )

@@ -51,7 +51,7 @@ RECEIPT_FILE = "kafka-offsets-receipt.json"
 _EXCEPTIONS = ("skipped", "clamped")
 _NOTHING = object()
 _COLUMNS = (
-    *("group", "topic", "partition", "before", "after", "records", "log_start", "log_end"),
+    *("group", "topic", "partition", "before", "after", "moved_by", "log_start", "log_end"),
     *("note", "time_before", "time_after"),
 )
 
@@ -147,7 +147,7 @@ def receipt_table(value: Value, move: TaskOutcome) -> ReceiptResponse:
         checkpoint=dict(checkpoint) if isinstance(checkpoint, Mapping) else None,
         totals=ReceiptTotals(
             partitions=len(rows),
-            records=move.records,
+            moved_by=move.moved_by,
             lag=move.lag,
             **{
                 name: sum(1 for part in group_receipts(value) for _ in offset_cells(part.get(name)))
@@ -237,8 +237,8 @@ def _rows(part: Value) -> list[tuple[Any, ...]]:
     rows = []
     for topic, number in sorted(known["before"].keys() | known["after"].keys()):
         before, after, start, end = (known[name].get((topic, number)) for name in known)
-        records = None if before is None or after is None else after - before
-        rows.append((str(part.get("group_id")), topic, number, before, after, records, start, end))
+        moved_by = None if before is None or after is None else after - before
+        rows.append((str(part.get("group_id")), topic, number, before, after, moved_by, start, end))
     return rows
 
 

@@ -230,7 +230,7 @@ def _checkpoint_move(archive: ArchivedMove, scope: TopicScope) -> dict[str, Any]
     """Return a move of the checkpoint as :class:`~airflow_kafka_offsets.ui.responses.MoveResponse`."""
     return {
         "at": archive.created,
-        "kind": archive.name.rpartition("-")[2],
+        "kind": archive.kind,
         **dict.fromkeys(("dag_id", "run_id", "task_id", "map_index")),
         **_sum(_named(archive.after, scope)),
         "tool": archive.made_by.tool,

@@ -33,7 +33,7 @@ def receipt_offsets(rows: Sequence[tuple[Any, ...]]) -> dict[tuple[int, str], li
     :param rows: group, topic, partition, before, after, records, log start and log end.
     :return: by row and column (``before`` or ``after``), as plain JSON; of many rows those of the furthest.
     """
-    shown, _ = furthest_moves(list(enumerate(rows)), _records)
+    shown, _ = furthest_moves(list(enumerate(rows)), _moved_by)
     return {
         (number, column): [topic, partition, offset, start, end]
         for number, (_, topic, partition, before, after, _, start, end) in shown
@@ -42,7 +42,7 @@ def receipt_offsets(rows: Sequence[tuple[Any, ...]]) -> dict[tuple[int, str], li
     }
 
 
-def _records(row: tuple[int, tuple[Any, ...]]) -> int:
+def _moved_by(row: tuple[int, tuple[Any, ...]]) -> int:
     _, (_, _, _, before, after, _, start, _) = row
     return (after or 0) - (before if before is not None else start or 0)
 

@@ -40,6 +40,7 @@ class TaskOutcome:
 
     :param groups: the groups that it is about; empty for a checkpoint alone.
     :param checkpoint: the checkpoint that it is about, as far as it says.
+    :param moved_by: offsets by which its groups moved, or that the window has.
     :param offset: sum of the offsets afterwards, and ``log_end`` that of the log ends.
     :param over: names the partitions that these are sums of.
     :param verified: whether what was written was read back; a receipt is stored before the first write.
@@ -49,7 +50,7 @@ class TaskOutcome:
     kind: str
     groups: tuple[str, ...]
     checkpoint: str | None = None
-    records: int | None = None
+    moved_by: int | None = None
     lag: int | None = None
     offset: int | None = None
     log_end: int | None = None
@@ -135,7 +136,7 @@ def _of_receipt(instance: TaskInstance, kind: str, value: Value) -> TaskOutcome 
         kind if kind in ("commit", "reset", "restore", "window") else "commit",
         tuple(group.group_id for group in groups),
         checkpoint_location(value),
-        _count(value.get("records")),
+        _count(value.get("moved_by")),
         None if offset is None or log_end is None else max(0, log_end - offset),
         offset,
         log_end,

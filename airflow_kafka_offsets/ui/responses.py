@@ -25,7 +25,7 @@ class MoveResponse(BaseModel):
     task_id: str | None
     map_index: int | None
     try_number: int | None = None
-    records: int | None = None
+    moved_by: int | None = None
     lag: int | None = None
     offset: int | None = None
     log_end: int | None = None
@@ -207,7 +207,7 @@ class ReceiptPartitions(BaseModel):
     partition: list[int]
     before: list[int | None]
     after: list[int | None]
-    records: list[int | None]
+    moved_by: list[int | None]
     log_start: list[int | None]
     log_end: list[int | None]
     note: list[str | None]
@@ -221,7 +221,7 @@ class ReceiptTotals(BaseModel):
     """All partitions of a receipt together."""
 
     partitions: int
-    records: int | None
+    moved_by: int | None
     lag: int | None
     skipped: int
     """Partitions that were left alone."""

@@ -290,7 +290,7 @@ def test_the_receipt_of_a_reset(browser, pages):
         assert page.get_by_role("button").all_inner_texts()[-1] == "Copy"
 
 
-def test_a_plan_is_marked_and_needs_no_undo(browser, pages):
+def test_a_plan_is_marked_and_needs_no_restore(browser, pages):
     values = task_instance(restore_command=None, move=move("reset", plan_only=True))
     values["receipt"]["plan_only"] = True
     pages.answers["dags/orders/runs/r/tasks/reset/-1"] = values

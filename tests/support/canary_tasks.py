@@ -127,7 +127,7 @@ def run(names: dict[str, Any], config_file: str, live: LiveClient) -> None:
         sys.argv = ["airflow-kafka-offsets", "group", "describe", names["group_id"], *source]
         sys.argv += ["--timeout", str(_PATIENCE), "--output", "json"]
         tried(f"{conn_id} command line", command_line)
-    pipeline: Any = SimpleNamespace(names=names, unresolved=())
+    pipeline: Any = SimpleNamespace(names=names, unresolved_parameters=())
     for answer in (live.ask("now", pipeline), live.ask("batches", pipeline)):
         print(f"{conn_id} live", answer.result(30))
 

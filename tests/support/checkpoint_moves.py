@@ -34,7 +34,7 @@ def truncate(root: Path, batch_id: int, **policy: Any) -> CheckpointPlan:
     return plan_truncate(SparkCheckpoint(str(root)), batch_id, CheckpointPolicy(**policy))
 
 
-def undo(root: Path, archive: str | None = None, **policy: Any) -> CheckpointPlan:
+def restore(root: Path, archive: str | None = None, **policy: Any) -> CheckpointPlan:
     return plan_put_back_archive(SparkCheckpoint(str(root)), archive, CheckpointPolicy(**policy))
 
 

@@ -223,7 +223,7 @@ _RECEIPT = {
     "log_start": _POSITIONS,
     "log_end": _POSITIONS,
     "changed": 2,
-    "records": -2,
+    "moved_by": -2,
     "plan_only": False,
     "verified": True,
     "source": {"to_offset": "earliest"},

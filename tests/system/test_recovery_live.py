@@ -248,7 +248,7 @@ def test_a_reset_that_another_dag_has_taken_back_is_not_finished_and_its_newer_r
     wait_for(live, "taken_back", run, "success", "failed")
     assert (state_of(live, "taken_back", run), at("taken_back")) == ("failed", (30, 30))
     archives = live.pipelines / "taken_back" / "_kafka_offsets"
-    assert sorted(each.name for each in archives.iterdir()) == ["0001-seek", "0002-undo", "0003-seek"]
+    assert sorted(each.name for each in archives.iterdir()) == ["0001-seek", "0002-restore", "0003-seek"]
     assert not (archives / "0003-seek" / "undone").exists()
 
 

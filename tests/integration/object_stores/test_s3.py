@@ -146,9 +146,9 @@ def test_a_wrong_secret_in_the_connection_is_a_refusal_that_names_it_and_does_no
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("undo", [False, True])
+@pytest.mark.parametrize("restore", [False, True])
 def test_a_batch_in_which_spark_was_killed_is_discarded_or_run_again(
-    new_spark, query, bootstrap_servers, s3, lake, make_topic, produce, new_group, committed, context, undo
+    new_spark, query, bootstrap_servers, s3, lake, make_topic, produce, new_group, committed, context, restore
 ):
     topic, location, group = make_topic(1), s3.new_location(), new_group()
     pipeline = {"group_id": group, "checkpoint_location": location, "checkpoint_conn_id": "lake"}
@@ -165,9 +165,9 @@ def test_a_batch_in_which_spark_was_killed_is_discarded_or_run_again(
     receipt = ResetOffsetsOperator(
         task_id="reset", **pipeline, to_offset=2, on_pending_batch="discard", sink="noop", quiet_period=0
     ).execute(context)
-    if undo:
+    if restore:
         RestoreOffsetsOperator(
             task_id="restore", receipt=receipt, restore_when="always", **pipeline, quiet_period=0
         ).execute(context)
     (batch,) = query(topic, location)
-    assert (batch["batch"], batch["start"], batch["end"]) == (1, {"0": 4 if undo else 2}, {"0": 8})
+    assert (batch["batch"], batch["start"], batch["end"]) == (1, {"0": 4 if restore else 2}, {"0": 8})

@@ -79,7 +79,7 @@ def test_a_task_instance_with_its_receipt_and_the_command_that_takes_it_back(bro
     assert (found["operator"], found["state"]) == ("CommitOffsetsOperator", "success")
     assert found["receipt"]["partitions"]["before"] == [40]
     exceptions = {"skipped": 0, "clamped": 0, "lost": None}  # this receipt has none of these keys
-    assert found["receipt"]["totals"] == {"partitions": 1, "records": 20, "lag": 40, **exceptions}
+    assert found["receipt"]["totals"] == {"partitions": 1, "moved_by": 20, "lag": 40, **exceptions}
     assert "\nairflow-kafka-offsets group restore " in found["restore_command"]
     assert browser.get("/api/dags/orders/runs/manual__1/tasks/wait/-1").json()["receipt"] is None
 

@@ -19,9 +19,9 @@ from checkpoint_moves import (
     TimelessFileSystem,
     apply_plan,
     offset_of,
+    restore,
     seek,
     truncate,
-    undo,
 )
 
 from airflow_kafka_offsets.checkpoint.apply_move import apply_checkpoint_plan
@@ -178,7 +178,7 @@ def test_a_batch_that_begins_is_seen_on_a_storage_without_times(
 MOVES: dict[str, Callable[[Path], CheckpointPlan]] = {
     "seek": seek,
     "truncate": lambda root: truncate(root, 1, sink="noop"),
-    "undo": undo,
+    "restore": restore,
 }
 
 
@@ -199,7 +199,7 @@ def test_a_plan_is_refused_once_the_checkpoint_is_another(
     checkpoint: Callable[..., Path],
     files: Files,
 ) -> None:
-    if kind == "undo":
+    if kind == "restore":
         apply_plan(three, seek(three))
     checkpoint_plan = MOVES[kind](three)
     changes(checkpoint)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from checkpoint_moves import apply_plan, offset_of, seek, truncate, undo
+from checkpoint_moves import apply_plan, offset_of, restore, seek, truncate
 
 from airflow_kafka_offsets.checkpoint.archive import digest, read_archived_moves
 from airflow_kafka_offsets.checkpoint.archive_names import next_archive_name
@@ -46,7 +46,7 @@ def test_a_damaged_copy_is_not_put_back(
     with pytest.raises(
         CheckpointError, match=f"_kafka_offsets/0001-seek/offsets/2: is {says} since it was kept"
     ):
-        undo(three)
+        restore(three)
     assert files(three) == before
 
 
@@ -73,7 +73,7 @@ def test_a_damaged_manifest_is_named_and_nothing_is_put_back(
     before = files(three)
 
     with pytest.raises(CheckpointFormatError, match="_kafka_offsets/0001-seek/manifest.json: cannot be read"):
-        undo(three)
+        restore(three)
     assert files(three) == before
 
 
@@ -102,7 +102,7 @@ def test_a_manifest_that_leads_anywhere_but_to_batches_is_refused(
     before = files(three.parent)
 
     with pytest.raises(CheckpointFormatError, match="entry 1 of files is no batch in offsets or commits"):
-        undo(three)
+        restore(three)
     assert files(three.parent) == before
 
 
@@ -125,7 +125,7 @@ def test_what_is_in_a_manifest_that_is_none_is_not_shown(damage: Callable[[str],
     manifest.write_text(damage(manifest.read_text()))
 
     with pytest.raises(CheckpointFormatError, match="expected a manifest of version 1") as refused:
-        undo(three)
+        restore(three)
     assert "hunter2" not in str(refused.value)
 
 
@@ -175,15 +175,15 @@ def test_an_archive_without_a_manifest_is_ignored_and_its_number_not_used_again(
     (half / "2").write_text("half a copy")
 
     with pytest.raises(CheckpointError, match="found no move to take back; there are: none"):
-        undo(three)
+        restore(three)
     assert apply_plan(three, seek(three)).archive == "0002-seek"
-    assert apply_plan(three, undo(three)).undoes == "0002-seek"
+    assert apply_plan(three, restore(three)).undoes == "0002-seek"
     assert offset_of(three) == 7
 
 
 def test_archives_are_ordered_by_number_also_beyond_four_digits(three: Path) -> None:
-    (three / "_kafka_offsets/9999-undo").mkdir(parents=True)
-    (three / "_kafka_offsets/9999-undo/a.claim").touch()
+    (three / "_kafka_offsets/9999-restore").mkdir(parents=True)
+    (three / "_kafka_offsets/9999-restore/a.claim").touch()
     (three / "_kafka_offsets/notes").mkdir()
     spark = SparkCheckpoint(str(three))
     assert next_archive_name(spark, "seek") == "10000-seek"
@@ -193,7 +193,7 @@ def test_archives_are_ordered_by_number_also_beyond_four_digits(three: Path) -> 
     apply_plan(three, seek(three, 2))
 
     assert [archive.name for archive in read_archived_moves(spark)] == ["9999-seek", "10000-seek"]
-    assert undo(three).undoes == "10000-seek"
+    assert restore(three).undoes == "10000-seek"
 
 
 @pytest.mark.parametrize("number", ["0002", "0007", "999999999", "9999999999"])
@@ -214,7 +214,7 @@ def test_a_directory_that_no_move_has_made_hides_no_archive(three: Path, number:
     with pytest.raises(MoveUnfinishedError, match=f"move {begun.archive} .* was begun and not finished"):
         seek(three, 3)
     apply_plan(three, seek(three, 4))
-    apply_plan(three, undo(three))
+    apply_plan(three, restore(three))
     assert offset_of(three) == 5
 
 
@@ -266,5 +266,5 @@ def test_when_a_move_was_made_has_the_form_that_this_package_writes(three: Path,
     with pytest.raises(
         CheckpointFormatError, match=r"cannot be read \(found an? .*text.* as created\)"
     ) as caught:
-        undo(three)
+        restore(three)
     assert len(str(caught.value)) < 2_000

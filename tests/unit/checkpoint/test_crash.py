@@ -69,11 +69,11 @@ def truncate(spark: SparkCheckpoint) -> None:
     apply_checkpoint_plan(spark, plan_truncate(spark, 1, DISCARD), quiet_period=0)
 
 
-def undo(spark: SparkCheckpoint) -> None:
+def restore(spark: SparkCheckpoint) -> None:
     apply_checkpoint_plan(spark, plan_put_back_archive(spark, policy=DISCARD), quiet_period=0)
 
 
-MOVES = {move.__name__: move for move in (seek, seek_of_a_task, truncate, undo)}
+MOVES = {move.__name__: move for move in (seek, seek_of_a_task, truncate, restore)}
 
 
 # --- the process whose children are killed
@@ -215,7 +215,7 @@ def by_a_task(batches: Callable[..., Path]) -> Case:
 def after_an_undone_move(batches: Callable[..., Path]) -> Case:
     case = with_a_pending_batch(batches)
     seek(SparkCheckpoint(str(case.root)))
-    undo(SparkCheckpoint(str(case.root)))
+    restore(SparkCheckpoint(str(case.root)))
     return case
 
 
@@ -238,26 +238,26 @@ def truncation_with_state(batches: Callable[..., Path]) -> Case:
     return case
 
 
-def undo_of(before: Callable[..., Case]) -> Callable[..., Case]:
+def restore_of(before: Callable[..., Case]) -> Callable[..., Case]:
     def make(batches: Callable[..., Path]) -> Case:
         case = before(batches)
         MOVES[case.move](SparkCheckpoint(str(case.root)))
-        return Case("undo", case.root)
+        return Case("restore", case.root)
 
-    make.__name__ = f"undo of {before.__name__}"
+    make.__name__ = f"restore of {before.__name__}"
     return make
 
 
-def undo_after_a_batch(batches: Callable[..., Path]) -> Case:
+def restore_after_a_batch(batches: Callable[..., Path]) -> Case:
     """The query has run once since the move: what is taken back is another batch's offsets."""
-    case = undo_of(with_a_pending_batch)(batches)
+    case = restore_of(with_a_pending_batch)(batches)
     for directory, text in (("offsets", v1(4)), ("commits", "v1\n{}")):
         (case.root / directory / "3").write_text(text)
     return case
 
 
-def undo_after_half_a_batch(batches: Callable[..., Path]) -> Case:
-    case = undo_after_a_batch(batches)
+def restore_after_half_a_batch(batches: Callable[..., Path]) -> Case:
+    case = restore_after_a_batch(batches)
     (case.root / "commits/3").unlink()
     return case
 
@@ -272,11 +272,11 @@ FORWARD = [
     truncation_with_state,
 ]
 BACK = [
-    undo_of(finished),
-    undo_of(with_a_pending_batch),
-    undo_of(truncation_with_a_pending_batch),
-    undo_after_a_batch,
-    undo_after_half_a_batch,
+    restore_of(finished),
+    restore_of(with_a_pending_batch),
+    restore_of(truncation_with_a_pending_batch),
+    restore_after_a_batch,
+    restore_after_half_a_batch,
 ]
 
 
@@ -311,10 +311,10 @@ def the_batches_of(found: Files) -> Files:
     return but_whole_states(without_checksums(found))
 
 
-def undo_if_any(spark: SparkCheckpoint) -> bool:
+def restore_if_any(spark: SparkCheckpoint) -> bool:
     """Take the newest move back; return whether there was one."""
     try:
-        undo(spark)
+        restore(spark)
     except CheckpointError as error:
         if not str(error).startswith(f"{spark.location}: found no move to take back; there are: "):
             raise
@@ -432,7 +432,7 @@ def test_a_killed_move_is_finished_by_its_retry(
 
 
 @pytest.mark.parametrize("make", FORWARD, ids=name_of)
-def test_a_killed_move_is_taken_back_by_an_undo_or_has_changed_nothing(
+def test_a_killed_move_is_taken_back_by_a_restore_or_has_changed_nothing(
     make: Callable[..., Case],
     killed: Callable[..., tuple[Killed, Iterator[Path]]],
     files: Callable[[Path], Files],
@@ -442,7 +442,7 @@ def test_a_killed_move_is_taken_back_by_an_undo_or_has_changed_nothing(
 
     ends: list[bool] = []
     for root in roots:
-        ends.append(undo_if_any(SparkCheckpoint(str(root))))
+        ends.append(restore_if_any(SparkCheckpoint(str(root))))
         assert the_batches_of(files(root)) == the_batches_of(moves.original), root.name
         spark_starts(root)
 
@@ -465,7 +465,7 @@ def test_a_move_that_was_killed_and_finished_by_its_retry_is_taken_back(
 
         # Each try that came to its first change has kept what it found; a task's retry goes on with the
         # first.
-        undone = [undo_if_any(spark) for _ in range(3)]
+        undone = [restore_if_any(spark) for _ in range(3)]
 
         assert undone in (
             [[True, False, False]]

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from checkpoint_moves import ORDERS_0, apply_plan, seek, truncate, undo
+from checkpoint_moves import ORDERS_0, apply_plan, restore, seek, truncate
 from fsspec.implementations.memory import MemoryFileSystem
 
 from airflow_kafka_offsets.checkpoint.history import PastBatch, read_history
@@ -307,7 +307,7 @@ def test_a_truncate_that_was_taken_back_does_not_hide_an_older_seek(three: Path)
     apply_plan(three, seek(three, 3))
     before = history(three)
     apply_plan(three, truncate(three, 1, idempotent_sink=True))
-    apply_plan(three, undo(three))
+    apply_plan(three, restore(three))
 
     assert [each.moved_by for each in before] == [None, None, "0001-seek"]
     assert history(three) == before
@@ -317,7 +317,7 @@ def test_a_truncate_that_was_taken_back_does_not_hide_an_older_seek(three: Path)
 def test_a_seek_that_was_taken_back_leaves_no_mark(three: Path) -> None:
     before = history(three)
     apply_plan(three, seek(three, 3))
-    apply_plan(three, undo(three))
+    apply_plan(three, restore(three))
 
     assert history(three) == before
 

@@ -111,7 +111,7 @@ def test_a_file_takes_its_name_by_a_rename_where_a_write_could_be_seen_in_part(
     assert written.endswith(".tmp")
 
 
-def test_a_seek_and_its_undo_on_every_storage(
+def test_a_seek_and_its_restore_on_every_storage(
     storage: tuple[AbstractFileSystem, str, str], write_checkpoint: Callable[..., str]
 ) -> None:
     fs, root, location = storage
@@ -136,7 +136,7 @@ def test_a_seek_and_its_undo_on_every_storage(
     assert [archive.undone for archive in read_archived_moves(spark)] == [True, False]
 
 
-def test_a_truncation_and_its_undo_on_every_storage(
+def test_a_truncation_and_its_restore_on_every_storage(
     storage: tuple[AbstractFileSystem, str, str], write_checkpoint: Callable[..., str]
 ) -> None:
     fs, root, location = storage

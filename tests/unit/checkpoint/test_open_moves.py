@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from checkpoint_moves import DISCARD, ORDERS_0, apply_plan, kept_by, offset_of, seek, sparks_own, undo
+from checkpoint_moves import DISCARD, ORDERS_0, apply_plan, kept_by, offset_of, restore, seek, sparks_own
 
 from airflow_kafka_offsets.checkpoint.archive import read_archived_moves
 from airflow_kafka_offsets.checkpoint.open_moves import resume_plan, unfinished_move
@@ -43,7 +43,7 @@ def test_an_interrupted_move_is_taken_up_again_with_its_archive_and_undone_in_on
     )
     assert [archive.name for archive in read_archived_moves(spark)] == ["0001-seek"]
     assert offset_of(begun) == 3
-    apply_plan(begun, undo(begun))
+    apply_plan(begun, restore(begun))
     assert sparks_own(files(begun)) == sparks_own(original)
 
 
@@ -61,19 +61,19 @@ def test_a_move_is_not_taken_up_again_after_the_query_has_run(
     assert (checkpoint_plan.resumes, checkpoint_plan.archive) == (False, "0002-seek")
 
 
-def test_an_unfinished_undo_that_has_put_a_pending_batch_back_is_still_found(begun: Path) -> None:
+def test_an_unfinished_restore_that_has_put_a_pending_batch_back_is_still_found(begun: Path) -> None:
     spark = SparkCheckpoint(str(begun))
     apply_plan(begun, seek(begun, **DISCARD))
-    apply_plan(begun, undo(begun))
+    apply_plan(begun, restore(begun))
     # As if it had been interrupted before its end.
-    (begun / "_kafka_offsets/0002-undo/done").unlink()
+    (begun / "_kafka_offsets/0002-restore/done").unlink()
     (begun / "_kafka_offsets/0001-seek/undone").unlink()
 
     found = unfinished_move(spark)
 
     assert found is not None
-    assert found.name == "0002-undo"
-    assert apply_plan(begun, undo(begun, "0001-seek")).archive == "0002-undo"
+    assert found.name == "0002-restore"
+    assert apply_plan(begun, restore(begun, "0001-seek")).archive == "0002-restore"
     assert unfinished_move(spark) is None
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from checkpoint_moves import DISCARD, ORDERS_0, THREE, apply_plan, offset_of, seek, truncate, undo
+from checkpoint_moves import DISCARD, ORDERS_0, THREE, apply_plan, offset_of, restore, seek, truncate
 
 from airflow_kafka_offsets.checkpoint.apply_move import verify_checkpoint
 from airflow_kafka_offsets.checkpoint.plan_move import plan_seek
@@ -77,7 +77,7 @@ def test_the_checksum_beside_a_file_goes_and_those_of_other_files_stay(three: Pa
 
 def test_a_move_leaves_no_temporary_file(three: Path, files: Files) -> None:
     apply_plan(three, seek(three))
-    apply_plan(three, undo(three))
+    apply_plan(three, restore(three))
 
     assert not [path for path in files(three) if path.endswith(".tmp")]
 

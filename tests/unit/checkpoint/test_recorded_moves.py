@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from checkpoint_moves import DISCARD, apply_plan, case_of, sparks_own, truncate, undo
+from checkpoint_moves import DISCARD, apply_plan, case_of, restore, sparks_own, truncate
 
 from airflow_kafka_offsets.checkpoint.log import parse_offset_log
 from airflow_kafka_offsets.checkpoint.plan_move import plan_put_back_archive, plan_seek
@@ -205,7 +205,7 @@ def test_a_recorded_checkpoint_is_truncated_and_put_back(
     assert found == {path: data for path, data in original.items() if path not in gone}
     assert spark_starts(root) == (batch_id, batch_id)
 
-    apply_plan(root, undo(root))
+    apply_plan(root, restore(root))
 
     assert sparks_own(files(root)) == sparks_own(original)
     spark_starts(root)

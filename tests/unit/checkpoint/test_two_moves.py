@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from checkpoint_moves import apply_plan, offset_of, seek, undo
+from checkpoint_moves import apply_plan, offset_of, restore, seek
 from interleaving import ALL, Interleaving
 
 from airflow_kafka_offsets import cleanup
@@ -27,7 +27,7 @@ STEPS = 60
 """More than a move has."""
 
 
-@pytest.mark.parametrize("other", ["seek", "undo"])
+@pytest.mark.parametrize("other", ["seek", "restore"])
 @pytest.mark.parametrize("first", "AB")
 def test_two_moves_never_mix(three: Path, tmp_path: Path, monkeypatch, first: str, other: str) -> None:
     apply_plan(three, seek(three, 5))
@@ -38,7 +38,7 @@ def test_two_moves_never_mix(three: Path, tmp_path: Path, monkeypatch, first: st
         moves = {
             "A": lambda root=root: apply_plan(root, seek(root, 3)),
             "B": lambda root=root: apply_plan(
-                root, seek(root, 4) if other == "seek" else undo(root, "0001-seek")
+                root, seek(root, 4) if other == "seek" else restore(root, "0001-seek")
             ),
         }
         ends = {"A": 3, "B": 4 if other == "seek" else 7}
@@ -86,23 +86,23 @@ def test_a_move_that_began_since_the_plan_and_is_not_finished_is_in_the_way(
 
 def test_a_plan_without_a_change_does_not_hide_a_move_that_is_not_finished(three: Path, monkeypatch) -> None:
     apply_plan(three, seek(three, 3))
-    taking_back = undo(three)
+    taking_back = restore(three)
     with monkeypatch.context() as patch:
         patch.setattr("airflow_kafka_offsets.checkpoint.apply_move.verify_checkpoint", _die)
         with pytest.raises(KeyboardInterrupt):
             apply_plan(three, taking_back)
     nothing_left = replace(taking_back, steps=(), archive=None)
 
-    with pytest.raises(MoveUnfinishedError, match="0002-undo .* was begun and not finished"):
+    with pytest.raises(MoveUnfinishedError, match="0002-restore .* was begun and not finished"):
         apply_plan(three, nothing_left)
-    apply_plan(three, undo(three, "0001-seek"))
+    apply_plan(three, restore(three, "0001-seek"))
 
     assert all(each.is_over for each in read_archived_moves(SparkCheckpoint(str(three))))
 
 
 def test_a_move_that_is_taken_back_while_it_is_under_way_fails(three: Path) -> None:
     def take_back() -> None:
-        apply_plan(three, undo(three))
+        apply_plan(three, restore(three))
 
     with pytest.raises(CheckpointMovedError, match="0001-seek .* was taken back while it was under way"):
         apply_plan(three, seek(three, 3), commit=take_back)

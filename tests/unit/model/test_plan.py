@@ -28,7 +28,7 @@ def test_a_plan_lays_before_and_after_beside_the_log():
     assert plan.before == {A: 20, B: None}
     assert plan.after == {A: 30, B: 50}
     assert plan.changed == 2
-    assert plan.records == 60
+    assert plan.moved_by == 60
     check_plans([plan])
 
 

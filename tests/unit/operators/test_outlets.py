@@ -36,7 +36,7 @@ def supervisor(monkeypatch):
 
     class Supervisor:
         def __init__(self, answer):
-            self.set_events = lambda message: answer(message.uri)
+            self.send = lambda message: answer(message.uri)
 
     return lambda answer: monkeypatch.setattr(
         task_runner, "SUPERVISOR_COMMS", Supervisor(answer), raising=False
@@ -72,7 +72,7 @@ def test_an_event_has_the_totals_of_its_group():
         "group_id": "orders-3",
         "partitions": 1,
         "changed": 1,
-        "records": 3,
+        "moved_by": 3,
         "batch_id": 7,
     }
 

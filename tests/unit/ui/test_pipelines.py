@@ -85,7 +85,7 @@ def test_what_airflow_has_cut_off_names_nothing():
 def test_what_airflow_has_cut_off_or_masked_is_unknown(value):
     pipeline = entry({"group_id": "g", "topics": value})
 
-    assert pipeline.unresolved == ["topics"]
+    assert pipeline.unresolved_parameters == ["topics"]
 
 
 @pytest.mark.parametrize(

@@ -23,12 +23,12 @@ WHEN = datetime(2026, 1, 1, tzinfo=timezone.utc)
 INSTANCE = TaskInstance("d", "r", "t", -1, WHEN, 1, "success")
 
 
-def undo(value):
+def command_for(value):
     return restore_command(value, move(value))[0]
 
 
 def of_several(parts):
-    own = {"changed": 2, "records": 30, "plan_only": False, "source": {}, "kafka_config_id": "kafka_default"}
+    own = {"changed": 2, "moved_by": 30, "plan_only": False, "source": {}, "kafka_config_id": "kafka_default"}
     return {"version": 1, "groups": parts, **own}
 
 
@@ -40,12 +40,12 @@ def test_a_receipt_in_short():
     found = move(receipt("g", 40, 60, log_end=100, source={"checkpoint": "/data"}))
 
     assert (found.kind, found.groups, found.checkpoint) == ("commit", ("g",), "/data")
-    assert (found.records, found.offset, found.log_end, found.lag) == (20, 60, 100, 40)
+    assert (found.moved_by, found.offset, found.log_end, found.lag) == (20, 60, 100, 40)
 
 
 def test_a_receipt_of_several_groups_adds_up():
     parts = [receipt("a", 0, 10, topic="x"), receipt("b", 5, 25, topic="y")]
-    value = {"version": 1, "groups": parts, "changed": 2, "records": 30, "plan_only": False, "source": {}}
+    value = {"version": 1, "groups": parts, "changed": 2, "moved_by": 30, "plan_only": False, "source": {}}
 
     found = move(value, "reset")
 
@@ -85,7 +85,7 @@ def test_the_plan_of_a_window():
 
     found = move(value, "window")
 
-    assert (found.kind, found.groups, found.offset, found.records) == ("window", ("g",), 9, 4)
+    assert (found.kind, found.groups, found.offset, found.moved_by) == ("window", ("g",), 9, 4)
 
 
 @pytest.mark.parametrize(
@@ -134,13 +134,13 @@ def test_the_table_of_a_receipt():
     table = receipt_table(value, move(value)).partitions
 
     assert (table.group, table.topic, table.partition) == (["g"], ["orders"], [0])
-    assert (table.before, table.after, table.records, table.log_end) == ([None], [60], [None], [100])
+    assert (table.before, table.after, table.moved_by, table.log_end) == ([None], [60], [None], [100])
 
 
 def test_the_command_that_takes_a_reset_of_groups_back():
     value = receipt("g", 40, 60, kafka_config_id="kafka_prod")
 
-    command = undo(value)
+    command = command_for(value)
 
     first, text, end, last = command.split("\n")
     assert (first, end) == ("cat > kafka-offsets-receipt.json <<'EOF'", "EOF")
@@ -159,7 +159,7 @@ def test_the_command_does_what_it_says(tmp_path, monkeypatch):
     value = receipt("it's $(echo no)", 40, 60)
     environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
 
-    subprocess.run(["sh", "-ec", undo(value)], cwd=tmp_path, env=environment, check=True)
+    subprocess.run(["sh", "-ec", command_for(value)], cwd=tmp_path, env=environment, check=True)
 
     group, restore, *words = (tmp_path / "arguments").read_text().split("\0")[:-1]
     parsed = moves.restore.make_parser(click.Context(moves.restore)).parse_args(words)[0]
@@ -173,7 +173,7 @@ def test_the_command_that_takes_a_reset_of_a_checkpoint_back():
     moved = {"location": "s3a://lake/x", "archive": "0001-seek"}
     value = receipt("g", 40, 60, checkpoint=moved, checkpoint_conn_id="lake")
 
-    command = undo(value)
+    command = command_for(value)
 
     assert command == (
         "airflow-kafka-offsets group restore --kafka-config-id kafka_default --checkpoint s3a://lake/x "
@@ -185,7 +185,7 @@ def test_the_command_that_takes_a_reset_of_a_checkpoint_back():
 def test_a_hostile_group_is_one_word_of_the_command(group):
     value = receipt(group, 40, 60)
 
-    *written, command = undo(value).split("\nEOF\n")
+    *written, command = command_for(value).split("\nEOF\n")
 
     assert len(written) == 1
     before, last = shlex.split(command)[-2:]
@@ -197,14 +197,14 @@ def test_a_hostile_group_is_one_word_of_the_command(group):
 def test_what_moved_nothing_is_not_taken_back(more):
     value = {**receipt("g", 40, 60), **more}
 
-    assert undo(value) is None
+    assert command_for(value) is None
 
 
 def test_several_groups_are_named_by_topic():
     parts = [receipt("a", 0, 10, topic="x"), receipt("b", 5, 25, topic="y")]
     value = of_several(parts)
 
-    command = undo(value)
+    command = command_for(value)
 
     assert json.loads(shlex.split(command.splitlines()[-1])[-1]) == {"x": "a", "y": "b"}
 
@@ -212,7 +212,7 @@ def test_several_groups_are_named_by_topic():
 def test_groups_that_read_one_topic_are_all_named():
     value = of_several([receipt(group, 0, 10, topic="x") for group in "ab"])
 
-    command = undo(value)
+    command = command_for(value)
 
     named = json.loads(shlex.split(command.splitlines()[-1])[-1])
     assert GroupSelection.parse(named).group_ids == ["a", "b"]

@@ -21,7 +21,7 @@ TARGET = {"orders": {"0": 80_000}}
 class Sinking:
     """A wait of which less remains at each poll."""
 
-    readers: ClassVar = {"group_id": None}
+    parsers: ClassVar = {"group_id": None}
     checkpoint_location = None
     kafka_config_id = "kafka_default"
     moving = False

@@ -1,4 +1,4 @@
-"""An undo puts back what a move has overwritten."""
+"""A restore puts back what a move has overwritten."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from checkpoint_moves import DISCARD, ORDERS_0, apply_plan, offset_of, seek, sparks_own, truncate, undo
+from checkpoint_moves import DISCARD, ORDERS_0, apply_plan, offset_of, restore, seek, sparks_own, truncate
 
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import (
@@ -27,41 +27,42 @@ def test_the_newest_move_that_was_not_taken_back_is_taken_back(three: Path, file
     apply_plan(three, seek(three, 1))
     apply_plan(three, seek(three, 2))
 
-    assert apply_plan(three, undo(three)).undoes == "0002-seek"
+    assert apply_plan(three, restore(three)).undoes == "0002-seek"
     assert offset_of(three) == 1
 
-    assert apply_plan(three, undo(three)).undoes == "0001-seek"
+    assert apply_plan(three, restore(three)).undoes == "0001-seek"
     assert sparks_own(files(three)) == original
 
 
-def test_an_undo_is_not_taken_back_by_default_and_nothing_is_left_then(three: Path, files: Files) -> None:
+def test_a_restore_is_not_taken_back_by_default_and_nothing_is_left_then(three: Path, files: Files) -> None:
     apply_plan(three, seek(three))
-    apply_plan(three, undo(three))
+    apply_plan(three, restore(three))
     before = files(three)
 
     with pytest.raises(
-        CheckpointError, match=r"found no move to take back; there are: 0001-seek \(undone\), 0002-undo \(20"
+        CheckpointError,
+        match=r"found no move to take back; there are: 0001-seek \(undone\), 0002-restore \(20",
     ):
-        undo(three)
+        restore(three)
     assert files(three) == before
 
 
-def test_an_undo_can_be_taken_back_by_its_name(three: Path) -> None:
+def test_a_restore_can_be_taken_back_by_its_name(three: Path) -> None:
     apply_plan(three, seek(three))
-    apply_plan(three, undo(three))
+    apply_plan(three, restore(three))
 
-    checkpoint_plan = apply_plan(three, undo(three, "0002-undo"))
+    checkpoint_plan = apply_plan(three, restore(three, "0002-restore"))
 
-    assert (checkpoint_plan.undoes, checkpoint_plan.archive) == ("0002-undo", "0003-undo")
+    assert (checkpoint_plan.undoes, checkpoint_plan.archive) == ("0002-restore", "0003-restore")
     assert offset_of(three) == 3
 
 
 def test_a_move_can_be_taken_back_by_its_name_again_and_nothing_changes(three: Path, files: Files) -> None:
     apply_plan(three, seek(three))
-    apply_plan(three, undo(three))
+    apply_plan(three, restore(three))
     before = sparks_own(files(three))
 
-    checkpoint_plan = apply_plan(three, undo(three, "0001-seek"))
+    checkpoint_plan = apply_plan(three, restore(three, "0001-seek"))
 
     assert (checkpoint_plan.steps, checkpoint_plan.archive) == ((), None)
     assert sparks_own(files(three)) == before
@@ -71,7 +72,7 @@ def test_an_earlier_move_is_taken_back_by_its_name_as_a_seek(three: Path) -> Non
     apply_plan(three, seek(three, 1))
     apply_plan(three, seek(three, 2))
 
-    checkpoint_plan = apply_plan(three, undo(three, "0001-seek"))
+    checkpoint_plan = apply_plan(three, restore(three, "0001-seek"))
 
     assert checkpoint_plan.undoes == "0001-seek"
     assert offset_of(three) == 7
@@ -79,12 +80,12 @@ def test_an_earlier_move_is_taken_back_by_its_name_as_a_seek(three: Path) -> Non
 
 def test_a_name_that_is_not_there_is_refused_with_those_that_are(three: Path) -> None:
     with pytest.raises(CheckpointError, match="found no archive 0009-seek; there are: none"):
-        undo(three, "0009-seek")
+        restore(three, "0009-seek")
 
     apply_plan(three, seek(three))
 
     with pytest.raises(CheckpointError, match=r"found no archive 0009-seek; there are: 0001-seek \(20"):
-        undo(three, "0009-seek")
+        restore(three, "0009-seek")
 
 
 def test_an_archive_of_another_query_is_refused(three: Path, files: Files) -> None:
@@ -95,15 +96,17 @@ def test_an_archive_of_another_query_is_refused(three: Path, files: Files) -> No
     with pytest.raises(
         PlanRefusedError, match=r"archive 0001-seek is of query 975d5cb5-.* is of query another"
     ):
-        undo(three)
+        restore(three)
     assert files(three) == before
 
 
-def test_an_undo_brings_a_discarded_batch_back(begun: Path, files: Files, spark_starts: SparkStarts) -> None:
+def test_a_restore_brings_a_discarded_batch_back(
+    begun: Path, files: Files, spark_starts: SparkStarts
+) -> None:
     original = sparks_own(files(begun))
     apply_plan(begun, seek(begun, **DISCARD))
 
-    checkpoint_plan = apply_plan(begun, undo(begun))
+    checkpoint_plan = apply_plan(begun, restore(begun))
 
     # What comes back comes oldest first: batch 3 without the offsets that it starts at would be another
     # batch.
@@ -112,13 +115,13 @@ def test_an_undo_brings_a_discarded_batch_back(begun: Path, files: Files, spark_
     assert spark_starts(begun) == (2, 3)
 
 
-def test_an_undo_of_a_truncation_brings_everything_back_oldest_first_and_offsets_before_commits(
+def test_a_restore_of_a_truncation_brings_everything_back_oldest_first_and_offsets_before_commits(
     begun: Path, files: Files, spark_starts: SparkStarts
 ) -> None:
     original = sparks_own(files(begun))
     apply_plan(begun, truncate(begun, 0, sink="noop"))
 
-    checkpoint_plan = apply_plan(begun, undo(begun))
+    checkpoint_plan = apply_plan(begun, restore(begun))
 
     assert [step.path for step in checkpoint_plan.steps] == [
         "offsets/1",
@@ -134,7 +137,7 @@ def test_an_undo_of_a_truncation_brings_everything_back_oldest_first_and_offsets
 @pytest.mark.parametrize(
     "move", [seek, lambda root: truncate(root, 0, sink="noop")], ids=["seek", "truncate"]
 )
-def test_an_undo_after_the_query_has_run_is_a_seek(
+def test_a_restore_after_the_query_has_run_is_a_seek(
     move: Callable[[Path], CheckpointPlan],
     three: Path,
     checkpoint: Callable[..., Path],
@@ -146,10 +149,10 @@ def test_an_undo_after_the_query_has_run_is_a_seek(
     checkpoint({batch: 8}, [batch])
     before = files(three)
 
-    checkpoint_plan = apply_plan(three, undo(three))
+    checkpoint_plan = apply_plan(three, restore(three))
 
     assert (checkpoint_plan.kind, [step.path for step in checkpoint_plan.steps]) == (
-        "undo",
+        "restore",
         [f"offsets/{batch}"],
     )
     assert offset_of(three) == 7
@@ -161,38 +164,38 @@ def test_an_undo_after_the_query_has_run_is_a_seek(
     ).read_text() == f"{checkpoint_plan.archive}\n"
 
 
-def test_an_undo_while_a_new_batch_is_unfinished_needs_what_a_seek_needs(
+def test_a_restore_while_a_new_batch_is_unfinished_needs_what_a_seek_needs(
     three: Path, checkpoint: Callable[..., Path], assert_refused: Callable[..., None]
 ) -> None:
     apply_plan(three, seek(three))
     checkpoint({3: 8}, [])
 
-    assert_refused(three, undo(three), "batch 3 was begun and not finished")
-    checkpoint_plan = apply_plan(three, undo(three, **DISCARD))
+    assert_refused(three, restore(three), "batch 3 was begun and not finished")
+    checkpoint_plan = apply_plan(three, restore(three, **DISCARD))
 
     assert [step.path for step in checkpoint_plan.steps] == ["offsets/3", "offsets/2"]
     assert offset_of(three) == 7
 
 
-def test_an_undo_where_a_discarded_batch_has_run_with_other_records_is_a_seek(
+def test_a_restore_where_a_discarded_batch_has_run_with_other_records_is_a_seek(
     begun: Path, checkpoint: Callable[..., Path]
 ) -> None:
     apply_plan(begun, seek(begun, **DISCARD))
     checkpoint({3: 4}, [])
 
-    checkpoint_plan = undo(begun, **DISCARD)
+    checkpoint_plan = restore(begun, **DISCARD)
 
     assert [step.path for step in checkpoint_plan.steps] == ["offsets/3", "offsets/2"]
     assert checkpoint_plan.after == {"0": {ORDERS_0: 7}}
 
 
-def test_an_undo_of_a_seek_of_a_query_with_state_that_has_run_needs_the_flag_again(
+def test_a_restore_of_a_seek_of_a_query_with_state_that_has_run_needs_the_flag_again(
     three: Path, checkpoint: Callable[..., Path], assert_refused: Callable[..., None]
 ) -> None:
     (three / "state/0/0").mkdir(parents=True)
     apply_plan(three, seek(three, allow_stateful=True))
-    assert undo(three).refusals == ()
+    assert restore(three).refusals == ()
 
     checkpoint({3: 8}, [3])
 
-    assert_refused(three, undo(three), "the query keeps state")
+    assert_refused(three, restore(three), "the query keeps state")
