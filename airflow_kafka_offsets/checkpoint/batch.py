@@ -46,9 +46,9 @@ class CheckpointBatch:
             )
         if batch_id > 0 and before < 0:
             raise CheckpointError(
-                f"{checkpoint.display_name(f'offsets/{batch_id}')}: there is no batch before it any more, so where "
-                "it begins is not known; expected the batch that is running now: older ones are removed "
-                "(spark.sql.streaming.minBatchesToRetain)"
+                f"{checkpoint.display_name(f'offsets/{batch_id}')}: there is no batch before it any more, "
+                "so where it begins is not known; expected the batch that is running now: older ones are "
+                "removed (spark.sql.streaming.minBatchesToRetain)"
             )
         self._before = _kafka_sources(checkpoint.read_entry(before)) if before >= 0 else {}
 

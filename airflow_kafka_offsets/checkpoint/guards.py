@@ -79,9 +79,9 @@ def unknown_partition_refusals(
     if not unknown:
         return []
     return [
-        f"{checkpoint_batches.state.location}: batch {checkpoint_batches.batch_id} has no offset for {summarize(unknown)}, so the "
-        "query cannot be moved there: leave it out with topics=, or let the query run once so that it knows "
-        "it"
+        f"{checkpoint_batches.state.location}: batch {checkpoint_batches.batch_id} has no offset for "
+        f"{summarize(unknown)}, so the query cannot be moved there: leave it out with topics=, or let the "
+        "query run once so that it knows it"
     ]
 
 
@@ -162,8 +162,8 @@ def _sink_refusals(
         return [f"{doing}: whether the sink has recorded batch {first} cannot be known: {error}; {_FINISH}"]
     if recorded is None:
         return [
-            f"sink_location={location}: has no {log} with a batch of query {checkpoint_batches.state.query_id}: give the "
-            f"directory that the query writes to, or {_FINISH}"
+            f"sink_location={location}: has no {log} with a batch of query "
+            f"{checkpoint_batches.state.query_id}: give the directory that the query writes to, or {_FINISH}"
         ]
     if recorded >= first:
         return [
@@ -173,7 +173,8 @@ def _sink_refusals(
     if recorded < checkpoint_batches.batch_id:
         return [
             f"sink_location={location}: {log} has recorded no batch after {recorded}, and the checkpoint has "
-            f"finished batch {checkpoint_batches.batch_id}: give the directory that the query writes to, or {_FINISH}"
+            f"finished batch {checkpoint_batches.batch_id}: give the directory that the query writes to, or "
+            f"{_FINISH}"
         ]
     return []
 
@@ -212,9 +213,9 @@ def _unloadable(checkpoint_batches: CheckpointBatches, batch_id: int, stores: St
         else "there is no earlier batch of which that is kept: start a new checkpoint"
     )
     return [
-        f"{checkpoint_batches.state.location}: the state after batch {batch_id} (version {batch_id + 1}) is not kept any "
-        "more: Spark loads it from the newest snapshot up to it and all changes since, of every partition; "
-        f"{todo}"
+        f"{checkpoint_batches.state.location}: the state after batch {batch_id} (version {batch_id + 1}) is "
+        "not kept any more: Spark loads it from the newest snapshot up to it and all changes since, of "
+        f"every partition; {todo}"
     ]
 
 

@@ -116,8 +116,8 @@ def parse_query_id(text: str, name: str) -> str:
     query_id = value.get("id")
     if not isinstance(query_id, str) or not is_query_id(query_id):
         raise CheckpointFormatError(
-            f'{name}: found {describe_type(value.get("id"))} as id; expected a query\'s {{"id": "<uuid>"}} as '
-            "Spark writes it"
+            f'{name}: found {describe_type(value.get("id"))} as id; expected a query\'s {{"id": "<uuid>"}} '
+            "as Spark writes it"
         )
     return query_id
 
@@ -244,8 +244,8 @@ def json_object(text: str, where: str, expected: str) -> dict[str, Any]:
         value = text
     if not isinstance(value, dict):
         raise CheckpointFormatError(
-            f"{where}: found {describe_type(value)}; expected {expected} as a JSON object: the file is cut off or "
-            "was edited"
+            f"{where}: found {describe_type(value)}; expected {expected} as a JSON object: the file is cut "
+            "off or was edited"
         )
     return value
 

@@ -66,8 +66,8 @@ def take_back_command(checkpoint: SparkCheckpoint, archived: ArchivedMove, *, pe
     """Return the command that takes a move back, as an error's text quotes it."""
     discard = " --on-pending-batch discard --sink SINK" if pending else ""
     return (
-        f"'airflow-kafka-offsets group restore GROUP --checkpoint {checkpoint.location} --archive {archived.name}"
-        f"{discard} --execute'"
+        f"'airflow-kafka-offsets group restore GROUP --checkpoint {checkpoint.location} --archive "
+        f"{archived.name}{discard} --execute'"
     )
 
 

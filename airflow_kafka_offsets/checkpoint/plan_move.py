@@ -162,16 +162,16 @@ def plan_put_back_archive(
     archived = find_archived_move(checkpoint, archive)
     if archived.undoes is not None and not archived.is_over:
         raise CheckpointError(
-            f"{checkpoint.location}: {archived.name} is itself a restore, and was not finished: restore {archived.undoes} "
-            "again, which finishes it"
+            f"{checkpoint.location}: {archived.name} is itself a restore, and was not finished: restore "
+            f"{archived.undoes} again, which finishes it"
         )
     # As it was called before 0.1.0, so that a restore that was interrupted then can be finished.
     request = request_fingerprint("undo", archived.name)
     checkpoint_batches = read_batches(checkpoint)
     if archived.query_id != checkpoint_batches.state.query_id:
         raise PlanRefusedError(
-            f"{checkpoint.location}: archive {archived.name} is of query {archived.query_id}, and the checkpoint is "
-            f"of query {checkpoint_batches.state.query_id}: give the archive's own checkpoint"
+            f"{checkpoint.location}: archive {archived.name} is of query {archived.query_id}, and the "
+            f"checkpoint is of query {checkpoint_batches.state.query_id}: give the archive's own checkpoint"
         )
     # A restore that was interrupted goes on as it began: what it has left may look as if nothing had run.
     begun = [one for one in read_archived_moves(checkpoint) if one.undoes == archived.name and not one.copies]

@@ -207,8 +207,8 @@ class SparkCheckpoint:
             return parse_offset_log(*self._batch_file("offsets", batch_id))
         except _FileGoneError:
             raise CheckpointError(
-                f"{self.display_name(f'offsets/{batch_id}')}: is not there; expected a batch that Spark has planned "
-                "and not removed yet: it keeps spark.sql.streaming.minBatchesToRetain of them (100)"
+                f"{self.display_name(f'offsets/{batch_id}')}: is not there; expected a batch that Spark has "
+                "planned and not removed yet: it keeps spark.sql.streaming.minBatchesToRetain of them (100)"
             ) from None
 
     def read_file(self, path: str, *, listed: bool = False) -> bytes | None:
@@ -216,7 +216,7 @@ class SparkCheckpoint:
         Return what a file of the checkpoint holds, ``None`` if it is not there.
 
         :param path: below the checkpoint, such as ``offsets/7``.
-        :param list_batches: whether its directory was listed just now, see :func:`read_bytes`.
+        :param listed: whether its directory was listed just now, see :func:`read_bytes`.
         """
         return read_bytes(self.fs, f"{self.root}/{path}", listed=listed)
 
@@ -242,8 +242,8 @@ class SparkCheckpoint:
         if link is None:
             return None
         return (
-            f"{self.display_name(link)}: is a symbolic link, which may lead anywhere, and a checkpoint is not "
-            "changed through one: make it a directory"
+            f"{self.display_name(link)}: is a symbolic link, which may lead anywhere, and a checkpoint is "
+            "not changed through one: make it a directory"
         )
 
     def _inside(self, path: str) -> str:

@@ -92,8 +92,8 @@ def iceberg_table(data: bytes, name: str, query_id: str) -> IcebergTable:
     version = metadata.get("format-version")
     if isinstance(version, bool) or version not in _ICEBERG_VERSIONS:
         raise CheckpointFormatError(
-            f"{name}: found {describe_type(version)} as format-version; expected 1, 2 or 3: a newer version of "
-            "this package may know it"
+            f"{name}: found {describe_type(version)} as format-version; expected 1, 2 or 3: a newer version "
+            "of this package may know it"
         )
     earlier = frozenset(
         str(entry.get("metadata-file")).rpartition("/")[2]

@@ -168,8 +168,8 @@ def _clients(pipelines: Sequence[KafkaPipeline], broker: BrokerOptions) -> Calla
     if broker.option_names and len(names) > 1:
         raise UsageError(
             f"the file of --pipelines has {len(names)} Kafka connections ({shorten(', '.join(names))}), and "
-            f"{' and '.join(broker.option_names)} one broker for all: leave it out to use Airflow's connections, "
-            "or give each cluster a file of its own"
+            f"{' and '.join(broker.option_names)} one broker for all: leave it out to use Airflow's "
+            "connections, or give each cluster a file of its own"
         )
 
     @cache

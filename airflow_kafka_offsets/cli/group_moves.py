@@ -63,7 +63,7 @@ CHECKPOINT_OPTIONS = (
 @checkpoint_option("The Spark checkpoint whose newest committed batch is committed.", required=True)
 @out_of_range_option
 @new_cluster_option
-@click.option("--allow-rewind", is_flag=True, help="Commit also offsets before the current ones.")
+@click.option("--allow-rewind", is_flag=True, help="Commit also offsets before the committed ones.")
 @click.option("--allow-new-query", is_flag=True, help="Take over a group that another query followed.")
 @execution_options
 @admin_client_options

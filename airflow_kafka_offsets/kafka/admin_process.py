@@ -104,7 +104,7 @@ class AdminProcess:
         """
         Make one of the worker's ``CALLS``, once.
 
-        :param causes: takes in what happened in the background.
+        :param background_errors: takes in what happened in the background.
         :raises Failed: with the error.
         :raises ClientCrashedError: if the worker died; what it was asked for may be done.
         """

@@ -276,7 +276,8 @@ class OffsetsClient:
         """
         Commit offsets as a member of the group, see :mod:`airflow_kafka_offsets.kafka.fenced`.
 
-        :param offsets_to_commit: given the group's commits, returns what is left to write; what it raises ends the commit.
+        :param offsets_to_commit: given the group's commits, returns what is left to write; what it raises
+            ends the commit.
         :return: what was written, and read back.
         :raises GroupActiveError: if the group has other members.
         """

@@ -79,7 +79,7 @@ class Call(Deadline):
         Return the error to raise for the call.
 
         :param failure: the last error of the call; its text has no credentials in it.
-        :param causes: what was seen in the background.
+        :param background_errors: what was seen in the background.
         """
         background_errors = background_errors or BackgroundErrors()
         final = background_errors.fatal

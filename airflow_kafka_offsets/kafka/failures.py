@@ -127,7 +127,7 @@ class Failure(NamedTuple):
         return f"{self.code}: {self.text}"
 
 
-class CallError(Exception):  # noqa: N818  # it does not leave this package
+class CallError(Exception):  # it does not leave this package
     """One attempt of a call failed."""
 
     def __init__(self, failure: Failure) -> None:
@@ -139,7 +139,7 @@ class BackgroundErrors:
     """
     What happened in the background while a call waited.
 
-    :param probe: looks for the cause that the client does not report; gets the client's texts, and seconds.
+    :param find: looks for the cause that the client does not report; gets the client's texts, and seconds.
     """
 
     def __init__(

@@ -48,7 +48,8 @@ class FencedCommit:
     """
     One commit to one group, which is described before it is joined.
 
-    :param left: given the group's commits, returns what is left to write; refuses a group that is elsewhere.
+    :param offsets_to_commit: given the group's commits, returns what is left to write; refuses a group that
+        is elsewhere.
     """
 
     def __init__(
@@ -71,7 +72,7 @@ class FencedCommit:
         self._admin = admin
         self._group_id = group_id
         self._offsets = offsets
-        self._left = offsets_to_commit
+        self._offsets_to_commit = offsets_to_commit
         self._todo: Offsets = {}
         self._written: Offsets = {}
         self._uncertain = False
@@ -110,13 +111,13 @@ class FencedCommit:
             mine = {tp: Commit(end, self._texts[tp.topic]) for tp, end in self._todo.items()}
             self._written = {tp: each.offset for tp, each in mine.items() if commits[tp] == each}
             self._uncertain = False
-            todo = self._left(commits)
+            todo = self._offsets_to_commit(commits)
             self._todo |= todo
             for part in commit_chunks(self._group_id, todo, self._texts):
                 member.check(part)
                 self._commit(connection, part, call)
             # After others were let in the group may be anywhere, and the broker has confirmed each partition.
-            if todo and not member.over and self._left(self._read(call)):
+            if todo and not member.over and self._offsets_to_commit(self._read(call)):
                 raise CallError(Failure("_RETRY", "the offsets read back are not those that were committed"))
         finally:
             connections.close(_CLOSE)

@@ -61,7 +61,7 @@ class GroupDescription:
     ``Unknown`` for a group of another type.
     """
     type: str = "unknown"
-    """``classic``, ``consumer``, ``kind_refusal`` for a share or streams group, or ``unknown``."""
+    """``classic``, ``consumer``, ``other`` for a share or streams group, or ``unknown``."""
     members: tuple[GroupMember, ...] = ()
     """The consumers that joined it."""
     coordinator: str | None = None

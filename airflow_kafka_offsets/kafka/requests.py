@@ -42,7 +42,8 @@ def read_topics(
     connection: Connection, topic: str | None, timeout: float, cluster_state: ClusterState | None = None
 ) -> dict[str, list[int]]:
     """
-    Return the partitions of one topic, or of all, and put what else is in the response into ``cluster_state``.
+    Return the partitions of one topic, or of all, and put what else is in the response into
+    ``cluster_state``.
 
     This also updates the client's own metadata: without it a topic that was created again, or a partition
     that was added, stays unknown to the client.

@@ -33,7 +33,8 @@ def retry_until(
     Make a call until it succeeds, fails for good, or the time is up.
 
     :param attempt: makes the call, in so many seconds.
-    :param causes: what was seen in the background; a cause that waiting does not fix ends the call.
+    :param background_errors: what was seen in the background; a cause that waiting does not fix ends the
+        call.
     :param also: errors that pass in this call, besides those that always do.
     :raises Failed: with the last error.
     """

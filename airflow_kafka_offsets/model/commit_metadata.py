@@ -283,7 +283,8 @@ def foreign_logs(
     Return why a group's offsets mean nothing: its last commits were made on another cluster, or topic.
 
     :param now: the logs to which the connection leads.
-    :param old_offsets: see :func:`~airflow_kafka_offsets.model.log_ids.other_logs_refusals`, as for ``remedy``.
+    :param old_offsets: see :func:`~airflow_kafka_offsets.model.log_ids.other_logs_refusals`, as for
+        ``remedy``.
     """
     made = log_ids_of(commits, now)
     what = f"the last commit of group {group_id!r}"

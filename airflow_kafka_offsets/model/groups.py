@@ -4,8 +4,8 @@ Consumer groups of a pipeline: which partition belongs to which group.
 The rule everywhere: **every name selects something.** ``topics`` may leave out topics, partitions, and with
 them whole groups; what it and ``group_id`` name has to be in what the offsets come from (a checkpoint's
 newest committed batch, given offsets, a window, a store), else on the broker, and each topic that is not left
-out has a group. Names that break the rule are an error, see :meth:`GroupSelection.unmatched_names`; never a smaller
-selection, and never an empty one.
+out has a group. Names that break the rule are an error, see :meth:`GroupSelection.unmatched_names`; never a
+smaller selection, and never an empty one.
 """
 
 from __future__ import annotations
@@ -139,8 +139,8 @@ class GroupSelection:
         Return the partitions to read in each group; whether the broker has them is for whoever asks it.
 
         :param sources: those of a checkpoint, where there is one: their topics are then the default.
-        :raises UsageError: if names select nothing, see :meth:`unmatched_names`; for a ``source:`` key without a
-            checkpoint.
+        :raises UsageError: if names select nothing, see :meth:`unmatched_names`; for a ``source:`` key
+            without a checkpoint.
         """
         if sources is None and isinstance(self.group_id, str):
             return {self.group_id: self.scope}

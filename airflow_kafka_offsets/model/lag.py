@@ -52,8 +52,9 @@ class Lag:
         threshold; one that is further behind counts with all of them. The marker that ends a transaction
         takes an offset: a consumer that commits the offset after its last record stays 1 behind for ever
         (KAFKA-6607).
-    :param time_lags: how many seconds ago the first record that was not read was written, for the partitions where
-        that is longer ago than was asked for; ``None`` where its time could not be had. ``None`` as a whole:
+    :param time_lags: how many seconds ago the first record that was not read was written, for the partitions
+        where that is longer ago than was asked for; ``None`` where its time could not be had. ``None`` as a
+        whole:
         not asked.
     :param headroom: of the partitions whose lag is counted; ``None``: not asked.
     :param min_headroom: seconds that each of them should have.

@@ -103,7 +103,7 @@ class PipelinePlan:
         """
         Return the groups' receipt, with the ids of the Airflow connections.
 
-        The checkpoint's part is under ``checkpoint_plan`` where there is one.
+        The checkpoint's part is under ``checkpoint`` where there is one.
         """
         value = {**make_receipt(self.group_plans, plan_only=plan_only, verified=verified), **self.connections}
         return (
@@ -180,7 +180,8 @@ def read_groups_file(text: str) -> tuple[dict[str, Positions], dict[str, Offsets
     before, after = ((kept.get(name) if isinstance(kept, dict) else None) for name in ("before", "after"))
     if not isinstance(before, dict) or not isinstance(after, dict):
         raise OffsetsFormatError(
-            f"{GROUPS_FILE}: found {describe_type(kept)}; expected before and after, each with offsets by group"
+            f"{GROUPS_FILE}: found {describe_type(kept)}; expected before and after, each with offsets by "
+            "group"
         )
     positions = {
         group: parse_positions(at, GROUPS_FILE, show=describe_type) for group, at in before.items() if at

@@ -80,8 +80,8 @@ class OffsetPlan:
     :param skipped: where partitions stay that were to be moved and are left alone; ``None`` = no commit.
     :param clamped: the offset that was asked for, of partitions that move to an end of their log instead: the
         log does not hold it. ``None`` where a time was asked for.
-    :param already_done: whether there is nothing to write, since this was carried out before and the group has gone
-        on since.
+    :param already_done: whether there is nothing to write, since this was carried out before and the group
+        has gone on since.
     :param log_ids: the cluster and the topics that the offsets count in.
     """
 
@@ -133,7 +133,7 @@ class OffsetPlan:
         asked: dict[TopicPartition, int | None] = dict.fromkeys(clamped)
         moves: list[PartitionMove] = []
         for tp, target in sorted(targets.items()):
-            log, current = logs[tp], before[tp]
+            log, committed = logs[tp], before[tp]
             if target not in log:
                 text = f"offset {target} of {tp} is outside its log, which holds {log.start} to {log.end}"
                 if on_out_of_range == "fail":
@@ -145,7 +145,7 @@ class OffsetPlan:
                     asked[tp] = target
                     target = min(max(target, log.start), log.end)
                     remarks.append(f"{text}: moved to {target}")
-            moves.append(PartitionMove(tp, current, target, log))
+            moves.append(PartitionMove(tp, committed, target, log))
         positions = {move.topic_partition: move.before for move in moves}
         after = {move.topic_partition: move.after for move in moves}
         passed = {} if allow_rewind else positions_past_targets(positions, after)

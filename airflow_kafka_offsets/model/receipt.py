@@ -36,8 +36,8 @@ def make_receipt(
 
     For one group: ``version``, ``group_id``, ``before``, ``after``, ``log_start``, ``log_end`` (each
     ``{topic: {partition: offset}}``, ``null`` = no commit), ``logs`` (the ids of ``cluster`` and ``topics``),
-    ``changed`` (partitions), ``moved_by`` (offsets), ``plan_only``, ``verified`` (whether the commit was read back),
-    ``source``, ``skipped``, ``clamped`` and ``lost`` (see
+    ``changed`` (partitions), ``moved_by`` (offsets), ``plan_only``, ``verified`` (whether the commit was read
+    back), ``source``, ``skipped``, ``clamped`` and ``lost`` (see
     :class:`~airflow_kafka_offsets.model.plan.OffsetPlan`), and ``times`` of the records of the partitions
     that a table shows, if they were looked up. For several groups: the totals, and ``groups``, a list of such
     receipts.

@@ -40,7 +40,7 @@ _LOST_REMEDY = (
 
 
 class PositionCommit(NamedTuple):
-    """The plan of a commit, and what :func:`~airflow_kafka_offsets.moves.apply.apply` needs with it."""
+    """The plan of a commit, and what :func:`~airflow_kafka_offsets.moves.apply.apply_position` needs."""
 
     plan: PipelinePlan
     metadata: CommitMetadata

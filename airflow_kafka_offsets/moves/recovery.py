@@ -90,8 +90,9 @@ def _moved(
             return replace(made, restored=True)
         return replace(
             made,
-            lost=f"{made.name}: move {mine} was taken back{f' by {restoring_move}' if restoring_move else ''}, and the reset has "
-            "not run since, so that nothing was read again: clear the reset as well (with Downstream), or "
+            lost=f"{made.name}: move {mine} was taken back"
+            f"{f' by {restoring_move}' if restoring_move else ''}, and the reset has not run since, so that "
+            "nothing was read again: clear the reset as well (with Downstream), or "
             "trigger a new run",
         )
     later = {each.name: each for each in archives if each.number >= mine.number}

@@ -100,9 +100,9 @@ def plan_restore_receipt(
     query_id = checkpoint.read().query_id
     if query_id != receipt.query_id:
         raise PlanRefusedError(
-            f"{checkpoint.location}: the receipt is of query {shorten(receipt.query_id)}, and the checkpoint is "
-            f"of query {query_id}: the checkpoint was replaced since; restore the groups alone with "
-            "checkpoint_location=None"
+            f"{checkpoint.location}: the receipt is of query {shorten(receipt.query_id)}, and the "
+            f"checkpoint is of query {query_id}: the checkpoint was replaced since; restore the groups "
+            "alone with checkpoint_location=None"
         )
     archive = archived_move_of_receipt(read_archived_moves(checkpoint), receipt)
     restored = _restored_checkpoint(client, checkpoint, receipt, archive, on_out_of_range, policy, log_check)
@@ -170,7 +170,8 @@ def _plan_groups(
     if others := sorted(set(before) - set(selection.group_ids)):
         raise UsageError(
             f"the {origin} is of group {', '.join(map(repr, others))}, and group_id names "
-            f"{', '.join(map(repr, selection.group_ids))}: give the {origin.split()[0]} of this pipeline's reset"
+            f"{', '.join(map(repr, selection.group_ids))}: give the {origin.split()[0]} of this pipeline's "
+            "reset"
         )
     targets: dict[str, Offsets] = {}
     without: dict[str, list[TopicPartition]] = {}

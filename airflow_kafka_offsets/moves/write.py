@@ -89,13 +89,13 @@ def commit_window(
     :raises GroupActiveError: if the group has other members.
     """
 
-    def left(found: Commits) -> Offsets:
+    def offsets_to_commit(found: Commits) -> Offsets:
         return window.to_commit(f"group {group_id!r}", committed_offsets(found), committed_texts(found))
 
     if fenced:
-        return client.commit_fenced(group_id, window.end, texts, left)
+        return client.commit_fenced(group_id, window.end, texts, offsets_to_commit)
     moves: list[Offsets] = []
-    commit_offsets(client, group_id, window.end, texts, lambda found: moves.append(left(found)))
+    commit_offsets(client, group_id, window.end, texts, lambda found: moves.append(offsets_to_commit(found)))
     return moves[-1] if moves else {}
 
 

@@ -44,8 +44,8 @@ class CommitOffsetsOperator(MovingOperator):
 
     With ``store_conn_id`` the group gets what the job saved in its own database together with its results.
 
-    Returns the receipt (see :func:`airflow_kafka_offsets.model.receipt.make_receipt`): plain JSON with the offsets
-    before and after.
+    Returns the receipt (see :func:`airflow_kafka_offsets.model.receipt.make_receipt`): plain JSON with the
+    offsets before and after.
 
     :param offsets: commit these offsets, ``{"topic": {"0": 42}}``, in place of the checkpoint's. (templated)
     :param store_conn_id: Airflow connection (``common.sql``) of the database in which the job keeps its

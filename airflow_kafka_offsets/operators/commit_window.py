@@ -33,8 +33,8 @@ class CommitOffsetWindowOperator(MovingOperator):
     On Airflow 3.3 and later a task that is cleared after it has committed its window is done where the group
     has come to the window's end, or further, in every partition.
 
-    Returns the receipt (see :func:`airflow_kafka_offsets.model.receipt.make_receipt`): plain JSON with the offsets
-    before and after.
+    Returns the receipt (see :func:`airflow_kafka_offsets.model.receipt.make_receipt`): plain JSON with the
+    offsets before and after.
 
     :param window: what ``PlanOffsetWindowOperator`` returned, its JSON, or the URI of its file. (templated)
     :param window_conn_id: Airflow connection of the window file's storage. (templated)

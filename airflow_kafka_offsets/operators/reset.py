@@ -69,8 +69,9 @@ class ResetOffsetsOperator(PipelineMovingOperator):
     ``on_pending_batch``, ``sink``, ``idempotent_sink``, ``sink_location``, ``allow_stateful`` and
     ``quiet_period``.
 
-    Returns the receipt (see :func:`airflow_kafka_offsets.model.receipt.make_receipt`): plain JSON with the offsets
-    before and after. It is stored before the first write. On Airflow 3.3 and later a retry still shows the
+    Returns the receipt (see :func:`airflow_kafka_offsets.model.receipt.make_receipt`): plain JSON with the
+    offsets before and after. It is stored before the first write. On Airflow 3.3 and later a retry still
+    shows the
     offsets from before the first try; earlier versions keep nothing of a task's own over a retry.
 
     :param to_offset: a number for every partition; offsets, ``{"topic": {"0": 42}}``; ``earliest``,

@@ -125,8 +125,8 @@ def emptied_partitions(
         return []
     return [
         f"the window is empty, and retention has deleted all records of {summarize(emptied_partitions)}, "
-        f"{sum(logs[tp].start for tp in emptied_partitions)} in all: some of them may be the window's; if that is as it "
-        "should be, start with 'earliest', or leave the partitions out with topics="
+        f"{sum(logs[tp].start for tp in emptied_partitions)} in all: some of them may be the window's; if "
+        "that is as it should be, start with 'earliest', or leave the partitions out with topics="
     ]
 
 

@@ -161,7 +161,7 @@ def check_literals(task: BaseOperator, **parsers: Callable[[Any, str], object]) 
     """
     Check the parameters that are written in the DAG's file. ``None`` and templates are left for later.
 
-    :param readers: reads each parameter from its value and name, see
+    :param parsers: reads each parameter from its value and name, see
         :mod:`airflow_kafka_offsets.model.parameters`.
     :raises UsageError: naming the task, the parameter, what was found and what was expected.
     """

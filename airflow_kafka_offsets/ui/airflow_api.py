@@ -176,7 +176,7 @@ class AsUser:
         """
         Return the entries of a list, at most so many.
 
-        :param for_request: the key of the entries in the answer.
+        :param of: the key of the entries in the answer.
         """
         found: list[Any] = []
         while len(found) < most:

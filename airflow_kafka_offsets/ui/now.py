@@ -83,7 +83,7 @@ class PipelineNow:
     """
     One reading of a pipeline.
 
-    :param named: its groups and topics.
+    :param selection: its groups and topics.
     :param checkpoint: ``None`` if it names none.
     :param servers: the broker's addresses, which no text may show.
     :param end: when it has to be over, by ``time.monotonic()``.
@@ -198,7 +198,8 @@ class PipelineNow:
         for topic, found in known.items():
             if isinstance(found, str):
                 self._problems.append(
-                    f"how long topic {topic} keeps its records is not known: {hide_servers(found, self._servers)}"
+                    f"how long topic {topic} keeps its records is not known: "
+                    f"{hide_servers(found, self._servers)}"
                 )
         times = self._record_times(behind)
         more = {

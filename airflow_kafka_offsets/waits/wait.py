@@ -134,7 +134,8 @@ class Wait:
         """
         Refuse parameters that are missing or contradict each other; templates are not judged.
 
-        :param parameters: has the parameters as attributes: a wait, or a sensor before its templates are rendered.
+        :param parameters: has the parameters as attributes: a wait, or a sensor before its templates are
+            rendered.
         :raises UsageError: saying what was found and what to do.
         """
         if parameters.group_id is None and parameters.checkpoint_location is None:
@@ -294,9 +295,9 @@ def check_in_log(name: str, positions: Mapping[TopicPartition, int | None], logs
     if beyond:
         tp = min(beyond)
         raise DriftError(
-            f"{escape_controls(name)} is beyond the log end in {summarize(beyond)} (at {beyond[tp]} in {tp}, which "
-            f"ends at {logs[tp].end}): the topic was deleted and created again, or kafka_config_id leads to "
-            "another cluster; correct the connection, or reset the pipeline"
+            f"{escape_controls(name)} is beyond the log end in {summarize(beyond)} (at {beyond[tp]} in "
+            f"{tp}, which ends at {logs[tp].end}): the topic was deleted and created again, or "
+            "kafka_config_id leads to another cluster; correct the connection, or reset the pipeline"
         )
 
 

@@ -90,8 +90,9 @@ class Committer:
     """
     Follows queries, and commits what they have finished.
 
-    Events (:meth:`follow`, :meth:`record_finished`, :meth:`record_idle`, :meth:`record_ended`) are only recorded. :meth:`commit_due`
-    makes the commits, on the thread that calls it, and only for the newest state of each query.
+    Events (:meth:`follow`, :meth:`record_finished`, :meth:`record_idle`, :meth:`record_ended`) are only
+    recorded. :meth:`commit_due` makes the commits, on the thread that calls it, and only for the newest state
+    of each query.
 
     :param new_client: makes a client from the ``kafka.*`` settings of a source.
     """

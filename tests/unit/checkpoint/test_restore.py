@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 from checkpoint_moves import DISCARD, ORDERS_0, apply_plan, offset_of, restore, seek, sparks_own, truncate
 
+from airflow_kafka_offsets.checkpoint.archive import newest_archived_move
+from airflow_kafka_offsets.checkpoint.open_moves import unfinished_move
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import (
     CheckpointError,
@@ -199,3 +201,35 @@ def test_a_restore_of_a_seek_of_a_query_with_state_that_has_run_needs_the_flag_a
     checkpoint({3: 8}, [3])
 
     assert_refused(three, restore(three), "the query keeps state")
+
+
+def called_undo(root: Path) -> None:
+    """Name the archive of a restore as versions before 0.1.0 did."""
+    archive = (root / "_kafka_offsets/0002-restore").rename(root / "_kafka_offsets/0002-undo")
+    manifest = archive / "manifest.json"
+    manifest.write_text(manifest.read_text().replace('"kind": "restore"', '"kind": "undo"'))
+
+
+def test_an_archive_of_the_kind_undo_is_one_of_a_restore(three: Path) -> None:
+    apply_plan(three, seek(three))
+    apply_plan(three, restore(three))
+    called_undo(three)
+
+    newest = newest_archived_move(SparkCheckpoint(str(three)))
+    assert newest is not None
+    assert (newest.name, newest.kind, newest.undoes) == ("0002-undo", "restore", "0001-seek")
+    with pytest.raises(CheckpointError, match=r"found no move to take back; .* 0002-undo \(20"):
+        restore(three)
+    assert apply_plan(three, restore(three, "0002-undo")).archive == "0003-restore"
+
+
+def test_an_undo_that_was_interrupted_is_finished_as_a_restore(three: Path) -> None:
+    apply_plan(three, seek(three))
+    apply_plan(three, restore(three))
+    called_undo(three)
+    # As if it had been interrupted before its end.
+    (three / "_kafka_offsets/0002-undo/done").unlink()
+    (three / "_kafka_offsets/0001-seek/undone").unlink()
+
+    assert apply_plan(three, restore(three, "0001-seek")).archive == "0002-undo"
+    assert unfinished_move(SparkCheckpoint(str(three))) is None

@@ -101,7 +101,7 @@ def test_after_an_uncertain_answer_what_was_written_is_looked_up_first():
 def test_a_part_without_a_response_is_looked_up_although_another_is_refused(monkeypatch):
     group = GroupDescription("g", "Stable", "classic", (GroupMember("m", "x-window-commit", "h", ()),))
     assert group.is_occupied
-    admin: Any = SimpleNamespace(describe=lambda *_: {"g": group})
+    admin: Any = SimpleNamespace(describe_groups=lambda *_: {"g": group})
     commits = group_commits.GroupCommits(SimpleNamespace(), admin, "g")  # type: ignore[arg-type]
     reads = []
 

@@ -54,7 +54,7 @@ def test_a_process_that_cannot_be_started_is_the_answer_of_those_who_ask(start, 
     def refused(*_):
         raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
 
-    monkeypatch.setattr("airflow_kafka_offsets.ui.live_client.Child", refused)
+    monkeypatch.setattr("airflow_kafka_offsets.ui.live_client.WorkerProcess", refused)
     live = start()
     live.warm()
     assert ask(live).error == "the process that asks cannot be started (Resource temporarily unavailable)"
