@@ -277,7 +277,7 @@ def read_archived_move(checkpoint: SparkCheckpoint, name: str) -> ArchivedMove |
     done, undone = (checkpoint.read_file(f"{DIRECTORY}/{name}/{mark}") is not None for mark in (DONE, UNDONE))
     try:
         return _archive(
-            name, load_json(decode(data, what), what, show=describe_type), done=done, undone=undone
+            name, load_json(decode(data, what), what, describe=describe_type), done=done, undone=undone
         )
     except (_NotOursError, StorageError, OffsetsFormatError) as error:
         raise CheckpointFormatError(
@@ -316,11 +316,11 @@ def _archive(name: str, manifest: object, *, done: bool, undone: bool) -> Archiv
         name=name,
         created=created,
         made_by=CommitMetadata.from_json(field("by", dict)) or CommitMetadata(),
-        before=read_sources(field("before", dict), "before", show=describe_type),
-        after=read_sources(field("after", dict), "after", show=describe_type),
+        before=read_sources(field("before", dict), "before", describe=describe_type),
+        after=read_sources(field("after", dict), "after", describe=describe_type),
         files=files,
         undoes=undoes,
-        log_ids=LogIds.parse(field("logs", dict, _NoneType), show=describe_type),
+        log_ids=LogIds.parse(field("logs", dict, _NoneType), describe=describe_type),
         recovery=field("recovery", bool, _NoneType) or False,
         **{name: field(name, kind) for name, kind in _PLAIN.items()},
         done=done,

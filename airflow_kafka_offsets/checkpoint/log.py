@@ -184,8 +184,8 @@ def kafka_offsets(text: str, name: str = "offset") -> Offsets | None:
         off), or is in Kafka's shape with anything that is no offset, such as a negative number.
     """
     try:
-        value = load_json(text, name, show=describe_type)
-        return parse_offsets(value, name, show=describe_type) if _has_kafka_shape(value) else None
+        value = load_json(text, name, describe=describe_type)
+        return parse_offsets(value, name, describe=describe_type) if _has_kafka_shape(value) else None
     except OffsetsFormatError as error:
         raise CheckpointFormatError(f"{error}; the file is cut off or was edited") from None
 

@@ -36,7 +36,7 @@ from airflow_kafka_offsets.model.text import shorten
 if TYPE_CHECKING:
     from airflow_kafka_offsets.kafka.client import OffsetsClient
     from airflow_kafka_offsets.pipeline import KafkaPipeline
-    from airflow_kafka_offsets.readings.drift_of_many import CheckedPipeline
+    from airflow_kafka_offsets.readings.drift_reports import CheckedPipeline
 
 __all__ = ["drift"]
 
@@ -93,13 +93,16 @@ def _load(_context: click.Context, _option: click.Parameter, file: Path | None) 
 @topics_option
 @checkpoint_conn_id_option
 @duration_option(
-    "--grace", "0s", "after the end of a batch in which it need not have been committed.", most=LONGEST_GRACE
+    "--grace",
+    "0s",
+    "after the end of a batch in which it need not have been committed.",
+    maximum=LONGEST_GRACE,
 )
 @duration_option(
     "--min-headroom",
     None,
     "that retention leaves the oldest unread record, at least. Default: it is not asked for.",
-    zero=False,
+    allow_zero=False,
 )
 @broker_options
 @output_option
@@ -144,7 +147,7 @@ def drift(
 def _check_many(
     pipelines: Sequence[KafkaPipeline], broker: BrokerOptions, output: str, how: dict[str, Any]
 ) -> None:
-    from airflow_kafka_offsets.readings.drift_of_many import pipelines_json
+    from airflow_kafka_offsets.readings.drift_reports import pipelines_json
 
     clients = _clients(pipelines, broker)
     checked = [_check(pipeline, clients, how) for pipeline in pipelines]
@@ -185,7 +188,7 @@ def _clients(pipelines: Sequence[KafkaPipeline], broker: BrokerOptions) -> Calla
 
 def _check(pipeline: KafkaPipeline, clients: Callable[[str], Any], how: dict[str, Any]) -> CheckedPipeline:
     from airflow_kafka_offsets.readings.drift import pipeline_drift
-    from airflow_kafka_offsets.readings.drift_of_many import CheckedPipeline
+    from airflow_kafka_offsets.readings.drift_reports import CheckedPipeline
 
     try:
         checkpoint = open_checkpoint(

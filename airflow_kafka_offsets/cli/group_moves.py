@@ -235,10 +235,10 @@ def _read_receipt(uri: str) -> Any:
         raise UsageError(f"--receipt: {error}") from None
     if text is None:
         raise UsageError(f"--receipt {uri}: there is no such file")
-    value = load_json(text, uri, show=describe_type)
+    value = load_json(text, uri, describe=describe_type)
     try:
-        read_receipt(value, show=describe_type)
-        read_checkpoint_receipt(value, show=describe_type)
+        read_receipt(value, describe=describe_type)
+        read_checkpoint_receipt(value, describe=describe_type)
     except OffsetsFormatError as error:
         raise OffsetsFormatError(f"--receipt {uri}: {error}") from None
     return value

@@ -215,13 +215,13 @@ def duration_option(
     text: str,
     *,
     parameter: str | None = None,
-    zero: bool = True,
-    most: timedelta = LONGEST,
+    allow_zero: bool = True,
+    maximum: timedelta = LONGEST,
 ) -> Option:
     """Return an option that takes a duration; ``parameter`` is its name in the command, if it is another."""
 
     def read(_context: click.Context, _option: click.Parameter, value: object) -> float | None:
-        return parse_seconds(value, name, zero=zero, most=most.total_seconds())
+        return parse_seconds(value, name, allow_zero=allow_zero, maximum=maximum.total_seconds())
 
     return click.option(
         *([name, parameter] if parameter else [name]),

@@ -114,8 +114,10 @@ def _say(text: str) -> None:
 waiting_options = combine_options(
     "waiting",
     WaitOptions,
-    duration_option("--every", "10s", "between two polls.", zero=False),
-    duration_option("--timeout", "1h", "after which it gives up.", parameter="give_up_after", zero=False),
+    duration_option("--every", "10s", "between two polls.", allow_zero=False),
+    duration_option(
+        "--timeout", "1h", "after which it gives up.", parameter="give_up_after", allow_zero=False
+    ),
     named_broker_options,
     output_option,
 )
@@ -127,7 +129,7 @@ isolation_option = choice_option(
     "Measure up to the high watermark, or up to the last stable offset.",
 )
 stalled_option = duration_option(
-    "--stalled-after", None, "without any movement after which it fails. Default: never.", zero=False
+    "--stalled-after", None, "without any movement after which it fails. Default: never.", allow_zero=False
 )
 tolerance_option = click.option(
     "--tolerance", metavar="N", help="A partition that is at most so many records behind counts as caught up."
@@ -162,7 +164,7 @@ def position_options(command: Any) -> Any:
 @click.option("--max-partition-lag", metavar="N", help="Records in each partition.")
 @duration_option("--max-time-lag", None, "since the oldest unread record was written, at most.")
 @duration_option(
-    "--min-headroom", None, "that retention leaves the oldest unread record, at least.", zero=False
+    "--min-headroom", None, "that retention leaves the oldest unread record, at least.", allow_zero=False
 )
 @choice_option("--on-no-commit", MissingCommitPolicy, "fail", "What a partition without a commit counts as.")
 @waiting_options
@@ -205,7 +207,9 @@ def wait_reached(checkpoint: SparkCheckpoint | None, waiting: WaitOptions, **val
     "wait",
     "For a partition without new records, while another of its topic has some.",
 )
-@duration_option("--idle-after", None, "without records after which it is idle. Default: 10m.", zero=False)
+@duration_option(
+    "--idle-after", None, "without records after which it is idle. Default: 10m.", allow_zero=False
+)
 @isolation_option
 @stalled_option
 @waiting_options

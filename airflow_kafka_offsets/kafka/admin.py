@@ -129,7 +129,7 @@ class Admin:
             return described
 
         try:
-            return retry_until(call, attempt, also=[OCCUPIED])
+            return retry_until(call, attempt, passing=[OCCUPIED])
         except CallError as error:
             raise call.with_text(f"describing group {error.failure.text!r}").explain(error.failure) from None
 

@@ -83,7 +83,7 @@ class FencedCommit:
         if not self._offsets:
             return {}
         try:
-            retry_until(call, lambda _: self._attempt(call), lambda: self._causes, also=_AGAIN)
+            retry_until(call, lambda _: self._attempt(call), lambda: self._causes, passing=_AGAIN)
         except CallError as error:
             raise self._explain(error.failure, call) from None
         except PlanRefusedError as error:

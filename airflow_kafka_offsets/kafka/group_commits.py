@@ -196,7 +196,7 @@ class GroupCommits:
             progress.take_results(results, lambda unknown: self._missing(unknown, call))
 
         try:
-            retry_until(call, attempt, lambda: background_errors, also=[OCCUPIED])
+            retry_until(call, attempt, lambda: background_errors, passing=[OCCUPIED])
         except CallError as error:
             progress.reason = call.explain(error.failure, "Read", background_errors)
         except (GroupMovedError, PlanRefusedError) as error:

@@ -100,7 +100,7 @@ class RecordTimeLookup:
         timeout = min(session.timeout, _WITHIN) if within is None else within
         if timeout <= 0:
             raise UsageError(f"within={within} leaves no time; expected seconds above 0")
-        parse_seconds(timeout, "within", most=LONGEST_TIMEOUT, zero=False)
+        parse_seconds(timeout, "within", maximum=LONGEST_TIMEOUT, allow_zero=False)
         wanted = sorted(offsets)
         with session.begin_call(f"looking up the times of records in {summarize(wanted)}", timeout) as call:
             try:

@@ -27,7 +27,7 @@ def retry_until(
     deadline: Deadline,
     attempt: Callable[[float], T],
     background_errors: Callable[[], BackgroundErrors] = BackgroundErrors,
-    also: Collection[str] = (),
+    passing: Collection[str] = (),
 ) -> T:
     """
     Make a call until it succeeds, fails for good, or the time is up.
@@ -35,7 +35,7 @@ def retry_until(
     :param attempt: makes the call, in so many seconds.
     :param background_errors: what was seen in the background; a cause that waiting does not fix ends the
         call.
-    :param also: errors that pass in this call, besides those that always do.
+    :param passing: errors that pass in this call, besides those that always do.
     :raises Failed: with the last error.
     """
 
@@ -46,7 +46,7 @@ def retry_until(
         seen.probe(error.failure, deadline.seconds_left)
         return seen.fatal is None
 
-    passes = RETRIABLE | UNKNOWN_PARTITION | frozenset(also)
+    passes = RETRIABLE | UNKNOWN_PARTITION | frozenset(passing)
     backoff = wait_random_exponential(multiplier=0.1, max=2.0)
     numbers = count()
     retrying = Retrying(

@@ -45,7 +45,7 @@ class Session:
             raise UsageError(f"chunk_size={chunk_size}: expected 1 or more")
         self.config = client_config(config)
         self.servers = str(self.config[SERVERS])
-        self.timeout = parse_seconds(timeout, "timeout", most=LONGEST_TIMEOUT, zero=False) or 30.0
+        self.timeout = parse_seconds(timeout, "timeout", maximum=LONGEST_TIMEOUT, allow_zero=False) or 30.0
         self.chunk_size = chunk_size
         self.connections = Connections(self.config)
         self.leaders: Leaders = {}

@@ -25,7 +25,7 @@ from airflow_kafka_offsets.model.table import (
     time_cell,
     times_json,
 )
-from airflow_kafka_offsets.model.text import Show, quote, shorten
+from airflow_kafka_offsets.model.text import DescribeValue, quote, shorten
 
 PendingBatch = Literal["fail", "discard"]
 """
@@ -117,7 +117,7 @@ def parse_sink(value: object, parameter: str = "sink") -> Sink:
 
 def parse_quiet_period(value: object, parameter: str = "quiet_period") -> float:
     """Read ``quiet_period``: a duration of at most a day, in seconds; ``None`` is the default."""
-    seconds = parse_seconds(value, parameter, most=LONGEST_QUIET_PERIOD)
+    seconds = parse_seconds(value, parameter, maximum=LONGEST_QUIET_PERIOD)
     return QUIET_PERIOD if seconds is None else seconds
 
 
@@ -293,24 +293,24 @@ class CheckpointReceipt:
     """The cluster and the topics that the offsets counted in; unknown in a receipt of an earlier version."""
 
 
-def read_checkpoint_receipt(value: object, *, show: Show = shorten) -> CheckpointReceipt | None:
+def read_checkpoint_receipt(value: object, *, describe: DescribeValue = shorten) -> CheckpointReceipt | None:
     """Read the checkpoint's part of a whole receipt; ``None`` if no checkpoint was moved."""
     part = value.get("checkpoint") if isinstance(value, Mapping) else None
     if part is None:
         return None
     texts = [part.get(name) for name in ("location", "query_id")] if isinstance(part, Mapping) else []
     if not texts or not all(isinstance(text, str) for text in texts) or not {"before", "after"} <= set(part):
-        raise OffsetsFormatError(f"receipt: found {show(part)} in place of the checkpoint's part")
+        raise OffsetsFormatError(f"receipt: found {describe(part)} in place of the checkpoint's part")
     archive = part.get("archive")
     if archive is not None and not isinstance(archive, str):
-        raise OffsetsFormatError(f"receipt: found {show(archive)} in place of the archive's name")
+        raise OffsetsFormatError(f"receipt: found {describe(archive)} in place of the archive's name")
     return CheckpointReceipt(
         part["location"],
         part["query_id"],
-        read_sources(part["before"], "receipt, checkpoint, before", show=show),
-        read_sources(part["after"], "receipt, checkpoint, after", show=show),
+        read_sources(part["before"], "receipt, checkpoint, before", describe=describe),
+        read_sources(part["after"], "receipt, checkpoint, after", describe=describe),
         archive,
-        LogIds.parse(part.get("logs"), "receipt, checkpoint, logs", show=show),
+        LogIds.parse(part.get("logs"), "receipt, checkpoint, logs", describe=describe),
     )
 
 
@@ -319,12 +319,12 @@ def sources_json(sources: Mapping[str, Offsets]) -> dict[str, Any]:
     return {source: offsets_json(offsets) for source, offsets in sources.items()}
 
 
-def read_sources(value: object, what: str, *, show: Show = shorten) -> dict[str, Offsets]:
+def read_sources(value: object, what: str, *, describe: DescribeValue = shorten) -> dict[str, Offsets]:
     """Read what :func:`sources_json` returned; anything else is an OffsetsFormatError."""
     if not isinstance(value, Mapping) or not all(isinstance(source, str) for source in value):
-        raise OffsetsFormatError(f"{what}: found {show(value)}; expected offsets by source")
+        raise OffsetsFormatError(f"{what}: found {describe(value)}; expected offsets by source")
     sources: dict[str, Offsets] = {}
     for number, (source, offsets) in enumerate(value.items(), 1):
         name = source if _SOURCE.fullmatch(source) else f"source number {number}"
-        sources[source] = parse_offsets(offsets, f"{what}, {name}", show=show)
+        sources[source] = parse_offsets(offsets, f"{what}, {name}", describe=describe)
     return sources

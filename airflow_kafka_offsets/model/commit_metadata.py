@@ -249,19 +249,19 @@ def foreign_query(group_id: str, commits: Commits, query: str) -> str | None:
     return None
 
 
-def check_group_follows(group_id: str, commits: Commits, query: str, now: LogIds) -> None:
+def check_group_follows(group_id: str, commits: Commits, query: str, current: LogIds) -> None:
     """
     Refuse, with a PlanRefusedError, a group that does not follow a query, or its logs.
 
     :param query: the query that commits; empty if it may take over the group of another one.
-    :param now: the logs to which the connection leads; unknown ones compare with everything.
+    :param current: the logs to which the connection leads; unknown ones compare with everything.
     """
     other = foreign_query(group_id, commits, query) if query else None
-    if refusals := [other] if other else foreign_logs(group_id, commits, now):
+    if refusals := [other] if other else foreign_logs(group_id, commits, current):
         raise PlanRefusedError(refusals)
 
 
-def log_ids_of(commits: Commits, now: LogIds) -> LogIds:
+def log_ids_of(commits: Commits, current: LogIds) -> LogIds:
     """Return the logs that commits were made on, as far as they say; one that is not of ``now`` wins."""
     cluster = ""
     topics: dict[str, str] = {}
@@ -269,23 +269,23 @@ def log_ids_of(commits: Commits, now: LogIds) -> LogIds:
         made = CommitMetadata.parse(commit.metadata) if commit is not None else None
         if made is None:
             continue
-        if made.cluster and cluster in ("", now.cluster):
+        if made.cluster and cluster in ("", current.cluster):
             cluster = made.cluster
-        if made.topic and topics.get(tp.topic) in (None, now.topics.get(tp.topic)):
+        if made.topic and topics.get(tp.topic) in (None, current.topics.get(tp.topic)):
             topics[tp.topic] = made.topic
     return LogIds(cluster, topics)
 
 
 def foreign_logs(
-    group_id: str, commits: Commits, now: LogIds, *, old_offsets: bool = True, remedy: str = ""
+    group_id: str, commits: Commits, current: LogIds, *, old_offsets: bool = True, remedy: str = ""
 ) -> list[str]:
     """
     Return why a group's offsets mean nothing: its last commits were made on another cluster, or topic.
 
-    :param now: the logs to which the connection leads.
+    :param current: the logs to which the connection leads.
     :param old_offsets: see :func:`~airflow_kafka_offsets.model.log_ids.other_logs_refusals`, as for
         ``remedy``.
     """
-    made = log_ids_of(commits, now)
+    made = log_ids_of(commits, current)
     what = f"the last commit of group {group_id!r}"
-    return other_logs_refusals(what, made, now, old_offsets=old_offsets, remedy=remedy)
+    return other_logs_refusals(what, made, current, old_offsets=old_offsets, remedy=remedy)

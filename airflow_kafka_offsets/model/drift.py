@@ -218,4 +218,4 @@ def reports_json(reports: Iterable[DriftReport]) -> dict[str, Any]:
 
 def parse_grace(value: object, parameter: str = "grace") -> timedelta:
     """Read ``grace``, a duration of at most :data:`LONGEST_GRACE`; none means 0."""
-    return parse_duration(value, parameter, most=LONGEST_GRACE) or timedelta(0)
+    return parse_duration(value, parameter, maximum=LONGEST_GRACE) or timedelta(0)

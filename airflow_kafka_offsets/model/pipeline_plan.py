@@ -176,7 +176,7 @@ def read_groups_file(text: str) -> tuple[dict[str, Positions], dict[str, Offsets
     """Read :data:`GROUPS_FILE`: where each group was and was to be; empty for a move of no group."""
     if not text:
         return {}, {}
-    kept: Any = load_json(text, GROUPS_FILE, show=describe_type)
+    kept: Any = load_json(text, GROUPS_FILE, describe=describe_type)
     before, after = ((kept.get(name) if isinstance(kept, dict) else None) for name in ("before", "after"))
     if not isinstance(before, dict) or not isinstance(after, dict):
         raise OffsetsFormatError(
@@ -184,8 +184,8 @@ def read_groups_file(text: str) -> tuple[dict[str, Positions], dict[str, Offsets
             "group"
         )
     positions = {
-        group: parse_positions(at, GROUPS_FILE, show=describe_type) for group, at in before.items() if at
+        group: parse_positions(at, GROUPS_FILE, describe=describe_type) for group, at in before.items() if at
     }
     return positions, {
-        group: parse_offsets(at, GROUPS_FILE, show=describe_type) for group, at in after.items() if at
+        group: parse_offsets(at, GROUPS_FILE, describe=describe_type) for group, at in after.items() if at
     }

@@ -19,7 +19,7 @@ from airflow_kafka_offsets.model.names import parse_stored_group
 from airflow_kafka_offsets.model.offsets import Offsets, Positions, TopicPartition, summarize
 from airflow_kafka_offsets.model.plan import OffsetPlan
 from airflow_kafka_offsets.model.table import times_json
-from airflow_kafka_offsets.model.text import Show, escape_controls, shorten, size_error
+from airflow_kafka_offsets.model.text import DescribeValue, escape_controls, shorten, size_error
 
 RECEIPT_VERSION = 1
 CONNECTION_IDS = ("kafka_config_id", "checkpoint_conn_id")
@@ -85,25 +85,31 @@ class GroupReceipt:
     """The cluster and the topics that the offsets counted in; unknown in a receipt of an earlier version."""
 
 
-def read_receipt(value: object, *, show: Show = shorten) -> tuple[GroupReceipt, ...]:
+def read_receipt(value: object, *, describe: DescribeValue = shorten) -> tuple[GroupReceipt, ...]:
     """Read a receipt as :func:`make_receipt` gives it; anything else is an OffsetsFormatError."""
     if not isinstance(value, Mapping) or value.get("version") != RECEIPT_VERSION:
         raise OffsetsFormatError(
-            f"found {show(value)}; expected a receipt of version {RECEIPT_VERSION}, as the operators return "
-            "it"
+            f"found {describe(value)}; expected a receipt of version {RECEIPT_VERSION}, as the operators "
+            "return it"
         )
     groups = value.get("groups", [value])
     if not isinstance(groups, Sequence) or isinstance(groups, str) or not (groups or "checkpoint" in value):
-        raise OffsetsFormatError(f"receipt: found {show(groups)} in place of the list of groups")
+        raise OffsetsFormatError(f"receipt: found {describe(groups)} in place of the list of groups")
     result = []
     for group in groups:
         if not isinstance(group, Mapping) or not isinstance(group.get("group_id"), str):
-            raise OffsetsFormatError(f"receipt: found {show(group)} in place of one group's receipt")
+            raise OffsetsFormatError(f"receipt: found {describe(group)} in place of one group's receipt")
         # A plan with nothing in scope has no partitions at all.
-        before = parse_positions(group["before"], "receipt, before", show=show) if group.get("before") else {}
-        after = parse_offsets(group["after"], "receipt, after", show=show) if group.get("after") else {}
+        before = (
+            parse_positions(group["before"], "receipt, before", describe=describe)
+            if group.get("before")
+            else {}
+        )
+        after = (
+            parse_offsets(group["after"], "receipt, after", describe=describe) if group.get("after") else {}
+        )
         group_id = parse_stored_group(group["group_id"], "receipt, group_id")
-        log_ids = LogIds.parse(group.get("logs"), "receipt, logs", show=show)
+        log_ids = LogIds.parse(group.get("logs"), "receipt, logs", describe=describe)
         result.append(GroupReceipt(group_id, before, after, bool(group.get("plan_only")), log_ids))
     return tuple(result)
 

@@ -118,24 +118,24 @@ class MovedCheckpoint:
     :param before: source -> offsets before the reset.
     :param after: source -> offsets that the reset has moved it to.
     :param now: source -> offsets of the newest batch that has finished.
-    :param worked: the query has finished a batch since, or had nothing to read.
+    :param has_worked: the query has finished a batch since, or had nothing to read.
     :param number: which move of the checkpoint the reset was; ``None`` if it changed no file.
-    :param by: identity of the task that made it.
-    :param lost: why the reset's move is no longer to be taken back; empty if it is the newest one.
+    :param made_by: identity of the task that made it.
+    :param not_restorable: why the reset's move is no longer to be taken back; empty if it is the newest one.
     :param restored: an earlier try of the restore has taken the move back.
-    :param leftover: other moves of the same run that were not taken back.
+    :param other_moves: other moves of the same run that were not taken back.
     """
 
     location: str
     before: Mapping[str, Offsets]
     after: Mapping[str, Offsets]
     now: Mapping[str, Offsets] = field(default_factory=dict)
-    worked: bool = True
+    has_worked: bool = True
     number: int | None = None
-    by: str = ""
-    lost: str = ""
+    made_by: str = ""
+    not_restorable: str = ""
     restored: bool = False
-    leftover: tuple[str, ...] = ()
+    other_moves: tuple[str, ...] = ()
 
     @property
     def shortfall(self) -> str:
@@ -144,7 +144,7 @@ class MovedCheckpoint:
             before, now = self.before.get(source, {}), self.now.get(source, {})
             if missed := _short_of(self.name, before, offsets, now):
                 return missed
-        return "" if self.worked else f"{self.name}: the query has finished no batch since the reset"
+        return "" if self.has_worked else f"{self.name}: the query has finished no batch since the reset"
 
     @property
     def name(self) -> str:
@@ -157,25 +157,25 @@ class RecoveryVerdict:
     """
     What became of a recovery, part by part; a part is a group or the checkpoint.
 
-    :param missed: what has not passed where it was before the reset, and where the reset moved it.
+    :param shortfalls: what has not passed where it was before the reset, and where the reset moved it.
     :param passed: the parts that have.
     :param groups: group -> partitions to put back.
     :param checkpoint: whether the checkpoint is to be put back.
-    :param left: the parts that are not to be put back, each with the reason.
+    :param not_restored: the parts that are not to be put back, each with the reason.
     :param restored: whether an earlier try of the restore has put something back.
     """
 
-    missed: tuple[str, ...] = ()
+    shortfalls: tuple[str, ...] = ()
     passed: tuple[str, ...] = ()
     groups: Mapping[str, Collection[TopicPartition]] = field(default_factory=dict)
     checkpoint: bool = False
-    left: tuple[str, ...] = ()
+    not_restored: tuple[str, ...] = ()
     restored: bool = False
 
     @property
     def is_finished(self) -> bool:
         """Whether every part has passed where it was."""
-        return not (self.missed or self.left or self.restored)
+        return not (self.shortfalls or self.not_restored or self.restored)
 
     @property
     def to_restore(self) -> bool:
@@ -204,7 +204,10 @@ class RecoveryVerdict:
         :param restored: the receipt of the restore; ``None`` if it had nothing to put back.
         """
         names = [f"group {group!r}" for group in sorted(self.groups)]
-        left = [*self.left, *(f"{name} has passed where it was, and stays there" for name in self.passed)]
+        left = [
+            *self.not_restored,
+            *(f"{name} has passed where it was, and stays there" for name in self.passed),
+        ]
         if restored is not None:
             left += _not_as_before(self.receipt_to_restore(receipt), restored)
             names += [f"checkpoint {receipt['checkpoint']['location']}"] if self.checkpoint else []
@@ -252,12 +255,12 @@ def judge(
     left: list[str] = []
     back: dict[str, Collection[TopicPartition]] = {}
     restored = moved is not None and moved.restored
-    goes_back = moved is not None and not (moved.lost or moved.restored) and bool(moved.shortfall)
+    goes_back = moved is not None and not (moved.not_restorable or moved.restored) and bool(moved.shortfall)
     if moved is not None:
-        left += [*([moved.lost] if moved.lost else []), *moved.leftover]
+        left += [*([moved.not_restorable] if moved.not_restorable else []), *moved.other_moves]
         if goes_back:
             missed.append(moved.shortfall)
-        elif not (moved.lost or moved.restored):
+        elif not (moved.not_restorable or moved.restored):
             passed.append(moved.name)
     for group in groups:
         name = f"group {group.group_id!r}"
@@ -301,7 +304,7 @@ def _verdict(
     if commit is None:
         return "ours"
     by, own = commit.by, recovery.restore
-    resets = {*recovery.resets, *([moved.by] if moved is not None and moved.by else [])}
+    resets = {*recovery.resets, *([moved.made_by] if moved is not None and moved.made_by else [])}
     if by is not None and by.identity and by.identity in resets:
         return "ours"
     if by is not None and own.is_same_task(by) and by.token == own.token and commit.offset == before:
@@ -314,7 +317,7 @@ def _verdict(
     if commit.offset >= goal and not overtaken:
         return "passed"
     # What was committed after another move of the checkpoint belongs to that one.
-    return "another's" if moved is not None and moved.lost and not overtaken else "ours"
+    return "another's" if moved is not None and moved.not_restorable and not overtaken else "ours"
 
 
 def group_shortfall(group_id: str, before: Positions, after: Offsets, now: Positions) -> str:

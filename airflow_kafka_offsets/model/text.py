@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-Show = Callable[[object], str]
+DescribeValue = Callable[[object], str]
 """How an error text names what was found: :func:`shorten` quotes it, :func:`describe_type` does not."""
 
 MAX_SIZE = 10_000_000
@@ -31,21 +31,21 @@ def too_large_error(what: str, size: int) -> str:
     )
 
 
-def size_error(what: str, text: str, marks: str = ",{[", most: int = MAX_VALUES) -> str | None:
+def size_error(what: str, text: str, value_marks: str = ",{[", max_values: int = MAX_VALUES) -> str | None:
     """
     Return the error text for a text that would take too much memory to read, ``None`` for any other.
 
-    :param marks: characters that there is one of for each value, at least; by default JSON's.
-    :param most: values that are accepted.
+    :param value_marks: characters that there is one of for each value, at least; by default JSON's.
+    :param max_values: values that are accepted.
     """
     if len(text) > MAX_SIZE:
         return too_large_error(what, len(text))
-    found = sum(map(text.count, marks))
-    if found <= most:
+    found = sum(map(text.count, value_marks))
+    if found <= max_values:
         return None
     return (
-        f"{what}: has about {found:,} values; expected at most {most:,}: it is probably another file than "
-        "was meant"
+        f"{what}: has about {found:,} values; expected at most {max_values:,}: it is probably another file "
+        "than was meant"
     )
 
 

@@ -33,7 +33,7 @@ from airflow_kafka_offsets.model.offsets import (
     summarize,
 )
 from airflow_kafka_offsets.model.place import Place
-from airflow_kafka_offsets.model.text import Show, shorten
+from airflow_kafka_offsets.model.text import DescribeValue, shorten
 from airflow_kafka_offsets.model.topics import TopicScope
 
 WINDOW_VERSION = 1
@@ -241,25 +241,25 @@ class OffsetWindow:
         return json.dumps({name: form[name] for name in parts}, separators=(",", ":"))
 
     @classmethod
-    def parse(cls, value: object, what: str = "window", *, show: Show = shorten) -> OffsetWindow:
+    def parse(cls, value: object, what: str = "window", *, describe: DescribeValue = shorten) -> OffsetWindow:
         """
         Read a window as :meth:`as_json` gives it, or its JSON text.
 
         :param what: what the value is, for the error text.
-        :param show: how an error text names what was found; see
+        :param describe: how an error text names what was found; see
             :func:`~airflow_kafka_offsets.model.text.describe_type`.
         :raises OffsetsFormatError: if it is none, of another version, or a range ends before it starts.
         """
         if isinstance(value, str):
-            value = load_json(value, what, show=show)
+            value = load_json(value, what, describe=describe)
         if not isinstance(value, Mapping) or value.get("version") != WINDOW_VERSION:
             raise OffsetsFormatError(
-                f"{what}: found {show(value)}; expected a window of version {WINDOW_VERSION}, as "
+                f"{what}: found {describe(value)}; expected a window of version {WINDOW_VERSION}, as "
                 "PlanOffsetWindowOperator returns it"
             )
-        start = parse_offsets(value.get("start"), f"{what}, start", show=show)
-        end = parse_offsets(value.get("end"), f"{what}, end", show=show)
-        committed = parse_positions(value.get("committed"), f"{what}, committed", show=show)
+        start = parse_offsets(value.get("start"), f"{what}, start", describe=describe)
+        end = parse_offsets(value.get("end"), f"{what}, end", describe=describe)
+        committed = parse_positions(value.get("committed"), f"{what}, committed", describe=describe)
         if not start.keys() == end.keys() == committed.keys():
             odd = (start.keys() ^ end.keys()) | (start.keys() ^ committed.keys())
             raise OffsetsFormatError(
@@ -274,7 +274,7 @@ class OffsetWindow:
                 )
         source = value.get("source") or {}
         if not isinstance(source, Mapping):
-            raise OffsetsFormatError(f"{what}: found {show(source)} in place of its source")
+            raise OffsetsFormatError(f"{what}: found {describe(source)} in place of its source")
         return cls(
             {tp: OffsetRange(start[tp], end[tp]) for tp in sorted(start)},
             frozenset(tp for tp, offset in committed.items() if offset is None),

@@ -62,13 +62,15 @@ def _moved(
         names = "none" if checkpoint is None else checkpoint.location
         command = f"group restore GROUP --checkpoint {receipt.location} --archive {receipt.archive} --execute"
         why = f"checkpoint_location names {names} by now; 'airflow-kafka-offsets {command}' takes it back"
-        return replace(made, lost=f"{made.name} is not put back: {why}")
+        return replace(made, not_restorable=f"{made.name} is not put back: {why}")
     state = checkpoint.read()
     if state.query_id != receipt.query_id:
         why = (
             f"the receipt is of query {shorten(receipt.query_id)}, and it is of query {state.query_id} by now"
         )
-        return replace(made, lost=f"{made.name} is not put back: {why}: the checkpoint was replaced since")
+        return replace(
+            made, not_restorable=f"{made.name} is not put back: {why}: the checkpoint was replaced since"
+        )
     archives = read_archived_moves(checkpoint)
     mine = archived_move_of_receipt(archives, receipt)
     made = replace(made, now=state.kafka_offsets)
@@ -79,7 +81,7 @@ def _moved(
         for each in archives
         if each.number < mine.number and _left_behind(each, mine, state)
     )
-    made = replace(made, number=mine.number, by=mine.made_by.identity, leftover=leftover)
+    made = replace(made, number=mine.number, made_by=mine.made_by.identity, other_moves=leftover)
     if mine.undone:
         restoring_move = restore_of_move(archives, mine)
         if (
@@ -90,7 +92,7 @@ def _moved(
             return replace(made, restored=True)
         return replace(
             made,
-            lost=f"{made.name}: move {mine} was taken back"
+            not_restorable=f"{made.name}: move {mine} was taken back"
             f"{f' by {restoring_move}' if restoring_move else ''}, and the reset has not run since, so that "
             "nothing was read again: clear the reset as well (with Downstream), or "
             "trigger a new run",
@@ -102,8 +104,10 @@ def _moved(
         if name != mine.name and not each.undone and each.undoes not in later
     ]
     if newer:
-        return replace(made, lost=f"{made.name} was moved again by {newer[-1]}, and is not put back")
-    return replace(made, worked=has_finished_since(state, mine) or not _unread(client, receipt))
+        return replace(
+            made, not_restorable=f"{made.name} was moved again by {newer[-1]}, and is not put back"
+        )
+    return replace(made, has_worked=has_finished_since(state, mine) or not _unread(client, receipt))
 
 
 def _left_behind(earlier: ArchivedMove, mine: ArchivedMove, state: CheckpointState) -> bool:

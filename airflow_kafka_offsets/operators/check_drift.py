@@ -21,7 +21,7 @@ from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.operators.base import OffsetsOperator
 from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS, KafkaPipeline
 from airflow_kafka_offsets.readings.drift import pipeline_drift
-from airflow_kafka_offsets.readings.drift_of_many import CheckedPipeline, pipelines_json
+from airflow_kafka_offsets.readings.drift_reports import CheckedPipeline, pipelines_json
 from airflow_kafka_offsets.task.failures import fail_without_retry
 from airflow_kafka_offsets.task.metrics import report_drift
 from airflow_kafka_offsets.task.parameter_checks import check_rendered

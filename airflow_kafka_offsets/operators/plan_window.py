@@ -105,7 +105,7 @@ class PlanOffsetWindowOperator(OffsetsOperator):
     parsers: ClassVar[Mapping[str, Parser]] = {
         **dict.fromkeys(("start", "end"), Place.parse),
         "topics_pattern": parse_pattern,
-        "max_records": partial(parse_count, least=1),
+        "max_records": partial(parse_count, minimum=1),
         "window_file": partial(parse_location, conn_parameter="window_conn_id"),
         "window_conn_id": parse_text,
         "on_no_commit": choice_parser(MissingCommitPolicy),

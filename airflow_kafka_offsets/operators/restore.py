@@ -201,7 +201,7 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
                     restore(receipt)
                 states = [work.describe(work.not_succeeded)] if work.not_succeeded else []
                 raise self._failed(
-                    "; ".join([*judged.missed, *states]), judged.describe_outcome(receipt, restored)
+                    "; ".join([*judged.shortfalls, *states]), judged.describe_outcome(receipt, restored)
                 )
 
     def _is_nothing(self, context: Context, receipt: Any) -> bool:

@@ -136,16 +136,17 @@ def _with_headroom(
     partitions: Sequence[PartitionDrift],
     logs: Mapping[TopicPartition, LogRange],
     kept: Mapping[str, Retention | str],
-    least: float,
+    min_headroom: float,
 ) -> list[PartitionDrift]:
     read_up_to = {
         each.topic_partition: each.log.start if each.position is None else each.position
         for each in partitions
         if each.log is not None
     }
-    found = read_headrooms(client, read_up_to, logs, kept, least=least)
+    found = read_headrooms(client, read_up_to, logs, kept, min_headroom=min_headroom)
     return [
-        replace(each, headroom=found.get(each.topic_partition), min_headroom=least) for each in partitions
+        replace(each, headroom=found.get(each.topic_partition), min_headroom=min_headroom)
+        for each in partitions
     ]
 
 

@@ -45,12 +45,12 @@ class LogCheck:
     remedy: str = ""
 
     def refusals(
-        self, now: LogIds, group_id: str = "", commits: Commits | None = None, *, old_offsets: bool = True
+        self, current: LogIds, group_id: str = "", commits: Commits | None = None, *, old_offsets: bool = True
     ) -> list[str]:
         """
         Return why the offsets must not be written.
 
-        :param now: the logs to which the connection leads.
+        :param current: the logs to which the connection leads.
         :param commits: the last commits of the group, if one is to be committed.
         :param old_offsets: see :func:`~airflow_kafka_offsets.model.log_ids.other_logs_refusals`.
         """
@@ -58,19 +58,19 @@ class LogCheck:
             return []
         commits = commits or {}
         return (
-            other_logs_refusals(self.what, self.recorded, now, remedy=self.remedy)
-            or foreign_logs(group_id, commits, now, old_offsets=old_offsets, remedy=self.remedy)
-            or ([] if log_ids_of(commits, now).cluster else self._other_cluster(now))
+            other_logs_refusals(self.what, self.recorded, current, remedy=self.remedy)
+            or foreign_logs(group_id, commits, current, old_offsets=old_offsets, remedy=self.remedy)
+            or ([] if log_ids_of(commits, current).cluster else self._other_cluster(current))
         )
 
-    def _other_cluster(self, now: LogIds) -> list[str]:
-        if self.checkpoint is None or not now.cluster:
+    def _other_cluster(self, current: LogIds) -> list[str]:
+        if self.checkpoint is None or not current.cluster:
             return []
         archive = newest_archived_move_with_cluster(self.checkpoint)
         if archive is None:
             return []
         what = f"the newest move of {self.checkpoint.location} (archive {archive.name})"
-        return other_logs_refusals(what, LogIds(archive.log_ids.cluster), now, remedy=self.remedy)
+        return other_logs_refusals(what, LogIds(archive.log_ids.cluster), current, remedy=self.remedy)
 
 
 def check_logs_again(client: OffsetsClient, plan: PipelinePlan) -> None:

@@ -21,7 +21,9 @@ def known_log_ids(client: LogIdsReader, topics: Iterable[str]) -> LogIds:
         return LogIds(client.cluster_id())
 
 
-def current_logs_refusals(client: LogIdsReader, what: str, then: LogIds, *, remedy: str = "") -> list[str]:
+def current_logs_refusals(
+    client: LogIdsReader, what: str, recorded: LogIds, *, remedy: str = ""
+) -> list[str]:
     """
     Return why offsets of recorded logs mean nothing on this broker, see :func:`other_logs_refusals`.
 
@@ -29,9 +31,9 @@ def current_logs_refusals(client: LogIdsReader, what: str, then: LogIds, *, reme
 
     :raises BrokerError: if ids were recorded, and cannot be had now.
     """
-    if not then:
+    if not recorded:
         return []
     now = LogIds(client.cluster_id())
-    if then.topics and not then.is_other_cluster(now):
-        now = client.log_ids(then.topics)
-    return other_logs_refusals(what, then, now, remedy=remedy)
+    if recorded.topics and not recorded.is_other_cluster(now):
+        now = client.log_ids(recorded.topics)
+    return other_logs_refusals(what, recorded, now, remedy=remedy)

@@ -110,22 +110,22 @@ def emptied_partitions(
     window: OffsetWindow, positions: Positions, logs: Mapping[TopicPartition, LogRange]
 ) -> list[str]:
     """Return where retention has left nothing, so that the window's records may be gone."""
-    emptied_partitions = [
+    emptied = [
         tp
         for tp in window.ranges
         if 0 < logs[tp].start == logs[tp].end and (positions.get(tp) or 0) < logs[tp].start
     ]
-    if not emptied_partitions:
+    if not emptied:
         return []
     log.warning(
         "Retention has deleted all records, some of which may be the window's, on %s",
-        summarize(emptied_partitions),
+        summarize(emptied),
     )
     if window:
         return []
     return [
-        f"the window is empty, and retention has deleted all records of {summarize(emptied_partitions)}, "
-        f"{sum(logs[tp].start for tp in emptied_partitions)} in all: some of them may be the window's; if "
+        f"the window is empty, and retention has deleted all records of {summarize(emptied)}, "
+        f"{sum(logs[tp].start for tp in emptied)} in all: some of them may be the window's; if "
         "that is as it should be, start with 'earliest', or leave the partitions out with topics="
     ]
 

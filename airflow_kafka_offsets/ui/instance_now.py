@@ -8,16 +8,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from airflow_kafka_offsets.ui.instances import InstanceResult, receipt_rows
+from airflow_kafka_offsets.ui.move_state import moved_partitions
 from airflow_kafka_offsets.ui.pipelines import Pipeline, is_unknown, pick_names
 from airflow_kafka_offsets.ui.receipt_times import receipt_offsets
 from airflow_kafka_offsets.ui.receipts import Value, value_kind
 from airflow_kafka_offsets.ui.responses import (
+    MoveStateResponse,
     RecordTimesResponse,
-    SinceResponse,
     TaskInstanceNowResponse,
     WaitResponse,
 )
-from airflow_kafka_offsets.ui.since import moved_partitions
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.ui.live_client import Answer, LiveClient
@@ -108,7 +108,7 @@ def make_response(question: InstanceQuestion, answer: Answer) -> TaskInstanceNow
         for (row, column), at in zip(question.cells, value["times"], strict=True):
             times[column][row] = at
         result.times = RecordTimesResponse(**times)
-        result.since = None if value.get("since") is None else SinceResponse(**value["since"])
+        result.since = None if value.get("since") is None else MoveStateResponse(**value["since"])
         if len({row for row, _ in question.cells}) < question.rows:
             result.problems.append("record times are those of the partitions that moved furthest")
         result.problems += [

@@ -76,16 +76,20 @@ class LiveClient:
     child process starts with the first question, and ends when nobody has asked for a while.
 
     :param worker: the module that the child process runs.
-    :param most: bytes of answers that are kept.
+    :param max_bytes: bytes of answers that are kept.
     """
 
     def __init__(
-        self, worker: str = _WORKER, deadline: float = DEADLINE, fresh: float = FRESH, most: int = _KEPT
+        self,
+        worker: str = _WORKER,
+        deadline: float = DEADLINE,
+        max_age: float = FRESH,
+        max_bytes: int = _KEPT,
     ) -> None:
         self._worker = worker
         self._deadline = deadline
-        self._fresh = fresh
-        self._most = most
+        self._fresh = max_age
+        self._most = max_bytes
         self._lock = threading.Lock()
         self._child: WorkerProcess | None = None
         self._under_way: dict[str, Future[Answer]] = {}

@@ -34,10 +34,10 @@ from airflow_kafka_offsets.model.kafka_security import SERVERS
 from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.model.topics import TopicScope
+from airflow_kafka_offsets.ui.move_state import read_move_state
 from airflow_kafka_offsets.ui.now import PipelineNow, error_text
+from airflow_kafka_offsets.ui.partition_sets import partition_set
 from airflow_kafka_offsets.ui.receipt_times import read_times
-from airflow_kafka_offsets.ui.since import read_since
-from airflow_kafka_offsets.ui.sums import partition_set
 from airflow_kafka_offsets.ui.watched_rates import WatchedRates
 from airflow_kafka_offsets.ui.watched_waits import WatchedWaits
 
@@ -157,7 +157,7 @@ class LiveWorker:
 
     def _times(self, request: Mapping[str, Any], end: float) -> dict[str, Any]:
         with self._lend(request["names"]["kafka_config_id"], end) as client:
-            since = read_since(client, request["moved"])
+            since = read_move_state(client, request["moved"])
             within = max(0.0, end - time.monotonic() - _MARGIN)
             return {**read_times(client, request["offsets"], request["made_ms"], within), "since": since}
 

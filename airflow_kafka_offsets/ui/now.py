@@ -30,8 +30,8 @@ from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.readings.drift import pipeline_drift
 from airflow_kafka_offsets.readings.positions import group_positions, partitions_in_scope
 from airflow_kafka_offsets.readings.retention import read_retentions
-from airflow_kafka_offsets.ui.makers import read_makers
-from airflow_kafka_offsets.ui.sums import partition_set
+from airflow_kafka_offsets.ui.partition_sets import partition_set
+from airflow_kafka_offsets.ui.provenance import read_provenance
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
@@ -124,7 +124,7 @@ class PipelineNow:
         partitions = to_columns(lines, _COLUMNS)
         state, members = self._members([report.group_id for report in reports if report.group_id])
         lags = [lag for lag in partitions["lag"] if lag is not None]
-        makers = read_makers(self._client, reports)
+        makers = read_provenance(self._client, reports)
         rows = [row for report in reports for row in report.partitions]
         uncounted = sum(row.log.end - row.log.start for row in rows if row.log and _lag(row) is None)
         ages = [age for lag, age in zip(partitions["lag"], partitions["time_lag"], strict=True) if lag]

@@ -12,7 +12,7 @@ from airflow_kafka_offsets.errors import OffsetsFormatError
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.model.receipt import CONNECTION_IDS, RECEIPT_VERSION, read_receipt
 from airflow_kafka_offsets.model.text import size_error
-from airflow_kafka_offsets.ui.sums import partition_set
+from airflow_kafka_offsets.ui.partition_sets import partition_set
 
 Value = Mapping[str, Any]
 

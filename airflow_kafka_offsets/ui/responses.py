@@ -279,7 +279,7 @@ class WaitResponse(BaseModel):
     pace: str | None
 
 
-class SinceResponse(BaseModel):
+class MoveStateResponse(BaseModel):
     """Where the groups of a move are now, and their newest commit."""
 
     state: str
@@ -295,6 +295,6 @@ class TaskInstanceNowResponse(BaseModel):
     state: str | None
     read_at: datetime | None = None
     times: RecordTimesResponse | None = None
-    since: SinceResponse | None = None
+    since: MoveStateResponse | None = None
     wait: WaitResponse | None = None
     problems: list[str] = []

@@ -17,12 +17,12 @@ class SingleFlightCache(Generic[K, V]):
     Makes the value of a key; others who want it meanwhile wait for it.
 
     :param seconds: for which a value is given to whoever asks.
-    :param most: values that are kept.
+    :param max_values: values that are kept.
     """
 
-    def __init__(self, seconds: float, most: int) -> None:
+    def __init__(self, seconds: float, max_values: int) -> None:
         self._seconds = seconds
-        self._most = most
+        self._most = max_values
         self._values: OrderedDict[K, tuple[float, V]] = OrderedDict()
         self._under_way: dict[K, asyncio.Task[V]] = {}
 

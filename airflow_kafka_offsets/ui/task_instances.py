@@ -213,7 +213,7 @@ async def read_one(ask: AsUser, row: Row) -> Row | None:
 
 
 async def past_instances(
-    ask: AsUser, task: NamedTask, indexes: Collection[int] | None, most: int
+    ask: AsUser, task: NamedTask, indexes: Collection[int] | None, limit: int
 ) -> list[Row]:
     """
     Return the newest instances of one task, the newest first.
@@ -221,15 +221,15 @@ async def past_instances(
     :param indexes: its map indexes, ``None`` for all.
     """
     named = sorted(indexes) if indexes is not None and len(indexes) <= _MOST_NAMED else None
-    return await begun_instances(ask, task.dag_id, most, task_id=task.task_id, map_index=named)
+    return await begun_instances(ask, task.dag_id, limit, task_id=task.task_id, map_index=named)
 
 
 async def begun_instances(
-    ask: AsUser, dag_id: str, most: int, run_id: str = "~", **parameters: Any
+    ask: AsUser, dag_id: str, limit: int, run_id: str = "~", **parameters: Any
 ) -> list[Row]:
     """Return task instances of a DAG that have begun, the newest first."""
     steps = ("dags", dag_id, "dagRuns", run_id, "taskInstances")
-    return await ask.pages(most, *steps, of="task_instances", **_newest_first(**parameters))
+    return await ask.pages(limit, *steps, of="task_instances", **_newest_first(**parameters))
 
 
 def _newest_first(**parameters: Any) -> dict[str, Any]:

@@ -253,7 +253,7 @@ def _read_receipt(data: bytes) -> None:
             own = parse_package_value(value)
             if own is not None:
                 read_outcome(_INSTANCE, "reset", own)
-            read_receipt(value, show=describe_type)
+            read_receipt(value, describe=describe_type)
             read_checkpoint_receipt(value)
 
 
@@ -317,7 +317,7 @@ def _read_durations(data: bytes) -> None:
         with suppress(KafkaOffsetsError):
             parse_quiet_period(value)
         with suppress(KafkaOffsetsError):
-            parse_duration(value, "grace", zero=False)
+            parse_duration(value, "grace", allow_zero=False)
     _of_values("by_duration", "grace", "seconds")(data)
 
 

@@ -35,7 +35,7 @@ def ago(hours):
 
 
 def measure(client, positions, least=SIX_HOURS):
-    return read_headrooms(client, positions, client.log_ranges(positions), least=least)
+    return read_headrooms(client, positions, client.log_ranges(positions), min_headroom=least)
 
 
 def test_what_is_enough_and_what_is_not_is_known_without_the_records(without_times, make_topic, produce):

@@ -121,7 +121,7 @@ def test_a_duration_of_no_calendar_is_refused(value):
 @pytest.mark.parametrize("value", [float("inf"), float("nan"), 0, -1, 3_601, True, "PT2H"])
 def test_seconds_have_a_range(value):
     with pytest.raises(UsageError, match=r"^timeout=.*: expected seconds, .* above 0 and of at most 3600"):
-        parse_seconds(value, "timeout", most=3_600, zero=False)
+        parse_seconds(value, "timeout", maximum=3_600, allow_zero=False)
 
 
 @pytest.mark.parametrize(
@@ -176,9 +176,11 @@ def test_a_text_that_is_too_large_is_refused_with_both_sizes(parser):
 @pytest.mark.parametrize(
     "parser",
     [
-        lambda text: OffsetWindow.parse(text, "file", show=describe_type),
-        lambda text: read_receipt(load_json(text, "file", show=describe_type), show=describe_type),
-        lambda text: read_sources(load_json(text, "file", show=describe_type), "file", show=describe_type),
+        lambda text: OffsetWindow.parse(text, "file", describe=describe_type),
+        lambda text: read_receipt(load_json(text, "file", describe=describe_type), describe=describe_type),
+        lambda text: read_sources(
+            load_json(text, "file", describe=describe_type), "file", describe=describe_type
+        ),
         read_groups_file,
         parse_csv,
     ],

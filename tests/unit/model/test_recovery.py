@@ -97,7 +97,7 @@ def test_a_group_and_a_checkpoint_that_have_passed_where_they_were_are_finished(
     ("moved", "last", "groups", "checkpoint"),
     [
         (at(61), commits(100), {"orders": {P0, P1}}, True),
-        (at(100, worked=False), commits(100), {"orders": {P0, P1}}, True),
+        (at(100, has_worked=False), commits(100), {"orders": {P0, P1}}, True),
         (at(100), commits(61), {"orders": {P1}}, False),
         (at(100), commits(100, RUN), {"orders": {P0, P1}}, False),
         (at(100), {"p0": None, "p1": LastCommit(100, COMMIT)}, {"orders": {P0}}, False),
@@ -116,14 +116,14 @@ def test_what_has_not_passed_where_it_was_is_put_back(moved, last, groups, check
 def test_what_another_reset_or_restore_has_moved_is_left_and_named(by):
     found = judged(at(57), **commits(60, by))
     assert (found.is_finished, found.groups, found.checkpoint) == (False, {}, True)
-    assert str(by) in "".join(found.left)
+    assert str(by) in "".join(found.not_restored)
 
 
 def test_a_checkpoint_that_another_move_has_taken_is_left_with_what_was_committed_after_that():
-    lost = at(30, lost="it was moved again by 0004-seek")
+    lost = at(30, not_restorable="it was moved again by 0004-seek")
     found = judged(lost, p0=LastCommit(40, replace(OTHERS_COMMIT, move=4)), p1=LastCommit(59, RUN))
     assert (found.is_finished, found.groups, found.checkpoint) == (False, {"orders": {P1}}, False)
-    assert found.left == ("it was moved again by 0004-seek",)
+    assert found.not_restored == ("it was moved again by 0004-seek",)
 
 
 def test_what_an_earlier_try_has_put_back_is_not_put_back_again():
@@ -135,13 +135,13 @@ def test_what_an_earlier_try_has_put_back_is_not_put_back_again():
         RECEIPT, {"orders": {P0: last["p0"], P1: last["p1"]}}, None, replace(RECOVERY, restore=AGAIN)
     )
     assert (cleared.is_finished, cleared.to_restore, cleared.restored) == (False, False, False)
-    assert "was moved again or taken back" in cleared.left[0]
+    assert "was moved again or taken back" in cleared.not_restored[0]
 
 
 def test_a_group_that_the_restore_does_not_name_is_left():
     found = judge(RECEIPT, {"orders": {P0: None, P1: None}}, None, replace(RECOVERY, groups=["renamed"]))
     assert (found.is_finished, found.to_restore) == (False, False)
-    assert found.left == ("group 'orders' is not put back: group_id names renamed",)
+    assert found.not_restored == ("group 'orders' is not put back: group_id names renamed",)
 
 
 def receipt_of(before, after):
@@ -172,7 +172,13 @@ def test_only_what_has_passed_is_finished_and_nothing_of_others_is_put_back(
 ):
     goal = max(before, after)
     moved = MovedCheckpoint(
-        "c", {"0": {P0: before}}, {"0": {P0: after}}, {"0": {P0: now}}, worked, lost=lost, restored=restored
+        "c",
+        {"0": {P0: before}},
+        {"0": {P0: after}},
+        {"0": {P0: now}},
+        worked,
+        not_restorable=lost,
+        restored=restored,
     )
     group = GroupReceipt("orders", {P0: before}, {P0: after}, plan_only=False)
     found = judge([group], {"orders": {P0: last}}, moved, RECOVERY)
@@ -182,7 +188,7 @@ def test_only_what_has_passed_is_finished_and_nothing_of_others_is_put_back(
     assert found.checkpoint == (not lost and not restored and not (now >= goal and worked))
     if by in (OTHERS_RESTORE, RESTORE, AGAIN):
         assert not found.groups
-    assert found.is_finished or found.to_restore or found.left or found.restored
+    assert found.is_finished or found.to_restore or found.not_restored or found.restored
 
 
 def test_a_task_is_known_by_its_commits_of_many_partitions_too():

@@ -15,7 +15,7 @@ from airflow_kafka_offsets.errors import CheckpointFormatError, StorageUnavailab
 from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPolicy
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.ui import live_worker
-from airflow_kafka_offsets.ui.sums import partition_set
+from airflow_kafka_offsets.ui.partition_sets import partition_set
 
 RECORDED = Path(__file__).parents[2] / "checkpoints"
 LOCATION = "s3a://lake/orders"

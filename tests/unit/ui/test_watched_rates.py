@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_kafka_offsets.ui.sums import partition_set
+from airflow_kafka_offsets.ui.partition_sets import partition_set
 from airflow_kafka_offsets.ui.watched_rates import WatchedRates
 
 NOTHING = {"records_in": None, "records_out": None, "lag_falls": None, "seconds_left": None}

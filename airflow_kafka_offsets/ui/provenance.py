@@ -16,7 +16,7 @@ _MOST = 8
 """Makers that are shown; thousands of partitions share a few."""
 
 
-def read_makers(client: OffsetsClient, reports: Collection[DriftReport]) -> list[dict[str, Any]]:
+def read_provenance(client: OffsetsClient, reports: Collection[DriftReport]) -> list[dict[str, Any]]:
     """
     Return who made the groups' commits, the newest first.
 
