@@ -143,7 +143,7 @@ class PartitionDrift:
             return "not read"
         if self.lost:
             return "records lost"
-        if expiring := self.headroom is not None and self.headroom.below(self.min_headroom):
+        if expiring := self.headroom is not None and self.headroom.is_below(self.min_headroom):
             return "expiring"
         if self.other_query:
             return "other query"
