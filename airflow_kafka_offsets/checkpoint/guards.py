@@ -10,8 +10,9 @@ from airflow_kafka_offsets.checkpoint.reader import CheckpointState, SparkCheckp
 from airflow_kafka_offsets.checkpoint.sinks import newest_recorded
 from airflow_kafka_offsets.checkpoint.state_store import StateStores, is_stateful
 from airflow_kafka_offsets.errors import CheckpointError, CheckpointFormatError, StorageError
-from airflow_kafka_offsets.model.checkpoint_plan import RECORDING_SINKS, SINKS, CheckpointPolicy
+from airflow_kafka_offsets.model.checkpoint_plan import RECORDING_SINKS, CheckpointPolicy, sink_choices
 from airflow_kafka_offsets.model.offsets import Offsets, summarize
+from airflow_kafka_offsets.model.wording import parameter_text
 
 _IF_DELETED = "with failOnDataLoss=false for that run if records of it are deleted"
 """How a query finishes a batch that it cannot read as a whole any more."""
@@ -78,8 +79,8 @@ def unknown_partitions(survey: Survey, targets: Mapping[str, Offsets]) -> list[s
         return []
     return [
         f"{survey.state.location}: batch {survey.batch_id} has no offset for {summarize(unknown)}, so the "
-        "query cannot be moved there: leave it out with topics=, or let the query run once so that it knows "
-        "it"
+        f"query cannot be moved there: leave it out with {parameter_text('topics', ...)}, or let the query "
+        "run once so that it knows it"
     ]
 
 
@@ -96,7 +97,7 @@ def state_refusals(checkpoint: SparkCheckpoint, policy: CheckpointPolicy) -> lis
         f"{checkpoint.location}: the query keeps state (state/), which stays as it is: records that are read "
         "again are counted twice, and the watermark is not lowered, so that append mode drops them as late. "
         "Truncate the checkpoint to a batch (checkpoint truncate), start a new one, or set "
-        "allow_stateful=True if that is right for this query"
+        f"{parameter_text('allow_stateful', True)} if that is right for this query"
     ]
 
 
@@ -108,8 +109,8 @@ def pending_refusals(checkpoint: SparkCheckpoint, survey: Survey, policy: Checkp
     if policy.on_pending_batch == "fail":
         return [
             f"{checkpoint.location}: {batches} was begun and not finished: running the query once would "
-            f"finish it ({_IF_DELETED}); or set on_pending_batch='discard' and name the sink, if that may "
-            "get the batch's id again with other records"
+            f"finish it ({_IF_DELETED}); or set {parameter_text('on_pending_batch', 'discard')} and name the "
+            "sink, if that may get the batch's id again with other records"
         ]
     if is_stateful(checkpoint):
         return [
@@ -134,7 +135,7 @@ def _sink_refusals(
     if sink is None:
         return [
             f"{doing} lets the query use the batch id again with other records, and the checkpoint does not "
-            f"say where it writes to: set sink to {SINKS}"
+            f"say where it writes to: set {parameter_text('sink')} to {sink_choices()}"
         ]
     if sink not in RECORDING_SINKS:
         return []
@@ -142,7 +143,8 @@ def _sink_refusals(
     if location is None:
         return [
             f"{doing} lets the query use the batch id again, and a sink {sink!r} skips ids that it has "
-            f"recorded: set sink_location, the directory it writes to, so that its {log} can be checked"
+            f"recorded: set {parameter_text('sink_location')}, the directory it writes to, so that its {log} "
+            "can be checked"
         ]
     try:
         recorded = newest_recorded(checkpoint, survey.state.query_id, sink, location, first)
@@ -152,8 +154,8 @@ def _sink_refusals(
         return [f"{doing}: whether the sink has recorded batch {first} cannot be known: {error}; {_FINISH}"]
     if recorded is None:
         return [
-            f"sink_location={location}: has no {log} with a batch of query {survey.state.query_id}: give the "
-            f"directory that the query writes to, or {_FINISH}"
+            f"{parameter_text('sink_location', location)}: has no {log} with a batch of query "
+            f"{survey.state.query_id}: give the directory that the query writes to, or {_FINISH}"
         ]
     if recorded >= first:
         return [
@@ -162,8 +164,9 @@ def _sink_refusals(
         ]
     if recorded < survey.batch_id:
         return [
-            f"sink_location={location}: {log} has recorded no batch after {recorded}, and the checkpoint has "
-            f"finished batch {survey.batch_id}: give the directory that the query writes to, or {_FINISH}"
+            f"{parameter_text('sink_location', location)}: {log} has recorded no batch after {recorded}, and "
+            f"the checkpoint has finished batch {survey.batch_id}: give the directory that the query writes "
+            f"to, or {_FINISH}"
         ]
     return []
 

@@ -24,7 +24,6 @@ from airflow_kafka_offsets.cli.options import (
     combined,
     duration_option,
     output_option,
-    reworded,
     topics_option,
 )
 from airflow_kafka_offsets.errors import KafkaOffsetsError
@@ -106,7 +105,7 @@ class Waiting:
 
 
 def _say(text: str) -> None:
-    click.echo(f"{iso_time(int(time.time()) * 1000)} {reworded(text)}", err=True)
+    click.echo(f"{iso_time(int(time.time()) * 1000)} {text}", err=True)
 
 
 waiting_options = combined(

@@ -19,6 +19,7 @@ from airflow_kafka_offsets.model.log_ids import LogIds, other_logs
 from airflow_kafka_offsets.model.offsets import MAX_OFFSET, Commits, TopicPartition, summarize
 from airflow_kafka_offsets.model.parameters import iso_time
 from airflow_kafka_offsets.model.text import shorten
+from airflow_kafka_offsets.model.wording import parameter_text
 
 MAX_BYTES = 4_000
 """Kafka's ``offset.metadata.max.bytes`` is 4,096, the client adds a NUL; some room is left."""
@@ -243,8 +244,9 @@ def foreign_query(group_id: str, commits: Commits, query: str) -> str | None:
         return (
             f"the last commit of group {group_id!r} on {summarize(same)} {found}, and the checkpoint is of "
             f"query {query}: two queries in one group overwrite each other; give this one a group of its "
-            "own, or set allow_new_query=True if it takes the other's place (a new checkpoint has a new "
-            "query id, and a job without checkpointLocation has a new checkpoint at each start)"
+            f"own, or set {parameter_text('allow_new_query', True)} if it takes the other's place (a new "
+            "checkpoint has a new query id, and a job without checkpointLocation has a new checkpoint at "
+            "each start)"
         )
     return None
 

@@ -10,6 +10,7 @@ import yaml
 from airflow_kafka_offsets.errors import OffsetsFormatError, UsageError
 from airflow_kafka_offsets.model.formats import load_json
 from airflow_kafka_offsets.model.text import excess, kind_of, printable, shorten
+from airflow_kafka_offsets.model.wording import parameter_text
 
 _MOST_VALUES = 50_000
 """YAML is read slowly: so many take a few seconds."""
@@ -65,7 +66,8 @@ def _entry(entry: object, where: str, readers: Readers) -> dict[str, Any]:
         where = f"{where} ({shorten(group, 60)})"
     checked = _checked(entry, where, readers)
     if "group_id" not in checked:
-        raise UsageError(f"{where}: group_id is missing: name the consumer group")
+        missing = parameter_text("group_id")
+        raise UsageError(f"{where}: {missing} is missing: name the consumer group", parameter="group_id")
     return checked
 
 
@@ -92,7 +94,7 @@ def _checked(found: object, where: str, readers: Readers) -> dict[str, Any]:
         try:
             readers[key](value, key)
         except UsageError as error:
-            raise UsageError(f"{where}: {error}") from None
+            raise UsageError(f"{where}: {error}", parameter=key) from None
     return found
 
 

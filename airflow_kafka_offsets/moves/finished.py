@@ -19,6 +19,7 @@ from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.receipt import read_receipt
 from airflow_kafka_offsets.model.recovery import Judgement, MovedCheckpoint, Recovery, committed_since, judge
 from airflow_kafka_offsets.model.text import shorten
+from airflow_kafka_offsets.model.wording import parameter_text
 from airflow_kafka_offsets.moves.commit import plan_commits
 from airflow_kafka_offsets.moves.restore import archive_of, undo_of
 from airflow_kafka_offsets.readings.known_moves import kept_groups
@@ -48,7 +49,8 @@ def _moved(
     if checkpoint is None or checkpoint.location != kept.location:
         names = "none" if checkpoint is None else checkpoint.location
         command = f"group restore GROUP --checkpoint {kept.location} --archive {kept.archive} --execute"
-        why = f"checkpoint_location names {names} by now; 'airflow-kafka-offsets {command}' takes it back"
+        parameter = parameter_text("checkpoint_location")
+        why = f"{parameter} names {names} by now; 'airflow-kafka-offsets {command}' takes it back"
         return replace(made, lost=f"{made.name} is not put back: {why}")
     state = checkpoint.read()
     if state.query_id != kept.query_id:

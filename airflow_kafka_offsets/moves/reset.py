@@ -29,6 +29,7 @@ from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan, offsets_afte
 from airflow_kafka_offsets.model.place import Place
 from airflow_kafka_offsets.model.plan import OffsetPlan
 from airflow_kafka_offsets.model.topics import TopicScope
+from airflow_kafka_offsets.model.wording import dag_text, parameter_text
 from airflow_kafka_offsets.moves.group_reset import plan_positions, plan_resets
 from airflow_kafka_offsets.readings.known_moves import KnownMoves, kept_groups
 from airflow_kafka_offsets.readings.log_checks import LogCheck
@@ -99,7 +100,7 @@ def plan_reset(
             raise PlanRefusedError(
                 f"{checkpoint.location}: this task has moved it before with other parameters (archive "
                 f"{open_move.name}), and nothing was committed since: take that back first "
-                f"({take_back(checkpoint, open_move)}), or trigger a new run"
+                f"({take_back(checkpoint, open_move)}){dag_text(', or trigger a new run')}"
             )
     if not goes_on and place.batch_id is not None:
         known = named.of(_at_batch(checkpoint, place.batch_id, sources, named.scope)).by_group
@@ -284,7 +285,7 @@ def moving_sources(checkpoint: SparkCheckpoint) -> dict[str, Offsets]:
     if not sources:
         raise CheckpointError(
             f"{checkpoint.location}: the newest finished batch has no Kafka offsets, or no batch has "
-            "finished, so there is nothing to move: check checkpoint_location, or let the query's first "
-            "batch finish"
+            f"finished, so there is nothing to move: check {parameter_text('checkpoint_location')}, or let "
+            "the query's first batch finish"
         )
     return sources

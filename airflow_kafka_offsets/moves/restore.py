@@ -26,6 +26,7 @@ from airflow_kafka_offsets.model.plan import OffsetPlan
 from airflow_kafka_offsets.model.receipt import read_receipt
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.model.topics import TopicScope
+from airflow_kafka_offsets.model.wording import parameter_text
 from airflow_kafka_offsets.moves.commit import plan_commits
 from airflow_kafka_offsets.moves.group_reset import active_groups
 from airflow_kafka_offsets.moves.reset import moving_sources
@@ -100,7 +101,7 @@ def plan_restore_receipt(
         raise PlanRefusedError(
             f"{checkpoint.location}: the receipt is of query {shorten(kept.query_id)}, and the checkpoint is "
             f"of query {query_id}: the checkpoint was replaced since; restore the groups alone with "
-            "checkpoint_location=None"
+            f"{parameter_text('checkpoint_location', None)}"
         )
     archive = archive_of(read_archives(checkpoint), kept)
     restored = _restored_checkpoint(client, checkpoint, kept, archive, on_out_of_range, policy, log_check)
@@ -167,8 +168,8 @@ def _plan_groups(
 ) -> list[OffsetPlan]:
     if others := sorted(set(before) - set(named.ids)):
         raise UsageError(
-            f"the {origin} is of group {', '.join(map(repr, others))}, and group_id names "
-            f"{', '.join(map(repr, named.ids))}: give the {origin.split()[0]} of this pipeline's reset"
+            f"the {origin} is of group {', '.join(map(repr, others))}, and {parameter_text('group_id')} "
+            f"names {', '.join(map(repr, named.ids))}: give the {origin.split()[0]} of this pipeline's reset"
         )
     targets: dict[str, Offsets] = {}
     without: dict[str, list[TopicPartition]] = {}
@@ -253,8 +254,8 @@ def _check_names(client: OffsetsClient, uri: str, offsets: Mapping[str, Offsets]
         partitions_in(client, TopicScope(dict.fromkeys(sorted(absent))))
     if not any(tp in named.scope for positions in offsets.values() for tp in positions):
         raise PlanRefusedError(
-            f"{uri} has nothing of what topics names, it has {', '.join(sorted(saved))}: correct topics, or "
-            "the file"
+            f"{uri} has nothing of what {parameter_text('topics')} names, it has "
+            f"{', '.join(sorted(saved))}: correct {parameter_text('topics')}, or the file"
         )
 
 

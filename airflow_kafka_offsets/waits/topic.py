@@ -18,9 +18,11 @@ from airflow_kafka_offsets.model.parameters import (
     iso_time,
     parse_interval,
     parse_time,
+    time_example,
     timestamp_ms,
 )
 from airflow_kafka_offsets.model.table import offset_cell
+from airflow_kafka_offsets.model.wording import dag_text, parameter_error, parameter_text
 from airflow_kafka_offsets.readings.positions import partitions_in
 from airflow_kafka_offsets.waits.wait import Reading, Wait, partition_table
 
@@ -62,12 +64,15 @@ class TopicWait(Wait):
     def check(cls, given: Any) -> None:
         """Refuse parameters that are missing or contradict each other."""
         if given.topics is None and given.group_id is None and given.checkpoint_location is None:
-            raise UsageError("no topic to read: give topics, or **pipeline")
+            raise UsageError(
+                f"no topic to read: give {parameter_text('topics')}{dag_text(', or **pipeline')}"
+            )
         if given.target is None:
-            raise UsageError("target is missing: give a time, such as '{{ data_interval_end }}'")
+            raise parameter_error("target", f" is missing: give {time_example('data_interval_end')}")
         if given.idle_after is not None and given.on_idle_partition in (None, "wait"):
             raise UsageError(
-                "idle_after is given, and no idle partition is ignored: set on_idle_partition='ignore'"
+                f"{parameter_text('idle_after')} is given, and no idle partition is ignored: set "
+                f"{parameter_text('on_idle_partition', 'ignore')}"
             )
 
     def find(self, client: OffsetsReader, state: CheckpointState | None) -> Mapping[str, Positions]:

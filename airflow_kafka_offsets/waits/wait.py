@@ -25,7 +25,7 @@ from airflow_kafka_offsets.model.commit_metadata import foreign_logs
 from airflow_kafka_offsets.model.formats import offsets_json
 from airflow_kafka_offsets.model.groups import Groups
 from airflow_kafka_offsets.model.lag import Lag
-from airflow_kafka_offsets.model.log_ids import NEW_CLUSTER, LogIds, other_logs
+from airflow_kafka_offsets.model.log_ids import LogIds, other_logs
 from airflow_kafka_offsets.model.offsets import (
     IsolationLevel,
     Logs,
@@ -39,13 +39,11 @@ from airflow_kafka_offsets.model.parameters import choice, parse_interval
 from airflow_kafka_offsets.model.table import align
 from airflow_kafka_offsets.model.text import printable, shorten
 from airflow_kafka_offsets.model.topics import TopicScope, plain_names
+from airflow_kafka_offsets.model.wording import dag_text, parameter_text
 from airflow_kafka_offsets.pipeline import NAME_READERS
 from airflow_kafka_offsets.readings.positions import group_commits, partitions_in
 
 PositionSource = Literal["group", "checkpoint"]
-
-_MOVED = f"reset the pipeline with {NEW_CLUSTER} if it was moved there"
-"""What to do where a position is of another cluster."""
 
 SHOWN = 20
 """Partitions in the table of a reading: those that are furthest behind."""
@@ -137,12 +135,15 @@ class Wait:
         :param given: has the parameters as attributes: a wait, or a sensor before its templates are rendered.
         :raises UsageError: saying what was found and what to do.
         """
+        group, location = parameter_text("group_id"), parameter_text("checkpoint_location")
+        of_checkpoint = parameter_text("position", "checkpoint")
         if given.group_id is None and given.checkpoint_location is None:
-            raise UsageError("no position to read: give group_id, checkpoint_location, or **pipeline")
+            raise UsageError(f"no position to read: give {group} or {location}{dag_text(', or **pipeline')}")
         if given.position == "checkpoint" and given.checkpoint_location is None:
-            raise UsageError("position='checkpoint' and no checkpoint_location: name the checkpoint")
+            raise UsageError(f"{of_checkpoint} and no {location}: name the checkpoint")
         if given.position == "group" and given.group_id is None:
-            raise UsageError("position='group' and no group_id: name the group, or use position='checkpoint'")
+            of_group = parameter_text("position", "group")
+            raise UsageError(f"{of_group} and no {group}: name the group, or use {of_checkpoint}")
 
     @property
     def from_checkpoint(self) -> bool:
@@ -212,7 +213,7 @@ class Wait:
         if self.from_checkpoint:
             if state is not None:
                 what, cluster = f"the newest move of {state.location}", LogIds(client.cluster_id())
-                refuse_other_logs(other_logs(what, state.log_ids, cluster, remedy=_MOVED))
+                refuse_other_logs(other_logs(what, state.log_ids, cluster, remedy=_if_moved()))
             return _checkpoint_positions(client, sources, scope) if sources else {}
         named = self.named.within(scope)
         if not sources and self.checkpoint_location and named.names_sources:
@@ -221,7 +222,7 @@ class Wait:
         positions = {}
         for group, partitions in scopes.items():
             commits = group_commits(client, group, partitions)
-            refuse_other_logs(foreign_logs(group, commits, LogIds(client.cluster_id()), remedy=_MOVED))
+            refuse_other_logs(foreign_logs(group, commits, LogIds(client.cluster_id()), remedy=_if_moved()))
             positions[group] = committed_offsets(commits)
         return positions
 
@@ -277,9 +278,14 @@ def says_unknown(groups: Sequence[str]) -> str:
     names = ", ".join(shorten(repr(group)) for group in groups)
     return (
         f"{'groups' if several else 'group'} {names} {'have' if several else 'has'} committed nothing on "
-        "this broker: the wait goes on until the first commit; if there should be one, correct group_id or "
-        "the connection"
+        "this broker: the wait goes on until the first commit; if there should be one, correct "
+        f"{parameter_text('group_id')} or the connection"
     )
+
+
+def _if_moved() -> str:
+    """Return what to do where a position is of another cluster."""
+    return f"reset the pipeline with {parameter_text('allow_new_cluster', True)} if it was moved there"
 
 
 def refuse_other_logs(refusals: Sequence[str]) -> None:
@@ -295,7 +301,7 @@ def check_in_log(name: str, positions: Mapping[TopicPartition, int | None], logs
         tp = min(beyond)
         raise DriftError(
             f"{printable(name)} is beyond the log end in {summarize(beyond)} (at {beyond[tp]} in {tp}, which "
-            f"ends at {logs[tp].end}): the topic was deleted and created again, or kafka_config_id leads to "
+            f"ends at {logs[tp].end}): the topic was deleted and created again, or the connection leads to "
             "another cluster; correct the connection, or reset the pipeline"
         )
 
