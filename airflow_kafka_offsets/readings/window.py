@@ -76,7 +76,7 @@ def plan_window(
     check_bounds(start, end, now)
     if start.kind == "committed" and named.group_id is None:
         raise UsageError(
-            f"{parameter_text('start', 'committed')} needs {parameter_text('group_id', ...)}; without a "
+            f"{parameter_text('start', 'committed')} needs a {parameter_text('group_id')}; without a "
             "group start with 'earliest', a time or offsets"
         )
     commits = window_commits(client, named)

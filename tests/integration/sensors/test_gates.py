@@ -681,7 +681,7 @@ def test_clearing_the_task_freezes_a_new_target(behind, make_topic, produce, com
 @pytest.mark.parametrize(
     ("parameters", "text"),
     [
-        ({"stalled_after": "{{ 0 }}"}, "stalled_after=0"),
+        ({"stalled_after": "{{ 0 }}"}, "stalled_after='0'"),
         ({"isolation_level": "{{ 'dirty' }}"}, "isolation_level='dirty'"),
         ({"on_no_commit": "{{ 'guess' }}"}, "on_no_commit='guess'"),
         ({"position": "{{ 'checkpoint' }}"}, "name the checkpoint"),
