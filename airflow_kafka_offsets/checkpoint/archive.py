@@ -139,7 +139,7 @@ class Archive:
         return f"{self.name} ({self.by}, {self.created})"
 
 
-def digest(data: bytes | None) -> str | None:
+def file_digest(data: bytes | None) -> str | None:
     """Return what a file's content is recognized by; ``None`` for no file."""
     return None if data is None else hashlib.sha256(data).hexdigest()
 
@@ -171,7 +171,10 @@ def write_archive(
         "before": sources_json(checkpoint_plan.before),
         "after": sources_json(checkpoint_plan.after),
         "files": {
-            step.path: {"before": digest(checkpoint_plan.found[step.path]), "after": digest(step.data)}
+            step.path: {
+                "before": file_digest(checkpoint_plan.found[step.path]),
+                "after": file_digest(step.data),
+            }
             for step in checkpoint_plan.steps
         },
     }
@@ -242,7 +245,7 @@ def read_copy(checkpoint: SparkCheckpoint, archive: Archive, path: str) -> bytes
     if before is None:
         return None
     data = checkpoint.read_file(f"{DIRECTORY}/{archive.name}/{path}")
-    if digest(data) != before:
+    if file_digest(data) != before:
         raise CheckpointError(
             f"{checkpoint.name(f'{DIRECTORY}/{archive.name}/{path}')}: is "
             f"{'gone' if data is None else 'changed'} since it was kept; give the offsets from a receipt or "

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from dataclasses import replace
 
-from airflow_kafka_offsets.checkpoint.archive import Archive, digest, newest_archive
+from airflow_kafka_offsets.checkpoint.archive import Archive, file_digest, newest_archive
 from airflow_kafka_offsets.checkpoint.guards import Survey, take_survey
 from airflow_kafka_offsets.checkpoint.reader import CheckpointState, SparkCheckpoint
 from airflow_kafka_offsets.errors import MoveUnfinishedError
@@ -38,7 +36,7 @@ def has_run_since(checkpoint: SparkCheckpoint, kept: Archive, survey: Survey | N
     if max(planned, default=-1) > kept.newest_planned or max(committed, default=-1) > kept.newest_committed:
         return True
     # Half a move, too, is one or the other, file by file.
-    return any(digest(checkpoint.read_file(path)) not in known for path, known in kept.files.items())
+    return any(file_digest(checkpoint.read_file(path)) not in known for path, known in kept.files.items())
 
 
 def has_finished_since(state: CheckpointState, kept: Archive) -> bool:
@@ -64,12 +62,6 @@ def take_back(checkpoint: SparkCheckpoint, kept: Archive, *, pending: bool = Fal
         f"'airflow-kafka-offsets group restore GROUP --checkpoint {checkpoint.location} --archive {kept.name}"
         f"{discard} --execute'"
     )
-
-
-def fingerprint(*request: object) -> str:
-    """Return a short text that is the same for the same request."""
-    text = json.dumps(request, sort_keys=True, default=str)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def same_request(

@@ -32,7 +32,7 @@ from airflow_kafka_offsets.checkpoint.guards import (
     truncate_refusals,
     unknown_partitions,
 )
-from airflow_kafka_offsets.checkpoint.open_moves import fingerprint, has_run_since, resume, same_request
+from airflow_kafka_offsets.checkpoint.open_moves import has_run_since, resume, same_request
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.checkpoint.state_store import StateStores
 from airflow_kafka_offsets.errors import CheckpointError, PlanRefusedError
@@ -43,6 +43,7 @@ from airflow_kafka_offsets.model.checkpoint_plan import (
     Step,
     sources_json,
 )
+from airflow_kafka_offsets.model.digest import digest
 from airflow_kafka_offsets.model.offsets import Offsets
 
 
@@ -69,7 +70,7 @@ def plan_seek(
     :raises MoveUnfinishedError: if another move was begun and not finished.
     """
     policy = policy or CheckpointPolicy()
-    request = request or fingerprint(kind, undoes, sources_json(targets))
+    request = request or digest(kind, undoes, sources_json(targets))
     survey = take_survey(checkpoint)
     earlier = same_request(checkpoint, survey, request, undoes)
     before = survey.state.kafka_offsets
@@ -103,7 +104,7 @@ def plan_truncate(
     :raises MoveUnfinishedError: if another move was begun and not finished.
     """
     policy = policy or CheckpointPolicy()
-    request = fingerprint("truncate", batch_id)
+    request = digest("truncate", batch_id)
     survey = take_survey(checkpoint)
     earlier = same_request(checkpoint, survey, request)
     after = checkpoint.entry(batch_id).kafka_offsets if batch_id in survey.planned else {}
@@ -143,7 +144,7 @@ def plan_undo(
             f"{checkpoint.location}: {kept.name} is itself an undo, and was not finished: undo {kept.undoes} "
             "again, which finishes it"
         )
-    request = fingerprint("undo", kept.name)
+    request = digest("undo", kept.name)
     survey = take_survey(checkpoint)
     if kept.query_id != survey.state.query_id:
         raise PlanRefusedError(

@@ -7,7 +7,6 @@ compact JSON that says which run of which DAG moved the group, and from which Sp
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
@@ -15,6 +14,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from airflow_kafka_offsets.errors import PlanRefusedError
+from airflow_kafka_offsets.model.digest import digest
 from airflow_kafka_offsets.model.log_ids import LogIds, other_logs
 from airflow_kafka_offsets.model.offsets import MAX_OFFSET, Commits, TopicPartition, summarize
 from airflow_kafka_offsets.model.parameters import iso_time
@@ -136,8 +136,7 @@ class CommitMetadata:
         if self.key or not (self.run and self.task):
             return self.key
         loop = [] if self.iteration is None else [self.iteration]
-        text = json.dumps([self.dag, self.run, self.task, self.map_index, *loop])
-        return hashlib.sha256(text.encode()).hexdigest()[:12]
+        return digest(self.dag, self.run, self.task, self.map_index, *loop, length=12)
 
     @property
     def moves(self) -> bool:

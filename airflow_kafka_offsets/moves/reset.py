@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from airflow_kafka_offsets.checkpoint.archive import Archive, read_archives
 from airflow_kafka_offsets.checkpoint.batch import ends_of_finished, sources_at_batch
 from airflow_kafka_offsets.checkpoint.open_moves import (
-    fingerprint,
     has_run_since,
     resume,
     take_back,
@@ -22,6 +21,7 @@ from airflow_kafka_offsets.checkpoint.plan_move import plan_seek
 from airflow_kafka_offsets.errors import CheckpointError, MisnamedError, PlanRefusedError
 from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan, CheckpointPolicy
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
+from airflow_kafka_offsets.model.digest import digest
 from airflow_kafka_offsets.model.groups import Groups
 from airflow_kafka_offsets.model.offsets import Offsets, Positions, summarize
 from airflow_kafka_offsets.model.parameters import MissingCommitPolicy, OutOfRangePolicy
@@ -83,7 +83,7 @@ def plan_reset(
         return PipelinePlan(plan(scopes, place, on_no_commit=on_no_commit, by=by, interrupted=interrupted))
     sources = moving_sources(checkpoint)
     positions = named.of(sources).by_group
-    request = fingerprint(repr(place), named.group_id, named.scope.as_json())
+    request = digest(repr(place), named.group_id, named.scope.as_json())
     who = by or CommitMetadata()
     open_move = _open_move(client, checkpoint, who, request, place, cleared=bool(interrupted))
     goes_on = open_move is not None and (open_move.request == request or not open_move.over)
@@ -220,7 +220,7 @@ def plan_checkpoint_seek(
     :param allow_new_cluster: see :func:`plan_reset`.
     """
     scope = scope or TopicScope()
-    request = fingerprint(repr(place), None, scope.as_json())
+    request = digest(repr(place), None, scope.as_json())
     sources = moving_sources(checkpoint)
     unfinished = unfinished_move(checkpoint)
     if unfinished is not None and unfinished.request == request:

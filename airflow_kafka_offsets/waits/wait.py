@@ -10,8 +10,6 @@ behind than it is. Many waits share each step, see
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
@@ -22,6 +20,7 @@ from airflow_kafka_offsets.checkpoint.reader import CheckpointState, SparkCheckp
 from airflow_kafka_offsets.errors import CheckpointError, CheckpointNotFoundError, DriftError, UsageError
 from airflow_kafka_offsets.kafka.reader import OffsetsReader
 from airflow_kafka_offsets.model.commit_metadata import foreign_logs
+from airflow_kafka_offsets.model.digest import digest
 from airflow_kafka_offsets.model.formats import offsets_json
 from airflow_kafka_offsets.model.groups import Groups
 from airflow_kafka_offsets.model.lag import Lag
@@ -84,12 +83,12 @@ class Reading:
             name: offsets_json({tp: at for tp, at in found.items() if at is not None})
             for name, found in self.positions.items()
         }
-        return _digest(json.dumps(plain, sort_keys=True))
+        return digest(plain)
 
     @property
     def digest(self) -> str:
         """A short text that changes with what the reading says."""
-        return _digest(self.news or self.text)
+        return digest(self.news or self.text)
 
 
 @dataclass(frozen=True)
@@ -319,7 +318,3 @@ def _checkpoint_positions(
             name = "the checkpoint" if len(sources) == 1 else f"source {source} of the checkpoint"
             result[name] = {tp: offsets.get(tp) for tp in partitions_in(client, topics)}
     return result
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
