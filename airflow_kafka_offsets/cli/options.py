@@ -109,7 +109,7 @@ class StrictCommand(click.Command):
     """
     A command that refuses options without a value, such as an unset variable of a shell.
 
-    Its texts name the command line's options in place of parameters, and its help has sections.
+    Its texts name parameters as options, and its help has sections.
     """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from types import MappingProxyType
 
 import pytest
 from hypothesis import given
@@ -38,6 +39,12 @@ def test_the_identity_of_a_task_in_commits_is_a_digest_of_its_names():
 def test_digests_are_the_same_for_the_same_json_only(parts, others):
     same = json.dumps(parts, sort_keys=True) == json.dumps(others, sort_keys=True)
     assert (digest(*parts) == digest(*others)) == same
+
+
+@given(names=st.sets(st.text(), min_size=1))
+def test_sets_and_mappings_are_what_they_hold(names):
+    assert digest(names) == digest(frozenset(names)) == digest(sorted(names))
+    assert digest(MappingProxyType(dict.fromkeys(names))) == digest(dict.fromkeys(sorted(names)))
 
 
 @given(part=st.dictionaries(st.text(), PLAIN), length=st.integers(1, 64))
