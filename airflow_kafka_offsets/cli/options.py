@@ -13,7 +13,7 @@ import click
 from click.core import ParameterSource
 
 from airflow_kafka_offsets.errors import UsageError
-from airflow_kafka_offsets.model.groups import Groups
+from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.parameters import (
     LONGEST,
     MissingCommitPolicy,
@@ -186,7 +186,7 @@ def refuse_unused(why: str, *names: str) -> None:
         raise UsageError(f"{' and '.join(given)} would be ignored {why}: leave it out")
 
 
-def combined(parameter: str, read: Callable[..., object], *options: Option) -> Option:
+def combine_options(parameter: str, read: Callable[..., object], *options: Option) -> Option:
     """
     Return a decorator that adds options to a command and passes their values on as one parameter.
 
@@ -226,13 +226,13 @@ def duration_option(
     text: str,
     *,
     parameter: str | None = None,
-    zero: bool = True,
-    most: timedelta = LONGEST,
+    allow_zero: bool = True,
+    maximum: timedelta = LONGEST,
 ) -> Option:
     """Return an option that takes a duration; ``parameter`` is its name in the command, if it is another."""
 
     def read(_context: click.Context, option: click.Parameter, value: object) -> float | None:
-        return parse_seconds(value, str(option.name), zero=zero, most=most.total_seconds())
+        return parse_seconds(value, str(option.name), allow_zero=allow_zero, maximum=maximum.total_seconds())
 
     return click.option(
         *([name, parameter] if parameter else [name]),
@@ -268,7 +268,7 @@ topics_option = click.option(
 
 group_argument = click.argument("group_id", metavar="GROUP")
 
-groups_argument = combined("groups", Groups.parse, group_argument, topics_option)
+groups_argument = combine_options("groups", GroupSelection.parse, group_argument, topics_option)
 
 save_option = click.option(
     "--save",
@@ -284,7 +284,7 @@ no_commit_option = choice_option(
     "Where to move a partition from whose commit is needed, and missing.",
 )
 
-place_options = combined(
+place_options = combine_options(
     "place",
     _read_place,
     click.option("--to-earliest", is_flag=True, help="To the log start."),

@@ -63,7 +63,7 @@ def _brief(text: str) -> str:
     return text if len(text) <= _MOST_CHARACTERS else ""
 
 
-def one_of(value: object, choices: object, parameter: str) -> Any:
+def parse_choice(value: object, choices: object, parameter: str) -> Any:
     """Check a parameter with a fixed set of values, those of a ``Literal`` type."""
     known = get_args(choices)
     if value not in known:
@@ -71,9 +71,9 @@ def one_of(value: object, choices: object, parameter: str) -> Any:
     return value
 
 
-def choice(choices: object) -> Callable[[object, str], Any]:
-    """Return a reader of parameters with a fixed set of values, see :func:`one_of`."""
-    return lambda value, parameter: one_of(value, choices, parameter)
+def choice_parser(choices: object) -> Callable[[object, str], Any]:
+    """Return a reader of parameters with a fixed set of values, see :func:`parse_choice`."""
+    return lambda value, parameter: parse_choice(value, choices, parameter)
 
 
 def parse_switch(value: object, parameter: str) -> bool:
@@ -103,7 +103,7 @@ def time_example(variable: str = "data_interval_start") -> str:
 
 
 def parse_duration(
-    value: object, parameter: str, *, most: timedelta = LONGEST, zero: bool = True
+    value: object, parameter: str, *, maximum: timedelta = LONGEST, allow_zero: bool = True
 ) -> timedelta | None:
     """
     Read a duration: seconds, a timedelta, text such as ``10m``, ``7d`` or ``1h30m``, or ISO 8601 text as
@@ -121,9 +121,9 @@ def parse_duration(
             duration = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
         elif isinstance(text, str | int | float) and not isinstance(text, bool):
             duration = timedelta(seconds=float(text))
-    if not timedelta(0) <= duration <= most or (not duration and not zero):
-        longest = f"{most.days} days" if most.days else f"{most.total_seconds():g} seconds"
-        expected = f"seconds, or a duration such as '10m' or 'PT10M', {'' if zero else 'above 0 and '}"
+    if not timedelta(0) <= duration <= maximum or (not duration and not allow_zero):
+        longest = f"{maximum.days} days" if maximum.days else f"{maximum.total_seconds():g} seconds"
+        expected = f"seconds, or a duration such as '10m' or 'PT10M', {'' if allow_zero else 'above 0 and '}"
         raise unexpected(parameter, value, f"{expected}of at most {longest}")
     return duration
 
@@ -134,16 +134,16 @@ def _match_duration(text: str) -> re.Match[str] | None:
 
 
 def parse_seconds(
-    value: object, parameter: str, *, most: float = LONGEST.total_seconds(), zero: bool = True
+    value: object, parameter: str, *, maximum: float = LONGEST.total_seconds(), allow_zero: bool = True
 ) -> float | None:
     """Read a duration as :func:`parse_duration`, in seconds."""
-    duration = parse_duration(value, parameter, most=timedelta(seconds=most), zero=zero)
+    duration = parse_duration(value, parameter, maximum=timedelta(seconds=maximum), allow_zero=allow_zero)
     return None if duration is None else duration.total_seconds()
 
 
 def parse_interval(value: object, parameter: str) -> float | None:
     """Read a duration above 0 as :func:`parse_duration`, in seconds."""
-    return parse_seconds(value, parameter, zero=False)
+    return parse_seconds(value, parameter, allow_zero=False)
 
 
 def parse_text(value: object, parameter: str) -> str:
@@ -176,13 +176,13 @@ def parse_pattern(value: object, parameter: str) -> re.Pattern[str]:
         raise parameter_error(parameter, f" is not a regular expression: {reason}", text) from None
 
 
-def parse_count(value: object, parameter: str, *, least: int = 0) -> int | None:
+def parse_count(value: object, parameter: str, *, minimum: int = 0) -> int | None:
     """Read a number of records: an int or its digits; ``"1e3"`` and ``10.0`` are not guessed at."""
     text = value.strip() if isinstance(value, str) else ""
     number = int(text) if re.fullmatch(r"[0-9]{1,18}", text) else value
-    if number is None or (isinstance(number, int) and not isinstance(number, bool) and number >= least):
+    if number is None or (isinstance(number, int) and not isinstance(number, bool) and number >= minimum):
         return number
-    raise unexpected(parameter, value, f"{least} or more, as a whole number")
+    raise unexpected(parameter, value, f"{minimum} or more, as a whole number")
 
 
 def timestamp_ms(moment: datetime) -> int:

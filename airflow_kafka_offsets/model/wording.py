@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from airflow_kafka_offsets.errors import UsageError
-from airflow_kafka_offsets.model.text import quoted
+from airflow_kafka_offsets.model.text import quote
 
 _NO_VALUE = object()
 
@@ -33,7 +33,7 @@ class Wording:
 
     def assignment(self, name: str, value: object) -> str:
         """Return a parameter with a value; ``...`` is any value."""
-        return f"{name}={'...' if value is ... else quoted(value)}"
+        return f"{name}={'...' if value is ... else quote(value)}"
 
 
 _WORDINGS = [Wording()]

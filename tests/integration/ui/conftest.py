@@ -87,7 +87,7 @@ class Browser:
 
     def found(self, dag_id: str) -> Any:
         """Return what was found of a DAG."""
-        return self.tab.state.dags._found.known(dag_id)
+        return self.tab.state.dags._found.get_known(dag_id)
 
     def forget(self) -> None:
         """Forget what was found and asked a moment ago."""

@@ -126,7 +126,7 @@ def test_an_old_run_that_was_cleared_is_the_newest_move(browser, metadata, add):
     metadata.run_again("orders", "many__2", "commit", receipt("orders", 60, 41))
 
     newest = history(browser, "orders")["moves"][-1]
-    assert (newest["run_id"], newest["records"]) == ("many__2", -19)
+    assert (newest["run_id"], newest["moved_by"]) == ("many__2", -19)
 
 
 def test_the_history_has_the_newest_moves(browser, add):

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from airflow_kafka_offsets.ui.live import Answer, Live, pack
+from airflow_kafka_offsets.ui.live_client import Answer, LiveClient, pack_json
 from airflow_kafka_offsets.ui.pipelines import Pipeline
 
 WITHIN = 20.0
@@ -28,7 +28,7 @@ def start(monkeypatch):
     started = []
 
     def make(**options):
-        live = Live("echo_worker", **options)
+        live = LiveClient("echo_worker", **options)
         started.append(live)
         return live
 
@@ -54,7 +54,7 @@ def test_a_process_that_cannot_be_started_is_the_answer_of_those_who_ask(start, 
     def refused(*_):
         raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
 
-    monkeypatch.setattr("airflow_kafka_offsets.ui.live.Child", refused)
+    monkeypatch.setattr("airflow_kafka_offsets.ui.live_client.WorkerProcess", refused)
     live = start()
     live.warm()
     assert ask(live).error == "the process that asks cannot be started (Resource temporarily unavailable)"
@@ -128,7 +128,7 @@ def test_a_large_answer_is_kept_as_few_bytes():
     names = ("committed", "log_end", "lag")
     columns = {"topic": ["orders"] * 2_000, **{name: list(range(100_000, 102_000)) for name in names}}
 
-    packed = pack(columns)
+    packed = pack_json(columns)
 
     assert len(packed) < len(json.dumps(columns)) / 3
     assert Answer(packed).value == columns
