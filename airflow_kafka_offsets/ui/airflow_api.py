@@ -171,15 +171,15 @@ class AsUser:
             raise AirflowError(f"Airflow's API answered with status {status}", status)
         return await run_in_thread(json.loads, body) if len(body) > _LARGE else json.loads(body)
 
-    async def pages(self, limit: int, *steps: str, of: str, **parameters: Any) -> list[Any]:
+    async def pages(self, most: int, *steps: str, of: str, **parameters: Any) -> list[Any]:
         """
         Return the entries of a list, at most so many.
 
         :param of: the key of the entries in the answer.
         """
         found: list[Any] = []
-        while len(found) < limit:
-            limit = min(INSTANCES if of == "task_instances" else PAGE, limit - len(found))
+        while len(found) < most:
+            limit = min(INSTANCES if of == "task_instances" else PAGE, most - len(found))
             answer = await self.get(*steps, limit=limit, offset=len(found), **parameters)
             entries = answer[of] if answer else []
             found += entries

@@ -212,7 +212,7 @@ def test_groups_are_described_listed_and_deleted(client, topic, group, new_group
     missing = new_group()
     client.commit(group, {TopicPartition(topic, 0): 0})
     found = client.describe_groups([group, missing])
-    assert [(found[name].state, found[name].active, found[name].members) for name in (group, missing)] == [
+    assert [(found[name].state, found[name].is_active, found[name].members) for name in (group, missing)] == [
         ("Empty", False, ()),
         ("Dead", False, ()),
     ]
