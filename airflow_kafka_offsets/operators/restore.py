@@ -308,8 +308,8 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
         }
         if self.from_file is not None:
             return plan_restore_file(client, self.from_file, checkpoint, self.selection(), **allowed)
-        allowed |= {"on_no_commit": self.parse_parameter("on_no_commit"), "by": metadata}
-        allowed["own"] = not self.upstream_task_ids.isdisjoint(tasks_that_move(self))
+        allowed |= {"on_no_commit": self.parse_parameter("on_no_commit"), "metadata": metadata}
+        allowed["same_run"] = not self.upstream_task_ids.isdisjoint(tasks_that_move(self))
         # As the teardown of a recovery that has gone on and was not finished, it takes back just that.
         allowed["allow_stale"] = self.parse_parameter("restore_when") == "failed" or self.parse_parameter(
             "allow_stale"

@@ -75,7 +75,7 @@ def run(last):
     with OffsetsClient({"bootstrap.servers": servers}) as client:
         plan = plan_reset(
             client, checkpoint, GroupSelection(f"{group}-{last}"), Place("shift", -1),
-            now=datetime.now(tz=timezone.utc), policy=policy, by=CommitMetadata(token=token),
+            now=datetime.now(tz=timezone.utc), policy=policy, metadata=CommitMetadata(token=token),
         )
         apply_pipeline(client, plan, CommitMetadata(token=token), checkpoint, quiet_period=0)
 
