@@ -30,6 +30,7 @@ from airflow_kafka_offsets.errors import (
 from airflow_kafka_offsets.model.checkpoint_plan import QUIET_PERIOD, CheckpointPlan, Step, parse_quiet_period
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.plan import check_plans
+from airflow_kafka_offsets.model.wording import parameter_text
 from airflow_kafka_offsets.storage import modified_at
 
 log = logging.getLogger(__name__)
@@ -214,7 +215,8 @@ def _wait_until_quiet(checkpoint: SparkCheckpoint, quiet_period: float) -> None:
     age = (datetime.now(tz=timezone.utc) - max(known)).total_seconds() if len(known) == len(paths) else 0.0
     wait = min(quiet_period, quiet_period - age)
     if wait > 0:
-        log.info("Waiting %.1f s to see that no query writes to %s (quiet_period)", wait, checkpoint.location)
+        why = parameter_text("quiet_period")
+        log.info("Waiting %.1f s to see that no query writes to %s (%s)", wait, checkpoint.location, why)
         time.sleep(wait)
         now = read_batches(checkpoint)
         again = [modified_at(checkpoint.fs, f"{checkpoint.root}/{path}") for path in paths]

@@ -145,7 +145,7 @@ class ArchivedMove:
         return f"{self.name} ({self.made_by}, {self.created})"
 
 
-def digest(data: bytes | None) -> str | None:
+def file_digest(data: bytes | None) -> str | None:
     """Return what a file's content is recognized by; ``None`` for no file."""
     return None if data is None else hashlib.sha256(data).hexdigest()
 
@@ -178,8 +178,8 @@ def write_archive(
         "after": sources_json(checkpoint_plan.after),
         "files": {
             step.path: {
-                "before": digest(checkpoint_plan.file_contents[step.path]),
-                "after": digest(step.data),
+                "before": file_digest(checkpoint_plan.file_contents[step.path]),
+                "after": file_digest(step.data),
             }
             for step in checkpoint_plan.steps
         },
@@ -253,7 +253,7 @@ def read_copy(checkpoint: SparkCheckpoint, archive: ArchivedMove, path: str) -> 
     if before is None:
         return None
     data = checkpoint.read_file(f"{DIRECTORY}/{archive.name}/{path}")
-    if digest(data) != before:
+    if file_digest(data) != before:
         raise CheckpointError(
             f"{checkpoint.display_name(f'{DIRECTORY}/{archive.name}/{path}')}: is "
             f"{'gone' if data is None else 'changed'} since it was kept; give the offsets from a receipt or "

@@ -18,6 +18,7 @@ from airflow_kafka_offsets.model.formats import SPARK_FORM
 from airflow_kafka_offsets.model.offsets import Offsets, summarize
 from airflow_kafka_offsets.model.text import describe_type
 from airflow_kafka_offsets.model.topics import TopicScope
+from airflow_kafka_offsets.model.wording import parameter_text
 from airflow_kafka_offsets.storage import decode
 
 _INITIAL = b"\0v1\n"
@@ -130,7 +131,7 @@ def source_offsets_at_batch(
         raise PlanRefusedError(
             [
                 f"batch {batch_id} has no offset of {summarize(added)}, which the query has read only since: "
-                "leave it out with topics=, or give a later batch"
+                f"leave it out with {parameter_text('topics', ...)}, or give a later batch"
             ]
         )
     return {

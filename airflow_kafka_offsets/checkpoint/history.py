@@ -18,7 +18,7 @@ from threading import Thread
 from time import monotonic
 from typing import Any, NamedTuple
 
-from airflow_kafka_offsets.checkpoint.archive import ArchivedMove, digest, read_archived_move
+from airflow_kafka_offsets.checkpoint.archive import ArchivedMove, file_digest, read_archived_move
 from airflow_kafka_offsets.checkpoint.archive_names import archive_names
 from airflow_kafka_offsets.checkpoint.log import OffsetLogEntry, check_commit_log, parse_offset_log
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
@@ -241,7 +241,7 @@ def _ended(checkpoint: SparkCheckpoint, number: int, data: bytes, archives: Sequ
     name = checkpoint.display_name(path)
     entry = parse_offset_log(decode(data, name), name)
     there = entry.kafka_offsets
-    content = written_by_spark = digest(data)
+    content = written_by_spark = file_digest(data)
     moves = []
     for archive in reversed(archives):
         before, after = archive.files.get(path, (None, None))

@@ -34,7 +34,6 @@ from airflow_kafka_offsets.checkpoint.guards import (
 )
 from airflow_kafka_offsets.checkpoint.open_moves import (
     has_run_since,
-    request_fingerprint,
     resume_plan,
     unfinished_move_of_request,
 )
@@ -48,6 +47,7 @@ from airflow_kafka_offsets.model.checkpoint_plan import (
     Step,
     sources_json,
 )
+from airflow_kafka_offsets.model.digest import digest
 from airflow_kafka_offsets.model.offsets import Offsets
 
 
@@ -74,7 +74,7 @@ def plan_seek(
     :raises MoveUnfinishedError: if another move was begun and not finished.
     """
     policy = policy or CheckpointPolicy()
-    request = request or request_fingerprint(kind, undoes, sources_json(targets))
+    request = request or digest(kind, undoes, sources_json(targets))
     checkpoint_batches = read_batches(checkpoint)
     earlier = unfinished_move_of_request(checkpoint, checkpoint_batches, request, undoes)
     before = checkpoint_batches.state.kafka_offsets
@@ -113,7 +113,7 @@ def plan_truncate(
     :raises MoveUnfinishedError: if another move was begun and not finished.
     """
     policy = policy or CheckpointPolicy()
-    request = request_fingerprint("truncate", batch_id)
+    request = digest("truncate", batch_id)
     checkpoint_batches = read_batches(checkpoint)
     earlier = unfinished_move_of_request(checkpoint, checkpoint_batches, request)
     after = checkpoint.read_entry(batch_id).kafka_offsets if batch_id in checkpoint_batches.planned else {}
@@ -166,7 +166,7 @@ def plan_put_back_archive(
             f"{archived.undoes} again, which finishes it"
         )
     # As it was called before 0.1.0, so that a restore that was interrupted then can be finished.
-    request = request_fingerprint("undo", archived.name)
+    request = digest("undo", archived.name)
     checkpoint_batches = read_batches(checkpoint)
     if archived.query_id != checkpoint_batches.state.query_id:
         raise PlanRefusedError(

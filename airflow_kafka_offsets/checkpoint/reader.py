@@ -27,6 +27,7 @@ from airflow_kafka_offsets.model.formats import offsets_json
 from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds
 from airflow_kafka_offsets.model.offsets import Offsets
 from airflow_kafka_offsets.model.text import is_plain
+from airflow_kafka_offsets.model.wording import parameter_text
 from airflow_kafka_offsets.storage import (
     decode,
     linked_directory,
@@ -105,7 +106,7 @@ class CheckpointState:
         """The error text for a batch without Kafka offsets."""
         return (
             f"{self.location}: batch {self.batch_id} has no Kafka offsets; it has {len(self.sources)} "
-            "sources of other kinds: check checkpoint_location"
+            f"sources of other kinds: check {parameter_text('checkpoint_location')}"
         )
 
     def as_json(self) -> dict[str, Any]:

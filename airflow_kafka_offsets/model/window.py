@@ -35,6 +35,7 @@ from airflow_kafka_offsets.model.offsets import (
 from airflow_kafka_offsets.model.place import Place
 from airflow_kafka_offsets.model.text import DescribeValue, shorten
 from airflow_kafka_offsets.model.topics import TopicScope
+from airflow_kafka_offsets.model.wording import dag_text, parameter_text
 
 WINDOW_VERSION = 1
 WINDOW_CONF_KEY = "spark.kafkaOffsets.window"
@@ -44,25 +45,32 @@ it.
 """
 
 
+_PLAIN_CRON = (
+    "in Airflow 3 a plain cron string gives data intervals of no length; set "
+    "schedule=CronDataIntervalTimetable('0 0 * * *', timezone='UTC') (from airflow.timetables.interval), or "
+)
+
+
 def check_bounds(start: Place, end: Place, now: datetime | None = None) -> None:
     """Refuse a window without length, that ends before it starts, or that ends after ``now``."""
     begins, ends = start.time, end.time
     refusals = []
     if begins is not None and begins == ends:
         refusals.append(
-            f"start and end are both {begins.isoformat()}, a window without length: in Airflow 3 a plain "
-            "cron string gives data intervals of no length; set schedule=CronDataIntervalTimetable('0 0 * * "
-            "*', timezone='UTC') (from airflow.timetables.interval), or give other times"
+            f"{parameter_text('start')} and {parameter_text('end')} are both {begins.isoformat()}, a window "
+            f"without length: {dag_text(_PLAIN_CRON)}give other times"
         )
     if begins is not None and ends is not None and begins > ends:
         refusals.append(
-            f"start={begins.isoformat()} is after end={ends.isoformat()}: exchange them, or give other times"
+            f"{parameter_text('start', begins.isoformat())} is after "
+            f"{parameter_text('end', ends.isoformat())}: exchange them, or give other times"
         )
     bounds = (("start", begins), ("end", ends))
-    if now and (late := [f"{name}={at.isoformat()}" for name, at in bounds if at and at > now]):
+    if now and (late := [parameter_text(name, at.isoformat()) for name, at in bounds if at and at > now]):
         refusals.append(
             f"{' and '.join(late)} is in the future (it is {now.isoformat(timespec='seconds')}): records of "
-            "the window may still come; plan it when the time has passed, or with end='latest'"
+            "the window may still come; plan it when the time has passed, or with "
+            f"{parameter_text('end', 'latest')}"
         )
     if (
         start.offsets is not None

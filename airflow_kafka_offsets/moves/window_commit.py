@@ -16,6 +16,7 @@ from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.plan import OffsetPlan, PartitionMove
 from airflow_kafka_offsets.model.text import escape_controls
 from airflow_kafka_offsets.model.window import OffsetWindow
+from airflow_kafka_offsets.model.wording import parameter_text
 from airflow_kafka_offsets.moves.commit import plan_commits
 from airflow_kafka_offsets.moves.write import commit_groups, commit_window
 from airflow_kafka_offsets.readings.log_checks import LogCheck
@@ -143,7 +144,7 @@ def _refusals(window: OffsetWindow, group_plan: OffsetPlan) -> tuple[str, ...]:
         return (
             f"the log ends before the window starts on {summarize(backwards)}: the topic was recreated, and "
             "the end of the log now is no place that the window has come to; reset the group, or leave the "
-            "topic out with topics=",
+            f"topic out with {parameter_text('topics', ...)}",
         )
     try:
         part.to_commit(f"group {group_plan.group_id!r}", group_plan.before, group_plan.metadata)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
@@ -20,6 +18,7 @@ from airflow_kafka_offsets.model.checkpoint_plan import (
     parse_sink,
 )
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
+from airflow_kafka_offsets.model.digest import digest
 from airflow_kafka_offsets.model.parameters import choice_parser, parse_switch
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.receipt import CONNECTION_IDS
@@ -251,7 +250,7 @@ def commit_metadata(context: Context) -> CommitMetadata:
     # deleted, and the task after it was cleared have another one. An iteration whose loop was cleared shows
     # it only by its region.
     region = getattr(ti, "region_id", None)
-    token = json.dumps([dag, run, task, index, loop, region, clear_mark(context), started.at], default=str)
+    token = digest(dag, run, task, index, loop, region, clear_mark(context), started.at, length=12)
     return CommitMetadata(
         dag=dag or "",
         run=run or "",
@@ -259,7 +258,7 @@ def commit_metadata(context: Context) -> CommitMetadata:
         map_index=index,
         iteration=loop,
         user=getattr(dag_run, "triggering_user_name", None) or "",
-        token=hashlib.sha256(token.encode()).hexdigest()[:12] if ti is not None else "",
+        token=token if ti is not None else "",
         started=started.at,
         clears=started.clears or None,
         try_number=getattr(ti, "try_number", None),

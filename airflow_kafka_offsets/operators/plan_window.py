@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from airflow.providers.common.compat.sdk import AirflowSkipException
 
 from airflow_kafka_offsets.errors import PlanRefusedError
+from airflow_kafka_offsets.model.digest import digest
 from airflow_kafka_offsets.model.parameters import (
     MissingCommitPolicy,
     choice_parser,
@@ -28,7 +29,7 @@ from airflow_kafka_offsets.readings.window import plan_window, topics_matching
 from airflow_kafka_offsets.readings.window_checks import check_window
 from airflow_kafka_offsets.task.parameter_checks import is_template
 from airflow_kafka_offsets.task.window_file import MAX_ARGUMENT, window_xcom
-from airflow_kafka_offsets.task.window_memory import WindowMemory, parameters_digest
+from airflow_kafka_offsets.task.window_memory import WindowMemory
 from airflow_kafka_offsets.task.xcom import push_result
 
 if TYPE_CHECKING:
@@ -267,4 +268,4 @@ class PlanOffsetWindowOperator(OffsetsOperator):
         """Return what is the same as long as the same is asked for."""
         asked = {name: getattr(self, name) for name in _ASKED}
         asked |= {"start": self._bounds()[0].as_text(), "end": self._bounds()[1].as_text()}
-        return parameters_digest(asked)
+        return digest(asked, length=12)

@@ -21,7 +21,7 @@ from airflow_kafka_offsets.model.commit_metadata import CommitMetadata, log_ids_
 from airflow_kafka_offsets.model.drift import DriftReport, NewestBatch
 from airflow_kafka_offsets.model.drift_verdict import PartitionDrift
 from airflow_kafka_offsets.model.groups import GroupSelection
-from airflow_kafka_offsets.model.log_ids import NEW_CLUSTER, UNKNOWN_LOGS, LogIds
+from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds
 from airflow_kafka_offsets.model.offsets import (
     Commit,
     Commits,
@@ -31,6 +31,7 @@ from airflow_kafka_offsets.model.offsets import (
     committed_offsets,
     summarize,
 )
+from airflow_kafka_offsets.model.wording import parameter_text
 from airflow_kafka_offsets.readings.known_moves import KnownMoves
 from airflow_kafka_offsets.readings.log_checks import LogCheck, newer_records
 from airflow_kafka_offsets.readings.log_ids import known_log_ids
@@ -43,8 +44,6 @@ if TYPE_CHECKING:
     from airflow_kafka_offsets.model.headroom import Retention
 
 log = logging.getLogger(__name__)
-
-_MOVED = f"commit or reset with {NEW_CLUSTER} if the pipeline was moved there"
 
 
 def pipeline_drift(
@@ -215,7 +214,9 @@ class _Logs:
     ) -> _Logs:
         """Compare what was recorded with the logs of now; another cluster is a DriftError."""
         now = LogIds(client.cluster_id())
-        check = LogCheck(checkpoint=checkpoint, remedy=_MOVED)
+        allowed = parameter_text("allow_new_cluster", True)
+        remedy = f"commit or reset with {allowed} if the pipeline was moved there"
+        check = LogCheck(checkpoint=checkpoint, remedy=remedy)
         archive = newest_archived_move_with_cluster(checkpoint)
         moved = UNKNOWN_LOGS if archive is None else archive.log_ids
         topics = set(moved.topics)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.hooks.checkpoint import storage_from_connection
 from airflow_kafka_offsets.model.commit_metadata import RunStart
+from airflow_kafka_offsets.model.digest import digest
 from airflow_kafka_offsets.model.formats import load_json
 from airflow_kafka_offsets.model.location import check_location
 from airflow_kafka_offsets.model.text import describe_type, shorten
@@ -140,8 +139,7 @@ def changed_file_refusal(uri: str, found: str) -> PlanRefusedError:
 def ranges_digest(window: OffsetWindow) -> str:
     """Return what is the same for the same ranges only, wherever they come from."""
     form = window.as_json()
-    text = json.dumps([form["start"], form["end"], form["committed"]], sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:12]
+    return digest(form["start"], form["end"], form["committed"], length=12)
 
 
 def _existing(uri: str, conn_id: str | None) -> OffsetWindow:

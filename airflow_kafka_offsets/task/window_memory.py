@@ -7,7 +7,6 @@ task's own state for as long as the run is known; a window file keeps the window
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 from collections.abc import Mapping
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
+from airflow_kafka_offsets.model.digest import digest
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.window import OffsetWindow
 from airflow_kafka_offsets.readings.window_checks import is_committed_by_run
@@ -151,7 +151,7 @@ class CommitMemory:
 
     def __init__(self, context: Context, window: OffsetWindow, **same: Any) -> None:
         self._store: Any = context.get("task_state_store")
-        self._digest = parameters_digest({"ranges": ranges_digest(window), **same})
+        self._digest = digest(ranges_digest(window), same, length=12)
 
     @property
     def committed_at(self) -> str | None:
@@ -166,9 +166,3 @@ class CommitMemory:
         if self._store is not None and self.committed_at is None:
             at = datetime.now(tz=timezone.utc).isoformat(timespec="seconds")
             self._store.set(_COMMITTED, {"digest": self._digest, "at": at}, retention=timedelta.max)
-
-
-def parameters_digest(parameters: Mapping[str, Any]) -> str:
-    """Return what is the same for the same parameters only."""
-    text = json.dumps(parameters, sort_keys=True, default=str)
-    return hashlib.sha256(text.encode()).hexdigest()[:12]

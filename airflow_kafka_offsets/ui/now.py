@@ -16,7 +16,7 @@ from airflow_kafka_offsets.errors import (
 from airflow_kafka_offsets.kafka.explain import remedy_for
 from airflow_kafka_offsets.kafka.failures import GUARDED
 from airflow_kafka_offsets.model.drift import DriftReport, NewestBatch
-from airflow_kafka_offsets.model.drift_verdict import REMEDIES, PartitionDrift
+from airflow_kafka_offsets.model.drift_verdict import PartitionDrift, remedies
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.headroom import (
     Headroom,
@@ -318,7 +318,7 @@ def _remedies(verdicts: Collection[str], worst: Mapping[str, Any]) -> dict[str, 
     """
     lost = ["records lost"] if worst["headroom_state"] == "lost" else []
     soon = ["expiring"] if worst["headroom"] is not None and worst["headroom_state"] != "none" else []
-    known = {str(verdict): text for verdict, text in REMEDIES.items()} | {MOVE_UNFINISHED: _FINISH}
+    known = {str(verdict): text for verdict, text in remedies().items()} | {MOVE_UNFINISHED: _FINISH}
     return {verdict: known[verdict] for verdict in (*lost, *verdicts, *soon)}
 
 
