@@ -307,8 +307,8 @@ def check_in_log(name: str, positions: Mapping[TopicPartition, int | None], logs
         tp = min(beyond)
         raise DriftError(
             f"{escape_controls(name)} is beyond the log end in {summarize(beyond)} (at {beyond[tp]} in {tp}, "
-            f"which ends at {logs[tp].end}): the topic was deleted and created again, or the connection leads "
-            "to another cluster; correct the connection, or reset the pipeline"
+            f"which ends at {logs[tp].end}): the topic was deleted and created again, or the connection "
+            "leads to another cluster; correct the connection, or reset the pipeline"
         )
 
 
