@@ -62,7 +62,7 @@ class PastBatch:
         start is not known, since it is new, or the end lies before it. Empty for the first known batch.
     :param offsets: source -> where it ended, for Kafka's sources.
     :param pending: it was begun and is not finished; Spark replays exactly its range.
-    :param moved_by: archive of the move that made the query go on from other offsets after this batch.
+    :param moved_in: archive of the move that made the query go on from other offsets after this batch.
     :param moved_to: source -> those offsets; ``None`` without such a move.
     """
 
@@ -73,7 +73,7 @@ class PastBatch:
     read: Mapping[str, Mapping[str, int | None]]
     offsets: Mapping[str, Offsets]
     pending: bool = False
-    moved_by: str | None = None
+    moved_in: str | None = None
     moved_to: Mapping[str, Offsets] | None = None
 
     @property
@@ -93,7 +93,7 @@ class PastBatch:
             "previous": self.previous,
             "pending": self.pending,
             "offsets": sources_json(self.offsets),
-            "moved_by": self.moved_by,
+            "moved_in": self.moved_in,
             "moved_to": None if self.moved_to is None else sources_json(self.moved_to),
         }
 
@@ -168,8 +168,8 @@ def read_history(checkpoint: SparkCheckpoint, last: int = LAST, *, within: float
             read={} if before is None else _read(before.next_start, this.end),
             offsets=this.end,
             pending=this.number > newest,
-            moved_by=this.moved_by,
-            moved_to=None if this.moved_by is None else this.next_start,
+            moved_in=this.moved_in,
+            moved_to=None if this.moved_in is None else this.next_start,
         )
         for before, this in zip([None, *known], known, strict=False)
     ]
@@ -184,7 +184,7 @@ class _Known:
     entry: OffsetLogEntry
     next_start: Mapping[str, Offsets]
     end: Mapping[str, Offsets]
-    moved_by: str | None
+    moved_in: str | None
 
     @property
     def at(self) -> datetime | None:
