@@ -74,7 +74,15 @@ class OffsetsFormatError(KafkaOffsetsError, ValueError):
 
 
 class UsageError(KafkaOffsetsError, ValueError):
-    """Parameters are missing, contradict each other, or have an unknown value."""
+    """
+    Parameters are missing, contradict each other, or have an unknown value.
+
+    :param parameter: the name of the parameter, if the error is about the value of one.
+    """
+
+    def __init__(self, message: str, *, parameter: str | None = None, retriable: bool | None = None) -> None:
+        super().__init__(message, retriable=retriable)
+        self.parameter = parameter
 
 
 class SetupError(KafkaOffsetsError):

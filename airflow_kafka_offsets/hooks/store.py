@@ -66,8 +66,8 @@ def sql_engine(conn_id: str, parameter: str) -> Engine:
         hook = BaseHook.get_hook(conn_id)
     except AirflowException as error:
         raise UsageError(
-            f"connection {conn_id!r} gives no hook ({error}): correct {parameter}, add the connection, or "
-            "install the provider of its type"
+            f"connection {conn_id!r} gives no hook ({error}): correct {parameter_text(parameter)}, add the "
+            "connection, or install the provider of its type"
         ) from error
     if not hasattr(hook, "get_sqlalchemy_engine"):
         raise UsageError(

@@ -17,8 +17,8 @@ from airflow_kafka_offsets.kafka.failures import (
     FINAL,
     RETRIABLE,
     UNKNOWN_PARTITION,
+    CallError,
     Deadline,
-    Failed,
     Failure,
 )
 from airflow_kafka_offsets.model.offset_ranges import Ranges, RangesByPartition, clip, count_offsets, merge
@@ -111,7 +111,7 @@ def read_record_offsets(
     :param config: the client's settings.
     :param ranges: inside the logs: not before their start, and not after their last stable offset.
     :param most: records after which the rest stays unread.
-    :raises Failed: if the broker refuses, for example because a right is missing.
+    :raises CallError: if the broker refuses, for example because a right is missing.
     """
     walks = {tp: _Walk(its) for tp, its in sorted(ranges.items()) if its}
     total = count_offsets(ranges)
@@ -120,7 +120,7 @@ def read_record_offsets(
         found = 0
         todo = list(walks)
         progress = _Progress(total)
-        while todo and deadline.left > 0 and found < most:
+        while todo and deadline.seconds_left > 0 and found < most:
             chunk, todo = todo[:_PARTITIONS], todo[_PARTITIONS:]
             found += _read(connection, {tp: walks[tp] for tp in chunk}, deadline, most - found, progress)
     finally:
@@ -141,8 +141,8 @@ def _read(
     wanted = [ClientPartition(tp.topic, tp.partition, walk.read_to) for tp, walk in walks.items()]
     connection.ask(lambda consumer: consumer.assign(wanted))
     left, found = dict(walks), 0
-    while left and deadline.left > 0 and found < most:
-        first = connection.consumer.poll(min(1.0, deadline.left))
+    while left and deadline.seconds_left > 0 and found < most:
+        first = connection.consumer.poll(min(1.0, deadline.seconds_left))
         # With a timeout, consume() would wait until there are as many messages.
         messages = [] if first is None else [first, *connection.consumer.consume(_AT_ONCE, 0)]
         ended = set()
@@ -155,8 +155,8 @@ def _read(
                 progress.read += 1
             elif _ends(connection, message, walk):
                 ended.add(tp)
-        if connection.causes.final is not None:
-            raise Failed(connection.causes.final)
+        if connection.background_errors.fatal is not None:
+            raise CallError(connection.background_errors.fatal)
         ended |= {tp for tp, walk in left.items() if walk.done}
         _move_on(
             connection, left, ended, {TopicPartition(str(m.topic()), m.partition() or 0) for m in messages}
@@ -167,7 +167,7 @@ def _read(
 
 def _ends(connection: Connection, message: Message, walk: _Walk) -> bool:
     """Whether nothing more comes of a partition after an error."""
-    failure = Failure.of(message.error())
+    failure = Failure.from_error(message.error())
     if failure.code == "_PARTITION_EOF":
         walk.reach(message.offset() or 0)
         return True
@@ -180,8 +180,8 @@ def _ends(connection: Connection, message: Message, walk: _Walk) -> bool:
 
 def _note(connection: Connection, message: Message) -> None:
     error = message.error()
-    if error is not None and (code := Failure.of(error).code) in FINAL and code != _OF_THE_GROUP:
-        connection.causes.note(error)
+    if error is not None and (code := Failure.from_error(error).code) in FINAL and code != _OF_THE_GROUP:
+        connection.background_errors.add_error(error)
 
 
 def _move_on(

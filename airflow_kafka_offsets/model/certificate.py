@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,6 +10,7 @@ from typing import Any, Literal, get_args
 
 from airflow_kafka_offsets.errors import AuditError, OffsetsFormatError
 from airflow_kafka_offsets.model.audited_rows import ForeignRows, TableRows
+from airflow_kafka_offsets.model.digest import digest
 from airflow_kafka_offsets.model.formats import load_json, offsets_json
 from airflow_kafka_offsets.model.offset_ranges import (
     RangesByPartition,
@@ -22,7 +22,7 @@ from airflow_kafka_offsets.model.offset_ranges import (
     ranges_text,
 )
 from airflow_kafka_offsets.model.offsets import TopicPartition
-from airflow_kafka_offsets.model.text import Show, printable, shorten
+from airflow_kafka_offsets.model.text import DescribeValue, escape_controls, shorten
 from airflow_kafka_offsets.model.window import OffsetWindow
 
 CERTIFICATE_VERSION = 1
@@ -145,8 +145,7 @@ class Certificate:
     @property
     def digest(self) -> str:
         """A fingerprint of everything else in the certificate."""
-        text = json.dumps(self._content(), sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(text.encode()).hexdigest()
+        return digest(self._content(), length=64)
 
     def _content(self) -> dict[str, Any]:
         return {
@@ -225,7 +224,9 @@ class Certificate:
         raise AuditError(f"{text}; {', '.join(advice)}" if advice else text)
 
     @classmethod
-    def parse(cls, value: object, what: str = "certificate", *, show: Show = shorten) -> Certificate:
+    def parse(
+        cls, value: object, what: str = "certificate", *, describe: DescribeValue = shorten
+    ) -> Certificate:
         """
         Read what :meth:`as_json` returned, or its JSON text.
 
@@ -233,11 +234,11 @@ class Certificate:
             the verdict have to be those of the content.
         """
         if isinstance(value, str):
-            value = load_json(value, what, show=show)
+            value = load_json(value, what, describe=describe)
         if not isinstance(value, Mapping) or value.get("version") != CERTIFICATE_VERSION:
             raise OffsetsFormatError(
-                f"{what}: found {show(value)}; expected a certificate of version {CERTIFICATE_VERSION}, as "
-                "AuditWindowOperator returns it"
+                f"{what}: found {describe(value)}; expected a certificate of version "
+                f"{CERTIFICATE_VERSION}, as AuditWindowOperator returns it"
             )
         try:
             counts = {name: _count(value["counts"][name]) for name in COUNTS}
@@ -255,12 +256,12 @@ class Certificate:
             unchanged = certificate.as_json() == {**value}
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise OffsetsFormatError(
-                f"{what}: found {show(value)}; expected a certificate ({type(error).__name__}: "
+                f"{what}: found {describe(value)}; expected a certificate ({type(error).__name__}: "
                 f"{shorten(str(error))})"
             ) from None
         if not unchanged:
             raise OffsetsFormatError(
-                f"{what}: its content does not fit its verdict {show(value.get('verdict'))} and its "
+                f"{what}: its content does not fit its verdict {describe(value.get('verdict'))} and its "
                 "digest: it was changed after it was issued; audit the window again"
             )
         return certificate
@@ -289,7 +290,7 @@ def _foreign(rows: Sequence[ForeignRows], limit: int = 5) -> str:
             listed.append(f"{_number(number, 'row')} with NULL for topic, partition or offset")
         else:
             where = f"offset {first}" if first == last else f"offsets {first} to {last}"
-            listed.append(f"{printable(topic)}-{partition}: {where}")
+            listed.append(f"{escape_controls(topic)}-{partition}: {where}")
     more = f" and {len(rows) - limit} more partitions" if len(rows) > limit else ""
     return ", ".join(listed) + more
 

@@ -10,7 +10,8 @@ from typing import Any
 from airflow_kafka_offsets.errors import OffsetsFormatError, UsageError
 from airflow_kafka_offsets.model.formats import load_json
 from airflow_kafka_offsets.model.parameters import is_nothing
-from airflow_kafka_offsets.model.text import shorten
+from airflow_kafka_offsets.model.text import quote
+from airflow_kafka_offsets.model.wording import parameter_error, unexpected
 
 _FORM = '{"column": value} or {"column": [values]}, such as {"run_id": "{{ run_id }}"}'
 _VALUES = (str, int, float, Decimal, date, datetime)
@@ -29,19 +30,20 @@ def parse_where(value: object, parameter: str) -> dict[str, Any]:
         try:
             value = load_json(value, parameter, _FORM)
         except OffsetsFormatError as error:
-            raise UsageError(str(error)) from None
+            raise UsageError(str(error), parameter=parameter) from None
     if not isinstance(value, Mapping) or not value:
-        raise UsageError(f"{parameter}: found {shorten(value)}; expected {_FORM}")
+        raise unexpected(parameter, value, _FORM)
     for column, wanted in value.items():
         several = isinstance(wanted, list | tuple)
         values = list(wanted) if several else [wanted]
         if not isinstance(column, str) or not column.strip():
-            raise UsageError(
-                f"{parameter}: found {shorten(repr(column))} as the name of a column; expected {_FORM}"
+            raise parameter_error(
+                parameter, f": found {quote(column)} as the name of a column; expected {_FORM}"
             )
         if not values or not all(isinstance(each, _VALUES) and not is_nothing(each) for each in values):
-            raise UsageError(
-                f"{parameter}[{column!r}]: found {shorten(repr(wanted))}; expected a text, a number, a "
-                "date, or a list of these, and none that is empty"
+            raise parameter_error(
+                parameter,
+                f": found {quote(wanted)} for column {quote(column)}; expected a text, a number, a date, "
+                "or a list of these, and none that is empty",
             )
     return dict(value)

@@ -12,20 +12,20 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from airflow_kafka_offsets.errors import BrokerError, MisnamedError
 from airflow_kafka_offsets.model.audited_rows import TableRows
 from airflow_kafka_offsets.model.certificate import Certificate, MissingOffsets, undecide
-from airflow_kafka_offsets.model.parameters import choice, parse_seconds, parse_text
+from airflow_kafka_offsets.model.parameters import choice_parser, parse_seconds, parse_text
 from airflow_kafka_offsets.model.row_filter import parse_where
 from airflow_kafka_offsets.model.window import OffsetWindow
 from airflow_kafka_offsets.operators.base import OffsetsOperator
 from airflow_kafka_offsets.pipeline import parse_location
 from airflow_kafka_offsets.readings.missing_records import find_missing
-from airflow_kafka_offsets.task.given import is_template
+from airflow_kafka_offsets.task.parameter_checks import is_template
 from airflow_kafka_offsets.task.window_file import load_window, split_window, write_text
 from airflow_kafka_offsets.task.xcom import push_result
 
 if TYPE_CHECKING:
     from airflow.sdk import Context, XComArg
 
-    from airflow_kafka_offsets.operators.base import Reader
+    from airflow_kafka_offsets.operators.base import Parser
 
 LONGEST_TIMEOUT = 3_600.0
 """Seconds that Kafka may be read."""
@@ -90,12 +90,12 @@ class AuditWindowOperator(OffsetsOperator):
         **OffsetsOperator.template_fields_renderers,
         "where": "json",
     }
-    readers: ClassVar[Mapping[str, Reader]] = {
+    parsers: ClassVar[Mapping[str, Parser]] = {
         "window": lambda value, _: split_window(value),
         "save_to": lambda value, name: parse_location(value, name, "save_conn_id"),
         "where": parse_where,
-        "on_undecided": choice(UndecidedPolicy),
-        "read_timeout": partial(parse_seconds, most=LONGEST_TIMEOUT, zero=False),
+        "on_undecided": choice_parser(UndecidedPolicy),
+        "read_timeout": partial(parse_seconds, maximum=LONGEST_TIMEOUT, allow_zero=False),
         **dict.fromkeys(
             ("conn_id", "table", "topic_column", "partition_column", "offset_column", "save_conn_id"),
             parse_text,
@@ -138,17 +138,19 @@ class AuditWindowOperator(OffsetsOperator):
         self.window_conn_id = window_conn_id
         for name in ("window", "conn_id", "table"):
             if getattr(self, name) is None:
-                raise self.misused(f"{name} is missing: {_EXPECTED[name]}")
+                raise self.parameter_error(f"{name} is missing: {_EXPECTED[name]}")
         if save_to is None:
-            self.check_own("save_conn_id", kwargs.get("default_args"), "without save_to")
+            self.refuse_unused_unless_default("save_conn_id", kwargs.get("default_args"), "without save_to")
         self.check_parameters()
         if not is_template(window) and not split_window(window)[1]:
-            self.check_own("window_conn_id", kwargs.get("default_args"), "with a window that is in no file")
+            self.refuse_unused_unless_default(
+                "window_conn_id", kwargs.get("default_args"), "with a window that is in no file"
+            )
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Audit the table, and return the certificate."""
-        with self.refusing():
-            undecided_is_good = self.read("on_undecided") == "warn"
+        with self.run_checked():
+            undecided_is_good = self.parse_parameter("on_undecided") == "warn"
             window = self._limited(load_window(self.window, self.window_conn_id))
             at = datetime.now(tz=timezone.utc)
             rows = self._read_table(window)
@@ -167,10 +169,10 @@ class AuditWindowOperator(OffsetsOperator):
 
     def _limited(self, window: OffsetWindow) -> OffsetWindow:
         """Return the part of the window that the names of the pipeline select."""
-        named, _ = self.named().in_window(window.ranges, window.source)
-        if refusals := named.misnamed({"window": window.end}, "the window", partitions=True):
+        named, _ = self.selection().restricted_to_window(window.ranges, window.source)
+        if refusals := named.unmatched_names({"window": window.end}, "the window", partitions=True):
             raise MisnamedError(refusals)
-        return window.only(tp for tp in window.ranges if tp in named.scope)
+        return window.restricted_to(tp for tp in window.ranges if tp in named.scope)
 
     def _read_table(self, window: OffsetWindow) -> TableRows:
         # Here, so that a DAG file does not need the extra, nor load SQLAlchemy.
@@ -185,7 +187,7 @@ class AuditWindowOperator(OffsetsOperator):
             self.topic_column,
             self.partition_column,
             self.offset_column,
-            {} if self.where is None else self.read("where"),
+            {} if self.where is None else self.parse_parameter("where"),
         )
         engine = sql_engine(str(self.conn_id), "conn_id")
         try:
@@ -197,7 +199,7 @@ class AuditWindowOperator(OffsetsOperator):
         """Return what Kafka says about the offsets without a row, and why it could not be asked."""
         if not rows.missing:
             return MissingOffsets(), None
-        within = self.read("read_timeout")
+        within = self.parse_parameter("read_timeout")
         try:
             with self.open_client() as client:
                 return (
@@ -214,7 +216,7 @@ class AuditWindowOperator(OffsetsOperator):
 
     def _audited(self) -> dict[str, Any]:
         names = ("conn_id", "table", "topic_column", "partition_column", "offset_column", "kafka_config_id")
-        where = None if self.where is None else dict(self.read("where"))
+        where = None if self.where is None else dict(self.parse_parameter("where"))
         return {**{name: getattr(self, name) for name in names}, "where": where}
 
     def _remedy(self, context: Context, window: OffsetWindow) -> str:

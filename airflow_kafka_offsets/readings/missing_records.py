@@ -12,7 +12,7 @@ from airflow_kafka_offsets.model.certificate import MissingOffsets, Reason, judg
 from airflow_kafka_offsets.model.offset_ranges import RangesByPartition, clip, count_offsets, merge
 from airflow_kafka_offsets.model.offsets import IsolationLevel, LogRange, TopicPartition
 from airflow_kafka_offsets.model.window import OffsetWindow
-from airflow_kafka_offsets.readings.log_ids import other_logs_now
+from airflow_kafka_offsets.readings.log_ids import current_logs_refusals
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -52,7 +52,7 @@ def find_missing(
     """
     if not missing:
         return MissingOffsets()
-    elsewhere = other_logs_now(client, "the window", window.log_ids, remedy="plan a new window")
+    elsewhere = current_logs_refusals(client, "the window", window.log_ids, remedy="plan a new window")
     try:
         logs = {} if elsewhere else client.log_ranges(missing)
     except UnknownTopicPartitionError as error:

@@ -24,7 +24,7 @@ from airflow_kafka_offsets.model.offsets import OffsetRanges, TopicPartition, ch
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.model.window import OffsetWindow
 from airflow_kafka_offsets.readings.missing_records import Found, find_missing
-from airflow_kafka_offsets.spark.broker import broker
+from airflow_kafka_offsets.spark.broker import open_broker_client
 from airflow_kafka_offsets.spark.read import Window, load_window
 from airflow_kafka_offsets.spark.source_options import refuse_other_ranges
 
@@ -97,7 +97,7 @@ def audit_window(
     if rows.missing and options is None:
         missing = undecide(rows.missing, "not_read", [_NO_OPTIONS])
     elif rows.missing and options is not None:
-        with broker(options, spark=spark, client_config=client_config) as kafka:
+        with open_broker_client(options, spark=spark, client_config=client_config) as kafka:
             read = partial(_records, spark, dict(options), reading.rows)
             missing = find_missing(kafka, planned, rows.missing, read)
     audited = {"table": name or "DataFrame", "columns": list(columns), "exclusive": exclusive}

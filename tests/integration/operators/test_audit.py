@@ -22,7 +22,7 @@ from airflow_kafka_offsets.errors import AuditError, BrokerUnavailableError, Usa
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.local.broker_config import LOOPBACK, free_port
 from airflow_kafka_offsets.model.certificate import Certificate
-from airflow_kafka_offsets.model.groups import Groups
+from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.model.place import Place
 from airflow_kafka_offsets.operators.audit_window import AuditWindowOperator
@@ -67,7 +67,7 @@ def window_of(client, topic, **parameters):
     """The window of all that is in a topic, as its plan returns it."""
     window = plan_window(
         client,
-        Groups.parse(None, topic, required=False),
+        GroupSelection.parse(None, topic, required=False),
         Place.parse("earliest", "start"),
         Place.parse("latest", "end"),
         now=datetime.now(tz=timezone.utc),
@@ -337,12 +337,12 @@ def test_topics_select_a_part_of_the_window(audit, table, topic, window, make_to
         ({"conn_id": "nowhere"}, "connection 'nowhere' gives no hook"),
         ({"conn_id": "kafka_default"}, "expected a connection to a database"),
         ({"on_undecided": "skip"}, "on_undecided='skip': expected one of 'fail', 'warn'"),
-        ({"where": {}}, "where: found {}; expected"),
-        ({"where": {"run_id": None}}, "where['run_id']: found None; expected a text"),
-        ({"where": {"run_id": []}}, "where['run_id']: found []; expected a text"),
-        ({"where": {"run_id": ["a", {}]}}, "where['run_id']: found"),
+        ({"where": {}}, "where={}: expected"),
+        ({"where": {"run_id": None}}, "where: found None for column 'run_id'; expected a text"),
+        ({"where": {"run_id": []}}, "where: found [] for column 'run_id'; expected a text"),
+        ({"where": {"run_id": ["a", {}]}}, "for column 'run_id'; expected a text"),
         ({"where": "run_id = 'this'"}, "is not JSON"),
-        ({"read_timeout": "soon"}, "read_timeout=soon: expected seconds"),
+        ({"read_timeout": "soon"}, "read_timeout='soon': expected seconds"),
         ({"read_timeout": 7200}, "expected seconds"),
     ],
 )
