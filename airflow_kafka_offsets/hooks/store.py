@@ -8,6 +8,7 @@ from airflow.providers.common.compat.sdk import AirflowException
 from airflow.sdk import BaseHook
 
 from airflow_kafka_offsets.errors import NoCommitError, SetupError, UsageError
+from airflow_kafka_offsets.model.wording import parameter_text
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
