@@ -30,6 +30,7 @@ from airflow_kafka_offsets.model.certificate import (
     judge,
     undecide,
 )
+from airflow_kafka_offsets.model.digest import digest
 from airflow_kafka_offsets.model.fingerprint import Fingerprint
 from airflow_kafka_offsets.model.offset_ranges import count_offsets, merge
 from airflow_kafka_offsets.model.offsets import OffsetRange, TopicPartition
@@ -274,6 +275,12 @@ def test_a_certificate_that_was_changed_is_refused(change):
     form = certificate({**ALL, **PARTLY}, MissingOffsets(MISSING)).as_json()
     with pytest.raises(OffsetsFormatError, match="changed after it was issued"):
         Certificate.parse({**form, **change})
+
+
+def test_a_key_of_a_later_version_is_ignored():
+    form = certificate().as_json() | {"more": 1}
+    del form["digest"]
+    assert Certificate.parse({**form, "digest": digest(form, length=64)}) == certificate()
 
 
 @pytest.mark.parametrize(
