@@ -73,7 +73,7 @@ class TableRows:
 
     @property
     def unlisted(self) -> RangesByPartition:
-        """The offsets of which nothing is known, since the table differs at too many places."""
+        """The offsets that were not compared, since the table differs at too many places."""
         return {tp: each.unlisted for tp, each in self.partitions.items() if each.unlisted}
 
 

@@ -80,7 +80,7 @@ class Certificate:
     :param problems: sentences about what could not be read.
     :param window: the window: ``start``, ``end``, ``logs`` (ids of the cluster and the topics), and what its
         plan says of itself.
-    :param audited: what was audited, such as ``conn_id``, ``table`` and ``where``.
+    :param audited: names the table and its rows, such as ``conn_id``, ``table`` and ``where``.
     :param at: when the audit began to read the table.
     """
 
@@ -257,7 +257,7 @@ class Certificate:
             content = {name: part for name, part in value.items() if name != "digest"}
             digests = (digest(content, length=64), value["digest"])
             unchanged = digests[0] == digests[1] and certificate.verdict == value["verdict"]
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
             raise OffsetsFormatError(
                 f"{what}: found {describe(value)}; expected a certificate ({type(error).__name__}: "
                 f"{shorten(str(error))})"

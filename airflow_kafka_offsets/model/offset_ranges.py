@@ -8,7 +8,7 @@ from itertools import pairwise
 from airflow_kafka_offsets.model.offsets import OffsetRange, TopicPartition
 
 Ranges = tuple[OffsetRange, ...]
-"""Sorted ranges without an empty one, of which no two touch."""
+"""Sorted ranges that are not empty and do not touch."""
 
 RangesByPartition = Mapping[TopicPartition, Ranges]
 """Ranges of each partition that has any."""

@@ -19,7 +19,7 @@ _VALUES = (str, int, float, Decimal, date, datetime)
 
 def parse_where(value: object, parameter: str) -> dict[str, Any]:
     """
-    Read a filter: a column's value, or a list of values one of which the column has.
+    Read a filter: for each column a value, or a list of accepted values.
 
     There is no SQL in it: names are quoted and values are bound.
 

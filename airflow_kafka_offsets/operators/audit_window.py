@@ -47,7 +47,7 @@ class AuditWindowOperator(OffsetsOperator):
     by default, if it cannot be said, since retention has deleted the records or a transaction is still open.
 
     Returns the certificate (:meth:`airflow_kafka_offsets.model.certificate.Certificate.as_json`): plain JSON
-    with verdict, counts, the first ranges, the window and a digest. It is in XCom also when the task fails.
+    with verdict, counts, the first ranges, the window and a digest. A task that fails leaves it in XCom too.
 
     Needs the extra ``sql``: ``pip install 'airflow-kafka-offsets[sql]'``.
 
@@ -55,8 +55,8 @@ class AuditWindowOperator(OffsetsOperator):
         ``topics`` only these topics of the window are audited. (templated)
     :param conn_id: Airflow connection of the database, of any type whose hook is a ``DbApiHook``. (templated)
     :param table: the table's or view's name, or ``schema.table``. (templated)
-    :param topic_column: name of the column with the topic; ``None`` for a table with the records of one topic
-        and without such a column. (templated)
+    :param topic_column: name of the column with the topic; ``None`` for a table of one topic that does not
+        name it. (templated)
     :param partition_column: name of the column with the partition, a whole number. (templated)
     :param offset_column: name of the column with the offset, a whole number. (templated)
     :param where: ``{column: value}`` or ``{column: [values]}`` of the rows that this window's job has
@@ -65,7 +65,7 @@ class AuditWindowOperator(OffsetsOperator):
         other windows. (templated, the names of the columns are not)
     :param on_undecided: ``fail`` (default), or ``warn`` to end well where it cannot be said. (templated)
     :param read_timeout: how long Kafka is read at most: a timedelta, seconds, or text such as ``10m``; 10
-        minutes by default. What was not read by then is undecided. (templated)
+        minutes by default. Offsets that were not read by then are undecided. (templated)
     :param save_to: URI of a file to write the certificate to, another one for each run. (templated)
     :param save_conn_id: Airflow connection of the file's storage. (templated)
     :param window_conn_id: Airflow connection of the window file's storage. (templated)

@@ -210,7 +210,7 @@ class _Reading:
         return sums
 
     def _foreign(self, inside: int) -> Sequence[ForeignRows]:
-        """Return the rows of the selection that are outside the window, of which there are none normally."""
+        """Return the rows of the selection that are outside the window; normally an empty list."""
         source, selection = self._source, self._selection()
         every = sa.select(sa.func.count()).select_from(source).where(*selection)
         outside = self._connection.execute(every).scalar_one() - inside
@@ -289,7 +289,7 @@ class _Reading:
 
     def _window(self, ranges: OffsetRanges) -> list[sa.ColumnElement[bool]]:
         """
-        Return the conditions of a row in the range of its partition, also for other partitions.
+        Return the conditions of a row in the range of its partition; they say nothing about other partitions.
 
         The first ones can be answered by an index, or by how the table is partitioned.
         """
@@ -320,7 +320,7 @@ class _Reading:
         return sa.and_(*self._window(ranges), sa.or_(*known))
 
     def _by_partition(self, offsets: Mapping[TopicPartition, int]) -> sa.ColumnElement[int]:
-        """Return the offset of a row's partition; what it is for other partitions does not matter."""
+        """Return the offset of a row's partition; any number for a partition outside the window."""
         trees = {
             topic: self._search(
                 [(tp.partition, at) for tp, at in sorted(offsets.items()) if tp.topic == topic]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from collections import Counter
 from dataclasses import replace
 from datetime import datetime, timezone
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -275,6 +277,12 @@ def test_a_certificate_that_was_changed_is_refused(change):
     form = certificate({**ALL, **PARTLY}, MissingOffsets(MISSING)).as_json()
     with pytest.raises(OffsetsFormatError, match="changed after it was issued"):
         Certificate.parse({**form, **change})
+
+
+def test_the_certificate_in_the_documentation_is_a_real_one():
+    page = Path(__file__).parents[3] / "docs" / "how-to" / "prove-completeness.md"
+    (shown,) = re.findall(r"```json\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    assert Certificate.parse(shown).summary() == "complete: 837 offsets, 837 rows"
 
 
 def test_a_key_of_a_later_version_is_ignored():
