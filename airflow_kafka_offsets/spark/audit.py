@@ -154,26 +154,28 @@ class _Reading:
         return TableRows(known, foreign)
 
     def _sums(self) -> dict[TopicPartition, Sums]:
+        """Add up the rows of each partition of the window."""
+        topics = sorted({tp.topic for tp in self._ranges})
+        # Grouping by a number is much faster than grouping by a text.
+        keys = ["partition"] if len(topics) == 1 else ["topic", "partition"]
+        bounds = ["offset AS low", "offset AS high"]
         residue = f"CAST(offset AS BIGINT) + {self._fingerprint.shift}L"
         if not self._fingerprint.small:
             residue = f"({residue}) % {PRIME}L"
         rows = (
-            self.rows.where(_inside(self._ranges))
-            .selectExpr("topic", "partition", "offset AS low", "offset AS high", f"{residue} AS residue")
-            .selectExpr("topic", "partition", "low", "high", f"residue * residue % {PRIME}L AS square")
-            .selectExpr(
-                "topic", "partition", "low", "high", f"square * square % {PRIME}L AS summand", "1L AS n"
-            )
+            self.rows.where(_near(self._ranges))
+            .selectExpr(*keys, *bounds, f"{residue} AS residue")
+            .selectExpr(*keys, "low", "high", f"residue * residue % {PRIME}L AS square")
+            .selectExpr(*keys, "low", "high", f"square * square % {PRIME}L AS summand", "1L AS n")
         )
-        found = rows.groupBy("topic", "partition").agg(
-            {"n": "sum", "summand": "sum", "low": "min", "high": "max"}
-        )
-        return {
-            TopicPartition(row["topic"], row["partition"]): Sums(
-                row["sum(n)"], row["sum(summand)"], row["min(low)"], row["max(high)"]
-            )
-            for row in found.collect()
-        }
+        found = rows.groupBy(*keys).agg({"n": "sum", "summand": "sum", "low": "min", "high": "max"})
+        sums: dict[TopicPartition, Sums] = {}
+        for row in found.collect():
+            tp = TopicPartition(topics[0] if len(topics) == 1 else row["topic"], row["partition"])
+            # The rows of partitions that the window does not have are counted, too.
+            if tp in self._ranges:
+                sums[tp] = Sums(row["sum(n)"], row["sum(summand)"], row["min(low)"], row["max(high)"])
+        return sums
 
     def _differences(self, partitions: Sequence[TopicPartition]) -> Iterator[Difference]:
         """Return each row of some partitions that does not follow the row before by one."""
@@ -209,22 +211,32 @@ class _Reading:
         ]
 
 
-def _inside(ranges: OffsetRanges) -> str:
-    """Return the condition of a row in the window; the first ones are pushed down to the files."""
+def _near(ranges: OffsetRanges) -> str:
+    """
+    Return the condition of a row in the range of its partition; it says nothing about other partitions.
+
+    The first parts are pushed down to the files.
+    """
     bounds = range_of(ranges)
     topics = sorted({tp.topic for tp in ranges})
-    numbers = {topic: [str(tp.partition) for tp in sorted(ranges) if tp.topic == topic] for topic in topics}
-    known = [f"(topic = '{topic}' AND partition IN ({', '.join(its)}))" for topic, its in numbers.items()]
     conditions = [
         f"offset >= {bounds.start}L AND offset < {bounds.end}L",
         f"topic IN ({', '.join(repr(topic) for topic in topics)})",
-        f"({' OR '.join(known)})",
     ]
     for name, comparison in (("start", ">="), ("end", "<")):
         offsets = {tp: getattr(each, name) for tp, each in ranges.items()}
         if len(set(offsets.values())) > 1:
             conditions.append(f"offset {comparison} {_by_partition(offsets)}")
-    return f"({' AND '.join(conditions)})"
+    return " AND ".join(conditions)
+
+
+def _inside(ranges: OffsetRanges) -> str:
+    """Return the condition of a row in the window."""
+    numbers: dict[str, list[str]] = {}
+    for tp in sorted(ranges):
+        numbers.setdefault(tp.topic, []).append(str(tp.partition))
+    known = [f"(topic = '{topic}' AND partition IN ({', '.join(its)}))" for topic, its in numbers.items()]
+    return f"({_near(ranges)} AND ({' OR '.join(known)}))"
 
 
 def _by_partition(offsets: Mapping[TopicPartition, int]) -> str:
