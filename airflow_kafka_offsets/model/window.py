@@ -8,6 +8,7 @@ the window's end only from the window's start.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -118,6 +119,12 @@ class OffsetWindow:
         # Windows that were planned by an earlier version have the ids of some topics only.
         recorded = self.source.get("logs") or {"topics": self.source.get("topic_ids") or {}}
         return LogIds.parse(recorded, "window, source, logs").only({tp.topic for tp in self.ranges})
+
+    @property
+    def digest(self) -> str:
+        """Fingerprint of the ranges: the same for the same ranges only, wherever they come from."""
+        form = [offsets_json(offsets) for offsets in (self.start, self.end, self.committed)]
+        return hashlib.sha256(json.dumps(form, sort_keys=True).encode()).hexdigest()[:12]
 
     def __bool__(self) -> bool:
         """Whether there is anything to read."""

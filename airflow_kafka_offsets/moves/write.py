@@ -11,7 +11,14 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from airflow_kafka_offsets.errors import BrokerError, CommitError, GroupMovedError, PlanRefusedError
+from airflow_kafka_offsets.errors import (
+    BrokerError,
+    CommitError,
+    CommitProgress,
+    GroupMovedError,
+    KafkaOffsetsError,
+    PlanRefusedError,
+)
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.offsets import (
     Commits,
@@ -178,6 +185,7 @@ def commit_groups(
         try:
             carried_out = write(client, plan, metadata.texts(plan.after, plan.log_ids))
         except (BrokerError, GroupMovedError, PlanRefusedError) as error:
+            error.progress = CommitProgress(plan.group_id, tuple(written))
             if written:
                 error.append(
                     f"written before: group {', '.join(written)}; running it again finishes the rest"
@@ -215,7 +223,12 @@ def commit_over_late_ones(client: GroupPort, plans: Sequence[OffsetPlan], metada
                 check_read_back(plan.group_id, plan.after, committed_offsets(now))
         if not late:
             return
-        commit_groups(client, late, metadata, overwrite)
+        try:
+            commit_groups(client, late, metadata, overwrite)
+        except KafkaOffsetsError as error:
+            # All groups were written before: that the others were not would be wrong.
+            error.progress = None
+            raise
 
 
 def delete_groups(

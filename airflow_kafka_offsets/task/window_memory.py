@@ -26,7 +26,6 @@ from airflow_kafka_offsets.task.window_file import (
     file_changed,
     not_this_run,
     planned_in,
-    ranges_digest,
     read_window_file,
     same_run,
     write_window,
@@ -91,7 +90,7 @@ class WindowMemory:
         if window is not None and stored is None and not self._run.start.continues(planned_in(window)):
             log.info("%s holds the window of a deleted run with this run's id, and is replaced", uri)
             return None
-        if window is not None and stored and stored.get("ranges") not in (None, ranges_digest(window)):
+        if window is not None and stored and stored.get("ranges") not in (None, window.digest):
             raise file_changed(uri, "other ranges")
         return window
 
@@ -102,7 +101,7 @@ class WindowMemory:
         if self._store is not None:
             kept: Any = json.loads(window.as_text())
             if self._file:
-                kept = {"window_file": self._file, "ranges": ranges_digest(window)}
+                kept = {"window_file": self._file, "ranges": window.digest}
             # airflow.sdk.NEVER_EXPIRE, which versions before 3.3 do not have. It goes when the run does.
             self._store.set(_KEY, kept, retention=timedelta.max)
 
@@ -147,7 +146,7 @@ class CommitMemory:
 
     def __init__(self, context: Context, window: OffsetWindow, **same: Any) -> None:
         self._store: Any = context.get("task_state_store")
-        self._digest = fingerprint({"ranges": ranges_digest(window), **same})
+        self._digest = fingerprint({"ranges": window.digest, **same})
 
     @property
     def committed_at(self) -> str | None:
