@@ -12,6 +12,7 @@ from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
 from airflow_kafka_offsets.kafka.worker import started_early
 from airflow_kafka_offsets.model.groups import Groups
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
+from airflow_kafka_offsets.operators.lineage import TellsLineage
 from airflow_kafka_offsets.operators.outlets import GroupOutlets
 from airflow_kafka_offsets.pipeline import NAME_READERS, PIPELINE_PARAMETERS
 from airflow_kafka_offsets.task.failures import failing_at_once
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     """Carries out a plan, and returns its receipt."""
 
 
-class OffsetsOperator(GivenOptions, BaseOperator):
+class OffsetsOperator(TellsLineage, GivenOptions, BaseOperator):
     """
     Base of the operators that name a pipeline and read its offsets: names, checks, client and errors.
 
@@ -116,7 +117,9 @@ class OffsetsOperator(GivenOptions, BaseOperator):
         # Here, so that a DAG file does not load the Kafka client, which Airflow's own hook imports.
         from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
 
-        return KafkaOffsetsHook(self.kafka_config_id).get_offsets_client(total=self.calls_timeout)
+        client = KafkaOffsetsHook(self.kafka_config_id).get_offsets_client(total=self.calls_timeout)
+        self.note_servers(self.kafka_config_id, client)
+        return client
 
     def open_checkpoint(self) -> SparkCheckpoint | None:
         """Return the pipeline's checkpoint, ``None`` if it names none."""
@@ -130,6 +133,7 @@ class OffsetsOperator(GivenOptions, BaseOperator):
     @contextmanager
     def refusing(self) -> Iterator[None]:
         """Check rendered options, count what is refused, and let Airflow retry only what may pass."""
+        self.forget_lineage()
         # Until there is a plan only the groups are known, if any is named.
         self._touched = {group: set() for group in self._named_groups()}
         # A task that runs twice in one process has lost some of its outlets by then.

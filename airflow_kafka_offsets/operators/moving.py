@@ -10,6 +10,7 @@ from dataclasses import fields, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from airflow_kafka_offsets.errors import KafkaOffsetsError
 from airflow_kafka_offsets.model.checkpoint_plan import (
     QUIET_PERIOD,
     RECORDING_SINKS,
@@ -20,6 +21,7 @@ from airflow_kafka_offsets.model.checkpoint_plan import (
     parse_sink,
 )
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
+from airflow_kafka_offsets.model.move_lineage import MoveRecord, Operation
 from airflow_kafka_offsets.model.parameters import choice, parse_switch
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.receipt import CONNECTION_IDS
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
 
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
     from airflow_kafka_offsets.kafka.client import OffsetsClient
+    from airflow_kafka_offsets.model.window import OffsetWindow
     from airflow_kafka_offsets.operators.base import Reader
 
     Apply = Callable[[PipelinePlan], dict[str, Any]]
@@ -71,6 +74,10 @@ class MovingOperator(OffsetsOperator):
     """Counts what was carried out, for each group and its topics."""
     reports_lag: bool = True
     """Whether it commits all partitions that its groups read, so that their lag is known."""
+    does: ClassVar[Operation] = "commit"
+    """What it does, for lineage and the metadata of its commits."""
+    committed_window: OffsetWindow | None = None
+    """The window of which it commits the end."""
 
     def with_connections(self, plan: PipelinePlan) -> PipelinePlan:
         """Return a plan whose receipt names the connections of this task."""
@@ -96,7 +103,13 @@ class MovingOperator(OffsetsOperator):
         plan, planned = self._present(context, client, plan, times=self.shows_times)
         batch_id = plan.stamped(metadata).batch
         self._group_outlets.send(context, self.kafka_config_id, self._moves(planned), batch_id)
-        receipt = apply(plan)
+        record = self.note_move(planned, begun=not plan.refused)
+        try:
+            receipt = apply(plan)
+        except KafkaOffsetsError as error:
+            self.note_lineage(record.failed(error).lineage)
+            raise
+        self.note_move(receipt)
         if plan.empty:
             self.log.warning("Nothing was written: no partition is left of the plan")
         if self._moves(receipt) != self._moves(planned):
@@ -135,7 +148,27 @@ class MovingOperator(OffsetsOperator):
             self.log.info("%s", table)
         planned = plan.receipt(plan_only=plan_only)
         push_result(context, planned)
+        self.note_move(planned)
         return plan, planned
+
+    def note_move(self, receipt: Mapping[str, Any], *, begun: bool = False) -> MoveRecord:
+        """
+        Keep a receipt for lineage.
+
+        :param begun: whether a write may have begun.
+        """
+        record = MoveRecord(
+            self.does,
+            receipt,
+            self.servers.get(self.kafka_config_id),
+            begun=begun,
+            # An offset that was given, or that a reset has chosen, says nothing of what was read.
+            reads=self.reports_lag,
+            has_lag=self.reports_lag,
+            window=self.committed_window,
+        )
+        self.note_lineage(record.lineage)
+        return record
 
     def _moves(self, receipt: Mapping[str, Any]) -> list[GroupMove]:
         """Return what a receipt says of the groups that are written."""
@@ -167,8 +200,6 @@ class PipelineMovingOperator(MovingOperator):
     moves_on_purpose: ClassVar[bool] = True
     shows_times: ClassVar[bool] = True
     reports_lag = False
-    does: ClassVar[str]
-    """``reset`` or ``restore``, for the metadata of its commits."""
     count_move = staticmethod(count_reset)
     template_fields: Sequence[str] = (*PIPELINE_PARAMETERS, *_CHECKPOINT_DEFAULTS)
     readers: ClassVar[Mapping[str, Reader]] = {

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_kafka_offsets.errors import OffsetsFormatError, PlanRefusedError, UsageError
+from airflow_kafka_offsets.model.move_lineage import Operation
 from airflow_kafka_offsets.model.parameters import (
     MissingCommitPolicy,
     OutOfRangePolicy,
@@ -109,7 +110,7 @@ class ResetOffsetsOperator(PipelineMovingOperator):
         "allow_new_cluster",
         "plan_only",
     )
-    does: ClassVar[str] = "reset"
+    does: ClassVar[Operation] = "reset"
     readers: ClassVar[Mapping[str, Reader]] = {
         **PipelineMovingOperator.readers,
         "on_out_of_range": choice(OutOfRangePolicy),
@@ -198,6 +199,7 @@ class ResetOffsetsOperator(PipelineMovingOperator):
                 if work is not None:
                     receipt = self._kept(client, checkpoint, work, metadata)
                     push_result(context, receipt)
+                    self.note_move(receipt)
                     return receipt
                 plan = plan_reset(
                     client,
