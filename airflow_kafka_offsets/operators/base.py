@@ -13,6 +13,7 @@ from airflow_kafka_offsets.kafka.worker import started_early
 from airflow_kafka_offsets.model.groups import Groups
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.operators.lineage import TellsLineage
+from airflow_kafka_offsets.operators.links import LINKS
 from airflow_kafka_offsets.operators.outlets import GroupOutlets
 from airflow_kafka_offsets.pipeline import NAME_READERS, PIPELINE_PARAMETERS
 from airflow_kafka_offsets.task.failures import failing_at_once
@@ -58,6 +59,7 @@ class OffsetsOperator(TellsLineage, GivenOptions, BaseOperator):
     readers: ClassVar[Mapping[str, Reader]] = {}
     """Read the parameters with a fixed form: literals at parse time, templates when the task runs."""
     ui_color = "#e8f4ea"
+    operator_extra_links = LINKS
     needs_group: ClassVar[bool] = True
     calls_timeout: ClassVar[float] = 120.0
     """Seconds for all calls to the broker together."""

@@ -1,0 +1,46 @@
+"""
+Links from a task instance to the Offsets tab.
+
+Airflow asks for a link when the task has ended, on the worker, and keeps it as an XCom. An empty link is not
+shown.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from airflow.providers.common.compat.sdk import conf
+from airflow.sdk import BaseOperatorLink
+
+from airflow_kafka_offsets.task.offsets_tab import is_on, page
+
+if TYPE_CHECKING:
+    from airflow.sdk import BaseOperator
+    from airflow.sdk.types import TaskInstanceKey
+
+
+class DagOffsetsLink(BaseOperatorLink):
+    """Links to the pipelines of the task's DAG."""
+
+    name = "Offsets of this DAG"
+
+    def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:  # noqa: ARG002
+        """Return the path of the DAG's page, empty if the tab is off."""
+        return page(conf, "dags", ti_key.dag_id) if is_on(conf) else ""
+
+
+class TaskOffsetsLink(BaseOperatorLink):
+    """Links to what the task instance did or saw: its receipt, report or reading."""
+
+    name = "Offsets of this task"
+
+    def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:  # noqa: ARG002
+        """Return the path of the task instance's page, empty if the tab is off."""
+        if not is_on(conf):
+            return ""
+        index = -1 if ti_key.map_index is None else ti_key.map_index
+        return page(conf, "dags", ti_key.dag_id, "runs", ti_key.run_id, "tasks", ti_key.task_id, str(index))
+
+
+LINKS: tuple[BaseOperatorLink, ...] = (DagOffsetsLink(), TaskOffsetsLink())
+"""The links of operators and sensors."""
