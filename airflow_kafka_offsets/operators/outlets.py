@@ -43,7 +43,7 @@ class GroupMove(NamedTuple):
         totals = receipt["group_id"], partitions, receipt["changed"], receipt["records"]
         return cls(*totals, {topic: _topic(receipt, topic) for topic in receipt["after"]})
 
-    def extra(self, batch_id: int | None) -> dict[str, Any]:
+    def as_event(self, batch_id: int | None) -> dict[str, Any]:
         """Return what an asset event says."""
         totals = {"version": 1, **self._asdict(), "batch_id": batch_id}
         if len(self.topics) > MOST_TOPICS:
@@ -101,7 +101,7 @@ class GroupOutlets:
         """
         if "outlet_events" not in context:
             return
-        by_uri = {group_uri(kafka_config_id, move.group_id): move.extra(batch_id) for move in moves}
+        by_uri = {group_uri(kafka_config_id, move.group_id): move.as_event(batch_id) for move in moves}
         self.sent = [outlet for outlet in self.groups if _uri(outlet) in by_uri]
         for outlet in self.sent:
             context["outlet_events"][outlet].extra = by_uri[_uri(outlet)]

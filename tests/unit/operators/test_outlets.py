@@ -80,7 +80,7 @@ def test_an_event_has_the_totals_of_its_group():
 
 def extra_of(*moves):
     plan = OffsetPlan("orders-3", moves)
-    return GroupMove.of(receipt([plan])).extra(None)
+    return GroupMove.of(receipt([plan])).as_event(None)
 
 
 def test_the_offsets_of_a_topic_are_summed_so_that_their_difference_is_the_records():

@@ -84,7 +84,7 @@ def test_an_input_of_which_it_is_not_known_what_was_read_has_no_statistics():
 def test_a_facet_names_its_producer_and_an_address_of_the_documentation():
     found = told(Lineage(run={MOVE: SMALL_MOVE}))["run_facets"][MOVE]
     assert found["_producer"].endswith(f"/airflow-kafka-offsets/tree/v{__version__}")
-    assert openlineage.SITE == site()
+    assert site() == openlineage.SITE
     assert found["_schemaURL"].partition("#")[0] in schemas()
 
 
