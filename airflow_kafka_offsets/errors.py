@@ -54,7 +54,7 @@ class CommitProgress(NamedTuple):
     failed: str
     """The group whose commit failed; it may be written in part."""
     written: tuple[str, ...]
-    """Groups that were committed and read back before; the others were not written."""
+    """Groups that were committed and read back; all others were not written."""
 
 
 class KafkaOffsetsError(Exception):
@@ -66,7 +66,7 @@ class KafkaOffsetsError(Exception):
 
     retriable = False
     progress: CommitProgress | None = None
-    """How far a commit has come; ``None`` if it was none, or that is not known."""
+    """How far a commit has come; ``None`` for other errors, and if unknown."""
 
     def __init__(self, message: str, *, retriable: bool | None = None) -> None:
         super().__init__(message)

@@ -45,7 +45,7 @@ def get_provider_info() -> dict[str, Any]:
                 "schemes": ["kafka-group"],
                 "handler": "airflow_kafka_offsets.assets.sanitize_uri",
                 "factory": "airflow_kafka_offsets.assets.create_asset",
-                # No to_openlineage_converter: a group is no dataset. Its topics are, and the tasks name them.
+                # Without to_openlineage_converter: the datasets are topics, which the tasks report.
             }
         ],
         "plugins": [

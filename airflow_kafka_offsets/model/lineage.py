@@ -1,9 +1,10 @@
 """
-What tasks tell OpenLineage: the topics that they concern, and their receipts and reports as facets.
+Lineage of a task: its topics as OpenLineage datasets, and its receipt or report as facets.
 
-Everything here is plain data, made from what a task has left in XCom. A topic is named as in the events of
-Spark's own OpenLineage agent, so that both are one dataset: the namespace is ``kafka://host:port`` of the
-first bootstrap server (``KafkaBootstrapServerResolver`` in ``openlineage-spark``), the name is the topic.
+Everything here is plain data, computed from the task's XCom. A topic has the same name as in the events of
+Spark's own OpenLineage agent, so that both events refer to one dataset: the namespace is
+``kafka://host:port`` of the first bootstrap server (``KafkaBootstrapServerResolver`` in
+``openlineage-spark``), the name is the topic.
 """
 
 from __future__ import annotations
@@ -17,16 +18,16 @@ from airflow_kafka_offsets.model.kafka_security import with_port
 from airflow_kafka_offsets.model.window import OffsetWindow
 
 RANGES, MOVE, LAG = "kafkaOffsets_ranges", "kafkaOffsets_move", "kafkaOffsets_lag"
-"""Keys of the facets: the first of an input, the others of a run."""
+"""Keys of the facets: the first belongs to an input, the others to a run."""
 
 MOST_RANGES = 1_000
-"""Partitions of an event: with more of them it has totals only, and the receipt in XCom has all."""
+"""Partitions up to which an event lists each range. A larger event has totals only."""
 
 _PROTOCOL = re.compile(r"[A-Za-z][\w+.-]*://")
 
 
 class Topic(NamedTuple):
-    """A topic of a cluster: the namespace and the name of a dataset."""
+    """Namespace and name of the dataset that is a topic."""
 
     namespace: str
     name: str
@@ -35,10 +36,10 @@ class Topic(NamedTuple):
 @dataclass(frozen=True)
 class Input:
     """
-    A topic that a task concerns.
+    A topic as the input of a task.
 
-    :param groups: the facet :data:`RANGES`: what the task did with each group's part of the topic.
-    :param rows: records that were read, if that is known.
+    :param groups: content of the facet :data:`RANGES`: one entry for each group.
+    :param rows: records that were read; ``None`` if the number is not known.
     """
 
     topic: Topic
@@ -49,9 +50,9 @@ class Input:
 @dataclass(frozen=True)
 class Lineage:
     """
-    What one task tells.
+    Inputs and run facets of one task.
 
-    :param run: key -> facet of the run.
+    :param run: key -> content of each run facet.
     """
 
     inputs: tuple[Input, ...] = ()
@@ -60,7 +61,7 @@ class Lineage:
 
 def lineage_of_window(window: OffsetWindow, servers: Mapping[str, str]) -> Lineage:
     """
-    Return what a planned window tells: the records that the job is about to read.
+    Return the lineage of a planned window: the records that the job is about to read.
 
     :param servers: id of each connection that was opened -> its bootstrap servers.
     """
@@ -70,7 +71,6 @@ def lineage_of_window(window: OffsetWindow, servers: Mapping[str, str]) -> Linea
     for tp, offsets in sorted(window.ranges.items()):
         of.setdefault(tp.topic, []).append((tp.partition, offsets.start, offsets.end))
     shown = len(window.ranges) <= MOST_RANGES
-    # Where topics have groups of their own the source has them all.
     groups = {topic: group.get(topic) if isinstance(group, Mapping) else group for topic in of}
     parts = {
         topic: {
@@ -97,7 +97,7 @@ def lineage_of_window(window: OffsetWindow, servers: Mapping[str, str]) -> Linea
 
 def lineage_of_report(report: Mapping[str, Any], servers: Mapping[str, str]) -> Lineage:
     """
-    Return what a drift check tells: which records wait, lag and headroom.
+    Return the lineage of a drift check: unread records, lag and headroom.
 
     :param servers: id of each connection that was opened -> its bootstrap servers.
     """
@@ -134,9 +134,9 @@ def lineage_of_report(report: Mapping[str, Any], servers: Mapping[str, str]) -> 
 
 def namespace_of(servers: str | None) -> str | None:
     """
-    Return the namespace of a cluster's topics, ``None`` if it is not known.
+    Return the namespace of a cluster's topics, ``None`` without a broker.
 
-    :param servers: ``bootstrap.servers`` as a connection has them.
+    :param servers: ``bootstrap.servers`` of a connection.
     """
     first = next((each.strip() for each in (servers or "").split(",") if each.strip()), "")
     address = with_port(_PROTOCOL.sub("", first, count=1))
@@ -144,12 +144,12 @@ def namespace_of(servers: str | None) -> str | None:
 
 
 def given(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values that are known: OpenLineage's client would remove the others."""
+    """Return the values that are not ``None``: OpenLineage's client removes the others."""
     return {name: value for name, value in values.items() if value is not None}
 
 
 def range_facet(partition: int, start: int | None, end: int) -> dict[str, Any]:
-    """Return a partition's range; no ``from`` where the group had no commit."""
+    """Return a partition's range; without a commit it has no ``from``."""
     return {"partition": partition, **given({"from": start}), "until": end}
 
 
@@ -166,7 +166,7 @@ def _waiting(group_id: str, entries: Sequence[Mapping[str, Any]], *, shown: bool
 
 
 def _lag(entry: Mapping[str, Any]) -> int | None:
-    """Return the lag of a partition of a drift report, ``None`` where the position is none of this log."""
+    """Return the lag of a partition in a drift report; ``None`` if its position belongs to another log."""
     start, end, committed = entry["log_start"], entry["log_end"], entry["committed"]
     if end is None or entry["verdict"] == "topic recreated":
         return None

@@ -1,4 +1,4 @@
-"""What the move of groups tells OpenLineage: its receipt, and how much of it was written."""
+"""Lineage of a move: the receipt as OpenLineage facets, and how much of the move was written."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from airflow_kafka_offsets.model.window import OffsetWindow
 Operation = Literal["commit", "reset", "restore"]
 
 Written = Literal["all", "some", "none", "unknown"]
-"""How much of a group's move was written, as far as that is known."""
+"""How much of a group's move was written."""
 
 _STATES = {"all": "written", "some": "partly written", "none": "not written", "unknown": "unknown"}
 
@@ -37,15 +37,15 @@ _STATES = {"all": "written", "some": "partly written", "none": "not written", "u
 @dataclass(frozen=True)
 class MoveRecord:
     """
-    A move of groups, with as much of its outcome as is known.
+    A move of groups and its outcome.
 
-    :param receipt: the receipt as it is in XCom.
-    :param servers: bootstrap servers of the connection; ``None`` names no topics.
-    :param begun: whether a write may have begun.
-    :param error: what ended it.
-    :param reads: whether the records that the groups pass were read, as those before a checkpoint's batch.
-    :param has_lag: whether the groups' lag is known when it is verified.
-    :param window: the window of which the end is committed.
+    :param receipt: the receipt in XCom.
+    :param servers: bootstrap servers of the connection; without them no topic is named.
+    :param begun: whether the task may have started to write.
+    :param error: the error that ended the move.
+    :param reads: whether a job has read the records that the groups pass.
+    :param has_lag: whether a verified receipt shows the lag of each group.
+    :param window: the window whose end is committed.
     """
 
     operation: Operation
@@ -59,7 +59,7 @@ class MoveRecord:
 
     @property
     def verified(self) -> bool:
-        """Whether all of it was read back."""
+        """Whether every commit was read back."""
         return bool(self.receipt["verified"])
 
     @property
@@ -69,7 +69,7 @@ class MoveRecord:
         return groups
 
     def written(self, group: Mapping[str, Any]) -> dict[Partition, bool | None]:
-        """Return of each partition of a group whether it was written; ``None`` if that is not known."""
+        """Return partition -> whether the group's offset was written; ``None`` if unknown."""
         error, partitions = self.error, _partitions(group["after"])
         progress = None if error is None else error.progress
         known: bool | None
@@ -86,7 +86,7 @@ class MoveRecord:
         return dict.fromkeys(partitions, known)
 
     def lineage(self) -> Lineage:
-        """Return what the task tells."""
+        """Return inputs and run facets."""
         shown = sum(len(_partitions(group["after"])) for group in self.groups) <= MOST_RANGES
         parts: dict[str, list[Mapping[str, Any]]] = {}
         for group in self.groups:
@@ -125,7 +125,7 @@ class MoveRecord:
         }
 
     def _rows(self, topic: str) -> int | None:
-        """Return how many records of a topic the group has passed, if each of them was read."""
+        """Return how many records of a topic the group has passed, if a job has read each one."""
         groups = [group for group in self.groups if topic in group["after"]]
         if not self.reads or not self.verified or len(groups) != 1:
             return None
@@ -170,7 +170,7 @@ class MoveRecord:
 
     @property
     def _checkpoint_written(self) -> bool | None:
-        """Whether the checkpoint was moved; its groups are committed after that."""
+        """Whether the checkpoint was moved. Groups are committed after the checkpoint."""
         if self.verified or not self.begun:
             return self.verified
         if self.error is not None and self.error.progress is not None:
@@ -178,7 +178,7 @@ class MoveRecord:
         return False if isinstance(self.error, PlanRefusedError) else None
 
     def failed(self, error: KafkaOffsetsError) -> MoveRecord:
-        """Return it with the error that has ended it."""
+        """Return the move with the error that ended it."""
         return replace(self, error=error)
 
 
@@ -198,7 +198,7 @@ def _lag_of_receipt(group: Mapping[str, Any]) -> Mapping[str, Any]:
     for topic, after in sorted(group["after"].items()):
         start, end = group["log_start"][topic], group["log_end"][topic]
         lags = [max(0, end[number] - max(start[number], offset)) for number, offset in after.items()]
-        # Of a topic of which a partition is left alone the lag is not known.
+        # The position of a skipped partition is not in the receipt.
         partial = topic in group["skipped"]
         topics.append({"topic": topic, **({} if partial else {"lag": sum(lags)})})
     return {"groupId": group["group_id"], "topics": topics}

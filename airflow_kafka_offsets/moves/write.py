@@ -226,7 +226,7 @@ def commit_over_late_ones(client: GroupPort, plans: Sequence[OffsetPlan], metada
         try:
             commit_groups(client, late, metadata, overwrite)
         except KafkaOffsetsError as error:
-            # All groups were written before: that the others were not would be wrong.
+            # All groups were written before this second commit.
             error.progress = None
             raise
 

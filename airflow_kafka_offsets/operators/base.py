@@ -12,7 +12,7 @@ from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
 from airflow_kafka_offsets.kafka.worker import started_early
 from airflow_kafka_offsets.model.groups import Groups
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
-from airflow_kafka_offsets.operators.lineage import TellsLineage
+from airflow_kafka_offsets.operators.lineage import ReportsLineage
 from airflow_kafka_offsets.operators.links import LINKS
 from airflow_kafka_offsets.operators.outlets import GroupOutlets
 from airflow_kafka_offsets.pipeline import NAME_READERS, PIPELINE_PARAMETERS
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     """Carries out a plan, and returns its receipt."""
 
 
-class OffsetsOperator(TellsLineage, GivenOptions, BaseOperator):
+class OffsetsOperator(ReportsLineage, GivenOptions, BaseOperator):
     """
     Base of the operators that name a pipeline and read its offsets: names, checks, client and errors.
 
@@ -120,7 +120,7 @@ class OffsetsOperator(TellsLineage, GivenOptions, BaseOperator):
         from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
 
         client = KafkaOffsetsHook(self.kafka_config_id).get_offsets_client(total=self.calls_timeout)
-        self.note_servers(self.kafka_config_id, client)
+        self.keep_servers(self.kafka_config_id, client)
         return client
 
     def open_checkpoint(self) -> SparkCheckpoint | None:
@@ -135,7 +135,7 @@ class OffsetsOperator(TellsLineage, GivenOptions, BaseOperator):
     @contextmanager
     def refusing(self) -> Iterator[None]:
         """Check rendered options, count what is refused, and let Airflow retry only what may pass."""
-        self.forget_lineage()
+        self.reset_lineage()
         # Until there is a plan only the groups are known, if any is named.
         self._touched = {group: set() for group in self._named_groups()}
         # A task that runs twice in one process has lost some of its outlets by then.

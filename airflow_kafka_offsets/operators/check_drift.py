@@ -105,7 +105,7 @@ class CheckOffsetDriftOperator(OffsetsOperator):
     def execute(self, context: Context) -> dict[str, Any]:
         """Check, and return the report."""
         with failing_at_once():
-            self.forget_lineage()
+            self.reset_lineage()
             self.check_given()
             return self._execute(context)
 
@@ -121,13 +121,13 @@ class CheckOffsetDriftOperator(OffsetsOperator):
             @cache
             def cluster(kafka_config_id: str) -> tuple[OffsetsClient, Callable[[], int | None]]:
                 client = clients.enter_context(KafkaOffsetsHook(kafka_config_id).get_offsets_client())
-                self.note_servers(kafka_config_id, client)
+                self.keep_servers(kafka_config_id, client)
                 return client, cache(client.offsets_retention_minutes)
 
             checked = [self._check(pipeline, cluster, grace) for pipeline in pipelines]
         report = pipelines_json(checked)
         push_result(context, report)
-        self.note_lineage(partial(lineage_of_report, report, self.servers))
+        self.keep_lineage(partial(lineage_of_report, report, self.servers))
         failed = [one for one in checked if one.error is not None or (one.drifted and policy == "fail")]
         if failed:
             lines = [line for one in failed for line in one.failures()]

@@ -1,4 +1,4 @@
-"""What the operators tell the OpenLineage provider, which asks each task when it has ended."""
+"""Lineage of the operators, for Airflow's OpenLineage provider."""
 
 from __future__ import annotations
 
@@ -14,37 +14,38 @@ if TYPE_CHECKING:
     from airflow_kafka_offsets.kafka.client import OffsetsClient
 
 
-class TellsLineage:
+class ReportsLineage:
     """
-    Keeps what a task has found out until the OpenLineage provider asks, which it also does after a failure.
+    Keeps the results of a task until the OpenLineage provider asks for the task's lineage.
 
-    Nothing is computed before, and nothing is asked for then: no broker, no connection, no XCom. The provider
-    calls the methods in a copy of the task's process, and only where it is installed and switched on.
+    The provider calls these methods after a success and after a failure, in a fork of the task's process.
+    Only then the lineage is computed, from values in memory: no broker, connection or XCom is read. Without
+    the provider nothing is computed or imported.
     """
 
     servers: Mapping[str, str] = MappingProxyType({})
-    """Id of each connection that was opened -> its bootstrap servers, by which its topics are named."""
+    """Connection id -> bootstrap servers, of each connection that the task has opened."""
     _lineage: Callable[[], Lineage] = Lineage
 
-    def forget_lineage(self) -> None:
-        """Begin again: a task may run twice in one process."""
+    def reset_lineage(self) -> None:
+        """Remove the results of an earlier try in the same process."""
         self.servers, self._lineage = {}, Lineage
 
-    def note_servers(self, kafka_config_id: str, client: OffsetsClient) -> None:
-        """Remember where a connection leads to."""
+    def keep_servers(self, kafka_config_id: str, client: OffsetsClient) -> None:
+        """Keep the bootstrap servers of a connection."""
         self.servers = {**self.servers, kafka_config_id: client.servers}
 
-    def note_lineage(self, lineage: Callable[[], Lineage]) -> None:
-        """Keep what makes the lineage, in place of what was known before."""
+    def keep_lineage(self, lineage: Callable[[], Lineage]) -> None:
+        """Keep the function that computes the lineage; it replaces an earlier one."""
         self._lineage = lineage
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> OperatorLineage[Any, Any]:  # noqa: ARG002
-        """Return the topics and what was done with them."""
-        # Only the OpenLineage provider calls it.
+        """Return inputs and facets for the task's event."""
+        # Only the OpenLineage provider calls this method, so its client is installed.
         from airflow_kafka_offsets.task.openlineage import operator_lineage
 
         return operator_lineage(self._lineage())
 
     def get_openlineage_facets_on_failure(self, task_instance: Any) -> OperatorLineage[Any, Any]:
-        """Return the same: it says how much was written, and whether that was verified."""
+        """Return the same: the facets show how much was written and verified."""
         return self.get_openlineage_facets_on_complete(task_instance)

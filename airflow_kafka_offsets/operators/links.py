@@ -1,8 +1,8 @@
 """
 Links from a task instance to the Offsets tab.
 
-Airflow asks for a link when the task has ended, on the worker, and keeps it as an XCom. An empty link is not
-shown.
+When a task ends, its worker computes the links and stores each as an XCom. Airflow does not show an empty
+link.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class DagOffsetsLink(BaseOperatorLink):
 
 
 class TaskOffsetsLink(BaseOperatorLink):
-    """Links to what the task instance did or saw: its receipt, report or reading."""
+    """Links to the task instance's receipt, report or reading."""
 
     name = "Offsets of this task"
 
@@ -43,4 +43,4 @@ class TaskOffsetsLink(BaseOperatorLink):
 
 
 LINKS: tuple[BaseOperatorLink, ...] = (DagOffsetsLink(), TaskOffsetsLink())
-"""The links of operators and sensors."""
+"""Links of all operators and sensors."""

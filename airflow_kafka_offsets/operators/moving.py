@@ -75,9 +75,9 @@ class MovingOperator(OffsetsOperator):
     reports_lag: bool = True
     """Whether it commits all partitions that its groups read, so that their lag is known."""
     does: ClassVar[Operation] = "commit"
-    """What it does, for lineage and the metadata of its commits."""
+    """Operation in lineage events and in the metadata of its commits."""
     committed_window: OffsetWindow | None = None
-    """The window of which it commits the end."""
+    """The window whose end it commits."""
 
     def with_connections(self, plan: PipelinePlan) -> PipelinePlan:
         """Return a plan whose receipt names the connections of this task."""
@@ -103,13 +103,13 @@ class MovingOperator(OffsetsOperator):
         plan, planned = self._present(context, client, plan, times=self.shows_times)
         batch_id = plan.stamped(metadata).batch
         self._group_outlets.send(context, self.kafka_config_id, self._moves(planned), batch_id)
-        record = self.note_move(planned, begun=not plan.refused)
+        record = self.keep_move(planned, begun=not plan.refused)
         try:
             receipt = apply(plan)
         except KafkaOffsetsError as error:
-            self.note_lineage(record.failed(error).lineage)
+            self.keep_lineage(record.failed(error).lineage)
             raise
-        self.note_move(receipt)
+        self.keep_move(receipt)
         if plan.empty:
             self.log.warning("Nothing was written: no partition is left of the plan")
         if self._moves(receipt) != self._moves(planned):
@@ -148,10 +148,10 @@ class MovingOperator(OffsetsOperator):
             self.log.info("%s", table)
         planned = plan.receipt(plan_only=plan_only)
         push_result(context, planned)
-        self.note_move(planned)
+        self.keep_move(planned)
         return plan, planned
 
-    def note_move(self, receipt: Mapping[str, Any], *, begun: bool = False) -> MoveRecord:
+    def keep_move(self, receipt: Mapping[str, Any], *, begun: bool = False) -> MoveRecord:
         """
         Keep a receipt for lineage.
 
@@ -162,12 +162,12 @@ class MovingOperator(OffsetsOperator):
             receipt,
             self.servers.get(self.kafka_config_id),
             begun=begun,
-            # An offset that was given, or that a reset has chosen, says nothing of what was read.
+            # Offsets from a user or a reset do not show which records were read.
             reads=self.reports_lag,
             has_lag=self.reports_lag,
             window=self.committed_window,
         )
-        self.note_lineage(record.lineage)
+        self.keep_lineage(record.lineage)
         return record
 
     def _moves(self, receipt: Mapping[str, Any]) -> list[GroupMove]:

@@ -23,7 +23,7 @@ _SHOWN = 5
 
 
 MOST_TOPICS = 50
-"""Topics that an event names: with more of them it has the totals of the group only."""
+"""Topics up to which an event lists each topic. A larger event has the group's totals only."""
 
 
 class GroupMove(NamedTuple):
@@ -34,7 +34,7 @@ class GroupMove(NamedTuple):
     changed: int
     records: int
     topics: Mapping[str, Mapping[str, int]]
-    """Of each topic ``from`` and ``until``, sums over its partitions, and their number."""
+    """Topic -> ``from`` and ``until``, summed over its partitions, and the number of partitions."""
 
     @classmethod
     def of(cls, receipt: Mapping[str, Any]) -> Self:
@@ -44,10 +44,10 @@ class GroupMove(NamedTuple):
         return cls(*totals, {topic: _topic(receipt, topic) for topic in receipt["after"]})
 
     def as_event(self, batch_id: int | None) -> dict[str, Any]:
-        """Return what an asset event says."""
+        """Return the ``extra`` of the asset event."""
         totals = {"version": 1, **self._asdict(), "batch_id": batch_id}
         if len(self.topics) > MOST_TOPICS:
-            # Events stay small: a consumer finds the rest in the receipt.
+            # The receipt in XCom has the rest.
             del totals["topics"]
         return totals
 
@@ -123,7 +123,7 @@ class GroupOutlets:
 
 
 def _topic(receipt: Mapping[str, Any], topic: str) -> dict[str, int]:
-    # Without a commit a group reads from the log start: until less from is the number of records.
+    # Without a commit a group reads from the log start. So until - from is the number of records.
     starts = receipt["log_start"][topic]
     before = [starts[number] if at is None else at for number, at in receipt["before"][topic].items()]
     after = receipt["after"][topic].values()

@@ -168,7 +168,7 @@ class PlanOffsetWindowOperator(OffsetsOperator):
                 if window is None:  # an empty window is one as well
                     window = self._plan(client, memory)
             self._show(window)
-            self.note_lineage(partial(lineage_of_window, window, self.servers))
+            self.keep_lineage(partial(lineage_of_window, window, self.servers))
             return self._hand_over(context, memory, window, on_empty)
 
     def _hand_over(

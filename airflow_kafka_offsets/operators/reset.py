@@ -199,7 +199,7 @@ class ResetOffsetsOperator(PipelineMovingOperator):
                 if work is not None:
                     receipt = self._kept(client, checkpoint, work, metadata)
                     push_result(context, receipt)
-                    self.note_move(receipt)
+                    self.keep_move(receipt)
                     return receipt
                 plan = plan_reset(
                     client,

@@ -237,7 +237,7 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
             self.log.info("Nothing is changed: an earlier try of this task has put everything back")
             again = self.with_connections(done).receipt(verified=True)
             push_result(context, again)
-            self.note_move(again)
+            self.keep_move(again)
             return again
         if receipt is not None and read_checkpoint_receipt(receipt) is None:
             checkpoint = None

@@ -1,4 +1,4 @@
-"""Addresses of the Offsets tab, as the API server and the tasks that link to it have them."""
+"""Addresses of the Offsets tab, for the API server and for tasks that link to the tab."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def is_on(conf: Any) -> bool:
 
 
 def root(conf: Any) -> str:
-    """Return the path of the pages, without the server: behind a proxy only the browser knows that."""
+    """Return the path of the pages without a host: behind a proxy only the browser knows the host."""
     return urlsplit(conf.get("api", "base_url", fallback="") or "").path.rstrip("/") + PREFIX
 
 

@@ -1,8 +1,8 @@
 """
-Events of the OpenLineage provider, made from a task's lineage. Import it only where that provider asks.
+OpenLineage facets and datasets of a task's lineage. Only the OpenLineage provider's calls import this module.
 
-The schemas of the facets are in ``docs/spec/facets``. A schema that was published never changes: a change is
-a new version in a directory of its own.
+The schemas of the facets are in ``docs/spec/facets``. A published schema never changes: each change is a new
+version in its own directory.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def _schema(version: str, name: str) -> str:
 
 @attrs.define
 class KafkaOffsetsRangesInputDatasetFacet(InputDatasetFacet):
-    """The offsets of a topic that a task concerns, for each group."""
+    """Offset ranges of a topic, for each group."""
 
     groups: Sequence[Mapping[str, Any]]
 
@@ -40,7 +40,7 @@ class KafkaOffsetsRangesInputDatasetFacet(InputDatasetFacet):
 
 @attrs.define
 class KafkaOffsetsMoveRunFacet(RunFacet):
-    """A move of groups, or the plan of one."""
+    """A move of groups, or its plan."""
 
     operation: str
     planOnly: bool  # noqa: N815
@@ -61,7 +61,7 @@ class KafkaOffsetsMoveRunFacet(RunFacet):
 
 @attrs.define
 class KafkaOffsetsLagRunFacet(RunFacet):
-    """Lag and headroom of groups, when the task measured them."""
+    """Lag and headroom of groups."""
 
     groups: Sequence[Mapping[str, Any]]
 
@@ -74,7 +74,7 @@ RUN_FACETS: Mapping[str, type[RunFacet]] = {MOVE: KafkaOffsetsMoveRunFacet, LAG:
 
 
 def operator_lineage(lineage: Lineage) -> OperatorLineage[Any, Any]:
-    """Return a task's lineage as the provider takes it."""
+    """Return a task's lineage in the provider's form."""
     facets = {key: RUN_FACETS[key](producer=PRODUCER, **values) for key, values in lineage.run.items()}
     return OperatorLineage(inputs=[_dataset(each) for each in lineage.inputs], run_facets=facets)
 

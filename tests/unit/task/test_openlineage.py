@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from openlineage.client.serde import Serde
-from openlineage_schemas import check_facet, schemas, site
+from openlineage_schemas import ROOT, check_facet, schemas, site
 
 from airflow_kafka_offsets import __version__
 from airflow_kafka_offsets.model.lineage import LAG, MOVE, RANGES, Input, Lineage, Topic
@@ -94,6 +93,21 @@ def test_a_schema_is_at_the_address_that_it_has_as_its_id():
         assert schema["$id"] == address
 
 
+def properties(schema):
+    if schema.get("type") == "array":
+        return properties(schema["items"])
+    found = schema.get("properties", {})
+    return {*found}.union(*map(properties, found.values()))
+
+
+def test_the_documentation_names_each_property_of_a_facet():
+    page = (ROOT / "docs" / "lineage.md").read_text(encoding="utf-8")
+    for address, schema in schemas().items():
+        (facet,) = schema["$defs"].values()
+        missing = [name for name in properties(facet["allOf"][1]) if f"`{name}`" not in page]
+        assert not missing, address
+
+
 def test_a_facet_that_a_schema_does_not_describe_is_found():
     found = told(Lineage(run={MOVE: SMALL_MOVE}))["run_facets"][MOVE]
     with pytest.raises(AssertionError):
@@ -122,4 +136,4 @@ def test_no_task_imports_openlineage_before_it_is_asked():
         "from airflow_kafka_offsets.operators import restore\n"
         "assert 'openlineage' not in sys.modules"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60, cwd=Path(__file__).parents[3])
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60, cwd=ROOT)
