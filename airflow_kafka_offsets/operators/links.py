@@ -38,8 +38,18 @@ class TaskOffsetsLink(BaseOperatorLink):
         """Return the path of the task instance's page, empty if the tab is off."""
         if not is_on(conf):
             return ""
-        index = -1 if ti_key.map_index is None else ti_key.map_index
-        return page(conf, "dags", ti_key.dag_id, "runs", ti_key.run_id, "tasks", ti_key.task_id, str(index))
+        # Airflow passes the running task instance, whose map_index may be None.
+        index = getattr(ti_key, "map_index", None)
+        return page(
+            conf,
+            "dags",
+            ti_key.dag_id,
+            "runs",
+            ti_key.run_id,
+            "tasks",
+            ti_key.task_id,
+            str(-1 if index is None else index),
+        )
 
 
 LINKS: tuple[BaseOperatorLink, ...] = (DagOffsetsLink(), TaskOffsetsLink())

@@ -103,7 +103,7 @@ class MovingOperator(OffsetsOperator):
         plan, planned = self._present(context, client, plan, times=self.shows_times)
         batch_id = plan.stamped(metadata).batch
         self._group_outlets.send(context, self.kafka_config_id, self._moves(planned), batch_id)
-        record = self.keep_move(planned, begun=not plan.refused)
+        record = self.keep_move(planned, begun=True)
         try:
             receipt = apply(plan)
         except KafkaOffsetsError as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 
 import pytest
-from airflow.exceptions import AirflowException
+from airflow.providers.common.compat.sdk import AirflowException
 from airflow.providers.openlineage.extractors import OperatorLineage
 from airflow.providers.openlineage.extractors.base import DefaultExtractor
 from openlineage.client.serde import Serde

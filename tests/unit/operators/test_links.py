@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from urllib.parse import unquote
 
 import pytest
@@ -50,6 +51,11 @@ def test_they_lead_to_pages_that_the_tab_has(base_url, index):
         "task_instance_page",
         {"dag_id": "or ders", "run_id": RUN, "task_id": "group.commit", "map_index": str(index)},
     )
+
+
+def test_a_running_task_instance_without_a_map_index_is_not_mapped():
+    running = SimpleNamespace(dag_id="orders", task_id="commit", run_id=RUN, map_index=None)
+    assert links(running)["TaskOffsetsLink"].endswith("/tasks/commit/-1")
 
 
 def test_a_name_cannot_lead_elsewhere(base_url):
