@@ -6,7 +6,6 @@ from types import SimpleNamespace
 from urllib.parse import unquote
 
 import pytest
-from airflow.sdk.types import TaskInstanceKey
 from starlette.routing import Match
 
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
@@ -19,6 +18,11 @@ from airflow_kafka_offsets.ui.routes import dag_routes
 RUN = "scheduled__2026-11-24T00:00:00+00:00"
 COMMIT = CommitOffsetsOperator(task_id="commit", group_id="g", offsets={"orders": {"0": 1}})
 SENSOR = ConsumerGroupLagSensor(task_id="gate", group_id="g", max_lag=0)
+
+
+def instance(dag_id, task_id, run_id, map_index=-1):
+    """As much of a running task instance as Airflow's task runner passes to a link."""
+    return SimpleNamespace(dag_id=dag_id, task_id=task_id, run_id=run_id, map_index=map_index)
 
 
 def links(key):
@@ -43,7 +47,7 @@ def base_url(monkeypatch):
 @pytest.mark.parametrize("index", [-1, 3])
 def test_they_lead_to_pages_that_the_tab_has(base_url, index):
     base_url("https://airflow.example.com/team/airflow/")
-    key = TaskInstanceKey("or ders", "group.commit", RUN, map_index=index)
+    key = instance("or ders", "group.commit", RUN, map_index=index)
     found = links(key)
     assert all(path.startswith("/team/airflow/kafka-offsets/dags/or%20ders") for path in found.values())
     assert page_of(found["DagOffsetsLink"]) == ("dag_page", {"dag_id": "or ders"})
@@ -54,13 +58,12 @@ def test_they_lead_to_pages_that_the_tab_has(base_url, index):
 
 
 def test_a_running_task_instance_without_a_map_index_is_not_mapped():
-    running = SimpleNamespace(dag_id="orders", task_id="commit", run_id=RUN, map_index=None)
-    assert links(running)["TaskOffsetsLink"].endswith("/tasks/commit/-1")
+    assert links(instance("orders", "commit", RUN, None))["TaskOffsetsLink"].endswith("/tasks/commit/-1")
 
 
 def test_a_name_cannot_lead_elsewhere(base_url):
     base_url("https://airflow.example.com")
-    key = TaskInstanceKey("../../login?a=b", "commit", "//evil.example.com#")
+    key = instance("../../login?a=b", "commit", "//evil.example.com#")
     for path in links(key).values():
         assert path.startswith("/kafka-offsets/dags/..%2F..%2Flogin%3Fa%3Db")
         assert "//" not in path
@@ -68,7 +71,7 @@ def test_a_name_cannot_lead_elsewhere(base_url):
 
 def test_without_the_tab_there_is_no_link(monkeypatch):
     monkeypatch.setenv("AIRFLOW__KAFKA_OFFSETS__TAB", "False")
-    assert set(links(TaskInstanceKey("orders", "commit", RUN)).values()) == {""}
+    assert set(links(instance("orders", "commit", RUN)).values()) == {""}
 
 
 def test_sensors_have_them_too():
