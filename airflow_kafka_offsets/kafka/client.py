@@ -66,6 +66,11 @@ class OffsetsClient:
         self._times = RecordTimeLookup(self._session)
         self._assigned: dict[str, frozenset[TopicPartition]] = {}
 
+    @property
+    def servers(self) -> str:
+        """The bootstrap servers, as the configuration has them."""
+        return self._session.servers
+
     def close(self) -> None:
         """Close all connections; waits a few seconds at most. A running call closes them when it ends."""
         self._session.close()

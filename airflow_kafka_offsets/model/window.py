@@ -16,6 +16,7 @@ from typing import Any
 
 from airflow_kafka_offsets.errors import OffsetsFormatError, PlanRefusedError, WindowMismatchError
 from airflow_kafka_offsets.model.commit_metadata import committer_text
+from airflow_kafka_offsets.model.digest import digest
 from airflow_kafka_offsets.model.formats import (
     load_json,
     offsets_json,
@@ -126,6 +127,13 @@ class OffsetWindow:
         # Windows that were planned by an earlier version have the ids of some topics only.
         recorded = self.source.get("logs") or {"topics": self.source.get("topic_ids") or {}}
         return LogIds.parse(recorded, "window, source, logs").restricted_to({tp.topic for tp in self.ranges})
+
+    @property
+    def digest(self) -> str:
+        """Fingerprint of the ranges: the same for the same ranges only, wherever they come from."""
+        return digest(
+            offsets_json(self.start), offsets_json(self.end), offsets_json(self.committed), length=12
+        )
 
     def __bool__(self) -> bool:
         """Whether there is anything to read."""
