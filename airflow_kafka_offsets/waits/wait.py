@@ -233,7 +233,7 @@ class Wait:
             for group, found in positions.items()
             if not self.reads_checkpoint
             and all(at is None for at in found.values())
-            and not client.all_commits(group)
+            and not client.committed_everywhere(group)
         ]
 
     def base_json(self, **values: Any) -> dict[str, Any]:
@@ -301,8 +301,8 @@ def check_in_log(name: str, positions: Mapping[TopicPartition, int | None], logs
         tp = min(beyond)
         raise DriftError(
             f"{escape_controls(name)} is beyond the log end in {summarize(beyond)} (at {beyond[tp]} in {tp}, "
-            f"which ends at {logs[tp].end}): the topic was deleted and created again, or the connection leads "
-            "to another cluster; correct the connection, or reset the pipeline"
+            f"which ends at {logs[tp].end}): the topic was deleted and created again, or the connection "
+            "leads to another cluster; correct the connection, or reset the pipeline"
         )
 
 
