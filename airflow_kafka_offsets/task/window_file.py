@@ -35,7 +35,7 @@ def write_window(uri: str, window: OffsetWindow, conn_id: str | None = None) -> 
 def read_window_file(uri: str, conn_id: str | None = None) -> OffsetWindow | None:
     """Return the window that a file holds, ``None`` if there is no such file."""
     text = read_text(uri, _storage(uri, conn_id))
-    return None if text is None else OffsetWindow.parse(text, uri, describe=describe_type)
+    return None if text is None else OffsetWindow.parse(text, uri, show=describe_type)
 
 
 def load_window(value: object, conn_id: str | None = None) -> OffsetWindow:
