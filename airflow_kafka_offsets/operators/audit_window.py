@@ -172,7 +172,7 @@ class AuditWindowOperator(OffsetsOperator):
         named, _ = self.selection().restricted_to_window(window.ranges, window.source)
         if refusals := named.unmatched_names({"window": window.end}, "the window", partitions=True):
             raise MisnamedError(refusals)
-        return window.restricted_to(tp for tp in window.ranges if tp in named.scope)
+        return window.only(tp for tp in window.ranges if tp in named.scope)
 
     def _read_table(self, window: OffsetWindow) -> TableRows:
         # Here, so that a DAG file does not need the extra, nor load SQLAlchemy.

@@ -27,7 +27,7 @@ WINDOW = OffsetWindow(
         TopicPartition("payments", 1): OffsetRange(50, 60),
     }
 )
-ORDERS = WINDOW.restricted_to(tp for tp in WINDOW.ranges if tp.topic == "orders")
+ORDERS = WINDOW.only(tp for tp in WINDOW.ranges if tp.topic == "orders")
 COMPLETE = {tp: PartitionRows(offsets.size) for tp, offsets in WINDOW.ranges.items()}
 EVERY = [(*tp, offset) for tp, (start, end) in WINDOW.ranges.items() for offset in range(start, end)]
 # Other windows' rows, close to this one's.
