@@ -218,7 +218,8 @@ class AuditError(KafkaOffsetsError):
     """
     A table does not hold each record of an offset window exactly once, or that cannot be said.
 
-    :param retriable: whether the table changed while it was read.
+    :param retriable: whether the table changed while it was read, the database did not answer, or it may be
+        possible to say it later.
     """
 
 

@@ -46,6 +46,9 @@ REASONS: Mapping[Reason, str] = {
     "too_many": "the table differs at too many places: audit a smaller window, such as one with max_records",
 }
 
+_PASSING: frozenset[Reason] = frozenset({"open_transaction", "not_read"})
+"""Reasons that may be gone when the task is tried again."""
+
 COUNTS = ("offsets", "rows", "lost", "doubled", "foreign", "without_record", "undecided")
 _WRONG = ("lost", "doubled", "foreign")
 
@@ -221,7 +224,8 @@ class Certificate:
             )
             advice.append("then audit it again")
         text = f"{what} is {self.verdict}: {'; '.join(self.findings())}"
-        raise AuditError(f"{text}; {', '.join(advice)}" if advice else text)
+        passes = self.verdict == "undecided" and self.undecided.keys() <= _PASSING
+        raise AuditError(f"{text}; {', '.join(advice)}" if advice else text, retriable=passes)
 
     @classmethod
     def parse(

@@ -94,7 +94,9 @@ def test_lost_double_and_foreign_rows_are_found(table, make_topic, produce, opti
 
 @pytest.mark.spark
 @pytest.mark.integration
-def test_markers_and_aborted_records_are_no_loss(table, make_topic, options, bootstrap_servers):
+def test_markers_and_aborted_records_are_no_loss(
+    table, make_topic, options, bootstrap_servers, broker, wait_until
+):
     topic = make_topic(1)
     settings = {"bootstrap.servers": bootstrap_servers, "transactional.id": topic, "log_level": 0}
     producer = Producer(settings)
@@ -105,7 +107,9 @@ def test_markers_and_aborted_records_are_no_loss(table, make_topic, options, boo
         producer.flush(30)
         producer.abort_transaction(30) if number % 3 == 0 else producer.commit_transaction(30)
     committed = [2 * number for number in range(12) if number % 3]
-    planned = window(topic, (0, 24))
+    planned, partition = window(topic, (0, 24)), TopicPartition(topic, 0)
+    # The broker writes a marker some time after it has confirmed the end of a transaction.
+    wait_until(lambda: broker.log_ranges([partition], isolation_level="read_committed")[partition].end == 24)
     found = audit_window(table(topic, {0: committed}), planned, options=options)
     assert counted(found) == {"offsets": 24, "rows": 8, "without_record": 16}
     assert found.verdict == "complete"

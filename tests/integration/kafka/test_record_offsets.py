@@ -9,6 +9,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import AdminClient
+from deadlines import until
 
 from airflow_kafka_offsets.kafka import record_offsets
 from airflow_kafka_offsets.kafka.client import OffsetsClient
@@ -26,7 +27,7 @@ def look_up(client, ranges, **parameters):
 
 
 @pytest.fixture
-def transactions(bootstrap_servers):
+def transactions(bootstrap_servers, broker):
     """transactions(topic, "cac...", partition=0): each commits or aborts three records, and adds a marker."""
     producers = {}
 
@@ -42,6 +43,13 @@ def transactions(bootstrap_servers):
                 producer.produce(topic, b"x", partition=partition)
             producer.flush(20)
             {"c": producer.commit_transaction, "a": producer.abort_transaction}[outcome](20)
+        # The broker writes a marker some time after it has confirmed the end of a transaction.
+        tp = TopicPartition(topic, partition)
+
+        def markers():
+            return 4 * len(outcomes) <= broker.log_ranges([tp], isolation_level="read_committed")[tp].end
+
+        until(markers, "the marker of the last transaction")
 
     return write
 

@@ -107,6 +107,15 @@ def counted(certificate):
     return {name: count for name, count in certificate["counts"].items() if count}
 
 
+def ended(broker, partition, end):
+    """Wait until no transaction is open before an offset, which is the log end."""
+
+    def stable():
+        return broker.log_ranges([partition], isolation_level="read_committed")[partition].end
+
+    until(lambda: stable() == end, f"{partition} to end at {end}")
+
+
 def delete_before(bootstrap_servers, topic, offset, partition=0):
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
     (done,) = admin.delete_records([ClientPartition(topic, partition, offset)]).values()
@@ -171,8 +180,11 @@ def test_markers_and_aborted_records_are_no_loss(
     partition = TopicPartition(make_topic(1), 0)
     for number in range(20):
         send_in_transaction(partition, 1_700_000_000_000, abort=number % 3 == 0)
+    # The broker writes a marker some time after it has confirmed the end of a transaction.
+    ended(broker, partition, 40)
     produce(partition.topic, {0: 5})
     send_in_transaction(partition, 1_700_000_000_000, abort=True)
+    ended(broker, partition, 47)
     window = window_of(broker, partition.topic)
     committed = [*(2 * number for number in range(20) if number % 3), *range(40, 45)]
     table.add(partition.topic, {0: committed})
@@ -256,6 +268,7 @@ def test_the_records_of_an_open_transaction_cannot_be_said(audit, table, topic, 
     assert "1 record lost" in error
     assert "a transaction is still open there: audit again after it has ended" in error
     producer.commit_transaction(20)
+    ended(broker, TopicPartition(topic, 0), 12)
     _, found = audit.refused(window)
     assert counted(found) == {"offsets": 17, "rows": 15, "lost": 2}
 

@@ -182,6 +182,25 @@ def test_undecided_can_be_good_enough_and_a_loss_cannot():
         certificate({**ALL, **PARTLY}, MissingOffsets(MISSING)).require_complete(undecided=True)
 
 
+@pytest.mark.parametrize(
+    ("reasons", "passes"),
+    [
+        (["open_transaction"], True),
+        (["open_transaction", "not_read"], True),
+        (["retention"], False),
+        (["open_transaction", "retention"], False),
+    ],
+)
+def test_a_retry_may_decide_what_is_open_only(reasons, passes):
+    undecided = {reason: {ZERO: merge([(12 + at, 13 + at)])} for at, reason in enumerate(reasons)}
+    with pytest.raises(AuditError) as error:
+        certificate({**ALL, **PARTLY}, MissingOffsets({}, undecided)).require_complete()
+    assert error.value.retriable == passes
+    with pytest.raises(AuditError) as error:
+        certificate({**ALL, **PARTLY}, MissingOffsets(MISSING, undecided)).require_complete()
+    assert not error.value.retriable
+
+
 def test_the_error_names_the_first_ranges_and_what_to_do():
     found = certificate(
         {**ALL, ZERO: PartitionRows(8, merge([(12, 15)]), merge([(17, 18)]))},
