@@ -34,9 +34,9 @@ class CheckpointBatches(NamedTuple):
         return tuple(sorted(number for number in self.planned if number > self.batch_id))
 
 
-def read_batches(checkpoint: SparkCheckpoint) -> CheckpointBatches:
+def read_checkpoint_batches(checkpoint: SparkCheckpoint) -> CheckpointBatches:
     """Read what a move is planned on; an error if no batch has finished yet."""
-    state, entry, planned, committed = checkpoint.read_state_and_batches()
+    state, entry, planned, committed = checkpoint.read_batches()
     if state.batch_id is None or entry is None:
         raise CheckpointError(
             f"{checkpoint.location}: no batch has finished, so there is nothing to move: give the query "
@@ -88,7 +88,7 @@ def unknown_partition_refusals(
 
 def link_refusals(checkpoint: SparkCheckpoint, paths: Iterable[str]) -> list[str]:
     """Return why files must not be changed: those behind symbolic links."""
-    return sorted({refusal for path in paths if (refusal := checkpoint.link_refusal(path))})
+    return sorted({refusal for path in paths if (refusal := checkpoint.behind_link(path))})
 
 
 def state_refusals(checkpoint: SparkCheckpoint, policy: CheckpointPolicy) -> list[str]:

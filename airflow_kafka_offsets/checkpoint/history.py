@@ -146,7 +146,7 @@ def read_history(checkpoint: SparkCheckpoint, last: int = LAST, *, within: float
     )
     for number in finished[-1:]:
         if (commit := found["commit", number]) is not None:
-            name = checkpoint.display_name(f"commits/{number}")
+            name = checkpoint.name(f"commits/{number}")
             check_commit_log(decode(commit, name), name)
     archives = [each for (kind, _), each in found.items() if kind == "archive" and each is not None]
     # A file that is gone since the listing is an old one, which the query has removed.
@@ -194,8 +194,8 @@ class _Known:
 
 def _listed(checkpoint: SparkCheckpoint) -> tuple[str, set[int], set[int], list[str]]:
     return (
-        checkpoint.read_query_id(),
-        *checkpoint.list_batches(exact=False),
+        checkpoint.query_id(),
+        *checkpoint.listed(exact=False),
         archive_names(checkpoint, exact=False),
     )
 
@@ -238,7 +238,7 @@ def _together(
 def _ended(checkpoint: SparkCheckpoint, number: int, data: bytes, archives: Sequence[ArchivedMove]) -> _Known:
     """Read a batch's file, and follow the moves that have written to it back to where the batch ended."""
     path = f"offsets/{number}"
-    name = checkpoint.display_name(path)
+    name = checkpoint.name(path)
     entry = parse_offset_log(decode(data, name), name)
     there = entry.kafka_offsets
     content = written_by_spark = file_digest(data)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from airflow_kafka_offsets.checkpoint.archive import ArchivedMove, file_digest, newest_archived_move
-from airflow_kafka_offsets.checkpoint.guards import CheckpointBatches, read_batches
+from airflow_kafka_offsets.checkpoint.guards import CheckpointBatches, read_checkpoint_batches
 from airflow_kafka_offsets.checkpoint.reader import CheckpointState, SparkCheckpoint
 from airflow_kafka_offsets.errors import MoveUnfinishedError
 from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan
@@ -31,7 +31,7 @@ def has_run_since(
     checkpoint: SparkCheckpoint, archived: ArchivedMove, checkpoint_batches: CheckpointBatches | None = None
 ) -> bool:
     """Return whether the query has planned or finished a batch since a move."""
-    checkpoint_batches = checkpoint_batches or read_batches(checkpoint)
+    checkpoint_batches = checkpoint_batches or read_checkpoint_batches(checkpoint)
     # What a restore puts back is newer than what it has found.
     planned = (batch for batch in checkpoint_batches.planned if f"offsets/{batch}" not in archived.files)
     committed = (batch for batch in checkpoint_batches.committed if f"commits/{batch}" not in archived.files)

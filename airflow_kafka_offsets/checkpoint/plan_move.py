@@ -26,7 +26,7 @@ from airflow_kafka_offsets.checkpoint.guards import (
     CheckpointBatches,
     link_refusals,
     pending_refusals,
-    read_batches,
+    read_checkpoint_batches,
     restart_refusals,
     state_refusals,
     truncate_refusals,
@@ -75,7 +75,7 @@ def plan_seek(
     """
     policy = policy or CheckpointPolicy()
     request = request or digest(kind, undoes, sources_json(targets))
-    checkpoint_batches = read_batches(checkpoint)
+    checkpoint_batches = read_checkpoint_batches(checkpoint)
     earlier = unfinished_move_of_request(checkpoint, checkpoint_batches, request, undoes)
     before = checkpoint_batches.state.kafka_offsets
     refusals = restart_refusals(checkpoint_batches)
@@ -114,9 +114,9 @@ def plan_truncate(
     """
     policy = policy or CheckpointPolicy()
     request = digest("truncate", batch_id)
-    checkpoint_batches = read_batches(checkpoint)
+    checkpoint_batches = read_checkpoint_batches(checkpoint)
     earlier = unfinished_move_of_request(checkpoint, checkpoint_batches, request)
-    after = checkpoint.read_entry(batch_id).kafka_offsets if batch_id in checkpoint_batches.planned else {}
+    after = checkpoint.entry(batch_id).kafka_offsets if batch_id in checkpoint_batches.planned else {}
     # commits/N before offsets/N: in between, N is a batch that Spark would run again.
     steps = [
         Step(f"{directory}/{number}", None)
@@ -167,7 +167,7 @@ def plan_put_back_archive(
         )
     # As it was called before 0.1.0, so that a restore that was interrupted then can be finished.
     request = digest("undo", archived.name)
-    checkpoint_batches = read_batches(checkpoint)
+    checkpoint_batches = read_checkpoint_batches(checkpoint)
     if archived.query_id != checkpoint_batches.state.query_id:
         raise PlanRefusedError(
             f"{checkpoint.location}: archive {archived.name} is of query {archived.query_id}, and the "

@@ -13,6 +13,7 @@ from airflow.providers.common.compat.sdk import AirflowSkipException
 
 from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.model.digest import digest
+from airflow_kafka_offsets.model.lineage import lineage_of_window
 from airflow_kafka_offsets.model.parameters import (
     MissingCommitPolicy,
     choice_parser,
@@ -170,6 +171,7 @@ class PlanOffsetWindowOperator(OffsetsOperator):
                 if window is None:  # an empty window is one as well
                     window = self._plan(client, memory)
             self._show(window)
+            self.keep_lineage(partial(lineage_of_window, window, self.servers))
             return self._hand_over(context, memory, window, on_empty)
 
     def _hand_over(

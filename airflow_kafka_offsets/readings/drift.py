@@ -177,7 +177,9 @@ def _committed(
             partitions_in_scope(client, selection.scope.restricted_to(topics))
             check_partitions(client, selection.scope.explicit_partitions)
         return {
-            group: {tp: commit for tp, commit in client.all_commits(group).items() if tp in partitions}
+            group: {
+                tp: commit for tp, commit in client.committed_everywhere(group).items() if tp in partitions
+            }
             for group, partitions in scopes.items()
         }
     read = {tp for offsets in state.kafka_offsets.values() for tp in offsets}
@@ -189,7 +191,7 @@ def _committed(
         found[group] = client.committed(group, {*offsets, *(tp for tp in here if tp not in read)})
         if selection.scope.topics is None:
             topics = {tp.topic for tp in read}
-            everywhere = client.all_commits(group)
+            everywhere = client.committed_everywhere(group)
             others = {tp: commit for tp, commit in everywhere.items() if tp.topic not in topics}
             found[group] = {**found[group], **others}
     return found
@@ -278,7 +280,7 @@ def _log_ranges(client: OffsetsClient, wanted: set[TopicPartition]) -> dict[Topi
 def _newest_batch(checkpoint: SparkCheckpoint, state: CheckpointState) -> NewestBatch:
     ended_at = None
     if state.batch_id is not None:
-        ended_at = checkpoint.finished_at(state.batch_id)
+        ended_at = checkpoint.ended_at(state.batch_id)
         if ended_at is None and state.batch_timestamp_ms is not None:
             # When it was planned, which is earlier: the grace is then shorter, never longer.
             ended_at = datetime.fromtimestamp(state.batch_timestamp_ms / 1000, tz=timezone.utc)

@@ -85,7 +85,7 @@ def group_commits(client: OffsetsReader, group_id: str, scope: TopicScope) -> Co
     that was added to one of them has no commit.
     """
     if scope.topics is None:
-        everywhere = client.all_commits(group_id)
+        everywhere = client.committed_everywhere(group_id)
         if not client.sees_all_topics():
             _check_hidden(client, group_id, everywhere)
         if not everywhere:

@@ -66,7 +66,7 @@ def plan_window(
         offsets name.
     :param now: the present time; a window must not end later.
     :param max_records: a window with more records ends earlier, see
-        :meth:`~airflow_kafka_offsets.model.window.OffsetWindow.limit_records`.
+        :meth:`~airflow_kafka_offsets.model.window.OffsetWindow.limited`.
     :return: the window; its source says ``start``, ``end``, ``group_id``, whether it was ``limited``, and in
         ``logs`` the ids of the ``cluster`` and of the ``topics``.
     :raises PlanRefusedError: if it cannot be read as planned: records are lost, or it is none.
@@ -113,7 +113,7 @@ def plan_window(
         refusals += emptied_partitions(window, positions, logs)
     if refusals:
         raise PlanRefusedError(refusals)
-    limited = window if max_records is None else window.limit_records(max_records)
+    limited = window if max_records is None else window.limited(max_records)
     warn_group_elsewhere(limited, positions)
     source = {"start": str(start), "end": str(end), "group_id": selection.group_id, "logs": log_ids.as_json()}
     return replace(limited, source={**source, "limited": limited.records < window.records})

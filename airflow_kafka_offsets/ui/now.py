@@ -178,7 +178,7 @@ class PipelineNow:
         there = set(partitions_in_scope(self._client, scope)) if offsets else set()
         logs = self._client.log_ranges(there)
         rows = tuple(PartitionDrift(tp, offsets.get(tp), None, logs.get(tp)) for tp in sorted(there))
-        ended_at = None if state.batch_id is None else checkpoint.finished_at(state.batch_id)
+        ended_at = None if state.batch_id is None else checkpoint.ended_at(state.batch_id)
         batch = NewestBatch(state.location, state.query_id, state.batch_id, state.pending_batch_id, ended_at)
         return DriftReport("", batch, rows, datetime.now(tz=timezone.utc))
 

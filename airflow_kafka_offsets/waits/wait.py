@@ -239,7 +239,7 @@ class Wait:
             for group, found in positions.items()
             if not self.position_is_checkpoint
             and all(at is None for at in found.values())
-            and not client.all_commits(group)
+            and not client.committed_everywhere(group)
         ]
 
     def base_json(self, **values: Any) -> dict[str, Any]:

@@ -266,7 +266,7 @@ def _read_window(data: bytes) -> None:
         window.source,
     ):
         raise HostileInputError("a window is another one when it is written and read again")
-    bool(window.limit_records(3))
+    bool(window.limited(3))
     window.spark_options()
     GroupSelection.parse({"orders": "g", "returns": "h"}, ["orders:0,7", "returns"]).restricted_to_window(
         window.ranges, window.source

@@ -335,7 +335,7 @@ def test_a_query_with_state_counts_exactly_after_a_truncate(topic, stateful, cou
     # There is something to count again, and it comes in another number of batches than at first.
     assert len(in_kafka(topic, ends)) > 10
     assert count(topic, stateful) == {0: 13, 1: 5, 2: 9}
-    assert max(SparkCheckpoint(stateful).listed_batches("commits")) == 1
+    assert max(SparkCheckpoint(stateful).batches("commits")) == 1
 
 
 def test_a_query_with_state_counts_exactly_after_a_truncate_to_before_a_snapshot_of_its_state(
@@ -439,7 +439,7 @@ def test_an_unfinished_batch_that_the_file_sink_has_recorded_is_not_discarded(fi
     _forget_commit(location, newest)
     before = _files(location)
     with pytest.raises(PlanRefusedError, match=f"has recorded batch {newest} .* would skip it"):
-        seek(location, topic, {0: 2}, CheckpointPolicy("discard", "file", out))
+        seek(location, topic, {0: 2}, CheckpointPolicy("discard", "file", sink_location=out))
     assert _files(location) == before
 
 
