@@ -19,7 +19,7 @@ def get_provider_info() -> dict[str, Any]:
                 "how-to-guide": [
                     "/docs/how-to/commit-after-spark.md",
                     "/docs/how-to/prove-completeness.md",
-                    "/docs/operators.md",
+                    "/docs/operators/index.md",
                     "/docs/sensors.md",
                     "/docs/triggers.md",
                 ],

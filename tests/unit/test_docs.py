@@ -76,7 +76,7 @@ def site(tmp_path_factory):
 def test_every_page_is_in_the_site(site):
     for page in (ROOT / "docs").rglob("*.md"):
         name = page.relative_to(ROOT / "docs").with_suffix("")
-        built = site / "index.html" if name == Path("index") else site / name / "index.html"
+        built = site / (name.parent if name.name == "index" else name) / "index.html"
         assert built.is_file(), name
 
 
