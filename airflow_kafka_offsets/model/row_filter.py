@@ -1,8 +1,9 @@
-"""The rows of a table that an audit looks at: the ``where`` parameter."""
+"""The table that an audit reads, and which of its rows: the ``where`` parameter."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
@@ -15,6 +16,24 @@ from airflow_kafka_offsets.model.wording import parameter_error, unexpected
 
 _FORM = '{"column": value} or {"column": [values]}, such as {"run_id": "{{ run_id }}"}'
 _VALUES = (str, int, float, Decimal, date, datetime)
+
+
+@dataclass(frozen=True)
+class AuditedTable:
+    """
+    The table of an audit, and where its rows say which record they come from.
+
+    :param table: its name, or ``schema.table``.
+    :param topic_column: ``None`` if the table has the records of one topic and does not name it.
+    :param where: column -> value, or list of values, of the rows that are audited. They are then this
+        window's output, and rows outside the window are foreign.
+    """
+
+    table: str
+    topic_column: str | None = "topic"
+    partition_column: str = "partition"
+    offset_column: str = "offset"
+    where: Mapping[str, Any] = field(default_factory=dict)
 
 
 def parse_where(value: object, parameter: str) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from airflow_kafka_offsets.errors import BrokerError, MisnamedError
 from airflow_kafka_offsets.model.audited_rows import TableRows
 from airflow_kafka_offsets.model.certificate import Certificate, MissingOffsets, undecide
 from airflow_kafka_offsets.model.parameters import choice_parser, parse_seconds, parse_text
-from airflow_kafka_offsets.model.row_filter import parse_where
+from airflow_kafka_offsets.model.row_filter import AuditedTable, parse_where
 from airflow_kafka_offsets.model.window import OffsetWindow
 from airflow_kafka_offsets.operators.base import OffsetsOperator
 from airflow_kafka_offsets.pipeline import parse_location
@@ -179,7 +179,7 @@ class AuditWindowOperator(OffsetsOperator):
         from airflow_kafka_offsets.hooks.store import sql_engine, without_sqlalchemy
 
         try:
-            from airflow_kafka_offsets.readings.table_rows import AuditedTable, read_rows
+            from airflow_kafka_offsets.readings.table_rows import read_rows
         except ImportError as error:
             raise without_sqlalchemy(error) from error
         table = AuditedTable(

@@ -8,7 +8,6 @@ again, in order of their offsets. Names of tables and columns are quoted by SQLA
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import sqlalchemy as sa
@@ -27,6 +26,7 @@ from airflow_kafka_offsets.model.audited_rows import (
 )
 from airflow_kafka_offsets.model.fingerprint import PRIME, Fingerprint
 from airflow_kafka_offsets.model.offsets import OffsetRanges, TopicPartition
+from airflow_kafka_offsets.model.row_filter import AuditedTable
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.model.window import OffsetWindow
 
@@ -35,24 +35,6 @@ _SNAPSHOTS = {"postgresql": "REPEATABLE READ", "mysql": "REPEATABLE READ", "mari
 
 _MOST_FOREIGN = 10_000
 """Topics and partitions outside the window: with more, the columns are probably others."""
-
-
-@dataclass(frozen=True)
-class AuditedTable:
-    """
-    The table of an audit, and where its rows say which record they come from.
-
-    :param table: its name, or ``schema.table``.
-    :param topic_column: ``None`` if the table has the records of one topic and does not name it.
-    :param where: column -> value, or list of values, of the rows that are audited. They are then this
-        window's output, and rows outside the window are foreign.
-    """
-
-    table: str
-    topic_column: str | None = "topic"
-    partition_column: str = "partition"
-    offset_column: str = "offset"
-    where: Mapping[str, Any] = field(default_factory=dict)
 
 
 def read_rows(
