@@ -13,6 +13,7 @@ from typing import Any
 __version__ = "0.1.0"
 
 _MODULES = {
+    "AuditWindowOperator": "operators.audit_window",
     "CheckOffsetDriftOperator": "operators.check_drift",
     "CommitOffsetWindowOperator": "operators.commit_window",
     "CommitOffsetsOperator": "operators.commit",

@@ -1,6 +1,7 @@
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint as SparkCheckpoint
 from airflow_kafka_offsets.errors import KafkaOffsetsError as KafkaOffsetsError
 from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook as KafkaOffsetsHook
+from airflow_kafka_offsets.operators.audit_window import AuditWindowOperator as AuditWindowOperator
 from airflow_kafka_offsets.operators.check_drift import CheckOffsetDriftOperator as CheckOffsetDriftOperator
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator as CommitOffsetsOperator
 from airflow_kafka_offsets.operators.commit_window import (

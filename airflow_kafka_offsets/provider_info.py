@@ -18,6 +18,7 @@ def get_provider_info() -> dict[str, Any]:
                 "external-doc-url": "https://kafka.apache.org/documentation/#basic_ops_consumer_group",
                 "how-to-guide": [
                     "/docs/how-to/commit-after-spark.md",
+                    "/docs/how-to/prove-completeness.md",
                     "/docs/operators/index.md",
                     "/docs/sensors.md",
                     "/docs/triggers.md",
@@ -62,6 +63,7 @@ def get_provider_info() -> dict[str, Any]:
             {
                 "integration-name": integration,
                 "python-modules": [
+                    "airflow_kafka_offsets.operators.audit_window",
                     "airflow_kafka_offsets.operators.check_drift",
                     "airflow_kafka_offsets.operators.commit",
                     "airflow_kafka_offsets.operators.commit_window",

@@ -12,6 +12,7 @@ from secured_kafka import PASSWORD
 
 from airflow_kafka_offsets.errors import BrokerError
 from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
+from airflow_kafka_offsets.model.offset_ranges import merge
 from airflow_kafka_offsets.model.offsets import OffsetRange, TopicPartition
 from airflow_kafka_offsets.model.window import OffsetWindow
 from airflow_kafka_offsets.operators.check_drift import CheckOffsetDriftOperator
@@ -20,6 +21,7 @@ from airflow_kafka_offsets.operators.commit_window import CommitOffsetWindowOper
 from airflow_kafka_offsets.operators.plan_window import PlanOffsetWindowOperator
 from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
 from airflow_kafka_offsets.operators.restore import RestoreOffsetsOperator
+from airflow_kafka_offsets.readings.missing_records import find_missing
 from airflow_kafka_offsets.sensors.lag import ConsumerGroupLagSensor
 from airflow_kafka_offsets.sensors.reached import OffsetsReachedSensor
 from airflow_kafka_offsets.sensors.topic import TopicReachedSensor
@@ -67,6 +69,16 @@ def drift(pipeline, context):
 def plan_window(pipeline, context):
     task = PlanOffsetWindowOperator(task_id="t", start="committed", end="latest", **pipeline.names)
     assert task.execute(context)["records"] == 9
+
+
+def audit(pipeline, _):
+    (tp, offsets) = (TopicPartition(pipeline.topic, 0), merge([(1, 3)]))
+    window = OffsetWindow({tp: OffsetRange(0, 4)})
+    with KafkaOffsetsHook().get_offsets_client() as client:
+        found = find_missing(
+            client, window, {tp: offsets}, lambda ranges: client.record_offsets(ranges, within=10)
+        )
+    assert found.lost == {tp: offsets}
 
 
 def commit(pipeline, context):
@@ -121,6 +133,7 @@ USES: dict[str, Callable[..., None]] = {
     "TopicReachedSensor": topic_reached,
     "PlanOffsetWindowOperator": plan_window,
     "CheckOffsetDriftOperator": drift,
+    "AuditWindowOperator": audit,
     "CommitOffsetsOperator": commit,
     "CommitOffsetWindowOperator": partial(commit_window, fenced=False),
     "fenced=True": partial(commit_window, fenced=True),
