@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, ClassVar, Literal
@@ -217,8 +217,9 @@ class Wait:
                 raise CheckpointError(state.without_kafka)
         if self.from_checkpoint:
             if state is not None:
-                what, cluster = f"the newest move of {state.location}", LogIds(client.cluster_id())
-                refuse_other_logs(other_logs(what, state.log_ids, cluster, remedy=_MOVED))
+                what, topics = f"the newest move of {state.location}", state.log_ids.topics
+                now = self.logs_now(client, topics)
+                refuse_other_logs(other_logs(what, state.log_ids, now, remedy=_MOVED))
             return _checkpoint_positions(client, sources, scope) if sources else {}
         named = self.named.within(scope)
         if not sources and self.checkpoint_location and named.names_sources:
@@ -227,9 +228,14 @@ class Wait:
         positions = {}
         for group, partitions in scopes.items():
             commits = group_commits(client, group, partitions)
-            refuse_other_logs(foreign_logs(group, commits, LogIds(client.cluster_id()), remedy=_MOVED))
+            now = self.logs_now(client, {tp.topic for tp in commits})
+            refuse_other_logs(foreign_logs(group, commits, now, remedy=_MOVED))
             positions[group] = committed_offsets(commits)
         return positions
+
+    def logs_now(self, client: OffsetsReader, topics: Iterable[str]) -> LogIds:  # noqa: ARG002
+        """Return the logs that positions are compared with: the cluster, which costs no request."""
+        return LogIds(client.cluster_id())
 
     def unknown_groups(self, client: OffsetsReader, positions: Mapping[str, Positions]) -> list[str]:
         """Return the groups that have committed nothing in any topic that this user may see."""
