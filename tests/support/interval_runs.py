@@ -1,5 +1,6 @@
 """
-Runs of CompletedIntervalsOperator without a scheduler: what Airflow keeps, and what it records at a task's end.
+Runs of CompletedIntervalsOperator without a scheduler: what Airflow keeps, and what it records when a task
+ends.
 
 Events are recorded together with a task's success, and with nothing else.
 """

@@ -1,4 +1,4 @@
-"""Complete hours of a real log: transactions, silence, partitions that are added, resets, and what it costs."""
+"""Complete hours of a real log: transactions, silence, added partitions, resets, and what it costs."""
 
 from __future__ import annotations
 
@@ -214,9 +214,9 @@ def test_a_topic_that_was_created_again_is_refused_until_the_group_is_moved(
     assert runs.run() == ["00"]
     recreate(topic, 1)
     write(topic, {0: [1.6, 2.5, 3.5]})
+    # Kafka has deleted the commits with the topic, but somebody has put them back.
+    broker.commit(group, {TopicPartition(topic, 0): 2}, old[TopicPartition(topic, 0)].metadata)
     with pytest.raises(AirflowFailException, match="deleted and created again"):
-        # Kafka has deleted the commits with the topic, but somebody has put them back.
-        broker.commit(group, {TopicPartition(topic, 0): 2}, old[TopicPartition(topic, 0)].metadata)
         runs.run()
     broker.commit(group, {TopicPartition(topic, 0): 3})
     assert runs.run() == ["01", "02"]
