@@ -3,11 +3,11 @@ Intervals of record time: hours, days, the periods of a cron expression, or a fi
 
 An interval is named by its *key*: what the clock of its time zone shows when it starts, in the form of
 Airflow's partition keys, so that Airflow's own partition mappers read it. The intervals of a schedule follow
-one another without a gap, and no two of them have the same key, also where clocks change:
+one another without a gap, and each has a key of its own. Clock changes are no exception:
 
-- Where a clock is set back, it shows some times twice. Only the first time starts an interval, so that an
-  hour that is shown twice is one interval of two hours.
-- Where a clock is set forward, it skips some times. A start that it skips is the moment of the change.
+- A clock that is set back shows some times twice. Only the first time starts an interval, so that an hour
+  that is shown twice is one interval of two hours.
+- A clock that is set forward skips some times. A start that it skips is the moment of the change.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class IntervalSchedule:
         """
         Read the parameters ``every`` and ``timezone``.
 
-        :raises UsageError: if one of them cannot be read, or they do not go together.
+        :raises UsageError: if a parameter cannot be read, or the two contradict each other.
         """
         name = parse_timezone(zone)
         text = every.strip() if isinstance(every, str) else every
@@ -140,8 +140,8 @@ class IntervalSchedule:
         now = datetime.now(tz=timezone.utc)
         raise UsageError(
             f"{parameter}={shorten(text)!r} is not the start of an interval of every={self.every!r} in "
-            f"{self.zone}: expected a key such as {self.containing(now).key!r}; correct every and timezone, "
-            "or trigger the run with such a key"
+            f"{self.zone}: expected a key such as {self.containing(now).key!r}; correct every, timezone or "
+            "the run's key"
         )
 
     def _around(self, moment: datetime) -> Iterator[Interval]:

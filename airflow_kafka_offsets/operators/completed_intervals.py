@@ -97,15 +97,15 @@ class CompletedIntervalsOperator(OffsetsOperator):
     :param lateness: how much later than an interval's end a record has to be to show that the interval is
         complete, where times within a partition go back by as much: seconds, a timedelta or text such as
         ``PT5M``. ``PT0S``. (templated)
-    :param on_idle_partition: ``wait`` (default) for every partition; ``ignore`` those that are idle and of
-        which all was read, as long as another partition of the topic shows that the interval is complete.
+    :param on_idle_partition: ``wait`` (default) for every partition; ``ignore`` idle partitions that were
+        read to their end, as long as another partition of the topic shows that the interval is complete.
         (templated)
     :param idle_after: with ``ignore``: a partition is idle when its newest record is older than this:
         seconds, a timedelta or text such as ``10m``. 10 minutes. (templated)
     :param start_from: a time in the first interval to be emitted; has an effect before the first event only.
         By default the first interval is that of the first record that has not been read when the task first
         runs; the present one if all were read. (templated)
-    :param max_intervals: at most so many events of an asset in one run; the next run goes on. 200.
+    :param max_intervals: events of an asset in one run, at most; the next run emits the rest. 200.
         (templated)
     :param position: the position that is read: ``group`` or ``checkpoint``; by default the group's where both
         are given. (templated)
@@ -286,7 +286,7 @@ class CompletedIntervalsOperator(OffsetsOperator):
             self.log.info("%s: complete: %s%s (%d)", name, found[0], several, len(found))
         completed = CompletedIntervals(feed, emitted, found, more)
         if more:
-            self.log.warning("%s: more are complete than max_intervals: the next run goes on", name)
+            self.log.warning("%s: more are complete than max_intervals: the next run emits the rest", name)
         else:
             interval, missing = next_incomplete(progress, feed.schedule, completed.end, lateness)
             reasons = "; ".join(f"{tp} {why}" for tp, why in sorted(missing.items())[:_SHOWN])
@@ -319,6 +319,6 @@ def _parse_max_intervals(value: object, parameter: str) -> int | None:
     if count is not None and count > MOST_INTERVALS:
         raise UsageError(
             f"{parameter}={count}: expected at most {MOST_INTERVALS}, since each interval is an event, and "
-            "can start a run; the next run goes on"
+            "can start a run; the next run emits the rest"
         )
     return count

@@ -28,7 +28,7 @@ class IntervalFeed(NamedTuple):
 
 
 class CompletedIntervals(NamedTuple):
-    """The intervals that are to be emitted for an asset."""
+    """The intervals that a task emits for an asset."""
 
     feed: IntervalFeed
     emitted: Emitted
@@ -53,7 +53,7 @@ class CompletedIntervals(NamedTuple):
 
 
 def check_assets(outlets: Sequence[Any], count: int) -> list[Asset]:
-    """Refuse outlets that are not one asset for each of so many kinds of intervals."""
+    """Refuse outlets that are not one asset for each schedule, ``count`` in all."""
     assets = [outlet for outlet in outlets if isinstance(outlet, Asset)]
     if len(assets) < len(outlets) or len(outlets) != count or len({asset.name for asset in assets}) < count:
         found = ", ".join(type(each).__name__ for each in outlets) or "none"

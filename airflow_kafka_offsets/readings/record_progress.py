@@ -54,9 +54,9 @@ class RecordProgress:
     :param positions: ``None`` for a partition without one: then nothing of its log was read.
     :param logs: what the logs hold, read after the positions.
     :param now: the present time in ms since 1970.
-    :param idle_after: seconds after which a partition whose newest record is older is idle: it does not
-        count, if all of it was read and another partition of its topic has reached the time. ``None``: every
-        partition counts.
+    :param idle_after: a partition is idle when its newest record is older than this, in seconds. An idle
+        partition that was read to its end does not count, if another partition of its topic has reached the
+        time. ``None``: every partition counts.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class RecordProgress:
         """The time that all partitions have probably reached."""
         times = self._times
         least = -1 if self._idle_after is None else self.now - int(self._idle_after * 1000)
-        # Of the partitions of which all was read, the idle ones do not count.
+        # Idle partitions that were read to their end do not count.
         return min(
             (time for tp, time in times.newest.items() if tp in times.unread or time >= least),
             default=self.now,
@@ -147,7 +147,7 @@ class RecordProgress:
         """
         Return in which partitions the position has moved back behind a time that it had reached.
 
-        A partition without a position, or of which all was read, is not among them.
+        Partitions without a position, and partitions that were read to their end, are left out.
 
         :raises BrokerUnavailableError: if that cannot be read.
         """
@@ -194,7 +194,7 @@ class RecordProgress:
         if unknown:
             raise BrokerUnavailableError(
                 f"the times of the next records in {summarize(unknown)} could not be read: expected each "
-                "record to have a time; the task goes on when it is tried again"
+                "record to have a time; try again"
             )
 
 

@@ -66,7 +66,7 @@ def idle_partitions(
     """
     Return which partitions without a record at or after a time are idle.
 
-    :param active: the topics in which another partition holds such a record.
+    :param active: the topics in which another partition holds a record at or after the time.
     :param idle_after: seconds: a partition whose newest record is older than that is idle.
     """
     silent = list(silent)

@@ -6,8 +6,8 @@ to emit is kept as *announced*, and whether it was emitted is found out by the n
 killed has emitted nothing, whatever it has announced.
 
 Airflow 3.3 and later keep it with the asset (``asset_state_store``), earlier versions in a Variable. The
-events themselves are asked only where the states of tasks leave a doubt: until Airflow 3.4 they cannot be
-read while a run that one of them has made is queued (apache/airflow#71360).
+events themselves are asked only where the states of tasks leave a doubt: before Airflow 3.4, an asset's
+events cannot be read while a run that was started by an event is queued (apache/airflow#71360).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Emitted:
     """
     Which intervals of an asset were emitted.
 
-    :param end: the end of the newest one; all before it were emitted, as far as they were to be.
+    :param end: the end of the newest interval. All intervals from the first one to here were emitted.
     :param meaning: the intervals, and whose position completes them.
     :param start_from: the parameter, when the first one was emitted.
     :param move: number of the newest move of the checkpoint that was looked at; ``None`` without checkpoint.
@@ -143,8 +143,8 @@ class IntervalMemory:
         state = self._state(ti, announced)
         if state == _RUNNING:
             raise PlanRefusedError(
-                f"{_named(announced)} is emitting the intervals of the asset {self._asset.name!r}: two tasks "
-                "cannot do it at once; the task goes on when it is tried again",
+                f"{_named(announced)} is emitting the intervals of the asset {self._asset.name!r}: expected "
+                "one task at a time; try again when that task has ended",
                 retriable=True,
             )
         # A task that a user has marked as a success has emitted nothing, and has no token.
@@ -182,8 +182,8 @@ class IntervalMemory:
         except (AirflowRuntimeError, ValueError) as error:
             raise PlanRefusedError(
                 f"whether {_named(announced)} has emitted its intervals is not known, since Airflow does not "
-                f"return the events of the asset {self._asset.name!r} ({error}): until Airflow 3.4 it cannot "
-                "while a run that one of them has made is queued; the task goes on when it is tried again",
+                f"return the events of the asset {self._asset.name!r} ({error}): before 3.4, Airflow cannot "
+                "while a run that was started by an event is queued; try again when these runs have started",
                 retriable=True,
             ) from error
         return any((event.extra or {}).get("token") == announced["token"] for event in found)

@@ -299,7 +299,7 @@ def test_while_airflow_does_not_say_what_was_emitted_a_task_waits(stream):
     stream.commit(2)
     stream.run("one", ends="failed")
     stream.airflow.unreadable = ValueError("start_date: Input should be a valid datetime")
-    with pytest.raises(PlanRefusedError, match="run that one of them has made is queued") as refused:
+    with pytest.raises(PlanRefusedError, match="run that was started by an event is queued") as refused:
         stream.run("two")
     assert refused.value.retriable
     # The retry of the task itself needs no events.
