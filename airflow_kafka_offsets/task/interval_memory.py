@@ -128,8 +128,8 @@ class IntervalMemory:
         except (KeyError, TypeError, ValueError):
             raise PlanRefusedError(
                 f"found {shorten(kept)} as {KEY!r} of the asset {self._asset.name!r}; expected what this "
-                "operator keeps there: delete it, and give start_from the time from which intervals are to "
-                "be emitted"
+                "operator keeps there: delete it, and set start_from to a time in the first interval to "
+                "emit"
             ) from None
         return emitted, announced
 
