@@ -18,14 +18,14 @@ from threading import Thread
 from time import monotonic
 from typing import Any, NamedTuple
 
-from airflow_kafka_offsets.checkpoint.archive import Archive, digest, read_archive
+from airflow_kafka_offsets.checkpoint.archive import ArchivedMove, digest, read_archived_move
 from airflow_kafka_offsets.checkpoint.archive_names import archive_names
 from airflow_kafka_offsets.checkpoint.log import OffsetLogEntry, check_commit_log, parse_offset_log
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import StorageUnavailableError
 from airflow_kafka_offsets.model.checkpoint_plan import sources_json
 from airflow_kafka_offsets.model.offsets import Offsets
-from airflow_kafka_offsets.storage import decode, modified
+from airflow_kafka_offsets.storage import decode, modified_at
 
 LAST = 100
 """Batches that are shown by default; Spark keeps about as many."""
@@ -44,7 +44,7 @@ _Key = tuple[str, "int | str"]
 
 
 @dataclass(frozen=True)
-class Batch:
+class PastBatch:
     """
     One batch of a query.
 
@@ -98,15 +98,15 @@ class Batch:
         }
 
 
-class History(NamedTuple):
+class CheckpointHistory(NamedTuple):
     """A query, its last batches that are kept, oldest first (a pending one is the last), and its moves."""
 
     query_id: str
-    batches: list[Batch]
-    archives: list[Archive]
+    batches: list[PastBatch]
+    archives: list[ArchivedMove]
 
 
-def read_history(checkpoint: SparkCheckpoint, last: int = LAST, *, within: float = 30.0) -> History:
+def read_history(checkpoint: SparkCheckpoint, last: int = LAST, *, within: float = 30.0) -> CheckpointHistory:
     """
     Return the last batches that are kept, and of which query.
 
@@ -131,20 +131,22 @@ def read_history(checkpoint: SparkCheckpoint, last: int = LAST, *, within: float
         {
             **{("ends", number): partial(read, f"offsets/{number}") for number in wanted},
             **{
-                ("written", path): partial(modified, checkpoint.fs, f"{checkpoint.root}/{path}", listed=True)
+                ("written", path): partial(
+                    modified_at, checkpoint.fs, f"{checkpoint.root}/{path}", listed=True
+                )
                 for number in finished
                 for path in (f"offsets/{number}", f"commits/{number}")
             },
             **{("commit", number): partial(read, f"commits/{number}") for number in finished[-1:]},
             # All: a batch may have been moved any number of times, and a move to an older batch taken back.
-            **{("archive", name): partial(read_archive, checkpoint, name) for name in names},
+            **{("archive", name): partial(read_archived_move, checkpoint, name) for name in names},
         },
         within,
         end,
     )
     for number in finished[-1:]:
         if (commit := found["commit", number]) is not None:
-            name = checkpoint.name(f"commits/{number}")
+            name = checkpoint.display_name(f"commits/{number}")
             check_commit_log(decode(commit, name), name)
     archives = [each for (kind, _), each in found.items() if kind == "archive" and each is not None]
     # A file that is gone since the listing is an old one, which the query has removed.
@@ -154,7 +156,7 @@ def read_history(checkpoint: SparkCheckpoint, last: int = LAST, *, within: float
         if found["ends", number] is not None
     ]
     batches = [
-        Batch(
+        PastBatch(
             batch=this.number,
             at=this.at,
             duration=_duration(
@@ -171,7 +173,7 @@ def read_history(checkpoint: SparkCheckpoint, last: int = LAST, *, within: float
         )
         for before, this in zip([None, *known], known, strict=False)
     ]
-    return History(query_id, batches[-last:], archives)
+    return CheckpointHistory(query_id, batches[-last:], archives)
 
 
 @dataclass(frozen=True)
@@ -191,7 +193,11 @@ class _Known:
 
 
 def _listed(checkpoint: SparkCheckpoint) -> tuple[str, set[int], set[int], list[str]]:
-    return checkpoint.query_id(), *checkpoint.listed(exact=False), archive_names(checkpoint, exact=False)
+    return (
+        checkpoint.read_query_id(),
+        *checkpoint.list_batches(exact=False),
+        archive_names(checkpoint, exact=False),
+    )
 
 
 def _together(
@@ -229,10 +235,10 @@ def _together(
         waiting.clear()
 
 
-def _ended(checkpoint: SparkCheckpoint, number: int, data: bytes, archives: Sequence[Archive]) -> _Known:
+def _ended(checkpoint: SparkCheckpoint, number: int, data: bytes, archives: Sequence[ArchivedMove]) -> _Known:
     """Read a batch's file, and follow the moves that have written to it back to where the batch ended."""
     path = f"offsets/{number}"
-    name = checkpoint.name(path)
+    name = checkpoint.display_name(path)
     entry = parse_offset_log(decode(data, name), name)
     there = entry.kafka_offsets
     content = written_by_spark = digest(data)

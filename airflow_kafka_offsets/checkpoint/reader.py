@@ -30,7 +30,7 @@ from airflow_kafka_offsets.model.text import is_plain
 from airflow_kafka_offsets.storage import (
     decode,
     linked_directory,
-    modified,
+    modified_at,
     open_location,
     read_bytes,
     remove_file,
@@ -126,7 +126,7 @@ class CheckpointState:
         }
 
 
-class Batches(NamedTuple):
+class StateAndBatches(NamedTuple):
     """
     A state, and what it was read from.
 
@@ -174,9 +174,9 @@ class SparkCheckpoint:
         :raises StorageUnavailableError: if the storage does not answer, or a running query removes files
             faster than they can be read. Worth another try.
         """
-        return self.read_batches().state
+        return self.read_state_and_batches().state
 
-    def read_batches(self) -> Batches:
+    def read_state_and_batches(self) -> StateAndBatches:
         """Return the newest state as :meth:`read` does, and the batches that it was read from."""
         retrying = Retrying(
             retry=retry_if_exception_type((_FileGoneError, listing.NoCommonBatchError)),
@@ -186,16 +186,16 @@ class SparkCheckpoint:
         )
         return retrying(self._read_once)
 
-    def ended_at(self, batch_id: int) -> datetime | None:
+    def finished_at(self, batch_id: int) -> datetime | None:
         """
         Return when a batch was finished: when its commit was written.
 
         :return: ``None`` if the batch has no commit, or the storage does not know when files were written.
         :raises StorageUnavailableError: if the storage does not answer.
         """
-        return modified(self.fs, f"{self.root}/commits/{batch_id}")
+        return modified_at(self.fs, f"{self.root}/commits/{batch_id}")
 
-    def entry(self, batch_id: int) -> OffsetLogEntry:
+    def read_entry(self, batch_id: int) -> OffsetLogEntry:
         """
         Return what Spark has planned for a batch: its file in ``offsets``.
 
@@ -207,8 +207,8 @@ class SparkCheckpoint:
             return parse_offset_log(*self._batch_file("offsets", batch_id))
         except _FileGoneError:
             raise CheckpointError(
-                f"{self.name(f'offsets/{batch_id}')}: is not there; expected a batch that Spark has planned "
-                "and not removed yet: it keeps spark.sql.streaming.minBatchesToRetain of them (100)"
+                f"{self.display_name(f'offsets/{batch_id}')}: is not there; expected a batch that Spark has "
+                "planned and not removed yet: it keeps spark.sql.streaming.minBatchesToRetain of them (100)"
             ) from None
 
     def read_file(self, path: str, *, listed: bool = False) -> bytes | None:
@@ -236,32 +236,34 @@ class SparkCheckpoint:
         """
         remove_file(self.fs, self._inside(path))
 
-    def behind_link(self, path: str) -> str | None:
+    def link_refusal(self, path: str) -> str | None:
         """Return why a file must not be changed, ``None`` unless a directory above it is a link."""
         link = linked_directory(self.fs, self.root, path)
         if link is None:
             return None
         return (
-            f"{self.name(link)}: is a symbolic link, which may lead anywhere, and a checkpoint is not "
-            "changed through one: make it a directory"
+            f"{self.display_name(link)}: is a symbolic link, which may lead anywhere, and a checkpoint is "
+            "not changed through one: make it a directory"
         )
 
     def _inside(self, path: str) -> str:
         if not is_plain(path) or any(part in ("", ".", "..") for part in path.split("/")):
             raise CheckpointError(f"{self.location}: {path!r} is not the path of a file below the checkpoint")
-        if refusal := self.behind_link(path):
+        if refusal := self.link_refusal(path):
             raise CheckpointError(refusal)
         return f"{self.root}/{path}"
 
-    def _read_once(self) -> Batches:
-        query_id = self.query_id()
-        planned, committed = self.listed()
+    def _read_once(self) -> StateAndBatches:
+        query_id = self.read_query_id()
+        planned, committed = self.list_batches()
         done = planned & committed
         batch_id = max(done, default=None)
         newest = max(planned, default=None)
         pending = None if newest == batch_id else newest
         if batch_id is None:
-            return Batches(CheckpointState(self.location, query_id, None, pending), None, planned, committed)
+            return StateAndBatches(
+                CheckpointState(self.location, query_id, None, pending), None, planned, committed
+            )
         entry = parse_offset_log(*self._batch_file("offsets", batch_id))
         check_commit_log(*self._batch_file("commits", batch_id))
         state = CheckpointState(
@@ -272,25 +274,25 @@ class SparkCheckpoint:
             sources=_sources(entry),
             batch_timestamp_ms=entry.batch_timestamp_ms,
         )
-        return Batches(state, entry, planned, committed)
+        return StateAndBatches(state, entry, planned, committed)
 
-    def query_id(self) -> str:
+    def read_query_id(self) -> str:
         """
         Return the query's id.
 
         :raises CheckpointNotFoundError: if there is no checkpoint; says what is there instead.
         """
-        name = self.name("metadata")
+        name = self.display_name("metadata")
         data = self.read_file("metadata")
         if data is None:
-            found = location_hints.describe(self.fs, self.root)
+            found = location_hints.describe_location(self.fs, self.root)
             raise CheckpointNotFoundError(
                 f"{self.location}: found {found}; expected the directory that the Spark job has as "
                 "checkpointLocation, with the file metadata and the directories offsets and commits in it"
             )
         return parse_query_id(decode(data, name), name)
 
-    def listed(self, *, exact: bool = True) -> tuple[set[int], set[int]]:
+    def list_batches(self, *, exact: bool = True) -> tuple[set[int], set[int]]:
         """
         Return the batches in ``offsets`` and those in ``commits``.
 
@@ -299,23 +301,23 @@ class SparkCheckpoint:
         """
         return listing.planned_and_committed(self.fs, self.root, self.location, exact=exact)
 
-    def batches(self, directory: str) -> set[int]:
+    def listed_batches(self, directory: str) -> set[int]:
         """Return the batches that are listed in ``offsets`` or ``commits`` now."""
-        return listing.listed(self.fs, self.root, directory)
+        return listing.listed_batches(self.fs, self.root, directory)
 
-    def has(self, directory: str, batch_id: int) -> bool:
+    def has_batch(self, directory: str, batch_id: int) -> bool:
         """Return whether a batch has a file in ``offsets`` or ``commits``, listed or not."""
-        return listing.has(self.fs, self.root, directory, batch_id)
+        return listing.has_batch(self.fs, self.root, directory, batch_id)
 
     def _batch_file(self, directory: str, batch_id: int) -> tuple[str, str]:
         """Return the text and the name of a batch's file."""
         path = f"{directory}/{batch_id}"
         data = self.read_file(path)
         if data is None:
-            raise _FileGoneError(self.name(path))
-        return decode(data, self.name(path)), self.name(path)
+            raise _FileGoneError(self.display_name(path))
+        return decode(data, self.display_name(path)), self.display_name(path)
 
-    def name(self, path: str) -> str:
+    def display_name(self, path: str) -> str:
         """Return what a file of the checkpoint is called in messages."""
         return f"{self.location.rstrip('/')}/{path}"
 

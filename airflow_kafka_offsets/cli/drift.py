@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from airflow_kafka_offsets.cli.connections import (
-    Broker,
+    BrokerOptions,
     broker_options,
     checkpoint_conn_id_option,
     connection_config,
@@ -24,19 +24,19 @@ from airflow_kafka_offsets.cli.options import (
     duration_option,
     output_option,
     refuse_unused,
-    reworded,
+    reword,
     topics_option,
 )
 from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
 from airflow_kafka_offsets.model.drift import REPORT_VERSION, reports_json
-from airflow_kafka_offsets.model.groups import Groups
+from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.parameters import LONGEST_GRACE
 from airflow_kafka_offsets.model.text import shorten
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.kafka.client import OffsetsClient
     from airflow_kafka_offsets.pipeline import KafkaPipeline
-    from airflow_kafka_offsets.readings.drift_of_many import CheckedPipeline
+    from airflow_kafka_offsets.readings.drift_reports import CheckedPipeline
 
 __all__ = ["drift"]
 
@@ -93,13 +93,16 @@ def _load(_context: click.Context, _option: click.Parameter, file: Path | None) 
 @topics_option
 @checkpoint_conn_id_option
 @duration_option(
-    "--grace", "0s", "after the end of a batch in which it need not have been committed.", most=LONGEST_GRACE
+    "--grace",
+    "0s",
+    "after the end of a batch in which it need not have been committed.",
+    maximum=LONGEST_GRACE,
 )
 @duration_option(
     "--min-headroom",
     None,
     "that retention leaves the oldest unread record, at least. Default: it is not asked for.",
-    zero=False,
+    allow_zero=False,
 )
 @broker_options
 @output_option
@@ -111,7 +114,7 @@ def drift(
     checkpoint_conn_id: str | None,
     grace: float,
     min_headroom: float | None,
-    broker: Broker,
+    broker: BrokerOptions,
     output: str,
 ) -> None:
     """
@@ -133,16 +136,18 @@ def drift(
         return
     if uri is None or group_id is None:
         raise UsageError("give the URI of a checkpoint and its GROUP, or --pipelines FILE")
-    groups = Groups.parse(group_id, topics)
+    groups = GroupSelection.parse(group_id, topics)
     checkpoint = open_checkpoint(uri, checkpoint_conn_id)
-    reports = pipeline_drift(broker.open(), checkpoint, groups, **how)
-    print_result(output, reports_json(reports), (reworded(report.table()) for report in reports))
+    reports = pipeline_drift(broker.open_client(), checkpoint, groups, **how)
+    print_result(output, reports_json(reports), (reword(report.table()) for report in reports))
     if any(report.drifted for report in reports):
         raise SystemExit(REFUSED)
 
 
-def _check_many(pipelines: Sequence[KafkaPipeline], broker: Broker, output: str, how: dict[str, Any]) -> None:
-    from airflow_kafka_offsets.readings.drift_of_many import pipelines_json
+def _check_many(
+    pipelines: Sequence[KafkaPipeline], broker: BrokerOptions, output: str, how: dict[str, Any]
+) -> None:
+    from airflow_kafka_offsets.readings.drift_reports import pipelines_json
 
     clients = _clients(pipelines, broker)
     checked = [_check(pipeline, clients, how) for pipeline in pipelines]
@@ -156,24 +161,24 @@ def _check_many(pipelines: Sequence[KafkaPipeline], broker: Broker, output: str,
         raise SystemExit(UNCHECKED)
 
 
-def _clients(pipelines: Sequence[KafkaPipeline], broker: Broker) -> Callable[[str], Any]:
+def _clients(pipelines: Sequence[KafkaPipeline], broker: BrokerOptions) -> Callable[[str], Any]:
     """
     Return what gives the client of a connection, and what gives its cluster's retention of offsets.
 
     A broker that the command line names takes the place of the one connection that the file names.
     """
     names = dict.fromkeys(pipeline.kafka_config_id for pipeline in pipelines)
-    if broker.named_by and len(names) > 1:
+    if broker.option_names and len(names) > 1:
         raise UsageError(
             f"the file of --pipelines has {len(names)} Kafka connections ({shorten(', '.join(names))}), and "
-            f"{' and '.join(broker.named_by)} one broker for all: leave it out to use Airflow's connections, "
-            "or give each cluster a file of its own"
+            f"{' and '.join(broker.option_names)} one broker for all: leave it out to use Airflow's "
+            "connections, or give each cluster a file of its own"
         )
 
     @cache
     def cluster(kafka_config_id: str) -> tuple[OffsetsClient, Callable[[], int | None]]:
-        if broker.named_by:
-            client = broker.open()
+        if broker.option_names:
+            client = broker.open_client()
         else:
             client = open_client(connection_config(kafka_config_id, "--pipelines"), broker.timeout)
         return client, cache(client.offsets_retention_minutes)
@@ -183,14 +188,14 @@ def _clients(pipelines: Sequence[KafkaPipeline], broker: Broker) -> Callable[[st
 
 def _check(pipeline: KafkaPipeline, clients: Callable[[str], Any], how: dict[str, Any]) -> CheckedPipeline:
     from airflow_kafka_offsets.readings.drift import pipeline_drift
-    from airflow_kafka_offsets.readings.drift_of_many import CheckedPipeline
+    from airflow_kafka_offsets.readings.drift_reports import CheckedPipeline
 
     try:
         checkpoint = open_checkpoint(
-            str(pipeline.checkpoint_location), pipeline.checkpoint_conn_id, named_by="--pipelines"
+            str(pipeline.checkpoint_location), pipeline.checkpoint_conn_id, option="--pipelines"
         )
         client, retention = clients(pipeline.kafka_config_id)
-        groups = Groups.parse(pipeline.group_id, pipeline.topics)
+        groups = GroupSelection.parse(pipeline.group_id, pipeline.topics)
         reports = pipeline_drift(client, checkpoint, groups, retention=retention, **how)
     except KafkaOffsetsError as error:
         return CheckedPipeline(pipeline, error=str(error), retriable=error.retriable)
@@ -201,7 +206,7 @@ def _lines(checked: Sequence[CheckedPipeline]) -> Iterable[str]:
     """Return a line for each group that is in step, the table of each that is not, and the sums."""
     for one in checked:
         for report in one.reports:
-            yield reworded(report.table()) if report.drifted or report.warnings else report.summary()
+            yield reword(report.table()) if report.drifted or report.warnings else report.summary()
     drifted = sum(one.drifted for one in checked)
     failed = sum(one.error is not None for one in checked)
     yield f"{len(checked)} pipelines: {drifted} drifted, {failed} could not be checked"

@@ -14,7 +14,7 @@ import click
 from click.core import ParameterSource
 
 from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
-from airflow_kafka_offsets.model.groups import Groups
+from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.parameters import (
     LONGEST,
     MissingCommitPolicy,
@@ -98,10 +98,10 @@ class StrictCommand(click.Command):
         try:
             return self._invoke(ctx)
         except KafkaOffsetsError as error:
-            error.args = (self.reworded(str(error)), *error.args[1:])
+            error.args = (self.reword(str(error)), *error.args[1:])
             raise
 
-    def reworded(self, text: str) -> str:
+    def reword(self, text: str) -> str:
         """Return a text in which parameters and templates of a DAG were named, in words of the options."""
         names = {str(one.name): one.opts[0] for one in self.params if one.param_type_name == "option"}
         names |= {"group_id": "GROUP", "checkpoint_location": names.get("uri", "the checkpoint")}
@@ -154,10 +154,10 @@ class CommandGroup(click.Group):
         return super().get_command(ctx, cmd_name)
 
 
-def reworded(text: str) -> str:
-    """Return a text in words of the running command's options, see :meth:`StrictCommand.reworded`."""
+def reword(text: str) -> str:
+    """Return a text in words of the running command's options, see :meth:`StrictCommand.reword`."""
     command = click.get_current_context().command
-    return command.reworded(text) if isinstance(command, StrictCommand) else text
+    return command.reword(text) if isinstance(command, StrictCommand) else text
 
 
 def refuse_unused(why: str, *names: str) -> None:
@@ -175,7 +175,7 @@ def refuse_unused(why: str, *names: str) -> None:
         raise UsageError(f"{' and '.join(given)} would be ignored {why}: leave it out")
 
 
-def combined(parameter: str, read: Callable[..., object], *options: Option) -> Option:
+def combine_options(parameter: str, read: Callable[..., object], *options: Option) -> Option:
     """
     Return a decorator that adds options to a command and passes their values on as one parameter.
 
@@ -215,13 +215,13 @@ def duration_option(
     text: str,
     *,
     parameter: str | None = None,
-    zero: bool = True,
-    most: timedelta = LONGEST,
+    allow_zero: bool = True,
+    maximum: timedelta = LONGEST,
 ) -> Option:
     """Return an option that takes a duration; ``parameter`` is its name in the command, if it is another."""
 
     def read(_context: click.Context, _option: click.Parameter, value: object) -> float | None:
-        return parse_seconds(value, name, zero=zero, most=most.total_seconds())
+        return parse_seconds(value, name, allow_zero=allow_zero, maximum=maximum.total_seconds())
 
     return click.option(
         *([name, parameter] if parameter else [name]),
@@ -262,7 +262,7 @@ topics_option = click.option(
 
 group_argument = click.argument("group_id", metavar="GROUP")
 
-groups_argument = combined("groups", Groups.parse, group_argument, topics_option)
+groups_argument = combine_options("groups", GroupSelection.parse, group_argument, topics_option)
 
 save_option = click.option(
     "--save",
@@ -278,7 +278,7 @@ no_commit_option = choice_option(
     "Where to move a partition from whose commit is needed, and missing.",
 )
 
-place_options = combined(
+place_options = combine_options(
     "place",
     _read_place,
     click.option("--to-earliest", is_flag=True, help="To the log start."),

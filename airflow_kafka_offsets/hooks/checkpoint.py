@@ -27,10 +27,10 @@ def spark_checkpoint(location: str, conn_id: str | None = None) -> SparkCheckpoi
             "job has it"
         )
     check_location(location)
-    return SparkCheckpoint(location, fs=storage_of(location, conn_id))
+    return SparkCheckpoint(location, fs=storage_from_connection(location, conn_id))
 
 
-def storage_of(
+def storage_from_connection(
     location: str, conn_id: str | None, conn_parameter: str = "checkpoint_conn_id"
 ) -> AbstractFileSystem | None:
     """

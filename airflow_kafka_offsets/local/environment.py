@@ -77,7 +77,7 @@ def check_environment(
     environ = os.environ if environ is None else environ
     pyspark, home = _version("pyspark"), environ.get("SPARK_HOME") or _pyspark_directory()
     installed = sorted(Path(home, "jars").glob("*.jar")) if home else []
-    spark = spark_in(jar.name for jar in installed)
+    spark = spark_of_jars(jar.name for jar in installed)
     checks = [
         check_java(environ),
         check_pyspark(pyspark, _version("pyspark-client"), _version("databricks-connect")),
@@ -223,7 +223,7 @@ def default_spark(version: str) -> Spark:
     return Spark(version, "2.12" if int(version.split(".", 1)[0]) < 4 else "2.13")
 
 
-def spark_in(jar_names: Iterable[str]) -> Spark | None:
+def spark_of_jars(jar_names: Iterable[str]) -> Spark | None:
     """Return the Spark of the file names in ``$SPARK_HOME/jars``."""
     found = (re.fullmatch(r"spark-core_([0-9.]+)-([0-9].*)\.jar", name) for name in jar_names)
     return next((Spark(match[2], match[1]) for match in found if match), None)

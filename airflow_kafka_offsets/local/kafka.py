@@ -179,7 +179,7 @@ class EmbeddedKafka:
         """
         started = [broker for broker in self.brokers.values() if broker.started]
         deadline, failure = Deadline(READY_TIMEOUT), "there was no time"
-        while deadline.left:
+        while deadline.seconds_left:
             for broker in started:
                 if not broker.running:
                     status = f"status {broker.process.status}"

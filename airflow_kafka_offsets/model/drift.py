@@ -14,7 +14,7 @@ from airflow_kafka_offsets.model.headroom import Headroom, headrooms_json, unkno
 from airflow_kafka_offsets.model.lag import Lag
 from airflow_kafka_offsets.model.offsets import TopicPartition, summarize
 from airflow_kafka_offsets.model.parameters import LONGEST_GRACE, duration_text, parse_duration
-from airflow_kafka_offsets.model.table import align, offset_cell
+from airflow_kafka_offsets.model.table import align_rows, offset_cell
 
 REPORT_VERSION = 1
 
@@ -197,7 +197,7 @@ class DriftReport:
             if self.headroom:
                 shown.append("-" if entry.headroom is None else str(entry.headroom))
             rows.append((topic, str(number), *shown, entry.verdict + lost))
-        lines = [self.summary(), *(align(rows) if self.partitions else ())]
+        lines = [self.summary(), *(align_rows(rows) if self.partitions else ())]
         if self.within_grace:
             lines += [f"within grace: the batch ended less than {self.grace} ago, its commit may still come"]
         lines += unknown_lines(self.headroom)
@@ -218,4 +218,4 @@ def reports_json(reports: Iterable[DriftReport]) -> dict[str, Any]:
 
 def parse_grace(value: object, parameter: str = "grace") -> timedelta:
     """Read ``grace``, a duration of at most :data:`LONGEST_GRACE`; none means 0."""
-    return parse_duration(value, parameter, most=LONGEST_GRACE) or timedelta(0)
+    return parse_duration(value, parameter, maximum=LONGEST_GRACE) or timedelta(0)

@@ -63,8 +63,8 @@ REMEDIES: Mapping[Verdict, str] = {
     "records lost": (
         "retention deleted records before they were read, and Kafka no longer has them: raise the topic's "
         "retention or run the query more often, get the records from where they came from, and move the "
-        "checkpoint and the group on: a reset to current with on_out_of_range='clamp' moves these partitions "
-        "to their log start and leaves the others where they are"
+        "checkpoint and the group on: a reset to committed with on_out_of_range='clamp' moves these "
+        "partitions to their log start and leaves the others where they are"
     ),
     "expiring": (
         "retention soon deletes records that were not read: run the query now, or raise retention.ms of the "
@@ -143,7 +143,7 @@ class PartitionDrift:
             return "not read"
         if self.lost:
             return "records lost"
-        if expiring := self.headroom is not None and self.headroom.below(self.min_headroom):
+        if expiring := self.headroom is not None and self.headroom.is_below(self.min_headroom):
             return "expiring"
         if self.other_query:
             return "other query"

@@ -22,7 +22,7 @@ from zoneinfo import ZoneInfo
 
 from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.model.parameters import parse_duration, parse_text, timestamp_ms
-from airflow_kafka_offsets.model.text import quoted, shorten
+from airflow_kafka_offsets.model.text import quote, shorten
 
 KEY_FORMAT = "%Y-%m-%dT%H:%M:%S"
 """The default of Airflow's temporal partition mappers and of ``CronPartitionTimetable``."""
@@ -95,12 +95,12 @@ class IntervalSchedule:
         length = None
         if isinstance(text, str | timedelta):
             with suppress(UsageError):
-                length = parse_duration(text, "every", most=_LONGEST, zero=False)
+                length = parse_duration(text, "every", maximum=_LONGEST, allow_zero=False)
         if length is None or length % timedelta(seconds=1):
-            raise UsageError(f"every={quoted(every)}: expected {_EXPECTED}, in whole seconds")
+            raise UsageError(f"every={quote(every)}: expected {_EXPECTED}, in whole seconds")
         if name != "UTC":
             raise UsageError(
-                f"every={quoted(every)} is a length, and timezone={name!r} has no effect on it: leave "
+                f"every={quote(every)} is a length, and timezone={name!r} has no effect on it: leave "
                 "timezone out, or give 'hour', 'day' or a cron expression, which follow a clock"
             )
         return cls(f"PT{int(length.total_seconds())}S", name, length=length)
@@ -235,5 +235,5 @@ def _parse_cron(cron: str, given: str) -> str:
             if second - first > _LONGEST:
                 error = f"more than {_LONGEST.days} days between {first} and {second}"
     if error:
-        raise UsageError(f"every={quoted(given)}: found {error}; expected {_EXPECTED}")
+        raise UsageError(f"every={quote(given)}: found {error}; expected {_EXPECTED}")
     return " ".join(cron.split())

@@ -18,7 +18,7 @@ _WHITESPACE = " \t\n\v\f\r"
 """What the client cuts off at the beginning of a setting: C's ``isspace``."""
 
 
-def check_group(name: object, parameter: str = "group_id") -> str:
+def parse_group(name: object, parameter: str = "group_id") -> str:
     """
     Return a group's name if the client passes it on as it is.
 
@@ -29,7 +29,7 @@ def check_group(name: object, parameter: str = "group_id") -> str:
     :param parameter: what the name was given as, for the error text.
     :raises UsageError: if it is no name, or another one to the client.
     """
-    group = check_known_group(name, parameter)
+    group = parse_existing_group(name, parameter)
     if not group.strip(_WHITESPACE):
         raise UsageError(f"{parameter} is blank ({shorten(repr(group))}); expected {_EXPECTED}")
     if group != group.strip(_WHITESPACE):
@@ -40,15 +40,15 @@ def check_group(name: object, parameter: str = "group_id") -> str:
     return group
 
 
-def stored_group(name: str, what: str) -> str:
-    """Return a group's name that was read from a file or a receipt, as :func:`check_group`."""
+def parse_stored_group(name: str, what: str) -> str:
+    """Return a group's name that was read from a file or a receipt, as :func:`parse_group`."""
     try:
-        return check_group(name, what)
+        return parse_group(name, what)
     except UsageError as error:
         raise OffsetsFormatError(str(error)) from None
 
 
-def check_known_group(name: object, parameter: str = "group_id") -> str:
+def parse_existing_group(name: object, parameter: str = "group_id") -> str:
     """
     Return a group's name if it can be looked up or deleted: what other clients have created may have
     whitespace around.
@@ -73,12 +73,12 @@ def check_known_group(name: object, parameter: str = "group_id") -> str:
     return name
 
 
-def check_known_groups(names: Iterable[object], parameter: str = "group_ids") -> list[str]:
+def parse_existing_groups(names: Iterable[object], parameter: str = "group_ids") -> list[str]:
     """
-    Return the names of several groups in order, each once, see :func:`check_known_group`.
+    Return the names of several groups in order, each once, see :func:`parse_existing_group`.
 
     :raises UsageError: also for one text, of which each letter would be a group.
     """
     if isinstance(names, str):
         raise UsageError(f"{parameter}={shorten(repr(names))}: expected a list of groups")
-    return sorted({check_known_group(name) for name in names})
+    return sorted({parse_existing_group(name) for name in names})

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta, timezone
 from typing import Any, Literal, get_args
 
 from airflow_kafka_offsets.errors import UsageError
-from airflow_kafka_offsets.model.text import quoted, shorten
+from airflow_kafka_offsets.model.text import quote, shorten
 
 OutOfRangePolicy = Literal["fail", "clamp", "skip"]
 """What becomes of an offset outside its partition's log: refused, moved to the nearer end, left alone."""
@@ -63,17 +63,17 @@ def _brief(text: str) -> str:
     return text if len(text) <= _MOST_CHARACTERS else ""
 
 
-def one_of(value: object, choices: object, parameter: str) -> Any:
+def parse_choice(value: object, choices: object, parameter: str) -> Any:
     """Check a parameter with a fixed set of values, those of a ``Literal`` type."""
     known = get_args(choices)
     if value not in known:
-        raise UsageError(f"{parameter}={quoted(value)}: expected one of {', '.join(map(repr, known))}")
+        raise UsageError(f"{parameter}={quote(value)}: expected one of {', '.join(map(repr, known))}")
     return value
 
 
-def choice(choices: object) -> Callable[[object, str], Any]:
-    """Return a reader of parameters with a fixed set of values, see :func:`one_of`."""
-    return lambda value, parameter: one_of(value, choices, parameter)
+def choice_parser(choices: object) -> Callable[[object, str], Any]:
+    """Return a reader of parameters with a fixed set of values, see :func:`parse_choice`."""
+    return lambda value, parameter: parse_choice(value, choices, parameter)
 
 
 def parse_switch(value: object, parameter: str) -> bool:
@@ -100,7 +100,7 @@ def parse_time(value: object, parameter: str) -> datetime:
 
 
 def parse_duration(
-    value: object, parameter: str, *, most: timedelta = LONGEST, zero: bool = True
+    value: object, parameter: str, *, maximum: timedelta = LONGEST, allow_zero: bool = True
 ) -> timedelta | None:
     """
     Read a duration: seconds, a timedelta, text such as ``10m``, ``7d`` or ``1h30m``, or ISO 8601 text as
@@ -118,11 +118,11 @@ def parse_duration(
             duration = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
         elif isinstance(text, str | int | float) and not isinstance(text, bool):
             duration = timedelta(seconds=float(text))
-    if not timedelta(0) <= duration <= most or (not duration and not zero):
-        longest = f"{most.days} days" if most.days else f"{most.total_seconds():g} seconds"
+    if not timedelta(0) <= duration <= maximum or (not duration and not allow_zero):
+        longest = f"{maximum.days} days" if maximum.days else f"{maximum.total_seconds():g} seconds"
         raise UsageError(
             f"{parameter}={shorten(value)}: expected seconds, or a duration such as '10m' or 'PT10M', "
-            f"{'' if zero else 'above 0 and '}of at most {longest}"
+            f"{'' if allow_zero else 'above 0 and '}of at most {longest}"
         )
     return duration
 
@@ -133,16 +133,16 @@ def _match_duration(text: str) -> re.Match[str] | None:
 
 
 def parse_seconds(
-    value: object, parameter: str, *, most: float = LONGEST.total_seconds(), zero: bool = True
+    value: object, parameter: str, *, maximum: float = LONGEST.total_seconds(), allow_zero: bool = True
 ) -> float | None:
     """Read a duration as :func:`parse_duration`, in seconds."""
-    duration = parse_duration(value, parameter, most=timedelta(seconds=most), zero=zero)
+    duration = parse_duration(value, parameter, maximum=timedelta(seconds=maximum), allow_zero=allow_zero)
     return None if duration is None else duration.total_seconds()
 
 
 def parse_interval(value: object, parameter: str) -> float | None:
     """Read a duration above 0 as :func:`parse_duration`, in seconds."""
-    return parse_seconds(value, parameter, zero=False)
+    return parse_seconds(value, parameter, allow_zero=False)
 
 
 def parse_text(value: object, parameter: str) -> str:
@@ -169,16 +169,16 @@ def parse_pattern(value: object, parameter: str) -> re.Pattern[str]:
         return re.compile(text)
     except (re.error, OverflowError, RecursionError, ValueError) as error:
         reason = "nested too deeply" if isinstance(error, RecursionError) else error
-        raise UsageError(f"{parameter}={quoted(text)} is not a regular expression: {reason}") from None
+        raise UsageError(f"{parameter}={quote(text)} is not a regular expression: {reason}") from None
 
 
-def parse_count(value: object, parameter: str, *, least: int = 0) -> int | None:
+def parse_count(value: object, parameter: str, *, minimum: int = 0) -> int | None:
     """Read a number of records: an int or its digits; ``"1e3"`` and ``10.0`` are not guessed at."""
     text = value.strip() if isinstance(value, str) else ""
     number = int(text) if re.fullmatch(r"[0-9]{1,18}", text) else value
-    if number is None or (isinstance(number, int) and not isinstance(number, bool) and number >= least):
+    if number is None or (isinstance(number, int) and not isinstance(number, bool) and number >= minimum):
         return number
-    raise UsageError(f"{parameter}={shorten(value)}: expected {least} or more, as a whole number")
+    raise UsageError(f"{parameter}={shorten(value)}: expected {minimum} or more, as a whole number")
 
 
 def timestamp_ms(moment: datetime) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from airflow_kafka_offsets.model.lag import in_log, past_log_start, remaining
+from airflow_kafka_offsets.model.lag import clamp_to_log_start, readable_target, remaining_offsets
 from airflow_kafka_offsets.model.offsets import Logs, Offsets, Positions, TopicPartition
 
 
@@ -33,4 +33,5 @@ def short_of(
     A position below the log start is at the log start, since the records before that are gone. A partition
     without a position that holds no record before the target is not short of it.
     """
-    return remaining(in_log(positions, logs), past_log_start(positions, dict(target), logs), tolerance)
+    readable = readable_target(positions, dict(target), logs)
+    return remaining_offsets(clamp_to_log_start(positions, logs), readable, tolerance)

@@ -15,7 +15,7 @@ from datetime import datetime
 from typing import Any
 
 from airflow_kafka_offsets.errors import OffsetsFormatError, PlanRefusedError, WindowMismatchError
-from airflow_kafka_offsets.model.commit_metadata import committer
+from airflow_kafka_offsets.model.commit_metadata import committer_text
 from airflow_kafka_offsets.model.formats import (
     load_json,
     offsets_json,
@@ -33,7 +33,7 @@ from airflow_kafka_offsets.model.offsets import (
     summarize,
 )
 from airflow_kafka_offsets.model.place import Place
-from airflow_kafka_offsets.model.text import Show, shorten
+from airflow_kafka_offsets.model.text import DescribeValue, shorten
 from airflow_kafka_offsets.model.topics import TopicScope
 
 WINDOW_VERSION = 1
@@ -117,13 +117,13 @@ class OffsetWindow:
         """The cluster and the window's topics when it was planned, as far as that was recorded."""
         # Windows that were planned by an earlier version have the ids of some topics only.
         recorded = self.source.get("logs") or {"topics": self.source.get("topic_ids") or {}}
-        return LogIds.parse(recorded, "window, source, logs").only({tp.topic for tp in self.ranges})
+        return LogIds.parse(recorded, "window, source, logs").restricted_to({tp.topic for tp in self.ranges})
 
     def __bool__(self) -> bool:
         """Whether there is anything to read."""
         return self.records > 0
 
-    def limited(self, max_records: int) -> OffsetWindow:
+    def limit_records(self, max_records: int) -> OffsetWindow:
         """
         Return the window with at most so many records, shared over the partitions in proportion.
 
@@ -143,7 +143,7 @@ class OffsetWindow:
         }
         return replace(self, ranges=ranges)
 
-    def lost(self, logs: Logs) -> dict[TopicPartition, int]:
+    def lost_offsets(self, logs: Logs) -> dict[TopicPartition, int]:
         """Return how many offsets of each partition the log no longer holds, for those that lost some."""
         return {
             tp: min(logs[tp].start, offsets.end) - offsets.start
@@ -154,7 +154,7 @@ class OffsetWindow:
     def refusals(self, logs: Logs) -> list[str]:
         """Return why the window cannot be read: records of it are deleted, or its end is beyond the log."""
         refusals = []
-        if lost := self.lost(logs):
+        if lost := self.lost_offsets(logs):
             first = next(iter(lost))
             refusals.append(
                 f"{sum(lost.values())} records of the window are lost: retention has deleted them on "
@@ -188,17 +188,17 @@ class OffsetWindow:
         """
         expected, end = self.committed, self.end
         if elsewhere := [tp for tp in end if positions[tp] not in (end[tp], expected[tp])]:
-            movers = {tp: who for tp in elsewhere if (who := committer((metadata or {}).get(tp)))}
+            movers = {tp: who for tp in elsewhere if (who := committer_text((metadata or {}).get(tp)))}
             raise WindowMismatchError(
                 where, {tp: (positions[tp], expected[tp], end[tp]) for tp in elsewhere}, movers
             )
         return {tp: offset for tp, offset in end.items() if positions[tp] != offset}
 
-    def passed(self, positions: Mapping[TopicPartition, int | None]) -> bool:
+    def is_passed_by(self, positions: Mapping[TopicPartition, int | None]) -> bool:
         """Whether the group has come to the window's end, or further, in every partition."""
         return all((at := positions[tp]) is not None and at >= end for tp, end in self.end.items())
 
-    def only(self, partitions: Iterable[TopicPartition]) -> OffsetWindow:
+    def restricted_to(self, partitions: Iterable[TopicPartition]) -> OffsetWindow:
         """Return the part of the window that is in some partitions."""
         kept = self.ranges.keys() & set(partitions)
         ranges = {tp: self.ranges[tp] for tp in sorted(kept)}
@@ -211,7 +211,7 @@ class OffsetWindow:
         ``assign`` and no ``subscribe``: with the latter a partition that was added since makes the read fail.
         """
         return {
-            "assign": json.dumps(TopicScope.of(self.ranges).as_json(), separators=(",", ":")),
+            "assign": json.dumps(TopicScope.exactly(self.ranges).as_json(), separators=(",", ":")),
             "startingOffsets": offsets_text(self.start),
             "endingOffsets": offsets_text(self.end),
         }
@@ -241,25 +241,25 @@ class OffsetWindow:
         return json.dumps({name: form[name] for name in parts}, separators=(",", ":"))
 
     @classmethod
-    def parse(cls, value: object, what: str = "window", *, show: Show = shorten) -> OffsetWindow:
+    def parse(cls, value: object, what: str = "window", *, describe: DescribeValue = shorten) -> OffsetWindow:
         """
         Read a window as :meth:`as_json` gives it, or its JSON text.
 
         :param what: what the value is, for the error text.
-        :param show: how an error text names what was found; see
-            :func:`~airflow_kafka_offsets.model.text.kind_of`.
+        :param describe: how an error text names what was found; see
+            :func:`~airflow_kafka_offsets.model.text.describe_type`.
         :raises OffsetsFormatError: if it is none, of another version, or a range ends before it starts.
         """
         if isinstance(value, str):
-            value = load_json(value, what, show=show)
+            value = load_json(value, what, describe=describe)
         if not isinstance(value, Mapping) or value.get("version") != WINDOW_VERSION:
             raise OffsetsFormatError(
-                f"{what}: found {show(value)}; expected a window of version {WINDOW_VERSION}, as "
+                f"{what}: found {describe(value)}; expected a window of version {WINDOW_VERSION}, as "
                 "PlanOffsetWindowOperator returns it"
             )
-        start = parse_offsets(value.get("start"), f"{what}, start", show=show)
-        end = parse_offsets(value.get("end"), f"{what}, end", show=show)
-        committed = parse_positions(value.get("committed"), f"{what}, committed", show=show)
+        start = parse_offsets(value.get("start"), f"{what}, start", describe=describe)
+        end = parse_offsets(value.get("end"), f"{what}, end", describe=describe)
+        committed = parse_positions(value.get("committed"), f"{what}, committed", describe=describe)
         if not start.keys() == end.keys() == committed.keys():
             odd = (start.keys() ^ end.keys()) | (start.keys() ^ committed.keys())
             raise OffsetsFormatError(
@@ -274,7 +274,7 @@ class OffsetWindow:
                 )
         source = value.get("source") or {}
         if not isinstance(source, Mapping):
-            raise OffsetsFormatError(f"{what}: found {show(source)} in place of its source")
+            raise OffsetsFormatError(f"{what}: found {describe(source)} in place of its source")
         return cls(
             {tp: OffsetRange(start[tp], end[tp]) for tp in sorted(start)},
             frozenset(tp for tp, offset in committed.items() if offset is None),

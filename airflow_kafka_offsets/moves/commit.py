@@ -69,7 +69,7 @@ def plan_commits(
             "cluster, the topic was deleted, or the source is of another system that writes offsets in the "
             "same form; correct the connection, or leave the topic out with topics="
         ) from error
-    plans = []
+    group_plans = []
     for group_id, offsets in targets.by_group.items():
         committed = client.committed(group_id, offsets)
         refusal = None if query is None else foreign_query(group_id, committed, query)
@@ -93,8 +93,8 @@ def plan_commits(
             log_ids=ids,
             lost_remedy=lost_remedy,
         )
-        plans.append(replace(plan, metadata=committed_texts(committed)))
-    return plans
+        group_plans.append(replace(plan, metadata=committed_texts(committed)))
+    return group_plans
 
 
 def _of_other_kind(client: OffsetsClient, group_id: str, committed: Commits) -> list[str]:
@@ -106,7 +106,7 @@ def _of_other_kind(client: OffsetsClient, group_id: str, committed: Commits) -> 
     """
     if any(commit and CommitMetadata.parse(commit.metadata) for commit in committed.values()):
         return []
-    other = client.describe_groups([group_id])[group_id].other
+    other = client.describe_groups([group_id])[group_id].kind_refusal
     return [other] if other else []
 
 

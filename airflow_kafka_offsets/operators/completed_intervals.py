@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.interval import MOST_INTERVALS, IntervalSchedule, parse_timezone
 from airflow_kafka_offsets.model.parameters import (
-    choice,
+    choice_parser,
     iso_time,
     parse_count,
     parse_duration,
@@ -34,8 +34,8 @@ from airflow_kafka_offsets.readings.record_progress import (
     next_incomplete,
 )
 from airflow_kafka_offsets.readings.topic_times import IDLE_AFTER
-from airflow_kafka_offsets.task.given import is_template
 from airflow_kafka_offsets.task.interval_memory import Emitted, IntervalMemory
+from airflow_kafka_offsets.task.parameter_checks import is_template
 from airflow_kafka_offsets.waits.interval_position import IntervalPosition
 from airflow_kafka_offsets.waits.topic import IdlePartitionPolicy
 from airflow_kafka_offsets.waits.wait import PositionSource, Wait
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Asset, Context, XComArg
     from airflow.sdk.definitions.mappedoperator import OperatorPartial
 
-    from airflow_kafka_offsets.operators.base import Reader
+    from airflow_kafka_offsets.operators.base import Parser
 
 MAX_INTERVALS = 200
 """More than a week of hours."""
@@ -122,15 +122,15 @@ class CompletedIntervalsOperator(OffsetsOperator):
         "max_intervals",
         "position",
     )
-    readers: ClassVar[Mapping[str, Reader]] = {
+    parsers: ClassVar[Mapping[str, Parser]] = {
         "every": lambda value, _: [IntervalSchedule.parse(each) for each in _as_list(value)],
         "timezone": parse_timezone,
         "lateness": parse_duration,
-        "on_idle_partition": choice(IdlePartitionPolicy),
+        "on_idle_partition": choice_parser(IdlePartitionPolicy),
         "idle_after": parse_interval,
         "start_from": parse_time,
         "max_intervals": lambda value, name: _parse_max_intervals(value, name),
-        "position": choice(PositionSource),
+        "position": choice_parser(PositionSource),
     }
     needs_group: ClassVar[bool] = False
 
@@ -173,29 +173,29 @@ class CompletedIntervalsOperator(OffsetsOperator):
         """Check also that there is a position, and an asset for each schedule."""
         super().check_parameters()
         try:
-            Wait.check(self)
+            Wait.check_parameters(self)
             if not (is_template(self.every) or is_template(self.timezone)):
                 self._schedules()
             if not is_template(self.every):
                 self._assets(self.outlets)
         except UsageError as error:
-            raise self.misused(str(error)) from None
+            raise self.parameter_error(str(error)) from None
         if self.on_idle_partition == "wait":
-            self.check_unused("with on_idle_partition='wait'", idle_after=None)
+            self.refuse_unused("with on_idle_partition='wait'", idle_after=None)
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Emit the intervals that have become complete, and return them."""
         # Airflow sends an event for each outlet that is here when the task has ended.
         self._declared = self._declared or list(self.outlets)
         self.outlets = []
-        with self.refusing():
+        with self.run_checked():
             names = ("group_id", "topics", "checkpoint_location", "kafka_config_id", "position")
             position = IntervalPosition(**{name: getattr(self, name) for name in names})
             feeds = self._feeds(context)
             checkpoint = self.open_checkpoint()
             idle_after = None
-            if self.read("on_idle_partition") == "ignore":
-                idle_after = IDLE_AFTER if self.idle_after is None else self.read("idle_after")
+            if self.parse_parameter("on_idle_partition") == "ignore":
+                idle_after = IDLE_AFTER if self.idle_after is None else self.parse_parameter("idle_after")
             seen = [each.emitted.move for each in feeds if each.emitted and each.emitted.move is not None]
             move, led = position.moved_to(checkpoint, min(seen, default=None))
             with self.open_client() as client:
@@ -215,7 +215,7 @@ class CompletedIntervalsOperator(OffsetsOperator):
             self.outlets = emit(context, completed)
         return {
             "version": 1,
-            "position": "checkpoint" if position.from_checkpoint else "group",
+            "position": "checkpoint" if position.position_is_checkpoint else "group",
             "assets": {each.feed.asset.name: each.as_json() for each in completed},
         }
 
@@ -276,9 +276,9 @@ class CompletedIntervalsOperator(OffsetsOperator):
     def _completed(
         self, feed: IntervalFeed, emitted: Emitted, progress: RecordProgress
     ) -> CompletedIntervals:
-        lateness = self.read("lateness")
+        lateness = self.parse_parameter("lateness")
         found, more = complete_intervals(
-            progress, feed.schedule, emitted.end, lateness, self.read("max_intervals")
+            progress, feed.schedule, emitted.end, lateness, self.parse_parameter("max_intervals")
         )
         name = feed.asset.name
         if found:
@@ -295,7 +295,7 @@ class CompletedIntervalsOperator(OffsetsOperator):
         return completed
 
     def _start_from(self) -> datetime | None:
-        return None if self.start_from is None else self.read("start_from").astimezone(UTC)
+        return None if self.start_from is None else self.parse_parameter("start_from").astimezone(UTC)
 
     def _schedules(self) -> list[IntervalSchedule]:
         schedules = [IntervalSchedule.parse(each, self.timezone) for each in _as_list(self.every)]
@@ -315,7 +315,7 @@ def _as_list(every: object) -> list[Any]:
 
 
 def _parse_max_intervals(value: object, parameter: str) -> int | None:
-    count = parse_count(value, parameter, least=1)
+    count = parse_count(value, parameter, minimum=1)
     if count is not None and count > MOST_INTERVALS:
         raise UsageError(
             f"{parameter}={count}: expected at most {MOST_INTERVALS}, since each interval is an event, and "

@@ -22,19 +22,19 @@ log = logging.getLogger(__name__)
 _SHOWN = 5
 
 
-class GroupMove(NamedTuple):
+class MoveTotals(NamedTuple):
     """The totals of one group's move."""
 
     group_id: str
     partitions: int
     changed: int
-    records: int
+    moved_by: int
 
     @classmethod
-    def of(cls, receipt: Mapping[str, Any]) -> Self:
+    def from_receipt(cls, receipt: Mapping[str, Any]) -> Self:
         """Return the totals of one group's receipt."""
         partitions = sum(map(len, receipt["after"].values()))
-        return cls(receipt["group_id"], partitions, receipt["changed"], receipt["records"])
+        return cls(receipt["group_id"], partitions, receipt["changed"], receipt["moved_by"])
 
 
 class GroupOutlets:
@@ -54,11 +54,11 @@ class GroupOutlets:
         self.sent: list[Any] = []
 
     @property
-    def present(self) -> list[Any]:
+    def outlets_with_events(self) -> list[Any]:
         """The outlets that an event is sent for if the task ends now."""
         return [outlet for outlet in self.declared if not _uri(outlet) or outlet in self.sent]
 
-    def check(self, context: Context, kafka_config_id: str, group_ids: Iterable[str]) -> None:
+    def check_groups(self, context: Context, kafka_config_id: str, group_ids: Iterable[str]) -> None:
         """
         Refuse the asset of a group that the task does not name; a mapped task may name those of all its
         indexes.
@@ -75,8 +75,8 @@ class GroupOutlets:
                 "the same KafkaPipeline"
             )
 
-    def send(
-        self, context: Context, kafka_config_id: str, moves: Iterable[GroupMove], batch_id: int | None
+    def set_events(
+        self, context: Context, kafka_config_id: str, moves: Iterable[MoveTotals], batch_id: int | None
     ) -> None:
         """
         Let the task send the events of the groups that it is about to commit to, with their totals.

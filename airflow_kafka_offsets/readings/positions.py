@@ -32,13 +32,13 @@ from airflow_kafka_offsets.model.offsets import (
 from airflow_kafka_offsets.model.parameters import MissingCommitPolicy
 from airflow_kafka_offsets.model.recovery import LastCommit
 from airflow_kafka_offsets.model.topics import TopicScope
-from airflow_kafka_offsets.readings.retention import headrooms
+from airflow_kafka_offsets.readings.retention import read_headrooms
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.kafka.client import OffsetsClient
 
 
-def partitions_in(client: PositionsReader, scope: TopicScope) -> list[TopicPartition]:
+def partitions_in_scope(client: PositionsReader, scope: TopicScope) -> list[TopicPartition]:
     """
     Return the partitions on the broker that a scope with named topics allows.
 
@@ -54,7 +54,7 @@ def partitions_in(client: PositionsReader, scope: TopicScope) -> list[TopicParti
             f"topic {', '.join(missing)} is not on the broker: correct topics=, or the connection",
             missing=[TopicPartition(topic, 0) for topic in missing],
         )
-    return scope.on_broker(on_broker)
+    return scope.partitions_on_broker(on_broker)
 
 
 def check_partitions(client: PositionsReader, partitions: Collection[TopicPartition]) -> None:
@@ -83,14 +83,14 @@ def group_commits(client: OffsetsReader, group_id: str, scope: TopicScope) -> Co
     that was added to one of them has no commit.
     """
     if scope.topics is None:
-        everywhere = client.committed_everywhere(group_id)
+        everywhere = client.all_commits(group_id)
         if not client.sees_all_topics():
             _check_hidden(client, group_id, everywhere)
         if not everywhere:
             raise _no_commits(group_id)
-        topics = scope.narrowed(tp.topic for tp in everywhere)
-        return {tp: everywhere.get(tp) for tp in partitions_in(client, topics)}
-    return client.committed(group_id, partitions_in(client, scope))
+        topics = scope.restricted_to(tp.topic for tp in everywhere)
+        return {tp: everywhere.get(tp) for tp in partitions_in_scope(client, topics)}
+    return client.committed(group_id, partitions_in_scope(client, scope))
 
 
 def _no_commits(group_id: str) -> NoCommitError:
@@ -131,7 +131,7 @@ def _check_hidden(client: OffsetsReader, group_id: str, everywhere: Mapping[Topi
         )
 
 
-def lag_of(
+def measure_lag(
     client: OffsetsReader,
     name: str,
     positions: Positions,
@@ -151,10 +151,10 @@ def lag_of(
         return lag
     if isolation_level == "read_committed":
         logs = client.log_ranges(positions)
-    return replace(lag, headroom=headrooms(client, lag.read_up_to, logs, strict=False))
+    return replace(lag, headroom=read_headrooms(client, lag.counted_positions, logs, strict=False))
 
 
-def lags_of_groups(
+def measure_group_lags(
     client: OffsetsClient,
     group_ids: Iterable[str] | None = None,
     *,
@@ -191,7 +191,7 @@ def lags_of_groups(
         # A topic that was deleted in this moment, or that has no leader, is a matter of its groups.
         for group_id, each in positions.items():
             try:
-                results[group_id] = lag_of(client, group_id, each, isolation_level=isolation_level)
+                results[group_id] = measure_lag(client, group_id, each, isolation_level=isolation_level)
             except BrokerError as own:  # noqa: PERF203  # each group has its own
                 results[group_id] = own
     return dict(sorted(results.items()))
@@ -225,4 +225,4 @@ def log_ranges(
     client: OffsetsReader, scope: TopicScope, isolation_level: IsolationLevel = "read_uncommitted"
 ) -> dict[TopicPartition, LogRange]:
     """Return what the logs of a scope with named topics hold."""
-    return client.log_ranges(partitions_in(client, scope), isolation_level=isolation_level)
+    return client.log_ranges(partitions_in_scope(client, scope), isolation_level=isolation_level)

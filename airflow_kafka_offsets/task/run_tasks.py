@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from airflow_kafka_offsets.errors import PlanRefusedError
-from airflow_kafka_offsets.model.recovery import Work
+from airflow_kafka_offsets.model.recovery import RecoveryTasks
 from airflow_kafka_offsets.task.identity import iteration, map_index
 
 if TYPE_CHECKING:
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 
 
-def work_between(
+def tasks_between(
     context: Context, first: BaseOperator | None, last: BaseOperator | None, *, without: Collection[str] = ()
-) -> Work:
+) -> RecoveryTasks:
     """
     Return the tasks between two (``None``: no bound), with their states in this run; no teardowns.
 
@@ -31,12 +31,12 @@ def work_between(
     named_tasks = {name: dag.get_task(name) for name in named or () if name not in without}
     tasks = {name: task for name, task in named_tasks.items() if not getattr(task, "is_teardown", False)}
     downstream = {name: _flat(task, upstream=False) for name, task in tasks.items()}
-    return Work(_states(context, tasks, first or last), downstream)
+    return RecoveryTasks(_states(context, tasks, first or last), downstream)
 
 
-def states_of(context: Context, of: BaseOperator, task_ids: Collection[str]) -> Work:
-    """Return tasks of a task's DAG with their states in this run, see :func:`work_between`."""
-    return Work(_states(context, {name: of.dag.get_task(name) for name in task_ids}, of), {})
+def task_states(context: Context, task: BaseOperator, task_ids: Collection[str]) -> RecoveryTasks:
+    """Return tasks of a task's DAG with their states in this run, see :func:`tasks_between`."""
+    return RecoveryTasks(_states(context, {name: task.dag.get_task(name) for name in task_ids}, task), {})
 
 
 def tasks_that_move(task: BaseOperator) -> list[str]:
@@ -47,16 +47,16 @@ def tasks_that_move(task: BaseOperator) -> list[str]:
     return [name for name, kind in kinds.items() if getattr(kind, "moves_on_purpose", False) is True]
 
 
-def identities(by: CommitMetadata, task_ids: Collection[str]) -> set[str]:
+def commit_identities(metadata: CommitMetadata, task_ids: Collection[str]) -> set[str]:
     """
     Return the identities in commits of other tasks of a run: mapped with the same index or not mapped, in the
     same iteration of a task loop or outside it.
     """
     return {
-        replace(by, task=name, map_index=index, iteration=loop, key="").identity
+        replace(metadata, task=name, map_index=index, iteration=loop, key="").identity
         for name in task_ids
-        for index in {-1, by.map_index}
-        for loop in {None, by.iteration}
+        for index in {-1, metadata.map_index}
+        for loop in {None, metadata.iteration}
     }
 
 

@@ -24,8 +24,8 @@ from airflow_kafka_offsets.model.parameters import (
     parse_seconds,
 )
 from airflow_kafka_offsets.task.metrics import report_lag
-from airflow_kafka_offsets.triggers.poll import polls
-from airflow_kafka_offsets.triggers.refused import RefusableTrigger, refused_when_run
+from airflow_kafka_offsets.triggers.poll import poll_repeatedly
+from airflow_kafka_offsets.triggers.refusable import RefusableTrigger, defer_refusal
 from airflow_kafka_offsets.waits.lag import THRESHOLDS, LagWait
 from airflow_kafka_offsets.waits.wait import PositionSource
 
@@ -70,7 +70,7 @@ class LagEventTrigger(RefusableTrigger, BaseEventTrigger):
         cannot be.
     """
 
-    @refused_when_run
+    @defer_refusal
     def __init__(
         self,
         *,
@@ -129,7 +129,7 @@ class LagEventTrigger(RefusableTrigger, BaseEventTrigger):
             await asyncio.Event().wait()
         backlog = kept = await self._recall()
         trouble = ""
-        async with aclosing(polls(self.wait, self.poll_interval)) as outcomes:
+        async with aclosing(poll_repeatedly(self.wait, self.poll_interval)) as outcomes:
             async for outcome in outcomes:
                 # With the next poll: then the event is in the database, and a restart in between fires again.
                 if backlog != kept:
@@ -143,7 +143,7 @@ class LagEventTrigger(RefusableTrigger, BaseEventTrigger):
                     continue
                 report_lag(outcome.lags, outcome.checkpoint)
                 waiting = bool(outcome.lags) and not (outcome.done or outcome.unknown)
-                backlog, news = backlog.seen(
+                backlog, news = backlog.after_poll(
                     waiting, time.time(), self.refire_after, position=outcome.position
                 )
                 if news:

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from airflow_kafka_offsets.checkpoint.archive import read_archive, read_attachment
-from airflow_kafka_offsets.checkpoint.archive_names import archive_names, number_of
+from airflow_kafka_offsets.checkpoint.archive import read_archived_move, read_attachment
+from airflow_kafka_offsets.checkpoint.archive_names import archive_names, archive_number
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.kafka.reader import OffsetsReader
@@ -33,10 +33,10 @@ class IntervalPosition(Wait):
     def meaning(self) -> dict[str, Any]:
         """Whose position it is, as plain JSON."""
         whose: dict[str, Any] = {"checkpoint_location": self.checkpoint_location}
-        if not self.from_checkpoint:
+        if not self.position_is_checkpoint:
             group_id = self.group_id
             whose = {"group_id": dict(group_id) if isinstance(group_id, Mapping) else group_id}
-        topics = None if self.topics is None else self.named.scope.as_json()
+        topics = None if self.topics is None else self.selection.scope.as_json()
         return {"kafka_config_id": self.kafka_config_id, "topics": topics, **whose}
 
     def logs_now(self, client: OffsetsReader, topics: Iterable[str]) -> LogIds:
@@ -54,7 +54,7 @@ class IntervalPosition(Wait):
         :raises PlanRefusedError: if retention has deleted records that were not read.
         """
         state = self.read_checkpoint(checkpoint) if self.needs_checkpoint else None
-        found = self.find(client, state)
+        found = self.find_positions(client, state)
         if not found:
             return None
         positions = furthest_behind(found.values())
@@ -80,15 +80,15 @@ class IntervalPosition(Wait):
         newest = 0
         led: list[Positions] = []
         for name in archive_names(checkpoint):
-            archive = read_archive(checkpoint, name)
+            archive = read_archived_move(checkpoint, name)
             if archive is None:
                 continue
-            if not archive.over:
+            if not archive.is_over:
                 break
             newest = archive.number
-            if since is None or number_of(name) <= since or archive.undone:
+            if since is None or archive_number(name) <= since or archive.undone:
                 continue
-            if self.from_checkpoint or read_attachment(checkpoint, archive, "after.csv"):
+            if self.position_is_checkpoint or read_attachment(checkpoint, archive, "after.csv"):
                 led += [dict(offsets) for offsets in archive.after.values()]
         return newest, furthest_behind(led)
 

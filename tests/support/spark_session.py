@@ -18,7 +18,7 @@ import pytest
 from deadlines import until
 
 from airflow_kafka_offsets.kafka.client import OffsetsClient
-from airflow_kafka_offsets.local.cache import one_at_a_time
+from airflow_kafka_offsets.local.cache import lock_file
 from airflow_kafka_offsets.local.environment import default_spark
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def prepare_spark(directory: Path) -> dict[str, str]:
 
     connector = connector_setting()
     archive = directory / "spark.jsa"
-    with one_at_a_time(directory / "spark.lock", "preparing Spark", FETCH):
+    with lock_file(directory / "spark.lock", "preparing Spark", FETCH):
         prepared = directory / "spark-is-prepared"
         if not prepared.exists():
             job = directory / "warm_up.py"
@@ -202,7 +202,7 @@ def holds(bootstrap_servers: str) -> Callable[[str], dict[tuple[str, int], int]]
 
     def committed(group: str) -> dict[tuple[str, int], int]:
         with OffsetsClient({"bootstrap.servers": bootstrap_servers}) as client:
-            found = client.committed_everywhere(group)
+            found = client.all_commits(group)
         return {(partition.topic, partition.partition): commit.offset for partition, commit in found.items()}
 
     return committed

@@ -402,4 +402,4 @@ def test_a_move_whose_receipt_cannot_be_written_says_that_it_was_made(bootstrap_
     assert done.returncode == 1
     assert done.stderr.endswith("No space left on device; the offsets were moved\n")
     with OffsetsClient({"bootstrap.servers": bootstrap_servers}) as client:
-        assert client.committed_everywhere(name)[TopicPartition(topic, 0)].offset == 3
+        assert client.all_commits(name)[TopicPartition(topic, 0)].offset == 3

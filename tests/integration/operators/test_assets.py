@@ -49,7 +49,7 @@ def commit(orders, outlets, offset=3, **parameters):
 
 def test_a_commit_tells_its_groups_asset_with_the_totals(orders, context):
     assert told(commit(orders, [REPORT, orders.asset]), context) == [REPORT, orders.asset]
-    assert context["outlet_events"][orders.asset].extra["records"] == 3
+    assert context["outlet_events"][orders.asset].extra["moved_by"] == 3
 
 
 def test_a_mapped_commit_tells_no_other_groups_asset(orders, new_group, context):
@@ -65,7 +65,7 @@ def test_another_groups_asset_is_refused_before_the_commit(orders, new_group, br
     with pytest.raises(AirflowFailException, match="outlets names"):
         # The same name on another cluster.
         commit(orders, [KafkaPipeline(orders.group_id, kafka_config_id="kafka_dr").asset]).execute(context)
-    assert broker.committed_everywhere(orders.group_id) == {}
+    assert broker.all_commits(orders.group_id) == {}
 
 
 def test_what_moves_nothing_tells_nothing(orders, context):
@@ -82,7 +82,7 @@ def test_a_reset_that_moves_the_group_tells_it(orders, context):
     commit(orders, []).execute(context)
     reset = ResetOffsetsOperator(task_id="t", to_offset="earliest", outlets=[orders.asset], **orders)
     assert told(reset, context) == [orders.asset]
-    assert context["outlet_events"][orders.asset].extra["records"] == -3
+    assert context["outlet_events"][orders.asset].extra["moved_by"] == -3
 
 
 def test_a_task_that_runs_twice_in_one_process_tells_twice(orders, context):

@@ -556,7 +556,7 @@ def test_a_stall_says_what_does_not_move(behind, context):
 
 
 def test_a_position_that_moves_is_not_stalled(behind, commit, broker, context):
-    topic = next(tp.topic for tp in broker.committed_everywhere(behind))
+    topic = next(tp.topic for tp in broker.all_commits(behind))
     sensor = lag_sensor(behind, stalled_after=0.5, poke_interval=0.2)
     looked, offsets = sensor.poke, iter((1, 2, 3, 4, 5))
 
@@ -679,7 +679,7 @@ def test_an_age_that_grows_is_no_change(group, make_topic, produce, commit, caps
 
 
 def test_clearing_the_task_freezes_a_new_target(behind, make_topic, produce, commit, broker, context):
-    topic = next(tp.topic for tp in broker.committed_everywhere(behind))
+    topic = next(tp.topic for tp in broker.all_commits(behind))
 
     def look_once():
         with pytest.raises(AirflowRescheduleException):

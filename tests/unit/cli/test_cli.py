@@ -177,7 +177,7 @@ def test_a_move_says_which_brokers_a_variable_has_named(run, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "command", [("checkpoint", "show"), ("drift",), ("checkpoint", "undo"), ("checkpoint", "seek")]
+    "command", [("checkpoint", "show"), ("drift",), ("checkpoint", "restore"), ("checkpoint", "seek")]
 )
 def test_a_connection_for_the_storage_that_is_not_there_is_exit_2(run, tmp_path, command):
     options = {"drift": ["g"], "seek": ["--to-earliest"]}.get(command[-1], [])
@@ -351,7 +351,7 @@ def test_errors_speak_of_options_and_json_and_not_of_python(cli, arguments, text
     ],
 )
 def test_what_a_dag_would_set_is_named_as_the_option_of_the_command_line(text, reworded):
-    assert reset.reworded(text) == reworded
+    assert reset.reword(text) == reworded
 
 
 @pytest.mark.parametrize(
@@ -395,7 +395,7 @@ def test_without_a_broker_the_pipelines_of_a_file_use_their_own_connections(run,
         (["group", "restore", "g", "--receipt", "", "--from-file", "f"], "--receipt"),
         (["group", "reset", "g", "--all-topics", "--to-datetime", "", "--to-latest"], "--to-datetime"),
         (["group", "lag", "g", "--topic", " "], "--topic"),
-        (["checkpoint", "undo", "cp", "--archive", ""], "--archive"),
+        (["checkpoint", "restore", "cp", "--archive", ""], "--archive"),
         (["drift", "cp", "g", "--checkpoint-conn-id", ""], "--checkpoint-conn-id"),
     ],
 )
@@ -452,7 +452,7 @@ def test_a_plan_that_is_refused_is_not_exported(capsys):
     group = OffsetPlan.make("g", {tp: -950}, {tp: 50}, {tp: LogRange(0, 100)}, source={})
     execution = Execution(dry_run=True, execute=False, output="table")
     with pytest.raises(PlanRefusedError, match="offset -950 of orders-0 is outside its log"):
-        execution.finish(PipelinePlan((group,)), lambda _: {}, export=True)
+        execution.finish_plan(PipelinePlan((group,)), lambda _: {}, export=True)
     assert capsys.readouterr().out == ""
 
 

@@ -16,7 +16,7 @@ from airflow_kafka_offsets.model.plan import OffsetPlan
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.moves.apply import apply_groups
 from airflow_kafka_offsets.moves.group_reset import plan_resets
-from airflow_kafka_offsets.moves.write import commit_over_late_ones, delete_groups
+from airflow_kafka_offsets.moves.write import delete_groups, recommit_overtaken
 
 FIRST, SECOND = TopicPartition("orders", 0), TopicPartition("orders", 1)
 NOW = datetime(2026, 1, 5, tzinfo=timezone.utc)
@@ -73,7 +73,7 @@ def test_nothing_is_written_where_the_plan_of_one_group_is_refused(client):
 def test_an_error_says_which_groups_were_written(client, broker):
     for group in ("a", "b"):
         client.commit(group, {FIRST: 50, SECOND: 50})
-    plans = PipelinePlan([*plan_to(client, 20, "a").groups, *plan_to(client, 20, "b").groups])
+    plans = PipelinePlan([*plan_to(client, 20, "a").group_plans, *plan_to(client, 20, "b").group_plans])
     broker.join("b", "m", "reader", ("orders",))
     with pytest.raises(Exception, match="written before: group a; running it again finishes the rest"):
         apply_groups(client, plans, CommitMetadata())
@@ -90,7 +90,7 @@ def moved_to(offset):
 def test_a_commit_from_before_a_checkpoints_move_is_committed_over(client, move):
     late = CommitMetadata(query="q", move=move)
     client.commit("g", {FIRST: 60, SECOND: 60}, late.text())
-    commit_over_late_ones(client, [moved_to(20)], CommitMetadata(query="q", move=2))
+    recommit_overtaken(client, [moved_to(20)], CommitMetadata(query="q", move=2))
     assert holds(client) == [20, 20]
 
 
@@ -98,7 +98,7 @@ def test_a_commit_from_before_a_checkpoints_move_is_committed_over(client, move)
 def test_what_a_later_move_or_another_query_has_committed_is_not_committed_over(client, other):
     client.commit("g", {FIRST: 60, SECOND: 60}, other.text())
     with pytest.raises(CommitError, match="another process commits to this group"):
-        commit_over_late_ones(client, [moved_to(20)], CommitMetadata(query="q", move=2))
+        recommit_overtaken(client, [moved_to(20)], CommitMetadata(query="q", move=2))
     assert holds(client) == [60, 60]
 
 

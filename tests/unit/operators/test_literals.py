@@ -183,7 +183,7 @@ def test_a_switch_may_come_from_the_run(value):
         with DAG("d"):
             task = operator(task_id="t", **names, **dict[str, Any]({switch: "{{ params.it }}"}))
         task.render_template_fields({"params": {"it": value}})
-        assert task.read(switch) is True
+        assert task.parse_parameter(switch) is True
 
 
 def test_a_switch_that_is_no_switch_fails_the_task_at_once():

@@ -12,8 +12,8 @@ from airflow.sdk.execution_time.context import OutletEventAccessors
 from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition
 from airflow_kafka_offsets.model.plan import OffsetPlan, PartitionMove
-from airflow_kafka_offsets.model.receipt import receipt
-from airflow_kafka_offsets.operators.outlets import GroupMove, GroupOutlets
+from airflow_kafka_offsets.model.receipt import make_receipt
+from airflow_kafka_offsets.operators.outlets import GroupOutlets, MoveTotals
 from airflow_kafka_offsets.pipeline import KafkaPipeline
 
 PIPELINES = [KafkaPipeline(group_id=f"orders-{number}") for number in range(40)]
@@ -45,18 +45,18 @@ def supervisor(monkeypatch):
 
 def move(group):
     plan = OffsetPlan(group, (PartitionMove(TopicPartition("orders", 0), 5, 8, LogRange(0, 9)),))
-    return GroupMove.of(receipt([plan]))
+    return MoveTotals.from_receipt(make_receipt([plan]))
 
 
 def told(outlets, group_id, context, *committed):
     moves = [move(group) for group in committed or (group_id,)]
-    outlets.check(context, "kafka_default", [group_id])
-    outlets.send(context, "kafka_default", moves, 7)
-    return outlets.present
+    outlets.check_groups(context, "kafka_default", [group_id])
+    outlets.set_events(context, "kafka_default", moves, 7)
+    return outlets.outlets_with_events
 
 
 def test_nothing_is_told_before_anything_is_committed():
-    assert GroupOutlets([*ASSETS, REPORT]).present == [REPORT]
+    assert GroupOutlets([*ASSETS, REPORT]).outlets_with_events == [REPORT]
 
 
 def test_forty_mapped_commits_tell_forty_events():
@@ -72,7 +72,7 @@ def test_an_event_has_the_totals_of_its_group():
         "group_id": "orders-3",
         "partitions": 1,
         "changed": 1,
-        "records": 3,
+        "moved_by": 3,
         "batch_id": 7,
     }
 
@@ -89,9 +89,9 @@ def test_the_asset_of_another_group_is_refused_where_the_task_is_not_mapped():
 
 def test_a_group_of_the_task_that_has_nothing_to_commit_this_time_is_not_told():
     outlets = GroupOutlets(ASSETS[:2])
-    outlets.check(context(), "kafka_default", ["orders-0", "orders-1"])
-    outlets.send(context(), "kafka_default", [move("orders-1")], None)
-    assert outlets.present == [ASSETS[1]]
+    outlets.check_groups(context(), "kafka_default", ["orders-0", "orders-1"])
+    outlets.set_events(context(), "kafka_default", [move("orders-1")], None)
+    assert outlets.outlets_with_events == [ASSETS[1]]
 
 
 def test_an_alias_stands_for_the_groups_that_are_committed(supervisor):
@@ -107,10 +107,10 @@ def test_an_alias_stands_for_the_groups_that_are_committed(supervisor):
     alias, run = AssetAlias("all orders"), context()
     outlets = GroupOutlets([alias])
     moves = [move("orders-3"), move("orders-4")]
-    outlets.send(run, "kafka_default", moves, 1)
+    outlets.set_events(run, "kafka_default", moves, 1)
     # A commit that finds its checkpoint moved begins again.
-    outlets.send(run, "kafka_default", moves, 2)
-    assert outlets.present == [alias]
+    outlets.set_events(run, "kafka_default", moves, 2)
+    assert outlets.outlets_with_events == [alias]
     assert [event.extra["batch_id"] for event in run["outlet_events"][alias].asset_alias_events] == [2, 2]
     added = {
         event.dest_asset_key.name: event.extra for event in run["outlet_events"][alias].asset_alias_events
