@@ -138,6 +138,7 @@ class CompletedIntervalsOperator(OffsetsOperator):
         self,
         *,
         every: str | timedelta | Sequence[str | timedelta] | XComArg = "hour",
+        outlets: Asset | Sequence[Asset] | None = None,
         timezone: str = "UTC",
         lateness: float | timedelta | str = "PT0S",
         on_idle_partition: IdlePartitionPolicy | str = "wait",
@@ -149,7 +150,7 @@ class CompletedIntervalsOperator(OffsetsOperator):
         **kwargs: Any,
     ) -> None:
         # Two runs at once would emit the same intervals.
-        super().__init__(max_active_tis_per_dag=max_active_tis_per_dag, **kwargs)
+        super().__init__(outlets=outlets, max_active_tis_per_dag=max_active_tis_per_dag, **kwargs)
         self.every: Any = every
         self.timezone = timezone
         self.lateness = lateness

@@ -1,14 +1,13 @@
 """
-Tasks that emit the same hours, each for an asset of its own, and that are killed on their first try: one
-before its first step, the next one before its second, and so on until after its success was reported.
-
-A step is a request to Kafka, or a message to Airflow.
+Tasks that emit the same hours, each for an asset of its own, and that are killed on their first try: each before
+or after another request to Kafka or message to Airflow.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+from collections import Counter
 from datetime import timedelta
 from functools import wraps
 from typing import Any
@@ -17,17 +16,31 @@ from airflow.sdk import DAG, Asset
 
 from airflow_kafka_offsets.operators.completed_intervals import CompletedIntervalsOperator
 
-STEPS = int(os.environ.get("STEPS", "16"))
-ASKED = ("committed", "log_ranges", "record_times", "offsets_for_time")
+ASKED = ("committed", "log_ranges", "record_times")
+POINTS = [
+    f"{when}_{step}"
+    for step in (
+        "GetAssetStateStoreByName_1",  # what is kept
+        "committed_1",
+        "log_ranges_1",
+        "record_times_1",
+        "SetAssetStateStoreByName_1",  # where it begins
+        "SetAssetStateStoreByName_2",  # what it is about to emit
+        "SetXCom_1",  # that it has come to its end
+        "SetXCom_2",  # its result
+        "SucceedTask_1",
+    )
+    for when in ("before", "after")
+]
 
 
 class Killed(CompletedIntervalsOperator):
-    """Kills its process before a step; after the last one if there are fewer steps."""
+    """Kills its process at a point of its first try."""
 
-    def __init__(self, *, step: int, **kwargs: Any) -> None:
+    def __init__(self, *, point: str, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.step = step
-        self.taken = 0
+        self.point = point
+        self.taken: Counter[str] = Counter()
 
     def execute(self, context: Any) -> Any:
         if context["ti"].try_number == 1:
@@ -49,25 +62,28 @@ class Killed(CompletedIntervalsOperator):
     def _counted(self, method: Any) -> Any:
         @wraps(method)
         def ask(*arguments: Any, **parameters: Any) -> Any:
-            self.taken += 1
-            if self.taken == self.step:
-                print(f"killed before step {self.step}: {method.__name__} {str(arguments)[:200]}")
-                os.kill(os.getpid(), signal.SIGKILL)
+            name = method.__name__
+            if name == "send":
+                name = type([*arguments, *parameters.values()][0]).__name__
+            self.taken[name] += 1
+            self._reach(f"before_{name}_{self.taken[name]}")
             answer = method(*arguments, **parameters)
-            if type(next(iter([*arguments, *parameters.values()]), None)).__name__ == "SucceedTask":
-                print(f"killed after step {self.taken}, the last one")
-                os.kill(os.getpid(), signal.SIGKILL)
+            self._reach(f"after_{name}_{self.taken[name]}")
             return answer
 
         return ask
 
+    def _reach(self, point: str) -> None:
+        if point == self.point:
+            os.kill(os.getpid(), signal.SIGKILL)
+
 
 with DAG(dag_id="killed_hours", schedule=None, catchup=False) as dag:
-    for step in range(1, STEPS + 1):
+    for point in POINTS:
         Killed(
-            task_id=f"killed_{step}",
-            step=step,
-            outlets=[Asset(f"killed_{step}")],
+            task_id=point,
+            point=point,
+            outlets=[Asset(point)],
             group_id=os.environ.get("ORDERS_GROUP", "orders"),
             topics=os.environ.get("ORDERS_TOPIC", "orders"),
             start_from=os.environ.get("START_FROM", "2026-03-01T00:00:00+00:00"),
