@@ -201,6 +201,13 @@ class _AsVariable:
     def set(self, key: str, value: object) -> None:
         what = "Intervals that CompletedIntervalsOperator has emitted"
         Variable.set(f"{key}.{self._name}", value, description=what, serialize_json=True)
+        # Airflow only logs that it could not set a Variable.
+        if self.get(key) != value:
+            raise PlanRefusedError(
+                f"the Variable {key}.{self._name} could not be set, which says what was emitted: see the "
+                "error above, and try again",
+                retriable=True,
+            )
 
 
 def _as_json(emitted: Emitted) -> dict[str, Any]:

@@ -154,6 +154,13 @@ def test_on_airflow_before_3_3_one_event_has_all_intervals_in_its_extra(monkeypa
     assert [each["key"][8:13] for each in first.extra["intervals"]] == ["01T00", "01T01"]
     assert [each["key"][8:13] for each in second.extra["intervals"]] == ["01T02"]
     assert list(variables) == ["kafka_offsets.intervals.hours"]
+    # Airflow says only in the log that it could not set a Variable.
+    monkeypatch.setattr(Variable, "set", lambda *_, **__: None)
+    stream.write(4.5)
+    stream.commit(4)
+    with pytest.raises(PlanRefusedError, match="could not be set") as refused:
+        stream.run()
+    assert refused.value.retriable
 
 
 # -- where it begins --
