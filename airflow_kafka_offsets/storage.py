@@ -35,6 +35,7 @@ from airflow_kafka_offsets.errors import (
 from airflow_kafka_offsets.local_disk import replace_by, sync_directory, syncing_new_directories
 from airflow_kafka_offsets.model.location import check_file_uri, check_location_text
 from airflow_kafka_offsets.model.text import MAX_SIZE, shorten, too_large_error
+from airflow_kafka_offsets.model.wording import parameter_text
 from airflow_kafka_offsets.storage_credentials import access_refusal
 
 _FSSPEC_SCHEME = {"s3a": "s3", "s3n": "s3", "abfss": "abfs", "wasb": "abfs", "wasbs": "abfs"}
@@ -336,7 +337,8 @@ def _file_system(scheme: str, uri: str, storage_options: dict[str, Any]) -> Abst
     except Exception as error:
         if not isinstance(error, (OSError, TypeError, ValueError)) and access_refusal(error) is None:
             raise
-        remedy = "check the scheme, and give the storage's connection (checkpoint_conn_id) if it needs one"
+        connection = parameter_text("checkpoint_conn_id")
+        remedy = f"check the scheme, and give the storage's connection ({connection}) if it needs one"
         if scheme == "dbfs":  # no Airflow provider has a storage for it
             remedy = (
                 "set FSSPEC_DBFS_INSTANCE (the workspace's host) and FSSPEC_DBFS_TOKEN in the environment, "

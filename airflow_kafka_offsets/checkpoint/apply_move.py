@@ -15,7 +15,7 @@ from datetime import datetime, timezone
 
 from airflow_kafka_offsets.checkpoint.archive import mark_done, mark_undone, read_archived_move, write_archive
 from airflow_kafka_offsets.checkpoint.claim import Claim
-from airflow_kafka_offsets.checkpoint.guards import read_batches
+from airflow_kafka_offsets.checkpoint.guards import read_checkpoint_batches
 from airflow_kafka_offsets.checkpoint.open_moves import unfinished_move, unfinished_refusal
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.cleanup import clean_up
@@ -30,6 +30,7 @@ from airflow_kafka_offsets.errors import (
 from airflow_kafka_offsets.model.checkpoint_plan import QUIET_PERIOD, CheckpointPlan, Step, parse_quiet_period
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.plan import check_plans
+from airflow_kafka_offsets.model.wording import parameter_text
 from airflow_kafka_offsets.storage import modified_at
 
 log = logging.getLogger(__name__)
@@ -130,7 +131,7 @@ def verify_checkpoint(checkpoint: SparkCheckpoint, checkpoint_plan: CheckpointPl
     for step in checkpoint_plan.steps:
         if checkpoint.read_file(step.path) != step.data:
             raise StorageUnavailableError(
-                f"{checkpoint.display_name(step.path)}: read back after the move, it is "
+                f"{checkpoint.name(step.path)}: read back after the move, it is "
                 f"{'still there' if step.data is None else 'not as it was written'}: the storage did not "
                 f"carry that out, or the query is running; {kept}"
             )
@@ -184,7 +185,7 @@ def _nothing_changed() -> Iterator[None]:
 
 def _check_planned(checkpoint: SparkCheckpoint, checkpoint_plan: CheckpointPlan) -> None:
     """Refuse a checkpoint that is not as it was when the plan was made."""
-    planned, committed = checkpoint.list_batches()
+    planned, committed = checkpoint.listed()
     if (frozenset(planned), frozenset(committed)) != checkpoint_plan.batches or any(
         checkpoint.read_file(path) != data for path, data in checkpoint_plan.file_contents.items()
     ):
@@ -207,16 +208,17 @@ def _apply_step(checkpoint: SparkCheckpoint, step: Step) -> None:
 
 def _wait_until_quiet(checkpoint: SparkCheckpoint, quiet_period: float) -> None:
     # The storage's clock may differ from ours, so a write is also found by what it changes while we wait.
-    checkpoint_batches = read_batches(checkpoint)
+    checkpoint_batches = read_checkpoint_batches(checkpoint)
     paths = (f"offsets/{max(checkpoint_batches.planned)}", f"commits/{max(checkpoint_batches.committed)}")
     written = [modified_at(checkpoint.fs, f"{checkpoint.root}/{path}") for path in paths]
     known = [moment for moment in written if moment is not None]
     age = (datetime.now(tz=timezone.utc) - max(known)).total_seconds() if len(known) == len(paths) else 0.0
     wait = min(quiet_period, quiet_period - age)
     if wait > 0:
-        log.info("Waiting %.1f s to see that no query writes to %s (quiet_period)", wait, checkpoint.location)
+        why = parameter_text("quiet_period")
+        log.info("Waiting %.1f s to see that no query writes to %s (%s)", wait, checkpoint.location, why)
         time.sleep(wait)
-        now = read_batches(checkpoint)
+        now = read_checkpoint_batches(checkpoint)
         again = [modified_at(checkpoint.fs, f"{checkpoint.root}/{path}") for path in paths]
         if (now.planned, now.committed, again) != (
             checkpoint_batches.planned,

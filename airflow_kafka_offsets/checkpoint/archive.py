@@ -145,7 +145,7 @@ class ArchivedMove:
         return f"{self.name} ({self.made_by}, {self.created})"
 
 
-def digest(data: bytes | None) -> str | None:
+def file_digest(data: bytes | None) -> str | None:
     """Return what a file's content is recognized by; ``None`` for no file."""
     return None if data is None else hashlib.sha256(data).hexdigest()
 
@@ -178,8 +178,8 @@ def write_archive(
         "after": sources_json(checkpoint_plan.after),
         "files": {
             step.path: {
-                "before": digest(checkpoint_plan.file_contents[step.path]),
-                "after": digest(step.data),
+                "before": file_digest(checkpoint_plan.file_contents[step.path]),
+                "after": file_digest(step.data),
             }
             for step in checkpoint_plan.steps
         },
@@ -253,9 +253,9 @@ def read_copy(checkpoint: SparkCheckpoint, archive: ArchivedMove, path: str) -> 
     if before is None:
         return None
     data = checkpoint.read_file(f"{DIRECTORY}/{archive.name}/{path}")
-    if digest(data) != before:
+    if file_digest(data) != before:
         raise CheckpointError(
-            f"{checkpoint.display_name(f'{DIRECTORY}/{archive.name}/{path}')}: is "
+            f"{checkpoint.name(f'{DIRECTORY}/{archive.name}/{path}')}: is "
             f"{'gone' if data is None else 'changed'} since it was kept; give the offsets from a receipt or "
             "a CSV file instead"
         )
@@ -265,7 +265,7 @@ def read_copy(checkpoint: SparkCheckpoint, archive: ArchivedMove, path: str) -> 
 def read_attachment(checkpoint: SparkCheckpoint, archive: ArchivedMove, name: str) -> str:
     """Return a text that was kept beside the copies, empty if there is none."""
     path = f"{DIRECTORY}/{archive.name}/{name}"
-    return decode(checkpoint.read_file(path) or b"", checkpoint.display_name(path))
+    return decode(checkpoint.read_file(path) or b"", checkpoint.name(path))
 
 
 def read_archived_move(checkpoint: SparkCheckpoint, name: str) -> ArchivedMove | None:
@@ -273,7 +273,7 @@ def read_archived_move(checkpoint: SparkCheckpoint, name: str) -> ArchivedMove |
     data = checkpoint.read_file(f"{DIRECTORY}/{name}/{MANIFEST}")
     if data is None:
         return None
-    what = checkpoint.display_name(f"{DIRECTORY}/{name}/{MANIFEST}")
+    what = checkpoint.name(f"{DIRECTORY}/{name}/{MANIFEST}")
     done, undone = (checkpoint.read_file(f"{DIRECTORY}/{name}/{mark}") is not None for mark in (DONE, UNDONE))
     try:
         return _archive(

@@ -107,6 +107,6 @@ def _is_of_move(checkpoint: SparkCheckpoint, name: str) -> bool:
 
 def _no_number(checkpoint: SparkCheckpoint, name: str) -> CheckpointError:
     return CheckpointError(
-        f"{checkpoint.display_name(DIRECTORY)}: found {name}, and archives are numbered from 0001 in the "
+        f"{checkpoint.name(DIRECTORY)}: found {name}, and archives are numbered from 0001 in the "
         "order of their moves: look into it, and if no move has made it, move that directory away"
     )

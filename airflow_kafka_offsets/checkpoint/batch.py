@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from airflow_kafka_offsets.checkpoint.guards import read_batches, unfinished_refusals
+from airflow_kafka_offsets.checkpoint.guards import read_checkpoint_batches, unfinished_refusals
 from airflow_kafka_offsets.checkpoint.log import OffsetLogEntry, kafka_offsets
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import CheckpointError, CheckpointFormatError, PlanRefusedError, UsageError
@@ -18,6 +18,7 @@ from airflow_kafka_offsets.model.formats import SPARK_FORM
 from airflow_kafka_offsets.model.offsets import Offsets, summarize
 from airflow_kafka_offsets.model.text import describe_type
 from airflow_kafka_offsets.model.topics import TopicScope
+from airflow_kafka_offsets.model.wording import parameter_text
 from airflow_kafka_offsets.storage import decode
 
 _INITIAL = b"\0v1\n"
@@ -36,21 +37,21 @@ class CheckpointBatch:
     def __init__(self, checkpoint: SparkCheckpoint, batch_id: int) -> None:
         self.checkpoint = checkpoint
         self.batch_id = batch_id
-        known = _kafka_sources(checkpoint.read_entry(batch_id))
+        known = _kafka_sources(checkpoint.entry(batch_id))
         self.ends: dict[str, Offsets] = {name: ends for name, ends in known.items() if ends is not None}
         before = batch_id - 1
-        if batch_id > 0 and not checkpoint.has_batch("offsets", before):
+        if batch_id > 0 and not checkpoint.has("offsets", before):
             # Gaps between the numbers are normal.
             before = max(
-                (number for number in checkpoint.listed_batches("offsets") if number < batch_id), default=-1
+                (number for number in checkpoint.batches("offsets") if number < batch_id), default=-1
             )
         if batch_id > 0 and before < 0:
             raise CheckpointError(
-                f"{checkpoint.display_name(f'offsets/{batch_id}')}: there is no batch before it any more, "
+                f"{checkpoint.name(f'offsets/{batch_id}')}: there is no batch before it any more, "
                 "so where it begins is not known; expected the batch that is running now: older ones are "
                 "removed (spark.sql.streaming.minBatchesToRetain)"
             )
-        self._before = _kafka_sources(checkpoint.read_entry(before)) if before >= 0 else {}
+        self._before = _kafka_sources(checkpoint.entry(before)) if before >= 0 else {}
 
     def kafka_sources(self, source: str | None) -> list[str]:
         """
@@ -74,7 +75,7 @@ class CheckpointBatch:
         return self._initial(source) if before is None else before
 
     def _initial(self, source: str) -> Offsets:
-        name = self.checkpoint.display_name(f"sources/{source}/0")
+        name = self.checkpoint.name(f"sources/{source}/0")
         data = self.checkpoint.read_file(f"sources/{source}/0")
         if data is None:
             raise CheckpointError(
@@ -102,9 +103,9 @@ def finished_batch_ends(checkpoint: SparkCheckpoint, batch_id: int) -> dict[str,
     :raises CheckpointError: if the checkpoint cannot be read, or no batch has finished.
     :raises PlanRefusedError: if the batch is not kept any more, or not finished; names those that are.
     """
-    if refusals := unfinished_refusals(read_batches(checkpoint), batch_id):
+    if refusals := unfinished_refusals(read_checkpoint_batches(checkpoint), batch_id):
         raise PlanRefusedError(refusals)
-    return checkpoint.read_entry(batch_id).kafka_offsets
+    return checkpoint.entry(batch_id).kafka_offsets
 
 
 def source_offsets_at_batch(
@@ -130,7 +131,7 @@ def source_offsets_at_batch(
         raise PlanRefusedError(
             [
                 f"batch {batch_id} has no offset of {summarize(added)}, which the query has read only since: "
-                "leave it out with topics=, or give a later batch"
+                f"leave it out with {parameter_text('topics', ...)}, or give a later batch"
             ]
         )
     return {

@@ -10,8 +10,9 @@ from airflow_kafka_offsets.checkpoint.reader import CheckpointState, SparkCheckp
 from airflow_kafka_offsets.checkpoint.sinks import newest_recorded_batch
 from airflow_kafka_offsets.checkpoint.state_store import StateStores, is_stateful
 from airflow_kafka_offsets.errors import CheckpointError, CheckpointFormatError, StorageError
-from airflow_kafka_offsets.model.checkpoint_plan import RECORDING_SINKS, SINKS, CheckpointPolicy
+from airflow_kafka_offsets.model.checkpoint_plan import RECORDING_SINKS, CheckpointPolicy, sink_choices
 from airflow_kafka_offsets.model.offsets import Offsets, summarize
+from airflow_kafka_offsets.model.wording import parameter_text
 
 _IF_DELETED = "with failOnDataLoss=false for that run if records of it are deleted"
 """How a query finishes a batch that it cannot read as a whole any more."""
@@ -33,9 +34,9 @@ class CheckpointBatches(NamedTuple):
         return tuple(sorted(number for number in self.planned if number > self.batch_id))
 
 
-def read_batches(checkpoint: SparkCheckpoint) -> CheckpointBatches:
+def read_checkpoint_batches(checkpoint: SparkCheckpoint) -> CheckpointBatches:
     """Read what a move is planned on; an error if no batch has finished yet."""
-    state, entry, planned, committed = checkpoint.read_state_and_batches()
+    state, entry, planned, committed = checkpoint.read_batches()
     if state.batch_id is None or entry is None:
         raise CheckpointError(
             f"{checkpoint.location}: no batch has finished, so there is nothing to move: give the query "
@@ -80,14 +81,14 @@ def unknown_partition_refusals(
         return []
     return [
         f"{checkpoint_batches.state.location}: batch {checkpoint_batches.batch_id} has no offset for "
-        f"{summarize(unknown)}, so the query cannot be moved there: leave it out with topics=, or let the "
-        "query run once so that it knows it"
+        f"{summarize(unknown)}, so the query cannot be moved there: leave it out with "
+        f"{parameter_text('topics', ...)}, or let the query run once so that it knows it"
     ]
 
 
 def link_refusals(checkpoint: SparkCheckpoint, paths: Iterable[str]) -> list[str]:
     """Return why files must not be changed: those behind symbolic links."""
-    return sorted({refusal for path in paths if (refusal := checkpoint.link_refusal(path))})
+    return sorted({refusal for path in paths if (refusal := checkpoint.behind_link(path))})
 
 
 def state_refusals(checkpoint: SparkCheckpoint, policy: CheckpointPolicy) -> list[str]:
@@ -98,7 +99,7 @@ def state_refusals(checkpoint: SparkCheckpoint, policy: CheckpointPolicy) -> lis
         f"{checkpoint.location}: the query keeps state (state/), which stays as it is: records that are read "
         "again are counted twice, and the watermark is not lowered, so that append mode drops them as late. "
         "Truncate the checkpoint to a batch (checkpoint truncate), start a new one, or set "
-        "allow_stateful=True if that is right for this query"
+        f"{parameter_text('allow_stateful', True)} if that is right for this query"
     ]
 
 
@@ -112,8 +113,8 @@ def pending_refusals(
     if policy.on_pending_batch == "fail":
         return [
             f"{checkpoint.location}: {batches} was begun and not finished: running the query once would "
-            f"finish it ({_IF_DELETED}); or set on_pending_batch='discard' and name the sink, if that may "
-            "get the batch's id again with other records"
+            f"finish it ({_IF_DELETED}); or set {parameter_text('on_pending_batch', 'discard')} and name the "
+            "sink, if that may get the batch's id again with other records"
         ]
     if is_stateful(checkpoint):
         return [
@@ -144,7 +145,7 @@ def _sink_refusals(
     if sink is None:
         return [
             f"{doing} lets the query use the batch id again with other records, and the checkpoint does not "
-            f"say where it writes to: set sink to {SINKS}"
+            f"say where it writes to: set {parameter_text('sink')} to {sink_choices()}"
         ]
     if sink not in RECORDING_SINKS:
         return []
@@ -152,7 +153,8 @@ def _sink_refusals(
     if location is None:
         return [
             f"{doing} lets the query use the batch id again, and a sink {sink!r} skips ids that it has "
-            f"recorded: set sink_location, the directory it writes to, so that its {log} can be checked"
+            f"recorded: set {parameter_text('sink_location')}, the directory it writes to, so that its {log} "
+            "can be checked"
         ]
     try:
         recorded = newest_recorded_batch(checkpoint, checkpoint_batches.state.query_id, sink, location, first)
@@ -162,7 +164,7 @@ def _sink_refusals(
         return [f"{doing}: whether the sink has recorded batch {first} cannot be known: {error}; {_FINISH}"]
     if recorded is None:
         return [
-            f"sink_location={location}: has no {log} with a batch of query "
+            f"{parameter_text('sink_location', location)}: has no {log} with a batch of query "
             f"{checkpoint_batches.state.query_id}: give the directory that the query writes to, or {_FINISH}"
         ]
     if recorded >= first:
@@ -172,9 +174,9 @@ def _sink_refusals(
         ]
     if recorded < checkpoint_batches.batch_id:
         return [
-            f"sink_location={location}: {log} has recorded no batch after {recorded}, and the checkpoint has "
-            f"finished batch {checkpoint_batches.batch_id}: give the directory that the query writes to, or "
-            f"{_FINISH}"
+            f"{parameter_text('sink_location', location)}: {log} has recorded no batch after {recorded}, and "
+            f"the checkpoint has finished batch {checkpoint_batches.batch_id}: give the directory that the "
+            f"query writes to, or {_FINISH}"
         ]
     return []
 

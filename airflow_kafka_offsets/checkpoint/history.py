@@ -18,7 +18,7 @@ from threading import Thread
 from time import monotonic
 from typing import Any, NamedTuple
 
-from airflow_kafka_offsets.checkpoint.archive import ArchivedMove, digest, read_archived_move
+from airflow_kafka_offsets.checkpoint.archive import ArchivedMove, file_digest, read_archived_move
 from airflow_kafka_offsets.checkpoint.archive_names import archive_names
 from airflow_kafka_offsets.checkpoint.log import OffsetLogEntry, check_commit_log, parse_offset_log
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
@@ -62,7 +62,7 @@ class PastBatch:
         start is not known, since it is new, or the end lies before it. Empty for the first known batch.
     :param offsets: source -> where it ended, for Kafka's sources.
     :param pending: it was begun and is not finished; Spark replays exactly its range.
-    :param moved_by: archive of the move that made the query go on from other offsets after this batch.
+    :param moved_in: archive of the move that made the query go on from other offsets after this batch.
     :param moved_to: source -> those offsets; ``None`` without such a move.
     """
 
@@ -73,7 +73,7 @@ class PastBatch:
     read: Mapping[str, Mapping[str, int | None]]
     offsets: Mapping[str, Offsets]
     pending: bool = False
-    moved_by: str | None = None
+    moved_in: str | None = None
     moved_to: Mapping[str, Offsets] | None = None
 
     @property
@@ -93,7 +93,7 @@ class PastBatch:
             "previous": self.previous,
             "pending": self.pending,
             "offsets": sources_json(self.offsets),
-            "moved_by": self.moved_by,
+            "moved_in": self.moved_in,
             "moved_to": None if self.moved_to is None else sources_json(self.moved_to),
         }
 
@@ -146,7 +146,7 @@ def read_history(checkpoint: SparkCheckpoint, last: int = LAST, *, within: float
     )
     for number in finished[-1:]:
         if (commit := found["commit", number]) is not None:
-            name = checkpoint.display_name(f"commits/{number}")
+            name = checkpoint.name(f"commits/{number}")
             check_commit_log(decode(commit, name), name)
     archives = [each for (kind, _), each in found.items() if kind == "archive" and each is not None]
     # A file that is gone since the listing is an old one, which the query has removed.
@@ -168,8 +168,8 @@ def read_history(checkpoint: SparkCheckpoint, last: int = LAST, *, within: float
             read={} if before is None else _read(before.next_start, this.end),
             offsets=this.end,
             pending=this.number > newest,
-            moved_by=this.moved_by,
-            moved_to=None if this.moved_by is None else this.next_start,
+            moved_in=this.moved_in,
+            moved_to=None if this.moved_in is None else this.next_start,
         )
         for before, this in zip([None, *known], known, strict=False)
     ]
@@ -184,7 +184,7 @@ class _Known:
     entry: OffsetLogEntry
     next_start: Mapping[str, Offsets]
     end: Mapping[str, Offsets]
-    moved_by: str | None
+    moved_in: str | None
 
     @property
     def at(self) -> datetime | None:
@@ -194,8 +194,8 @@ class _Known:
 
 def _listed(checkpoint: SparkCheckpoint) -> tuple[str, set[int], set[int], list[str]]:
     return (
-        checkpoint.read_query_id(),
-        *checkpoint.list_batches(exact=False),
+        checkpoint.query_id(),
+        *checkpoint.listed(exact=False),
         archive_names(checkpoint, exact=False),
     )
 
@@ -238,10 +238,10 @@ def _together(
 def _ended(checkpoint: SparkCheckpoint, number: int, data: bytes, archives: Sequence[ArchivedMove]) -> _Known:
     """Read a batch's file, and follow the moves that have written to it back to where the batch ended."""
     path = f"offsets/{number}"
-    name = checkpoint.display_name(path)
+    name = checkpoint.name(path)
     entry = parse_offset_log(decode(data, name), name)
     there = entry.kafka_offsets
-    content = written_by_spark = digest(data)
+    content = written_by_spark = file_digest(data)
     moves = []
     for archive in reversed(archives):
         before, after = archive.files.get(path, (None, None))

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from dataclasses import replace
 
-from airflow_kafka_offsets.checkpoint.archive import ArchivedMove, digest, newest_archived_move
-from airflow_kafka_offsets.checkpoint.guards import CheckpointBatches, read_batches
+from airflow_kafka_offsets.checkpoint.archive import ArchivedMove, file_digest, newest_archived_move
+from airflow_kafka_offsets.checkpoint.guards import CheckpointBatches, read_checkpoint_batches
 from airflow_kafka_offsets.checkpoint.reader import CheckpointState, SparkCheckpoint
 from airflow_kafka_offsets.errors import MoveUnfinishedError
 from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan
@@ -33,7 +31,7 @@ def has_run_since(
     checkpoint: SparkCheckpoint, archived: ArchivedMove, checkpoint_batches: CheckpointBatches | None = None
 ) -> bool:
     """Return whether the query has planned or finished a batch since a move."""
-    checkpoint_batches = checkpoint_batches or read_batches(checkpoint)
+    checkpoint_batches = checkpoint_batches or read_checkpoint_batches(checkpoint)
     # What a restore puts back is newer than what it has found.
     planned = (batch for batch in checkpoint_batches.planned if f"offsets/{batch}" not in archived.files)
     committed = (batch for batch in checkpoint_batches.committed if f"commits/{batch}" not in archived.files)
@@ -43,7 +41,7 @@ def has_run_since(
     ):
         return True
     # Half a move, too, is one or the other, file by file.
-    return any(digest(checkpoint.read_file(path)) not in known for path, known in archived.files.items())
+    return any(file_digest(checkpoint.read_file(path)) not in known for path, known in archived.files.items())
 
 
 def has_finished_since(state: CheckpointState, archived: ArchivedMove) -> bool:
@@ -69,12 +67,6 @@ def take_back_command(checkpoint: SparkCheckpoint, archived: ArchivedMove, *, pe
         f"'airflow-kafka-offsets group restore GROUP --checkpoint {checkpoint.location} --archive "
         f"{archived.name}{discard} --execute'"
     )
-
-
-def request_fingerprint(*request: object) -> str:
-    """Return a short text that is the same for the same request."""
-    text = json.dumps(request, sort_keys=True, default=str)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def unfinished_move_of_request(

@@ -26,7 +26,7 @@ from airflow_kafka_offsets.checkpoint.guards import (
     CheckpointBatches,
     link_refusals,
     pending_refusals,
-    read_batches,
+    read_checkpoint_batches,
     restart_refusals,
     state_refusals,
     truncate_refusals,
@@ -34,7 +34,6 @@ from airflow_kafka_offsets.checkpoint.guards import (
 )
 from airflow_kafka_offsets.checkpoint.open_moves import (
     has_run_since,
-    request_fingerprint,
     resume_plan,
     unfinished_move_of_request,
 )
@@ -48,6 +47,7 @@ from airflow_kafka_offsets.model.checkpoint_plan import (
     Step,
     sources_json,
 )
+from airflow_kafka_offsets.model.digest import digest
 from airflow_kafka_offsets.model.offsets import Offsets
 
 
@@ -74,8 +74,8 @@ def plan_seek(
     :raises MoveUnfinishedError: if another move was begun and not finished.
     """
     policy = policy or CheckpointPolicy()
-    request = request or request_fingerprint(kind, undoes, sources_json(targets))
-    checkpoint_batches = read_batches(checkpoint)
+    request = request or digest(kind, undoes, sources_json(targets))
+    checkpoint_batches = read_checkpoint_batches(checkpoint)
     earlier = unfinished_move_of_request(checkpoint, checkpoint_batches, request, undoes)
     before = checkpoint_batches.state.kafka_offsets
     refusals = restart_refusals(checkpoint_batches)
@@ -113,10 +113,10 @@ def plan_truncate(
     :raises MoveUnfinishedError: if another move was begun and not finished.
     """
     policy = policy or CheckpointPolicy()
-    request = request_fingerprint("truncate", batch_id)
-    checkpoint_batches = read_batches(checkpoint)
+    request = digest("truncate", batch_id)
+    checkpoint_batches = read_checkpoint_batches(checkpoint)
     earlier = unfinished_move_of_request(checkpoint, checkpoint_batches, request)
-    after = checkpoint.read_entry(batch_id).kafka_offsets if batch_id in checkpoint_batches.planned else {}
+    after = checkpoint.entry(batch_id).kafka_offsets if batch_id in checkpoint_batches.planned else {}
     # commits/N before offsets/N: in between, N is a batch that Spark would run again.
     steps = [
         Step(f"{directory}/{number}", None)
@@ -166,8 +166,8 @@ def plan_put_back_archive(
             f"{archived.undoes} again, which finishes it"
         )
     # As it was called before 0.1.0, so that a restore that was interrupted then can be finished.
-    request = request_fingerprint("undo", archived.name)
-    checkpoint_batches = read_batches(checkpoint)
+    request = digest("undo", archived.name)
+    checkpoint_batches = read_checkpoint_batches(checkpoint)
     if archived.query_id != checkpoint_batches.state.query_id:
         raise PlanRefusedError(
             f"{checkpoint.location}: archive {archived.name} is of query {archived.query_id}, and the "

@@ -27,6 +27,7 @@ from airflow_kafka_offsets.model.formats import offsets_json
 from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds
 from airflow_kafka_offsets.model.offsets import Offsets
 from airflow_kafka_offsets.model.text import is_plain
+from airflow_kafka_offsets.model.wording import parameter_text
 from airflow_kafka_offsets.storage import (
     decode,
     linked_directory,
@@ -105,7 +106,7 @@ class CheckpointState:
         """The error text for a batch without Kafka offsets."""
         return (
             f"{self.location}: batch {self.batch_id} has no Kafka offsets; it has {len(self.sources)} "
-            "sources of other kinds: check checkpoint_location"
+            f"sources of other kinds: check {parameter_text('checkpoint_location')}"
         )
 
     def as_json(self) -> dict[str, Any]:
@@ -174,9 +175,9 @@ class SparkCheckpoint:
         :raises StorageUnavailableError: if the storage does not answer, or a running query removes files
             faster than they can be read. Worth another try.
         """
-        return self.read_state_and_batches().state
+        return self.read_batches().state
 
-    def read_state_and_batches(self) -> StateAndBatches:
+    def read_batches(self) -> StateAndBatches:
         """Return the newest state as :meth:`read` does, and the batches that it was read from."""
         retrying = Retrying(
             retry=retry_if_exception_type((_FileGoneError, listing.NoCommonBatchError)),
@@ -186,7 +187,7 @@ class SparkCheckpoint:
         )
         return retrying(self._read_once)
 
-    def finished_at(self, batch_id: int) -> datetime | None:
+    def ended_at(self, batch_id: int) -> datetime | None:
         """
         Return when a batch was finished: when its commit was written.
 
@@ -195,7 +196,7 @@ class SparkCheckpoint:
         """
         return modified_at(self.fs, f"{self.root}/commits/{batch_id}")
 
-    def read_entry(self, batch_id: int) -> OffsetLogEntry:
+    def entry(self, batch_id: int) -> OffsetLogEntry:
         """
         Return what Spark has planned for a batch: its file in ``offsets``.
 
@@ -207,7 +208,7 @@ class SparkCheckpoint:
             return parse_offset_log(*self._batch_file("offsets", batch_id))
         except _FileGoneError:
             raise CheckpointError(
-                f"{self.display_name(f'offsets/{batch_id}')}: is not there; expected a batch that Spark has "
+                f"{self.name(f'offsets/{batch_id}')}: is not there; expected a batch that Spark has "
                 "planned and not removed yet: it keeps spark.sql.streaming.minBatchesToRetain of them (100)"
             ) from None
 
@@ -236,26 +237,26 @@ class SparkCheckpoint:
         """
         remove_file(self.fs, self._inside(path))
 
-    def link_refusal(self, path: str) -> str | None:
+    def behind_link(self, path: str) -> str | None:
         """Return why a file must not be changed, ``None`` unless a directory above it is a link."""
         link = linked_directory(self.fs, self.root, path)
         if link is None:
             return None
         return (
-            f"{self.display_name(link)}: is a symbolic link, which may lead anywhere, and a checkpoint is "
+            f"{self.name(link)}: is a symbolic link, which may lead anywhere, and a checkpoint is "
             "not changed through one: make it a directory"
         )
 
     def _inside(self, path: str) -> str:
         if not is_plain(path) or any(part in ("", ".", "..") for part in path.split("/")):
             raise CheckpointError(f"{self.location}: {path!r} is not the path of a file below the checkpoint")
-        if refusal := self.link_refusal(path):
+        if refusal := self.behind_link(path):
             raise CheckpointError(refusal)
         return f"{self.root}/{path}"
 
     def _read_once(self) -> StateAndBatches:
-        query_id = self.read_query_id()
-        planned, committed = self.list_batches()
+        query_id = self.query_id()
+        planned, committed = self.listed()
         done = planned & committed
         batch_id = max(done, default=None)
         newest = max(planned, default=None)
@@ -276,13 +277,13 @@ class SparkCheckpoint:
         )
         return StateAndBatches(state, entry, planned, committed)
 
-    def read_query_id(self) -> str:
+    def query_id(self) -> str:
         """
         Return the query's id.
 
         :raises CheckpointNotFoundError: if there is no checkpoint; says what is there instead.
         """
-        name = self.display_name("metadata")
+        name = self.name("metadata")
         data = self.read_file("metadata")
         if data is None:
             found = location_hints.describe_location(self.fs, self.root)
@@ -292,7 +293,7 @@ class SparkCheckpoint:
             )
         return parse_query_id(decode(data, name), name)
 
-    def list_batches(self, *, exact: bool = True) -> tuple[set[int], set[int]]:
+    def listed(self, *, exact: bool = True) -> tuple[set[int], set[int]]:
         """
         Return the batches in ``offsets`` and those in ``commits``.
 
@@ -301,11 +302,11 @@ class SparkCheckpoint:
         """
         return listing.planned_and_committed(self.fs, self.root, self.location, exact=exact)
 
-    def listed_batches(self, directory: str) -> set[int]:
+    def batches(self, directory: str) -> set[int]:
         """Return the batches that are listed in ``offsets`` or ``commits`` now."""
         return listing.listed_batches(self.fs, self.root, directory)
 
-    def has_batch(self, directory: str, batch_id: int) -> bool:
+    def has(self, directory: str, batch_id: int) -> bool:
         """Return whether a batch has a file in ``offsets`` or ``commits``, listed or not."""
         return listing.has_batch(self.fs, self.root, directory, batch_id)
 
@@ -314,10 +315,10 @@ class SparkCheckpoint:
         path = f"{directory}/{batch_id}"
         data = self.read_file(path)
         if data is None:
-            raise _FileGoneError(self.display_name(path))
-        return decode(data, self.display_name(path)), self.display_name(path)
+            raise _FileGoneError(self.name(path))
+        return decode(data, self.name(path)), self.name(path)
 
-    def display_name(self, path: str) -> str:
+    def name(self, path: str) -> str:
         """Return what a file of the checkpoint is called in messages."""
         return f"{self.location.rstrip('/')}/{path}"
 

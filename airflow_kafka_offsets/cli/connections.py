@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from airflow_kafka_offsets.cli.options import Option, combine_options, duration_option
+from airflow_kafka_offsets.cli.options import Option, combine_options, duration_option, option_name
 from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class BrokerOptions:
         """The options and variables that name it."""
         source = click.get_current_context().get_parameter_source
         return [
-            variable if source(name) is ParameterSource.ENVIRONMENT else f"--{name.replace('_', '-')}"
+            variable if source(name) is ParameterSource.ENVIRONMENT else option_name(name)
             for name, variable in _VARIABLES.items()
             if getattr(self, name)
         ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from datetime import timedelta
 from functools import cache
 from pathlib import Path
@@ -20,11 +21,11 @@ from airflow_kafka_offsets.cli.connections import (
 )
 from airflow_kafka_offsets.cli.execution import REFUSED, UNCHECKED, print_result
 from airflow_kafka_offsets.cli.options import (
+    OptionWording,
     StrictCommand,
     duration_option,
     output_option,
     refuse_unused,
-    reword,
     topics_option,
 )
 from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
@@ -32,6 +33,7 @@ from airflow_kafka_offsets.model.drift import REPORT_VERSION, reports_json
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.parameters import LONGEST_GRACE
 from airflow_kafka_offsets.model.text import shorten
+from airflow_kafka_offsets.model.wording import parameter_text, worded
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.kafka.client import OffsetsClient
@@ -62,21 +64,31 @@ class CheckCommand(StrictCommand):
             raise SystemExit(UNCHECKED) from error
 
 
-def _load(_context: click.Context, _option: click.Parameter, file: Path | None) -> list[KafkaPipeline] | None:
-    """Return the pipelines of a file; its errors name the file's keys, not options."""
+def _naming_keys(context: click.Context) -> AbstractContextManager[None]:
+    """Name the keys of the file of pipelines in texts, not options."""
+    from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS
+
+    return worded(OptionWording(context.command, PIPELINE_PARAMETERS))
+
+
+def _load(context: click.Context, _option: click.Parameter, file: Path | None) -> list[KafkaPipeline] | None:
+    """Return the pipelines of a file."""
     from airflow_kafka_offsets.pipeline import KafkaPipeline
 
     if file is None:
         return None
     try:
-        pipelines = KafkaPipeline.load(file)
+        with _naming_keys(context):
+            pipelines = KafkaPipeline.load(file)
     except KafkaOffsetsError as error:
         raise click.BadParameter(str(error)) from None
     for number, pipeline in enumerate(pipelines, 1):
         if not pipeline.checkpoint_location:
+            with _naming_keys(context):
+                missing = parameter_text("checkpoint_location")
             raise click.BadParameter(
-                f"{file}, entry {number} ({shorten(pipeline.group_id)}): checkpoint_location is missing, so "
-                "there is nothing to compare the group with"
+                f"{file}, entry {number} ({shorten(pipeline.group_id)}): {missing} is missing, so there is "
+                "nothing to compare the group with"
             )
     return pipelines
 
@@ -132,14 +144,15 @@ def drift(
         if uri is not None:
             raise UsageError("--pipelines replaces URI and GROUP: leave these out")
         refuse_unused("with --pipelines, whose file names them", "topics", "checkpoint_conn_id")
-        _check_many(pipelines, broker, output, how)
+        with _naming_keys(click.get_current_context()):
+            _check_many(pipelines, broker, output, how)
         return
     if uri is None or group_id is None:
         raise UsageError("give the URI of a checkpoint and its GROUP, or --pipelines FILE")
     groups = GroupSelection.parse(group_id, topics)
     checkpoint = open_checkpoint(uri, checkpoint_conn_id)
     reports = pipeline_drift(broker.open_client(), checkpoint, groups, **how)
-    print_result(output, reports_json(reports), (reword(report.table()) for report in reports))
+    print_result(output, reports_json(reports), (report.table() for report in reports))
     if any(report.drifted for report in reports):
         raise SystemExit(REFUSED)
 
@@ -206,7 +219,7 @@ def _lines(checked: Sequence[CheckedPipeline]) -> Iterable[str]:
     """Return a line for each group that is in step, the table of each that is not, and the sums."""
     for one in checked:
         for report in one.reports:
-            yield reword(report.table()) if report.drifted or report.warnings else report.summary()
+            yield report.table() if report.drifted or report.warnings else report.summary()
     drifted = sum(one.drifted for one in checked)
     failed = sum(one.error is not None for one in checked)
     yield f"{len(checked)} pipelines: {drifted} drifted, {failed} could not be checked"

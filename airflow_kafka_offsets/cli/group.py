@@ -22,7 +22,6 @@ from airflow_kafka_offsets.cli.options import (
     choice_option,
     output_option,
     refuse_unused,
-    reword,
     save_option,
     topics_option,
 )
@@ -80,7 +79,7 @@ def group_lag(
         raise UsageError("give the GROUP to measure, several of them, or --all-groups")
     if len(group_ids) != 1:
         refuse_unused("with several groups", "topics", "headroom")
-    names = [parse_group(name, "GROUP") for name in group_ids]
+    names = [parse_group(name) for name in group_ids]
     client = broker.open_client(limited=watch is None)
 
     def read() -> CommandReading:
@@ -119,8 +118,8 @@ def _lags_of_many(
                 value |= dict.fromkeys(("total_lag", "max_partition_lag", "lost"))
             values.append({"group_id": name, **value})
         else:
-            errors.append(f"{escape_controls(name)}: {reword(str(lag))}")
-            values.append({"group_id": name, "error": reword(str(lag))})
+            errors.append(f"{escape_controls(name)}: {lag}")
+            values.append({"group_id": name, "error": str(lag)})
     return CommandReading({"version": 1, "groups": values}, [*align_rows(rows), *errors], failed=bool(errors))
 
 

@@ -153,7 +153,7 @@ def reset(
         groups = GroupSelection.parse(group_ids[0], topics)
         plan = plan_reset(client, checkpoint, groups, place, policy=execution.policy, **policies)
     else:
-        names = [parse_group(name, "GROUP") for name in group_ids]
+        names = [parse_group(name) for name in group_ids]
         if all_groups and not (names := [found.group_id for found in client.list_groups()]):
             raise PlanRefusedError(
                 "--all-groups: found no group that this user may see; expected one: correct the broker, or "

@@ -156,5 +156,5 @@ def _cell(value: float | None) -> str:
 def _notes(batch: PastBatch) -> list[str]:
     return [
         *(["pending"] if batch.pending else []),
-        *([f"then moved by {batch.moved_by}"] if batch.moved_by else []),
+        *([f"then moved in {batch.moved_in}"] if batch.moved_in else []),
     ]

@@ -24,7 +24,6 @@ from airflow_kafka_offsets.cli.options import (
     combine_options,
     duration_option,
     output_option,
-    reword,
     topics_option,
 )
 from airflow_kafka_offsets.errors import KafkaOffsetsError
@@ -108,7 +107,7 @@ class WaitOptions:
 
 
 def _say(text: str) -> None:
-    click.echo(f"{iso_time(int(time.time()) * 1000)} {reword(text)}", err=True)
+    click.echo(f"{iso_time(int(time.time()) * 1000)} {text}", err=True)
 
 
 waiting_options = combine_options(

@@ -26,7 +26,7 @@ class CommandReading(NamedTuple):
 
 def _interval(_context: click.Context, _option: click.Parameter, value: str | None) -> float | None:
     try:
-        return parse_interval(value, "--watch")
+        return parse_interval(value, "watch")
     except UsageError as error:
         raise UsageError(f"{error}; what follows --watch is its DURATION: put GROUP before it") from None
 

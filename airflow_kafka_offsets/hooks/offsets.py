@@ -25,6 +25,7 @@ from airflow_kafka_offsets.model.offsets import IsolationLevel, Positions
 from airflow_kafka_offsets.model.parameters import parse_interval, parse_time
 from airflow_kafka_offsets.model.place import Place
 from airflow_kafka_offsets.model.topics import TopicScope
+from airflow_kafka_offsets.model.wording import parameter_text
 from airflow_kafka_offsets.moves.deletion import plan_deletion
 from airflow_kafka_offsets.moves.write import delete_groups
 from airflow_kafka_offsets.readings.drift import pipeline_drift
@@ -74,8 +75,10 @@ class KafkaOffsetsHook(KafkaBaseHook):
             check_config(config)
         except AirflowNotFoundException as error:
             raise UsageError(
-                f"connection {self.kafka_config_id!r} is not defined: correct kafka_config_id, or add a "
-                f"connection of type kafka whose extra has {SERVERS}"
+                f"connection {self.kafka_config_id!r} is not defined: correct "
+                f"{parameter_text('kafka_config_id')}, or add a connection of type kafka whose extra has "
+                f"{SERVERS}",
+                parameter="kafka_config_id",
             ) from error
         except (ValueError, AttributeError, ImportError, AirflowOptionalProviderFeatureException) as error:
             raise UsageError(self._what_is_wrong(error)) from error
@@ -91,7 +94,8 @@ class KafkaOffsetsHook(KafkaBaseHook):
         return (
             f"{found} has no {SERVERS} as text in its extra (host and port are not used): set the extra of a "
             "connection of type 'kafka' to "
-            f'{{"{SERVERS}": "host:port"}} and what else the broker wants, or correct kafka_config_id'
+            f'{{"{SERVERS}": "host:port"}} and what else the broker wants, or correct '
+            f"{parameter_text('kafka_config_id')}"
         )
 
     def client_config(self) -> dict[str, Any]:

@@ -66,6 +66,11 @@ class OffsetsClient:
         self._times = RecordTimeLookup(self._session)
         self._assigned: dict[str, frozenset[TopicPartition]] = {}
 
+    @property
+    def servers(self) -> str:
+        """The bootstrap servers, as the configuration has them."""
+        return self._session.servers
+
     def close(self) -> None:
         """Close all connections; waits a few seconds at most. A running call closes them when it ends."""
         self._session.close()
@@ -133,7 +138,7 @@ class OffsetsClient:
         with self._session.begin_call(f"reading the offsets of group {group_id!r}") as call:
             return GroupCommits(self._session, self._admin, group_id).read(call, partitions)
 
-    def all_commits(self, group_id: str) -> dict[TopicPartition, Commit]:
+    def committed_everywhere(self, group_id: str) -> dict[TopicPartition, Commit]:
         """
         Return all commits of a group, in all topics that the user may see.
 
@@ -271,20 +276,18 @@ class OffsetsClient:
         group_id: str,
         offsets: Mapping[TopicPartition, int],
         metadata: str | Mapping[str, str],
-        offsets_to_commit: Callable[[Commits], Offsets],
+        left: Callable[[Commits], Offsets],
     ) -> Offsets:
         """
         Commit offsets as a member of the group, see :mod:`airflow_kafka_offsets.kafka.fenced`.
 
-        :param offsets_to_commit: given the group's commits, returns what is left to write; what it raises
+        :param left: given the group's commits, returns what is left to write; what it raises
             ends the commit.
         :return: what was written, and read back.
         :raises GroupActiveError: if the group has other members.
         """
         with self._session.begin_call(f"committing a window to group {group_id!r}") as call:
-            return FencedCommit(
-                self._session, self._admin, group_id, offsets, metadata, offsets_to_commit
-            ).run(call)
+            return FencedCommit(self._session, self._admin, group_id, offsets, metadata, left).run(call)
 
     def describe_groups(self, group_ids: Iterable[str]) -> dict[str, GroupDescription]:
         """Return state and members of groups; one that does not exist is ``Dead``."""

@@ -38,7 +38,7 @@ class PositionsReader(LogIdsReader, Protocol):
 class OffsetsReader(PositionsReader, Protocol):
     """The questions of :class:`~airflow_kafka_offsets.kafka.client.OffsetsClient` that change nothing."""
 
-    def all_commits(self, group_id: str) -> dict[TopicPartition, Commit]:
+    def committed_everywhere(self, group_id: str) -> dict[TopicPartition, Commit]:
         """Return all commits of a group."""
 
     def sees_all_topics(self) -> bool:

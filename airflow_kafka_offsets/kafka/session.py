@@ -21,6 +21,7 @@ from airflow_kafka_offsets.kafka.retry import retry_until
 from airflow_kafka_offsets.model.kafka_security import SERVERS
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.model.parameters import parse_seconds
+from airflow_kafka_offsets.model.wording import unexpected
 
 K = TypeVar("K")
 T = TypeVar("T")
@@ -42,7 +43,7 @@ class Session:
         self, config: Mapping[str, Any], *, timeout: float, total: float | None, chunk_size: int
     ) -> None:
         if chunk_size < 1:
-            raise UsageError(f"chunk_size={chunk_size}: expected 1 or more")
+            raise unexpected("chunk_size", chunk_size, "1 or more")
         self.config = client_config(config)
         self.servers = str(self.config[SERVERS])
         self.timeout = parse_seconds(timeout, "timeout", maximum=LONGEST_TIMEOUT, allow_zero=False) or 30.0

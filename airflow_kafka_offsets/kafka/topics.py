@@ -11,6 +11,7 @@ from airflow_kafka_offsets.kafka.failures import TOPIC_HIDDEN, CallError
 from airflow_kafka_offsets.kafka.requests import OFFSETS_TOPIC, read_topics
 from airflow_kafka_offsets.kafka.session import Session
 from airflow_kafka_offsets.model.offsets import TopicPartition, check_partitions
+from airflow_kafka_offsets.model.wording import parameter_text
 
 log = logging.getLogger(__name__)
 
@@ -62,10 +63,10 @@ class Topics:
             log.warning(
                 "The broker at %s hides topics that a user may not describe, and this user sees only the "
                 "topics that were granted to it, %d: where topics are not named, all topics of a group, and "
-                "all that fit a pattern, are of those. Name topics=, or grant it Describe on all of the "
-                "group's",
+                "all that fit a pattern, are of those. Name %s, or grant it Describe on all of the group's",
                 self._session.servers,
                 len(topics),
+                parameter_text("topics", ...),
             )
         self.sees_all = sees_all
         return topics

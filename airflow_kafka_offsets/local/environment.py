@@ -10,13 +10,13 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from airflow_kafka_offsets.errors import BrokerError, SetupError, UsageError
+from airflow_kafka_offsets.errors import BrokerError, SetupError
 from airflow_kafka_offsets.kafka.admin import Admin
 from airflow_kafka_offsets.kafka.config import RETENTION
 from airflow_kafka_offsets.kafka.explain import Call
 from airflow_kafka_offsets.local.java import REMEDY, find_java
 from airflow_kafka_offsets.model.parameters import duration_text
-from airflow_kafka_offsets.model.text import shorten
+from airflow_kafka_offsets.model.wording import unexpected
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -249,7 +249,7 @@ def libraries(packages: Iterable[str], jars: Iterable[str], source: str = "--jar
 def _coordinate(text: str) -> list[str]:
     parts = [part.strip() for part in text.replace("/", ":").split(":")]
     if len(parts) != 3 or not all(parts):
-        raise UsageError(f"packages={shorten(text)}: expected group:artifact:version")
+        raise unexpected("packages", text, "group:artifact:version")
     return parts
 
 

@@ -25,7 +25,8 @@ from airflow_kafka_offsets.model.table import (
     time_cell,
     times_json,
 )
-from airflow_kafka_offsets.model.text import DescribeValue, quote, shorten
+from airflow_kafka_offsets.model.text import DescribeValue, shorten
+from airflow_kafka_offsets.model.wording import parameter_error, parameter_text, unexpected
 
 PendingBatch = Literal["fail", "discard"]
 """
@@ -44,13 +45,6 @@ id twice. ``tests/compatibility/sinks.py`` has tried each.
 
 RECORDING_SINKS = {"file": "_spark_metadata", "delta": "_delta_log", "iceberg": "metadata", "hudi": ".hoodie"}
 """Sinks that record which batches they have written -> where they do it, a directory in ``sink_location``."""
-
-SINKS = (
-    "'kafka', 'noop', 'file' (parquet, json, ...), 'delta', 'iceberg' or 'hudi'; for any other sink set "
-    "idempotent_sink=True if it is a foreachBatch that overwrites by the records' own key and does not pass "
-    "the batch id on, else seek only, with no batch unfinished"
-)
-"""The choices, for an error text."""
 
 QUIET_PERIOD = 10.0
 """Seconds without a write to a checkpoint after which its query counts as stopped."""
@@ -97,21 +91,33 @@ class CheckpointPolicy:
         )
         if policy.idempotent_sink and policy.sink is not None:
             raise UsageError(
-                f"sink={quote(sink)} and idempotent_sink are both given: idempotent_sink=True is for a sink "
-                "that sink cannot name; give one of them"
+                f"{parameter_text('sink', sink)} and {parameter_text('idempotent_sink')} are both given: "
+                f"{parameter_text('idempotent_sink', True)} is for a sink that {parameter_text('sink')} "
+                "cannot name; give one of them"
             )
         if policy.sink_location is not None and policy.sink not in RECORDING_SINKS:
-            raise UsageError(
-                f"sink_location={shorten(sink_location)} would be ignored with sink={sink!r}: expected sink "
-                f"{' or '.join(map(repr, RECORDING_SINKS))}, or no sink_location"
+            raise parameter_error(
+                "sink_location",
+                f" would be ignored with {parameter_text('sink', sink)}: expected {parameter_text('sink')} "
+                f"{' or '.join(map(repr, RECORDING_SINKS))}, or no {parameter_text('sink_location')}",
+                sink_location,
             )
         return policy
+
+
+def sink_choices() -> str:
+    """Return the choices of ``sink``, for an error text."""
+    return (
+        "'kafka', 'noop', 'file' (parquet, json, ...), 'delta', 'iceberg' or 'hudi'; for any other sink set "
+        f"{parameter_text('idempotent_sink', True)} if it is a foreachBatch that overwrites by the records' "
+        "own key and does not pass the batch id on, else seek only, with no batch unfinished"
+    )
 
 
 def parse_sink(value: object, parameter: str = "sink") -> Sink:
     """Read ``sink``; an error names what was found and the choices."""
     if value not in get_args(Sink):
-        raise UsageError(f"{parameter}={quote(value)}: expected {SINKS}")
+        raise unexpected(parameter, value, sink_choices())
     return cast("Sink", value)
 
 

@@ -7,7 +7,6 @@ compact JSON that says which run of which DAG moved the group, and from which Sp
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
@@ -15,10 +14,12 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from airflow_kafka_offsets.errors import PlanRefusedError
+from airflow_kafka_offsets.model.digest import digest
 from airflow_kafka_offsets.model.log_ids import LogIds, other_logs_refusals
 from airflow_kafka_offsets.model.offsets import MAX_OFFSET, Commits, TopicPartition, summarize
 from airflow_kafka_offsets.model.parameters import iso_time
 from airflow_kafka_offsets.model.text import shorten
+from airflow_kafka_offsets.model.wording import parameter_text
 
 MAX_BYTES = 4_000
 """Kafka's ``offset.metadata.max.bytes`` is 4,096, the client adds a NUL; some room is left."""
@@ -135,8 +136,7 @@ class CommitMetadata:
         if self.key or not (self.run and self.task):
             return self.key
         loop = [] if self.iteration is None else [self.iteration]
-        text = json.dumps([self.dag, self.run, self.task, self.map_index, *loop])
-        return hashlib.sha256(text.encode()).hexdigest()[:12]
+        return digest(self.dag, self.run, self.task, self.map_index, *loop, length=12)
 
     @property
     def is_move(self) -> bool:
@@ -243,8 +243,9 @@ def foreign_query(group_id: str, commits: Commits, query: str) -> str | None:
         return (
             f"the last commit of group {group_id!r} on {summarize(same)} {found}, and the checkpoint is of "
             f"query {query}: two queries in one group overwrite each other; give this one a group of its "
-            "own, or set allow_new_query=True if it takes the other's place (a new checkpoint has a new "
-            "query id, and a job without checkpointLocation has a new checkpoint at each start)"
+            f"own, or set {parameter_text('allow_new_query', True)} if it takes the other's place (a new "
+            "checkpoint has a new query id, and a job without checkpointLocation has a new checkpoint at "
+            "each start)"
         )
     return None
 

@@ -29,6 +29,7 @@ from airflow_kafka_offsets.model.offsets import (
     is_topic_name,
 )
 from airflow_kafka_offsets.model.text import MAX_VALUES, DescribeValue, shorten, size_error
+from airflow_kafka_offsets.model.wording import dag_text, parameter_text
 
 SPARK_FORM = '{"topic": {"0": 42}}'
 
@@ -125,8 +126,8 @@ def parse_csv(text: str, group_id: str | None = None) -> dict[str, Offsets]:
     if _JSON_OBJECT.match(text):
         raise OffsetsFormatError(
             "the file begins as JSON; expected lines of topic,partition,offset. A receipt's before is put "
-            "back by RestoreOffsetsOperator(receipt=...) or 'group restore --receipt', and its after is "
-            "given as to_offset"
+            f"back by {dag_text('RestoreOffsetsOperator(receipt=...) or ')}'group restore --receipt', and "
+            f"its after is given as {parameter_text('to_offset')}"
         )
     rows = _csv_rows(text)
     first = next(rows, None)
@@ -251,8 +252,9 @@ def repr_hint(value: object) -> str:
     """Return a remedy for a text that is a dict or a list as Python spells it, else nothing."""
     if not isinstance(value, str) or not _PYTHON.match(value):
         return ""
-    return (
-        ". This is how Python spells a dict or a list: write JSON, in a template with the filter `| tojson`"
+    return dag_text(
+        ". This is how Python spells a dict or a list: write JSON, in a template with the filter `| tojson`",
+        "; JSON has double quotes",
     )
 
 

@@ -19,6 +19,7 @@ from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition, summari
 from airflow_kafka_offsets.model.parameters import is_nothing, parse_pattern
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.model.topics import TopicScope, load_names
+from airflow_kafka_offsets.model.wording import parameter_error, parameter_text
 
 GroupIds = str | Mapping[str, str]
 """A consumer group, or ``{topic: group}`` in which a key may also be ``"source:<index or name>"``."""
@@ -109,8 +110,8 @@ class GroupSelection:
         refusals = [
             f"{summarize(partitions)} occurs in source {first} and in source {second} of the query with "
             f"different positions, and group {shorten(repr(group))} can hold only one of them: give each "
-            "source a group of its own, "
-            f'group_id={{"{SOURCE_PREFIX}{first}": "...", "{SOURCE_PREFIX}{second}": "..."}}'
+            f"source a group of its own, {parameter_text('group_id')} as "
+            f'{{"{SOURCE_PREFIX}{first}": "...", "{SOURCE_PREFIX}{second}": "..."}}'
             for (group, first, second), partitions in twice.items()
         ]
         if misnamed := self.unmatched_names(sources, origin, partitions=True):
@@ -146,9 +147,10 @@ class GroupSelection:
             return {self.group_id: self.scope}
         if sources is None and self.names_sources:
             key = next(key for key in self._mapping if key.startswith(SOURCE_PREFIX))
-            raise UsageError(
-                f"group_id names {shorten(repr(key))}, and sources are known only from a checkpoint: set "
-                "checkpoint_location, or name topics"
+            raise parameter_error(
+                "group_id",
+                f" names {shorten(repr(key))}, and sources are known only from a checkpoint: give "
+                f"{parameter_text('checkpoint_location')}, or name {parameter_text('topics')}",
             )
         if refusals := self.unmatched_names(sources):
             raise UsageError("; ".join(refusals))
@@ -207,8 +209,9 @@ class GroupSelection:
         if not left:
             raise PlanRefusedError(
                 [
-                    f"topics names {_listed(without)}, of which the window has nothing (it has "
-                    f"{_listed(sorted(topics))}): correct topics, or plan the window with them"
+                    f"{parameter_text('topics')} names {_listed(without)}, of which the window has nothing "
+                    f"(it has {_listed(sorted(topics))}): correct {parameter_text('topics')}, or plan the "
+                    "window with them"
                 ]
             )
         return GroupSelection(group_id, replace(self.scope, partitions=left)), without
@@ -224,6 +227,7 @@ class GroupSelection:
         :param partitions: whether a partition that is named has to be there too, since nobody asks the broker
             for it.
         """
+        parameter = parameter_text(self.scope.parameter)
         known = {topic for _, topic, _ in self._grouped_topics(sources)}
         topics = sorted(known)
         missing = [topic for topic in self.scope.topics or () if topic not in known]
@@ -231,14 +235,14 @@ class GroupSelection:
             if not missing or not self._mapping:
                 return []
             return [
-                f"{self.scope.parameter} names {_quoted(missing)}, which no key of group_id is (it has "
-                f"{_listed(sorted(self._mapping))}): correct the name, or add a key for the topic"
+                f"{parameter} names {_quoted(missing)}, which no key of {parameter_text('group_id')} is (it "
+                f"has {_listed(sorted(self._mapping))}): correct the name, or add a key for the topic"
             ]
         refusals = [] if self.group_id is None else self._ungrouped(sources, origin, topics)
         later = ", or wait until the query has read from it" if origin == CHECKPOINT else ""
         if missing:
             refusals.append(
-                f"{self.scope.parameter} names {_quoted(missing)}, which {origin} does not have (it has "
+                f"{parameter} names {_quoted(missing)}, which {origin} does not have (it has "
                 f"{_listed(topics)}): correct the name{later}"
             )
         there = {tp for offsets in sources.values() for tp in offsets}
@@ -246,8 +250,8 @@ class GroupSelection:
         if partitions and absent:
             same = summarize(tp for tp in there if tp.topic == absent[0].topic)
             refusals.append(
-                f"{self.scope.parameter} names {summarize(absent)}, which {origin} does not have (it has "
-                f"{same}): correct the number{later}"
+                f"{parameter} names {summarize(absent)}, which {origin} does not have (it has {same}): "
+                f"correct the number{later}"
             )
         return refusals
 
@@ -256,10 +260,10 @@ class GroupSelection:
         query, named = origin == CHECKPOINT, self._grouped_topics(sources)
         grouped = {topic for _, topic, group in named if group is not None}
         refusals = [
-            f"topic {topic!r} of {f'source {source}' if query else origin} has no group in group_id: add a "
-            "key for the topic"
+            f"topic {topic!r} of {f'source {source}' if query else origin} has no group in "
+            f"{parameter_text('group_id')}: add a key for the topic"
             + (f' or for "{SOURCE_PREFIX}{source}"' if query else "")
-            + ", or leave the topic out with topics="
+            + f", or leave the topic out with {parameter_text('topics', ...)}"
             for source, topic, group in named
             if group is None
             and self.scope.allows(topic)
@@ -269,8 +273,8 @@ class GroupSelection:
         ]
         if unused := sorted(set(self._mapping) - {self._key(source, topic) for source, topic, _ in named}):
             refusals.append(
-                f"group_id names {_quoted(unused)}, which {origin} does not have; it has sources "
-                f"{_listed(sources)} with topics {_listed(topics)}"
+                f"{parameter_text('group_id')} names {_quoted(unused)}, which {origin} does not have; it has "
+                f"sources {_listed(sources)} with topics {_listed(topics)}"
             )
         return refusals
 
@@ -304,7 +308,7 @@ def parse_group_id(value: object) -> GroupIds:
         groups = {key: load_names(group, names[key], _FORM) for key, group in value.items()}
         if all(isinstance(name, str) and not (name.strip() and is_nothing(name)) for name in groups.values()):
             return {key: parse_group(group, names[key]) for key, group in groups.items()}
-    raise UsageError(f"group_id: found {shorten(given)}; expected {_FORM}")
+    raise parameter_error("group_id", f": found {shorten(given)}; expected {_FORM}")
 
 
 def _quoted(names: Iterable[str]) -> str:

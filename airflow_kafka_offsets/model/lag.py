@@ -13,6 +13,7 @@ from airflow_kafka_offsets.model.offsets import LogRange, Logs, Offsets, Positio
 from airflow_kafka_offsets.model.parameters import MissingCommitPolicy, duration_text
 from airflow_kafka_offsets.model.table import align_rows, offset_cell
 from airflow_kafka_offsets.model.text import escape_controls
+from airflow_kafka_offsets.model.wording import parameter_text
 
 
 class PartitionLag(NamedTuple):
@@ -92,8 +93,8 @@ class Lag:
             raise NoCommitError(
                 f"{escape_controls(name)} has no committed offset for {summarize(without)}, so its lag is "
                 "undefined: commit first, "
-                f"{'correct the name of the group' if named else 'name the topics= that it reads'}, or say "
-                "with on_no_commit what such a partition counts as"
+                + ("correct the name of the group" if named else f"name {parameter_text('topics', ...)}")
+                + f", or say with {parameter_text('on_no_commit')} what such a partition counts as"
             )
         ordered = sorted(positions)
         read = [positions[tp] for tp in ordered]

@@ -12,8 +12,8 @@ from typing import Any
 
 from airflow_kafka_offsets.errors import OffsetsFormatError
 from airflow_kafka_offsets.model.text import DescribeValue, shorten
+from airflow_kafka_offsets.model.wording import parameter_text
 
-NEW_CLUSTER = "allow_new_cluster=True"
 _SHOWN = 5
 URL_SAFE = str.maketrans("+/", "-_")
 """Kafka writes ids in the URL-safe form of base64, librdkafka in the plain one."""
@@ -104,8 +104,8 @@ def other_logs_refusals(
             "MirrorMaker copies to; correct the connection, or "
             + (
                 remedy
-                or f"set {NEW_CLUSTER} if the pipeline was moved there and the offsets are those of the new "
-                "cluster"
+                or f"set {parameter_text('allow_new_cluster', True)} if the pipeline was moved there and the "
+                "offsets are those of the new cluster"
             )
         ]
     again = recorded.recreated_topics(current) if old_offsets else []
@@ -119,6 +119,6 @@ def other_logs_refusals(
         + (
             remedy
             or "let the query begin with a new checkpoint, reset the group to 'earliest' or to a time, or "
-            f"set {NEW_CLUSTER} if the offsets are those of the new topic"
+            f"set {parameter_text('allow_new_cluster', True)} if the offsets are those of the new topic"
         )
     ]

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from airflow_kafka_offsets.errors import OffsetsFormatError, UsageError
 from airflow_kafka_offsets.model.text import is_plain, shorten
+from airflow_kafka_offsets.model.wording import parameter_error, unexpected
 
 MAX_GROUP_BYTES = 32_767
 """Kafka's protocol writes a name's length as a signed 16-bit integer."""
@@ -31,11 +32,12 @@ def parse_group(name: object, parameter: str = "group_id") -> str:
     """
     group = parse_existing_group(name, parameter)
     if not group.strip(_WHITESPACE):
-        raise UsageError(f"{parameter} is blank ({shorten(repr(group))}); expected {_EXPECTED}")
+        raise parameter_error(parameter, f" is blank ({shorten(repr(group))}); expected {_EXPECTED}")
     if group != group.strip(_WHITESPACE):
-        raise UsageError(
-            f"{parameter}: found {shorten(repr(group))}; expected {_EXPECTED} without whitespace around it, "
-            "which the client cuts off, so that it would be another group: correct the name"
+        raise parameter_error(
+            parameter,
+            f": found {shorten(repr(group))}; expected {_EXPECTED} without whitespace around it, which the "
+            "client cuts off, so that it would be another group: correct the name",
         )
     return group
 
@@ -57,18 +59,19 @@ def parse_existing_group(name: object, parameter: str = "group_id") -> str:
     :raises UsageError: if it cannot.
     """
     if not isinstance(name, str):
-        raise UsageError(f"{parameter}: found {shorten(name)}; expected {_EXPECTED}")
+        raise parameter_error(parameter, f": found {shorten(name)}; expected {_EXPECTED}")
     if not name:
-        raise UsageError(f"{parameter} is empty; expected {_EXPECTED}")
+        raise parameter_error(parameter, f" is empty; expected {_EXPECTED}")
     if not is_plain(name):
-        raise UsageError(
-            f"{parameter}: found {shorten(repr(name))}, in which the client would stop at a NUL or at half "
-            f"of a surrogate pair; expected {_EXPECTED}"
+        raise parameter_error(
+            parameter,
+            f": found {shorten(repr(name))}, in which the client would stop at a NUL or at half of a "
+            f"surrogate pair; expected {_EXPECTED}",
         )
     if (size := len(name.encode())) > MAX_GROUP_BYTES:
-        raise UsageError(
-            f"{parameter}: found a name of {size:,} bytes; expected {_EXPECTED} of at most "
-            f"{MAX_GROUP_BYTES:,}"
+        raise parameter_error(
+            parameter,
+            f": found a name of {size:,} bytes; expected {_EXPECTED} of at most {MAX_GROUP_BYTES:,}",
         )
     return name
 
@@ -80,5 +83,5 @@ def parse_existing_groups(names: Iterable[object], parameter: str = "group_ids")
     :raises UsageError: also for one text, of which each letter would be a group.
     """
     if isinstance(names, str):
-        raise UsageError(f"{parameter}={shorten(repr(names))}: expected a list of groups")
+        raise unexpected(parameter, names, "a list of groups")
     return sorted({parse_existing_group(name) for name in names})

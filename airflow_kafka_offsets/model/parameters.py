@@ -13,7 +13,7 @@ from datetime import datetime, timedelta, timezone
 from typing import Any, Literal, get_args
 
 from airflow_kafka_offsets.errors import UsageError
-from airflow_kafka_offsets.model.text import quote, shorten
+from airflow_kafka_offsets.model.wording import dag_text, parameter_error, parameter_text, unexpected
 
 OutOfRangePolicy = Literal["fail", "clamp", "skip"]
 """What becomes of an offset outside its partition's log: refused, moved to the nearer end, left alone."""
@@ -67,7 +67,7 @@ def parse_choice(value: object, choices: object, parameter: str) -> Any:
     """Check a parameter with a fixed set of values, those of a ``Literal`` type."""
     known = get_args(choices)
     if value not in known:
-        raise UsageError(f"{parameter}={quote(value)}: expected one of {', '.join(map(repr, known))}")
+        raise unexpected(parameter, value, f"one of {', '.join(map(repr, known))}")
     return value
 
 
@@ -81,7 +81,7 @@ def parse_switch(value: object, parameter: str) -> bool:
     text = _brief(str(value)).lower() if isinstance(value, str | bool) else ""
     if text in ("true", "false"):
         return text == "true"
-    raise UsageError(f"{parameter}={shorten(value)}: expected true or false")
+    raise unexpected(parameter, value, "true or false")
 
 
 def parse_time(value: object, parameter: str) -> datetime:
@@ -92,11 +92,14 @@ def parse_time(value: object, parameter: str) -> datetime:
         with suppress(ValueError):
             moment = datetime.fromisoformat(re.sub("[Zz]$", "+00:00", _brief(value)))
     if not isinstance(moment, datetime):
-        raise UsageError(
-            f"{parameter}={shorten(value)}: expected a time such as '2026-03-01T00:00:00+00:00' or '{{{{ "
-            "data_interval_start }}'"
-        )
+        raise unexpected(parameter, value, time_example())
     return moment if moment.tzinfo is not None else moment.replace(tzinfo=timezone.utc)
+
+
+def time_example(variable: str = "data_interval_start") -> str:
+    """Return what a time looks like, for an error text; a DAG takes it from a variable of its templates."""
+    template = dag_text(f" or '{{{{ {variable} }}}}'")
+    return f"a time such as '2026-03-01T00:00:00+00:00'{template}"
 
 
 def parse_duration(
@@ -120,10 +123,8 @@ def parse_duration(
             duration = timedelta(seconds=float(text))
     if not timedelta(0) <= duration <= maximum or (not duration and not allow_zero):
         longest = f"{maximum.days} days" if maximum.days else f"{maximum.total_seconds():g} seconds"
-        raise UsageError(
-            f"{parameter}={shorten(value)}: expected seconds, or a duration such as '10m' or 'PT10M', "
-            f"{'' if allow_zero else 'above 0 and '}of at most {longest}"
-        )
+        expected = f"seconds, or a duration such as '10m' or 'PT10M', {'' if allow_zero else 'above 0 and '}"
+        raise unexpected(parameter, value, f"{expected}of at most {longest}")
     return duration
 
 
@@ -148,11 +149,13 @@ def parse_interval(value: object, parameter: str) -> float | None:
 def parse_text(value: object, parameter: str) -> str:
     """Read a text that is not nothing, see :func:`is_nothing`."""
     if not isinstance(value, str):
-        raise UsageError(f"{parameter}: found {type(value).__name__}; expected text")
+        raise parameter_error(parameter, f": found {type(value).__name__}; expected text")
     if is_nothing(value):
-        raise UsageError(
-            f"{parameter}={shorten(repr(value))} is nothing, and it was given: expected a value; leave "
-            f"{parameter} out if its default is meant"
+        raise parameter_error(
+            parameter,
+            " is nothing, and it was given: expected a value; leave "
+            f"{parameter_text(parameter)} out if its default is meant",
+            value,
         )
     return value
 
@@ -161,15 +164,16 @@ def parse_pattern(value: object, parameter: str) -> re.Pattern[str]:
     """Read a regular expression of at most :data:`MAX_PATTERN` characters."""
     text = parse_text(value, parameter)
     if len(text) > MAX_PATTERN:
-        raise UsageError(
-            f"{parameter} has {len(text):,} characters; expected at most {MAX_PATTERN:,}: name the topics as "
-            "a list, or give a shorter pattern"
+        raise parameter_error(
+            parameter,
+            f" has {len(text):,} characters; expected at most {MAX_PATTERN:,}: name the topics as a list, or "
+            "give a shorter pattern",
         )
     try:
         return re.compile(text)
     except (re.error, OverflowError, RecursionError, ValueError) as error:
         reason = "nested too deeply" if isinstance(error, RecursionError) else error
-        raise UsageError(f"{parameter}={quote(text)} is not a regular expression: {reason}") from None
+        raise parameter_error(parameter, f" is not a regular expression: {reason}", text) from None
 
 
 def parse_count(value: object, parameter: str, *, minimum: int = 0) -> int | None:
@@ -178,7 +182,7 @@ def parse_count(value: object, parameter: str, *, minimum: int = 0) -> int | Non
     number = int(text) if re.fullmatch(r"[0-9]{1,18}", text) else value
     if number is None or (isinstance(number, int) and not isinstance(number, bool) and number >= minimum):
         return number
-    raise UsageError(f"{parameter}={shorten(value)}: expected {minimum} or more, as a whole number")
+    raise unexpected(parameter, value, f"{minimum} or more, as a whole number")
 
 
 def timestamp_ms(moment: datetime) -> int:
@@ -234,6 +238,7 @@ def exactly_one(parameters: Mapping[str, object]) -> tuple[str, object]:
     """
     given = {name: value for name, value in parameters.items() if not is_nothing(value)}
     if len(given) != 1:
-        found = ", ".join(f"{name}={shorten(value, 40)}" for name, value in given.items()) or "none of them"
-        raise UsageError(f"found {found}; expected exactly one of {', '.join(parameters)}")
+        found = ", ".join(parameter_text(name, value) for name, value in given.items()) or "none of them"
+        names = ", ".join(map(parameter_text, parameters))
+        raise UsageError(f"found {found}; expected exactly one of {names}")
     return next(iter(given.items()))

@@ -10,6 +10,7 @@ import yaml
 from airflow_kafka_offsets.errors import OffsetsFormatError, UsageError
 from airflow_kafka_offsets.model.formats import load_json
 from airflow_kafka_offsets.model.text import describe_type, escape_controls, shorten, size_error
+from airflow_kafka_offsets.model.wording import parameter_text
 
 _MOST_VALUES = 50_000
 """YAML is read slowly: so many take a few seconds."""
@@ -65,7 +66,8 @@ def _entry(entry: object, where: str, parsers: Readers) -> dict[str, Any]:
         where = f"{where} ({shorten(group, 60)})"
     checked = _checked(entry, where, parsers)
     if "group_id" not in checked:
-        raise UsageError(f"{where}: group_id is missing: name the consumer group")
+        missing = parameter_text("group_id")
+        raise UsageError(f"{where}: {missing} is missing: name the consumer group", parameter="group_id")
     return checked
 
 
@@ -94,7 +96,7 @@ def _checked(found: object, where: str, parsers: Readers) -> dict[str, Any]:
         try:
             parsers[key](value, key)
         except UsageError as error:
-            raise UsageError(f"{where}: {error}") from None
+            raise UsageError(f"{where}: {error}", parameter=key) from None
     return found
 
 

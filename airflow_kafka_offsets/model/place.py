@@ -21,9 +21,9 @@ from airflow_kafka_offsets.model.location import check_location
 from airflow_kafka_offsets.model.names import parse_group
 from airflow_kafka_offsets.model.offsets import MAX_OFFSET, Logs, Offsets, TopicPartition, summarize
 from airflow_kafka_offsets.model.offsets_file import OffsetsFile
-from airflow_kafka_offsets.model.parameters import parse_duration, parse_text, parse_time
-from airflow_kafka_offsets.model.text import shorten
+from airflow_kafka_offsets.model.parameters import parse_duration, parse_text, parse_time, time_example
 from airflow_kafka_offsets.model.topics import TopicScope
+from airflow_kafka_offsets.model.wording import parameter_error, parameter_text, unexpected
 
 PlaceKind = Literal[
     "earliest",
@@ -69,8 +69,8 @@ class Place:
         for kind in kinds:
             with suppress(UsageError):
                 return cls(kind, _KINDS[kind].read(text, parameter))
-        *others, last = (_KINDS[kind].expected for kind in kinds)
-        raise UsageError(f"{parameter}={shorten(value)}: expected {', '.join(others)}, or {last}")
+        *others, last = (_KINDS[kind].expected or time_example() for kind in kinds)
+        raise unexpected(parameter, value, f"{', '.join(others)}, or {last}")
 
     @property
     def relative(self) -> bool:
@@ -200,8 +200,8 @@ class Place:
 def _check_named(named: Collection[TopicPartition], scopes: Collection[TopicScope]) -> None:
     if outside := [tp for tp in named if not any(tp in scope for scope in scopes)]:
         raise OffsetsFormatError(
-            f"the offsets name {summarize(outside)}, which topics= and group_id leave out: name them in both "
-            "or in neither"
+            f"the offsets name {summarize(outside)}, which {parameter_text('topics')} and "
+            f"{parameter_text('group_id')} leave out: name them in both or in neither"
         )
 
 
@@ -211,7 +211,7 @@ class _Kind(NamedTuple):
 
     :param read: reads the value from what a parameter was given, and the parameter's name.
     :param parameter: that of a reset.
-    :param expected: names it in the error of a parameter that takes several kinds.
+    :param expected: names it in the error of a parameter that takes several kinds; empty for a time.
     :param commits: whose commits it starts from.
     """
 
@@ -230,7 +230,7 @@ class _Kind(NamedTuple):
 def _word(word: str, *, relative: bool = False, commits: Literal["own", None] = None) -> _Kind:
     def read(value: object, parameter: str) -> None:
         if value != word:
-            raise UsageError(f"{parameter}={shorten(value)}: expected {word!r}")
+            raise unexpected(parameter, value, repr(word))
 
     return _Kind(read, "to_offset", repr(word), relative, commits)
 
@@ -240,21 +240,21 @@ def _number(least: int, expected: str) -> Callable[[object, str], int]:
         number = int(value) if isinstance(value, str) and re.fullmatch("[+-]?[0-9]{1,19}", value) else value
         if isinstance(number, int) and not isinstance(number, bool) and least <= number <= MAX_OFFSET:
             return number
-        raise UsageError(f"{parameter}={shorten(value)}: expected {expected}")
+        raise unexpected(parameter, value, expected)
 
     return read
 
 
 def _read_offsets(value: object, parameter: str) -> Offsets:
     if isinstance(value, Mapping) or (isinstance(value, str) and value.startswith("{")):
-        return parse_offsets(value, parameter)
-    raise UsageError(f"{parameter}={shorten(value)}: expected offsets")
+        return parse_offsets(value, parameter_text(parameter))
+    raise unexpected(parameter, value, "offsets")
 
 
 def _read_ago(value: object, parameter: str) -> timedelta:
     duration = parse_duration(value, parameter)
     if duration is None:
-        raise UsageError(f"{parameter} is missing: expected a duration such as 'PT1H'")
+        raise parameter_error(parameter, " is missing: expected a duration such as 'PT1H'")
     return duration
 
 
@@ -264,7 +264,6 @@ def _name_file(value: object, parameter: str) -> OffsetsFile:
     return OffsetsFile(name)
 
 
-_A_TIME = "a time such as '2026-03-01T00:00:00+00:00' or '{{ data_interval_start }}'"
 _KINDS: Mapping[str, _Kind] = {
     "earliest": _word("earliest"),
     "latest": _word("latest", relative=True),
@@ -277,7 +276,7 @@ _KINDS: Mapping[str, _Kind] = {
         reproducible=True,
         names_partitions=True,
     ),
-    "time": _Kind(parse_time, "to_datetime", _A_TIME, reproducible=True),
+    "time": _Kind(parse_time, "to_datetime", reproducible=True),
     "ago": _Kind(_read_ago, "by_duration", relative=True),
     "shift": _Kind(
         _number(-MAX_OFFSET, "a whole number of offsets, such as -100"),

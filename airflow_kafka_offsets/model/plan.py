@@ -35,10 +35,13 @@ from airflow_kafka_offsets.model.table import (
     time_cell,
 )
 from airflow_kafka_offsets.model.text import escape_controls
+from airflow_kafka_offsets.model.wording import parameter_text
 
-LOST_REMEDY = (
-    "set on_out_of_range='clamp' to go on from the log start, or 'skip' to leave the partition alone"
-)
+
+def lost_remedy() -> str:
+    """Return what to do about an offset below the log start."""
+    clamp = parameter_text("on_out_of_range", "clamp")
+    return f"set {clamp} to go on from the log start, or 'skip' to leave the partition alone"
 
 
 @dataclass(frozen=True)
@@ -114,7 +117,7 @@ class OffsetPlan:
         refusals: Sequence[str] = (),
         notes: Sequence[str] = (),
         log_ids: LogIds = UNKNOWN_LOGS,
-        lost_remedy: str = LOST_REMEDY,
+        if_lost: str | None = None,
     ) -> OffsetPlan:
         """
         Lay the targets beside the committed offsets and the logs, and apply the policies.
@@ -127,7 +130,7 @@ class OffsetPlan:
         :param clamped: partitions whose target is an end of their log because the log does not reach to the
             time that was asked for.
         :param refusals: reasons that were found before, kept with those found here; ``notes`` likewise.
-        :param lost_remedy: what to do about an offset below the log start, for the refusal.
+        :param if_lost: what to do about an offset below the log start, see :func:`lost_remedy`.
         """
         found, remarks = [*refusals], [*notes]
         asked: dict[TopicPartition, int | None] = dict.fromkeys(clamped)
@@ -137,7 +140,7 @@ class OffsetPlan:
             if target not in log:
                 text = f"offset {target} of {tp} is outside its log, which holds {log.start} to {log.end}"
                 if on_out_of_range == "fail":
-                    found.append(f"{text}: {_outside_remedy(target, log, lost_remedy)}")
+                    found.append(f"{text}: {_outside_remedy(target, log, if_lost)}")
                 elif on_out_of_range == "skip":
                     remarks.append(f"{text}: left alone")
                     continue
@@ -159,7 +162,7 @@ class OffsetPlan:
             found.append(
                 f"group {group_id!r} would go backwards on {summarize(backwards)} ({first.topic_partition}: "
                 f"{first.before} to {first.after}): the group was moved by somebody else, or the checkpoint "
-                "is not the one it follows; check both, then set allow_rewind=True"
+                f"is not the one it follows; check both, then set {parameter_text('allow_rewind', True)}"
             )
         return cls(
             group_id,
@@ -299,13 +302,14 @@ def check_plans(plans: Iterable[Refusable]) -> None:
         raise PlanRefusedError(refusals)
 
 
-def _outside_remedy(target: int, log: LogRange, lost_remedy: str) -> str:
+def _outside_remedy(target: int, log: LogRange, if_lost: str | None) -> str:
     if target < log.start:
         found = f"{log.start - target} records were deleted by retention before they were asked for"
         if target < 0:
             found = "no offset is below 0"
-        return f"{found}; {lost_remedy}"
+        return f"{found}; {if_lost or lost_remedy()}"
     return (
         "the topic was recreated, or the offset belongs to another cluster or another system; check the "
-        "connection and the topic, leave it out with topics=, or set on_out_of_range='clamp' or 'skip'"
+        f"connection and the topic, leave it out with {parameter_text('topics', ...)}, or set "
+        f"{parameter_text('on_out_of_range', 'clamp')} or 'skip'"
     )

@@ -16,6 +16,7 @@ from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.formats import offsets_json, parse_positions
 from airflow_kafka_offsets.model.offsets import Offsets, Positions, TopicPartition, summarize
 from airflow_kafka_offsets.model.receipt import GroupReceipt, read_receipt
+from airflow_kafka_offsets.model.wording import parameter_text
 
 SUCCESS = "success"
 FAILED = frozenset({"failed", "upstream_failed"})
@@ -222,6 +223,7 @@ class RecoveryVerdict:
 
 def _not_as_before(receipt: Mapping[str, Any], restored: Mapping[str, Any]) -> list[str]:
     """Return what a restore has left elsewhere than a receipt says it was."""
+    elsewhere = parameter_text("on_out_of_range")
     at = {group.group_id: group.after for group in read_receipt(restored)}
     found = []
     for group in read_receipt(receipt):
@@ -229,11 +231,11 @@ def _not_as_before(receipt: Mapping[str, Any], restored: Mapping[str, Any]) -> l
         if others := [tp for tp, offset in group.before.items() if reached.get(tp) != offset]:
             found.append(
                 f"group {group.group_id!r} on {summarize(others)}, which had no commit, or which "
-                "on_out_of_range moves elsewhere"
+                f"{elsewhere} moves elsewhere"
             )
     wanted, put_back = receipt.get("checkpoint"), restored.get("checkpoint")
     if wanted is not None and (put_back is None or put_back["after"] != wanted["before"]):
-        found.append(f"checkpoint {wanted['location']} where on_out_of_range moves it elsewhere")
+        found.append(f"checkpoint {wanted['location']} where {elsewhere} moves it elsewhere")
     return found
 
 
@@ -282,7 +284,8 @@ def judge(
         if goes_back:
             ours |= {tp: goals[tp] for tp, verdict in found.items() if verdict == "passed"}
         if ours and group.group_id not in recovery.groups:
-            left.append(f"{name} is not put back: group_id names {', '.join(sorted(recovery.groups))}")
+            known = ", ".join(sorted(recovery.groups))
+            left.append(f"{name} is not put back: {parameter_text('group_id')} names {known}")
         elif ours:
             back[group.group_id] = frozenset(ours)
         elif "passed" in found.values():

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition
+from airflow_kafka_offsets.model.wording import parameter_text
 
 
 def partitions_moved_on(
@@ -68,8 +69,8 @@ class LaterProgress:
     def refusal(self) -> str:
         """Why the move is not taken back unless that is allowed."""
         return (
-            f"{self}: take back the newest move, reset to where you want it, or set allow_stale=True "
-            "(--allow-stale)"
+            f"{self}: take back the newest move, reset to where you want it, or set "
+            f"{parameter_text('allow_stale', True)}"
         )
 
 

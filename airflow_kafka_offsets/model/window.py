@@ -16,6 +16,7 @@ from typing import Any
 
 from airflow_kafka_offsets.errors import OffsetsFormatError, PlanRefusedError, WindowMismatchError
 from airflow_kafka_offsets.model.commit_metadata import committer_text
+from airflow_kafka_offsets.model.digest import digest
 from airflow_kafka_offsets.model.formats import (
     load_json,
     offsets_json,
@@ -35,6 +36,7 @@ from airflow_kafka_offsets.model.offsets import (
 from airflow_kafka_offsets.model.place import Place
 from airflow_kafka_offsets.model.text import DescribeValue, shorten
 from airflow_kafka_offsets.model.topics import TopicScope
+from airflow_kafka_offsets.model.wording import dag_text, parameter_text
 
 WINDOW_VERSION = 1
 WINDOW_CONF_KEY = "spark.kafkaOffsets.window"
@@ -44,25 +46,32 @@ it.
 """
 
 
+_PLAIN_CRON = (
+    "in Airflow 3 a plain cron string gives data intervals of no length; set "
+    "schedule=CronDataIntervalTimetable('0 0 * * *', timezone='UTC') (from airflow.timetables.interval), or "
+)
+
+
 def check_bounds(start: Place, end: Place, now: datetime | None = None) -> None:
     """Refuse a window without length, that ends before it starts, or that ends after ``now``."""
     begins, ends = start.time, end.time
     refusals = []
     if begins is not None and begins == ends:
         refusals.append(
-            f"start and end are both {begins.isoformat()}, a window without length: in Airflow 3 a plain "
-            "cron string gives data intervals of no length; set schedule=CronDataIntervalTimetable('0 0 * * "
-            "*', timezone='UTC') (from airflow.timetables.interval), or give other times"
+            f"{parameter_text('start')} and {parameter_text('end')} are both {begins.isoformat()}, a window "
+            f"without length: {dag_text(_PLAIN_CRON)}give other times"
         )
     if begins is not None and ends is not None and begins > ends:
         refusals.append(
-            f"start={begins.isoformat()} is after end={ends.isoformat()}: exchange them, or give other times"
+            f"{parameter_text('start', begins.isoformat())} is after "
+            f"{parameter_text('end', ends.isoformat())}: exchange them, or give other times"
         )
     bounds = (("start", begins), ("end", ends))
-    if now and (late := [f"{name}={at.isoformat()}" for name, at in bounds if at and at > now]):
+    if now and (late := [parameter_text(name, at.isoformat()) for name, at in bounds if at and at > now]):
         refusals.append(
             f"{' and '.join(late)} is in the future (it is {now.isoformat(timespec='seconds')}): records of "
-            "the window may still come; plan it when the time has passed, or with end='latest'"
+            "the window may still come; plan it when the time has passed, or with "
+            f"{parameter_text('end', 'latest')}"
         )
     if (
         start.offsets is not None
@@ -119,11 +128,18 @@ class OffsetWindow:
         recorded = self.source.get("logs") or {"topics": self.source.get("topic_ids") or {}}
         return LogIds.parse(recorded, "window, source, logs").restricted_to({tp.topic for tp in self.ranges})
 
+    @property
+    def digest(self) -> str:
+        """Fingerprint of the ranges: the same for the same ranges only, wherever they come from."""
+        return digest(
+            offsets_json(self.start), offsets_json(self.end), offsets_json(self.committed), length=12
+        )
+
     def __bool__(self) -> bool:
         """Whether there is anything to read."""
         return self.records > 0
 
-    def limit_records(self, max_records: int) -> OffsetWindow:
+    def limited(self, max_records: int) -> OffsetWindow:
         """
         Return the window with at most so many records, shared over the partitions in proportion.
 
@@ -143,7 +159,7 @@ class OffsetWindow:
         }
         return replace(self, ranges=ranges)
 
-    def lost_offsets(self, logs: Logs) -> dict[TopicPartition, int]:
+    def lost(self, logs: Logs) -> dict[TopicPartition, int]:
         """Return how many offsets of each partition the log no longer holds, for those that lost some."""
         return {
             tp: min(logs[tp].start, offsets.end) - offsets.start
@@ -154,7 +170,7 @@ class OffsetWindow:
     def refusals(self, logs: Logs) -> list[str]:
         """Return why the window cannot be read: records of it are deleted, or its end is beyond the log."""
         refusals = []
-        if lost := self.lost_offsets(logs):
+        if lost := self.lost(logs):
             first = next(iter(lost))
             refusals.append(
                 f"{sum(lost.values())} records of the window are lost: retention has deleted them on "
@@ -194,11 +210,11 @@ class OffsetWindow:
             )
         return {tp: offset for tp, offset in end.items() if positions[tp] != offset}
 
-    def is_passed_by(self, positions: Mapping[TopicPartition, int | None]) -> bool:
+    def passed(self, positions: Mapping[TopicPartition, int | None]) -> bool:
         """Whether the group has come to the window's end, or further, in every partition."""
         return all((at := positions[tp]) is not None and at >= end for tp, end in self.end.items())
 
-    def restricted_to(self, partitions: Iterable[TopicPartition]) -> OffsetWindow:
+    def only(self, partitions: Iterable[TopicPartition]) -> OffsetWindow:
         """Return the part of the window that is in some partitions."""
         kept = self.ranges.keys() & set(partitions)
         ranges = {tp: self.ranges[tp] for tp in sorted(kept)}
@@ -241,25 +257,25 @@ class OffsetWindow:
         return json.dumps({name: form[name] for name in parts}, separators=(",", ":"))
 
     @classmethod
-    def parse(cls, value: object, what: str = "window", *, describe: DescribeValue = shorten) -> OffsetWindow:
+    def parse(cls, value: object, what: str = "window", *, show: DescribeValue = shorten) -> OffsetWindow:
         """
         Read a window as :meth:`as_json` gives it, or its JSON text.
 
         :param what: what the value is, for the error text.
-        :param describe: how an error text names what was found; see
+        :param show: how an error text names what was found; see
             :func:`~airflow_kafka_offsets.model.text.describe_type`.
         :raises OffsetsFormatError: if it is none, of another version, or a range ends before it starts.
         """
         if isinstance(value, str):
-            value = load_json(value, what, describe=describe)
+            value = load_json(value, what, describe=show)
         if not isinstance(value, Mapping) or value.get("version") != WINDOW_VERSION:
             raise OffsetsFormatError(
-                f"{what}: found {describe(value)}; expected a window of version {WINDOW_VERSION}, as "
+                f"{what}: found {show(value)}; expected a window of version {WINDOW_VERSION}, as "
                 "PlanOffsetWindowOperator returns it"
             )
-        start = parse_offsets(value.get("start"), f"{what}, start", describe=describe)
-        end = parse_offsets(value.get("end"), f"{what}, end", describe=describe)
-        committed = parse_positions(value.get("committed"), f"{what}, committed", describe=describe)
+        start = parse_offsets(value.get("start"), f"{what}, start", describe=show)
+        end = parse_offsets(value.get("end"), f"{what}, end", describe=show)
+        committed = parse_positions(value.get("committed"), f"{what}, committed", describe=show)
         if not start.keys() == end.keys() == committed.keys():
             odd = (start.keys() ^ end.keys()) | (start.keys() ^ committed.keys())
             raise OffsetsFormatError(
@@ -274,7 +290,7 @@ class OffsetWindow:
                 )
         source = value.get("source") or {}
         if not isinstance(source, Mapping):
-            raise OffsetsFormatError(f"{what}: found {describe(source)} in place of its source")
+            raise OffsetsFormatError(f"{what}: found {show(source)} in place of its source")
         return cls(
             {tp: OffsetRange(start[tp], end[tp]) for tp in sorted(start)},
             frozenset(tp for tp, offset in committed.items() if offset is None),

@@ -18,6 +18,7 @@ from airflow_kafka_offsets.errors import (
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
+from airflow_kafka_offsets.model.wording import parameter_text
 from airflow_kafka_offsets.moves.commit import plan_commits
 from airflow_kafka_offsets.readings.known_moves import KnownMoves
 from airflow_kafka_offsets.readings.log_checks import LogCheck
@@ -31,12 +32,6 @@ log = logging.getLogger(__name__)
 
 _TRIES = 3
 """How often a position is read and committed again because the checkpoint was moved meanwhile."""
-
-_LOST_REMEDY = (
-    "Spark would fail there at its next start, and clamp moves the group alone: let the query finish one run "
-    "with failOnDataLoss=false, or move checkpoint and group on with a reset to committed and "
-    "on_out_of_range='clamp'; then commit"
-)
 
 
 class PositionCommit(NamedTuple):
@@ -108,7 +103,11 @@ def plan_checkpoint_commit(
         # The offsets that a move has written into a batch's file are not those that the batch has read.
         read_at=None if known_moves.has_rewritten(state.batch_id) else state.batch_timestamp_ms,
         log_check=LogCheck(allow_new_cluster, checkpoint=checkpoint),
-        lost_remedy=_LOST_REMEDY,
+        if_lost=(
+            "Spark would fail there at its next start, and clamp moves the group alone: let the query finish "
+            "one run with failOnDataLoss=false, or move checkpoint and group on with a reset to committed "
+            f"and {parameter_text('on_out_of_range', 'clamp')}; then commit"
+        ),
     )
     return PositionCommit(PipelinePlan(group_plans), metadata, known_moves)
 

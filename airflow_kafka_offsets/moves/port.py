@@ -49,12 +49,12 @@ class GroupPort(CommitPort, Protocol):
         group_id: str,
         offsets: Mapping[TopicPartition, int],
         metadata: str | Mapping[str, str],
-        offsets_to_commit: Callable[[Commits], Offsets],
+        left: Callable[[Commits], Offsets],
     ) -> Offsets:
         """
         Commit offsets as a member of the group, so that nobody commits between the comparison and the write.
 
-        :param offsets_to_commit: given the group's commits, returns what is left to write; what it raises
+        :param left: given the group's commits, returns what is left to write; what it raises
             ends the commit.
         :return: what was written, and read back.
         """

@@ -25,6 +25,7 @@ from airflow_kafka_offsets.model.recovery import (
     judge,
 )
 from airflow_kafka_offsets.model.text import shorten
+from airflow_kafka_offsets.model.wording import parameter_text
 from airflow_kafka_offsets.moves.commit import plan_commits
 from airflow_kafka_offsets.moves.restore import archived_move_of_receipt, restore_of_move
 from airflow_kafka_offsets.readings.known_moves import archived_group_offsets
@@ -61,7 +62,8 @@ def _moved(
     if checkpoint is None or checkpoint.location != receipt.location:
         names = "none" if checkpoint is None else checkpoint.location
         command = f"group restore GROUP --checkpoint {receipt.location} --archive {receipt.archive} --execute"
-        why = f"checkpoint_location names {names} by now; 'airflow-kafka-offsets {command}' takes it back"
+        parameter = parameter_text("checkpoint_location")
+        why = f"{parameter} names {names} by now; 'airflow-kafka-offsets {command}' takes it back"
         return replace(made, not_restorable=f"{made.name} is not put back: {why}")
     state = checkpoint.read()
     if state.query_id != receipt.query_id:

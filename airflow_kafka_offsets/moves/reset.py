@@ -12,7 +12,6 @@ from airflow_kafka_offsets.checkpoint.archive import ArchivedMove, read_archived
 from airflow_kafka_offsets.checkpoint.batch import finished_batch_ends, source_offsets_at_batch
 from airflow_kafka_offsets.checkpoint.open_moves import (
     has_run_since,
-    request_fingerprint,
     resume_plan,
     take_back_command,
     unfinished_move,
@@ -22,6 +21,7 @@ from airflow_kafka_offsets.checkpoint.plan_move import plan_seek
 from airflow_kafka_offsets.errors import CheckpointError, MisnamedError, PlanRefusedError
 from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan, CheckpointPolicy
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
+from airflow_kafka_offsets.model.digest import digest
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.offsets import Offsets, Positions, summarize
 from airflow_kafka_offsets.model.parameters import MissingCommitPolicy, OutOfRangePolicy
@@ -29,6 +29,7 @@ from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan, offsets_afte
 from airflow_kafka_offsets.model.place import Place
 from airflow_kafka_offsets.model.plan import OffsetPlan
 from airflow_kafka_offsets.model.topics import TopicScope
+from airflow_kafka_offsets.model.wording import dag_text, parameter_text
 from airflow_kafka_offsets.moves.group_reset import plan_positions, plan_resets
 from airflow_kafka_offsets.readings.known_moves import KnownMoves, archived_group_offsets
 from airflow_kafka_offsets.readings.log_checks import LogCheck
@@ -84,7 +85,7 @@ def plan_reset(
         )
     sources = movable_sources(checkpoint)
     positions = selection.assign_offsets(sources).by_group
-    request = request_fingerprint(repr(place), selection.group_id, selection.scope.as_json())
+    request = digest(repr(place), selection.group_id, selection.scope.as_json())
     who = metadata or CommitMetadata()
     open_move = _open_move(client, checkpoint, who, request, place, cleared=bool(interrupted))
     goes_on = open_move is not None and (open_move.request == request or not open_move.is_over)
@@ -101,7 +102,7 @@ def plan_reset(
             raise PlanRefusedError(
                 f"{checkpoint.location}: this task has moved it before with other parameters (archive "
                 f"{open_move.name}), and nothing was committed since: take that back first "
-                f"({take_back_command(checkpoint, open_move)}), or trigger a new run"
+                f"({take_back_command(checkpoint, open_move)}){dag_text(', or trigger a new run')}"
             )
     if not goes_on and place.batch_id is not None:
         known = selection.assign_offsets(
@@ -223,7 +224,7 @@ def plan_checkpoint_seek(
     :param allow_new_cluster: see :func:`plan_reset`.
     """
     scope = scope or TopicScope()
-    request = request_fingerprint(repr(place), None, scope.as_json())
+    request = digest(repr(place), None, scope.as_json())
     sources = movable_sources(checkpoint)
     unfinished = unfinished_move(checkpoint)
     if unfinished is not None and unfinished.request == request:
@@ -288,7 +289,7 @@ def movable_sources(checkpoint: SparkCheckpoint) -> dict[str, Offsets]:
     if not sources:
         raise CheckpointError(
             f"{checkpoint.location}: the newest finished batch has no Kafka offsets, or no batch has "
-            "finished, so there is nothing to move: check checkpoint_location, or let the query's first "
-            "batch finish"
+            f"finished, so there is nothing to move: check {parameter_text('checkpoint_location')}, or let "
+            "the query's first batch finish"
         )
     return sources

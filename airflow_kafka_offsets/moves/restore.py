@@ -26,6 +26,7 @@ from airflow_kafka_offsets.model.plan import OffsetPlan
 from airflow_kafka_offsets.model.receipt import read_receipt
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.model.topics import TopicScope
+from airflow_kafka_offsets.model.wording import parameter_text
 from airflow_kafka_offsets.moves.commit import plan_commits
 from airflow_kafka_offsets.moves.group_reset import active_group_refusals
 from airflow_kafka_offsets.moves.reset import movable_sources
@@ -101,8 +102,8 @@ def plan_restore_receipt(
     if query_id != receipt.query_id:
         raise PlanRefusedError(
             f"{checkpoint.location}: the receipt is of query {shorten(receipt.query_id)}, and the "
-            f"checkpoint is of query {query_id}: the checkpoint was replaced since; restore the groups "
-            "alone with checkpoint_location=None"
+            f"checkpoint is of query {query_id}: the checkpoint was replaced since; restore the groups alone "
+            f"with {parameter_text('checkpoint_location', None)}"
         )
     archive = archived_move_of_receipt(read_archived_moves(checkpoint), receipt)
     restored = _restored_checkpoint(client, checkpoint, receipt, archive, on_out_of_range, policy, log_check)
@@ -169,9 +170,9 @@ def _plan_groups(
 ) -> list[OffsetPlan]:
     if others := sorted(set(before) - set(selection.group_ids)):
         raise UsageError(
-            f"the {origin} is of group {', '.join(map(repr, others))}, and group_id names "
-            f"{', '.join(map(repr, selection.group_ids))}: give the {origin.split()[0]} of this pipeline's "
-            "reset"
+            f"the {origin} is of group {', '.join(map(repr, others))}, and {parameter_text('group_id')} "
+            f"names {', '.join(map(repr, selection.group_ids))}: give the {origin.split()[0]} of this "
+            "pipeline's reset"
         )
     targets: dict[str, Offsets] = {}
     without: dict[str, list[TopicPartition]] = {}
@@ -267,8 +268,8 @@ def _check_names(
         partitions_in_scope(client, TopicScope(dict.fromkeys(sorted(absent))))
     if not any(tp in selection.scope for positions in offsets.values() for tp in positions):
         raise PlanRefusedError(
-            f"{uri} has nothing of what topics names, it has {', '.join(sorted(saved))}: correct topics, or "
-            "the file"
+            f"{uri} has nothing of what {parameter_text('topics')} names, it has "
+            f"{', '.join(sorted(saved))}: correct {parameter_text('topics')}, or the file"
         )
 
 

@@ -16,6 +16,7 @@ from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.plan import OffsetPlan, PartitionMove
 from airflow_kafka_offsets.model.text import escape_controls
 from airflow_kafka_offsets.model.window import OffsetWindow
+from airflow_kafka_offsets.model.wording import parameter_text
 from airflow_kafka_offsets.moves.commit import plan_commits
 from airflow_kafka_offsets.moves.write import commit_groups, commit_window
 from airflow_kafka_offsets.readings.log_checks import LogCheck
@@ -64,11 +65,11 @@ def plan_window_commits(
         was created again since the window was planned.
     """
     by_group = targets.by_group
-    part = window.restricted_to(tp for offsets in by_group.values() for tp in offsets)
+    part = window.only(tp for offsets in by_group.values() for tp in offsets)
     elsewhere = [] if allow_new_cluster else window_logs_refusals(client, part)
     group_plans = {}
     for group, offsets in by_group.items() if committed_at and not elsewhere else ():
-        if done := _done(client, group, window.restricted_to(offsets), source, str(committed_at)):
+        if done := _done(client, group, window.only(offsets), source, str(committed_at)):
             group_plans[group] = done
     left = replace(
         targets, by_group={group: by_group[group] for group in by_group if group not in group_plans}
@@ -114,7 +115,7 @@ def _done(
     """Return the plan of a group that has gone on since the window was committed to it, if it has."""
     commits = client.committed(group_id, part.ranges)
     now = {tp: commit.offset for tp, commit in commits.items() if commit is not None}
-    if now.keys() != part.end.keys() or now == part.end or not part.is_passed_by(now):
+    if now.keys() != part.end.keys() or now == part.end or not part.passed(now):
         return None
     logs = client.log_ranges(now)
     if any(offset > logs[tp].end for tp, offset in now.items()):
@@ -143,7 +144,7 @@ def _refusals(window: OffsetWindow, group_plan: OffsetPlan) -> tuple[str, ...]:
         return (
             f"the log ends before the window starts on {summarize(backwards)}: the topic was recreated, and "
             "the end of the log now is no place that the window has come to; reset the group, or leave the "
-            "topic out with topics=",
+            f"topic out with {parameter_text('topics', ...)}",
         )
     try:
         part.to_commit(f"group {group_plan.group_id!r}", group_plan.before, group_plan.metadata)
@@ -154,6 +155,6 @@ def _refusals(window: OffsetWindow, group_plan: OffsetPlan) -> tuple[str, ...]:
 
 def _part(window: OffsetWindow, group_plan: OffsetPlan) -> OffsetWindow:
     """Return what of the window is in a plan, which may have moved an end into the log."""
-    part, ends = window.restricted_to(group_plan.after), group_plan.after
+    part, ends = window.only(group_plan.after), group_plan.after
     ranges = {tp: OffsetRange(offsets.start, ends[tp]) for tp, offsets in part.ranges.items()}
     return replace(part, ranges=ranges)

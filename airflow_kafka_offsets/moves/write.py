@@ -11,7 +11,14 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from airflow_kafka_offsets.errors import BrokerError, CommitError, GroupMovedError, PlanRefusedError
+from airflow_kafka_offsets.errors import (
+    BrokerError,
+    CommitError,
+    CommitProgress,
+    GroupMovedError,
+    KafkaOffsetsError,
+    PlanRefusedError,
+)
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.offsets import (
     Commits,
@@ -180,6 +187,7 @@ def commit_groups(
         try:
             carried_out = write(client, group_plan, metadata.texts(group_plan.after, group_plan.log_ids))
         except (BrokerError, GroupMovedError, PlanRefusedError) as error:
+            error.progress = CommitProgress(group_plan.group_id, tuple(written))
             if written:
                 error.append(
                     f"written before: group {', '.join(written)}; running it again finishes the rest"
@@ -223,7 +231,12 @@ def recommit_overtaken(
                 check_read_back(group_plan.group_id, group_plan.after, committed_offsets(now))
         if not late:
             return
-        commit_groups(client, late, metadata, overwrite)
+        try:
+            commit_groups(client, late, metadata, overwrite)
+        except KafkaOffsetsError as error:
+            # All groups were written before this second commit.
+            error.progress = None
+            raise
 
 
 def delete_groups(

@@ -12,6 +12,8 @@ from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
 from airflow_kafka_offsets.kafka.worker import start_worker_early
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
+from airflow_kafka_offsets.operators.lineage import ReportsLineage
+from airflow_kafka_offsets.operators.links import LINKS
 from airflow_kafka_offsets.operators.outlets import GroupOutlets
 from airflow_kafka_offsets.pipeline import NAME_PARSERS, PIPELINE_PARAMETERS
 from airflow_kafka_offsets.task.failures import fail_without_retry
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
     """Carries out a plan, and returns its receipt."""
 
 
-class OffsetsOperator(CheckedTemplates, BaseOperator):
+class OffsetsOperator(ReportsLineage, CheckedTemplates, BaseOperator):
     """
     Base of the operators that name a pipeline and read its offsets: names, checks, client and errors.
 
@@ -57,6 +59,7 @@ class OffsetsOperator(CheckedTemplates, BaseOperator):
     parsers: ClassVar[Mapping[str, Parser]] = {}
     """Read the parameters with a fixed form: literals at parse time, templates when the task runs."""
     ui_color = "#e8f4ea"
+    operator_extra_links = LINKS
     needs_group: ClassVar[bool] = True
     calls_timeout: ClassVar[float] = 120.0
     """Seconds for all calls to the broker together."""
@@ -118,7 +121,9 @@ class OffsetsOperator(CheckedTemplates, BaseOperator):
         # Here, so that a DAG file does not load the Kafka client, which Airflow's own hook imports.
         from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
 
-        return KafkaOffsetsHook(self.kafka_config_id).get_offsets_client(total=self.calls_timeout)
+        client = KafkaOffsetsHook(self.kafka_config_id).get_offsets_client(total=self.calls_timeout)
+        self.keep_servers(self.kafka_config_id, client)
+        return client
 
     def open_checkpoint(self) -> SparkCheckpoint | None:
         """Return the pipeline's checkpoint, ``None`` if it names none."""
@@ -132,6 +137,7 @@ class OffsetsOperator(CheckedTemplates, BaseOperator):
     @contextmanager
     def run_checked(self) -> Iterator[None]:
         """Check rendered options, count what is refused, and let Airflow retry only what may pass."""
+        self.reset_lineage()
         # Until there is a plan only the groups are known, if any is named.
         self._touched = {group: set() for group in self._named_groups()}
         # A task that runs twice in one process has lost some of its outlets by then.

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from datetime import timedelta
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from airflow.providers.common.compat.sdk import AirflowException
@@ -16,6 +16,7 @@ from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
 from airflow_kafka_offsets.model.drift import parse_grace
 from airflow_kafka_offsets.model.formats import load_json
 from airflow_kafka_offsets.model.groups import GroupSelection
+from airflow_kafka_offsets.model.lineage import lineage_of_report
 from airflow_kafka_offsets.model.parameters import choice_parser, parse_interval
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.operators.base import OffsetsOperator
@@ -104,6 +105,7 @@ class CheckOffsetDriftOperator(OffsetsOperator):
     def execute(self, context: Context) -> dict[str, Any]:
         """Check, and return the report."""
         with fail_without_retry():
+            self.reset_lineage()
             self.check_rendered_parameters()
             return self._execute(context)
 
@@ -119,11 +121,13 @@ class CheckOffsetDriftOperator(OffsetsOperator):
             @cache
             def cluster(kafka_config_id: str) -> tuple[OffsetsClient, Callable[[], int | None]]:
                 client = clients.enter_context(KafkaOffsetsHook(kafka_config_id).get_offsets_client())
+                self.keep_servers(kafka_config_id, client)
                 return client, cache(client.offsets_retention_minutes)
 
             checked = [self._check(pipeline, cluster, grace) for pipeline in pipelines]
         report = pipelines_json(checked)
         push_result(context, report)
+        self.keep_lineage(partial(lineage_of_report, report, self.servers))
         failed = [one for one in checked if one.error is not None or (one.drifted and policy == "fail")]
         if failed:
             lines = [line for one in failed for line in one.failures()]

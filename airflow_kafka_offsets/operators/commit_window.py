@@ -92,6 +92,7 @@ class CommitOffsetWindowOperator(MovingOperator):
         """Commit the window's end, and return the receipt."""
         with self.run_checked():
             window = load_window(self.window, self.window_conn_id)
+            self.committed_window = window
             targets = window_targets(window, self.selection())
             groups = {group: offsets_json(offsets) for group, offsets in targets.by_group.items()}
             memory = CommitMemory(context, window, groups=groups, kafka_config_id=self.kafka_config_id)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from airflow_kafka_offsets.errors import KafkaOffsetsError
 from airflow_kafka_offsets.model.checkpoint_plan import (
     QUIET_PERIOD,
     RECORDING_SINKS,
@@ -20,6 +19,8 @@ from airflow_kafka_offsets.model.checkpoint_plan import (
     parse_sink,
 )
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
+from airflow_kafka_offsets.model.digest import digest
+from airflow_kafka_offsets.model.move_lineage import MoveRecord, Operation
 from airflow_kafka_offsets.model.parameters import choice_parser, parse_switch
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.receipt import CONNECTION_IDS
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
     from airflow_kafka_offsets.kafka.client import OffsetsClient
+    from airflow_kafka_offsets.model.window import OffsetWindow
     from airflow_kafka_offsets.operators.base import Parser
 
     Apply = Callable[[PipelinePlan], dict[str, Any]]
@@ -71,6 +73,10 @@ class MovingOperator(OffsetsOperator):
     """Counts what was carried out, for each group and its topics."""
     reports_lag: bool = True
     """Whether it commits all partitions that its groups read, so that their lag is known."""
+    operation: ClassVar[Operation] = "commit"
+    """Operation in lineage events and in the metadata of its commits."""
+    committed_window: OffsetWindow | None = None
+    """The window whose end it commits."""
 
     def with_connections(self, plan: PipelinePlan) -> PipelinePlan:
         """Return a plan whose receipt names the connections of this task."""
@@ -96,7 +102,13 @@ class MovingOperator(OffsetsOperator):
         plan, planned = self._present(context, client, plan, times=self.shows_times)
         batch_id = plan.stamp(metadata).batch
         self._group_outlets.set_events(context, self.kafka_config_id, self._moves(planned), batch_id)
-        receipt = apply(plan)
+        record = self.keep_move(planned, begun=True)
+        try:
+            receipt = apply(plan)
+        except KafkaOffsetsError as error:
+            self.keep_lineage(record.failed(error).lineage)
+            raise
+        self.keep_move(receipt)
         if plan.is_empty:
             self.log.warning("Nothing was written: no partition is left of the plan")
         if self._moves(receipt) != self._moves(planned):
@@ -137,7 +149,27 @@ class MovingOperator(OffsetsOperator):
             self.log.info("%s", table)
         planned = plan.make_receipt(plan_only=plan_only)
         push_result(context, planned)
+        self.keep_move(planned)
         return plan, planned
+
+    def keep_move(self, receipt: Mapping[str, Any], *, begun: bool = False) -> MoveRecord:
+        """
+        Keep a receipt for lineage.
+
+        :param begun: whether a write may have begun.
+        """
+        record = MoveRecord(
+            self.operation,
+            receipt,
+            self.servers.get(self.kafka_config_id),
+            begun=begun,
+            # Offsets from a user or a reset do not show which records were read.
+            reads=self.reports_lag,
+            has_lag=self.reports_lag,
+            window=self.committed_window,
+        )
+        self.keep_lineage(record.lineage)
+        return record
 
     def _moves(self, receipt: Mapping[str, Any]) -> list[MoveTotals]:
         """Return what a receipt says of the groups that are written."""
@@ -169,8 +201,6 @@ class PipelineMovingOperator(MovingOperator):
     moves_on_purpose: ClassVar[bool] = True
     shows_times: ClassVar[bool] = True
     reports_lag = False
-    commit_tool: ClassVar[str]
-    """``reset`` or ``restore``, for the metadata of its commits."""
     count_move = staticmethod(count_reset)
     template_fields: Sequence[str] = (*PIPELINE_PARAMETERS, *_CHECKPOINT_DEFAULTS)
     parsers: ClassVar[Mapping[str, Parser]] = {
@@ -219,7 +249,7 @@ class PipelineMovingOperator(MovingOperator):
 
     def move_metadata(self, context: Context) -> CommitMetadata:
         """Return what the commits of this task run record: also that they move on purpose."""
-        return replace(commit_metadata(context), tool=self.commit_tool)
+        return replace(commit_metadata(context), tool=self.operation)
 
     def checkpoint_policy(self) -> CheckpointPolicy:
         """Return what the parameters allow."""
@@ -251,7 +281,7 @@ def commit_metadata(context: Context) -> CommitMetadata:
     # deleted, and the task after it was cleared have another one. An iteration whose loop was cleared shows
     # it only by its region.
     region = getattr(ti, "region_id", None)
-    token = json.dumps([dag, run, task, index, loop, region, clear_mark(context), started.at], default=str)
+    token = digest(dag, run, task, index, loop, region, clear_mark(context), started.at, length=12)
     return CommitMetadata(
         dag=dag or "",
         run=run or "",
@@ -259,7 +289,7 @@ def commit_metadata(context: Context) -> CommitMetadata:
         map_index=index,
         iteration=loop,
         user=getattr(dag_run, "triggering_user_name", None) or "",
-        token=hashlib.sha256(token.encode()).hexdigest()[:12] if ti is not None else "",
+        token=token if ti is not None else "",
         started=started.at,
         clears=started.clears or None,
         try_number=getattr(ti, "try_number", None),

@@ -22,6 +22,10 @@ log = logging.getLogger(__name__)
 _SHOWN = 5
 
 
+MOST_TOPICS = 50
+"""Topics up to which an event lists each topic. A larger event has the group's totals only."""
+
+
 class MoveTotals(NamedTuple):
     """The totals of one group's move."""
 
@@ -29,12 +33,23 @@ class MoveTotals(NamedTuple):
     partitions: int
     changed: int
     moved_by: int
+    topics: Mapping[str, Mapping[str, int]]
+    """Topic -> ``from`` and ``until``, summed over its partitions, and the number of partitions."""
 
     @classmethod
     def from_receipt(cls, receipt: Mapping[str, Any]) -> Self:
         """Return the totals of one group's receipt."""
         partitions = sum(map(len, receipt["after"].values()))
-        return cls(receipt["group_id"], partitions, receipt["changed"], receipt["moved_by"])
+        totals = receipt["group_id"], partitions, receipt["changed"], receipt["moved_by"]
+        return cls(*totals, {topic: _topic(receipt, topic) for topic in receipt["after"]})
+
+    def as_event(self, batch_id: int | None) -> dict[str, Any]:
+        """Return the ``extra`` of the asset event."""
+        totals = {"version": 1, **self._asdict(), "batch_id": batch_id}
+        if len(self.topics) > MOST_TOPICS:
+            # The receipt in XCom has the rest.
+            del totals["topics"]
+        return totals
 
 
 class GroupOutlets:
@@ -86,10 +101,7 @@ class GroupOutlets:
         """
         if "outlet_events" not in context:
             return
-        by_uri = {
-            group_uri(kafka_config_id, move.group_id): {"version": 1, **move._asdict(), "batch_id": batch_id}
-            for move in moves
-        }
+        by_uri = {group_uri(kafka_config_id, move.group_id): move.as_event(batch_id) for move in moves}
         self.sent = [outlet for outlet in self.groups if _uri(outlet) in by_uri]
         for outlet in self.sent:
             context["outlet_events"][outlet].extra = by_uri[_uri(outlet)]
@@ -108,6 +120,14 @@ class GroupOutlets:
         unsent = [_uri(outlet) for outlet in self.groups if outlet not in self.sent]
         if unsent:
             log.info("No event, since this task has committed nothing to the group: %s", _shown(unsent))
+
+
+def _topic(receipt: Mapping[str, Any], topic: str) -> dict[str, int]:
+    # Without a commit a group reads from the log start. So until - from is the number of records.
+    starts = receipt["log_start"][topic]
+    before = [starts[number] if at is None else at for number, at in receipt["before"][topic].items()]
+    after = receipt["after"][topic].values()
+    return {"from": sum(before), "until": sum(after), "partitions": len(after)}
 
 
 def _uri(outlet: Any) -> str:

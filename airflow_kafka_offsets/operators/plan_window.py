@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from airflow.providers.common.compat.sdk import AirflowSkipException
 
 from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
+from airflow_kafka_offsets.model.digest import digest
 from airflow_kafka_offsets.model.interval import Interval, IntervalSchedule, parse_timezone
+from airflow_kafka_offsets.model.lineage import lineage_of_window
 from airflow_kafka_offsets.model.parameters import (
     MissingCommitPolicy,
     choice_parser,
@@ -30,7 +32,7 @@ from airflow_kafka_offsets.readings.window import plan_window, topics_matching
 from airflow_kafka_offsets.readings.window_checks import check_window
 from airflow_kafka_offsets.task.parameter_checks import is_template
 from airflow_kafka_offsets.task.window_file import MAX_ARGUMENT, window_xcom
-from airflow_kafka_offsets.task.window_memory import WindowMemory, parameters_digest
+from airflow_kafka_offsets.task.window_memory import WindowMemory
 from airflow_kafka_offsets.task.xcom import push_result
 
 if TYPE_CHECKING:
@@ -192,6 +194,7 @@ class PlanOffsetWindowOperator(OffsetsOperator):
                 if window is None:  # an empty window is one as well
                     window = self._plan(client, memory)
             self._show(window)
+            self.keep_lineage(partial(lineage_of_window, window, self.servers))
             return self._hand_over(context, memory, window, on_empty)
 
     def _hand_over(
@@ -318,4 +321,4 @@ class PlanOffsetWindowOperator(OffsetsOperator):
         """Return what is the same as long as the same is asked for."""
         asked = {name: getattr(self, name) for name in _ASKED}
         asked |= {"start": self._bounds()[0].as_text(), "end": self._bounds()[1].as_text()}
-        return parameters_digest(asked)
+        return digest(asked, length=12)

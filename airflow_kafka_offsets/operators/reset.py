@@ -8,6 +8,7 @@ from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_kafka_offsets.errors import OffsetsFormatError, PlanRefusedError, UsageError
+from airflow_kafka_offsets.model.move_lineage import Operation
 from airflow_kafka_offsets.model.parameters import (
     MissingCommitPolicy,
     OutOfRangePolicy,
@@ -110,7 +111,7 @@ class ResetOffsetsOperator(PipelineMovingOperator):
         "allow_new_cluster",
         "plan_only",
     )
-    commit_tool: ClassVar[str] = "reset"
+    operation: ClassVar[Operation] = "reset"
     parsers: ClassVar[Mapping[str, Parser]] = {
         **PipelineMovingOperator.parsers,
         "on_out_of_range": choice_parser(OutOfRangePolicy),
@@ -199,6 +200,7 @@ class ResetOffsetsOperator(PipelineMovingOperator):
                 if work is not None:
                     receipt = self._kept(client, checkpoint, work, metadata)
                     push_result(context, receipt)
+                    self.keep_move(receipt)
                     return receipt
                 plan = plan_reset(
                     client,

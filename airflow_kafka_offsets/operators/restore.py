@@ -13,6 +13,7 @@ from airflow.sdk import XComArg
 from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.checkpoint_plan import read_checkpoint_receipt
 from airflow_kafka_offsets.model.formats import load_json
+from airflow_kafka_offsets.model.move_lineage import Operation
 from airflow_kafka_offsets.model.parameters import (
     OutOfRangePolicy,
     RestoreMissingCommitPolicy,
@@ -113,7 +114,7 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
         "allow_new_cluster",
         "allow_stale",
     )
-    commit_tool: ClassVar[str] = "restore"
+    operation: ClassVar[Operation] = "restore"
     parsers: ClassVar[Mapping[str, Parser]] = {
         **PipelineMovingOperator.parsers,
         "receipt": lambda value, name: read_receipt(
@@ -245,6 +246,7 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
             self.log.info("Nothing is changed: an earlier try of this task has put everything back")
             again = self.with_connections(done).make_receipt(verified=True)
             push_result(context, again)
+            self.keep_move(again)
             return again
         if receipt is not None and read_checkpoint_receipt(receipt) is None:
             checkpoint = None

@@ -21,7 +21,7 @@ from airflow_kafka_offsets.model.commit_metadata import CommitMetadata, log_ids_
 from airflow_kafka_offsets.model.drift import DriftReport, NewestBatch
 from airflow_kafka_offsets.model.drift_verdict import PartitionDrift
 from airflow_kafka_offsets.model.groups import GroupSelection
-from airflow_kafka_offsets.model.log_ids import NEW_CLUSTER, UNKNOWN_LOGS, LogIds
+from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds
 from airflow_kafka_offsets.model.offsets import (
     Commit,
     Commits,
@@ -31,6 +31,7 @@ from airflow_kafka_offsets.model.offsets import (
     committed_offsets,
     summarize,
 )
+from airflow_kafka_offsets.model.wording import parameter_text
 from airflow_kafka_offsets.readings.known_moves import KnownMoves
 from airflow_kafka_offsets.readings.log_checks import LogCheck, newer_records
 from airflow_kafka_offsets.readings.log_ids import known_log_ids
@@ -43,8 +44,6 @@ if TYPE_CHECKING:
     from airflow_kafka_offsets.model.headroom import Retention
 
 log = logging.getLogger(__name__)
-
-_MOVED = f"commit or reset with {NEW_CLUSTER} if the pipeline was moved there"
 
 
 def pipeline_drift(
@@ -178,7 +177,9 @@ def _committed(
             partitions_in_scope(client, selection.scope.restricted_to(topics))
             check_partitions(client, selection.scope.explicit_partitions)
         return {
-            group: {tp: commit for tp, commit in client.all_commits(group).items() if tp in partitions}
+            group: {
+                tp: commit for tp, commit in client.committed_everywhere(group).items() if tp in partitions
+            }
             for group, partitions in scopes.items()
         }
     read = {tp for offsets in state.kafka_offsets.values() for tp in offsets}
@@ -190,7 +191,7 @@ def _committed(
         found[group] = client.committed(group, {*offsets, *(tp for tp in here if tp not in read)})
         if selection.scope.topics is None:
             topics = {tp.topic for tp in read}
-            everywhere = client.all_commits(group)
+            everywhere = client.committed_everywhere(group)
             others = {tp: commit for tp, commit in everywhere.items() if tp.topic not in topics}
             found[group] = {**found[group], **others}
     return found
@@ -215,7 +216,9 @@ class _Logs:
     ) -> _Logs:
         """Compare what was recorded with the logs of now; another cluster is a DriftError."""
         now = LogIds(client.cluster_id())
-        check = LogCheck(checkpoint=checkpoint, remedy=_MOVED)
+        allowed = parameter_text("allow_new_cluster", True)
+        remedy = f"commit or reset with {allowed} if the pipeline was moved there"
+        check = LogCheck(checkpoint=checkpoint, remedy=remedy)
         archive = newest_archived_move_with_cluster(checkpoint)
         moved = UNKNOWN_LOGS if archive is None else archive.log_ids
         topics = set(moved.topics)
@@ -277,7 +280,7 @@ def _log_ranges(client: OffsetsClient, wanted: set[TopicPartition]) -> dict[Topi
 def _newest_batch(checkpoint: SparkCheckpoint, state: CheckpointState) -> NewestBatch:
     ended_at = None
     if state.batch_id is not None:
-        ended_at = checkpoint.finished_at(state.batch_id)
+        ended_at = checkpoint.ended_at(state.batch_id)
         if ended_at is None and state.batch_timestamp_ms is not None:
             # When it was planned, which is earlier: the grace is then shorter, never longer.
             ended_at = datetime.fromtimestamp(state.batch_timestamp_ms / 1000, tz=timezone.utc)

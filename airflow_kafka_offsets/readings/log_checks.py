@@ -13,6 +13,7 @@ from airflow_kafka_offsets.model.commit_metadata import foreign_logs, log_ids_of
 from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds, other_logs_refusals
 from airflow_kafka_offsets.model.offsets import Commits, Offsets, TopicPartition, summarize
 from airflow_kafka_offsets.model.parameters import iso_time
+from airflow_kafka_offsets.model.wording import parameter_text
 from airflow_kafka_offsets.readings.log_ids import known_log_ids
 
 if TYPE_CHECKING:
@@ -123,7 +124,8 @@ def newer_than_batch(client: OffsetsClient, offsets: Offsets, read_at: int) -> l
         f"{found} is newer than the batch of {iso_time(read_at)} that has read up to offset "
         f"{offsets[min(whole or newer)]}: the topic was deleted and created again, or the connection leads "
         "to another cluster; correct the connection, or let the query begin with a new checkpoint. If record "
-        "times are not those of writing, or the offsets are right here, set allow_new_cluster=True once"
+        "times are not those of writing, or the offsets are right here, set "
+        f"{parameter_text('allow_new_cluster', True)} once"
     ]
 
 

@@ -11,7 +11,6 @@ from airflow_kafka_offsets.errors import (
     KafkaOffsetsError,
     NoCommitError,
     PlanRefusedError,
-    UsageError,
 )
 from airflow_kafka_offsets.kafka.reader import OffsetsReader
 from airflow_kafka_offsets.model.offsets import (
@@ -32,8 +31,10 @@ from airflow_kafka_offsets.model.parameters import (
     timestamp_ms,
 )
 from airflow_kafka_offsets.model.place import Place
+from airflow_kafka_offsets.model.plan import lost_remedy
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.model.topics import TopicScope
+from airflow_kafka_offsets.model.wording import parameter_error, parameter_text
 from airflow_kafka_offsets.readings.log_checks import LogCheck
 from airflow_kafka_offsets.readings.log_ids import known_log_ids
 from airflow_kafka_offsets.readings.positions import group_commits
@@ -65,9 +66,10 @@ def read_file(uri: str) -> OffsetsFile:
         # It names the file, unless that holds a password.
         text, why = None, str(error)
     if text is None:
-        raise UsageError(
-            f"from_file: cannot be read ({why}): give a file of topic,partition,offset lines, "
-            "as kafka-consumer-groups --export prints them"
+        raise parameter_error(
+            "from_file",
+            f": cannot be read ({why}): give a file of topic,partition,offset lines, as "
+            "kafka-consumer-groups --export prints them",
         )
     return OffsetsFile(uri, text)
 
@@ -94,8 +96,8 @@ def explicit_offsets(
     if place.group_id is not None:
         if place.group_id == group_id:
             raise PlanRefusedError(
-                f"to_group={group_id!r} is the group that is to be moved: name another one, or use "
-                "to_offset='committed' to commit its offsets again"
+                f"{parameter_text('to_group', group_id)} is the group that is to be moved: name another one, "
+                f"or use {parameter_text('to_offset', 'committed')} to commit its offsets again"
             )
         if within is not None:
             scope = TopicScope.exactly(tp for tp in within if tp in scope)
@@ -111,9 +113,10 @@ def _committed_by(client: OffsetsReader, group_id: str, scope: TopicScope, log_c
         commits = {}
     if not any(commits.values()):
         raise NoCommitError(
-            f"to_group={group_id!r} has no committed offsets there: correct the name, topics= or the "
-            "connection, or grant this user Describe on the group and its topics; Kafka also forgets a group "
-            "that nobody joins, 7 days after its last commit by default"
+            f"{parameter_text('to_group', group_id)} has no committed offsets there: correct the name, "
+            f"{parameter_text('topics', ...)} or the connection, or grant this user Describe on the group "
+            "and its topics; Kafka also forgets a group that nobody joins, 7 days after its last commit by "
+            "default"
         )
     ids = known_log_ids(client, {tp.topic for tp in commits})
     if refusals := log_check.refusals(ids, group_id, commits):
@@ -160,8 +163,8 @@ def resolve_place(
     :param now: the present time; a later one to move to is out of range.
     """
     if place.batch_id is not None:
-        raise UsageError(
-            f"to_batch={place.batch_id} is a batch of a Spark checkpoint: name the checkpoint as well"
+        raise parameter_error(
+            "to_batch", " is a batch of a Spark checkpoint: name the checkpoint as well", place.batch_id
         )
     place = place.with_duration_resolved(now)
     if place.time is not None:
@@ -177,7 +180,8 @@ def resolve_place(
             {},
             refusals=[
                 f"{summarize(left)} has no committed offset to {'go to' if place.offsets else 'start from'}: "
-                "leave it out with topics=, or set on_no_commit to 'earliest', 'latest' or 'skip'"
+                f"leave it out with {parameter_text('topics', ...)}, or set "
+                f"{parameter_text('on_no_commit')} to 'earliest', 'latest' or 'skip'"
             ],
         )
     notes = [f"no committed offset, left alone: {summarize(left)}"] if left else []
@@ -196,10 +200,11 @@ def _at_time(
     if moment <= now:
         offsets = place_offsets(client, place, partitions, logs)
         return _compare_with_records(client, offsets, logs, moment, on_out_of_range)
-    text = f"to_datetime={moment.isoformat()} is in the future"
+    text = f"{parameter_text('to_datetime', moment.isoformat())} is in the future"
     if on_out_of_range == "fail":
+        latest = parameter_text("to_offset", "latest")
         return ResolvedPlace(
-            {}, refusals=[f"{text}: give a time that has passed, or to_offset='latest' for the log end"]
+            {}, refusals=[f"{text}: give a time that has passed, or {latest} for the log end"]
         )
     if on_out_of_range == "skip":
         return ResolvedPlace({}, [f"{text}: every partition is left alone"])
@@ -237,10 +242,7 @@ def _compare_with_records(
         f"{logs[tp].start}, {iso_time(time)}): earlier records were deleted by retention"
     )
     if on_out_of_range == "fail":
-        remedy = (
-            "set on_out_of_range='clamp' to go on from the log start, or 'skip' to leave the partition alone"
-        )
-        return ResolvedPlace(offsets, notes, [f"{text}; {remedy}"])
+        return ResolvedPlace(offsets, notes, [f"{text}; {lost_remedy()}"])
     if on_out_of_range == "skip":
         kept = {tp: offset for tp, offset in offsets.items() if tp not in gone}
         return ResolvedPlace(kept, [*notes, f"{text}: left alone"])

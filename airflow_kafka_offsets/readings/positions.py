@@ -13,7 +13,6 @@ from airflow_kafka_offsets.errors import (
     KafkaOffsetsError,
     NoCommitError,
     UnknownTopicPartitionError,
-    UsageError,
 )
 from airflow_kafka_offsets.kafka.failures import NO_LEADER
 from airflow_kafka_offsets.kafka.reader import OffsetsReader, PositionsReader
@@ -32,6 +31,7 @@ from airflow_kafka_offsets.model.offsets import (
 from airflow_kafka_offsets.model.parameters import MissingCommitPolicy
 from airflow_kafka_offsets.model.recovery import LastCommit
 from airflow_kafka_offsets.model.topics import TopicScope
+from airflow_kafka_offsets.model.wording import parameter_error, parameter_text
 from airflow_kafka_offsets.readings.retention import read_headrooms
 
 if TYPE_CHECKING:
@@ -46,12 +46,13 @@ def partitions_in_scope(client: PositionsReader, scope: TopicScope) -> list[Topi
     """
     topics = scope.topics
     if not topics:
-        raise UsageError("topics is missing: name the topics to look at")
+        raise parameter_error("topics", " is missing: name the topics to look at")
     on_broker = client.partitions(topics)
     missing = [topic for topic in topics if topic not in on_broker]
     if missing:
         raise UnknownTopicPartitionError(
-            f"topic {', '.join(missing)} is not on the broker: correct topics=, or the connection",
+            f"topic {', '.join(missing)} is not on the broker: correct {parameter_text('topics', ...)}, or "
+            "the connection",
             missing=[TopicPartition(topic, 0) for topic in missing],
         )
     return scope.partitions_on_broker(on_broker)
@@ -65,7 +66,8 @@ def check_partitions(client: PositionsReader, partitions: Collection[TopicPartit
         there = [TopicPartition(topic, number) for topic, numbers in on_broker.items() for number in numbers]
         has = f"; of the same topics it has {summarize(there)}" if there else ""
         raise UnknownTopicPartitionError(
-            f"{summarize(missing)} is not on the broker{has}: correct topics=, or the connection",
+            f"{summarize(missing)} is not on the broker{has}: correct {parameter_text('topics', ...)}, or "
+            "the connection",
             missing=missing,
         )
 
@@ -83,7 +85,7 @@ def group_commits(client: OffsetsReader, group_id: str, scope: TopicScope) -> Co
     that was added to one of them has no commit.
     """
     if scope.topics is None:
-        everywhere = client.all_commits(group_id)
+        everywhere = client.committed_everywhere(group_id)
         if not client.sees_all_topics():
             _check_hidden(client, group_id, everywhere)
         if not everywhere:
@@ -95,9 +97,9 @@ def group_commits(client: OffsetsReader, group_id: str, scope: TopicScope) -> Co
 
 def _no_commits(group_id: str) -> NoCommitError:
     return NoCommitError(
-        f"group {group_id!r} has no committed offsets on this broker: correct group_id or the connection; "
-        "Kafka also forgets a group that nobody joins, 7 days after its last commit by default; name topics= "
-        "to look at partitions without a commit"
+        f"group {group_id!r} has no committed offsets on this broker: correct {parameter_text('group_id')} "
+        "or the connection; Kafka also forgets a group that nobody joins, 7 days after its last commit by "
+        f"default; name {parameter_text('topics', ...)} to look at partitions without a commit"
     )
 
 
@@ -122,12 +124,13 @@ def _check_hidden(client: OffsetsReader, group_id: str, everywhere: Mapping[Topi
         raise BrokerAuthenticationError(
             f"group {group_id!r} was committed on {committed} partitions at once, and this user sees "
             f"{len(everywhere)} of them ({summarize(everywhere)}): grant it Describe on all topics of the "
-            "group, or name those to look at with topics="
+            f"group, or name those to look at with {parameter_text('topics', ...)}"
         )
     if not everywhere:
         raise NoCommitError(
             f"group {group_id!r} has no committed offsets on the topics that this user may see: correct "
-            "group_id, grant it Describe on the topics of the group, or name topics="
+            f"{parameter_text('group_id')}, grant it Describe on the topics of the group, or name "
+            f"{parameter_text('topics', ...)}"
         )
 
 

@@ -22,6 +22,7 @@ from airflow_kafka_offsets.model.offsets import (
 from airflow_kafka_offsets.model.parameters import iso_time, timestamp_ms
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.model.window import OffsetWindow
+from airflow_kafka_offsets.model.wording import parameter_text
 from airflow_kafka_offsets.readings.log_ids import current_logs_refusals
 from airflow_kafka_offsets.readings.positions import group_commits, group_positions, last_commits
 
@@ -125,8 +126,9 @@ def emptied_partitions(
         return []
     return [
         f"the window is empty, and retention has deleted all records of {summarize(emptied)}, "
-        f"{sum(logs[tp].start for tp in emptied)} in all: some of them may be the window's; if "
-        "that is as it should be, start with 'earliest', or leave the partitions out with topics="
+        f"{sum(logs[tp].start for tp in emptied)} in all: some of them may be the window's; if that is as it "
+        "should be, start with 'earliest', or leave the partitions out with "
+        f"{parameter_text('topics', ...)}"
     ]
 
 

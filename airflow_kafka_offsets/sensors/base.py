@@ -22,6 +22,7 @@ from airflow.sdk import BaseSensorOperator, PokeReturnValue
 from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
 from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
 from airflow_kafka_offsets.model.offsets import IsolationLevel
+from airflow_kafka_offsets.operators.links import LINKS
 from airflow_kafka_offsets.task.failures import fail_without_retry
 from airflow_kafka_offsets.task.metrics import report_lag
 from airflow_kafka_offsets.task.parameter_checks import CheckedTemplates, check_literals, with_task_name
@@ -73,6 +74,7 @@ class OffsetsSensor(CheckedTemplates, BaseSensorOperator):
     wait_class: ClassVar[type[Wait]]
     template_fields_renderers: ClassVar[dict[str, str]] = {"group_id": "json", "topics": "json"}
     ui_color = "#e8f0f8"
+    operator_extra_links = LINKS
 
     def __init__(
         self,

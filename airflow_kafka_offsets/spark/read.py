@@ -174,14 +174,14 @@ def _load(spark: SparkSession, window: Window | None) -> OffsetWindow:
         return window
     if isinstance(window, str) and not window.lstrip().startswith("{"):
         return OffsetWindow.parse(
-            _read_text(spark, window), f"{what} in {shorten(window)}", describe=describe_type
+            _read_text(spark, window), f"{what} in {shorten(window)}", show=describe_type
         )
     value = load_json(window, what) if isinstance(window, str) else window
     if not isinstance(value, Mapping) or "start" in value or "window_file" not in value:
         return OffsetWindow.parse(value, what)
     # Too large for an XCom: the plan names its file.
     uri = str(value["window_file"])
-    planned = OffsetWindow.parse(_read_text(spark, uri), f"{what} in {shorten(uri)}", describe=describe_type)
+    planned = OffsetWindow.parse(_read_text(spark, uri), f"{what} in {shorten(uri)}", show=describe_type)
     if planned.source != value.get("source"):
         raise UsageError(
             f"{uri} holds another window than the one that was planned (of {shorten(planned.source)}): give "

@@ -105,8 +105,8 @@ def _refuse_started(checkpoint: str | SparkCheckpoint) -> None:
 
     if isinstance(checkpoint, str):
         checkpoint = SparkCheckpoint(checkpoint)
-    batches = checkpoint.listed_batches("offsets") | checkpoint.listed_batches("commits")
-    batches |= {0} if not batches and checkpoint.has_batch("offsets", 0) else set()
+    batches = checkpoint.batches("offsets") | checkpoint.batches("commits")
+    batches |= {0} if not batches and checkpoint.has("offsets", 0) else set()
     begun = list_names(checkpoint.fs, f"{checkpoint.root}/sources")
     if batches:
         raise CheckpointError(

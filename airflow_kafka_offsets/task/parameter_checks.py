@@ -118,7 +118,8 @@ class CheckedTemplates(_Base):
     ) -> None:
         """Refuse a parameter that nothing would read, unless ``default_args`` give it to all tasks."""
         if getattr(self, name) not in (None, (default_args or {}).get(name)):
-            raise UsageError(f"task {self.task_id}: {name} would be ignored {why}: leave it out")
+            text = f"task {self.task_id}: {name} would be ignored {why}: leave it out"
+            raise UsageError(text, parameter=name)
 
     def check_rendered_parameters(self) -> None:
         """Refuse options that were given and are nothing now, naming the first one and its template."""
@@ -178,7 +179,8 @@ def with_task_name(task: BaseOperator) -> Iterator[None]:
     try:
         yield
     except (UsageError, OffsetsFormatError) as error:
-        raise UsageError(f"task {task.task_id}: {error}") from None
+        parameter = getattr(error, "parameter", None)
+        raise UsageError(f"task {task.task_id}: {error}", parameter=parameter) from None
 
 
 def _templates_in(path: str, given: object, found: object) -> Iterator[tuple[str, object, object]]:
@@ -198,11 +200,13 @@ def _refused(path: str, given: object, found: object) -> UsageError:
     if not is_template(given):
         return UsageError(
             f"{path}={given!r} is nothing, and it was given: expected a value; leave {name} out if its "
-            "default is meant"
+            "default is meant",
+            parameter=name,
         )
     text = str(given)
     hints = [hint for mark, hint in _HINTS.items() if mark in text]
     return UsageError(
         f"{path}={shorten(text)} rendered to {found!r}, which is nothing: expected a value; correct the "
-        f"template, or leave {name} out if its default is meant{''.join(hints)}"
+        f"template, or leave {name} out if its default is meant{''.join(hints)}",
+        parameter=name,
     )

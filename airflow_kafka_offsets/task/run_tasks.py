@@ -70,8 +70,7 @@ def _states(context: Context, tasks: Mapping[str, Any], of: Any) -> dict[str, li
     found: dict[str, list[str | None]] = {name: [] for name in tasks}
     group = _mapped_group(of)
     for names in _told_apart(sorted(tasks)):
-        by_run = ti.get_task_states(dag_id=ti.dag_id, task_ids=names, run_ids=[ti.run_id])
-        for key, state in by_run.get(ti.run_id, {}).items():
+        for key, state in _instances(ti, names).items():
             # Airflow names an instance of a mapped task "<task id>_<map index>".
             name = key if key in names else key.rpartition("_")[0]
             if name not in names:
@@ -79,6 +78,13 @@ def _states(context: Context, tasks: Mapping[str, Any], of: Any) -> dict[str, li
             if group is None or _mapped_group(tasks[name]) != group or key == f"{name}_{ti.map_index}":
                 found[name].append(None if state is None else str(state))
     return found
+
+
+def _instances(ti: Any, task_ids: list[str]) -> Mapping[str, Any]:
+    """Return the states of the instances of tasks in the run of a task instance, by their names."""
+    by_run = ti.get_task_states(dag_id=ti.dag_id, task_ids=task_ids, run_ids=[ti.run_id])
+    states: Mapping[str, Any] = by_run.get(ti.run_id, {})
+    return states
 
 
 def _check_newest_iteration(context: Context, ti: Any) -> None:
@@ -90,8 +96,7 @@ def _check_newest_iteration(context: Context, ti: Any) -> None:
     if iteration(context) is None:
         return
     key = ti.task_id if map_index(context) < 0 else f"{ti.task_id}_{ti.map_index}"
-    by_run = ti.get_task_states(dag_id=ti.dag_id, task_ids=[ti.task_id], run_ids=[ti.run_id])
-    state = by_run.get(ti.run_id, {}).get(key)
+    state = _instances(ti, [ti.task_id]).get(key)
     if str(state) != "running":
         raise PlanRefusedError(
             f"iteration {iteration(context)} of the task loop was cleared without the later ones (found "

@@ -15,7 +15,7 @@ _PASSED_ON = frozenset({"all_success", "none_failed", "none_failed_min_one_succe
 
 def is_move_task(task: Any, tool: str) -> bool:
     """Whether a task, mapped or not, is a ``reset`` or a ``restore``."""
-    return getattr(getattr(task, "operator_class", type(task)), "commit_tool", None) == tool
+    return getattr(getattr(task, "operator_class", type(task)), "operation", None) == tool
 
 
 def restores_of(reset: Any) -> list[Any]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -37,7 +35,7 @@ def write_window(uri: str, window: OffsetWindow, conn_id: str | None = None) -> 
 def read_window_file(uri: str, conn_id: str | None = None) -> OffsetWindow | None:
     """Return the window that a file holds, ``None`` if there is no such file."""
     text = read_text(uri, _storage(uri, conn_id))
-    return None if text is None else OffsetWindow.parse(text, uri, describe=describe_type)
+    return None if text is None else OffsetWindow.parse(text, uri, show=describe_type)
 
 
 def load_window(value: object, conn_id: str | None = None) -> OffsetWindow:
@@ -124,7 +122,7 @@ def _in_its_file(value: Mapping[str, Any], uri: str, conn_id: str | None) -> Off
 
 
 def _marks(window: OffsetWindow) -> dict[str, Any]:
-    return {"records": window.records, "partitions": len(window.ranges), "ranges": ranges_digest(window)}
+    return {"records": window.records, "partitions": len(window.ranges), "ranges": window.digest}
 
 
 def changed_file_refusal(uri: str, found: str) -> PlanRefusedError:
@@ -135,13 +133,6 @@ def changed_file_refusal(uri: str, found: str) -> PlanRefusedError:
             "read other records than were planned: put the file back, or trigger a new run"
         ]
     )
-
-
-def ranges_digest(window: OffsetWindow) -> str:
-    """Return what is the same for the same ranges only, wherever they come from."""
-    form = window.as_json()
-    text = json.dumps([form["start"], form["end"], form["committed"]], sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def _existing(uri: str, conn_id: str | None) -> OffsetWindow:

@@ -7,7 +7,6 @@ task's own state for as long as the run is known; a window file keeps the window
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 from collections.abc import Mapping
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
+from airflow_kafka_offsets.model.digest import digest
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.window import OffsetWindow
 from airflow_kafka_offsets.readings.window_checks import is_committed_by_run
@@ -27,7 +27,6 @@ from airflow_kafka_offsets.task.window_file import (
     is_same_task_run,
     other_run_refusal,
     planning_run_start,
-    ranges_digest,
     read_window_file,
     write_window,
 )
@@ -95,7 +94,7 @@ class WindowMemory:
         ):
             log.info("%s holds the window of a deleted run with this run's id, and is replaced", uri)
             return None
-        if window is not None and stored and stored.get("ranges") not in (None, ranges_digest(window)):
+        if window is not None and stored and stored.get("ranges") not in (None, window.digest):
             raise changed_file_refusal(uri, "other ranges")
         return window
 
@@ -106,7 +105,7 @@ class WindowMemory:
         if self._store is not None:
             kept: Any = json.loads(window.as_text())
             if self._file:
-                kept = {"window_file": self._file, "ranges": ranges_digest(window)}
+                kept = {"window_file": self._file, "ranges": window.digest}
             # airflow.sdk.NEVER_EXPIRE, which versions before 3.3 do not have. It goes when the run does.
             self._store.set(_KEY, kept, retention=timedelta.max)
 
@@ -151,7 +150,7 @@ class CommitMemory:
 
     def __init__(self, context: Context, window: OffsetWindow, **same: Any) -> None:
         self._store: Any = context.get("task_state_store")
-        self._digest = parameters_digest({"ranges": ranges_digest(window), **same})
+        self._digest = digest(window.digest, same, length=12)
 
     @property
     def committed_at(self) -> str | None:
@@ -166,9 +165,3 @@ class CommitMemory:
         if self._store is not None and self.committed_at is None:
             at = datetime.now(tz=timezone.utc).isoformat(timespec="seconds")
             self._store.set(_COMMITTED, {"digest": self._digest, "at": at}, retention=timedelta.max)
-
-
-def parameters_digest(parameters: Mapping[str, Any]) -> str:
-    """Return what is the same for the same parameters only."""
-    text = json.dumps(parameters, sort_keys=True, default=str)
-    return hashlib.sha256(text.encode()).hexdigest()[:12]

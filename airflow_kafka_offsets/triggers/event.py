@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import json
 import logging
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -16,6 +14,7 @@ from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
 from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.model.backlog import Backlog
+from airflow_kafka_offsets.model.digest import digest
 from airflow_kafka_offsets.model.offsets import IsolationLevel
 from airflow_kafka_offsets.model.parameters import (
     MissingCommitPolicy,
@@ -157,8 +156,7 @@ class LagEventTrigger(RefusableTrigger, BaseEventTrigger):
     @property
     def _key(self) -> str:
         # An asset may have several watchers.
-        parameters = json.dumps(self.serialize()[1], sort_keys=True)
-        return f"kafka_offsets.backlog.{hashlib.sha256(parameters.encode()).hexdigest()[:12]}"
+        return f"kafka_offsets.backlog.{digest(self.serialize()[1], length=12)}"
 
     async def _recall(self) -> Backlog:
         try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import json
 import logging
 import time
@@ -17,6 +16,7 @@ from anyio.to_thread import run_sync
 from fastapi import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from airflow_kafka_offsets.model.digest import digest
 from airflow_kafka_offsets.model.text import is_plain
 
 PAGE = 100
@@ -140,8 +140,7 @@ class AsUser:
             # Airflow's middleware leaves the user there if it has just renewed his login.
             "state": dict(request.scope.get("state") or {}),
         }
-        named = repr((headers, user.get_id(), user.get_name()))
-        return cls(app, scope, turns, hashlib.sha256(named.encode()).hexdigest())
+        return cls(app, scope, turns, digest(headers, user.get_id(), user.get_name(), length=64))
 
     async def get(self, *steps: str, **parameters: Any) -> Any:
         """

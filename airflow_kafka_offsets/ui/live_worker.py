@@ -217,7 +217,7 @@ def _batch(batch: PastBatch, scope: TopicScope) -> dict[str, Any]:
         "records": batch.records,
         **_sum(ends),
         "pending": batch.pending,
-        "moved_by": batch.moved_by,
+        "moved_in": batch.moved_in,
     }
 
 

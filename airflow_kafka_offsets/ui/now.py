@@ -16,7 +16,7 @@ from airflow_kafka_offsets.errors import (
 from airflow_kafka_offsets.kafka.explain import remedy_for
 from airflow_kafka_offsets.kafka.failures import GUARDED
 from airflow_kafka_offsets.model.drift import DriftReport, NewestBatch
-from airflow_kafka_offsets.model.drift_verdict import REMEDIES, PartitionDrift
+from airflow_kafka_offsets.model.drift_verdict import PartitionDrift, remedies
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.headroom import (
     Headroom,
@@ -178,7 +178,7 @@ class PipelineNow:
         there = set(partitions_in_scope(self._client, scope)) if offsets else set()
         logs = self._client.log_ranges(there)
         rows = tuple(PartitionDrift(tp, offsets.get(tp), None, logs.get(tp)) for tp in sorted(there))
-        ended_at = None if state.batch_id is None else checkpoint.finished_at(state.batch_id)
+        ended_at = None if state.batch_id is None else checkpoint.ended_at(state.batch_id)
         batch = NewestBatch(state.location, state.query_id, state.batch_id, state.pending_batch_id, ended_at)
         return DriftReport("", batch, rows, datetime.now(tz=timezone.utc))
 
@@ -318,7 +318,7 @@ def _remedies(verdicts: Collection[str], worst: Mapping[str, Any]) -> dict[str, 
     """
     lost = ["records lost"] if worst["headroom_state"] == "lost" else []
     soon = ["expiring"] if worst["headroom"] is not None and worst["headroom_state"] != "none" else []
-    known = {str(verdict): text for verdict, text in REMEDIES.items()} | {MOVE_UNFINISHED: _FINISH}
+    known = {str(verdict): text for verdict, text in remedies().items()} | {MOVE_UNFINISHED: _FINISH}
     return {verdict: known[verdict] for verdict in (*lost, *verdicts, *soon)}
 
 

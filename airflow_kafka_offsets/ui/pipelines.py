@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,6 +10,7 @@ from functools import cached_property
 from typing import Any
 
 from airflow_kafka_offsets.errors import KafkaOffsetsError
+from airflow_kafka_offsets.model.digest import digest
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.location import check_location
 from airflow_kafka_offsets.pipeline import NAME_PARSERS, PIPELINE_PARAMETERS
@@ -103,8 +103,7 @@ class Pipeline:
     def key(self) -> str:
         """A short name for addresses; the same as long as connection, groups and checkpoint are."""
         open_task = [self.tasks[0][0].task_id] if self.unresolved_parameters and self.tasks else []
-        text = json.dumps([self.kafka_config_id, self.group_ids, self.checkpoint, open_task])
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
+        return digest(self.kafka_config_id, self.group_ids, self.checkpoint, open_task)
 
 
 def operator_kind(operator: str) -> str:

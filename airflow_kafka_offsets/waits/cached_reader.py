@@ -189,7 +189,7 @@ class CachedReader:
             raise commits
         return {tp: commits.get(tp) for tp in wanted}
 
-    def all_commits(self, group_id: str) -> dict[TopicPartition, Commit]:
+    def committed_everywhere(self, group_id: str) -> dict[TopicPartition, Commit]:
         """Return all that a group committed, in the topics where it had a commit at most a minute ago."""
         since, topics = self._topics_of.get(group_id, (0.0, frozenset()))
         if topics and since > time.monotonic() - METADATA_AGE:
@@ -203,7 +203,7 @@ class CachedReader:
 
     def _read_everywhere(self, group_id: str) -> dict[TopicPartition, Commit]:
         if group_id not in self._together:
-            return self._client.all_commits(group_id)
+            return self._client.committed_everywhere(group_id)
         if (error := self._together[group_id]) is not None:
             raise copy(error)
         everywhere = self._client.committed_groups({group_id: None})[group_id]

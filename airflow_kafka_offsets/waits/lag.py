@@ -26,6 +26,7 @@ from airflow_kafka_offsets.model.parameters import (
     parse_interval,
     parse_seconds,
 )
+from airflow_kafka_offsets.model.wording import parameter_text
 from airflow_kafka_offsets.readings.retention import decide_by_time_lookup, read_retentions
 from airflow_kafka_offsets.waits.wait import SHOWN, Reading, Wait, check_in_log, unknown_groups_text
 
@@ -67,7 +68,8 @@ class LagWait(Wait):
         """Refuse parameters that are missing or contradict each other."""
         super().check_parameters(parameters)
         if all(getattr(parameters, threshold) is None for threshold in THRESHOLDS):
-            raise UsageError(f"no threshold: give {', '.join(THRESHOLDS[:-1])} or {THRESHOLDS[-1]}")
+            *others, last = map(parameter_text, THRESHOLDS)
+            raise UsageError(f"no threshold: give {', '.join(others)} or {last}")
 
     def judge(self, client: OffsetsReader, positions: Mapping[str, Positions]) -> Reading:
         """Measure the lag of every group or source; they count together."""
@@ -79,8 +81,8 @@ class LagWait(Wait):
         if all(partition.lag is None for lag in lags for partition in lag.partitions):
             raise NoCommitError(
                 f"{', '.join(lag.name for lag in lags)} has no committed offset, and with "
-                "on_no_commit='skip' no partition is left to measure: correct the name of the group, or "
-                "commit first"
+                f"{parameter_text('on_no_commit', 'skip')} no partition is left to measure: correct the name "
+                "of the group, or commit first"
             )
         together = Lag(
             "all",
@@ -112,11 +114,14 @@ class LagWait(Wait):
 
     @property
     def _thresholds(self) -> str:
-        """The thresholds that are given, as the parameters name them."""
-        records = {name: value for name in THRESHOLDS[:2] if (value := getattr(self, name)) is not None}
-        times = {name: value for name in THRESHOLDS[2:] if (value := getattr(self, name)) is not None}
-        texts = {**records, **{name: duration_text(value) for name, value in times.items()}}
-        return ", ".join(f"{name}={value}" for name, value in texts.items())
+        """The thresholds that are given, with the parameters that name them."""
+        given = {name: value for name in THRESHOLDS if (value := getattr(self, name)) is not None}
+        return ", ".join(
+            parameter_text(name, value)
+            if name in THRESHOLDS[:2]
+            else f"{parameter_text(name)} {duration_text(value)}"
+            for name, value in given.items()
+        )
 
     def _unknown(self, client: OffsetsReader, positions: Mapping[str, Positions]) -> str:
         """

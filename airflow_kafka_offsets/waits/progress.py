@@ -9,6 +9,7 @@ from typing import Any
 
 from airflow_kafka_offsets.model.pace import ProgressHistory
 from airflow_kafka_offsets.model.parameters import duration_text
+from airflow_kafka_offsets.model.wording import dag_text, parameter_text
 from airflow_kafka_offsets.waits.wait import Reading
 
 
@@ -69,6 +70,7 @@ class Progress:
             return None
         return (
             f"nothing has moved for {duration_text(quiet)} "
-            f"(stalled_after={duration_text(self._stalled_after)}), and the wait is not over: check whether "
-            "what it waits for is running; then clear this task"
+            f"({parameter_text('stalled_after')} {duration_text(self._stalled_after)}), and the wait is not "
+            "over: check whether what it waits for is running; then "
+            f"{dag_text('clear this task', 'wait again')}"
         )

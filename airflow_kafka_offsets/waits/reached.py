@@ -16,13 +16,13 @@ from airflow_kafka_offsets.model.formats import load_json, offsets_json, parse_o
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds
 from airflow_kafka_offsets.model.offsets import Logs, Offsets, Positions, TopicPartition
-from airflow_kafka_offsets.model.parameters import iso_time, parse_count, timestamp_ms
+from airflow_kafka_offsets.model.parameters import iso_time, parse_count, time_example, timestamp_ms
 from airflow_kafka_offsets.model.place import Place
 from airflow_kafka_offsets.model.reached import furthest_behind, short_of
 from airflow_kafka_offsets.model.receipt import read_receipt
 from airflow_kafka_offsets.model.table import offset_cell
-from airflow_kafka_offsets.model.text import quote
 from airflow_kafka_offsets.model.topics import TopicScope
+from airflow_kafka_offsets.model.wording import dag_text, parameter_error, parameter_text, unexpected
 from airflow_kafka_offsets.readings.log_ids import current_logs_refusals
 from airflow_kafka_offsets.readings.places import place_offsets
 from airflow_kafka_offsets.readings.positions import partitions_in_scope
@@ -34,12 +34,6 @@ from airflow_kafka_offsets.waits.wait import (
     refuse_other_logs,
     unknown_groups_text,
 )
-
-_TARGETS = (
-    "'latest', a time such as '2026-03-01T00:00:00+00:00' or '{{ data_interval_end }}', offsets such as "
-    '{"orders": {"0": 42}}, or the receipt of a task that has moved the group'
-)
-"""The choices, for an error text."""
 
 _NEW_RECEIPT = "give the receipt of a task that moved the group there"
 _SOON = 60_000
@@ -72,7 +66,7 @@ class ReachedWait(Wait):
         """Refuse parameters that are missing or contradict each other."""
         super().check_parameters(parameters)
         if parameters.target is None:
-            raise UsageError(f"target is missing: give {_TARGETS}")
+            raise parameter_error("target", f" is missing: give {_targets()}")
 
     def freeze(self, client: OffsetsReader, checkpoint: SparkCheckpoint | None) -> ReachedWait:
         """
@@ -84,7 +78,8 @@ class ReachedWait(Wait):
         """
         scope = self.selection.scope
         if isinstance(self.target, Mapping):
-            refuse_other_logs(current_logs_refusals(client, "target", self._recorded, remedy=_NEW_RECEIPT))
+            target = parameter_text("target")
+            refuse_other_logs(current_logs_refusals(client, target, self._recorded, remedy=_NEW_RECEIPT))
             named = {"target": self._target}
             if refusals := GroupSelection(None, scope).unmatched_names(named, "the target", partitions=True):
                 raise UsageError("; ".join(refusals))
@@ -99,7 +94,7 @@ class ReachedWait(Wait):
             if not partitions:
                 raise UsageError(
                     "the checkpoint has finished no batch, so its topics are unknown and there is no target "
-                    "to freeze: name topics="
+                    f"to freeze: name {parameter_text('topics', ...)}"
                 )
         logs = client.log_ranges(partitions, isolation_level=self.isolation_level)
         place = Place.parse(self.target, "target")
@@ -156,7 +151,9 @@ class ReachedWait(Wait):
 
     @cached_property
     def _target(self) -> Offsets:
-        return _moved_to(self.target) if _is_receipt(self.target) else parse_offsets(self.target, "target")
+        if _is_receipt(self.target):
+            return _moved_to(self.target)
+        return parse_offsets(self.target, parameter_text("target"))
 
     @property
     def _recorded(self) -> LogIds:
@@ -168,17 +165,25 @@ class ReachedWait(Wait):
 def _read_target(value: object, parameter: str) -> str | dict[str, Any]:
     """Read a target: offsets or a receipt as plain JSON, ``latest``, or a time as text."""
     if isinstance(value, str) and value.lstrip().startswith("{"):
-        value = load_json(value, parameter)
+        value = load_json(value, parameter_text(parameter))
     if _is_receipt(value):
         _moved_to(value)
         return dict(value)
     try:
         place = Place.parse(value, parameter)
     except UsageError:
-        raise UsageError(f"{parameter}={quote(value)}: expected {_TARGETS}") from None
+        raise unexpected(parameter, value, _targets()) from None
     if place.offsets is not None:
         return offsets_json(place.offsets)
     return str(place) if place.time is None else iso_time(timestamp_ms(place.time))
+
+
+def _targets() -> str:
+    """Return what a target may be, for an error text."""
+    return (
+        f"'latest', {time_example('data_interval_end')}, offsets such as "
+        '{"orders": {"0": 42}}, or the receipt of a task that has moved the group'
+    )
 
 
 def _is_receipt(value: object) -> TypeGuard[Mapping[str, Any]]:
@@ -190,8 +195,10 @@ def _check_passed(moment: int) -> None:
     now = int(time.time() * 1000)
     if moment > now:
         raise UsageError(
-            f"target={iso_time(moment)} is in the future (it is {iso_time(now)}): records of before it may "
-            "still come; give a time that has passed, or put a sensor before this one that waits for it",
+            f"{parameter_text('target', iso_time(moment))} is in the future (it is {iso_time(now)}): records "
+            "of before it may still come; give a time that has passed, or "
+            + dag_text("put a sensor before this one that waits for it", "wait for it with 'wait topic'"),
+            parameter="target",
             retriable=moment - now <= _SOON,
         )
 
@@ -201,7 +208,7 @@ def _moved_to(receipt: Mapping[str, Any]) -> Offsets:
     for each in read_receipt(receipt):
         if each.plan_only:
             raise UsageError(
-                "target is the receipt of a plan that was not carried out (plan_only, group "
+                f"{parameter_text('target')} is the receipt of a plan that was not carried out (group "
                 f"{each.group_id!r}): nobody committed its offsets; give the receipt of a task that moved "
                 "the group"
             )

@@ -17,9 +17,11 @@ from airflow_kafka_offsets.model.parameters import (
     iso_time,
     parse_interval,
     parse_time,
+    time_example,
     timestamp_ms,
 )
 from airflow_kafka_offsets.model.table import offset_cell
+from airflow_kafka_offsets.model.wording import dag_text, parameter_error, parameter_text
 from airflow_kafka_offsets.readings.positions import partitions_in_scope
 from airflow_kafka_offsets.readings.topic_times import IDLE_AFTER, first_records, idle_partitions
 from airflow_kafka_offsets.waits.wait import Reading, Wait, partition_table
@@ -59,12 +61,15 @@ class TopicWait(Wait):
             and parameters.group_id is None
             and parameters.checkpoint_location is None
         ):
-            raise UsageError("no topic to read: give topics, or **pipeline")
+            raise UsageError(
+                f"no topic to read: give {parameter_text('topics')}{dag_text(', or **pipeline')}"
+            )
         if parameters.target is None:
-            raise UsageError("target is missing: give a time, such as '{{ data_interval_end }}'")
+            raise parameter_error("target", f" is missing: give {time_example('data_interval_end')}")
         if parameters.idle_after is not None and parameters.on_idle_partition in (None, "wait"):
             raise UsageError(
-                "idle_after is given, and no idle partition is ignored: set on_idle_partition='ignore'"
+                f"{parameter_text('idle_after')} is given, and no idle partition is ignored: set "
+                f"{parameter_text('on_idle_partition', 'ignore')}"
             )
 
     @property

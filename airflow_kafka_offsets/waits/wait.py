@@ -10,8 +10,6 @@ behind than it is. Many waits share each step, see
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
@@ -22,10 +20,11 @@ from airflow_kafka_offsets.checkpoint.reader import CheckpointState, SparkCheckp
 from airflow_kafka_offsets.errors import CheckpointError, CheckpointNotFoundError, DriftError, UsageError
 from airflow_kafka_offsets.kafka.reader import OffsetsReader
 from airflow_kafka_offsets.model.commit_metadata import foreign_logs
+from airflow_kafka_offsets.model.digest import digest
 from airflow_kafka_offsets.model.formats import offsets_json
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.lag import Lag
-from airflow_kafka_offsets.model.log_ids import NEW_CLUSTER, LogIds, other_logs_refusals
+from airflow_kafka_offsets.model.log_ids import LogIds, other_logs_refusals
 from airflow_kafka_offsets.model.offsets import (
     IsolationLevel,
     Logs,
@@ -39,13 +38,11 @@ from airflow_kafka_offsets.model.parameters import choice_parser, parse_interval
 from airflow_kafka_offsets.model.table import align_rows
 from airflow_kafka_offsets.model.text import escape_controls, shorten
 from airflow_kafka_offsets.model.topics import TopicScope, plain_names
+from airflow_kafka_offsets.model.wording import dag_text, parameter_text
 from airflow_kafka_offsets.pipeline import NAME_PARSERS
 from airflow_kafka_offsets.readings.positions import group_commits, partitions_in_scope
 
 PositionSource = Literal["group", "checkpoint"]
-
-_MOVED = f"reset the pipeline with {NEW_CLUSTER} if it was moved there"
-"""What to do where a position is of another cluster."""
 
 SHOWN = 20
 """Partitions in the table of a reading: those that are furthest behind."""
@@ -86,12 +83,12 @@ class Reading:
             name: offsets_json({tp: at for tp, at in found.items() if at is not None})
             for name, found in self.positions.items()
         }
-        return _digest(json.dumps(plain, sort_keys=True))
+        return digest(plain)
 
     @property
     def digest(self) -> str:
         """A short text that changes with what the reading says."""
-        return _digest(self.news or self.text)
+        return digest(self.news or self.text)
 
 
 @dataclass(frozen=True)
@@ -138,12 +135,15 @@ class Wait:
             rendered.
         :raises UsageError: saying what was found and what to do.
         """
+        group, location = parameter_text("group_id"), parameter_text("checkpoint_location")
+        of_checkpoint = parameter_text("position", "checkpoint")
         if parameters.group_id is None and parameters.checkpoint_location is None:
-            raise UsageError("no position to read: give group_id, checkpoint_location, or **pipeline")
+            raise UsageError(f"no position to read: give {group} or {location}{dag_text(', or **pipeline')}")
         if parameters.position == "checkpoint" and parameters.checkpoint_location is None:
-            raise UsageError("position='checkpoint' and no checkpoint_location: name the checkpoint")
+            raise UsageError(f"{of_checkpoint} and no {location}: name the checkpoint")
         if parameters.position == "group" and parameters.group_id is None:
-            raise UsageError("position='group' and no group_id: name the group, or use position='checkpoint'")
+            of_group = parameter_text("position", "group")
+            raise UsageError(f"{of_group} and no {group}: name the group, or use {of_checkpoint}")
 
     @property
     def position_is_checkpoint(self) -> bool:
@@ -220,7 +220,7 @@ class Wait:
             if state is not None:
                 what, topics = f"the newest move of {state.location}", state.log_ids.topics
                 now = self.logs_now(client, topics)
-                refuse_other_logs(other_logs_refusals(what, state.log_ids, now, remedy=_MOVED))
+                refuse_other_logs(other_logs_refusals(what, state.log_ids, now, remedy=_if_moved()))
             return _checkpoint_positions(client, sources, scope) if sources else {}
         named = self.selection.with_scope(scope)
         if not sources and self.checkpoint_location and named.names_sources:
@@ -230,7 +230,7 @@ class Wait:
         for group, partitions in scopes.items():
             commits = group_commits(client, group, partitions)
             now = self.logs_now(client, {tp.topic for tp in commits})
-            refuse_other_logs(foreign_logs(group, commits, now, remedy=_MOVED))
+            refuse_other_logs(foreign_logs(group, commits, now, remedy=_if_moved()))
             positions[group] = committed_offsets(commits)
         return positions
 
@@ -245,7 +245,7 @@ class Wait:
             for group, found in positions.items()
             if not self.position_is_checkpoint
             and all(at is None for at in found.values())
-            and not client.all_commits(group)
+            and not client.committed_everywhere(group)
         ]
 
     def base_json(self, **values: Any) -> dict[str, Any]:
@@ -290,9 +290,14 @@ def unknown_groups_text(groups: Sequence[str]) -> str:
     names = ", ".join(shorten(repr(group)) for group in groups)
     return (
         f"{'groups' if several else 'group'} {names} {'have' if several else 'has'} committed nothing on "
-        "this broker: the wait goes on until the first commit; if there should be one, correct group_id or "
-        "the connection"
+        "this broker: the wait goes on until the first commit; if there should be one, correct "
+        f"{parameter_text('group_id')} or the connection"
     )
+
+
+def _if_moved() -> str:
+    """Return what to do where a position is of another cluster."""
+    return f"reset the pipeline with {parameter_text('allow_new_cluster', True)} if it was moved there"
 
 
 def refuse_other_logs(refusals: Sequence[str]) -> None:
@@ -307,9 +312,9 @@ def check_in_log(name: str, positions: Mapping[TopicPartition, int | None], logs
     if beyond:
         tp = min(beyond)
         raise DriftError(
-            f"{escape_controls(name)} is beyond the log end in {summarize(beyond)} (at {beyond[tp]} in "
-            f"{tp}, which ends at {logs[tp].end}): the topic was deleted and created again, or "
-            "kafka_config_id leads to another cluster; correct the connection, or reset the pipeline"
+            f"{escape_controls(name)} is beyond the log end in {summarize(beyond)} (at {beyond[tp]} in {tp}, "
+            f"which ends at {logs[tp].end}): the topic was deleted and created again, or the connection "
+            "leads to another cluster; correct the connection, or reset the pipeline"
         )
 
 
@@ -326,7 +331,3 @@ def _checkpoint_positions(
             name = "the checkpoint" if len(sources) == 1 else f"source {source} of the checkpoint"
             result[name] = {tp: offsets.get(tp) for tp in partitions_in_scope(client, topics)}
     return result
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:16]

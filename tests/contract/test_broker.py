@@ -142,9 +142,9 @@ def test_a_commit_is_what_is_read(client, topic, group):
     client.commit(group, {first: 7, second: 5}, '{"run": "é"}')
     found = {first: Commit(7, '{"run": "é"}'), second: Commit(5, '{"run": "é"}')}
     assert client.committed(group, [first, second, third]) == {**found, third: None}
-    assert client.all_commits(group) == found
+    assert client.committed_everywhere(group) == found
     client.commit(group, {second: 0}, {topic: "later"})
-    assert client.all_commits(group) == {first: found[first], second: Commit(0, "later")}
+    assert client.committed_everywhere(group) == {first: found[first], second: Commit(0, "later")}
     client.commit(group, {second: 99})
     assert client.committed(group, [second]) == {second: Commit(99, "")}
 
@@ -152,7 +152,7 @@ def test_a_commit_is_what_is_read(client, topic, group):
 def test_an_unknown_group_and_a_missing_partition_have_no_commit(client, topic, group):
     asked = [*partitions_of(topic), TopicPartition(topic, 99), TopicPartition("no-such-topic", 0)]
     assert client.committed(group, asked) == dict.fromkeys(asked)
-    assert client.all_commits(group) == {}
+    assert client.committed_everywhere(group) == {}
     assert client.committed(group, []) == {}
 
 
@@ -191,7 +191,7 @@ def test_a_commit_that_was_refused_in_part_says_what_was_written(client, topic, 
     assert caught.value.failed == dict.fromkeys(bad, "UNKNOWN_TOPIC_OR_PART")
     assert set(caught.value.written) == set(good)
     assert not caught.value.retriable
-    assert set(client.all_commits(group)) == set(good)
+    assert set(client.committed_everywhere(group)) == set(good)
 
 
 @pytest.mark.parametrize(
@@ -221,10 +221,10 @@ def test_groups_are_described_listed_and_deleted(client, topic, group, new_group
     for states, listed in ((None, True), (["empty"], True), (["Stable"], False)):
         assert (group in {each.group_id for each in client.list_groups(states)}) == listed
     assert client.delete_groups([group, missing]) == {group: None, missing: "there is no such group"}
-    assert client.all_commits(group) == {}
+    assert client.committed_everywhere(group) == {}
     assert client.describe_groups([]) == {}
     client.commit(group, {TopicPartition(topic, 0): 0}, "again")
-    assert client.all_commits(group) == {TopicPartition(topic, 0): Commit(0, "again")}
+    assert client.committed_everywhere(group) == {TopicPartition(topic, 0): Commit(0, "again")}
 
 
 def test_a_group_with_members_is_not_committed_to_and_they_are_named(cluster, topic, group):
@@ -260,7 +260,7 @@ def test_a_window_is_committed_once_with_its_metadata(client, topic, group, fenc
     first, second, _ = partitions_of(topic)
     begin = OffsetWindow({tp: OffsetRange(0, 3) for tp in (first, second)}, frozenset({first, second}))
     assert commit_window(client, group, begin, "mine", fenced=fenced) == {first: 3, second: 3}
-    assert client.all_commits(group) == dict.fromkeys((first, second), Commit(3, "mine"))
+    assert client.committed_everywhere(group) == dict.fromkeys((first, second), Commit(3, "mine"))
     assert commit_window(client, group, begin, "mine", fenced=fenced) == {}
     client.commit(group, {first: 5})
     ranges = OffsetWindow(dict.fromkeys((first, second), OffsetRange(3, 5)))

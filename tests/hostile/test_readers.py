@@ -170,7 +170,7 @@ def test_a_batch_with_a_number_that_spark_does_not_know_is_ignored(tmp_path: Pat
         (tmp_path / directory).mkdir()
         for name in (7, number):
             (tmp_path / directory / str(name)).touch()
-    assert SparkCheckpoint(str(tmp_path)).list_batches() == ({7}, {7})
+    assert SparkCheckpoint(str(tmp_path)).listed() == ({7}, {7})
 
 
 def test_the_names_in_a_directory_that_is_no_checkpoint_move_no_cursor(tmp_path: Path):

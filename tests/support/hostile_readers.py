@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 from fsspec.implementations.memory import MemoryFileSystem
 
 from airflow_kafka_offsets.checkpoint.apply_move import apply_checkpoint_plan
-from airflow_kafka_offsets.checkpoint.archive import digest, read_archived_moves
+from airflow_kafka_offsets.checkpoint.archive import file_digest, read_archived_moves
 from airflow_kafka_offsets.checkpoint.batch import CheckpointBatch, finished_batch_ends
 from airflow_kafka_offsets.checkpoint.history import read_history
 from airflow_kafka_offsets.checkpoint.log import check_commit_log, parse_offset_log, parse_query_id
@@ -266,7 +266,7 @@ def _read_window(data: bytes) -> None:
         window.source,
     ):
         raise HostileInputError("a window is another one when it is written and read again")
-    bool(window.limit_records(3))
+    bool(window.limited(3))
     window.spark_options()
     GroupSelection.parse({"orders": "g", "returns": "h"}, ["orders:0,7", "returns"]).restricted_to_window(
         window.ranges, window.source
@@ -547,7 +547,7 @@ def manifest(**changed: Any) -> dict[str, Any]:
         "nonce": "0" * 32,
         "before": {"0": {"orders": {"0": 7}}},
         "after": {"0": {"orders": {"0": 3}}},
-        "files": {"offsets/2": {"before": digest(_ORIGINAL), "after": digest(_MOVED)}},
+        "files": {"offsets/2": {"before": file_digest(_ORIGINAL), "after": file_digest(_MOVED)}},
         **changed,
     }
 

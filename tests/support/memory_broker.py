@@ -336,7 +336,7 @@ class MemoryClient:
         what = f"reading the offsets of group {group_id!r}"
         return self._read(group_id, wanted, what)
 
-    def all_commits(self, group_id: str) -> dict[TopicPartition, Commit]:
+    def committed_everywhere(self, group_id: str) -> dict[TopicPartition, Commit]:
         self._need("group", parse_group(group_id), "Describe", f"reading all offsets of group {group_id!r}")
         found = self._broker.fetch_all(group_id)
         return {tp: commit for tp, commit in found if self._may("topic", tp.topic)}
@@ -347,7 +347,7 @@ class MemoryClient:
         found: dict[str, dict[TopicPartition, Commit] | BrokerError] = {}
         for group_id, partitions in wanted.items():
             try:
-                every = self.all_commits(group_id)
+                every = self.committed_everywhere(group_id)
                 named = every if partitions is None else partitions
                 found[group_id] = {tp: every[tp] for tp in sorted(set(named)) if tp in every}
             except BrokerError as error:

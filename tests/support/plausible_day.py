@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from offsets_pages import instance_now, task_instance
 
-from airflow_kafka_offsets.model.drift_verdict import REMEDIES
+from airflow_kafka_offsets.model.drift_verdict import remedies
 
 if TYPE_CHECKING:
     from offsets_pages import OffsetsPages
@@ -134,7 +134,7 @@ def reading(verdict: str | None = "in step", *, topics: list[str], **values: Any
         "drift": verdict and {"verdict": verdict, "text": verdict},
         "topics": topics,
         "commits": [],
-        "remedies": {**REMEDIES},
+        "remedies": {**remedies()},
         "provenance": None,
         "pace": None,
         "partitions": None,

@@ -202,7 +202,7 @@ def holds(bootstrap_servers: str) -> Callable[[str], dict[tuple[str, int], int]]
 
     def committed(group: str) -> dict[tuple[str, int], int]:
         with OffsetsClient({"bootstrap.servers": bootstrap_servers}) as client:
-            found = client.all_commits(group)
+            found = client.committed_everywhere(group)
         return {(partition.topic, partition.partition): commit.offset for partition, commit in found.items()}
 
     return committed

@@ -32,7 +32,7 @@ def test_of_many_pipelines_one_that_fails_fails_alone_and_is_named(
     told = run_dag(dag)
     assert told["state"] == "failed"
     with OffsetsClient({"bootstrap.servers": bootstrap_servers}) as client:
-        found = {name: client.all_commits(name) for name in (here, missing, last)}
+        found = {name: client.committed_everywhere(name) for name in (here, missing, last)}
     assert [commits and commits[TopicPartition(topic, 0)].offset for commits in found.values()] == [3, {}, 3]
     report = told["results"]["check"]
     assert [(each["group_id"], each["drifted"]) for each in report["pipelines"]] == [
@@ -67,5 +67,5 @@ def test_each_job_of_a_file_is_followed_by_its_own_commit(
     told = run_dag(dag, variables={"PATH": f"{submit.parent}{os.pathsep}{os.environ['PATH']}"})
     assert told["state"] == "failed"
     with OffsetsClient({"bootstrap.servers": bootstrap_servers}) as client:
-        assert client.all_commits(good)[TopicPartition(topic, 0)].offset == 3
-        assert client.all_commits(bad) == {}
+        assert client.committed_everywhere(good)[TopicPartition(topic, 0)].offset == 3
+        assert client.committed_everywhere(bad) == {}

@@ -107,7 +107,7 @@ def held(pipeline, bootstrap_servers):
 
     def committed():
         with OffsetsClient({"bootstrap.servers": bootstrap_servers}) as client:
-            found = client.all_commits(pipeline["group_id"])
+            found = client.committed_everywhere(pipeline["group_id"])
         return {(partition.topic, partition.partition): commit.offset for partition, commit in found.items()}
 
     return committed

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from command_line_words import words_of_dags
 
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.offsets import TopicPartition
@@ -23,7 +24,10 @@ def cli(bootstrap_servers):
     def run(*arguments, broker=True):
         command = [sys.executable, "-m", "airflow_kafka_offsets.cli", *arguments]
         command += ["--bootstrap-server", bootstrap_servers] if broker else []
-        return subprocess.run(command, capture_output=True, text=True, timeout=90, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=90, check=False)
+        assert not words_of_dags(done.stderr, keys="--pipelines" in arguments), done.stderr
+        assert done.stdout.startswith("{") or not words_of_dags(done.stdout), done.stdout
+        return done
 
     return run
 
@@ -402,4 +406,4 @@ def test_a_move_whose_receipt_cannot_be_written_says_that_it_was_made(bootstrap_
     assert done.returncode == 1
     assert done.stderr.endswith("No space left on device; the offsets were moved\n")
     with OffsetsClient({"bootstrap.servers": bootstrap_servers}) as client:
-        assert client.all_commits(name)[TopicPartition(topic, 0)].offset == 3
+        assert client.committed_everywhere(name)[TopicPartition(topic, 0)].offset == 3

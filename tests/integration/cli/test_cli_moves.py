@@ -330,7 +330,7 @@ def test_a_group_or_a_checkpoint_is_moved_to_where_another_group_is(
     seek = ("checkpoint", "seek", query.location, "--to-group", green, *QUIET, *at)
     assert (cli(*seek, "--execute").code, query.stands()) == (0, committed())
     refused = cli("group", "reset", group, "--to-group", group, "--execute", *at)
-    assert (refused.code, f"--to-group='{group}' is the group that is to be moved" in refused.err) == (
+    assert (refused.code, f"--to-group {group} is the group that is to be moved" in refused.err) == (
         1,
         True,
     )

@@ -50,7 +50,7 @@ def test_a_commit_is_what_kafkas_own_tool_shows(client, make_topic, produce, new
     assert client.committed(group, offsets) == {
         tp: Commit(offset, '{"run": "é"}') for tp, offset in offsets.items()
     }
-    assert client.all_commits(group) == client.committed(group, offsets)
+    assert client.committed_everywhere(group) == client.committed(group, offsets)
 
 
 def test_a_reset_by_kafkas_own_tool_is_what_we_read(client, make_topic, produce, new_group, kafka_tools):
@@ -60,7 +60,7 @@ def test_a_reset_by_kafkas_own_tool_is_what_we_read(client, make_topic, produce,
         "--reset-offsets", "--group", group, "--topic", f"{topic}:0", "--to-offset", "4", "--execute"
     )
     assert result.error is None
-    assert client.all_commits(group) == {TopicPartition(topic, 0): Commit(4, "")}
+    assert client.committed_everywhere(group) == {TopicPartition(topic, 0): Commit(4, "")}
 
 
 def test_an_unknown_group_and_a_missing_partition_have_no_commit(client, make_topic, new_group):
@@ -68,7 +68,7 @@ def test_an_unknown_group_and_a_missing_partition_have_no_commit(client, make_to
     asked = [*partitions_of(topic), TopicPartition(topic, 99), TopicPartition("no-such-topic", 0)]
     group = new_group()
     assert client.committed(group, asked) == dict.fromkeys(asked)
-    assert client.all_commits(group) == {}
+    assert client.committed_everywhere(group) == {}
     assert client.committed(group, []) == {}
 
 
@@ -129,7 +129,7 @@ def test_1200_partitions_are_asked_for_and_committed_in_chunks(client, make_topi
     assert client.log_ranges(partitions) == dict.fromkeys(partitions, LogRange(0, 0))
     client.commit(group, dict.fromkeys(partitions, 0))
     assert client.committed(group, partitions) == dict.fromkeys(partitions, Commit(0, ""))
-    assert set(client.all_commits(group)) == set(partitions)
+    assert set(client.committed_everywhere(group)) == set(partitions)
     assert client.offsets_for_time(partitions, 0) == dict.fromkeys(partitions)
     assert len(kafka_tools.describe_rows(group)) == 1200
 
@@ -151,7 +151,7 @@ def test_a_commit_that_was_refused_in_part_says_what_was_written(client, make_to
     assert caught.value.failed == dict.fromkeys(bad, "UNKNOWN_TOPIC_OR_PART")
     assert set(caught.value.written) == set(good)
     assert not caught.value.retriable
-    assert set(client.all_commits(group)) == set(good)
+    assert set(client.committed_everywhere(group)) == set(good)
 
 
 def test_a_long_lived_client_sees_a_topic_created_anew(
@@ -210,7 +210,7 @@ def test_metadata_of_other_clients_never_hide_their_offsets(
 ):
     topic, group = make_topic(partitions=40), new_group()
     metadata = "µ" * (size // 2) + "x" * (size % 2)
-    client.all_commits(group)
+    client.committed_everywhere(group)
     for number in range(40):
         commit_as_others_do(
             bootstrap_servers, group, TopicPartition(topic, number), number, metadata.encode()
@@ -256,7 +256,7 @@ def test_groups_are_described_listed_and_deleted(client, make_topic, new_group):
     assert group in {listed.group_id for listed in client.list_groups(["empty"])}
     assert group not in {listed.group_id for listed in client.list_groups(["Stable"])}
     assert client.delete_groups([group, missing]) == {group: None, missing: "there is no such group"}
-    assert client.all_commits(group) == {}
+    assert client.committed_everywhere(group) == {}
     assert client.describe_groups([]) == {}
 
 
@@ -281,8 +281,8 @@ def test_the_connections_own_group_and_auto_commit_do_not_matter(bootstrap_serve
     }
     with OffsetsClient({**settings, "enable.auto.commit": "true", "auto.offset.reset": "earliest"}) as client:
         client.commit(group, {partition: 0})
-        assert client.all_commits("another") == {}
-        assert set(client.all_commits(group)) == {partition}
+        assert client.committed_everywhere("another") == {}
+        assert set(client.committed_everywhere(group)) == {partition}
 
 
 def test_more_groups_than_connections_are_kept(client, make_topic, new_group):

@@ -39,7 +39,7 @@ with OffsetsClient(config, timeout=20) as client:
             lambda: Connection(config, name, "read_uncommitted").consumer.close(),
             lambda: client.commit(name, {partition: 7}),
             lambda: client.committed(name, [partition]),
-            lambda: client.all_commits(name),
+            lambda: client.committed_everywhere(name),
         ):
             try:
                 call()

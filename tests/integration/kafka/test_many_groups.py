@@ -76,14 +76,14 @@ def test_all_of_one_group_are_without_those_of_deleted_topics_and_of_kafka(
     client.commit(group, {**offsets, TopicPartition(gone, 0): 6}, "text")
     deleted(bootstrap_servers, gone)
     until(lambda: not client.partitions([gone]), "the topic to be deleted", 30)
-    assert client.all_commits(group) == {
+    assert client.committed_everywhere(group) == {
         partitions[0]: Commit(3, "text"),
         partitions[1]: Commit(4, "text"),
     }
 
 
 def test_an_unknown_group_has_no_commits(client, new_group):
-    assert client.all_commits(new_group()) == {}
+    assert client.committed_everywhere(new_group()) == {}
 
 
 def test_groups_that_are_read_and_committed_one_by_one_need_one_process_and_no_connection_here(

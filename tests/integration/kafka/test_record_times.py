@@ -120,7 +120,7 @@ def test_nothing_is_committed_and_no_group_and_no_thread_is_left(bootstrap_serve
         assert client.record_times({TopicPartition(topic, 0): 0})
         groups = {listed.group_id for listed in client.list_groups()}
         assert not groups & {topic, OWN_GROUP}
-        assert client.all_commits(OWN_GROUP) == {}
+        assert client.committed_everywhere(OWN_GROUP) == {}
     assert set(threading.enumerate()) == before
 
 

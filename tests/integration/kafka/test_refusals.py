@@ -48,7 +48,7 @@ def every_method(client, partition, group):
     return {
         "partitions": client.partitions,
         "committed": lambda: client.committed(group, [partition]),
-        "all_commits": lambda: client.all_commits(group),
+        "committed_everywhere": lambda: client.committed_everywhere(group),
         "log_ranges": lambda: client.log_ranges([partition]),
         "offsets_for_time": lambda: client.offsets_for_time([partition], 0),
         "commit": lambda: client.commit(group, {partition: 0}),
@@ -61,7 +61,7 @@ def every_method(client, partition, group):
 METHODS = [
     "partitions",
     "committed",
-    "all_commits",
+    "committed_everywhere",
     "log_ranges",
     "offsets_for_time",
     "commit",

@@ -40,7 +40,7 @@ def test_a_coordinator_that_moves_is_waited_for(on_proxy, proxy, new_group, api_
     proxy.refuse(api_keys, code, times=3)
     client.commit(group, {partition: 0}, "done")
     assert client.committed(group, [partition]) == {partition: Commit(0, "done")}
-    assert client.all_commits(group) == {partition: Commit(0, "done")}
+    assert client.committed_everywhere(group) == {partition: Commit(0, "done")}
     assert proxy.refused == 3
 
 
@@ -59,7 +59,7 @@ def test_a_coordinator_that_moves_under_a_fenced_commit_is_joined_again(on_proxy
 
 @pytest.mark.parametrize("code", [COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR])
 @pytest.mark.parametrize("api_key", [OFFSET_FETCH, FIND_COORDINATOR])
-@pytest.mark.parametrize("method", ["committed", "all_commits", "commit"])
+@pytest.mark.parametrize("method", ["committed", "committed_everywhere", "commit"])
 def test_a_coordinator_that_is_never_there_is_an_error_within_the_deadline(
     on_proxy, proxy, new_group, api_key, code, method
 ):
@@ -70,7 +70,7 @@ def test_a_coordinator_that_is_never_there_is_an_error_within_the_deadline(
     with OffsetsClient({"bootstrap.servers": proxy.bootstrap_servers}, timeout=1) as client:
         calls = {
             "committed": lambda: client.committed(group, [partition]),
-            "all_commits": lambda: client.all_commits(group),
+            "committed_everywhere": lambda: client.committed_everywhere(group),
             "commit": lambda: client.commit(group, {partition: 0}),
         }
         # librdkafka dies of this response to OffsetFetch, each time.
@@ -146,7 +146,7 @@ def test_a_broker_that_is_silent_for_20_seconds_in_the_first_call_of_each_method
     calls = {
         "partitions": lambda client: client.partitions([topic]),
         "committed": lambda client: client.committed(group, [first]),
-        "all_commits": lambda client: client.all_commits(group),
+        "committed_everywhere": lambda client: client.committed_everywhere(group),
         "log_ranges": lambda client: client.log_ranges([first]),
         "offsets_for_time": lambda client: client.offsets_for_time([first], 0),
         "commit": lambda client: client.commit(group, {first: 0}, "during"),
@@ -202,7 +202,7 @@ def test_a_broker_that_is_silent_for_20_seconds_in_the_first_call_of_each_method
     # What was asked for while the broker was silent may still be done by it.
     assert calls["partitions"](clients["partitions"]) == {topic: [0, 1]}
     assert calls["committed"](clients["committed"])[first].offset == 0
-    assert set(calls["all_commits"](clients["committed_everywhere"])) == {first, second}
+    assert set(calls["committed_everywhere"](clients["committed_everywhere"])) == {first, second}
     assert calls["log_ranges"](clients["log_ranges"]) == {first: LogRange(0, 0)}
     assert calls["offsets_for_time"](clients["offsets_for_time"]) == {first: None}
     calls["commit"](clients["commit"])

@@ -50,7 +50,7 @@ def stands(checkpoint):
 
 def test_a_checkpoint_is_read(checkpoint):
     assert stands(checkpoint) == (2, 3, 20)
-    assert checkpoint.finished_at(2) is not None
+    assert checkpoint.ended_at(2) is not None
     assert [each.records for each in read_history(checkpoint).batches] == [None, 10, 10, 10]
 
 
@@ -70,7 +70,7 @@ def test_a_checkpoint_is_moved_and_put_back(checkpoint):
 
     plan = plan_truncate(checkpoint, 0, CheckpointPolicy(sink="noop"))
     apply_checkpoint_plan(checkpoint, plan, quiet_period=0)
-    assert checkpoint.list_batches() == ({0}, {0})
+    assert checkpoint.listed() == ({0}, {0})
     apply_checkpoint_plan(checkpoint, plan_put_back_archive(checkpoint), quiet_period=0)
     assert stands(checkpoint) == (2, 3, 20)
     assert [each.undone for each in read_archived_moves(checkpoint)] == [True, False, True, False]

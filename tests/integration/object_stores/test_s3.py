@@ -66,7 +66,7 @@ def lake(s3, bootstrap_servers, monkeypatch):
 def committed(bootstrap_servers):
     def of(group):
         with OffsetsClient({"bootstrap.servers": bootstrap_servers}) as client:
-            found = client.all_commits(group)
+            found = client.committed_everywhere(group)
         return {str(tp.partition): commit.offset for tp, commit in found.items()}
 
     return of

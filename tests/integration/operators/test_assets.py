@@ -65,7 +65,7 @@ def test_another_groups_asset_is_refused_before_the_commit(orders, new_group, br
     with pytest.raises(AirflowFailException, match="outlets names"):
         # The same name on another cluster.
         commit(orders, [KafkaPipeline(orders.group_id, kafka_config_id="kafka_dr").asset]).execute(context)
-    assert broker.all_commits(orders.group_id) == {}
+    assert broker.committed_everywhere(orders.group_id) == {}
 
 
 def test_what_moves_nothing_tells_nothing(orders, context):

@@ -57,7 +57,7 @@ def names(topic, other, new_group, new_query, commit):
 @pytest.fixture
 def commits(broker, names):
     """What the group holds: {"topic-0": 5}."""
-    return lambda: {str(tp): commit.offset for tp, commit in broker.all_commits(names.group).items()}
+    return lambda: {str(tp): commit.offset for tp, commit in broker.committed_everywhere(names.group).items()}
 
 
 def run(operator, **parameters):

@@ -416,7 +416,7 @@ def test_a_window_that_somebody_else_commits_meanwhile_is_not_called_moved_by_th
     real, events = commit_window, OutletEventAccessors()
 
     def after_another(client, group_id, part, metadata, *, fenced):
-        broker.commit(group_id, part.restricted_to([TopicPartition(topic, 0)]).end)
+        broker.commit(group_id, part.only([TopicPartition(topic, 0)]).end)
         return real(client, group_id, part, metadata, fenced=fenced)
 
     monkeypatch.setattr(window_commit, "commit_window", after_another)
@@ -433,7 +433,7 @@ def test_a_window_that_somebody_else_commits_meanwhile_is_not_called_moved_by_th
 
 def test_a_commit_says_which_run_it_is_of(run, topic, group, broker):
     commit(plan(run, group_id=group), group_id=group)
-    said = [commit.metadata for commit in broker.all_commits(group).values()]
+    said = [commit.metadata for commit in broker.committed_everywhere(group).values()]
     assert [json.loads(text)["run"] for text in said if text] == ["scheduled__1"] * 2
 
 
@@ -568,7 +568,7 @@ def test_a_window_of_a_topic_that_was_created_again_is_refused(
     produce(topic, {0: 9})
     with pytest.raises(AirflowFailException, match=f"'{topic}' was deleted and created again: the window"):
         commit(window, group_id=group)
-    assert broker.all_commits(group) == {}
+    assert broker.committed_everywhere(group) == {}
     with pytest.raises(AirflowFailException, match="was deleted and created again: the window"):
         plan(run.clear(), group_id=group, topics=topic, on_no_commit="earliest")
     assert plan(Run("2"), group_id=group, topics=topic, on_no_commit="earliest")["records"] == 9

@@ -31,7 +31,7 @@ def says(bootstrap_servers):
 
     def metadata(group):
         with OffsetsClient({"bootstrap.servers": bootstrap_servers}) as client:
-            (text,) = {commit.metadata for commit in client.all_commits(group).values()}
+            (text,) = {commit.metadata for commit in client.committed_everywhere(group).values()}
         assert text is not None
         return json.loads(text)
 

@@ -335,7 +335,7 @@ def test_a_query_with_state_counts_exactly_after_a_truncate(topic, stateful, cou
     # There is something to count again, and it comes in another number of batches than at first.
     assert len(in_kafka(topic, ends)) > 10
     assert count(topic, stateful) == {0: 13, 1: 5, 2: 9}
-    assert max(SparkCheckpoint(stateful).listed_batches("commits")) == 1
+    assert max(SparkCheckpoint(stateful).batches("commits")) == 1
 
 
 def test_a_query_with_state_counts_exactly_after_a_truncate_to_before_a_snapshot_of_its_state(

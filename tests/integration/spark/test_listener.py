@@ -223,7 +223,7 @@ def impatient(monkeypatch):
 
 def held_on(kafka, group):
     with OffsetsClient({"bootstrap.servers": kafka.bootstrap_servers}) as client:
-        return {tuple(tp): commit.offset for tp, commit in client.all_commits(group).items()}
+        return {tuple(tp): commit.offset for tp, commit in client.committed_everywhere(group).items()}
 
 
 def test_a_broker_that_is_down_during_the_query_gets_the_commit_when_it_is_back(
@@ -335,7 +335,7 @@ def test_the_driver_names_cluster_and_topics_as_the_operators_do(
     with committing(spark, raise_errors=True):
         run(stream(f"{topic},{other}", **{OPTION: group}), location)
     now = broker.log_ids(topics)
-    for tp, commit in broker.all_commits(group).items():
+    for tp, commit in broker.committed_everywhere(group).items():
         made = CommitMetadata.parse(commit.metadata) or CommitMetadata()
         assert (made.cluster, made.topic) == (now.cluster, now.topics[tp.topic])
     foreign = CommitMetadata(cluster="another").text()

@@ -51,7 +51,7 @@ def held(secured_cluster):
 
     def look(group):
         with OffsetsClient(secured_cluster.admin) as client:
-            return {tuple(tp): commit.offset for tp, commit in client.all_commits(group).items()}
+            return {tuple(tp): commit.offset for tp, commit in client.committed_everywhere(group).items()}
 
     return look
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from checkpoint_moves import apply_plan, offset_of, restore, seek, truncate
 
-from airflow_kafka_offsets.checkpoint.archive import digest, read_archived_moves
+from airflow_kafka_offsets.checkpoint.archive import file_digest, read_archived_moves
 from airflow_kafka_offsets.checkpoint.archive_names import next_archive_name
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import (
@@ -96,7 +96,7 @@ def test_a_manifest_that_leads_anywhere_but_to_batches_is_refused(
     apply_plan(three, seek(three))
     manifest = three / "_kafka_offsets/0001-seek/manifest.json"
     text = json.loads(manifest.read_text())
-    text["files"] = {path: {"before": None, "after": digest((three / "offsets/2").read_bytes())}}
+    text["files"] = {path: {"before": None, "after": file_digest((three / "offsets/2").read_bytes())}}
     manifest.write_text(json.dumps(text))
     (three.parent / "7").write_text("another's")
     before = files(three.parent)

@@ -145,7 +145,7 @@ def test_a_truncation_and_its_restore_on_every_storage(
     spark = SparkCheckpoint(location, fs=fs)
 
     apply_checkpoint_plan(spark, plan_truncate(spark, 0, CheckpointPolicy(sink="noop")), quiet_period=0)
-    assert (spark.listed_batches("offsets"), spark.listed_batches("commits")) == ({0}, {0})
+    assert (spark.batches("offsets"), spark.batches("commits")) == ({0}, {0})
 
     apply_checkpoint_plan(spark, plan_put_back_archive(spark), quiet_period=0)
 

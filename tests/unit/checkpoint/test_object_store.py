@@ -60,11 +60,11 @@ def test_a_file_that_another_client_wrote_is_read_whatever_the_last_listing_says
     spark = s3fs.S3FileSystem(**storage_options, skip_instance_cache=True)
     write_checkpoint(spark, "lake/since/cp", {0: 5}, [0])
     checkpoint = SparkCheckpoint("s3a://lake/since/cp", fs=s3fs.S3FileSystem(**storage_options))
-    assert checkpoint.listed_batches("offsets") == {0}
+    assert checkpoint.batches("offsets") == {0}
 
     write_checkpoint(spark, "lake/since/cp", {1: 6}, [])
 
-    assert checkpoint.has_batch("offsets", 1)
+    assert checkpoint.has("offsets", 1)
 
 
 def test_a_query_without_a_batch_has_no_directories_on_s3(storage_options: dict[str, Any]) -> None:

@@ -34,14 +34,14 @@ def test_any_batch_that_is_kept_can_be_read_and_one_that_is_not_is_named(
     checkpoint: Callable[..., Path],
 ) -> None:
     kept = SparkCheckpoint(str(checkpoint({3: 5, 4: 6, 5: 9}, [3, 4])))
-    assert [kept.read_entry(batch).kafka_offsets for batch in (3, 5)] == [
+    assert [kept.entry(batch).kafka_offsets for batch in (3, 5)] == [
         {"0": {ORDERS_0: 5}},
         {"0": {ORDERS_0: 9}},
     ]
     with pytest.raises(
         CheckpointError, match="offsets/2: is not there; expected a batch that Spark has planned"
     ):
-        kept.read_entry(2)
+        kept.entry(2)
 
 
 def test_the_committed_batch_is_the_highest_in_both_directories(checkpoint: Callable[..., Path]) -> None:
@@ -397,8 +397,8 @@ def test_a_batch_ended_when_its_commit_was_written(checkpoint: Callable[..., Pat
     root = checkpoint({0: 5, 1: 6}, [0])
     os.utime(root / "commits" / "0", (1_767_225_600, 1_767_225_600))
 
-    assert SparkCheckpoint(str(root)).finished_at(0) == datetime(2026, 1, 1, tzinfo=timezone.utc)
-    assert SparkCheckpoint(str(root)).finished_at(1) is None
+    assert SparkCheckpoint(str(root)).ended_at(0) == datetime(2026, 1, 1, tzinfo=timezone.utc)
+    assert SparkCheckpoint(str(root)).ended_at(1) is None
 
 
 def test_a_storage_that_does_not_tell_when_files_were_written_gives_none(
@@ -408,4 +408,4 @@ def test_a_storage_that_does_not_tell_when_files_were_written_gives_none(
         def modified(self, path: str) -> datetime:
             raise NotImplementedError
 
-    assert SparkCheckpoint(str(checkpoint({0: 5}, [0])), fs=Timeless()).finished_at(0) is None
+    assert SparkCheckpoint(str(checkpoint({0: 5}, [0])), fs=Timeless()).ended_at(0) is None

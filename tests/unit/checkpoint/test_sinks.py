@@ -129,7 +129,7 @@ def test_a_directory_that_the_sink_does_not_write_to_is_refused(
     sink: str, begun: Path, tmp_path: Path, assert_refused: Refused
 ) -> None:
     for nothing in (tmp_path / "absent", tmp_path):
-        says = f"sink_location={nothing}: has no {RECORDING_SINKS[sink]} with a batch of query 975d5cb5-"
+        says = f"sink_location='{nothing}': has no {RECORDING_SINKS[sink]} with a batch of query 975d5cb5-"
         assert_refused(begun, seek(begun, **discarding(sink, nothing)), says)
         assert_refused(begun, truncate(begun, 1, sink=sink, sink_location=str(nothing)), says)
 

@@ -109,7 +109,7 @@ def test_the_json_has_the_same_batches(orders: Path) -> None:
         "previous": 42,
         "pending": False,
         "offsets": {"0": {"orders": {"0": 2000, "1": 2500}}},
-        "moved_by": None,
+        "moved_in": None,
         "moved_to": None,
     }
     assert value["batches"][0]["moved_to"] == {"0": {"orders": {"0": 1000, "1": 1300}}}

@@ -32,7 +32,7 @@ def test_several_packages_in_one_text_are_taken_apart_as_spark_does():
 
 @pytest.mark.parametrize("coordinate", ["nonsense", "a:b", "a:b:", "a:b:1:2"])
 def test_coordinates_that_spark_refuses_are_refused(coordinate):
-    with pytest.raises(UsageError, match=f"packages={coordinate}: expected group:artifact:version"):
+    with pytest.raises(UsageError, match=f"packages={coordinate!r}: expected group:artifact:version"):
         libraries([coordinate], [])
 
 

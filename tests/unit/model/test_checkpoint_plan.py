@@ -92,7 +92,7 @@ def test_a_policy_is_read_from_texts(sink):
 
 @pytest.mark.parametrize("sink", ["kafka", "noop", None])
 def test_a_location_of_a_sink_that_records_no_batches_is_refused_as_nobody_reads_it(sink):
-    with pytest.raises(UsageError, match=f"sink_location=/out would be ignored with sink={sink!r}"):
+    with pytest.raises(UsageError, match=f"sink_location='/out' would be ignored with sink={sink!r}"):
         CheckpointPolicy.parse("fail", sink, sink_location="/out")
 
 
@@ -111,10 +111,10 @@ def test_a_location_of_a_sink_that_records_no_batches_is_refused_as_nobody_reads
             "for any other sink set idempotent_sink=True .*, else seek only",
         ),
         (("fail", "ForeachBatch", False, None, False), r"sink='ForeachBatch': expected 'kafka'"),
-        (("fail", None, False, None, "no"), r"allow_stateful=no: expected true or false"),
+        (("fail", None, False, None, "no"), r"allow_stateful='no': expected true or false"),
         (("fail", None, False, None, None), r"allow_stateful=None: expected true or false"),
         (("fail", None, False, None, 1), r"allow_stateful=1: expected true or false"),
-        (("fail", None, "yes", None, False), r"idempotent_sink=yes: expected true or false"),
+        (("fail", None, "yes", None, False), r"idempotent_sink='yes': expected true or false"),
         (("fail", "kafka", True, None, False), r"sink='kafka' and idempotent_sink are both given"),
     ],
 )

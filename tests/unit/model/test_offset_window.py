@@ -40,7 +40,7 @@ def test_a_window_comes_back_from_its_json(window):
 
 @given(windows(), st.integers(1, 10**10))
 def test_a_limited_window_starts_where_the_whole_one_does_and_is_as_large_as_it_may_be(window, limit):
-    limited = window.limit_records(limit)
+    limited = window.limited(limit)
     assert limited.start == window.start
     assert limited.records == min(limit, window.records)
     for tp, whole in window.ranges.items():
@@ -52,7 +52,7 @@ def test_a_limited_window_starts_where_the_whole_one_does_and_is_as_large_as_it_
 
 @given(windows())
 def test_windows_that_are_planned_one_after_another_meet(window):
-    first = window.limit_records(max(1, window.records // 3))
+    first = window.limited(max(1, window.records // 3))
     rest = OffsetWindow({tp: OffsetRange(first.end[tp], window.end[tp]) for tp in window.ranges})
     assert first.records + rest.records == window.records
 
@@ -106,7 +106,7 @@ def test_spark_reads_it_by_assignment():
 
 def test_records_that_retention_took_are_counted():
     logs = {A: LogRange(7, 20), B: LogRange(9, 20), C: LogRange(9, 20)}
-    assert WINDOW.lost_offsets(logs) == {A: 2, B: 4}
+    assert WINDOW.lost(logs) == {A: 2, B: 4}
     (refusal,) = WINDOW.refusals(logs)
     assert refusal.startswith(
         "6 records of the window are lost: retention has deleted them on orders-0, orders-1"
@@ -155,6 +155,6 @@ def test_a_window_names_its_logs_also_one_of_an_earlier_version(source, ids):
 
 
 def test_a_group_has_passed_a_window_at_its_end():
-    assert WINDOW.is_passed_by({A: 8, B: 4, C: 9})
-    assert not WINDOW.is_passed_by({A: 8, B: 3, C: 7})
-    assert not WINDOW.is_passed_by({A: 8, B: None, C: 7})
+    assert WINDOW.passed({A: 8, B: 4, C: 9})
+    assert not WINDOW.passed({A: 8, B: 3, C: 7})
+    assert not WINDOW.passed({A: 8, B: None, C: 7})

@@ -271,7 +271,7 @@ EXPECTED = {
 )
 def test_a_place_that_was_not_resolved_has_no_offset(place):
     with pytest.raises(UsageError, match=f"^{place.kind} .* is not resolved to offsets yet"):
-        place.in_logs({A: 5}, LOGS)
+        place.offsets_in_logs({A: 5}, LOGS)
 
 
 @pytest.mark.parametrize("parameter", EXPECTED)
@@ -289,14 +289,14 @@ def test_other_values_are_refused_with_what_is_expected(parameter, value):
     ],
 )
 def test_a_place_that_a_parameter_does_not_take_is_refused(parameter, word):
-    with pytest.raises(UsageError, match=f"^{parameter}={word}: {EXPECTED[parameter]}"):
+    with pytest.raises(UsageError, match=f"^{parameter}={word!r}: {EXPECTED[parameter]}"):
         Place.parse(word, parameter)
 
 
 def test_offsets_that_topics_leaves_out_are_refused_or_those_of_other_groups():
     place = Place.parse({"t": {"0": 3, "1": 4}}, "to_offset")
     first, second = TopicScope.parse("t:0"), TopicScope.parse("t:1")
-    with pytest.raises(OffsetsFormatError, match="the offsets name t-1, which topics= and group_id leave"):
+    with pytest.raises(OffsetsFormatError, match="the offsets name t-1, which topics and group_id leave"):
         place.offsets_for_group("g", first, 1)
     assert place.offsets_for_group("g", first, 2) == {A: 3}
     place.refuse_unused_offsets([first, second])

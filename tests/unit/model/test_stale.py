@@ -48,7 +48,7 @@ def test_what_would_be_read_again_and_skipped_is_counted():
     followers = LaterProgress("0001-seek", ("move 0002-seek (run a, today) followed",), (*moves, (10, 15)))
     assert (followers.read_again, followers.skipped, bool(followers)) == (100, 5, True)
     assert "100 records are read again, and 5 are skipped" in followers.refusal
-    assert followers.refusal.endswith("or set allow_stale=True (--allow-stale)")
+    assert followers.refusal.endswith("or set allow_stale=True")
 
 
 @pytest.mark.parametrize(("found", "moves"), [((), ((9, 5),)), (("move 0002-seek followed",), ((5, 5),))])

@@ -73,8 +73,38 @@ def test_an_event_has_the_totals_of_its_group():
         "partitions": 1,
         "changed": 1,
         "moved_by": 3,
+        "topics": {"orders": {"from": 5, "until": 8, "partitions": 1}},
         "batch_id": 7,
     }
+
+
+def extra_of(*moves):
+    plan = OffsetPlan("orders-3", moves)
+    return MoveTotals.from_receipt(make_receipt([plan])).as_event(None)
+
+
+def test_the_offsets_of_a_topic_are_summed_so_that_their_difference_is_the_records():
+    orders, payments = "orders", "payments"
+    extra = extra_of(
+        PartitionMove(TopicPartition(orders, 0), 5, 8, LogRange(0, 9)),
+        # Without a commit it is counted from the log start.
+        PartitionMove(TopicPartition(orders, 1), None, 7, LogRange(2, 9)),
+        PartitionMove(TopicPartition(payments, 0), 9, 4, LogRange(0, 9)),
+    )
+    assert extra["topics"] == {
+        orders: {"from": 7, "until": 15, "partitions": 2},
+        payments: {"from": 9, "until": 4, "partitions": 1},
+    }
+    assert extra["moved_by"] == sum(topic["until"] - topic["from"] for topic in extra["topics"].values())
+
+
+def test_an_event_of_many_topics_has_the_totals_of_the_group_only():
+    moves = [PartitionMove(TopicPartition(f"t{number}", 0), 0, 1, LogRange(0, 1)) for number in range(51)]
+    assert len(extra_of(*moves[:50])["topics"]) == 50
+    extra = extra_of(*moves)
+    assert "topics" not in extra
+    assert (extra["partitions"], extra["moved_by"]) == (51, 51)
+    assert len(str(extra)) < 200
 
 
 def test_the_asset_of_another_group_is_refused_where_the_task_is_not_mapped():

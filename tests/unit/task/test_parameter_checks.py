@@ -297,11 +297,11 @@ LAG, REACHED, TOPIC = (
 TIME = "2026-03-01T00:00:00Z"
 CANNOT_BE = [
     (ConsumerGroupLagSensor, LAG | {"max_lag": -1}, "max_lag=-1: expected 0 or more, as a whole number"),
-    (ConsumerGroupLagSensor, LAG | {"max_lag": "1e3"}, "max_lag=1e3: expected 0 or more"),
+    (ConsumerGroupLagSensor, LAG | {"max_lag": "1e3"}, "max_lag='1e3': expected 0 or more"),
     (ConsumerGroupLagSensor, LAG | {"max_lag": float("nan")}, "max_lag=nan: expected 0 or more"),
     (ConsumerGroupLagSensor, LAG | {"max_partition_lag": True}, "max_partition_lag=True: expected 0 or more"),
-    (ConsumerGroupLagSensor, LAG | {"max_time_lag": "soon"}, "max_time_lag=soon: expected seconds"),
-    (ConsumerGroupLagSensor, LAG | {"min_headroom": "soon"}, "min_headroom=soon: expected seconds"),
+    (ConsumerGroupLagSensor, LAG | {"max_time_lag": "soon"}, "max_time_lag='soon': expected seconds"),
+    (ConsumerGroupLagSensor, LAG | {"min_headroom": "soon"}, "min_headroom='soon': expected seconds"),
     (ConsumerGroupLagSensor, LAG | {"min_headroom": 0}, "min_headroom=0: expected seconds, .* above 0"),
     (ConsumerGroupLagSensor, LAG | {"on_no_commit": "zero"}, "on_no_commit='zero': expected one of 'fail'"),
     (ConsumerGroupLagSensor, LAG | {"position": "grop"}, "position='grop': expected one of 'group'"),
@@ -312,8 +312,8 @@ CANNOT_BE = [
         {"group_id": "g"},
         "no threshold: give max_lag, max_partition_lag, max_time_lag or min_headroom",
     ),
-    (OffsetsReachedSensor, REACHED | {"tolerance": "a"}, "tolerance=a: expected 0 or more"),
-    (OffsetsReachedSensor, REACHED | {"stalled_after": "-1"}, "stalled_after=-1: expected seconds"),
+    (OffsetsReachedSensor, REACHED | {"tolerance": "a"}, "tolerance='a': expected 0 or more"),
+    (OffsetsReachedSensor, REACHED | {"stalled_after": "-1"}, "stalled_after='-1': expected seconds"),
     (OffsetsReachedSensor, REACHED | {"stalled_after": 0}, "stalled_after=0: expected seconds, .* above 0"),
     (
         OffsetsReachedSensor,
@@ -322,7 +322,7 @@ CANNOT_BE = [
     ),
     (OffsetsReachedSensor, REACHED | {"target": {"a": {"0": -1}}}, "target"),
     (OffsetsReachedSensor, REACHED | {"target": None}, "target is missing: give 'latest', a time"),
-    (TopicReachedSensor, TOPIC | {"target": "noon"}, "target=noon: expected a time"),
+    (TopicReachedSensor, TOPIC | {"target": "noon"}, "target='noon': expected a time"),
     (TopicReachedSensor, TOPIC | {"on_idle_partition": "skip"}, "on_idle_partition='skip': expected one of"),
     (TopicReachedSensor, TOPIC | {"idle_after": 60}, "idle_after is given, and no idle partition is ignored"),
     (TopicReachedSensor, {"target": TIME}, "no topic to read: give topics"),
@@ -349,11 +349,11 @@ def test_a_target_has_no_default(sensor):
 @pytest.mark.parametrize(
     ("parameters", "says"),
     [
-        ({"min_lag": "a"}, "min_lag=a: expected 0 or more, as a whole number"),
+        ({"min_lag": "a"}, "min_lag='a': expected 0 or more, as a whole number"),
         ({"min_lag": -1}, "min_lag=-1"),
         ({"min_lag": 1, "tolerance": 1.5}, "tolerance=1.5"),
         ({"min_lag": 1, "poll_interval": 0}, "poll_interval=0: expected seconds, .* above 0"),
-        ({"min_lag": 1, "refire_after": "PT"}, "refire_after=PT: expected seconds"),
+        ({"min_lag": 1, "refire_after": "PT"}, "refire_after='PT': expected seconds"),
         ({"min_lag": 1, "topics": ""}, "topics: found"),
         ({"min_lag": 1, "group_id": "None"}, "group_id: found None"),
         ({"min_lag": 1, "group_id": "", "checkpoint_location": "/cp"}, "group_id: found"),

@@ -36,7 +36,7 @@ class Logs:
     def log_ranges(self, partitions: Iterable[TopicPartition], **_: Any) -> dict[TopicPartition, LogRange]:
         return {tp: self.logs[tp] for tp in partitions}
 
-    def all_commits(self, _group_id: str) -> dict[TopicPartition, Commit]:
+    def committed_everywhere(self, _group_id: str) -> dict[TopicPartition, Commit]:
         return {TopicPartition("other", 0): Commit(1, None)}
 
 

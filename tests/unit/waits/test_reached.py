@@ -29,7 +29,7 @@ class Broker:
     def offsets_for_time(self, partitions: Iterable[TopicPartition], _: int) -> dict[TopicPartition, None]:
         return dict.fromkeys(partitions)
 
-    def all_commits(self, _: str) -> dict[TopicPartition, int]:
+    def committed_everywhere(self, _: str) -> dict[TopicPartition, int]:
         return {TopicPartition("payments", 0): 1}
 
 
