@@ -23,6 +23,7 @@ from zoneinfo import ZoneInfo
 from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.model.parameters import parse_duration, parse_text, timestamp_ms
 from airflow_kafka_offsets.model.text import quote, shorten
+from airflow_kafka_offsets.model.wording import unexpected
 
 KEY_FORMAT = "%Y-%m-%dT%H:%M:%S"
 """The default of Airflow's temporal partition mappers and of ``CronPartitionTimetable``."""
@@ -97,7 +98,7 @@ class IntervalSchedule:
             with suppress(UsageError):
                 length = parse_duration(text, "every", maximum=_LONGEST, allow_zero=False)
         if length is None or length % timedelta(seconds=1):
-            raise UsageError(f"every={quote(every)}: expected {_EXPECTED}, in whole seconds")
+            raise unexpected("every", every, f"{_EXPECTED}, in whole seconds")
         if name != "UTC":
             raise UsageError(
                 f"every={quote(every)} is a length, and timezone={name!r} has no effect on it: leave "
@@ -205,10 +206,8 @@ def parse_timezone(value: object, parameter: str = "timezone") -> str:
     try:
         ZoneInfo(name)
     except (OSError, ValueError, LookupError):  # of names that are no file, too
-        raise UsageError(
-            f"{parameter}={shorten(name)!r}: expected the name of a time zone, such as 'UTC' or "
-            "'Europe/Berlin'"
-        ) from None
+        expected = "the name of a time zone, such as 'UTC' or 'Europe/Berlin'"
+        raise unexpected(parameter, name, expected) from None
     return name
 
 
@@ -235,5 +234,5 @@ def _parse_cron(cron: str, given: str) -> str:
             if second - first > _LONGEST:
                 error = f"more than {_LONGEST.days} days between {first} and {second}"
     if error:
-        raise UsageError(f"every={quote(given)}: found {error}; expected {_EXPECTED}")
+        raise UsageError(f"every={quote(given)}: found {error}; expected {_EXPECTED}", parameter="every")
     return " ".join(cron.split())
