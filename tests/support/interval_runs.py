@@ -115,13 +115,14 @@ class FakeAirflow:
         self.steps, self.kill_at = 0, kill_at
         self.states[ti.key], self.xcoms[ti.key] = "running", {}
         accessor = PartitionedAccessor if self.partitions else Accessor
-        outlet_events = _Outlets(accessor)
+        outlet_events = _ByAsset(lambda _: accessor())
         inlets = type("Inlets", (InletEvents,), {"recorded": self.events, "unreadable": self.unreadable})
         context: dict[str, Any] = {"ti": ti, "outlet_events": outlet_events, "inlet_events": inlets([])}
         if self.partitions:
-            context["asset_state_store"] = {
-                asset: _Kept(self, asset.name) for asset in operator._declared or operator.outlets
-            }
+            declared = [asset.name for asset in operator._declared or operator.outlets]
+            context["asset_state_store"] = _ByAsset(
+                lambda name: _Kept(self, name) if name in declared else None
+            )
         try:
             result = operator.execute(context)  # type: ignore[arg-type]
             self.step()
@@ -138,7 +139,7 @@ class FakeAirflow:
             self._record(operator, outlet_events)
         return result
 
-    def _record(self, operator: CompletedIntervalsOperator, outlet_events: _Outlets) -> None:
+    def _record(self, operator: CompletedIntervalsOperator, outlet_events: _ByAsset) -> None:
         now = datetime.now(tz=timezone.utc)
         for asset in operator.outlets:
             noted = outlet_events[asset]
@@ -151,14 +152,17 @@ class FakeAirflow:
         return _TaskInstance(self, task_id, run_id, max_tries)
 
 
-class _Outlets(dict[Asset, Any]):
-    def __init__(self, accessor: Callable[[], Accessor]) -> None:
-        super().__init__()
-        self._make = accessor
+class _ByAsset:
+    """Something for each asset, by its name: Airflow 3.1 has no hash for an asset with an extra."""
 
-    def __missing__(self, asset: Asset) -> Accessor:
-        noted = self[asset] = self._make()
-        return noted
+    def __init__(self, make: Callable[[str], Any]) -> None:
+        self._make = make
+        self._made: dict[str, Any] = {}
+
+    def __getitem__(self, asset: Asset) -> Any:
+        if asset.name not in self._made:
+            self._made[asset.name] = self._make(asset.name)
+        return self._made[asset.name]
 
 
 class _Kept:

@@ -34,7 +34,7 @@ COMMANDS = {
     "tests": f"{SET_UP}'.[dev]' && .venv/bin/pytest",
 }
 
-if not hasattr(airflow.sdk, "PartitionedAssetTimetable"):  # Airflow 3.1
+if not hasattr(airflow.sdk, "RollupMapper"):  # before Airflow 3.3
     PARTITIONED = {"hourly_from_stream.py", "backfill_hours.py"}
     EXAMPLES = [file for file in EXAMPLES if file.name not in PARTITIONED]
 
