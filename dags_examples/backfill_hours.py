@@ -25,12 +25,14 @@ from airflow_kafka_offsets.operators.plan_window import PlanOffsetWindowOperator
 LAKE = os.environ.get("LAKE", "s3://lake")
 TOPIC = os.environ.get("ORDERS_TOPIC", "orders")
 
+# --8<-- [start:schedule]
+# At 15:00 for the hour that began at 14:00, whose key is 2026-03-03T14:00:00.
+each_hour = CronPartitionTimetable("0 * * * *", timezone="UTC", run_offset=-1)
+# --8<-- [end:schedule]
+
 with DAG(
     dag_id="orders_again",
-    # --8<-- [start:schedule]
-    # At 15:00 for the hour that began at 14:00, whose key is 2026-03-03T14:00:00.
-    schedule=CronPartitionTimetable("0 * * * *", timezone="UTC", run_offset=-1),
-    # --8<-- [end:schedule]
+    schedule=each_hour,
     start_date=datetime(2026, 3, 1, tzinfo=timezone.utc),
     catchup=False,
     tags=["kafka", "example"],
