@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, Literal, NamedTuple, cast, get_args
 
 from airflow_kafka_offsets.errors import OffsetsFormatError, UsageError
@@ -62,6 +62,7 @@ class CheckpointPolicy:
     on_pending_batch: PendingBatch = "fail"
     sink: Sink | None = None
     """Needed where a batch id would occur again, unless the sink is idempotent."""
+    _: KW_ONLY
     idempotent_sink: bool = False
     """
     Whether the query writes by a ``foreachBatch`` function that overwrites by the records' own key, and does
@@ -85,9 +86,9 @@ class CheckpointPolicy:
         policy = cls(
             parse_choice(on_pending_batch, PendingBatch, "on_pending_batch"),
             None if sink is None else parse_sink(sink),
-            parse_switch(idempotent_sink, "idempotent_sink"),
-            None if sink_location is None else str(sink_location),
-            parse_switch(allow_stateful, "allow_stateful"),
+            idempotent_sink=parse_switch(idempotent_sink, "idempotent_sink"),
+            sink_location=None if sink_location is None else str(sink_location),
+            allow_stateful=parse_switch(allow_stateful, "allow_stateful"),
         )
         if policy.idempotent_sink and policy.sink is not None:
             raise UsageError(
