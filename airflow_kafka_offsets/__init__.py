@@ -17,6 +17,7 @@ _MODULES = {
     "CheckOffsetDriftOperator": "operators.check_drift",
     "CommitOffsetWindowOperator": "operators.commit_window",
     "CommitOffsetsOperator": "operators.commit",
+    "CompletedIntervalsOperator": "operators.completed_intervals",
     "ConsumerGroupLagSensor": "sensors.lag",
     "KafkaOffsetsError": "errors",
     "KafkaOffsetsHook": "hooks.offsets",

@@ -7,6 +7,9 @@ from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator as Comm
 from airflow_kafka_offsets.operators.commit_window import (
     CommitOffsetWindowOperator as CommitOffsetWindowOperator,
 )
+from airflow_kafka_offsets.operators.completed_intervals import (
+    CompletedIntervalsOperator as CompletedIntervalsOperator,
+)
 from airflow_kafka_offsets.operators.plan_window import PlanOffsetWindowOperator as PlanOffsetWindowOperator
 from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator as ResetOffsetsOperator
 from airflow_kafka_offsets.operators.restore import RestoreOffsetsOperator as RestoreOffsetsOperator

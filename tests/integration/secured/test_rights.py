@@ -7,6 +7,8 @@ from functools import partial
 
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
+from airflow.sdk import Asset
+from interval_runs import FakeAirflow
 from rights import each_lacking, is_named, rights_of, rights_table
 from secured_kafka import PASSWORD
 
@@ -18,6 +20,7 @@ from airflow_kafka_offsets.model.window import OffsetWindow
 from airflow_kafka_offsets.operators.check_drift import CheckOffsetDriftOperator
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
 from airflow_kafka_offsets.operators.commit_window import CommitOffsetWindowOperator
+from airflow_kafka_offsets.operators.completed_intervals import CompletedIntervalsOperator
 from airflow_kafka_offsets.operators.plan_window import PlanOffsetWindowOperator
 from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
 from airflow_kafka_offsets.operators.restore import RestoreOffsetsOperator
@@ -57,6 +60,13 @@ def reached(pipeline, context):
 def topic_reached(pipeline, context):
     sensor = TopicReachedSensor(task_id="t", target=PAST, topics=[pipeline.topic])
     assert sensor.execute(context)["reached"]
+
+
+def completed_intervals(pipeline, context):
+    task = CompletedIntervalsOperator(
+        task_id="t", outlets=[Asset("hours")], start_from=PAST, max_intervals=1, **pipeline.names
+    )
+    FakeAirflow().run(task, "run")
 
 
 def drift(pipeline, context):
@@ -131,6 +141,7 @@ USES: dict[str, Callable[..., None]] = {
     "min_headroom": partial(lag, min_headroom="PT1H"),
     "OffsetsReachedSensor": reached,
     "TopicReachedSensor": topic_reached,
+    "CompletedIntervalsOperator": completed_intervals,
     "PlanOffsetWindowOperator": plan_window,
     "CheckOffsetDriftOperator": drift,
     "AuditWindowOperator": audit,
