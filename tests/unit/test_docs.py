@@ -28,7 +28,7 @@ SET_UP = (
 )
 COMMANDS = {
     "demo": f"{SET_UP}'.[demo]' && .venv/bin/airflow-kafka-offsets demo",
-    "tests": f"{SET_UP}'.[dev]' && .venv/bin/pytest",
+    "tests": f"{SET_UP}'.[demo,sql]' --group dev && .venv/bin/pytest",
 }
 
 PARSE = """

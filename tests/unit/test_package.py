@@ -143,6 +143,8 @@ def test_what_is_published_names_the_licence_of_each_part(tmp_path, builder):
         email.message_from_string(path.read_text()) for path in files if path.name in ("METADATA", "PKG-INFO")
     )
     assert metadata["License-Expression"] == "Apache-2.0 AND MIT"
+    # What only a clone needs is in dependency groups, which are not published.
+    assert sorted(metadata.get_all("Provides-Extra")) == ["demo", "spark", "sql"]
     named = metadata.get_all("License-File")
     assert named == ["LICENSE", "airflow_kafka_offsets/ui/static/uPlot.LICENSE"]
     texts = {path.read_text() for path in files if path.name.endswith("LICENSE")}
