@@ -149,6 +149,7 @@ def _gauge(name: str, value: float, group: str, topic: str) -> None:
 @cache
 def _stats() -> Any:
     """Return Airflow's ``Stats``, which the task's or the triggerer's process has set up."""
+    # Remove when Airflow documents its metrics for tasks: until then the module moves between versions.
     try:
         from airflow.sdk.observability.stats import Stats
     except ImportError:  # Airflow 3.1
