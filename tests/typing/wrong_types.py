@@ -2,8 +2,8 @@
 Every public parameter with a value of another type: a type checker has to refuse each of them.
 
 The operators take Airflow's own parameters too (`**kwargs: Any`), so a type checker accepts a name that they
-no longer have. An `ignore` that nothing needs is an error: this is how a parameter that is gone, or that takes
-anything, is found here.
+no longer have. An `ignore` that nothing needs is an error: so a parameter that is gone, or takes anything, is
+found here.
 """
 
 from __future__ import annotations
