@@ -24,6 +24,7 @@ MANIFEST = "manifest.json"
 CLAIM = ".claim"
 """How the name of a claim's file ends, see ``checkpoint/claim.py``."""
 
+# With a bound: names are read from the storage, and the next number is one higher.
 ARCHIVE_NAME = re.compile(r"([0-9]{4,9})-(seek|truncate|undo)")
 _MOST_MISSING = 10_000
 """Numbers without an archive, below the last one, that are looked up one by one where listings are late."""

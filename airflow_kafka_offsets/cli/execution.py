@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 
 
+# Exit codes are public, see docs/reference/stability.md.
 REFUSED = 1
 USAGE = 2
 UNCHECKED = 3

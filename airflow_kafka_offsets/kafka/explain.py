@@ -70,6 +70,7 @@ class Call(Deadline):
 
     def within(self, seconds: float) -> Call:
         """Return the same call with less time, if that is more."""
+        # Never more than the whole call has left.
         return Call(self.what, self.servers, min(seconds, self.left))
 
     def explain(

@@ -14,6 +14,7 @@ T = TypeVar("T")
 
 FIRST_ATTEMPT = 1.0
 """Seconds of the first attempt; each later one may take twice as long. A wrong password shows after it."""
+# Seconds: in less time no attempt is answered, and its time-out would hide the error of the last one.
 _LEAST = 0.1
 
 
@@ -40,6 +41,7 @@ def until(
         return seen.final is None
 
     passes = RETRIABLE | UNKNOWN_PARTITION | frozenset(also)
+    # Random, so that all clients of a broker that was away do not come back in one moment.
     backoff = wait_random_exponential(multiplier=0.1, max=2.0)
     numbers = count()
     retrying = Retrying(

@@ -47,6 +47,7 @@ SINKS = (
 
 QUIET_PERIOD = 10.0
 """Seconds without a write to a checkpoint after which its query counts as stopped."""
+# Seconds: a task that waits for more than a day is a mistyped one.
 LONGEST_QUIET_PERIOD = 86_400.0
 
 Kind = Literal["seek", "truncate", "undo"]

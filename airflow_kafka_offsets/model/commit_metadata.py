@@ -22,6 +22,7 @@ from airflow_kafka_offsets.model.text import shorten
 
 MAX_BYTES = 4_000
 """Kafka's ``offset.metadata.max.bytes`` is 4,096, the client adds a NUL; some room is left."""
+# From here on the metadata is cut: Kafka stores it once for each partition.
 MANY_PARTITIONS = 100
 MAX_BYTES_OF_MANY = 268
 """The metadata is stored once a partition, and a commit must fit into one record batch."""

@@ -129,6 +129,8 @@ class Headroom:
         if not enough:
             return replace(
                 self,
+                # Less than the threshold by a millisecond: the verdict needs a number, and only the side is
+                # known.
                 by_time=max(0.0, least - 0.001),
                 reason=f"less than {duration_text(least)}: {self.reason}",
             )

@@ -63,6 +63,7 @@ _OTHER_LOGINS = {
 _ESCAPES = {"\\": "\\", '"': '"', "n": "\n", "r": "\r", "t": "\t", "f": "\f", "b": "\b", "a": "\a", "v": "\v"}
 _WRITTEN = str.maketrans({char: f"\\{name}" for name, char in _ESCAPES.items()})
 _LOGIN_MODULE = re.compile(r"\s*(?:[\w$]+\.)*(Plain|Scram)LoginModule\s+required\s", re.ASCII)
+# As Java's StreamTokenizer reads a quoted value: octal numbers, or the character after a backslash.
 _ESCAPED = re.compile(r"\\([0-3][0-7]{2}|[0-7]{1,2}|.)", re.DOTALL)
 _LOGIN_VALUE = re.compile(
     r"\b(username|password)\s*=\s*(?:\"((?:\\.|[^\"\\])*)\"|'((?:\\.|[^'\\])*)')", re.DOTALL
@@ -82,6 +83,7 @@ Before a key: Spark shows the values of ``ssl.keystore.key`` at DEBUG, but none 
 (``spark.redaction.regex``), and a PEM may begin with any text.
 """
 _WITH_PORT = re.compile(r".*[^:\]]:[0-9]+|.*\]:[0-9]+")
+# librdkafka adds it to an address without a port, and Java's client refuses such an address.
 _DEFAULT_PORT = 9092
 
 _WHY = {

@@ -204,6 +204,7 @@ class Lag:
 
     def within(self, max_lag: int | None, max_partition_lag: int | None = None) -> bool:
         """Whether the thresholds that are given hold, and no partition is late or short of headroom."""
+        # The tolerance hides a partition, it does not shorten a lag.
         furthest = self.max if self.max > self.tolerance else 0
         few = max_lag is None or self.counted <= max_lag
         return (

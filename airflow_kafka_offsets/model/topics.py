@@ -11,6 +11,7 @@ from airflow_kafka_offsets.model.formats import load_json, repr_hint
 from airflow_kafka_offsets.model.offsets import MAX_PARTITION, TopicPartition, is_topic_name
 from airflow_kafka_offsets.model.text import excess, shorten
 
+# As many digits as a 32-bit number has.
 _PARTITION = re.compile(r"[0-9]{1,10}")
 _FORM = "the name of a topic, 'topic:0,1' for some of its partitions, or a list of these"
 

@@ -36,6 +36,7 @@ from airflow_kafka_offsets.model.place import Place
 from airflow_kafka_offsets.model.text import Show, shorten
 from airflow_kafka_offsets.model.topics import TopicScope
 
+# See "What version promises" in docs/reference/stability.md, also for receipts and reports.
 WINDOW_VERSION = 1
 WINDOW_CONF_KEY = "spark.kafkaOffsets.window"
 """

@@ -93,6 +93,7 @@ def plan_commits(
             log_ids=ids,
             lost_remedy=lost_remedy,
         )
+        # The texts too: a restore and the Offsets tab show who had committed before.
         plans.append(replace(plan, metadata=committed_texts(committed)))
     return plans
 

@@ -109,6 +109,7 @@ def plan_resets(
         plans.append(
             plan.noting(without, "no committed offset yet, and a restore cannot take the new one away")
         )
+    # Before the first write: a receipt that cannot be read back could not be restored.
     check_restorable(plans)
     return plans
 

@@ -180,6 +180,7 @@ def _open_move(
         lasting = not (place.relative or place.from_commits) or place.kind == "shift"
         if unfinished.request == request and (same or lasting):
             return unfinished
+        # With another target its second half would not fit the first.
         raise unfinished_refusal(checkpoint, unfinished)
     archives = [each for each in read_archives(checkpoint) if not each.undone]
     mine = [each for each in archives if by.same_task(each.by)]

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+# Assets that an error names.
 _SHOWN = 5
 
 

@@ -186,6 +186,7 @@ def lags_of_groups(
         logs = client.log_ranges(set().union(*positions.values()), isolation_level=isolation_level)
         results |= {group_id: Lag.measure(group_id, each, logs) for group_id, each in positions.items()}
     except BrokerError as error:
+        # A broker that is away would take the time of each group, one after another.
         if isinstance(error, BrokerUnavailableError) and error.code != NO_LEADER:
             raise
         # A topic that was deleted in this moment, or that has no leader, is a matter of its groups.

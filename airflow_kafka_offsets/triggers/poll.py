@@ -37,6 +37,7 @@ CALL = 10.0
 STALE = 300.0
 """Seconds without an answer after which the connection is read again: the brokers may have moved."""
 
+# Not the connection's fault: reading it again would not help.
 _NO_REFUSAL = (BrokerUnavailableError, ClientCrashedError, UnknownTopicPartitionError)
 
 _pollers: dict[str, SharedPoller] = {}

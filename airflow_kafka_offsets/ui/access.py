@@ -26,6 +26,7 @@ from airflow_kafka_offsets.ui.fresh import Fresh
 REMEMBERED = 5.0
 """Seconds for which what a user may read is remembered."""
 
+# Bounds the memory: a right that was forgotten is asked for again.
 _MOST_RIGHTS = 100_000
 _MOST_USERS = 200
 
@@ -85,6 +86,7 @@ class ReadableDags:
     async def of(self, dag_ids: Collection[str]) -> set[str]:
         """Return those of some DAGs that the user may read."""
         known = self._known(dag_ids)
+        # One user's page asks for the same DAGs several times at once.
         if None in known.values():
             async with self._rights.asking:
                 # Another request of the user may have asked meanwhile.

@@ -31,6 +31,7 @@ HEADERS = {
 }
 """Of every response that does not set them itself."""
 
+# Bounds the memory; they are fresh for five seconds only.
 _MOST_HISTORIES = 200
 _MOST_RECEIPTS = 50
 

@@ -114,6 +114,7 @@ class CachedReader:
             return
         wanted = {group_id: self._commits.before(group_id) for group_id in group_ids}
         try:
+            # Those that the last round wanted: what a wait asks for besides takes a request of its own.
             found = self._client.committed_groups(wanted, within=_TOGETHER)
         except (BrokerError, SetupError, OSError) as error:
             # Also where no process can be started at the moment: that is no reason to end a wait.

@@ -26,8 +26,10 @@ from airflow_kafka_offsets.waits.wait import Reading, Wait, partition_table
 
 IdlePartitionPolicy = Literal["wait", "ignore"]
 
+# Seconds without a record after which a partition counts as idle, where idle_after does not say so.
 _IDLE_AFTER = 600.0
 
+# Seconds: a partition without a time counts as not reached, and the next poll asks again.
 _TIMES_WITHIN = 5.0
 
 _FURTHEST_BACK = 1024
@@ -126,6 +128,7 @@ class TopicWait(Wait):
             found = self.record_times(client, asked, _TIMES_WITHIN)
             times |= {tp: time for tp, time in found.items() if time is not None}
             logs = {tp: log for tp, log in logs.items() if times.get(tp) is None and asked[tp] > log.start}
+            # Doubled: a log that ends in many markers is found in ten requests.
             back *= 2
         return times
 

@@ -20,6 +20,7 @@ GROUP_OPTIONS = ("kafka.consumer.commit.groupid", "consumer.commit.groupid")
 _KAFKA_SOURCES = re.compile(r"org\.apache\.spark\.sql\.kafka010\.")
 _V2 = re.compile(r"StreamingDataSourceV2(Scan)?Relation")
 """Spark's names for it before 4.0 and since; packages differ between versions."""
+# The same of a source of the first version of Spark's interface.
 _V1 = "StreamingExecutionRelation"
 
 
