@@ -147,6 +147,7 @@ def _sink_refusals(
     try:
         recorded = newest_recorded(checkpoint, survey.state.query_id, sink, location, first)
     except (CheckpointFormatError, StorageError) as error:
+        # A storage that is away says nothing about the sink.
         if error.retriable:
             raise
         return [f"{doing}: whether the sink has recorded batch {first} cannot be known: {error}; {_FINISH}"]
@@ -226,6 +227,7 @@ def truncate_refusals(
     location = checkpoint.location
     if refusals := unfinished_refusals(survey, batch_id):
         return refusals
+    # Nothing to remove: then nothing that would have to be checked.
     if batch_id == max(survey.planned):
         return []
     if batch_id > 0 and batch_id - 1 not in survey.planned:

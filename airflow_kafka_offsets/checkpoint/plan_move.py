@@ -185,6 +185,7 @@ def _plan(
         discarded=discarded,
         batches=(frozenset(survey.planned), frozenset(survey.committed)),
         refusals=(*refusals, *link_refusals(checkpoint, [step.path for step in steps])),
+        # A plan that changes no file leaves no archive, and so no open move.
         archive=next_name(checkpoint, kind) if steps else None,
         request=request,
     )

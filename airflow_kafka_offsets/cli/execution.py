@@ -93,6 +93,7 @@ class Execution:
         from airflow_kafka_offsets.readings.record_times import look_up_times
 
         if client is not None and not export:
+            # Not for CSV, which has no column for them: the look-up takes seconds.
             plan = look_up_times(client, plan)
         if export:
             # What is refused is no plan for others to carry out.
@@ -102,6 +103,7 @@ class Execution:
             self.show(*plan.tables())
         if not plan.refused:
             save_offsets(save, {group.group_id: group.before for group in plan.groups}, execute=self.execute)
+        # After it was shown: what is refused is shown with its reasons.
         plan.check()
         receipt = apply(plan) if self.execute else plan.receipt(plan_only=True)
         if self.execute and not export:

@@ -116,6 +116,7 @@ def read_listing(listing: Path) -> list[Path] | None:
 def write_listing(listing: Path, jars: list[Path]) -> None:
     """Write sizes and names of ``jars``, relative to the listing, as one atomic change."""
     text = "".join(f"{jar.stat().st_size} {jar.relative_to(listing.parent)}\n" for jar in jars)
+    # Of this process: two that fetch at once write two drafts.
     draft = listing.with_suffix(f".{os.getpid()}")
     draft.write_text(text, encoding="utf-8")
     draft.replace(listing)

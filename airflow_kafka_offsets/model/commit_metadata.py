@@ -125,6 +125,7 @@ class CommitMetadata:
             values.pop(least, None)
             if least == "task" and self.identity:
                 values["key"] = self.identity
+            # ASCII, so that a character is a byte.
             text = json.dumps(values, separators=(",", ":"), ensure_ascii=True)
             if len(text) <= limit:
                 return text
@@ -158,6 +159,7 @@ class CommitMetadata:
         """Whether an earlier commit or move is of this task in this run, whichever of its tries it was."""
         if self.token and self.token == earlier.token:
             return True
+        # The first try of a task has committed nothing: a commit with its name is of a deleted run.
         same = bool(self.identity) and self.identity == earlier.identity and self.try_number != 1
         return same and self.start.continues(earlier.start)
 

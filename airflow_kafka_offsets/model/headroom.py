@@ -63,6 +63,7 @@ class Retention(NamedTuple):
         limits: list[int | None] = []
         for name in (KEPT_FOR, KEPT_BYTES):
             text = settings.get(name) or ""
+            # -1 is for ever; what is no number is not known.
             if not re.fullmatch("-?[0-9]{1,19}", text):
                 return f"the broker did not say what {name} is"
             limits.append(None if text.startswith("-") else int(text))

@@ -167,6 +167,7 @@ def librdkafka_settings(settings: Mapping[str, str], refused: Callable[[str], Ex
         elif key in _JAVA_FILES or key.endswith(".callback.handler.class"):
             raise refused(key)
         elif key == _HOST_CHECK:
+            # Java's way to say that the host is not checked is an empty text.
             config[key] = value or "none"
         elif key != "ssl.truststore.password":
             config[key] = value
@@ -185,6 +186,7 @@ def _tls(given: dict[str, Any]) -> dict[str, str]:
             _STORES["ssl.ca.pem"]: _certificates("ssl.ca.pem", authority),
         }
     chain, key = given.pop("ssl.certificate.pem", None), given.pop("ssl.key.pem", None)
+    # The key was decrypted before, since Java's form of it differs.
     given.pop("ssl.key.password", None)
     _refuse(given)
     if (chain is None) != (key is None):
@@ -213,6 +215,7 @@ def _certificates(name: str, pem: str) -> str:
 
 
 def _login(given: dict[str, Any]) -> dict[str, str]:
+    # librdkafka's default: a connection without one logs in with Kerberos.
     mechanism = given.pop("sasl.mechanisms", None) or given.pop("sasl.mechanism", "GSSAPI")
     mechanism = mechanism.upper()
     if mechanism not in _MODULES:

@@ -157,6 +157,7 @@ class Descent:
                 for at, amounts, rise in (value["last"], *value["falls"])  # type: ignore[index]
             )
             first = int(value["first"])  # type: ignore[index]
+        # Kept by another version, or by a user: an estimate is not worth an error.
         except (TypeError, ValueError, KeyError, OverflowError):
             return cls()
         rising = all(earlier.at < later.at for earlier, later in pairwise(falls))

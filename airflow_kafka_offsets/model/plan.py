@@ -208,6 +208,7 @@ class OffsetPlan:
     @property
     def lag(self) -> Lag:
         """The lag when the plan is carried out, without the topics of which a partition is left alone."""
+        # A sum without some of a topic's partitions would look like a smaller lag.
         partial = {tp.topic for tp in self.skipped}
         moves = [move for move in self.moves if move.topic_partition.topic not in partial]
         logs = {move.topic_partition: move.log for move in moves}

@@ -262,6 +262,7 @@ def judge(
     for group in groups:
         name = f"group {group.group_id!r}"
         last = commits[group.group_id]
+        # Both: a recovery that went forward has to reach where it went, one that went back where it was.
         goals = {tp: max(offset, group.before.get(tp) or 0) for tp, offset in group.after.items()}
         found = {
             tp: _verdict(last.get(tp), goal, group.before.get(tp), moved, recovery)

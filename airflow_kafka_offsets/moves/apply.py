@@ -54,6 +54,7 @@ def apply_position(
     :raises CheckpointMovedError: if another move began; the text says whether anything was written.
     """
     plan.check()
+    # The last look before the write, and the next one right after it.
     known_moves.check("nothing was written")
     receipt = apply_groups(client, plan, metadata)
     known_moves.check("what was committed may be from before the move, and is to be committed again")
@@ -99,6 +100,7 @@ def apply_pipeline(
 
     def commit() -> None:
         commit_groups(client, groups, stamped, overwrite if moved.steps else write_plan)
+        # After the commits: a query that was started meanwhile has read from the old place.
         verify_checkpoint(checkpoint, moved)
         commit_over_late_ones(client, groups, stamped)
 

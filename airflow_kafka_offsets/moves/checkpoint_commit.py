@@ -90,6 +90,7 @@ def plan_checkpoint_commit(
         reset of this run.
     :raises CheckpointError: if no batch has finished.
     """
+    # Before the position is read: a move in between shows as one that began since.
     known_moves = KnownMoves.of(checkpoint)
     state = _read(checkpoint)
     targets = named.of(state.kafka_offsets)

@@ -86,6 +86,7 @@ def plan_restore_receipt(
         own=own,
         allow=allow_stale,
     )
+    # The groups alone: said in a note, since a checkpoint that stays behind reads all of it again.
     if kept is None or checkpoint is None:
         remarks = []
         if kept is not None:
@@ -95,6 +96,7 @@ def plan_restore_receipt(
             remarks = [f"no checkpoint moved with it, so {checkpoint.location} stays as it is"]
         remarked = PipelinePlan([replace(plan, notes=(*plan.notes, *remarks)) for plan in plans])
         return judged(remarked, sources_to={}, checkpoint=None, archive=None)
+    # A new checkpoint at the same location counts batches of another query.
     query_id = checkpoint.read().query_id
     if query_id != kept.query_id:
         raise PlanRefusedError(
@@ -284,6 +286,7 @@ def _restored_checkpoint(
     }
     targets = {source: plan.after for source, plan in plans.items()}
     undoes = None if archive is None or archive.undone else archive.name
+    # Clamped offsets are not those in the archive's files: then it is a seek.
     if undoes is not None and targets == kept.before:
         checkpoint_plan = plan_undo(checkpoint, undoes, policy)
     else:

@@ -65,6 +65,7 @@ def judge_stale(
     if of is not None:
         checkpoint_plan = replace(of, notes=(*of.notes, *notes), refusals=(*of.refusals, *refusals))
         return replace(plan, checkpoint=checkpoint_plan)
+    # All refusals are shown together: one group may carry those of the whole plan.
     first, *others = plan.groups
     first = replace(first, notes=(*first.notes, *notes), refusals=(*first.refusals, *refusals))
     return replace(plan, groups=[first, *others])

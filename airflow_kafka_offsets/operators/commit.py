@@ -158,6 +158,7 @@ class CommitOffsetsOperator(MovingOperator):
             client, checkpoint, self.named(), commit_metadata(context), **allowed
         )
         plan, metadata, known_moves = planned.after(self._overtaken)
+        # The receipt of a second attempt still shows what was there before the first one.
         self._overtaken = plan
         apply = partial(apply_position, client, metadata=metadata, known_moves=known_moves)
         return self.carry_out(context, client, plan, metadata, apply)

@@ -92,6 +92,7 @@ class CommitOffsetWindowOperator(MovingOperator):
             window = load_window(self.window, self.window_conn_id)
             targets = window_targets(window, self.named())
             groups = {group: offsets_json(offsets) for group, offsets in targets.by_group.items()}
+            # The same window for other groups, or on another cluster, is another commit.
             memory = CommitMemory(context, window, groups=groups, kafka_config_id=self.kafka_config_id)
             with self.open_client() as client:
                 plans = plan_window_commits(
@@ -107,6 +108,7 @@ class CommitOffsetWindowOperator(MovingOperator):
                 fenced = self.read("fenced")
                 apply = partial(apply_window, client, metadata=metadata, window=window, fenced=fenced)
                 receipt = self.carry_out(context, client, PipelinePlan(plans), metadata, apply)
+                # A group that was left alone (skip) is not at the window's end.
                 if all(plan.after for plan in plans):
                     memory.keep()
                 return receipt

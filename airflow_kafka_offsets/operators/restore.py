@@ -192,6 +192,7 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
                         )
                     return None
                 restored = restore(judged.narrowed(receipt)) if judged.to_restore else None
+                # An earlier try has put all of it back: its receipt is made again, for this try's XCom.
                 if restored is None and judged.restored:
                     restore(receipt)
                 states = [work.describe(work.not_done)] if work.not_done else []
@@ -200,6 +201,7 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
     def _is_nothing(self, context: Context, receipt: Any) -> bool:
         """Whether nothing was moved, which is logged."""
         if receipt is None and self.from_file is None:
+            # A reset that has succeeded without a receipt would be taken for one that was skipped.
             self._check_nothing_moved(context)
             self.log.info("Nothing to restore: there is no receipt, so nothing was moved")
             return True
@@ -231,6 +233,7 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
         receipt: Any,
     ) -> dict[str, Any]:
         """Put back what a receipt has, or the file; return the receipt of that."""
+        # Putting back twice could take away what others have committed since.
         done = None if receipt is None else restored_before(client, checkpoint, receipt, metadata)
         if done is not None:
             self.log.info("Nothing is changed: an earlier try of this task has put everything back")

@@ -115,6 +115,7 @@ def _check_hidden(client: OffsetsReader, group_id: str, everywhere: Mapping[Topi
     # A broker hides the commits on topics that a user may not see, but not what members read, nor a commit's
     # metadata.
     if read := {tp.topic for tp in client.assigned(group_id)}:
+        # Naming a topic that is hidden raises the missing right, which a list does not.
         client.partitions(read)
     parsed = [CommitMetadata.parse(commit.metadata) for commit in everywhere.values()]
     committed = max((metadata.partitions or 0 for metadata in parsed if metadata is not None), default=0)
@@ -149,6 +150,7 @@ def lag_of(
     lag = Lag.measure(name, positions, logs, on_no_commit)
     if not headroom:
         return lag
+    # Retention deletes up to the log end, whatever is committed.
     if isolation_level == "read_committed":
         logs = client.log_ranges(positions)
     return replace(lag, headroom=headrooms(client, lag.read_up_to, logs, strict=False))

@@ -54,12 +54,14 @@ class BeforeImages:
             known = [group for group in plan.groups if group.group_id in self._kept["groups"]]
             plan = plan.with_before({group.group_id: self._before(group, client, by) for group in known})
         groups: Any = {group.group_id: offsets_json(group.before) for group in plan.groups if group.before}
+        # Before the first write: what was there can be asked for afterwards no more.
         self._kept = {"mark": self._mark, "groups": groups, "done": False}
         self._store.set(self._KEY, self._kept)
         return plan
 
     def _before(self, plan: OffsetPlan, client: OffsetsClient, by: CommitMetadata) -> Positions:
         """Return what a group held in the partitions that an earlier try has written."""
+        # Only where the last commit is this task's: another one's is what a restore has to bring back.
         first = parse_positions(self._kept["groups"][plan.group_id])
         return {
             tp: first[tp]

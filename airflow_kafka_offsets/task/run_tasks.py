@@ -67,6 +67,7 @@ def _flat(task: Any, *, upstream: bool) -> set[str]:
 
 def _states(context: Context, tasks: Mapping[str, Any], of: Any) -> dict[str, list[str | None]]:
     ti: Any = context["ti"]
+    # First: in a loop Airflow would answer with another iteration's states.
     _check_newest_iteration(context, ti)
     found: dict[str, list[str | None]] = {name: [] for name in tasks}
     group = _mapped_group(of)

@@ -41,6 +41,7 @@ STALE = 300.0
 _NO_REFUSAL = (BrokerUnavailableError, ClientCrashedError, UnknownTopicPartitionError)
 
 _pollers: dict[str, SharedPoller] = {}
+# Reentrant: _release() retires a poller while it holds it.
 _guard = threading.RLock()
 _opening: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
 
@@ -68,7 +69,9 @@ async def polls(
             # One that was defined may be again: Airflow's secrets say "not defined" also when they are away.
             yield BrokerUnavailableError(str(error)) if known else error
         else:
+            # From here on a connection that is not found may be found again.
             known = True
+            # Answered at once by a poller that has ended, so that no wait is left behind.
             poller.add(request)
             answered = time.monotonic()
             try:

@@ -80,6 +80,7 @@ class Left:
 
 async def find(ask: AsUser, dag_id: str, run_id: str, task_id: str, map_index: int) -> Left | None:
     """Return a task instance, ``None`` if there is no such instance."""
+    # In Airflow's API that stands for all.
     if "~" in (run_id, task_id):
         return None
     index = [] if map_index < 0 else [str(map_index)]

@@ -121,6 +121,7 @@ class Live:
             return done
         with self._lock:
             at, known = self._answers.get(key, (0.0, Answer()))
+            # Failures too: a broker that is away is not asked by each viewer.
             if at and time.monotonic() - at < self._fresh:
                 done.set_result(known)
                 return done
@@ -153,11 +154,13 @@ class Live:
                 answer = Answer(pack(found.get("value")), now)
             else:
                 reason = str(failure) if failure is not None else str(found["error"])
+                # The last good answer stays, and the page shows it in grey.
                 answer = replace(before, error=reason, since=before.since or now)
             if key in self._answers:
                 self._bytes -= _size(before)
             self._bytes += _size(answer)
             self._answers[key] = (time.monotonic(), answer)
+            # The oldest answer goes first.
             self._answers.move_to_end(key)
             while self._bytes > self._most:
                 self._bytes -= _size(self._answers.popitem(last=False)[1][1])

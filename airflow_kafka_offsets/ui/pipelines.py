@@ -27,6 +27,7 @@ _KINDS = {
     "RestoreOffsetsOperator": "restore",
     "CheckOffsetDriftOperator": "drift",
 }
+# How Airflow begins a rendered field that was too long for max_templated_field_length.
 _TRUNCATED = "Truncated. You can change this behaviour"
 
 Names = Mapping[str, Any]

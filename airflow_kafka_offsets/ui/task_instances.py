@@ -65,6 +65,7 @@ class Moves:
         if (entry := await result(ask, row)) is not None:
             # Of a receipt of many partitions that takes a while.
             move = await in_thread(_digest, row, kind, entry)
+        # What a running task has left may still change.
         if row["state"] in _ENDED:
             self._kept[key] = move
             while len(self._kept) > _KEPT:

@@ -179,6 +179,7 @@ class Wait:
             if self.from_checkpoint:
                 raise
             return None
+        # A commit says on which cluster it was made; a checkpoint says so only by its archives.
         moved = newest_with_cluster(checkpoint) if self.from_checkpoint else None
         return state if moved is None else replace(state, log_ids=moved.log_ids)
 
@@ -215,6 +216,7 @@ class Wait:
                 refuse_other_logs(other_logs(what, state.log_ids, cluster, remedy=_MOVED))
             return _checkpoint_positions(client, sources, scope) if sources else {}
         named = self.named.within(scope)
+        # Which topics a source reads is known from its first batch on.
         if not sources and self.checkpoint_location and named.names_sources:
             return {}
         scopes = named.scopes(sources or None)

@@ -55,6 +55,7 @@ class CallbackConnection:
         """Close the connection, which ends the Python thread that waits for its next call."""
         if self._socket is not None:
             with contextlib.suppress(OSError):
+                # Not close(): another thread waits in a read, which only a shutdown ends.
                 self._socket.shutdown(socket.SHUT_RDWR)
             self._socket = None
 
@@ -163,6 +164,7 @@ class ConnectQuery:
     def note(self, progress: Any) -> None:
         """Read the progress of a batch, unless a newer one is known."""
         batch = int(progress.batchId)
+        # Events may arrive late: an older one must not take the group back.
         if batch >= self._batch:
             states = [
                 SourceState(name, None, {}, ends)
