@@ -292,6 +292,7 @@ def remaining(positions: Mapping[TopicPartition, int | None], target: Offsets, t
 
     Without a position it is short of all offsets up to its target, whatever the tolerance.
     """
+    # Offsets below the log start count here; whoever wants them not to calls in_log first.
     short = {tp: end - (positions.get(tp) or 0) for tp, end in sorted(target.items())}
     return {tp: rest for tp, rest in short.items() if rest > (0 if positions.get(tp) is None else tolerance)}
 
@@ -312,6 +313,7 @@ def _lag(position: int | None, log: LogRange, on_no_commit: MissingCommitPolicy 
         # Records below the log start are gone: nobody can be behind on them.
         lag = end - max(start, position)
         return max(0, lag)
+    # Wherever a consumer starts in an empty log, nothing waits for it.
     if start == end:
         return 0 if on_no_commit is not None else None
     return {"earliest": end - start, "latest": 0}.get(on_no_commit or "")

@@ -33,6 +33,7 @@ def judge_recovery(
     client: OffsetsClient, checkpoint: SparkCheckpoint | None, receipt: object, recovery: Recovery
 ) -> Judgement:
     """Judge a recovery by its reset's receipt, see :func:`~airflow_kafka_offsets.model.recovery.judge`."""
+    # A group that the reset left alone has nothing to be put back.
     groups = [group for group in read_receipt(receipt) if group.after]
     kept = read_checkpoint_receipt(receipt)
     moved = None if kept is None else _moved(client, checkpoint, kept, recovery.restore)
@@ -45,12 +46,14 @@ def _moved(
 ) -> MovedCheckpoint:
     """Return where the checkpoint of a receipt is, and what has become of its move."""
     made = MovedCheckpoint(kept.location, kept.before, kept.after)
+    # The DAG was edited since: the checkpoint that it names now was never moved by this reset.
     if checkpoint is None or checkpoint.location != kept.location:
         names = "none" if checkpoint is None else checkpoint.location
         command = f"group restore GROUP --checkpoint {kept.location} --archive {kept.archive} --execute"
         why = f"checkpoint_location names {names} by now; 'airflow-kafka-offsets {command}' takes it back"
         return replace(made, lost=f"{made.name} is not put back: {why}")
     state = checkpoint.read()
+    # Same place, new query: it never saw the move, and the archive keeps files of the old one's batches.
     if state.query_id != kept.query_id:
         why = f"the receipt is of query {shorten(kept.query_id)}, and it is of query {state.query_id} by now"
         return replace(made, lost=f"{made.name} is not put back: {why}: the checkpoint was replaced since")
@@ -67,6 +70,7 @@ def _moved(
     made = replace(made, number=mine.number, by=mine.by.identity, leftover=leftover)
     if mine.undone:
         undo = undo_of(archives, mine)
+        # This very task has done it, in a try whose result was lost: done, and not somebody else's doing.
         if undo is not None and undo.by.token and undo.by.token == by.token:
             return replace(made, restored=True)
         return replace(
@@ -79,10 +83,13 @@ def _moved(
     newer = [
         each
         for name, each in later.items()
+        # A move that was taken back, and the move that took it back, leave the checkpoint as if neither had
+        # been.
         if name != mine.name and not each.undone and each.undoes not in later
     ]
     if newer:
         return replace(made, lost=f"{made.name} was moved again by {newer[-1]}, and is not put back")
+    # No batch since, but no record to read either: there was no work to do.
     return replace(made, worked=has_finished_since(state, mine) or not _unread(client, kept))
 
 
@@ -129,6 +136,7 @@ def plan_kept(
         for group, offsets in targets.items()
         if not committed_since(last_commits(client, group, offsets), movers)
     ]
+    # Nothing is moved, so that a position out of range is left alone and refuses nothing.
     plans = plan_commits(client, GroupOffsets(targets), source={"kept": list(work)}, on_out_of_range="skip")
     return PipelinePlan(plans), unfinished
 
@@ -147,6 +155,7 @@ def restored_before(
     archives = read_archives(checkpoint)
     moved = archive_of(archives, kept)
     undo = None if moved is None else undo_of(archives, moved)
+    # An empty token is of no try: two moves without one are not the same move.
     if moved is None or undo is None or not undo.by.token or undo.by.token != by.token:
         return None
     before, after = kept_groups(checkpoint, undo)

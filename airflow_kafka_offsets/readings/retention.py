@@ -31,6 +31,7 @@ def retentions(
     :param strict: raise what the broker refuses, such as for a right that is missing, and do not return it
         as the reason.
     """
+    # An empty list is no question to the broker: no right is needed where there is nothing to know.
     if not topics:
         return {}
     try:
@@ -43,6 +44,7 @@ def retentions(
     for topic, settings in found.items():
         if isinstance(settings, BrokerError):
             if strict:
+                # The broker answers for each topic, so that a right may be missing on one of them alone.
                 raise settings
             result[topic] = str(settings)
         else:
@@ -71,6 +73,8 @@ def headrooms(
     wanted = untimed(positions, logs, known)
     try:
         times = client.record_times(wanted) if wanted else {}
+    # One topic without Read refuses the whole lookup, and the answer does not say for which topics it would
+    # have been allowed.
     except BrokerAuthenticationError:
         if strict:
             raise
@@ -99,9 +103,13 @@ def decide(
     """
     decided: dict[TopicPartition, Headroom] = {}
     for kept, partitions in undecided(found, known).items():
+        # Retention deletes a record kept.ms after it was written: one that lives for at least `least`
+        # seconds more was written after this. Rounded up, so that what is said to be enough is enough.
         oldest_ms = math.ceil(now_ms + least * 1000) - (kept.ms or 0)
         first = client.offsets_for_time(partitions, min(MAX_OFFSET, max(0, oldest_ms)))
         for tp in partitions:
+            # A record that is young enough, at the position or before it, keeps all that follows it, see
+            # model/headroom.py; if there is none, what the position reads next is too old.
             enough = (offset := first[tp]) is not None and offset <= positions[tp]
             decided[tp] = found[tp].decided(least, kept, enough=enough)
     return decided
@@ -115,6 +123,8 @@ def _times_by_topic(
     refused: dict[str, str] = {}
     end = time.monotonic() + _BY_TOPIC
     for topic in sorted({tp.topic for tp in offsets}):
+        # Topics that were not asked in time have no entry, which counts as an unknown time and not as
+        # enough headroom.
         if (left := end - time.monotonic()) <= 0:
             break
         wanted = {tp: at for tp, at in offsets.items() if tp.topic == topic}

@@ -36,6 +36,8 @@ def check_window(client: OffsetsClient, window: OffsetWindow, named: Groups) -> 
     refusals = [*other_logs_than(client, window), *window.refusals(client.log_ranges(window.ranges))]
     if refusals:
         raise PlanRefusedError(refusals)
+    # Last, and only a warning: the window can be read wherever the group is, and the group may still move
+    # before the commit.
     if named.group_id is not None:
         log_elsewhere(window, window_positions(client, named.within(TopicScope.of(window.ranges))))
 
@@ -55,10 +57,12 @@ def committed_by(client: OffsetsClient, named: Groups, run: CommitMetadata) -> b
 
     :param run: in a task loop only this iteration and later ones count: those before it have committed too.
     """
+    # Below every iteration: without a loop every commit of the run counts.
     first = -1 if run.iteration is None else run.iteration
     for group, topics in named.scopes().items():
         try:
             partitions = group_positions(client, group, topics)
+        # A group without a commit was committed by nobody; the others still tell.
         except NoCommitError:
             continue
         for commit in last_commits(client, group, partitions).values():
@@ -85,6 +89,8 @@ def deleted_before(
     client: OffsetsClient, starts: Offsets, logs: Mapping[TopicPartition, LogRange], moment: datetime
 ) -> list[str]:
     """Return where the log starts later than the window, so that records of the window may be gone."""
+    # Only a start at a log start above 0 may hide deleted records. An empty log has no record whose time
+    # could tell; emptied() judges that.
     doubtful = {tp: offset for tp, offset in starts.items() if 0 < offset == logs[tp].start < logs[tp].end}
     times = client.record_times(doubtful) if doubtful else {}
     asked = timestamp_ms(moment)
@@ -116,6 +122,7 @@ def emptied(window: OffsetWindow, positions: Positions, logs: Mapping[TopicParti
     log.warning(
         "Retention has deleted all records, some of which may be the window's, on %s", summarize(emptied)
     )
+    # The other partitions have records to read, which must not wait for this one.
     if window:
         return []
     return [

@@ -123,9 +123,11 @@ class Wait:
     stalled_after: float | None = None
 
     def __post_init__(self) -> None:
+        # Before the values are read: what is missing is the better error than what is misspelled.
         self.check(self)
         for name, read in self.readers.items():
             value = getattr(self, name)
+            # A template that renders to None is as good as not given.
             value = getattr(type(self), name) if value is None else value
             object.__setattr__(self, name, None if value is None else read(value, name))
 
@@ -175,6 +177,7 @@ class Wait:
             return None
         try:
             state = checkpoint.read()
+        # A query that was never started has no checkpoint yet, and its group may be waited for.
         except CheckpointNotFoundError:
             if self.from_checkpoint:
                 raise
@@ -223,6 +226,8 @@ class Wait:
         positions = {}
         for group, partitions in scopes.items():
             commits = group_commits(client, group, partitions)
+            # The id of the cluster comes with every list of topics; the topics' ids would be a question to
+            # the admin process at every poll.
             refuse_other_logs(foreign_logs(group, commits, LogIds(client.cluster_id()), remedy=_MOVED))
             positions[group] = committed_offsets(commits)
         return positions
@@ -234,6 +239,7 @@ class Wait:
             for group, found in positions.items()
             if not self.from_checkpoint
             and all(at is None for at in found.values())
+            # Only asked for a group without any commit in its topics: it is the dearer question.
             and not client.committed_everywhere(group)
         ]
 
@@ -241,6 +247,7 @@ class Wait:
         """Return a reading's JSON, with what all readings have."""
         group_id = None if self.from_checkpoint else self.group_id
         position = "checkpoint" if self.from_checkpoint else "group"
+        # Readings go to XCom, where a later version of the package may read them.
         return {"version": 1, "group_id": group_id, "position": position, **values, "progress": None}
 
     def no_batch_yet(self, **values: Any) -> Reading:
@@ -312,6 +319,7 @@ def _checkpoint_positions(
     for source, offsets in sources.items():
         topics = scope.narrowed(tp.topic for tp in offsets)
         if topics.topics:
+            # The name is shown to people, and most queries have one source.
             name = "the checkpoint" if len(sources) == 1 else f"source {source} of the checkpoint"
             result[name] = {tp: offsets.get(tp) for tp in partitions_in(client, topics)}
     return result
