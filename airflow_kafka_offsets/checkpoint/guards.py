@@ -54,6 +54,7 @@ def not_restartable(survey: Survey) -> list[str]:
             f"{location}: found commits/{orphans[-1]} without offsets/{orphans[-1]}; expected both or the "
             "offsets alone: files were removed by hand; put them back first"
         )
+    # Spark reads the plan of the batch before as well when it starts, to know where the newest one began.
     if newest > 0 and newest - 1 not in survey.planned:
         refusals.append(
             f"{location}: offsets/{newest - 1} is not there, and Spark starts only if the two newest batches "
@@ -161,6 +162,7 @@ def _sink_refusals(
             f"{doing}: the sink has recorded batch {recorded} in {location}/{log} and would skip it, with "
             f"all new records: {_FINISH}, and seek"
         ]
+    # A directory that the query wrote to earlier would look harmless.
     if recorded < survey.batch_id:
         return [
             f"sink_location={location}: {log} has recorded no batch after {recorded}, and the checkpoint has "
@@ -235,6 +237,7 @@ def truncate_refusals(
             f"{location}: offsets/{batch_id - 1} is not there, and Spark starts from batch {batch_id} only "
             f"with it: choose a later batch than {batch_id}"
         )
+    # A file source keeps what it has read in sources/, by numbers of its own.
     others = [source.source for source in survey.state.sources if not source.kafka]
     if others:
         refusals.append(

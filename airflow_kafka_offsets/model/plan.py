@@ -230,6 +230,8 @@ class OffsetPlan:
 
     def check_unmoved(self, commits: Commits) -> None:
         """Refuse, with a GroupMovedError, a group that is not where it was when the plan was made."""
+        # Compared with `found` and not with `before`, which an interrupted try may have replaced by what it
+        # found.
         now = committed_offsets(commits)
         moved = [tp for tp, offset in self.found.items() if tp in now and now[tp] != offset]
         if moved:

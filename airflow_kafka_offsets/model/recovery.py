@@ -62,6 +62,7 @@ class Work:
         They were left out when that one was cleared, and would not notice what it does now. If every task has
         succeeded, the reset was cleared alone, and these are all of them.
         """
+        # Airflow clears what comes after a task only if it is told to (Downstream).
         if not self.not_done:
             return self.done
         after = {later for task in self.not_done for later in self.downstream.get(task, ())}
@@ -89,6 +90,7 @@ def committed_since(commits: Mapping[TopicPartition, LastCommit | None], movers:
 
     :param movers: the identities of the tasks that reset and restore.
     """
+    # No commit at all proves nothing: all() of nothing would call that work done.
     return bool(commits) and all(
         commit is not None and not (commit.by and (commit.by.moves or commit.by.identity in movers))
         for commit in commits.values()
@@ -303,10 +305,12 @@ def _verdict(
         return "ours"
     by, own = commit.by, recovery.restore
     resets = {*recovery.resets, *([moved.by] if moved is not None and moved.by else [])}
+    # The reset's own commit is still the last one: nothing was done since.
     if by is not None and by.identity and by.identity in resets:
         return "ours"
     if by is not None and own.same_task(by) and by.token == own.token and commit.offset == before:
         return "restored"
+    # After "restored": another run of this restore is somebody else's move by now.
     if by is not None and (by.moves or own.same_task(by)):
         return "moved again"
     # A commit that did not know the move was made from the position before it.

@@ -49,6 +49,7 @@ def check_bounds(start: Place, end: Place, now: datetime | None = None) -> None:
     """Refuse a window without length, that ends before it starts, or that ends after ``now``."""
     begins, ends = start.time, end.time
     refusals = []
+    # Said first, with Airflow's reason: a daily DAG of Airflow 2 meets it with its first run on Airflow 3.
     if begins is not None and begins == ends:
         refusals.append(
             f"start and end are both {begins.isoformat()}, a window without length: in Airflow 3 a plain "
@@ -137,6 +138,7 @@ class OffsetWindow:
             return self
         shares = {tp: divmod(offsets.size * max_records, total) for tp, offsets in self.ranges.items()}
         left = max_records - sum(share for share, _ in shares.values())
+        # By name where they are equal, so that planning again gives the same window.
         rounded = sorted(shares, key=lambda tp: (-shares[tp][1], tp))[:left]
         ranges = {
             tp: OffsetRange(offsets.start, offsets.start + shares[tp][0] + (tp in rounded))
@@ -155,6 +157,7 @@ class OffsetWindow:
     def refusals(self, logs: Logs) -> list[str]:
         """Return why the window cannot be read: records of it are deleted, or its end is beyond the log."""
         refusals = []
+        # Fewer records than were planned are a gap in what the job writes, and nobody would see it.
         if lost := self.lost(logs):
             first = next(iter(lost))
             refusals.append(
@@ -193,6 +196,8 @@ class OffsetWindow:
             raise WindowMismatchError(
                 where, {tp: (positions[tp], expected[tp], end[tp]) for tp in elsewhere}, movers
             )
+        # A commit that was interrupted has left some partitions at the end already: a retry goes on with
+        # the rest.
         return {tp: offset for tp, offset in end.items() if positions[tp] != offset}
 
     def passed(self, positions: Mapping[TopicPartition, int | None]) -> bool:

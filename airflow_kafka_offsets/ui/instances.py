@@ -88,6 +88,7 @@ async def find(ask: AsUser, dag_id: str, run_id: str, task_id: str, map_index: i
     try:
         row = await ask.get("dags", dag_id, "dagRuns", run_id, "taskInstances", task_id, *index)
     except AirflowError as error:
+        # The list of instances has the iterations of a loop, and is asked for the newest.
         if error.status not in UNTOLD:
             raise
         of_run = await begun(ask, dag_id, 1, run_id, task_id=task_id)
@@ -176,6 +177,7 @@ def undo_command(value: Value, move: Move) -> tuple[str | None, list[str]]:
         if none > 1:
             these = "partitions had no commit before, and stay where they are"
         problems.append(f"{none:,} {these}")
+    # Offsets cannot be restored to "no commit": Kafka would need them deleted.
     if moved is None and none == len(before):
         return None, ["no partition had a commit before, so there is nothing that could be restored"]
     group_id = move.groups[0] if len(move.groups) == 1 else json.dumps(_by_topic(value, move.groups))
