@@ -46,7 +46,7 @@ _guard = threading.RLock()
 _opening: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
 
 
-async def polls(
+async def poll_repeatedly(
     wait: Wait, interval: float, longest: float | None = None, ends_in: float | None = None
 ) -> AsyncGenerator[Reading | Exception, None]:
     """
@@ -61,7 +61,7 @@ async def polls(
     known = False
     while True:
         try:
-            if wait.checkpoint_location and request.checkpoint is None:
+            if wait.checkpoint_location and wait.needs_checkpoint and request.checkpoint is None:
                 connect = sync_to_async(spark_checkpoint)
                 request.checkpoint = await connect(wait.checkpoint_location, wait.checkpoint_conn_id)
             poller = await _acquire(wait.kafka_config_id)

@@ -102,9 +102,9 @@ def test_the_public_types_are_as_users_use_them(checker):
         ),
         ("sensors/reached.py", "tolerance: int | str = 0", "tolerance: object = 0", "wrong_types.py"),
         (
-            "triggers/refused.py",
-            "def refused_when_run(init: Init) -> Init:",
-            "def refused_when_run(init: Any) -> Any:",
+            "triggers/refusable.py",
+            "def defer_refusal(init: Init) -> Init:",
+            "def defer_refusal(init: Any) -> Any:",
             "wrong_types.py",
         ),
         ("pipeline.py", "def asset(self) -> Asset:", "def asset(self) -> Any:", "dag_code.py"),

@@ -28,6 +28,7 @@ DOCUMENTED = {
 }
 
 IMPORTED = {
+    "operators/links.py": {"airflow.sdk.types.TaskInstanceKey"},
     "operators/outlets.py": {
         "airflow.sdk.exceptions.AirflowRuntimeError",
         "airflow.sdk.exceptions.ErrorType",
@@ -55,7 +56,7 @@ ATTRIBUTES = {
     "spark/listener/listener.py": {"_jsc", "_jvm"},
     "spark/listener/queries.py": {"_gateway_client", "_jsq"},
     "storage.py": {"_call", "_cat_file", "_strip_protocol"},
-    "task/given.py": {"_do_render_template_fields"},
+    "task/parameter_checks.py": {"_do_render_template_fields"},
     "task/mapped.py": {"_BaseOperator__from_mapped", "_get_specified_expand_input"},
 }
 
@@ -132,7 +133,7 @@ def test_private_attributes_of_others_are_used_by_the_modules_on_the_list_only()
     assert found(foreign_attributes) == ATTRIBUTES
 
 
-@pytest.mark.parametrize("module", sorted({*IMPORTED, "hooks/offsets.py", "task/given.py"}))
+@pytest.mark.parametrize("module", sorted({*IMPORTED, "hooks/offsets.py", "task/parameter_checks.py"}))
 def test_a_module_with_a_private_interface_says_when_it_can_go(module):
     assert "Remove when" in MODULES[module].read_text(encoding="utf-8")
 

@@ -379,6 +379,25 @@ def test_a_frozen_target_is_reached_in_each_way_with_a_live_producer(
 
 
 @pytest.mark.parametrize("way", WAYS)
+def test_a_named_topic_is_waited_for_before_the_first_run_of_its_query(way, make_topic, produce, context):
+    topic = make_topic(partitions=1, config=FOREVER)
+    produce(topic, {0: 1}, timestamps_ms={0: [OLD]})
+    value = wait_by(
+        way,
+        lambda **more: TopicReachedSensor(
+            task_id="gate",
+            topics=topic,
+            target="2013-01-01T00:26:40.005Z",
+            checkpoint_location="/no/such/checkpoint",
+            **more,
+        ),
+        context,
+        lambda: produce(topic, {0: 1}, timestamps_ms={0: [OLD + 5]}),
+    )
+    assert value["reached"] is True
+
+
+@pytest.mark.parametrize("way", WAYS)
 def test_a_topic_is_waited_for_in_each_way_with_the_same_result(way, make_topic, produce, context):
     topic = make_topic(partitions=2, config=FOREVER)
     produce(topic, {0: 2, 1: 1}, timestamps_ms={0: [OLD, OLD + 10], 1: [OLD]})
@@ -681,11 +700,11 @@ def test_clearing_the_task_freezes_a_new_target(behind, make_topic, produce, com
 @pytest.mark.parametrize(
     ("parameters", "text"),
     [
-        ({"stalled_after": "{{ 0 }}"}, "stalled_after=0"),
+        ({"stalled_after": "{{ 0 }}"}, "stalled_after='0'"),
         ({"isolation_level": "{{ 'dirty' }}"}, "isolation_level='dirty'"),
         ({"on_no_commit": "{{ 'guess' }}"}, "on_no_commit='guess'"),
         ({"position": "{{ 'checkpoint' }}"}, "name the checkpoint"),
-        ({"max_lag": "{{ 'few' }}"}, "max_lag=few: expected 0 or more"),
+        ({"max_lag": "{{ 'few' }}"}, "max_lag='few': expected 0 or more"),
     ],
 )
 def test_what_makes_no_sense_once_it_is_rendered_fails_at_once(parameters, text):
@@ -821,5 +840,5 @@ def test_a_timeout_says_what_is_missing(way, behind, context):
 
 def test_each_threshold_is_named(behind, capsys):
     reading_of(lag_sensor(behind, max_lag=4, max_partition_lag=9, max_time_lag=90, min_headroom="P1D"))
-    named = "max_lag=4, max_partition_lag=9, max_time_lag=1 min 30 s, min_headroom=1 d"
+    named = "max_lag=4, max_partition_lag=9, max_time_lag 1 min 30 s, min_headroom 1 d"
     assert f"the wait ends at {named}" in capsys.readouterr().out

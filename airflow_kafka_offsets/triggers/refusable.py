@@ -16,7 +16,7 @@ from typing import Any, TypeVar, cast
 from airflow.triggers.base import BaseTrigger
 
 from airflow_kafka_offsets.errors import KafkaOffsetsError
-from airflow_kafka_offsets.task.given import none_is_default
+from airflow_kafka_offsets.task.parameter_checks import none_is_default
 
 
 class RefusableTrigger(BaseTrigger):
@@ -40,7 +40,7 @@ T = TypeVar("T", bound=RefusableTrigger)
 Init = TypeVar("Init", bound=Callable[..., None])
 
 
-def refused_when_run(init: Init) -> Init:
+def defer_refusal(init: Init) -> Init:
     """Let a constructor note in ``refused`` what it would raise in a triggerer; ``None`` is a default."""
     with_defaults = none_is_default(init)
 
