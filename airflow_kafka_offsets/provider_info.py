@@ -18,7 +18,7 @@ def get_provider_info() -> dict[str, Any]:
                 "external-doc-url": "https://kafka.apache.org/documentation/#basic_ops_consumer_group",
                 "how-to-guide": [
                     "/docs/how-to/commit-after-spark.md",
-                    "/docs/operators.md",
+                    "/docs/operators/index.md",
                     "/docs/sensors.md",
                     "/docs/triggers.md",
                 ],
