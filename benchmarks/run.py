@@ -2,7 +2,7 @@
 How fast is it, beside others and beside its targets? ``python benchmarks/run.py`` measures all of it.
 
 It starts a Kafka of its own, makes topics of up to 10,000 partitions, lets everybody have a turn in each
-round, and prints medians and ratios. Needs the extras ``demo`` and ``bench``.
+round, and prints medians and ratios. Needs the extra ``demo`` and the dependency group ``bench``.
 """
 
 from __future__ import annotations

@@ -211,6 +211,7 @@ class PlanOffsetWindowOperator(OffsetsOperator):
         # then.
         starts_here = self.on_no_commit == "latest" and window.without_commit
         if not window and on_empty == "skip" and not starts_here:
+            # The skip discards the return value, and the downstream tasks may look at it.
             push_result(context, window.as_json())
             raise AirflowSkipException("The window is empty: what follows is skipped")
         text, result = window.as_text(), window.as_json()
@@ -222,6 +223,7 @@ class PlanOffsetWindowOperator(OffsetsOperator):
                 "}}.json', "
                 "where both the task and the job can reach it"
             )
+        # Before the XCom: a try that dies in between gives the same window again.
         memory.keep(window)
         if self.window_file:
             result = window_xcom(window, self.window_file, whole=len(text) <= MAX_ARGUMENT)
@@ -235,6 +237,7 @@ class PlanOffsetWindowOperator(OffsetsOperator):
         named = self.selection()
         if self.topics_pattern is not None:
             named = named.with_scope(topics_matching(client, self.topics_pattern))
+        # Times and offsets give the same records again, whenever they are planned.
         if not (start.reproducible and end.reproducible):
             memory.refuse_other_records(client, named)
         now = datetime.now(tz=timezones.utc)
@@ -264,6 +267,7 @@ class PlanOffsetWindowOperator(OffsetsOperator):
         window = memory.recall()
         if window is None:
             return None
+        # The DAG was changed since: with the old window the change would be ignored without a word.
         if window.source.get("asked") != self._asked():
             if all(bound.reproducible for bound in self._bounds()):
                 self.log.info("Planned again: the parameters are others than before")

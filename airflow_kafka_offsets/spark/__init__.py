@@ -59,10 +59,13 @@ _MODULES = {
 }
 
 
-def __getattr__(name: str) -> object:
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"airflow_kafka_offsets.{_MODULES[name]}"), name)
+# Type checkers would take every name for an export.
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        if name not in _MODULES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(importlib.import_module(f"airflow_kafka_offsets.{_MODULES[name]}"), name)
 
 
 def __dir__() -> list[str]:

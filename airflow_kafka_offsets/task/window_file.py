@@ -115,6 +115,7 @@ def window_xcom(window: OffsetWindow, uri: str, *, whole: bool) -> dict[str, Any
 
 
 def _in_its_file(value: Mapping[str, Any], uri: str, conn_id: str | None) -> OffsetWindow:
+    # A window that was too large for XCom is there with its marks only.
     whole = None if value.get("start") is None else OffsetWindow.parse(value)
     window = read_window_file(uri, conn_id) if whole else _existing(uri, conn_id)
     if window is None:

@@ -99,6 +99,7 @@ class ReachedWait(Wait):
         logs = client.log_ranges(partitions, isolation_level=self.isolation_level)
         place = Place.parse(self.target, "target")
         if place.time is not None:
+            # Only when the target is frozen: a retry finds it there, and by then the time has passed.
             _check_passed(timestamp_ms(place.time))
         return self._at(place_offsets(client, place, partitions, logs))
 
@@ -213,6 +214,7 @@ def _moved_to(receipt: Mapping[str, Any]) -> Offsets:
                 "the group"
             )
         for tp, offset in each.after.items():
+            # Two groups of one receipt may have the same partition: both have to be passed.
             reached[tp] = max(offset, reached.get(tp, 0))
     return reached
 

@@ -233,7 +233,8 @@ def test_none_stays_where_it_is_a_value():
 
 
 def test_none_is_the_default_of_a_trigger_too():
-    trigger = LagEventTrigger(group_id="g", min_lag=1, **dict.fromkeys(("kafka_config_id", "on_no_commit")))
+    missing: Any = dict.fromkeys(("kafka_config_id", "on_no_commit"))
+    trigger = LagEventTrigger(group_id="g", min_lag=1, **missing)
     assert trigger.parameters == LagEventTrigger(group_id="g", min_lag=1).parameters
 
 
