@@ -218,7 +218,7 @@ def test_a_move_that_the_pipeline_has_gone_on_from_is_taken_back_only_if_that_is
     for flags in ((), ("--execute",)):
         done = cli(*followed[kind], *flags)
         assert (done.code, query.files(), committed()) == (1, before, ENDS)
-    assert "the pipeline has gone on since 0001-seek" in done.err
+    assert "the pipeline has continued since 0001-seek" in done.err
     assert f"group '{group}' was committed on {topic}-0, {topic}-1 by" in done.err
     assert "the query has finished batch 2" in done.err
     assert "3 records are read again" in done.err

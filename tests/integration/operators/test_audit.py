@@ -242,7 +242,7 @@ def test_what_retention_has_deleted_cannot_be_said(audit, table, topic, window, 
     assert counted(found) == {"offsets": 16, "rows": 13, "lost": 1, "undecided": 2}
     delete_before(bootstrap_servers, topic, 5)
     error, found = audit.refused(window)
-    assert f"it cannot be said whether a record is lost at {topic}-0: offsets 0 to 2: retention" in error
+    assert f"cannot decide whether a record is lost at {topic}-0: offsets 0 to 2: retention" in error
     assert found["verdict"] == "undecided"
     assert found["undecided"] == {"retention": {topic: {"0": [[0, 3]]}}}
     assert audit.run(window, on_undecided="warn")["verdict"] == "undecided"

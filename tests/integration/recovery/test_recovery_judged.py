@@ -89,7 +89,7 @@ def test_a_recovery_without_a_commit_puts_the_group_back_and_leaves_the_checkpoi
     location = pipeline.query.location
     assert f"(group {pipeline.group!r} is at 57 on {pipeline.topic}-0, before 60" in str(failed.value)
     assert (
-        f"put back: group {pipeline.group!r}; not put back: checkpoint {location} has passed where it was"
+        f"put back: group {pipeline.group!r}; not put back: checkpoint {location} has passed its earlier"
         in str(failed.value)
     )
     assert pipeline.at() == (READ, ENDS)
@@ -194,7 +194,7 @@ def test_a_group_without_a_checkpoint_that_another_dag_has_put_back_is_not_finis
     other.execute(other_run(pipeline, "restore"))
     restore = pipeline.tasks(receipt, group_only=True)["restore"]
     with pytest.raises(
-        AirflowFailException, match="was moved again or taken back on .* by run hourly of others"
+        AirflowFailException, match="was moved again or restored on .* by run hourly of others"
     ):
         restore.execute(pipeline.context("restore", **DONE))
     assert committed(pipeline.group, pipeline.topic) == READ

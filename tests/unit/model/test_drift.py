@@ -116,7 +116,7 @@ def test_a_report_says_how_much_is_left_and_what_is_not_known():
     assert "headroom unknown on 1 of 3 partitions (orders-1, retention.bytes=9)" in found.summary()
     table = found.table()
     assert "HEADROOM" in table
-    assert "expiring: retention soon deletes records" in table
+    assert "expiring: retention will soon delete unread records" in table
     value = found.as_json()
     assert (value["headroom"], value["headroom_state"]) == (59, "unknown")
     assert [each["headroom_state"] for each in value["partitions"]] == ["time", "unknown", None]
@@ -317,7 +317,7 @@ def test_anything_else_is_no_grace(value):
 def test_a_move_that_was_not_finished_is_drift_also_where_all_partitions_are_in_step():
     open_move = report(partition(50, 50), unfinished_move="0001-seek")
     assert open_move.drifted
-    assert "move 0001-seek of the checkpoint was begun and not finished" in open_move.summary()
+    assert "move 0001-seek of the checkpoint was started and not finished" in open_move.summary()
     assert not report(partition(50, 50)).drifted
 
 

@@ -133,7 +133,7 @@ def test_a_window_in_its_log_is_not_refused():
         ({"end": {"orders": {"0": 4, "1": 4, "2": 7}}}, "found start 5, end 4 and committed 5 of orders-0"),
         ({"committed": {"orders": {"0": 6, "1": 4, "2": 7}}}, "and committed 6 of orders-0"),
         ({"start": None}, "window, start: found None"),
-        ({"source": "plan"}, "in place of its source"),
+        ({"source": "plan"}, "expected the window's source"),
     ],
 )
 def test_json_that_is_no_window_is_refused(change, said):
