@@ -1,4 +1,4 @@
-"""Metadata of this provider for Airflow, as pure literals: Airflow reads it before it is configured."""
+"""Provider metadata for Airflow, as pure literals, because Airflow reads it before it is configured."""
 
 from __future__ import annotations
 

@@ -168,7 +168,7 @@ def test_a_receipt_of_groups_alone_says_that_the_checkpoint_stays(
     flags = ("--receipt", file, "--checkpoint", query.location, "--execute", *QUIET, *at)
     done = cli("group", "restore", group, *flags)
     assert done.code == 0
-    assert f"no checkpoint moved with it, so {query.location} stays as it is" in done.out
+    assert f"no checkpoint moved with the group, so {query.location} does not change" in done.out
     assert (query.files(), committed()) == (before, READ)
 
 
@@ -330,7 +330,7 @@ def test_a_group_or_a_checkpoint_is_moved_to_where_another_group_is(
     seek = ("checkpoint", "seek", query.location, "--to-group", green, *QUIET, *at)
     assert (cli(*seek, "--execute").code, query.stands()) == (0, committed())
     refused = cli("group", "reset", group, "--to-group", group, "--execute", *at)
-    assert (refused.code, f"--to-group {group} is the group that is to be moved" in refused.err) == (
+    assert (refused.code, f"--to-group {group} is the group that moves" in refused.err) == (
         1,
         True,
     )

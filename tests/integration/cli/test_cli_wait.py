@@ -92,7 +92,7 @@ def test_a_topic_is_waited_for_until_it_has_a_record_of_a_time(wait, group):
     assert wait("topic", "--topic", topic, "--target", "2020-01-01").code == 0
     done = wait("topic", "--topic", topic, "--target", "2100-01-01", "--timeout", "0.5s")
     assert done.code == 1
-    assert "1 of 1 partitions hold no record since 2100-01-01T00:00:00Z" in done.err
+    assert "1 of 1 partitions have no record since 2100-01-01T00:00:00Z" in done.err
 
 
 def test_a_broker_that_is_away_is_said_and_asked_again_until_the_time_is_up(wait):

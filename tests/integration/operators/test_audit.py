@@ -455,7 +455,7 @@ def test_without_the_extra_the_error_names_it(audit, window, monkeypatch, missin
         ({"window": None}, "window is missing: give the output of PlanOffsetWindowOperator"),
         ({"conn_id": None}, "conn_id is missing: name the Airflow connection"),
         ({"table": None}, "table is missing: name the table"),
-        ({"table": " "}, "table=.* is nothing"),
+        ({"table": " "}, "table=.* is empty"),
         ({"save_conn_id": "s3"}, "save_conn_id would be ignored without save_to"),
         ({"window_conn_id": "s3"}, "window_conn_id would be ignored with a window that is in no file"),
         (

@@ -229,7 +229,7 @@ def test_a_file_is_restored_only_with_names_that_are_there(names, tmp_path, comm
     for asked, says in (
         ({"group_id": names.group, "topics": [names.topic, "ordrs"]}, "topic ordrs is not on the broker"),
         ({"group_id": {"ordrs": names.group}}, "topic ordrs is not on the broker"),
-        ({"group_id": names.group, "topics": names.other}, "has nothing of what topics names"),
+        ({"group_id": names.group, "topics": names.other}, "has none of the partitions in topics"),
     ):
         with pytest.raises(AirflowFailException, match=says):
             run(RestoreOffsetsOperator, **saved, **asked)

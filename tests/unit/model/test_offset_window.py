@@ -84,7 +84,7 @@ def test_a_half_written_commit_is_finished():
     ids=["between", "commit lost", "commit made since", "beyond", "lost on an empty range"],
 )
 def test_a_group_that_stands_elsewhere_is_refused(held):
-    with pytest.raises(WindowMismatchError, match="group 'g' is neither at the beginning nor at the end"):
+    with pytest.raises(WindowMismatchError, match="group 'g' is neither at the start nor at the end"):
         WINDOW.to_commit("group 'g'", held)
 
 

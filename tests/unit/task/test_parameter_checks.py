@@ -325,7 +325,11 @@ CANNOT_BE = [
     (OffsetsReachedSensor, REACHED | {"target": None}, "target is missing: give 'latest', a time"),
     (TopicReachedSensor, TOPIC | {"target": "noon"}, "target='noon': expected a time"),
     (TopicReachedSensor, TOPIC | {"on_idle_partition": "skip"}, "on_idle_partition='skip': expected one of"),
-    (TopicReachedSensor, TOPIC | {"idle_after": 60}, "idle_after is given, and no idle partition is ignored"),
+    (
+        TopicReachedSensor,
+        TOPIC | {"idle_after": 60},
+        "idle_after is given, but idle partitions are not ignored",
+    ),
     (TopicReachedSensor, {"target": TIME}, "no topic to read: give topics"),
 ]
 
