@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+    from airflow_kafka_offsets.model.certificate import Certificate
     from airflow_kafka_offsets.model.window import OffsetWindow
+    from airflow_kafka_offsets.spark.audit import audit_window
     from airflow_kafka_offsets.spark.batch import batch_ranges
     from airflow_kafka_offsets.spark.commit import commit_ranges
     from airflow_kafka_offsets.spark.kafka_options import spark_kafka_options
@@ -19,10 +21,12 @@ if TYPE_CHECKING:
     from airflow_kafka_offsets.spark.stores import SqlOffsetStore
 
 __all__ = [
+    "Certificate",
     "KafkaOffsetCommitterListener",
     "OffsetWindow",
     "SparkCheckpoint",
     "SqlOffsetStore",
+    "audit_window",
     "batch_ranges",
     "commit_ranges",
     "committing",
@@ -36,10 +40,12 @@ __all__ = [
 ]
 
 _MODULES = {
+    "Certificate": "model.certificate",
     "KafkaOffsetCommitterListener": "spark.listener.listener",
     "OffsetWindow": "model.window",
     "SparkCheckpoint": "checkpoint.reader",
     "SqlOffsetStore": "spark.stores",
+    "audit_window": "spark.audit",
     "batch_ranges": "spark.batch",
     "commit_ranges": "spark.commit",
     "committing": "spark.listener.listener",

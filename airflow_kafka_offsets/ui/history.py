@@ -21,7 +21,7 @@ MOST_MOVES = 200
 _MOST_ASSETS = 500
 """Assets of which the URI begins as that of a group."""
 
-_MOVE_NOTHING = ("wait", "drift")
+_MOVE_NOTHING = ("wait", "drift", "audit")
 
 READING_WITHIN = 2.0
 """Seconds for reading receipts."""
@@ -212,6 +212,7 @@ def move_response(move: TaskOutcome) -> MoveResponse:
         over=move.over,
         plan_only=move.plan_only,
         state=state,
+        verdict=move.verdict,
     )
 
 

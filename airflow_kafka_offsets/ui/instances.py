@@ -128,6 +128,8 @@ def read_instance(instance: InstanceResult) -> TaskInstanceResponse:
             found.problems += problems
         case "drift":
             found.drift = dict(value)
+        case "certificate":
+            found.certificate = dict(value)
         case _:
             found.reading = dict(value)
     return found

@@ -26,6 +26,7 @@ _KINDS = {
     "ResetOffsetsOperator": "reset",
     "RestoreOffsetsOperator": "restore",
     "CheckOffsetDriftOperator": "drift",
+    "AuditWindowOperator": "audit",
 }
 _TRUNCATED = "Truncated. You can change this behaviour"
 

@@ -10,7 +10,7 @@ behind than it is. Many waits share each step, see
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, ClassVar, Literal
@@ -218,8 +218,9 @@ class Wait:
                 raise CheckpointError(state.without_kafka)
         if self.position_is_checkpoint:
             if state is not None:
-                what, cluster = f"the newest move of {state.location}", LogIds(client.cluster_id())
-                refuse_other_logs(other_logs_refusals(what, state.log_ids, cluster, remedy=_if_moved()))
+                what, topics = f"the newest move of {state.location}", state.log_ids.topics
+                now = self.logs_now(client, topics)
+                refuse_other_logs(other_logs_refusals(what, state.log_ids, now, remedy=_if_moved()))
             return _checkpoint_positions(client, sources, scope) if sources else {}
         named = self.selection.with_scope(scope)
         if not sources and self.checkpoint_location and named.names_sources:
@@ -228,9 +229,14 @@ class Wait:
         positions = {}
         for group, partitions in scopes.items():
             commits = group_commits(client, group, partitions)
-            refuse_other_logs(foreign_logs(group, commits, LogIds(client.cluster_id()), remedy=_if_moved()))
+            now = self.logs_now(client, {tp.topic for tp in commits})
+            refuse_other_logs(foreign_logs(group, commits, now, remedy=_if_moved()))
             positions[group] = committed_offsets(commits)
         return positions
+
+    def logs_now(self, client: OffsetsReader, topics: Iterable[str]) -> LogIds:  # noqa: ARG002
+        """Return the logs that positions are compared with: the cluster, which costs no request."""
+        return LogIds(client.cluster_id())
 
     def groups_without_commits(self, client: OffsetsReader, positions: Mapping[str, Positions]) -> list[str]:
         """Return the groups that have committed nothing in any topic that this user may see."""
