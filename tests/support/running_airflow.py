@@ -340,7 +340,7 @@ class RunningAirflow:
             raise
 
     def _start_again(self, component: str) -> None:
-        """Start a component that ended since SQLite was locked, as a service manager would; fail on others."""
+        """Start a component that a lock of SQLite has ended, as a service manager would; fail on others."""
         log = self.log_file(component)
         said = log.read_text(errors="replace")
         assert SQLITE_IS_LOCKED in said, f"{component} has ended: {said[-LINES * WIDTH :]}"
