@@ -45,7 +45,7 @@ REASONS: Mapping[Reason, str] = {
         "the window was planned on another log: the topic was recreated, or the cluster is another one"
     ),
     "not_read": "the log could not be read at these offsets",
-    "too_many": "the table differs at too many places: audit a smaller window, such as one with max_records",
+    "too_many": "the table differs at too many places: audit a window of fewer records",
 }
 
 _PASSING: frozenset[Reason] = frozenset({"open_transaction", "not_read"})

@@ -19,7 +19,7 @@ Partition and offset -> timestamp of the first record at or after the offset, in
 record follows, :data:`DELETED` below the log start.
 """
 
-REFUSED = " (refused, not carried out)"
+REFUSED = " (refused, not applied)"
 """Suffix in the heading of a plan whose move is refused."""
 
 

@@ -173,9 +173,7 @@ def test_a_table_of_no_change_says_so():
 
 def test_a_table_of_a_refused_move_does_not_say_that_the_checkpoint_stays():
     table = checkpoint_plan(steps=(), archive=None, refusals=("outside",)).table(refused=True)
-    assert table.startswith(
-        "checkpoint s3a://lake/cp (refused, not carried out): would be moved (seek, batch 7)"
-    )
+    assert table.startswith("checkpoint s3a://lake/cp (refused, not applied): would be moved (seek, batch 7)")
 
 
 def test_a_receipt_says_what_was_not_done_as_asked_and_the_times_of_the_records():
