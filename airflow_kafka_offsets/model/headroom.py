@@ -82,7 +82,7 @@ class Headroom:
     :param by_time: seconds until ``retention.ms`` expires for the oldest unread record, never below 0. If no
         record is unread: seconds until it expires for a record that is written now. ``None``: never, or
         unknown. In the state ``unknown``, an upper bound.
-    :param reason: why it is unknown, or what is special about it.
+    :param reason: why the headroom is unknown, or a remark about it.
     :param at_least: whether ``by_time`` is only a lower bound.
     """
 

@@ -291,7 +291,11 @@ class Lag:
 def remaining_offsets(
     positions: Mapping[TopicPartition, int | None], target: Offsets, tolerance: int = 0
 ) -> Offsets:
-    """Return the remaining offsets of each partition up to its target; empty if the target is reached."""
+    """
+    Return the remaining offsets of each partition up to its target; empty if the target is reached.
+
+    For a partition without a position, all offsets up to the target remain, whatever the tolerance.
+    """
     # Offsets below the log start count here; to leave them out, call clamp_to_log_start first.
     short = {tp: end - (positions.get(tp) or 0) for tp, end in sorted(target.items())}
     return {tp: rest for tp, rest in short.items() if rest > (0 if positions.get(tp) is None else tolerance)}

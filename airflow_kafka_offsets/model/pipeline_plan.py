@@ -37,7 +37,6 @@ class PipelinePlan:
     """
     The plans that are applied together: one for each group, and the checkpoint's.
 
-    ||
     :param checkpoint_plan: ``None`` if only groups move.
     :param may_be_empty: whether a plan without anything to write is accepted.
     :param connections: key in the receipt -> id of the Airflow connection that was used; empty outside

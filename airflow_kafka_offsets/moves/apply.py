@@ -2,7 +2,6 @@
 Applies plans: checks a plan, moves the checkpoint, commits the groups, and reads both back.
 
 Everything is checked and saved before the first write. From then on the move is in the checkpoint's archive:
-
 a concurrent commit finds the move there, and the same task finishes an interrupted move when it runs again.
 
 Each function returns the receipt. Each raises PlanRefusedError if a part of the plan is refused or nothing is

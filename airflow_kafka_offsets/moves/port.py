@@ -39,7 +39,7 @@ class CommitPort(LogIdsReader, Protocol):
 
 
 class GroupPort(CommitPort, Protocol):
-    """Also the calls that need a full client: calls about whole groups, and commits as a member."""
+    """The calls of :class:`CommitPort`, and those that only librdkafka's client has."""
 
     def prove_commit(self, group_id: str, topics: Iterable[str]) -> None:
         """Check that this user may commit to a group for some topics, without writing."""

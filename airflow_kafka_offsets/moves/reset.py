@@ -60,7 +60,7 @@ def plan_reset(
     Plan to move a checkpoint and the groups that follow it to the same offsets; without a checkpoint, only
     groups.
 
-    || With a checkpoint, the partitions are those of the checkpoint's newest committed batch. ``committed``
+    With a checkpoint, the partitions are those of the checkpoint's newest committed batch. ``committed``
     and ``shift_by`` are relative to the group's committed offset, as in Kafka's tool; for a partition without
     a commit, they are relative to the checkpoint. A partition that was added after the batch of ``to_batch``
     is refused.
@@ -68,7 +68,6 @@ def plan_reset(
     An unfinished move is resumed, with its planned offsets, by the same task, or by an identical request from
     anywhere. Any other request is refused until then.
 
-    ||
     :param selection: the groups and topics of the pipeline.
     :param metadata: metadata of the reset, which identifies the task instance.
     :param interrupted: see :func:`~airflow_kafka_offsets.moves.group_reset.plan_resets`.

@@ -32,10 +32,9 @@ def refuse_stale(
     """
     Add a refusal to a plan that undoes a move which other moves or commits have followed.
 
-    || With ``allow_stale``, the plan gets a note instead. Moves and commits of the restore's own run do not
+    With ``allow_stale``, the plan gets a note instead. Moves and commits of the restore's own run do not
     count, because the run undoes them on purpose.
 
-    ||
     :param moved_to: group -> its offsets after the move; ``sources_to`` likewise for the checkpoint.
     :param archive: archive of the move; ``None`` if it changed no file of a checkpoint.
     :param metadata: metadata of the restore.

@@ -165,7 +165,7 @@ class KnownMoves:
     def rewindable_partitions(
         self, query: str, group_id: str, commits: Commits
     ) -> Collection[TopicPartition]:
-        """Return the partitions whose commit is older than a move of both checkpoint and group."""
+        """Return the partitions with a commit from this checkpoint that is older than a move of both."""
         known: dict[TopicPartition, int] = {}
         for tp, commit in commits.items():
             made = CommitMetadata.parse(commit.metadata) if commit is not None else None
