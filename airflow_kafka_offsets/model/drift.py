@@ -148,7 +148,7 @@ class DriftReport:
                 f"({named}{self._detail(verdict, partitions)})"
             )
         if self.unfinished_move is not None:
-            move = f"move {self.unfinished_move} of the checkpoint was started and not finished"
+            move = f"move {self.unfinished_move} of the checkpoint was begun and not finished"
             parts.append(f"{move}: if it is not running now, run it again or undo it")
         parts += [self.unfinished_recovery] if self.unfinished_recovery else []
         return f"group {self.group_id!r} and {self.batch}: {'; '.join(parts) or 'no drift'}"

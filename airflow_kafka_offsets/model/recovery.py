@@ -360,4 +360,4 @@ def _missed(name: str, at: Mapping[TopicPartition, int | None], goals: Mapping[T
         return f"{name} has no position on {tp}{more}"
     if offset >= goal:
         return f"{name} was not committed since the reset"
-    return f"{name} is at offset {offset} on {tp}, before {goal}{more}"
+    return f"{name} is at {offset} on {tp}, before {goal}{more}"

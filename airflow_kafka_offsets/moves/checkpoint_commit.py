@@ -134,7 +134,7 @@ def _log_why(state: RetryCallState) -> None:
 def _read(checkpoint: SparkCheckpoint) -> CheckpointState:
     state = checkpoint.read()
     if state.batch_id is None:
-        begun = "" if state.pending_batch_id is None else f" (batch {state.pending_batch_id} was started)"
+        begun = "" if state.pending_batch_id is None else f" (batch {state.pending_batch_id} was begun)"
         raise CheckpointError(
             f"{state.location}: no batch has finished{begun}, so there are no offsets to commit: run the "
             "Spark query until its first batch has finished"

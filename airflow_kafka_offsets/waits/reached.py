@@ -200,7 +200,7 @@ def _check_passed(moment: int) -> None:
     if moment > now:
         raise UsageError(
             f"{parameter_text('target', iso_time(moment))} is in the future (it is {iso_time(now)}): records "
-            "before it may still arrive; give a time that has passed, or "
+            "before it may still come; give a time that has passed, or "
             + dag_text("put a sensor before this one that waits for it", "wait for it with 'wait topic'"),
             parameter="target",
             retriable=moment - now <= _SOON,

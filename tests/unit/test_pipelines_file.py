@@ -74,7 +74,7 @@ def test_json_is_read_as_yaml_is(load):
         ("[]", "found a list of 0 values; expected a list with at least one"),
         (
             "group_id: g",
-            "yaml: found the key group_id; expected a list withelines, or keys of defaults, pipelines",
+            "yaml: found the key group_id; expected a list of pipelines, or keys of defaults, pipelines",
         ),
         ("defaults: {topics: t}", "yaml, pipelines: found nothing; expected a list with at least one"),
         ("pipelines: {group_id: g}", "yaml, pipelines: found an object of 1 keys; expected a list with"),

@@ -219,7 +219,7 @@ def test_the_receipt_of_a_plan_that_was_only_shown_changes_nothing(query, commit
 @pytest.mark.parametrize(
     ("parameters", "says"),
     [
-        ({"group_id": "others"}, "the receipt is of group 'group-.*', and group_id names 'others'"),
+        ({"group_id": "others"}, "the receipt is of group 'group-.*', but group_id names 'others'"),
         ({"receipt": '{"version": 2}'}, "expected a receipt of version 1"),
         ({"receipt": "done"}, "receipt.* JSON"),
         ({"restore_when": "failed"}, "no task upstream that could have failed"),
@@ -366,7 +366,7 @@ def test_a_restore_that_ended_between_checkpoint_and_group_is_finished_by_its_re
     query, committed, reset, restore
 ):
     receipt = reset()
-    with broken_commit(), pytest.raises(BrokerUnavailableError, match="running it again finishes the rest"):
+    with broken_commit(), pytest.raises(BrokerUnavailableError, match="to finish the rest"):
         restore(receipt)
     assert (query.stands(), committed()) == (READ, RESET)
     restore(receipt)

@@ -317,7 +317,7 @@ def test_anything_else_is_no_grace(value):
 def test_a_move_that_was_not_finished_is_drift_also_where_all_partitions_are_in_step():
     open_move = report(partition(50, 50), unfinished_move="0001-seek")
     assert open_move.drifted
-    assert "move 0001-seek of the checkpoint was started and not finished" in open_move.summary()
+    assert "move 0001-seek of the checkpoint was begun and not finished" in open_move.summary()
     assert not report(partition(50, 50)).drifted
 
 

@@ -306,7 +306,7 @@ CANNOT_BE = [
     (ConsumerGroupLagSensor, LAG | {"min_headroom": 0}, "min_headroom=0: expected seconds, .* above 0"),
     (ConsumerGroupLagSensor, LAG | {"on_no_commit": "zero"}, "on_no_commit='zero': expected one of 'fail'"),
     (ConsumerGroupLagSensor, LAG | {"position": "grop"}, "position='grop': expected one of 'group'"),
-    (ConsumerGroupLagSensor, LAG | {"position": "checkpoint"}, "no checkpoint_location: name the checkpoint"),
+    (ConsumerGroupLagSensor, LAG | {"position": "checkpoint"}, "without checkpoint_location: name"),
     (ConsumerGroupLagSensor, LAG | {"isolation_level": "dirty"}, "isolation_level='dirty': expected one of"),
     (
         ConsumerGroupLagSensor,
