@@ -114,7 +114,7 @@ def sink_choices() -> str:
     return (
         "'kafka', 'noop', 'file' (parquet, json, ...), 'delta', 'iceberg' or 'hudi'; for any other sink set "
         f"{parameter_text('idempotent_sink', True)} if it is a foreachBatch that overwrites by the records' "
-        "own key and does not pass the batch id on, else seek only, with no batch unfinished"
+        "own key and does not use the batch id; otherwise only a seek without an unfinished batch works"
     )
 
 

@@ -60,7 +60,7 @@ class Retention(NamedTuple):
         """Read a topic's settings; return a reason instead if they are unknown."""
         policy = settings.get(CLEANUP)
         if policy is None:
-            return f"the broker did not say what {CLEANUP} is"
+            return f"the broker did not return {CLEANUP}"
         words = [word.strip() for word in policy.split(",")]
         if "delete" not in words:
             return cls()
@@ -69,7 +69,7 @@ class Retention(NamedTuple):
             text = settings.get(name) or ""
             # -1 means no limit; a value that is not a number is unknown.
             if not re.fullmatch("-?[0-9]{1,19}", text):
-                return f"the broker did not say what {name} is"
+                return f"the broker did not return {name}"
             limits.append(None if text.startswith("-") else int(text))
         return cls(limits[0], limits[1], "compact" in words)
 

@@ -38,7 +38,7 @@ from airflow_kafka_offsets.model.text import DescribeValue, shorten
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.model.wording import dag_text, parameter_text
 
-# See "What version promises" in docs/reference/stability.md, also for receipts and reports.
+# The promises of "version", here and in receipts and reports, are in docs/reference/stability.md.
 WINDOW_VERSION = 1
 WINDOW_CONF_KEY = "spark.kafkaOffsets.window"
 """

@@ -110,7 +110,7 @@ def test_a_location_of_a_sink_that_records_no_batches_is_refused_as_nobody_reads
         (
             ("fail", "parquet", False, None, False),
             r"sink='parquet': expected 'kafka', 'noop', 'file' \(parquet, .*'delta', 'iceberg' or 'hudi'; "
-            "for any other sink set idempotent_sink=True .*, else seek only",
+            "for any other sink set idempotent_sink=True .*; otherwise only a seek",
         ),
         (("fail", "ForeachBatch", False, None, False), r"sink='ForeachBatch': expected 'kafka'"),
         (("fail", None, False, None, "no"), r"allow_stateful='no': expected true or false"),
