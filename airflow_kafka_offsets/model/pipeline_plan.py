@@ -41,12 +41,15 @@ class PipelinePlan:
 
     :param connections: the ids of the Airflow connections that it was made with, by the names that the
         receipt has for them; empty outside Airflow.
+    :param provenance: what the receipt says of a saved plan that is carried out: ``plan``, its digest, and
+        ``approval``.
     """
 
     groups: Sequence[OffsetPlan]
     checkpoint: CheckpointPlan | None = None
     may_be_empty: bool = False
     connections: Mapping[str, str] = field(default_factory=dict)
+    provenance: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def make(cls, groups: Sequence[OffsetPlan], checkpoint_plan: CheckpointPlan) -> PipelinePlan:
@@ -98,7 +101,8 @@ class PipelinePlan:
 
         The checkpoint's part is under ``checkpoint`` where there is one.
         """
-        value = {**receipt(self.groups, plan_only=plan_only, verified=verified), **self.connections}
+        value = receipt(self.groups, plan_only=plan_only, verified=verified)
+        value |= {**self.connections, **self.provenance}
         return value if self.checkpoint is None else {**value, "checkpoint": self.checkpoint.receipt()}
 
     def stamped(self, metadata: CommitMetadata) -> CommitMetadata:

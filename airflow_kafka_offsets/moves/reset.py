@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -54,6 +54,7 @@ def plan_reset(
     by: CommitMetadata | None = None,
     interrupted: bool | None = None,
     allow_new_cluster: bool = False,
+    saved: Mapping[str, Offsets] | None = None,
 ) -> PipelinePlan:
     """
     Plan to move a checkpoint and the groups that follow it to the same offsets; without a checkpoint, the
@@ -71,25 +72,33 @@ def plan_reset(
     :param interrupted: see :func:`~airflow_kafka_offsets.moves.group_reset.plan_resets`.
     :param allow_new_cluster: whether the offsets are known to be right on a cluster, or topic, that is
         another one than before.
+    :param saved: group -> offsets of a saved plan, whose digest ``by`` has; they are not evaluated again.
     :raises CheckpointError: if the checkpoint cannot be read, or no batch has finished.
     :raises MoveUnfinishedError: if a move of another request was begun and not finished.
     :raises PlanRefusedError: if the pipeline's names do not fit the checkpoint.
     """
     log_check = LogCheck(allow_new_cluster, checkpoint=checkpoint)
     plan = partial(plan_resets, client, now=now, on_out_of_range=on_out_of_range, log_check=log_check)
+    if checkpoint is None and saved is not None:
+        return PipelinePlan(_to_known(plan, saved, place, old_offsets=False))
     if checkpoint is None:
         scopes = named.scopes()
         return PipelinePlan(plan(scopes, place, on_no_commit=on_no_commit, by=by, interrupted=interrupted))
     sources = moving_sources(checkpoint)
     positions = named.of(sources).by_group
-    request = fingerprint(repr(place), named.group_id, named.scope.as_json())
     who = by or CommitMetadata()
+    request = fingerprint(repr(place), named.group_id, named.scope.as_json())
+    if saved is not None:
+        request = fingerprint("plan", who.plan)
     open_move = _open_move(client, checkpoint, who, request, place, cleared=bool(interrupted))
     goes_on = open_move is not None and (open_move.request == request or not open_move.over)
+    if saved is not None and not goes_on:
+        # A saved plan knows where it begins: also after a move that this task has made before it.
+        open_move = None
     if open_move is None:
         KnownMoves.of(checkpoint).log_unfinished_recovery(sources, who)
     before: dict[str, Positions] = {}
-    known: Mapping[str, Offsets] | None = None
+    known = saved
     if open_move is not None:
         before, known = kept_groups(checkpoint, open_move)
     if open_move is not None and not goes_on:
@@ -117,21 +126,30 @@ def plan_reset(
         if goes_on and open_move is not None:
             log_check = _check_of(open_move, allow_new_cluster)
         # An interrupted move has kept where it was to go: that is what is done now.
-        groups = [
-            replace(each, source=place.as_json())
-            for group, offsets in known.items()
-            for each in plan(
-                {group: TopicScope.of(offsets)},
-                Place("offsets", offsets),
-                log_check=log_check,
-                old_offsets=True,
-            )
-        ]
+        groups = _to_known(partial(plan, log_check=log_check), known, place, old_offsets=saved is None)
     targets = named.to_sources(sources, offsets_after(groups))
     if open_move is None:
         return PipelinePlan.make(groups, plan_seek(checkpoint, targets, policy, request=request))
     checkpoint_plan = _plan_from(open_move, checkpoint, targets, policy, request, goes_on=goes_on)
     return PipelinePlan.make(groups, checkpoint_plan).with_before(before)
+
+
+def _to_known(
+    plan: Callable[..., list[OffsetPlan]],
+    known: Mapping[str, Offsets],
+    place: Place,
+    *,
+    old_offsets: bool,
+) -> list[OffsetPlan]:
+    """Plan the move of groups to offsets that are known, each to its own; ``place`` is for the receipt."""
+    return [
+        replace(each, source=place.as_json())
+        for group, offsets in known.items()
+        if offsets
+        for each in plan(
+            {group: TopicScope.of(offsets)}, Place("offsets", offsets), old_offsets=old_offsets
+        )
+    ]
 
 
 def _plan_from(
@@ -182,8 +200,9 @@ def _open_move(
             return unfinished
         raise unfinished_refusal(checkpoint, unfinished)
     archives = [each for each in read_archives(checkpoint) if not each.undone]
-    mine = [each for each in archives if by.same_task(each.by)]
-    retried = bool(mine and by.token and mine[-1].by.token == by.token)
+    mine = [each for each in archives if by.same_task(each.by) or by.same_plan(each.by)]
+    last = mine[-1].by if mine else CommitMetadata()
+    retried = bool(by.token and last.token == by.token) or by.same_plan(last)
     if not mine or not (cleared or retried):
         return None
     # Somebody may have committed what a retry finds: the checkpoint is where it was moved to, all the same.

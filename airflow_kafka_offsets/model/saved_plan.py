@@ -1,0 +1,321 @@
+"""
+Plans that were saved, to be carried out later exactly as they are, or refused.
+
+A saved plan is the receipt of a move that was only planned, with a digest over what it would write. Whoever
+approves a plan approves its digest. It holds offsets, and nothing that is evaluated again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime, timedelta, timezone
+from typing import Any, NamedTuple
+
+from airflow_kafka_offsets.errors import OffsetsFormatError, PlanRefusedError, UsageError
+from airflow_kafka_offsets.model.checkpoint_plan import (
+    CheckpointPlan,
+    CheckpointPolicy,
+    CheckpointReceipt,
+    read_checkpoint_receipt,
+    sources_json,
+)
+from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
+from airflow_kafka_offsets.model.digest import digest
+from airflow_kafka_offsets.model.formats import load_json, offsets_json, parse_positions
+from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds, other_logs
+from airflow_kafka_offsets.model.offsets import Commits, Offsets, Positions, TopicPartition, summarize
+from airflow_kafka_offsets.model.parameters import duration_text, parse_switch, parse_time
+from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
+from airflow_kafka_offsets.model.plan import OffsetPlan
+from airflow_kafka_offsets.model.receipt import GroupReceipt, read_receipt
+from airflow_kafka_offsets.model.text import Show, shorten
+
+FORM = "a plan, as ResetOffsetsOperator(plan_only=True) returns it or 'group reset --save-plan' writes it"
+MAX_AGE = timedelta(days=1)
+"""How old a plan may be when it is carried out, by default."""
+
+_POLICY = tuple(asdict(CheckpointPolicy()))
+
+
+class Names(NamedTuple):
+    """The names of the pipeline that a plan moves, as they were given; see ``PIPELINE_PARAMETERS``."""
+
+    group_id: Any = None
+    topics: Any = None
+    checkpoint_location: str | None = None
+    checkpoint_conn_id: str | None = None
+    kafka_config_id: str | None = None
+
+
+@dataclass(frozen=True)
+class SavedPlan:
+    """
+    A plan that was saved.
+
+    :param names: those of its pipeline.
+    :param groups: the groups that have a partition to move.
+    :param checkpoint: the checkpoint that moves along.
+    :param batch_id: its newest finished batch when the plan was made; ``discarded`` the unfinished ones.
+    :param policy: what was allowed when the plan was made, and so is allowed when it is carried out.
+    :param created: when it was made.
+    :param value: all of it as plain JSON.
+    """
+
+    names: Names
+    groups: tuple[GroupReceipt, ...]
+    checkpoint: CheckpointReceipt | None
+    batch_id: int | None
+    discarded: tuple[int, ...]
+    policy: CheckpointPolicy
+    allow_new_cluster: bool
+    created: datetime
+    value: Mapping[str, Any]
+
+    @classmethod
+    def parse(cls, value: object, what: str = "plan", *, show: Show = shorten) -> SavedPlan:
+        """
+        Read a plan, also as JSON text.
+
+        :raises OffsetsFormatError: if it is none, or is not as it was when its digest was made.
+        """
+        if isinstance(value, str):
+            value = load_json(value, what, FORM, show=show)
+        if not isinstance(value, Mapping) or not value.get("plan_only") or "digest" not in value:
+            raise OffsetsFormatError(f"{what}: found {show(value)}; expected {FORM}")
+        found = cls._read(value, what, show)
+        if value["digest"] != (made := found._made_digest()):
+            raise OffsetsFormatError(
+                f"{what}: found digest {show(value['digest'])}, and what it would write has digest {made}: the "
+                "plan was changed after it was made; plan again"
+            )
+        return found
+
+    @classmethod
+    def _read(cls, value: Mapping[str, Any], what: str, show: Show) -> SavedPlan:
+        names, policy, kept = (value.get(name) for name in ("names", "policy", "checkpoint"))
+        if not isinstance(names, Mapping) or not isinstance(policy, Mapping) or not set(_POLICY) <= {*policy}:
+            raise OffsetsFormatError(f"{what}: found no names, or no policy; expected {FORM}")
+        batch_id, discarded = None, []
+        if (checkpoint := read_checkpoint_receipt(value, show=show)) is not None:
+            batch_id, discarded = kept.get("batch_id"), kept.get("discarded")
+            if not (_is_number(batch_id) and _is_numbers(discarded)):
+                raise OffsetsFormatError(f"{what}: found no batch of its checkpoint; expected {FORM}")
+        try:
+            return cls(
+                Names(**{name: names.get(name) for name in Names._fields}),
+                tuple(group for group in read_receipt(value, show=show) if group.after),
+                checkpoint,
+                batch_id,
+                tuple(discarded),
+                CheckpointPolicy.parse(**{name: policy[name] for name in _POLICY}),
+                parse_switch(policy.get("allow_new_cluster", False), "allow_new_cluster"),
+                parse_time(value.get("created"), "created"),
+                dict(value),
+            )
+        except UsageError as error:
+            raise OffsetsFormatError(f"{what}: {error}; expected {FORM}") from None
+
+    @property
+    def digest(self) -> str:
+        """The fingerprint of what it would write."""
+        return str(self.value["digest"])
+
+    @property
+    def markdown(self) -> str:
+        """The table that people read."""
+        return str(self.value.get("markdown", ""))
+
+    @property
+    def targets(self) -> dict[str, Offsets]:
+        """Group -> offsets to commit."""
+        return {group.group_id: dict(group.after) for group in self.groups}
+
+    @property
+    def log_ids(self) -> LogIds:
+        """The cluster and the topics that the offsets count in."""
+        found = UNKNOWN_LOGS if self.checkpoint is None else self.checkpoint.log_ids
+        for group in self.groups:
+            found |= group.log_ids
+        return found
+
+    @property
+    def source(self) -> dict[str, Any]:
+        """Where its offsets came from when it was made."""
+        source = self._parts[0].get("source") if self._parts else None
+        return dict(source) if isinstance(source, Mapping) else {}
+
+    def left_out(self, group_id: str) -> dict[str, Positions]:
+        """Return the partitions of a group that it leaves alone (``skipped``), or moves to a log's end."""
+        part = next((each for each in self._parts if each.get("group_id") == group_id), {})
+        return {
+            name: parse_positions(part[name], f"plan, {name}") if part.get(name) else {}
+            for name in ("skipped", "clamped")
+        }
+
+    @property
+    def _parts(self) -> Sequence[Mapping[str, Any]]:
+        return self.value.get("groups") or [self.value]
+
+    def _made_digest(self) -> str:
+        of = self.checkpoint
+        moved = None
+        if of is not None:
+            moved = [of.location, of.query_id, self.batch_id, list(self.discarded)]
+            moved += [sources_json(of.before), sources_json(of.after)]
+        groups = [
+            [group.group_id, offsets_json(group.before), offsets_json(group.after)]
+            for group in sorted(self.groups, key=lambda group: group.group_id)
+        ]
+        allowed = {**asdict(self.policy), "allow_new_cluster": self.allow_new_cluster}
+        return digest(groups, self.log_ids.as_json(), moved, allowed)
+
+    def age_refusals(self, now: datetime, max_age: timedelta | None) -> list[str]:
+        """Return why the plan is too old to be carried out."""
+        age = now - self.created
+        if max_age is None or age <= max_age:
+            return []
+        return [
+            f"plan {self.digest[:8]} was made {duration_text(age.total_seconds())} ago, and max_age is "
+            f"{duration_text(max_age.total_seconds())}: plan again"
+        ]
+
+    def name_refusals(self, group_id: object, checkpoint_location: str | None) -> list[str]:
+        """Return why the plan is not of a pipeline that is named as well."""
+        named, location = self.names.group_id, None if self.checkpoint is None else self.checkpoint.location
+        refusals = []
+        if group_id is not None and group_id != named:
+            refusals.append(f"the plan is of group {shorten(named)}, and group_id names {shorten(group_id)}")
+        if checkpoint_location is not None and checkpoint_location != location:
+            refusals.append(
+                f"the plan moves {location or 'no checkpoint'}, and checkpoint_location names "
+                f"{shorten(checkpoint_location)}"
+            )
+        return [f"{refusal}: give the plan of this pipeline, or leave the names out" for refusal in refusals]
+
+    def moved_by_it(self, group: GroupReceipt, commits: Commits) -> Positions:
+        """Return where a group was in the partitions that this plan has moved before."""
+        found: Positions = {}
+        for tp, commit in commits.items():
+            made = None if commit is None else CommitMetadata.parse(commit.metadata)
+            if commit is not None and made is not None and made.plan == self.digest:
+                if commit.offset == group.after.get(tp):
+                    found[tp] = group.before.get(tp)
+        return found
+
+    def differences(self, plan: PipelinePlan) -> list[str]:
+        """
+        Return what is not as it was when the plan was made.
+
+        :param plan: of the same offsets, made now. A log start that has moved and holds every offset does not
+            matter.
+        """
+        plan_ids = UNKNOWN_LOGS if plan.checkpoint is None else plan.checkpoint.log_ids
+        for each in plan.groups:
+            plan_ids |= each.log_ids
+        found = other_logs("the plan", self.log_ids, plan_ids, remedy="plan again")
+        found += self._checkpoint_differences(plan.checkpoint)
+        now = {each.group_id: each for each in plan.groups}
+        for group in self.groups:
+            found += _group_differences(group, now.get(group.group_id))
+        return found
+
+    def _checkpoint_differences(self, now: CheckpointPlan | None) -> list[str]:
+        then = self.checkpoint
+        if then is None or now is None:
+            return [] if then is now is None else ["the checkpoint is not moved as it was planned"]
+        if then.query_id != now.query_id:
+            return [
+                f"{then.location}: found query {now.query_id}; the plan is of query {shorten(then.query_id)}: "
+                "the checkpoint was replaced"
+            ]
+        if self.batch_id != now.batch_id:
+            return [
+                f"{then.location}: the newest finished batch is {now.batch_id}, and it was {self.batch_id} when "
+                "the plan was made: the query has run since"
+            ]
+        if self.discarded != now.discarded:
+            return [
+                f"{then.location}: unfinished batches are {_listed(now.discarded)}, and were "
+                f"{_listed(self.discarded)} when the plan was made"
+            ]
+        if then.before != now.before or then.after != now.after:
+            moved = _moved(then.before, now.before) or _moved(then.after, now.after)
+            return [
+                f"{then.location}: was moved since the plan was made, and is elsewhere on {summarize(moved)}"
+            ]
+        return []
+
+    def check(self, plan: PipelinePlan) -> None:
+        """
+        Refuse what is not as it was when the plan was made.
+
+        :param plan: see :meth:`differences`.
+        :raises PlanRefusedError: naming what differs.
+        """
+        if found := self.differences(plan):
+            raise PlanRefusedError(
+                [f"plan {self.digest[:8]} does not hold any more: {each}; plan again" for each in found]
+            )
+
+
+def saved_plan(
+    receipt: Mapping[str, Any],
+    names: Names,
+    policy: CheckpointPolicy,
+    *,
+    allow_new_cluster: bool = False,
+    now: datetime | None = None,
+) -> SavedPlan:
+    """
+    Return a plan that can be carried out later.
+
+    :param receipt: of the plan, which was not carried out.
+    :param policy: what was allowed.
+    :param now: when it was made.
+    """
+    value = {
+        **receipt,
+        "plan_only": True,
+        "names": names._asdict(),
+        "policy": {**asdict(policy), "allow_new_cluster": allow_new_cluster},
+        "created": (now or datetime.now(tz=timezone.utc)).isoformat(timespec="seconds"),
+    }
+    found = SavedPlan._read(value, "plan", shorten)
+    return replace(found, value={**value, "digest": found._made_digest()})
+
+
+def _group_differences(then: GroupReceipt, now: OffsetPlan | None) -> list[str]:
+    if now is None:
+        return [f"group {then.group_id!r} is not moved as it was planned"]
+    moved = [tp for tp, at in then.before.items() if tp in then.after and now.before.get(tp) != at]
+    if not moved:
+        return [] if now.after == then.after else [f"group {then.group_id!r} would move to other offsets"]
+    first = min(moved)
+    by = CommitMetadata.parse(now.metadata.get(first))
+    return [
+        f"group {then.group_id!r} has moved on {summarize(moved)} ({first}: {then.before[first]} when the plan "
+        f"was made, {now.before.get(first)} now{f', by {by}' if by else ''})"
+    ]
+
+
+def _moved(then: Mapping[str, Offsets], now: Mapping[str, Offsets]) -> set[TopicPartition]:
+    sources = then.keys() | now.keys()
+    return {
+        tp
+        for source in sources
+        for tp in then.get(source, {}).keys() | now.get(source, {}).keys()
+        if then.get(source, {}).get(tp) != now.get(source, {}).get(tp)
+    }
+
+
+def _listed(batches: Sequence[int]) -> str:
+    return ", ".join(map(str, batches)) or "none"
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_numbers(value: object) -> bool:
+    return isinstance(value, list | tuple) and all(map(_is_number, value))
