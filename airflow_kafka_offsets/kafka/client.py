@@ -12,6 +12,7 @@ from airflow_kafka_offsets.kafka.fenced import FencedCommit
 from airflow_kafka_offsets.kafka.group_commits import Check, GroupCommits
 from airflow_kafka_offsets.kafka.groups import GroupDescription, GroupListing
 from airflow_kafka_offsets.kafka.logs import offsets_at, read_logs
+from airflow_kafka_offsets.kafka.record_sizes import sample_sizes
 from airflow_kafka_offsets.kafka.record_times import RecordTimes
 from airflow_kafka_offsets.kafka.requests import read_cluster_id
 from airflow_kafka_offsets.kafka.session import Session
@@ -229,6 +230,21 @@ class OffsetsClient:
         :raises BrokerAuthenticationError: if the broker does not allow it.
         """
         return self._times.at_or_after(offsets, isolation_level, within)
+
+    def record_sizes(
+        self, offsets: Mapping[TopicPartition, int], *, within: float = 5.0
+    ) -> dict[TopicPartition, list[int]]:
+        """
+        Return the bytes of key, value and headers of up to 100 records at or after each offset: a sample.
+
+        The broker does not tell through this client how large logs are. Partitions that did not answer in
+        time, or have no record there, are left out. The user needs Read on the topics.
+
+        :param offsets: where to read, inside the logs.
+        :param within: seconds for all of it.
+        :raises BrokerAuthenticationError: if the broker does not allow it.
+        """
+        return sample_sizes(self._session, offsets, within) if offsets else {}
 
     def commit(
         self,

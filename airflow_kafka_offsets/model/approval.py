@@ -96,8 +96,8 @@ class Approval:
         found = self._not_of(of_plan)
         if not allow_self_approval and triggered_by in (self.user_name, self.user_id):
             found.append(
-                f"{self.user_name} triggered the run and approved its plan, and allow_self_approval is False: "
-                "another user has to approve it; trigger a new run"
+                f"{self.user_name} triggered the run and approved its plan, and allow_self_approval is "
+                "False: another user has to approve it; trigger a new run"
             )
         return found
 
@@ -113,9 +113,10 @@ class Approval:
             return []
         elif all(text == APPROVE for text in self.chosen) and not self.entered:
             return [
-                f"the approval does not say which plan it is of: expected the option "
-                f"{approve_option(of_plan)!r}, as ApprovePlanOperator offers it, or {of_plan[:SHOWN_DIGITS]} in a "
-                "field of the form. Airflow may show the text of an earlier plan when a task is cleared"
+                "the approval does not say which plan it is of: expected the option "
+                f"{approve_option(of_plan)!r}, as ApprovePlanOperator offers it, or "
+                f"{of_plan[:SHOWN_DIGITS]} in a field of the form. Airflow may show the text of an earlier "
+                "plan when a task is cleared"
             ]
         return [
             f"the approval is of another plan: found {shorten(', '.join(named))}, and this is plan "
@@ -134,4 +135,6 @@ def digest_of_all(digests: Sequence[str]) -> str:
 
 
 def _is_texts(value: object) -> bool:
-    return isinstance(value, Sequence) and not isinstance(value, str) and all(isinstance(v, str) for v in value)
+    return (
+        isinstance(value, Sequence) and not isinstance(value, str) and all(isinstance(v, str) for v in value)
+    )

@@ -86,19 +86,20 @@ class SavedPlan:
         found = cls._read(value, what, show)
         if value["digest"] != (made := found._made_digest()):
             raise OffsetsFormatError(
-                f"{what}: found digest {show(value['digest'])}, and what it would write has digest {made}: the "
-                "plan was changed after it was made; plan again"
+                f"{what}: found digest {show(value['digest'])}, and what it would write has digest {made}: "
+                "the plan was changed after it was made; plan again"
             )
         return found
 
     @classmethod
     def _read(cls, value: Mapping[str, Any], what: str, show: Show) -> SavedPlan:
-        names, policy, kept = (value.get(name) for name in ("names", "policy", "checkpoint"))
+        names, policy = value.get("names"), value.get("policy")
         if not isinstance(names, Mapping) or not isinstance(policy, Mapping) or not set(_POLICY) <= {*policy}:
             raise OffsetsFormatError(f"{what}: found no names, or no policy; expected {FORM}")
         batch_id, discarded = None, []
-        if (checkpoint := read_checkpoint_receipt(value, show=show)) is not None:
-            batch_id, discarded = kept.get("batch_id"), kept.get("discarded")
+        checkpoint = read_checkpoint_receipt(value, show=show)
+        if checkpoint is not None:
+            batch_id, discarded = (value["checkpoint"].get(name) for name in ("batch_id", "discarded"))
             if not (_is_number(batch_id) and _is_numbers(discarded)):
                 raise OffsetsFormatError(f"{what}: found no batch of its checkpoint; expected {FORM}")
         try:
@@ -115,6 +116,10 @@ class SavedPlan:
             )
         except UsageError as error:
             raise OffsetsFormatError(f"{what}: {error}; expected {FORM}") from None
+
+    def noting(self, **more: Any) -> SavedPlan:
+        """Return the plan with what people read of it, which its digest does not cover."""
+        return replace(self, value={**self.value, **more})
 
     @property
     def digest(self) -> str:
@@ -142,24 +147,26 @@ class SavedPlan:
     @property
     def source(self) -> dict[str, Any]:
         """Where its offsets came from when it was made."""
-        source = self._parts[0].get("source") if self._parts else None
+        source = self.parts[0].get("source") if self.parts else None
         return dict(source) if isinstance(source, Mapping) else {}
 
-    def left_out(self, group_id: str) -> dict[str, Positions]:
-        """Return the partitions of a group that it leaves alone (``skipped``), or moves to a log's end."""
-        part = next((each for each in self._parts if each.get("group_id") == group_id), {})
-        return {
-            name: parse_positions(part[name], f"plan, {name}") if part.get(name) else {}
+    def exceptions(self, group_id: str) -> tuple[Positions, Positions]:
+        """Return a group's partitions that it leaves alone, and those it moves to an end of their log."""
+        part: Mapping[str, Any] = next((each for each in self.parts if each["group_id"] == group_id), {})
+        skipped, clamped = (
+            parse_positions(part[name], f"plan, {name}") if part.get(name) else {}
             for name in ("skipped", "clamped")
-        }
+        )
+        return skipped, clamped
 
     @property
-    def _parts(self) -> Sequence[Mapping[str, Any]]:
+    def parts(self) -> Sequence[Mapping[str, Any]]:
+        """The receipt of each group."""
         return self.value.get("groups") or [self.value]
 
     def _made_digest(self) -> str:
         of = self.checkpoint
-        moved = None
+        moved: list[Any] = []
         if of is not None:
             moved = [of.location, of.query_id, self.batch_id, list(self.discarded)]
             moved += [sources_json(of.before), sources_json(of.after)]
@@ -198,9 +205,9 @@ class SavedPlan:
         found: Positions = {}
         for tp, commit in commits.items():
             made = None if commit is None else CommitMetadata.parse(commit.metadata)
-            if commit is not None and made is not None and made.plan == self.digest:
-                if commit.offset == group.after.get(tp):
-                    found[tp] = group.before.get(tp)
+            mine = made is not None and made.plan == self.digest
+            if commit is not None and mine and commit.offset == group.after.get(tp):
+                found[tp] = group.before.get(tp)
         return found
 
     def differences(self, plan: PipelinePlan) -> list[str]:
@@ -223,16 +230,16 @@ class SavedPlan:
     def _checkpoint_differences(self, now: CheckpointPlan | None) -> list[str]:
         then = self.checkpoint
         if then is None or now is None:
-            return [] if then is now is None else ["the checkpoint is not moved as it was planned"]
+            return [] if then is None and now is None else ["the checkpoint is not moved as it was planned"]
         if then.query_id != now.query_id:
             return [
-                f"{then.location}: found query {now.query_id}; the plan is of query {shorten(then.query_id)}: "
-                "the checkpoint was replaced"
+                f"{then.location}: found query {now.query_id}; the plan is of query "
+                f"{shorten(then.query_id)}: the checkpoint was replaced"
             ]
         if self.batch_id != now.batch_id:
             return [
-                f"{then.location}: the newest finished batch is {now.batch_id}, and it was {self.batch_id} when "
-                "the plan was made: the query has run since"
+                f"{then.location}: the newest finished batch is {now.batch_id}, and it was {self.batch_id} "
+                "when the plan was made: the query has run since"
             ]
         if self.discarded != now.discarded:
             return [
@@ -294,8 +301,8 @@ def _group_differences(then: GroupReceipt, now: OffsetPlan | None) -> list[str]:
     first = min(moved)
     by = CommitMetadata.parse(now.metadata.get(first))
     return [
-        f"group {then.group_id!r} has moved on {summarize(moved)} ({first}: {then.before[first]} when the plan "
-        f"was made, {now.before.get(first)} now{f', by {by}' if by else ''})"
+        f"group {then.group_id!r} has moved on {summarize(moved)} ({first}: {then.before[first]} when the "
+        f"plan was made, {now.before.get(first)} now{f', by {by}' if by else ''})"
     ]
 
 

@@ -90,26 +90,16 @@ def plan_reset(
     request = fingerprint(repr(place), named.group_id, named.scope.as_json())
     if saved is not None:
         request = fingerprint("plan", who.plan)
-    open_move = _open_move(client, checkpoint, who, request, place, cleared=bool(interrupted))
-    goes_on = open_move is not None and (open_move.request == request or not open_move.over)
-    if saved is not None and not goes_on:
-        # A saved plan knows where it begins: also after a move that this task has made before it.
-        open_move = None
-    if open_move is None:
-        KnownMoves.of(checkpoint).log_unfinished_recovery(sources, who)
+    open_move, goes_on = _goes_on_from(
+        client, checkpoint, who, request, place, cleared=bool(interrupted), saved=saved is not None
+    )
     before: dict[str, Positions] = {}
     known = saved
-    if open_move is not None:
-        before, known = kept_groups(checkpoint, open_move)
-    if open_move is not None and not goes_on:
-        known = None
-        # The end of the batch that the move has rewritten is not what it was.
-        if place.relative or place.from_commits or place == Place("batch", open_move.batch_id):
-            raise PlanRefusedError(
-                f"{checkpoint.location}: this task has moved it before with other parameters (archive "
-                f"{open_move.name}), and nothing was committed since: take that back first "
-                f"({take_back(checkpoint, open_move)}), or trigger a new run"
-            )
+    if open_move is None:
+        KnownMoves.of(checkpoint).log_unfinished_recovery(sources, who)
+    else:
+        before, planned = kept_groups(checkpoint, open_move)
+        known = planned if goes_on else None
     if not goes_on and place.batch_id is not None:
         known = named.of(_at_batch(checkpoint, place.batch_id, sources, named.scope)).by_group
     if known is None:
@@ -134,6 +124,33 @@ def plan_reset(
     return PipelinePlan.make(groups, checkpoint_plan).with_before(before)
 
 
+def _goes_on_from(
+    client: OffsetsClient,
+    checkpoint: SparkCheckpoint,
+    by: CommitMetadata,
+    request: str,
+    place: Place,
+    *,
+    cleared: bool,
+    saved: bool,
+) -> tuple[Archive | None, bool]:
+    """Return the move that a reset goes on from, see :func:`_open_move`, and whether it finishes it."""
+    open_move = _open_move(client, checkpoint, by, request, place, cleared=cleared)
+    if open_move is None or open_move.request == request or not open_move.over:
+        return open_move, open_move is not None
+    if saved:
+        # A saved plan knows where it begins: also after a move that this task has made before it.
+        return None, False
+    # The end of the batch that the move has rewritten is not what it was.
+    if place.relative or place.from_commits or place == Place("batch", open_move.batch_id):
+        raise PlanRefusedError(
+            f"{checkpoint.location}: this task has moved it before with other parameters (archive "
+            f"{open_move.name}), and nothing was committed since: take that back first "
+            f"({take_back(checkpoint, open_move)}), or trigger a new run"
+        )
+    return open_move, False
+
+
 def _to_known(
     plan: Callable[..., list[OffsetPlan]],
     known: Mapping[str, Offsets],
@@ -146,9 +163,7 @@ def _to_known(
         replace(each, source=place.as_json())
         for group, offsets in known.items()
         if offsets
-        for each in plan(
-            {group: TopicScope.of(offsets)}, Place("offsets", offsets), old_offsets=old_offsets
-        )
+        for each in plan({group: TopicScope.of(offsets)}, Place("offsets", offsets), old_offsets=old_offsets)
     ]
 
 

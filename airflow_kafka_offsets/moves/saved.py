@@ -1,23 +1,83 @@
-"""Plans again what a saved plan says, and refuses it where the world is not as it was then."""
+"""Saves plans, and plans again what a saved one says; refused where the world is not as it was then."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from airflow_kafka_offsets.errors import PlanRefusedError
+from airflow_kafka_offsets.checkpoint.state_store import is_stateful
+from airflow_kafka_offsets.errors import KafkaOffsetsError, PlanRefusedError, UsageError
+from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPolicy
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.groups import Groups
 from airflow_kafka_offsets.model.offsets import committed_texts
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.place import Place
-from airflow_kafka_offsets.model.saved_plan import MAX_AGE, SavedPlan
+from airflow_kafka_offsets.model.plan_markdown import plan_markdown
+from airflow_kafka_offsets.model.saved_plan import FORM, MAX_AGE, Names, SavedPlan, saved_plan
+from airflow_kafka_offsets.model.text import kind_of, shorten
 from airflow_kafka_offsets.moves.reset import plan_reset
+from airflow_kafka_offsets.readings.estimate import estimate
+from airflow_kafka_offsets.storage import read_text
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
     from airflow_kafka_offsets.kafka.client import OffsetsClient
+
+
+def save_plan(
+    client: OffsetsClient,
+    checkpoint: SparkCheckpoint | None,
+    plan: PipelinePlan,
+    names: Names,
+    *,
+    policy: CheckpointPolicy | None = None,
+    allow_new_cluster: bool = False,
+    now: datetime | None = None,
+    triggered: Sequence[Mapping[str, Any]] = (),
+) -> SavedPlan:
+    """
+    Return a plan that can be carried out later, with an estimate and a table for people.
+
+    :param plan: one that is not refused, with the times of its records.
+    :param policy: what was allowed when it was made, likewise ``allow_new_cluster``.
+    :param triggered: runs and events of Airflow that speak of offsets which are taken back.
+    """
+    saved = saved_plan(
+        plan.receipt(plan_only=True),
+        names,
+        policy or CheckpointPolicy(),
+        allow_new_cluster=allow_new_cluster,
+        now=now,
+    )
+    saved = saved.noting(
+        estimate=estimate(client, plan, checkpoint).as_json(),
+        stateful=checkpoint is not None and is_stateful(checkpoint),
+        triggered=list(triggered),
+    )
+    return saved.noting(markdown=plan_markdown(saved))
+
+
+def read_saved_plan(value: object, what: str = "plan") -> SavedPlan:
+    """
+    Read a plan: as an operator has returned it, as JSON text, or from the file that a text names.
+
+    :raises UsageError: if there is no such file, or it cannot be read.
+    :raises OffsetsFormatError: if it is no plan, or was changed after it was made.
+    """
+    if not isinstance(value, str) or value.lstrip().startswith("{"):
+        return SavedPlan.parse(value, what)
+    try:
+        text = read_text(value.strip())
+    except KafkaOffsetsError as error:
+        if error.retriable:
+            raise
+        raise UsageError(f"{what}: {error}") from None
+    if text is None:
+        raise UsageError(f"{what}={shorten(value)}: there is no such file; expected {FORM}")
+    return SavedPlan.parse(text, f"{what} {shorten(value)}", show=kind_of)
 
 
 def plan_saved(
@@ -62,11 +122,13 @@ def plan_saved(
         begun = begun or bool(mine)
         # With a checkpoint its archive knows where the groups were.
         group = group if plan.checkpoint is not None else group.with_before(mine)
+        skipped, clamped = saved.exceptions(group.group_id)
         source = {name: value for name, value in group.source.items() if name != "to_offset"}
         groups.append(
             replace(
                 group,
-                **saved.left_out(group.group_id),
+                skipped=skipped,
+                clamped=clamped,
                 metadata=committed_texts(commits),
                 source={**saved.source, **source, "plan": saved.digest},
             )

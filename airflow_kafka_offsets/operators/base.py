@@ -80,13 +80,17 @@ class OffsetsOperator(GivenOptions, BaseOperator):
         self._touched: dict[str, set[str]] = {}
         self._group_outlets = GroupOutlets(())
         if group_id is None and self.needs_group:
-            raise self.misused("group_id is missing: name the consumer group, or **pipeline")
+            raise self.missing_group()
         if checkpoint_location is None:
             self.check_own("checkpoint_conn_id", kwargs.get("default_args"), "without checkpoint_location")
 
     def check_parameters(self) -> None:
         """Check the parameters that are literals in the DAG's file; each constructor ends with this."""
         check_literals(self, **NAME_READERS, **self.readers)
+
+    def missing_group(self) -> UsageError:
+        """Return the error for a task that names no group."""
+        return self.misused("group_id is missing: name the consumer group, or **pipeline")
 
     def misused(self, text: str) -> UsageError:
         """Return the error for parameters that do not go together."""

@@ -7,24 +7,33 @@ from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow_kafka_offsets.errors import OffsetsFormatError, PlanRefusedError, UsageError
+from airflow_kafka_offsets.errors import OffsetsFormatError, UsageError
+from airflow_kafka_offsets.model.approval import Approval
 from airflow_kafka_offsets.model.parameters import (
     MissingCommitPolicy,
     OutOfRangePolicy,
     choice,
     exactly_one,
     is_nothing,
+    parse_duration,
     parse_switch,
 )
 from airflow_kafka_offsets.model.place import RESETS, Place
-from airflow_kafka_offsets.model.recovery import Work
-from airflow_kafka_offsets.moves.finished import plan_kept
+from airflow_kafka_offsets.model.saved_plan import MAX_AGE, Names
 from airflow_kafka_offsets.moves.reset import plan_reset
-from airflow_kafka_offsets.operators.moving import PipelineMovingOperator
+from airflow_kafka_offsets.moves.saved import save_plan
+from airflow_kafka_offsets.operators.approved_plan import (
+    ApprovedPlan,
+    check_plan,
+    names_of,
+    skip_after_failure,
+)
+from airflow_kafka_offsets.operators.kept_work import cleared_work, receipt_of_kept
+from airflow_kafka_offsets.operators.moving import DECIDED, PipelineMovingOperator
+from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS
 from airflow_kafka_offsets.readings.places import read_place
 from airflow_kafka_offsets.task.before_images import BeforeImages
 from airflow_kafka_offsets.task.given import is_template
-from airflow_kafka_offsets.task.run_tasks import identities, tasks_that_move, work_between
 from airflow_kafka_offsets.task.teardowns import check_restore, restores_of
 from airflow_kafka_offsets.task.xcom import push_result
 
@@ -33,7 +42,7 @@ if TYPE_CHECKING:
 
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
     from airflow_kafka_offsets.kafka.client import OffsetsClient
-    from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
+    from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
     from airflow_kafka_offsets.operators.base import Reader
 
 
@@ -98,7 +107,22 @@ class ResetOffsetsOperator(PipelineMovingOperator):
     :param allow_new_cluster: whether the offsets are known to be right on a cluster, or in a topic that was
         created again, that is not the one of the group's last commit. (templated)
     :param plan_only: show the plan and return it, but change nothing. A plan that would be refused fails.
+        The plan has a ``digest`` of what it would write, ``markdown`` for people, and an ``estimate``.
         (templated)
+    :param plan: in place of where to: a plan that was made with ``plan_only``, or by ``group reset
+        --save-plan`` (a dict, JSON text, or the URI of a file). Exactly its offsets are written, with what
+        was allowed when it was made. Refused if group, checkpoint, cluster or topic are not as they were
+        then; a log start that has moved and still holds every offset does not matter. Without ``group_id``
+        the plan names the pipeline, too. (templated)
+    :param max_age: how old ``plan`` may be: a timedelta, seconds, or text such as ``8h``; a day by default.
+        (templated)
+    :param approval: of ``plan``, the output of an
+        :class:`~airflow_kafka_offsets.operators.approve.ApprovePlanOperator`. Refused unless a person has
+        approved this very plan. Receipt and commits then say who, and when. (templated)
+    :param allow_self_approval: whether the user who triggered the run may have approved it; by default yes.
+        (templated)
+    :param stop_after_failure: of a mapped task: whether an index that has not begun is skipped when another
+        one has failed in this run. (templated)
     """
 
     template_fields: Sequence[str] = (
@@ -108,14 +132,26 @@ class ResetOffsetsOperator(PipelineMovingOperator):
         "on_no_commit",
         "allow_new_cluster",
         "plan_only",
+        "plan",
+        "max_age",
+        "approval",
+        "allow_self_approval",
+        "stop_after_failure",
     )
     does: ClassVar[str] = "reset"
+    needs_group: ClassVar[bool] = False
+    """A plan names the group itself; without one :meth:`check_parameters` asks for it."""
     readers: ClassVar[Mapping[str, Reader]] = {
         **PipelineMovingOperator.readers,
         "on_out_of_range": choice(OutOfRangePolicy),
         "on_no_commit": choice(MissingCommitPolicy),
         "allow_new_cluster": parse_switch,
         "plan_only": parse_switch,
+        "plan": check_plan,
+        "max_age": parse_duration,
+        "approval": Approval.parse,
+        "allow_self_approval": parse_switch,
+        "stop_after_failure": parse_switch,
     }
 
     def __init__(
@@ -132,6 +168,11 @@ class ResetOffsetsOperator(PipelineMovingOperator):
         on_no_commit: MissingCommitPolicy | str = "fail",
         allow_new_cluster: bool | str = False,
         plan_only: bool | str = False,
+        plan: Mapping[str, Any] | str | XComArg | None = None,
+        max_age: timedelta | float | str = MAX_AGE,
+        approval: Mapping[str, Any] | str | XComArg | None = None,
+        allow_self_approval: bool | str = True,
+        stop_after_failure: bool | str = False,
         max_active_tis_per_dag: int | None = 1,
         **kwargs: Any,
     ) -> None:
@@ -148,11 +189,36 @@ class ResetOffsetsOperator(PipelineMovingOperator):
         self.on_no_commit = on_no_commit
         self.allow_new_cluster = allow_new_cluster
         self.plan_only = plan_only
+        self.plan: Any = plan
+        self.max_age = max_age
+        self.approval: Any = approval
+        self.allow_self_approval = allow_self_approval
+        self.stop_after_failure = stop_after_failure
         self.check_parameters()
+
+    def check_checkpoint_parameters(self) -> None:
+        """Check that what a saved plan has decided is not given as well."""
+        if self.plan is None:
+            super().check_checkpoint_parameters()
+            return
+        self.check_unused("with plan, which says what was allowed when it was made", **DECIDED)
+        if self.group_id is None:
+            names = dict.fromkeys(PIPELINE_PARAMETERS) | {"kafka_config_id": "kafka_default"}
+            self.check_unused("without group_id: the plan names the pipeline then", **names)
 
     def check_parameters(self) -> None:
         """Check also that one scenario is given, or that templates may fill one in."""
         super().check_parameters()
+        if self.plan is None and self.group_id is None:
+            raise self.missing_group()
+        if self.plan is None:
+            unused = {"approval": None, "allow_self_approval": True, "max_age": MAX_AGE}
+            self.check_unused("without plan", **unused)
+        if self.approval is None:
+            self.check_unused("without approval", allow_self_approval=True)
+        if self.plan is not None:
+            self.check_unused("with plan", **dict.fromkeys(RESETS), plan_only=False)
+            return
         given = {name: value for name in RESETS if not is_nothing(value := getattr(self, name))}
         literals = {name: value for name, value in given.items() if not is_template(value)}
         try:
@@ -189,86 +255,69 @@ class ResetOffsetsOperator(PipelineMovingOperator):
             restores = restores_of(self) if self.has_dag() else []  # type: ignore[no-untyped-call]
             for restore in restores:
                 check_restore(restore)
-            work, has_work = (None, False) if plan_only else self._cleared_work(context)
-            place = read_place(*exactly_one({name: getattr(self, name) for name in RESETS}))
+            work, has_work = (None, False) if plan_only else cleared_work(self, context)
+            approved = None if self.plan is None else ApprovedPlan.of(self, context)
+            place = (
+                None if approved else read_place(*exactly_one({name: getattr(self, name) for name in RESETS}))
+            )
             metadata = self.origin(context)
             checkpoint = self.open_checkpoint()
             images = BeforeImages(context)
             with self.open_client() as client:
                 if work is not None:
-                    receipt = self._kept(client, checkpoint, work, metadata)
+                    receipt = receipt_of_kept(self, client, checkpoint, work, metadata)
                     push_result(context, receipt)
                     return receipt
-                plan = plan_reset(
-                    client,
-                    checkpoint,
-                    self.named(),
-                    place,
-                    now=datetime.now(tz=timezone.utc),
-                    on_out_of_range=self.read("on_out_of_range"),
-                    on_no_commit=self.read("on_no_commit"),
-                    allow_new_cluster=self.read("allow_new_cluster"),
-                    policy=self.checkpoint_policy(),
-                    by=metadata,
-                    # If a recovery is cleared before its work was committed, nobody has gone on from here.
-                    interrupted=images.interrupted or has_work or None,
-                )
+                now = datetime.now(tz=timezone.utc)
+                if approved is not None:
+                    metadata = approved.stamp(metadata)
+                    max_age = self.read("max_age")
+                    plan = approved.plan_again(client, checkpoint, now=now, by=metadata, max_age=max_age)
+                elif place is not None:
+                    plan = plan_reset(
+                        client,
+                        checkpoint,
+                        self.named(),
+                        place,
+                        now=now,
+                        on_out_of_range=self.read("on_out_of_range"),
+                        on_no_commit=self.read("on_no_commit"),
+                        allow_new_cluster=self.read("allow_new_cluster"),
+                        policy=self.checkpoint_policy(),
+                        by=metadata,
+                        # If a recovery is cleared before its work was committed, nobody has gone on from
+                        # here.
+                        interrupted=images.interrupted or has_work or None,
+                    )
                 if restores and plan.checkpoint is not None:
                     plan = replace(plan, checkpoint=replace(plan.checkpoint, recovery=True))
                 if plan_only:
-                    return self.show_only(context, client, plan)
+                    return self._show_plan(context, client, plan, checkpoint)
+                if self.read("stop_after_failure"):
+                    skip_after_failure(context, self, plan)
                 if not plan.refused:
                     plan = images.keep(plan, client, metadata, goes_on=has_work)
                 receipt = self.move(context, client, plan, metadata, checkpoint)
                 images.finish()
                 return receipt
 
-    def _cleared_work(self, context: Context) -> tuple[Work | None, bool]:
-        """
-        Return the tasks after this one, if some have succeeded already, and whether there are any.
-
-        If some have succeeded, this one was cleared without them; refused where those must be cleared as
-        well.
-        """
-        if not hasattr(context.get("ti"), "get_task_states") or not self.has_dag():  # type: ignore[no-untyped-call]
-            return None, False
-        work = work_between(context, self, None, without=self._movers())
-        mapped = (getattr(context["ti"], "map_index", -1) or 0) >= 0
-        if mapped and (parts := work.partly_done):
-            raise PlanRefusedError(
-                f"{', '.join(parts)} succeeded for some of its map indexes in this run, and those were not "
-                "cleared: which of them read again what this index moves is not known. Clear all of them "
-                "(with Downstream), or trigger a new run"
-            )
-        if not work.done:
-            return None, bool(work.states)
-        if work.cut_off:
-            raise PlanRefusedError(
-                f"{', '.join(work.cut_off)} succeeded in this run, and was not cleared with what comes "
-                "before it: nobody would read again what this task moves. Clear it as well (with "
-                "Downstream), or trigger a new run"
-            )
-        return work, True
-
-    def _kept(
-        self, client: OffsetsClient, checkpoint: SparkCheckpoint | None, work: Work, metadata: CommitMetadata
+    def _show_plan(
+        self,
+        context: Context,
+        client: OffsetsClient,
+        plan: PipelinePlan,
+        checkpoint: SparkCheckpoint | None,
     ) -> dict[str, Any]:
-        """Return the receipt of a reset that moves nothing, because its work was done and is not cleared."""
-        movers = identities(metadata, {self.task_id, *self._movers()})
-        plan, unfinished = plan_kept(client, checkpoint, self.named(), movers, work.done)
-        if unfinished:
-            raise PlanRefusedError(
-                f"{', '.join(work.done)} succeeded in this run, and nothing was committed to group "
-                f"{', '.join(unfinished)} since the reset, or it was taken back: clear "
-                f"{'it' if len(work.done) == 1 else 'them'} as well, or trigger a new run"
-            )
-        self.log.info(
-            "Nothing is moved: %s succeeded in this run, was committed, and was not cleared with %s. To read "
-            "it all again, clear it too",
-            ", ".join(work.done),
-            self.task_id,
+        """Show a plan, and return it so that it can be approved and carried out; nothing is written."""
+        plan = self.show_only(context, client, plan)
+        saved = save_plan(
+            client,
+            checkpoint,
+            plan,
+            Names(**names_of(self)),
+            policy=self.checkpoint_policy(),
+            allow_new_cluster=self.read("allow_new_cluster"),
         )
-        return self.with_connections(plan).receipt(verified=True)
-
-    def _movers(self) -> list[str]:
-        return [name for name in tasks_that_move(self) if name != self.task_id]
+        push_result(context, saved.value)
+        self.log.info("Plan %s:\n%s", saved.digest, saved.markdown)
+        return dict(saved.value)

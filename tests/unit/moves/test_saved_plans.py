@@ -26,7 +26,7 @@ from airflow_kafka_offsets.moves.saved import plan_saved
 FIRST, SECOND = TopicPartition("orders", 0), TopicPartition("orders", 1)
 NOW = datetime(2026, 1, 5, tzinfo=timezone.utc)
 GROUPS = {"group_id": "g", "topics": "orders"}
-BACK = "shift_by", -10
+TASK = CommitMetadata(run="r", task="t", token="a")
 
 
 class Pipeline:
@@ -49,14 +49,19 @@ class Pipeline:
         location = None if self.query is None else self.query.location
         names = Names(**GROUPS, checkpoint_location=location)
         plan = plan_reset(
-            self.client, self.checkpoint, Groups.parse("g", "orders"), Place.parse(value, name), now=now, **how
+            self.client,
+            self.checkpoint,
+            Groups.parse("g", "orders"),
+            Place.parse(value, name),
+            now=now,
+            **how,
         )
         plan.check()
         saved = saved_plan(plan.receipt(plan_only=True), names, CheckpointPolicy(), now=now)
         # As it comes through XCom, or out of a file.
         return SavedPlan.parse(json.loads(json.dumps(saved.value)))
 
-    def carry_out(self, saved, by=CommitMetadata(run="r", task="t", token="a"), now=NOW, **how):
+    def carry_out(self, saved, by=TASK, now=NOW, **how):
         plan = plan_saved(self.client, self.checkpoint, saved, now=now, by=by, **how)
         return apply_pipeline(self.client, plan, replace(by, plan=saved.digest), self.checkpoint, 0)
 
@@ -106,6 +111,7 @@ def test_a_saved_plan_moves_to_its_offsets_and_its_receipt_names_it(pipeline):
     assert (receipt["plan"], receipt["plan_only"], receipt["verified"]) == (saved.digest, False, True)
     assert (receipt["source"]["shift_by"], receipt["source"]["plan"]) == (-10, saved.digest)
     made = CommitMetadata.parse(pipeline.client.committed("g", [FIRST])[FIRST].metadata)
+    assert made is not None
     assert (made.plan, made.run) == (saved.digest, "r")
 
 
@@ -179,7 +185,9 @@ def test_a_checkpoint_that_was_replaced_is_refused(with_checkpoint):
 def test_a_checkpoint_that_another_move_has_moved_is_refused(with_checkpoint):
     saved = with_checkpoint.plan()
     with_checkpoint.carry_out(with_checkpoint.plan("shift_by", -1), CommitMetadata(run="other"))
-    with pytest.raises(PlanRefusedError, match="was moved since the plan was made, and is elsewhere on orders-0"):
+    with pytest.raises(
+        PlanRefusedError, match="was moved since the plan was made, and is elsewhere on orders-0"
+    ):
         with_checkpoint.carry_out(saved)
     assert with_checkpoint.at() == both(with_checkpoint, 49, 59)
 
@@ -197,7 +205,9 @@ def test_a_topic_that_was_created_again_is_refused(pipeline):
 def test_another_cluster_is_refused(pipeline):
     saved = pipeline.plan()
     pipeline.broker.cluster_id = "another"
-    with pytest.raises(PlanRefusedError, match="is of cluster cluster-in-memory, and the connection leads to"):
+    with pytest.raises(
+        PlanRefusedError, match="is of cluster cluster-in-memory, and the connection leads to"
+    ):
         pipeline.carry_out(saved)
 
 
@@ -211,7 +221,7 @@ def test_a_plan_that_is_too_old_is_refused_unless_it_was_begun(groups_only):
     assert receipt["before"] == {"orders": {"0": 50, "1": 60}}
 
 
-@pytest.mark.parametrize("by", [CommitMetadata(run="r", task="t", token="a"), CommitMetadata(tool="group reset")])
+@pytest.mark.parametrize("by", [TASK, CommitMetadata(tool="group reset")])
 def test_a_plan_that_was_interrupted_between_checkpoint_and_group_is_finished_by_anybody(
     with_checkpoint, by, monkeypatch
 ):
@@ -246,9 +256,8 @@ def test_a_plan_that_was_carried_out_is_not_carried_out_twice(pipeline):
 
 
 def test_a_new_plan_of_a_task_that_has_moved_before_begins_where_it_was_made(with_checkpoint):
-    by = CommitMetadata(run="r", task="t", token="a")
-    with_checkpoint.carry_out(with_checkpoint.plan(), by)
-    with_checkpoint.carry_out(with_checkpoint.plan(), replace(by, token="b"))
+    with_checkpoint.carry_out(with_checkpoint.plan())
+    with_checkpoint.carry_out(with_checkpoint.plan(), replace(TASK, token="b"))
     assert with_checkpoint.at() == both(with_checkpoint, 30, 40)
 
 
@@ -259,7 +268,9 @@ def test_a_plan_that_was_changed_is_refused(pipeline):
         SavedPlan.parse(value)
 
 
-@pytest.mark.parametrize("value", ["", "[]", "{}", {"plan_only": True}, {"digest": "x", "plan_only": True}, None, 3])
+@pytest.mark.parametrize(
+    "value", ["", "[]", "{}", {"plan_only": True}, {"digest": "x", "plan_only": True}, None, 3]
+)
 def test_what_is_no_plan_is_refused(value):
     with pytest.raises(OffsetsFormatError, match="expected"):
         SavedPlan.parse(value)
@@ -273,8 +284,10 @@ def test_partitions_that_were_left_alone_stay_so_and_the_receipt_names_them(pipe
 
 
 def test_the_writer_is_the_ordinary_one(groups_only, monkeypatch):
-    saved, seen = groups_only.plan(), []
-    written = write.commit_offsets
-    monkeypatch.setattr(write, "commit_offsets", lambda *all: seen.append(all) or written(*all))
-    groups_only.carry_out(saved)
-    assert len(seen) == 1
+    def refuses(*_):
+        raise CommitError("here", failed={FIRST: "HERE"})
+
+    saved = groups_only.plan()
+    monkeypatch.setattr(write, "commit_offsets", refuses)
+    with pytest.raises(CommitError, match="here"):
+        groups_only.carry_out(saved)

@@ -1,0 +1,94 @@
+"""The sizes of some records, fetched from the logs: a sample."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import closing, suppress
+from operator import methodcaller
+
+from confluent_kafka import Message
+from confluent_kafka import TopicPartition as ClientPartition
+
+from airflow_kafka_offsets.kafka.connection import Connections
+from airflow_kafka_offsets.kafka.failures import FINAL, Deadline, Failed, Failure
+from airflow_kafka_offsets.kafka.session import Session
+from airflow_kafka_offsets.model.offsets import TopicPartition, summarize
+
+RECORDS = 100
+"""Records of a partition that are enough."""
+
+_FETCHES = {
+    "enable.partition.eof": True,
+    # A larger batch still comes, one in each response.
+    "fetch.message.max.bytes": 64 * 1024,
+    "queued.max.messages.kbytes": 4 * 1024,
+    "queued.min.messages": 1,
+    "fetch.wait.max.ms": 10,
+    "fetch.error.backoff.ms": 100,
+}
+_AT_ONCE = 500
+_CLOSE = 1.0
+
+
+def sample_sizes(
+    session: Session, offsets: Mapping[TopicPartition, int], within: float
+) -> dict[TopicPartition, list[int]]:
+    """Return the sizes of records at or after each offset, see :meth:`OffsetsClient.record_sizes`."""
+    sizes: dict[TopicPartition, list[int]] = {tp: [] for tp in offsets}
+    what = f"reading the sizes of records in {summarize(offsets)}"
+    with session.calling(what, within) as call, closing(_OneUse(session)) as connections:
+        try:
+            _read(connections.connections, offsets, sizes, call)
+        except Failed as error:
+            raise call.explain(error.failure, "Read") from None
+    return {tp: found for tp, found in sizes.items() if found}
+
+
+class _OneUse:
+    """Connections for one sample: nobody waits for the lookups of times that go on meanwhile."""
+
+    def __init__(self, session: Session) -> None:
+        self.connections = Connections({**session.config, **_FETCHES})
+
+    def close(self) -> None:
+        self.connections.close(_CLOSE)
+
+
+def _read(
+    connections: Connections,
+    offsets: Mapping[TopicPartition, int],
+    sizes: Mapping[TopicPartition, list[int]],
+    deadline: Deadline,
+) -> None:
+    connection = connections.get()
+    wanted = [ClientPartition(tp.topic, tp.partition, offset) for tp, offset in offsets.items()]
+    connection.ask(methodcaller("assign", wanted))
+    left = set(offsets)
+    while left and deadline.left > 0:
+        first = connection.consumer.poll(deadline.left)
+        messages = [] if first is None else [first, *connection.consumer.consume(_AT_ONCE, 0)]
+        done = set()
+        for message in messages:
+            tp = TopicPartition(message.topic(), message.partition())
+            if tp not in left:
+                continue
+            if (error := message.error()) is None:
+                sizes[tp].append(_size(message))
+            elif Failure.of(error).code in FINAL:
+                connection.causes.note(error)
+            if error is not None or len(sizes[tp]) >= RECORDS:
+                done.add(tp)
+        if connection.causes.final is not None:
+            raise Failed(connection.causes.final)
+        left -= done
+        if done and left:
+            gone = [ClientPartition(*tp) for tp in done]
+            connection.ask(methodcaller("incremental_unassign", gone))
+    with suppress(Failed):
+        connection.ask(methodcaller("unassign"))
+
+
+def _size(message: Message) -> int:
+    """Return the bytes of a record's key, value and headers, before compression."""
+    headers = sum(len(name) + len(value or b"") for name, value in message.headers() or ())
+    return len(message.key() or b"") + len(message.value() or b"") + headers

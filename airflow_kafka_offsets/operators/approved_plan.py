@@ -1,0 +1,112 @@
+"""The plan that a reset is given, and its approval: read, checked, planned again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from airflow.providers.common.compat.sdk import AirflowSkipException
+
+from airflow_kafka_offsets.errors import PlanRefusedError
+from airflow_kafka_offsets.model.approval import Approval
+from airflow_kafka_offsets.model.parameters import parse_switch, timestamp_ms
+from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
+from airflow_kafka_offsets.model.saved_plan import SavedPlan
+from airflow_kafka_offsets.model.topics import plain_names
+from airflow_kafka_offsets.moves.saved import plan_saved, read_saved_plan
+from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS, parse_location
+from airflow_kafka_offsets.task.run_tasks import failed_indexes
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+    from airflow_kafka_offsets.kafka.client import OffsetsClient
+    from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
+
+
+def check_plan(value: Any, parameter: str) -> Any:
+    """Check a plan that is written in the DAG's file; a file is only named, and read when the task runs."""
+    if isinstance(value, str) and not value.lstrip().startswith("{"):
+        return parse_location(value, parameter, None)
+    return SavedPlan.parse(value, parameter)
+
+
+@dataclass(frozen=True)
+class ApprovedPlan:
+    """
+    A saved plan, and who has approved it.
+
+    :param approval: ``None`` if the task asks for none.
+    """
+
+    saved: SavedPlan
+    approval: Approval | None = None
+
+    @classmethod
+    def of(cls, task: Any, context: Context) -> ApprovedPlan:
+        """
+        Read the parameters ``plan`` and ``approval`` of a task, and give the task the names in its plan.
+
+        :raises PlanRefusedError: if the plan is of another pipeline, or was not approved.
+        """
+        saved = read_saved_plan(task.plan)
+        if task.group_id is None:
+            for name in PIPELINE_PARAMETERS:
+                if (value := getattr(saved.names, name)) is not None:
+                    setattr(task, name, value)
+        if refusals := saved.name_refusals(task.group_id, task.checkpoint_location):
+            raise PlanRefusedError(refusals)
+        if task.approval is None:
+            return cls(saved)
+        approval = Approval.parse(task.approval)
+        allowed = parse_switch(task.allow_self_approval, "allow_self_approval")
+        triggered_by = getattr(context.get("dag_run"), "triggering_user_name", None)
+        if refusals := approval.refusals(saved.digest, triggered_by, allow_self_approval=allowed):
+            raise PlanRefusedError(refusals)
+        return cls(saved, approval)
+
+    def stamp(self, metadata: CommitMetadata) -> CommitMetadata:
+        """Return what the commits record: also the plan, and who has approved it."""
+        if self.approval is None or self.approval.at is None:
+            return replace(metadata, plan=self.saved.digest)
+        at = timestamp_ms(self.approval.at) // 1000
+        return replace(metadata, plan=self.saved.digest, approved_by=self.approval.user_name, approved_at=at)
+
+    def plan_again(
+        self,
+        client: OffsetsClient,
+        checkpoint: SparkCheckpoint | None,
+        *,
+        now: datetime,
+        by: CommitMetadata,
+        max_age: timedelta | None,
+    ) -> PipelinePlan:
+        """Plan again what was saved, see :func:`~airflow_kafka_offsets.moves.saved.plan_saved`."""
+        plan = plan_saved(client, checkpoint, self.saved, now=now, by=by, max_age=max_age)
+        if self.approval is None:
+            return plan
+        return replace(plan, provenance={**plan.provenance, "approval": self.approval.as_json()})
+
+
+def skip_after_failure(context: Context, task: Any, plan: PipelinePlan) -> None:
+    """
+    Skip an index of a mapped task that has not begun, if another one has failed in this run.
+
+    :raises AirflowSkipException: naming the indexes that have failed.
+    """
+    begun = plan.checkpoint is not None and plan.checkpoint.resumes
+    if begun or any(group.found != group.before for group in plan.groups):
+        return
+    if failed := failed_indexes(context):
+        raise AirflowSkipException(
+            f"nothing was changed: map index {', '.join(failed)} of {task.task_id} has failed in this run, "
+            "and stop_after_failure is True. Clear that index and this one to go on"
+        )
+
+
+def names_of(task: Any) -> Mapping[str, Any]:
+    """Return the names of a task's pipeline, as its parameters have them."""
+    return {name: plain_names(getattr(task, name)) for name in PIPELINE_PARAMETERS}
