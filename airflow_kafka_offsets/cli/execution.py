@@ -109,12 +109,18 @@ class Execution:
         self.conclude(None if export else receipt, "the offsets were moved")
 
     def move(
-        self, plan: PipelinePlan, client: OffsetsClient, checkpoint: SparkCheckpoint | None, **shown: Any
+        self,
+        plan: PipelinePlan,
+        client: OffsetsClient,
+        checkpoint: SparkCheckpoint | None,
+        *,
+        by: CommitMetadata | None = None,
+        **shown: Any,
     ) -> None:
         """Finish a plan of groups and checkpoint; ``shown`` goes to :meth:`finish`."""
         from airflow_kafka_offsets.moves.apply import apply_pipeline
 
-        how = self.metadata, checkpoint, self.quiet_period
+        how = by or self.metadata, checkpoint, self.quiet_period
         self.finish(plan, lambda plan: apply_pipeline(client, plan, *how), client=client, **shown)
 
     def move_checkpoint(self, plan: PipelinePlan, checkpoint: SparkCheckpoint) -> None:

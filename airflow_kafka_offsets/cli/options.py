@@ -68,7 +68,9 @@ _SECTIONS = {
     ),
     "Waiting": ("every", "give_up_after", "stalled_after"),
     "Broker": ("bootstrap_server", "command_config", "kafka_config_id", "timeout"),
-    "Plan and output": ("dry_run", "execute", "save", "export", "output", "watch"),
+    "Plan and output": (
+        *("dry_run", "execute", "save", "export", "output", "watch", "save_plan", "plan_file", "max_age"),
+    ),
 }
 _SECTION_OF = {name: section for section, names in _SECTIONS.items() for name in names}
 
@@ -233,12 +235,17 @@ def duration_option(
     )
 
 
-def _read_place(**options: Any) -> Place:
+def _read_place(**options: Any) -> Place | None:
     from airflow_kafka_offsets.readings.places import read_place
 
     given = {
         f"--{name.replace('_', '-')}": None if value is False else value for name, value in options.items()
     }
+    if click.get_current_context().params.get("plan_file") is not None:
+        named = [option for option, value in given.items() if value is not None]
+        if named:
+            raise UsageError(f"{' and '.join(named)} would be ignored with --plan: leave it out")
+        return None
     for option, value in given.items():
         if value is not None and is_nothing(value):
             raise UsageError(f"{option} {value}: expected a value")

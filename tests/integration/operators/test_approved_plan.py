@@ -62,7 +62,9 @@ def test_a_plan_says_what_it_would_write_and_what_that_means(pipeline, plan):
     assert "1 batches with records and times" in estimate["reasons"]["seconds"]
     text = plan["markdown"]
     assert text.startswith(f"**Plan {plan['digest'][:8]}**, made ")
-    assert f"| Moves | group `{pipeline.group}` and checkpoint `{pipeline.query.location}` (batch 1) |" in text
+    assert (
+        f"| Moves | group `{pipeline.group}` and checkpoint `{pipeline.query.location}` (batch 1) |" in text
+    )
     assert "| Read again | 6 records |" in text
     assert "| Sink | not named: a sink that appends has twice what is read again" in text
 
@@ -117,7 +119,9 @@ def test_an_approval_that_names_no_plan_is_refused_and_one_that_was_typed_is_not
 
 def test_an_approval_of_a_plan_that_was_made_again_is_refused(pipeline, plan, context):
     context["ti"].task_id = "plan"
-    other = ResetOffsetsOperator(task_id="plan", shift_by=-4, plan_only=True, **pipeline.names).execute(context)
+    other = ResetOffsetsOperator(task_id="plan", shift_by=-4, plan_only=True, **pipeline.names).execute(
+        context
+    )
     with pytest.raises(AirflowFailException, match="the approval is of another plan"):
         carry_out(pipeline, other, approval=approval(plan))
     assert pipeline.at() == (READ, READ)
@@ -151,7 +155,7 @@ def test_a_retry_finds_the_plan_carried_out_and_its_receipt_shows_what_was_there
 
 
 def test_an_index_that_has_not_begun_is_skipped_after_a_failure(pipeline, plan):
-    context = pipeline.context("reset", **{"reset_0": "failed", "reset_1": "running"})
+    context = pipeline.context("reset", reset_0="failed", reset_1="running")
     context["ti"].map_index = 1
 
     def states(dag_id, task_ids, run_ids):

@@ -69,7 +69,12 @@ def test_several_plans_are_one_request_with_one_digest(requests):
     first, second = requests
     assert first["options"] == second["options"]
     assert first["subject"].startswith("Move a, b, c and 1 more? Plan ")
-    assert [row.split(" | ")[0] for row in first["body"].splitlines()[4:]] == ["| `a`", "| `b`", "| `c`", "| `d`"]
+    assert [row.split(" | ")[0] for row in first["body"].splitlines()[4:]] == [
+        "| `a`",
+        "| `b`",
+        "| `c`",
+        "| `d`",
+    ]
 
 
 def test_the_response_says_of_which_plan_it_is():
@@ -108,7 +113,10 @@ def test_a_plan_that_occurs_twice_is_refused():
         ({"approval": "{{ x }}", "to_offset": "earliest"}, "approval would be ignored without plan"),
         ({"plan": "{{ x }}", "to_offset": "earliest"}, "to_offset would be ignored with plan"),
         ({"plan": "{{ x }}", "plan_only": True}, "plan_only would be ignored with plan"),
-        ({"plan": "{{ x }}", "sink": "kafka"}, "sink would be ignored with plan, which says what was allowed"),
+        (
+            {"plan": "{{ x }}", "sink": "kafka"},
+            "sink would be ignored with plan, which says what was allowed",
+        ),
         ({"plan": "{{ x }}", "topics": "orders"}, "topics would be ignored without group_id"),
         ({"plan": "{{ x }}", "allow_self_approval": False}, "allow_self_approval would be ignored without"),
         ({"plan": "{{ x }}", "max_age": "soon"}, "max_age=soon: expected seconds"),
