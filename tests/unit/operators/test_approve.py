@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timezone
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
@@ -124,7 +125,7 @@ def test_a_plan_that_occurs_twice_is_refused():
     ],
 )
 def test_parameters_that_contradict_a_plan_are_refused_when_the_dag_is_read(parameters, said):
-    names = {} if "plan" in parameters else {"group_id": "orders"}
+    names: dict[str, Any] = {} if "plan" in parameters else {"group_id": "orders"}
     with pytest.raises(UsageError, match=said):
         ResetOffsetsOperator(task_id="reset", **names, **parameters)
 
