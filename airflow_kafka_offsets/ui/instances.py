@@ -127,7 +127,7 @@ def read(left: Left) -> TaskInstanceResponse:
 def receipt_table(value: Value, move: Move) -> ReceiptResponse:
     """Return a receipt as columns, one row for each partition."""
     rows = [(*row, *_remarks(part, *row[1:3])) for part in parts_of(value) for row in _rows(part)]
-    source, checkpoint = value.get("source"), value.get("checkpoint")
+    source, checkpoint, approval = value.get("source"), value.get("checkpoint"), value.get("approval")
     changed = value.get("changed")
     return ReceiptResponse(
         groups=list(move.groups),
@@ -136,6 +136,7 @@ def receipt_table(value: Value, move: Move) -> ReceiptResponse:
         plan_only=move.plan_only,
         verified=value.get("verified") is True,
         checkpoint=dict(checkpoint) if isinstance(checkpoint, Mapping) else None,
+        approval=_approval(approval) if isinstance(approval, Mapping) else None,
         totals=ReceiptTotals(
             partitions=len(rows),
             records=move.records,
@@ -148,6 +149,11 @@ def receipt_table(value: Value, move: Move) -> ReceiptResponse:
         ),
         partitions=ReceiptPartitions(**columns(rows, _COLUMNS)),
     )
+
+
+def _approval(value: Value) -> dict[str, str | None]:
+    """Return who has approved a plan, and when, as far as a receipt says."""
+    return {name: found if isinstance(found := value.get(name), str) else None for name in ("by", "at")}
 
 
 def undo_command(value: Value, move: Move) -> tuple[str | None, list[str]]:
