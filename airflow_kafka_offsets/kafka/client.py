@@ -12,7 +12,7 @@ from airflow_kafka_offsets.kafka.fenced import FencedCommit
 from airflow_kafka_offsets.kafka.group_commits import Check, GroupCommits
 from airflow_kafka_offsets.kafka.groups import GroupDescription, GroupListing
 from airflow_kafka_offsets.kafka.logs import offsets_at, read_logs
-from airflow_kafka_offsets.kafka.record_sizes import sample_sizes
+from airflow_kafka_offsets.kafka.record_sizes import RecordSizes
 from airflow_kafka_offsets.kafka.record_times import RecordTimes
 from airflow_kafka_offsets.kafka.requests import read_cluster_id
 from airflow_kafka_offsets.kafka.session import Session
@@ -65,12 +65,14 @@ class OffsetsClient:
         self._admin = Admin(self._session.config)
         self._topics = Topics(self._session)
         self._times = RecordTimes(self._session)
+        self._sizes = RecordSizes(self._session)
         self._assigned: dict[str, frozenset[TopicPartition]] = {}
 
     def close(self) -> None:
         """Close all connections; waits a few seconds at most. A running call closes them when it ends."""
         self._session.close()
         self._times.close()
+        self._sizes.close()
         self._admin.close()
 
     def __enter__(self) -> Self:
@@ -244,7 +246,7 @@ class OffsetsClient:
         :param within: seconds for all of it.
         :raises BrokerAuthenticationError: if the broker does not allow it.
         """
-        return sample_sizes(self._session, offsets, within) if offsets else {}
+        return self._sizes.sample(offsets, within) if offsets else {}
 
     def commit(
         self,

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
-from contextlib import closing, suppress
 from operator import methodcaller
 
 from confluent_kafka import Message
 from confluent_kafka import TopicPartition as ClientPartition
 
-from airflow_kafka_offsets.kafka.connection import Connections
+from airflow_kafka_offsets.kafka.connection import Connection, Connections
 from airflow_kafka_offsets.kafka.failures import FINAL, Deadline, Failed, Failure
 from airflow_kafka_offsets.kafka.session import Session
 from airflow_kafka_offsets.model.offsets import TopicPartition, summarize
@@ -30,37 +30,48 @@ _AT_ONCE = 500
 _CLOSE = 1.0
 
 
-def sample_sizes(
-    session: Session, offsets: Mapping[TopicPartition, int], within: float
-) -> dict[TopicPartition, list[int]]:
-    """Return the sizes of records at or after each offset, see :meth:`OffsetsClient.record_sizes`."""
-    sizes: dict[TopicPartition, list[int]] = {tp: [] for tp in offsets}
-    what = f"reading the sizes of records in {summarize(offsets)}"
-    with session.calling(what, within) as call, closing(_OneUse(session)) as connections:
-        try:
-            _read(connections.connections, offsets, sizes, call)
-        except Failed as error:
-            raise call.explain(error.failure, "Read") from None
-    return {tp: found for tp, found in sizes.items() if found}
+class RecordSizes:
+    """
+    Reads the sizes of records with a Consumer that is kept; it joins no group and commits nothing.
 
-
-class _OneUse:
-    """Connections for one sample: nobody waits for the lookups of times that go on meanwhile."""
+    Calls of several threads wait for each other, but not for other calls of a client.
+    """
 
     def __init__(self, session: Session) -> None:
-        self.connections = Connections({**session.config, **_FETCHES})
+        self._session = session
+        self._connections = Connections({**session.config, **_FETCHES})
+        self._lock = threading.Lock()
 
     def close(self) -> None:
-        self.connections.close(_CLOSE)
+        """Close the Consumer."""
+        with self._lock:
+            self._connections.close(_CLOSE)
+
+    def sample(self, offsets: Mapping[TopicPartition, int], within: float) -> dict[TopicPartition, list[int]]:
+        """Return the sizes of records at or after each offset, see :meth:`OffsetsClient.record_sizes`."""
+        sizes: dict[TopicPartition, list[int]] = {tp: [] for tp in offsets}
+        what = f"reading the sizes of records in {summarize(offsets)}"
+        with self._session.calling(what, within) as call:
+            if not self._lock.acquire(timeout=call.left):
+                return {}
+            connection = self._connections.get()
+            try:
+                _read(connection, offsets, sizes, call)
+                connection.ask(methodcaller("unassign"))
+            except Failed as error:
+                self._connections.discard(connection)
+                raise call.explain(error.failure, "Read") from None
+            finally:
+                self._lock.release()
+        return {tp: found for tp, found in sizes.items() if found}
 
 
 def _read(
-    connections: Connections,
+    connection: Connection,
     offsets: Mapping[TopicPartition, int],
     sizes: Mapping[TopicPartition, list[int]],
     deadline: Deadline,
 ) -> None:
-    connection = connections.get()
     wanted = [ClientPartition(tp.topic, tp.partition, offset) for tp, offset in offsets.items()]
     connection.ask(methodcaller("assign", wanted))
     left = set(offsets)
@@ -84,8 +95,6 @@ def _read(
         if done and left:
             gone = [ClientPartition(*tp) for tp in done]
             connection.ask(methodcaller("incremental_unassign", gone))
-    with suppress(Failed):
-        connection.ask(methodcaller("unassign"))
 
 
 def _size(message: Message) -> int:

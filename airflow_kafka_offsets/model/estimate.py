@@ -141,8 +141,8 @@ def replay_seconds(records: int, batches: Sequence[Read]) -> Between | str:
     unknown.
 
     A batch takes a time of its own and some more for each record. So the least is that of one batch for all,
-    by a straight line through the batches, where they differ enough in size for one. The most is the pace of
-    the largest batches, kept for all of it.
+    by a straight line through the batches, where they differ enough in size for one; else the time of one of
+    the largest batches. The most is the pace of the largest batches, kept for all of it.
     """
     known = [batch for batch in batches if batch.records > 0 and batch.seconds > 0]
     if len(known) < ENOUGH_BATCHES:
@@ -159,9 +159,9 @@ def replay_seconds(records: int, batches: Sequence[Read]) -> Between | str:
         return f"its largest batches are uneven: {slow:,.0f} to {fast:,.0f} records a second"
     most = records * sum(batch.seconds for batch in largest) / sum(batch.records for batch in largest)
     least = _one_batch(records, known)
-    if least is None or least > most:
-        return Between(most, most)
-    return Between(least, most)
+    if least is None and records >= fmean([batch.records for batch in largest]):
+        least = fmean([batch.seconds for batch in largest])
+    return Between(most if least is None else min(least, most), most)
 
 
 def _one_batch(records: int, batches: Sequence[Read]) -> float | None:
