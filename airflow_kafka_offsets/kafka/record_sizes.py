@@ -23,6 +23,7 @@ _FETCHES = {
     "fetch.message.max.bytes": 64 * 1024,
     "queued.max.messages.kbytes": 4 * 1024,
     "queued.min.messages": 1,
+    "fetch.queue.backoff.ms": 5,
     "fetch.wait.max.ms": 10,
     "fetch.error.backoff.ms": 100,
 }
@@ -32,8 +33,9 @@ _CLOSE = 1.0
 
 class RecordSizes:
     """
-    Reads the sizes of records with a Consumer that is kept; it joins no group and commits nothing.
+    Reads the sizes of records, each time with a new Consumer; it joins no group and commits nothing.
 
+    One that is kept looks for the leaders of partitions once a second only, which takes longer than all else.
     Calls of several threads wait for each other, but not for other calls of a client.
     """
 
@@ -43,7 +45,7 @@ class RecordSizes:
         self._lock = threading.Lock()
 
     def close(self) -> None:
-        """Close the Consumer."""
+        """Wait until the Consumers are closed, a second at most."""
         with self._lock:
             self._connections.close(_CLOSE)
 
@@ -57,11 +59,10 @@ class RecordSizes:
             connection = self._connections.get()
             try:
                 _read(connection, offsets, sizes, call)
-                connection.ask(methodcaller("unassign"))
             except Failed as error:
-                self._connections.discard(connection)
                 raise call.explain(error.failure, "Read") from None
             finally:
+                self._connections.discard(connection)
                 self._lock.release()
         return {tp: found for tp, found in sizes.items() if found}
 
