@@ -41,8 +41,8 @@ class PipelinePlan:
 
     :param connections: the ids of the Airflow connections that it was made with, by the names that the
         receipt has for them; empty outside Airflow.
-    :param provenance: what the receipt says of a saved plan that is carried out: ``plan``, its digest, and
-        ``approval``.
+    :param provenance: what the receipt says of a saved plan that is carried out: ``plan``, its digest,
+        ``names`` and ``approval``.
     """
 
     groups: Sequence[OffsetPlan]

@@ -200,16 +200,6 @@ class SavedPlan:
             )
         return [f"{refusal}: give the plan of this pipeline, or leave the names out" for refusal in refusals]
 
-    def moved_by_it(self, group: GroupReceipt, commits: Commits) -> Positions:
-        """Return where a group was in the partitions that this plan has moved before."""
-        found: Positions = {}
-        for tp, commit in commits.items():
-            made = None if commit is None else CommitMetadata.parse(commit.metadata)
-            mine = made is not None and made.plan == self.digest
-            if commit is not None and mine and commit.offset == group.after.get(tp):
-                found[tp] = group.before.get(tp)
-        return found
-
     def differences(self, plan: PipelinePlan) -> list[str]:
         """
         Return what is not as it was when the plan was made.
@@ -264,6 +254,17 @@ class SavedPlan:
             raise PlanRefusedError(
                 [f"plan {self.digest[:8]} does not hold any more: {each}; plan again" for each in found]
             )
+
+
+def moved_by(plan_digest: str, group: GroupReceipt, commits: Commits) -> Positions:
+    """Return where a group was in the partitions that a saved plan has moved, and nobody has moved since."""
+    found: Positions = {}
+    for tp, commit in commits.items():
+        made = None if commit is None else CommitMetadata.parse(commit.metadata)
+        mine = made is not None and made.plan == plan_digest
+        if commit is not None and mine and commit.offset == group.after.get(tp):
+            found[tp] = group.before.get(tp)
+    return found
 
 
 def saved_plan(

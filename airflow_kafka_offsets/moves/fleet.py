@@ -10,7 +10,6 @@ from datetime import datetime, timedelta
 from threading import Event, Lock
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from airflow_kafka_offsets.checkpoint.archive import read_archives
 from airflow_kafka_offsets.errors import KafkaOffsetsError, PlanRefusedError
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.fleet import BEGUN, Fleet, Member
@@ -20,7 +19,7 @@ from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.saved_plan import MAX_AGE, SavedPlan
 from airflow_kafka_offsets.moves.apply import apply_pipeline
 from airflow_kafka_offsets.moves.restore import plan_restore_receipt
-from airflow_kafka_offsets.moves.saved import plan_saved
+from airflow_kafka_offsets.moves.saved import has_moved, plan_saved
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
@@ -151,7 +150,10 @@ class FleetMoves:
             member = self.fleet.members[number]
             try:
                 opened = self._open(member.plan)
-                if member.stage == "applying" and not has_moved(opened, member):
+                moved = member.stage != "applying" or has_moved(
+                    *opened, member.plan.digest, member.plan.groups
+                )
+                if not moved:
                     self._note(number, stage="planned", receipt=None, error=None)
                     return None
                 plan = plan_restore(opened, member, self._by, allow_stale=allow_stale)
@@ -197,18 +199,6 @@ def plan_restore(opened: Opened, member: Member, by: CommitMetadata, *, allow_st
         allow_new_cluster=saved.allow_new_cluster,
     )
     return replace(plan, may_be_empty=True)
-
-
-def has_moved(opened: Opened, member: Member) -> bool:
-    """Whether anything of a pipeline was moved by its plan, and was not taken back: the stores say so."""
-    if opened.checkpoint is not None:
-        archives = read_archives(opened.checkpoint)
-        if any(each.by.plan == member.plan.digest and not each.undone for each in archives):
-            return True
-    return any(
-        member.plan.moved_by_it(group, opened.client.committed(group.group_id, group.after))
-        for group in member.plan.groups
-    )
 
 
 class Whereabouts(NamedTuple):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from airflow_kafka_offsets.checkpoint.archive import read_archives
 from airflow_kafka_offsets.checkpoint.state_store import is_stateful
 from airflow_kafka_offsets.errors import KafkaOffsetsError, PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPolicy
@@ -16,7 +17,8 @@ from airflow_kafka_offsets.model.offsets import committed_texts
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.place import Place
 from airflow_kafka_offsets.model.plan_markdown import plan_markdown
-from airflow_kafka_offsets.model.saved_plan import FORM, MAX_AGE, Names, SavedPlan, saved_plan
+from airflow_kafka_offsets.model.receipt import GroupReceipt
+from airflow_kafka_offsets.model.saved_plan import FORM, MAX_AGE, Names, SavedPlan, moved_by, saved_plan
 from airflow_kafka_offsets.model.text import kind_of, shorten
 from airflow_kafka_offsets.moves.reset import plan_reset
 from airflow_kafka_offsets.readings.estimate import estimate
@@ -80,6 +82,28 @@ def read_saved_plan(value: object, what: str = "plan") -> SavedPlan:
     return SavedPlan.parse(text, f"{what} {shorten(value)}", show=kind_of)
 
 
+def has_moved(
+    client: OffsetsClient,
+    checkpoint: SparkCheckpoint | None,
+    plan_digest: str,
+    groups: Iterable[GroupReceipt],
+) -> bool:
+    """
+    Return whether a saved plan has moved anything that was not taken back: the stores say so.
+
+    A receipt is stored before the first write, and so does not.
+    """
+    if checkpoint is not None:
+        archives = read_archives(checkpoint)
+        if any(each.by.plan == plan_digest and not each.undone for each in archives):
+            return True
+    return any(
+        moved_by(plan_digest, group, client.committed(group.group_id, group.after))
+        for group in groups
+        if group.after
+    )
+
+
 def plan_saved(
     client: OffsetsClient,
     checkpoint: SparkCheckpoint | None,
@@ -118,7 +142,7 @@ def plan_saved(
     groups, begun = [], plan.checkpoint is not None and plan.checkpoint.resumes
     for group in plan.groups:
         commits = client.committed(group.group_id, group.after)
-        mine = saved.moved_by_it(kept[group.group_id], commits) if group.group_id in kept else {}
+        mine = moved_by(saved.digest, kept[group.group_id], commits) if group.group_id in kept else {}
         begun = begun or bool(mine)
         # With a checkpoint its archive knows where the groups were.
         group = group if plan.checkpoint is not None else group.with_before(mine)
@@ -133,7 +157,7 @@ def plan_saved(
                 source={**saved.source, **source, "plan": saved.digest},
             )
         )
-    plan = replace(plan, groups=groups, provenance={**plan.provenance, "plan": saved.digest})
+    plan = replace(plan, groups=groups, provenance={"plan": saved.digest, "names": saved.names._asdict()})
     saved.check(plan)
     if not begun and (refusals := saved.age_refusals(now, max_age)):
         raise PlanRefusedError(refusals)

@@ -53,10 +53,7 @@ class ApprovedPlan:
         :raises PlanRefusedError: if the plan is of another pipeline, or was not approved.
         """
         saved = read_saved_plan(task.plan)
-        if task.group_id is None:
-            for name in PIPELINE_PARAMETERS:
-                if (value := getattr(saved.names, name)) is not None:
-                    setattr(task, name, value)
+        take_names(task, saved.names._asdict(), context)
         if refusals := saved.name_refusals(task.group_id, task.checkpoint_location):
             raise PlanRefusedError(refusals)
         if task.approval is None:
@@ -105,6 +102,15 @@ def skip_after_failure(context: Context, task: Any, plan: PipelinePlan) -> None:
             f"nothing was changed: map index {', '.join(failed)} of {task.task_id} has failed in this run, "
             "and stop_after_failure is True. Clear that index and this one to go on"
         )
+
+
+def take_names(task: Any, names: Mapping[str, Any], context: Context) -> None:
+    """Give a task that names no pipeline the names of one, which its plan or receipt has."""
+    if task.group_id is None:
+        for name in PIPELINE_PARAMETERS:
+            if names.get(name) is not None:
+                setattr(task, name, names[name])
+        task.name_mapped(context)
 
 
 def names_of(task: Any) -> Mapping[str, Any]:

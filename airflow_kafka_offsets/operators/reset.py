@@ -196,6 +196,11 @@ class ResetOffsetsOperator(PipelineMovingOperator):
         self.stop_after_failure = stop_after_failure
         self.check_parameters()
 
+    def check_group_named(self) -> None:
+        """Check that a parameter names the group, or a plan does."""
+        if self.plan is None and self.group_id is None:
+            raise self.missing_group()
+
     def check_checkpoint_parameters(self) -> None:
         """Check that what a saved plan has decided is not given as well."""
         if self.plan is None:
@@ -209,8 +214,7 @@ class ResetOffsetsOperator(PipelineMovingOperator):
     def check_parameters(self) -> None:
         """Check also that one scenario is given, or that templates may fill one in."""
         super().check_parameters()
-        if self.plan is None and self.group_id is None:
-            raise self.missing_group()
+        self.check_group_named()
         if self.plan is None:
             unused = {"approval": None, "allow_self_approval": True, "max_age": MAX_AGE}
             self.check_unused("without plan", **unused)

@@ -24,6 +24,8 @@ from airflow_kafka_offsets.model.receipt import read_receipt
 from airflow_kafka_offsets.model.recovery import FAILED, Recovery, Work
 from airflow_kafka_offsets.moves.finished import judge_recovery, restored_before
 from airflow_kafka_offsets.moves.restore import plan_restore_file, plan_restore_receipt
+from airflow_kafka_offsets.moves.saved import has_moved
+from airflow_kafka_offsets.operators.approved_plan import take_names
 from airflow_kafka_offsets.operators.moving import PipelineMovingOperator
 from airflow_kafka_offsets.pipeline import parse_location
 from airflow_kafka_offsets.task.run_tasks import identities, states_of, tasks_that_move, work_between
@@ -82,7 +84,8 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
     Returns the receipt of the restore, or ``None`` if there was nothing to do.
 
     :param receipt: what the reset returned, usually ``reset.output``. All of it is restored, whatever
-        ``topics`` says. (templated)
+        ``topics`` says. That of a reset with a ``plan`` names the pipeline, so that ``group_id`` and the
+        other names may be left out. (templated)
     :param from_file: in place of a receipt, URI of a file in Kafka's CSV with the offsets to put back, such
         as the ``before.csv`` of an archive or what ``group reset --save`` wrote. (templated)
     :param restore_when: ``failed`` (default) restores only if the recovery is not finished; ``always``
@@ -109,6 +112,8 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
         "allow_stale",
     )
     does: ClassVar[str] = "restore"
+    needs_group: ClassVar[bool] = False
+    """The receipt of a saved plan names the group itself."""
     readers: ClassVar[Mapping[str, Reader]] = {
         **PipelineMovingOperator.readers,
         "receipt": lambda value, name: read_receipt(
@@ -143,6 +148,8 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
         self.on_out_of_range = on_out_of_range
         self.allow_new_cluster = allow_new_cluster
         self.allow_stale = allow_stale
+        if self.group_id is None and receipt is None:
+            raise self.missing_group()
         if receipt is not None and from_file is not None:
             raise self.misused("receipt and from_file are both given: give one of them")
         if receipt is None and from_file is None and restore_when == "always":
@@ -151,6 +158,11 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
             self.check_unused("with from_file, which has no partition without a commit", on_no_commit="skip")
             self.check_unused("with from_file, which is of no move", allow_stale=False)
         self.check_parameters()
+
+    def check_checkpoint_parameters(self) -> None:
+        """Check what concerns a checkpoint, unless the receipt names it."""
+        if self.group_id is not None:
+            super().check_checkpoint_parameters()
 
     def may_be_nothing(self, name: str, template: object) -> bool:
         """Whether it is the output of a reset that was skipped, and so has none."""
@@ -172,6 +184,10 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
                 if work is not None and work.failed:
                     raise self._failed(work.describe(work.failed), "nothing was put back, see above")
                 return None
+            if receipt is not None:
+                take_names(self, receipt.get("names") or {}, context)
+            if self.group_id is None:
+                raise self.missing_group()
             checkpoint, metadata = self.open_checkpoint(), self.origin(context)
             with self.open_client() as client:
                 restore = partial(self._restore, context, client, checkpoint, metadata)
@@ -208,7 +224,7 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
             return True
         return False
 
-    def _restore_file(self, work: Work, restore: Callable[[None], dict[str, Any]]) -> dict[str, Any] | None:
+    def _restore_file(self, work: Work, restore: Callable[[None], object]) -> dict[str, Any] | None:
         """Restore from a file, which does not say what was moved: the states of the tasks decide."""
         if not work.not_done:
             self.log.info("Nothing to restore: every task upstream has succeeded (restore_when='failed')")
@@ -229,8 +245,8 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
         checkpoint: SparkCheckpoint | None,
         metadata: CommitMetadata,
         receipt: Any,
-    ) -> dict[str, Any]:
-        """Put back what a receipt has, or the file; return the receipt of that."""
+    ) -> dict[str, Any] | None:
+        """Put back what a receipt has, or the file; return the receipt of that, ``None`` if nothing moved."""
         done = None if receipt is None else restored_before(client, checkpoint, receipt, metadata)
         if done is not None:
             self.log.info("Nothing is changed: an earlier try of this task has put everything back")
@@ -239,12 +255,24 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
             return again
         if receipt is not None and read_checkpoint_receipt(receipt) is None:
             checkpoint = None
+        if receipt is not None and self._was_refused(client, checkpoint, receipt):
+            self.log.info("Nothing to restore: the receipt is of a plan that was not carried out")
+            return None
         # A teardown does not fail because there is nothing that it could put back.
         plan = replace(self._plan(client, checkpoint, receipt, metadata), may_be_empty=True)
         restored = self.move(context, client, plan, metadata, checkpoint)
         # Also if this task then fails.
         push_result(context, restored)
         return restored
+
+    def _was_refused(
+        self, client: OffsetsClient, checkpoint: SparkCheckpoint | None, receipt: Mapping[str, Any]
+    ) -> bool:
+        """Whether a saved plan has moved nothing: a receipt is stored before the first write."""
+        plan = receipt.get("plan")
+        if not isinstance(plan, str) or receipt.get("verified") or self.read("restore_when") == "failed":
+            return False
+        return not has_moved(client, checkpoint, plan, read_receipt(receipt))
 
     def _resets(self, metadata: CommitMetadata) -> set[str]:
         """Return the identities of the resets that this task takes back."""

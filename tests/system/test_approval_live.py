@@ -6,9 +6,8 @@ import contextlib
 import json
 from pathlib import Path
 
-import httpx
 import pytest
-from running_airflow import RunningAirflow
+from airflow_users import User, WithUsers, user_variables
 
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.kafka.client import OffsetsClient
@@ -21,47 +20,6 @@ DAG_FILE = Path(__file__).parent / "live_approval" / "approval.py"
 HEAD = '{"batchWatermarkMs":0,"batchTimestampMs":1700000000000,"conf":{}}'
 READ, BACK, END = 60, 57, 100
 NAMES = ("approved", "rejected", "timed_out", "defaulted", "own", "cleared", "moved", "older")
-
-
-def log_in(live, name):
-    """Return a client of the REST API."""
-    credentials = {"username": name, "password": f"{name}-pw"}
-    token = httpx.post(f"{live.url}/auth/token", json=credentials, timeout=60)
-    assert token.is_success, token.text
-    headers = {"Authorization": f"Bearer {token.json()['access_token']}"}
-    return httpx.Client(base_url=f"{live.url}/api/v2/", headers=headers, timeout=60)
-
-
-class WithUsers(RunningAirflow):
-    """An Airflow in which nobody is let in without a name."""
-
-    def api(self, method, path, **parameters):
-        if self._client is None:
-            self._client = log_in(self, "ada")
-        return super().api(method, path, **parameters)
-
-
-class User:
-    """A user of Airflow, as the REST API knows one."""
-
-    def __init__(self, live, name):
-        self.live, self.name = live, name
-        self._client = log_in(live, name)
-
-    def close(self):
-        self._client.close()
-
-    def trigger(self, dag_id):
-        body = {"logical_date": None, "conf": {}}
-        return self._client.post(f"dags/{dag_id}/dagRuns", json=body).json()["dag_run_id"]
-
-    def respond(self, dag_id, run_id, option):
-        answer = self._client.patch(
-            f"dags/{dag_id}/dagRuns/{run_id}/taskInstances/approve/-1/hitlDetails",
-            json={"chosen_options": [option], "params_input": {}},
-        )
-        assert answer.is_success, answer.text
-        self.live._wait_for_its_commit()
 
 
 @pytest.fixture(scope="module")
@@ -81,8 +39,7 @@ def client(bootstrap_servers):
 def live(bootstrap_servers, topic, client, tmp_path_factory):
     """An Airflow with the users ada and bob; ada has triggered every DAG once."""
     home = tmp_path_factory.mktemp("approval-live")
-    pipelines, passwords = home / "pipelines", home / "passwords.json"
-    passwords.write_text(json.dumps({"ada": "ada-pw", "bob": "bob-pw"}))
+    pipelines = home / "pipelines"
     for name in NAMES:
         root = pipelines / name
         for batch, offset in ((0, 10), (1, READ)):
@@ -95,9 +52,7 @@ def live(bootstrap_servers, topic, client, tmp_path_factory):
     variables = {
         "APPROVAL_HOME": str(pipelines),
         "APPROVAL_TOPIC": topic,
-        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "False",
-        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": "ada:admin,bob:admin",
-        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(passwords),
+        **user_variables(home),
     }
     with (
         WithUsers(home / "airflow", bootstrap_servers, [DAG_FILE], **variables) as airflow,
@@ -122,29 +77,11 @@ def at(live, topic, client):
 
 
 def request_of(live, name):
-    """Wait until the approval of a run is asked for, and return the request."""
-    path = f"dags/{name}/dagRuns/{live.begun[name]}/taskInstances/approve/-1/hitlDetails"
-    found = {}
-
-    def is_open():
-        with contextlib.suppress(AssertionError):
-            found.update(live.api("GET", path))
-        waits = live.states(name, live.begun[name])["approve"] in ("awaiting_input", "deferred")
-        return waits and found and not found["response_received"]
-
-    live.wait_until(is_open, f"the request of {name}")
-    return found
+    return live.request_of(name, live.begun[name])
 
 
 def ended(live, name):
-    """Wait until a run has ended, and return its tasks' states."""
-    run = live.begun[name]
-
-    def over():
-        return live.api("GET", f"dags/{name}/dagRuns/{run}")["state"] in ("success", "failed")
-
-    live.wait_until(over, f"{name} to end")
-    return live.states(name, run)
+    return live.ended(name, live.begun[name])
 
 
 def clear(live, name, *tasks):
