@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from airflow_kafka_offsets.checkpoint.archive import read_archives
 from airflow_kafka_offsets.checkpoint.state_store import is_stateful
@@ -38,14 +38,12 @@ def save_plan(
     policy: CheckpointPolicy | None = None,
     allow_new_cluster: bool = False,
     now: datetime | None = None,
-    triggered: Sequence[Mapping[str, Any]] = (),
 ) -> SavedPlan:
     """
     Return a plan that can be carried out later, with an estimate and a table for people.
 
     :param plan: one that is not refused, with the times of its records.
     :param policy: what was allowed when it was made, likewise ``allow_new_cluster``.
-    :param triggered: runs and events of Airflow that speak of offsets which are taken back.
     """
     saved = saved_plan(
         plan.receipt(plan_only=True),
@@ -57,7 +55,6 @@ def save_plan(
     saved = saved.noting(
         estimate=estimate(client, plan, checkpoint).as_json(),
         stateful=checkpoint is not None and is_stateful(checkpoint),
-        triggered=list(triggered),
     )
     return saved.noting(markdown=plan_markdown(saved))
 

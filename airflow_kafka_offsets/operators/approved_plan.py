@@ -13,11 +13,13 @@ from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.model.approval import Approval
 from airflow_kafka_offsets.model.parameters import parse_switch, timestamp_ms
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
+from airflow_kafka_offsets.model.plan_markdown import plan_markdown
 from airflow_kafka_offsets.model.saved_plan import SavedPlan
 from airflow_kafka_offsets.model.topics import plain_names
 from airflow_kafka_offsets.moves.saved import plan_saved, read_saved_plan
 from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS, parse_location
 from airflow_kafka_offsets.task.run_tasks import failed_indexes
+from airflow_kafka_offsets.task.triggered import triggered_by_commits
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -111,6 +113,15 @@ def take_names(task: Any, names: Mapping[str, Any], context: Context) -> None:
             if names.get(name) is not None:
                 setattr(task, name, names[name])
         task.name_mapped(context)
+
+
+def with_triggered(context: Context, task: Any, saved: SavedPlan) -> SavedPlan:
+    """Return a plan with the runs and events that speak of offsets which it takes back."""
+    found = triggered_by_commits(context, task, saved)
+    if found is None:
+        return saved
+    saved = saved.noting(triggered=found)
+    return saved.noting(markdown=plan_markdown(saved))
 
 
 def names_of(task: Any) -> Mapping[str, Any]:

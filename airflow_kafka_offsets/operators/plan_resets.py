@@ -18,6 +18,7 @@ from airflow_kafka_offsets.model.topics import plain_names
 from airflow_kafka_offsets.moves.fleet import plan_all
 from airflow_kafka_offsets.moves.reset import plan_reset
 from airflow_kafka_offsets.moves.saved import save_plan
+from airflow_kafka_offsets.operators.approved_plan import with_triggered
 from airflow_kafka_offsets.operators.check_drift import named_pipelines, read_pipelines
 from airflow_kafka_offsets.operators.moving import DECIDED
 from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
@@ -132,5 +133,6 @@ class PlanResetsOperator(ResetOffsetsOperator):
                 return save_plan(client, checkpoint, made, Names(**named), **how)
 
             plans = plan_all(pipelines, plan, lambda pipeline: f"group {shorten(pipeline.group_id)}")
+            plans = [with_triggered(context, self, saved) for saved in plans]
             self.log.info("%s", plans_markdown(plans))
             return [dict(saved.value) for saved in plans]

@@ -27,6 +27,7 @@ from airflow_kafka_offsets.operators.approved_plan import (
     check_plan,
     names_of,
     skip_after_failure,
+    with_triggered,
 )
 from airflow_kafka_offsets.operators.kept_work import cleared_work, receipt_of_kept
 from airflow_kafka_offsets.operators.moving import DECIDED, PipelineMovingOperator
@@ -107,8 +108,9 @@ class ResetOffsetsOperator(PipelineMovingOperator):
     :param allow_new_cluster: whether the offsets are known to be right on a cluster, or in a topic that was
         created again, that is not the one of the group's last commit. (templated)
     :param plan_only: show the plan and return it, but change nothing. A plan that would be refused fails.
-        The plan has a ``digest`` of what it would write, ``markdown`` for people, and an ``estimate``.
-        (templated)
+        The plan has a ``digest`` of what it would write, ``markdown`` for people, and an ``estimate``. With
+        the group's asset in ``inlets`` it also lists the runs, and the events that wait for one, that its
+        commits have triggered and that speak of offsets which are taken back. (templated)
     :param plan: in place of where to: a plan that was made with ``plan_only``, or by ``group reset
         --save-plan`` (a dict, JSON text, or the URI of a file). Exactly its offsets are written, with what
         was allowed when it was made. Refused if group, checkpoint, cluster or topic are not as they were
@@ -322,6 +324,7 @@ class ResetOffsetsOperator(PipelineMovingOperator):
             policy=self.checkpoint_policy(),
             allow_new_cluster=self.read("allow_new_cluster"),
         )
+        saved = with_triggered(context, self, saved)
         push_result(context, saved.value)
         self.log.info("Plan %s:\n%s", saved.digest, saved.markdown)
         return dict(saved.value)

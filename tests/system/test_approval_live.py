@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -17,9 +18,8 @@ from airflow_kafka_offsets.model.offsets import TopicPartition
 pytestmark = [pytest.mark.system, pytest.mark.integration, pytest.mark.timeout(400)]
 
 DAG_FILE = Path(__file__).parent / "live_approval" / "approval.py"
-HEAD = '{"batchWatermarkMs":0,"batchTimestampMs":1700000000000,"conf":{}}'
 READ, BACK, END = 60, 57, 100
-NAMES = ("approved", "rejected", "timed_out", "defaulted", "own", "cleared", "moved", "older")
+NAMES = ("approved", "rejected", "timed_out", "defaulted", "own", "cleared", "moved", "older", "triggered")
 
 
 @pytest.fixture(scope="module")
@@ -40,12 +40,13 @@ def live(bootstrap_servers, topic, client, tmp_path_factory):
     """An Airflow with the users ada and bob; ada has triggered every DAG once."""
     home = tmp_path_factory.mktemp("approval-live")
     pipelines = home / "pipelines"
+    head = json.dumps({"batchWatermarkMs": 0, "batchTimestampMs": int(time.time() * 1000), "conf": {}})
     for name in NAMES:
         root = pipelines / name
         for batch, offset in ((0, 10), (1, READ)):
             for directory in ("offsets", "commits"):
                 (root / directory).mkdir(parents=True, exist_ok=True)
-            (root / "offsets" / str(batch)).write_text(f"v1\n{HEAD}\n{json.dumps({topic: {'0': offset}})}")
+            (root / "offsets" / str(batch)).write_text(f"v1\n{head}\n{json.dumps({topic: {'0': offset}})}")
             (root / "commits" / str(batch)).write_text('v1\n{"nextBatchWatermarkMs":0}')
         (root / "metadata").write_text(json.dumps({"id": f"11111111-2222-3333-4444-{name:x>12.12}"}))
         client.commit(f"{name}-{topic}", {TopicPartition(topic, 0): READ})
@@ -59,6 +60,8 @@ def live(bootstrap_servers, topic, client, tmp_path_factory):
         contextlib.closing(User(airflow, "ada")) as ada,
         contextlib.closing(User(airflow, "bob")) as bob,
     ):
+        ada.trigger("feeds")
+        airflow.wait_for_runs("follows", 1)
         begun = {name: ada.trigger(name) for name in NAMES}
         vars(airflow).update(pipelines=pipelines, ada=ada, bob=bob, begun=begun)
         yield airflow
@@ -171,3 +174,12 @@ def test_the_approval_of_an_older_plan_is_refused(live, at, topic, client):
     assert ended(live, "older")["reset"] == "failed"
     assert at("older") == (BACK, BACK)
     assert "the approval is of another plan" in log_of(live, "older", "reset", 2)
+
+
+def test_a_plan_lists_the_runs_that_speak_of_what_is_taken_back(live):
+    asked = request_of(live, "triggered")
+    (run,) = live.runs("follows")
+    assert "| Already triggered | `follows` asset" in asked["body"]
+    plan = live.xcom("triggered", live.begun["triggered"], "plan")
+    (listed,) = plan["triggered"]
+    assert (listed["dag_id"], listed["run_id"], listed["state"]) == ("follows", run["dag_run_id"], "success")
