@@ -15,7 +15,10 @@ from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPolicy
 from airflow_kafka_offsets.model.plan_markdown import plan_markdown
 from airflow_kafka_offsets.model.saved_plan import Names, saved_plan
 from airflow_kafka_offsets.operators.approve import ApprovePlanOperator
+from airflow_kafka_offsets.operators.plan_resets import PlanResetsOperator
 from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
+from airflow_kafka_offsets.operators.restore import RestoreOffsetsOperator
+from airflow_kafka_offsets.pipeline import KafkaPipeline
 
 
 def plan(group="orders-etl", to=40):
@@ -133,3 +136,33 @@ def test_parameters_that_contradict_a_plan_are_refused_when_the_dag_is_read(para
 def test_a_reset_without_a_plan_must_name_its_group():
     with pytest.raises(UsageError, match="group_id is missing"):
         ResetOffsetsOperator(task_id="reset", to_offset="earliest")
+
+
+@pytest.mark.parametrize(
+    ("parameters", "said"),
+    [
+        ({"to_offset": "earliest", "group_id": "orders"}, "group_id would be ignored with pipelines"),
+        ({"to_offset": "earliest", "plan": "{{ x }}"}, "plan would be ignored with pipelines"),
+        ({"to_offset": "earliest", "plan_only": True}, "plan_only would be ignored with pipelines"),
+        ({}, "found none of them; expected exactly one of to_offset"),
+        ({"to_offset": "earliest", "pipelines": []}, "expected a list of KafkaPipeline"),
+        ({"to_offset": "lates"}, "to_offset=lates: expected"),
+    ],
+)
+def test_a_plan_of_many_pipelines_takes_no_names_of_one(parameters, said):
+    given: dict[str, Any] = {"pipelines": [KafkaPipeline("orders")], **parameters}
+    with pytest.raises(UsageError, match=said):
+        PlanResetsOperator(task_id="plan", **given)
+
+
+def test_a_restore_must_name_its_group_or_have_a_receipt():
+    with pytest.raises(UsageError, match="group_id is missing"):
+        RestoreOffsetsOperator(task_id="restore", from_file="/before.csv")
+    RestoreOffsetsOperator(task_id="restore", receipt="{{ x }}", restore_when="always")
+
+
+def test_a_receipt_that_names_no_pipeline_needs_the_names():
+    receipt = {"version": 1, "group_id": "g", "before": {"t": {"0": 1}}, "after": {"t": {"0": 0}}}
+    task = RestoreOffsetsOperator(task_id="restore", receipt=receipt, restore_when="always")
+    with pytest.raises(AirflowFailException, match="group_id is missing"):
+        task.execute({"ti": None})
