@@ -12,7 +12,7 @@ from urllib.parse import quote
 from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.model.groups import parse_group_id
 from airflow_kafka_offsets.model.location import check_location
-from airflow_kafka_offsets.model.names import SPARK_CONF_KEY, check_group
+from airflow_kafka_offsets.model.names import SPARK_CONF_KEY, parse_group
 from airflow_kafka_offsets.model.parameters import parse_text
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.model.topics import TopicScope, plain_names
@@ -82,7 +82,7 @@ class KafkaPipeline(Mapping[str, Any]):
         text = read_text(name)
         if text is None:
             raise UsageError(f"{name}: there is no such file")
-        pipelines = [cls(**entry) for entry in read_pipelines(text, name, NAME_READERS)]
+        pipelines = [cls(**entry) for entry in read_pipelines(text, name, NAME_PARSERS)]
         _check_shared_groups(pipelines, name)
         return pipelines
 
@@ -206,7 +206,7 @@ def parse_location(value: object, parameter: str, conn_parameter: str | None = "
     return location
 
 
-NAME_READERS: Mapping[str, Callable[[Any, str], Any]] = {
+NAME_PARSERS: Mapping[str, Callable[[Any, str], Any]] = {
     "group_id": _checked(parse_group_id),
     "topics": _checked(TopicScope.parse),
     "checkpoint_location": parse_location,
@@ -215,7 +215,7 @@ NAME_READERS: Mapping[str, Callable[[Any, str], Any]] = {
 }
 """Reads each name of a pipeline from its value and parameter."""
 
-PIPELINE_PARAMETERS = tuple(NAME_READERS)
+PIPELINE_PARAMETERS = tuple(NAME_PARSERS)
 """The parameters that have the same name, type and meaning everywhere."""
 
 
@@ -225,5 +225,5 @@ def group_uri(kafka_config_id: str, group_id: str) -> str:
 
     :raises UsageError: for a group whose name the client would change, or die of.
     """
-    group = quote(check_group(group_id), safe="")
+    group = quote(parse_group(group_id), safe="")
     return f"{KAFKA_GROUP_SCHEME}://{quote(kafka_config_id, safe='')}/{group}"

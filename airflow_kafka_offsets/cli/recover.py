@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from airflow_kafka_offsets.cli.connections import (
-    Broker,
+    BrokerOptions,
     broker_options,
     connection_config,
     open_checkpoint,
@@ -39,11 +39,11 @@ from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
 from airflow_kafka_offsets.model.checkpoint_plan import QUIET_PERIOD
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.fleet import Fleet, Member
-from airflow_kafka_offsets.model.groups import Groups
+from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.place import Place
 from airflow_kafka_offsets.model.saved_plan import Names, SavedPlan
-from airflow_kafka_offsets.model.table import align
-from airflow_kafka_offsets.model.text import kind_of, shorten
+from airflow_kafka_offsets.model.table import align_rows
+from airflow_kafka_offsets.model.text import describe_type, shorten
 from airflow_kafka_offsets.model.topics import plain_names
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ class StateFile:
             return None
         name = str(self.path)
         return Fleet.parse(
-            load_json(text, name, "a recovery, as 'recover plan' writes it", show=kind_of), name
+            load_json(text, name, "a recovery, as 'recover plan' writes it", describe=describe_type), name
         )
 
     def require(self) -> Fleet:
@@ -143,18 +143,18 @@ class Connections:
     :param names: the connections that the pipelines name.
     """
 
-    def __init__(self, broker: Broker, names: Sequence[str]) -> None:
-        if broker.named_by and len(names) > 1:
+    def __init__(self, broker: BrokerOptions, names: Sequence[str]) -> None:
+        if broker.option_names and len(names) > 1:
             raise UsageError(
                 f"the pipelines have {len(names)} Kafka connections ({shorten(', '.join(names))}), and "
-                f"{' and '.join(broker.named_by)} names one broker for all: leave it out to use Airflow's "
-                "connections, or give each cluster a file of its own"
+                f"{' and '.join(broker.option_names)} names one broker for all: leave it out to use "
+                "Airflow's connections, or give each cluster a file of its own"
             )
         # Here, in the command's own thread: it closes them, and Airflow is asked once.
         self._clients: dict[str, OffsetsClient] = {}
         for name in names:
-            if broker.named_by:
-                client = broker.open(limited=False)
+            if broker.option_names:
+                client = broker.open_client(limited=False)
             else:
                 client = open_client(connection_config(name, "FILE"), broker.timeout, limited=False)
             self._clients[name] = client
@@ -173,7 +173,7 @@ class Connections:
             return None
         with self._lock:
             if (location, conn_id) not in self._checkpoints:
-                self._checkpoints[location, conn_id] = open_checkpoint(location, conn_id, named_by="FILE")
+                self._checkpoints[location, conn_id] = open_checkpoint(location, conn_id, option="FILE")
             return self._checkpoints[location, conn_id]
 
 
@@ -186,7 +186,7 @@ def _names(pipeline: KafkaPipeline) -> Names:
     return Names(**named)
 
 
-def _connected(broker: Broker, every: Sequence[Names]) -> Connections:
+def _connected(broker: BrokerOptions, every: Sequence[Names]) -> Connections:
     return Connections(broker, list(dict.fromkeys(map(_connection, every))))
 
 
@@ -204,7 +204,7 @@ def plan_command(
     place: Place,
     execution: Execution,
     max_active: int,
-    broker: Broker,
+    broker: BrokerOptions,
     allow_new_cluster: bool,
     **policies: Any,
 ) -> None:
@@ -223,7 +223,7 @@ def plan_command(
 
     def plan(names: Names) -> SavedPlan:
         client, checkpoint = connections.open(names)
-        selection = Groups.parse(names.group_id, names.topics)
+        selection = GroupSelection.parse(names.group_id, names.topics)
         how: dict[str, Any] = {**policies, "allow_new_cluster": allow_new_cluster, "policy": execution.policy}
         made = plan_reset(client, checkpoint, selection, place, now=now, **how)
         made.check()
@@ -263,7 +263,7 @@ def apply_command(
     quiet_period: float,
     max_active: int,
     execute: bool,
-    broker: Broker,
+    broker: BrokerOptions,
     output: str,
 ) -> None:
     """
@@ -308,7 +308,7 @@ def restore_command(
     quiet_period: float,
     max_active: int,
     execute: bool,
-    broker: Broker,
+    broker: BrokerOptions,
     output: str,
 ) -> None:
     """Take back every pipeline that was moved, and no other."""
@@ -333,7 +333,7 @@ def restore_command(
 @file_argument
 @broker_options
 @output_option
-def status_command(file: Path, broker: Broker, output: str) -> None:
+def status_command(file: Path, broker: BrokerOptions, output: str) -> None:
     """Show how far each pipeline has come, and where its groups and checkpoint are now."""
     from airflow_kafka_offsets.moves.fleet import whereabouts
 
@@ -347,7 +347,7 @@ def status_command(file: Path, broker: Broker, output: str) -> None:
             {"pipeline": member.name, "stage": member.stage, "now": state, "lag": lag, "error": member.error}
         )
     value = {"digest": fleet.digest, "pipelines": found}
-    print_result(output, value, [f"Plan {fleet.digest}", *align(rows), "", *_stages(fleet)])
+    print_result(output, value, [f"Plan {fleet.digest}", *align_rows(rows), "", *_stages(fleet)])
 
 
 def _where(member: Member, connections: Connections, whereabouts: Any) -> tuple[str, str]:
@@ -358,7 +358,7 @@ def _where(member: Member, connections: Connections, whereabouts: Any) -> tuple[
     return state, f"{lag:,}"
 
 
-def _moves(make: Any, fleet: Fleet, keep: Keep, broker: Broker, tool: str) -> Any:
+def _moves(make: Any, fleet: Fleet, keep: Keep, broker: BrokerOptions, tool: str) -> Any:
     connections = _connected(broker, [member.plan.names for member in fleet.members])
     by = CommitMetadata(tool=f"airflow-kafka-offsets {tool}", at=int(time.time()))
     return make(fleet, keep, lambda saved: connections.open(saved.names), by)

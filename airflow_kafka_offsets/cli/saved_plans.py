@@ -67,7 +67,7 @@ def save(
             "--save-plan and --execute contradict each other: save the plan, then give it to --plan"
         )
     plan = look_up_times(client, plan)
-    execution.show(*plan.tables())
+    execution.print_lines(*plan.tables())
     plan.check()
     given = click.get_current_context().params
     names = Names(
@@ -111,6 +111,6 @@ def carry_out(
         checkpoint = open_checkpoint(location, saved.names.checkpoint_conn_id, "--plan")
     by = replace(execution.metadata, plan=saved.digest)
     now, age = datetime.now(tz=timezone.utc), timedelta(seconds=max_age)
-    plan = plan_saved(client, checkpoint, saved, now=now, by=by, max_age=age)
-    execution.show(f"Plan {saved.digest} of {saved.created:%Y-%m-%d %H:%M} UTC")
-    execution.move(plan, client, checkpoint, by=by)
+    plan = plan_saved(client, checkpoint, saved, now=now, metadata=by, max_age=age)
+    execution.print_lines(f"Plan {saved.digest} of {saved.created:%Y-%m-%d %H:%M} UTC")
+    execution.finish_pipeline_plan(plan, client, checkpoint, metadata=by)

@@ -10,7 +10,7 @@ from confluent_kafka import Message
 from confluent_kafka import TopicPartition as ClientPartition
 
 from airflow_kafka_offsets.kafka.connection import Connection, Connections
-from airflow_kafka_offsets.kafka.failures import FINAL, Deadline, Failed, Failure
+from airflow_kafka_offsets.kafka.failures import FINAL, CallError, Deadline, Failure
 from airflow_kafka_offsets.kafka.session import Session
 from airflow_kafka_offsets.model.offsets import TopicPartition, summarize
 
@@ -53,13 +53,13 @@ class RecordSizes:
         """Return the sizes of records at or after each offset, see :meth:`OffsetsClient.record_sizes`."""
         sizes: dict[TopicPartition, list[int]] = {tp: [] for tp in offsets}
         what = f"reading the sizes of records in {summarize(offsets)}"
-        with self._session.calling(what, within) as call:
-            if not self._lock.acquire(timeout=call.left):
+        with self._session.begin_call(what, within) as call:
+            if not self._lock.acquire(timeout=call.seconds_left):
                 return {}
             connection = self._connections.get()
             try:
                 _read(connection, offsets, sizes, call)
-            except Failed as error:
+            except CallError as error:
                 raise call.explain(error.failure, "Read") from None
             finally:
                 self._connections.discard(connection)
@@ -76,8 +76,8 @@ def _read(
     wanted = [ClientPartition(tp.topic, tp.partition, offset) for tp, offset in offsets.items()]
     connection.ask(methodcaller("assign", wanted))
     left = set(offsets)
-    while left and deadline.left > 0:
-        first = connection.consumer.poll(deadline.left)
+    while left and deadline.seconds_left > 0:
+        first = connection.consumer.poll(deadline.seconds_left)
         messages = [] if first is None else [first, *connection.consumer.consume(_AT_ONCE, 0)]
         done = set()
         for message in messages:
@@ -86,12 +86,12 @@ def _read(
                 continue
             if (error := message.error()) is None:
                 sizes[tp].append(_size(message))
-            elif Failure.of(error).code in FINAL:
-                connection.causes.note(error)
+            elif Failure.from_error(error).code in FINAL:
+                connection.background_errors.add_error(error)
             if error is not None or len(sizes[tp]) >= RECORDS:
                 done.add(tp)
-        if connection.causes.final is not None:
-            raise Failed(connection.causes.final)
+        if connection.background_errors.fatal is not None:
+            raise CallError(connection.background_errors.fatal)
         left -= done
         if done and left:
             gone = [ClientPartition(*tp) for tp in done]

@@ -12,6 +12,7 @@ from airflow_kafka_offsets.model.digest import digest
 from airflow_kafka_offsets.model.formats import load_json
 from airflow_kafka_offsets.model.parameters import iso_time, parse_time, timestamp_ms
 from airflow_kafka_offsets.model.text import shorten
+from airflow_kafka_offsets.model.wording import parameter_text
 
 APPROVE = "Approve"
 """How the option begins that approves a plan; the first digits of the plan's digest follow."""
@@ -96,8 +97,9 @@ class Approval:
         found = self._not_of(of_plan)
         if not allow_self_approval and triggered_by in (self.user_name, self.user_id):
             found.append(
-                f"{self.user_name} triggered the run and approved its plan, and allow_self_approval is "
-                "False: another user has to approve it; trigger a new run"
+                f"{self.user_name} triggered the run and approved its plan, which "
+                f"{parameter_text('allow_self_approval', False)} forbids: another user has to approve it; "
+                "trigger a new run"
             )
         return found
 

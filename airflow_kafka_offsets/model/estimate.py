@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 
 from airflow_kafka_offsets.model.headroom import Headrooms, Retention
 from airflow_kafka_offsets.model.offsets import Logs, Offsets, Positions
-from airflow_kafka_offsets.model.pace import about
+from airflow_kafka_offsets.model.pace import estimate_text
 from airflow_kafka_offsets.model.parameters import duration_text
 
 ENOUGH_BATCHES = 4
@@ -101,7 +101,7 @@ class Estimate:
         """Return how long reading takes, as text."""
         if self.seconds is None:
             return f"not known: {self.reasons.get('seconds', 'there is no history')}"
-        least, most = (about(each) for each in self.seconds)
+        least, most = (estimate_text(each) for each in self.seconds)
         return f"about {least}" if least == most else f"about {least} to {most}"
 
     def volume(self) -> str:

@@ -15,7 +15,7 @@ from airflow_kafka_offsets.errors import OffsetsFormatError, PlanRefusedError
 from airflow_kafka_offsets.model.approval import SHOWN_DIGITS, digest_of_all
 from airflow_kafka_offsets.model.plan_markdown import plans_markdown
 from airflow_kafka_offsets.model.saved_plan import SavedPlan
-from airflow_kafka_offsets.model.text import Show, kind_of, shorten
+from airflow_kafka_offsets.model.text import DescribeValue, describe_type, shorten
 
 VERSION = 1
 
@@ -109,7 +109,7 @@ class Fleet:
         return {"version": VERSION, "digest": self.digest, "pipelines": pipelines}
 
     @classmethod
-    def parse(cls, value: object, what: str, *, show: Show = kind_of) -> Fleet:
+    def parse(cls, value: object, what: str, *, describe: DescribeValue = describe_type) -> Fleet:
         """
         Read what :meth:`as_json` returned.
 
@@ -118,30 +118,30 @@ class Fleet:
         entries: Any = value.get("pipelines") if isinstance(value, Mapping) else None
         if not isinstance(value, Mapping) or value.get("version") != VERSION or not _is_list(entries):
             raise OffsetsFormatError(
-                f"{what}: found {show(value)}; expected a recovery of version {VERSION}, as 'recover plan' "
-                "writes it"
+                f"{what}: found {describe(value)}; expected a recovery of version {VERSION}, as 'recover "
+                "plan' writes it"
             )
         fleet = cls(
-            tuple(_member(entry, f"{what}, pipeline {n}", show) for n, entry in enumerate(entries, 1))
+            tuple(_member(entry, f"{what}, pipeline {n}", describe) for n, entry in enumerate(entries, 1))
         )
         if fleet.digest != (stated := value.get("digest")):
             raise OffsetsFormatError(
-                f"{what}: found digest {show(stated)}, and its plans have {fleet.digest}: it was changed "
+                f"{what}: found digest {describe(stated)}, and its plans have {fleet.digest}: it was changed "
                 "after it was made; plan again"
             )
         return fleet
 
 
-def _member(entry: object, what: str, show: Show) -> Member:
+def _member(entry: object, what: str, describe: DescribeValue) -> Member:
     if not isinstance(entry, Mapping) or entry.get("stage") not in get_args(Stage):
-        raise OffsetsFormatError(f"{what}: found {show(entry)}; expected a plan and its stage")
+        raise OffsetsFormatError(f"{what}: found {describe(entry)}; expected a plan and its stage")
     receipt, restored, error = (entry.get(name) for name in ("receipt", "restored", "error"))
     if not all(part is None or isinstance(part, Mapping) for part in (receipt, restored)) or not (
         error is None or isinstance(error, str)
     ):
-        raise OffsetsFormatError(f"{what}: found {show(entry)}; expected receipts, or null")
+        raise OffsetsFormatError(f"{what}: found {describe(entry)}; expected receipts, or null")
     return Member(
-        SavedPlan.parse(entry.get("plan"), what, show=show), entry["stage"], receipt, restored, error
+        SavedPlan.parse(entry.get("plan"), what, describe=describe), entry["stage"], receipt, restored, error
     )
 
 

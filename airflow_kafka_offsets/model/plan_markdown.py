@@ -9,7 +9,7 @@ from airflow_kafka_offsets.model.approval import SHOWN_DIGITS, digest_of_all
 from airflow_kafka_offsets.model.estimate import Between, Estimate
 from airflow_kafka_offsets.model.parameters import duration_text
 from airflow_kafka_offsets.model.saved_plan import SavedPlan
-from airflow_kafka_offsets.model.text import printable, shorten
+from airflow_kafka_offsets.model.text import escape_controls, shorten
 
 TOPICS = 10
 """Topics of which a table shows each; of more it shows those that move furthest."""
@@ -34,7 +34,7 @@ def plan_markdown(saved: SavedPlan) -> str:
         ("Lag that gates will see", _lag(found)),
         ("Already triggered", _downstream(saved)),
     ]
-    lines = [f"**Plan {saved.digest[:SHOWN_DIGITS]}**, made {saved.created:%Y-%m-%d %H:%M} UTC", ""]
+    lines = [f"### Plan {saved.digest[:SHOWN_DIGITS]}, made {saved.created:%Y-%m-%d %H:%M} UTC", ""]
     lines += ["| | |", "|---|---|", *(f"| {name} | {text} |" for name, text in rows if text)]
     lines += ["", *_topics(saved)]
     return "\n".join(lines)
@@ -49,7 +49,7 @@ def plans_markdown(plans: Sequence[SavedPlan]) -> str:
     again = sum(each.again for each in found)
     total = sum(each.lag for each in found)
     lines = [
-        f"**Plan {shown}** of {len(plans)} pipelines: {again:,} records are read again, {total:,} until the "
+        f"### Plan {shown} of {len(plans)} pipelines: {again:,} records are read again, {total:,} until the "
         "log end",
         "",
         "| pipeline | from | to | read again | until the log end | takes | retention | notes |",
@@ -199,10 +199,10 @@ def _topics(saved: SavedPlan) -> list[str]:
 
 def _code(text: str) -> str:
     """Return a name that others have chosen as code within a cell of a table."""
-    shown = printable(shorten(text)).replace("`", "'").replace("|", "\\|")
+    shown = escape_controls(shorten(text)).replace("`", "'").replace("|", "\\|")
     return f"`{shown}`"
 
 
 def _cell(text: str) -> str:
     """Return a text within a cell, with nothing in it that Markdown would read."""
-    return re.sub(r"([\\`*_|<>\[\]])", r"\\\1", printable(text))
+    return re.sub(r"([\\`*_|<>\[\]])", r"\\\1", escape_controls(text))

@@ -23,15 +23,16 @@ from airflow_kafka_offsets.model.checkpoint_plan import (
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.digest import digest
 from airflow_kafka_offsets.model.formats import load_json, offsets_json, parse_positions
-from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds, other_logs
+from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds, other_logs_refusals
 from airflow_kafka_offsets.model.offsets import Commits, Offsets, Positions, TopicPartition, summarize
 from airflow_kafka_offsets.model.parameters import duration_text, parse_switch, parse_time
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.plan import OffsetPlan
 from airflow_kafka_offsets.model.receipt import GroupReceipt, read_receipt
-from airflow_kafka_offsets.model.text import Show, shorten
+from airflow_kafka_offsets.model.text import DescribeValue, shorten
+from airflow_kafka_offsets.model.wording import parameter_text
 
-FORM = "a plan, as ResetOffsetsOperator(plan_only=True) returns it or 'group reset --save-plan' writes it"
+FORM = "a plan, as a reset returns it that was only to plan, or 'group reset --save-plan' writes it"
 MAX_AGE = timedelta(days=1)
 """How old a plan may be when it is carried out, by default."""
 
@@ -73,31 +74,31 @@ class SavedPlan:
     value: Mapping[str, Any]
 
     @classmethod
-    def parse(cls, value: object, what: str = "plan", *, show: Show = shorten) -> SavedPlan:
+    def parse(cls, value: object, what: str = "plan", *, describe: DescribeValue = shorten) -> SavedPlan:
         """
         Read a plan, also as JSON text.
 
         :raises OffsetsFormatError: if it is none, or is not as it was when its digest was made.
         """
         if isinstance(value, str):
-            value = load_json(value, what, FORM, show=show)
+            value = load_json(value, what, FORM, describe=describe)
         if not isinstance(value, Mapping) or not value.get("plan_only") or "digest" not in value:
-            raise OffsetsFormatError(f"{what}: found {show(value)}; expected {FORM}")
-        found = cls._read(value, what, show)
+            raise OffsetsFormatError(f"{what}: found {describe(value)}; expected {FORM}")
+        found = cls._read(value, what, describe)
         if value["digest"] != (made := found._made_digest()):
             raise OffsetsFormatError(
-                f"{what}: found digest {show(value['digest'])}, and what it would write has digest {made}: "
-                "the plan was changed after it was made; plan again"
+                f"{what}: found digest {describe(value['digest'])}, and what it would write has digest "
+                f"{made}: the plan was changed after it was made; plan again"
             )
         return found
 
     @classmethod
-    def _read(cls, value: Mapping[str, Any], what: str, show: Show) -> SavedPlan:
+    def _read(cls, value: Mapping[str, Any], what: str, describe: DescribeValue) -> SavedPlan:
         names, policy = value.get("names"), value.get("policy")
         if not isinstance(names, Mapping) or not isinstance(policy, Mapping) or not set(_POLICY) <= {*policy}:
             raise OffsetsFormatError(f"{what}: found no names, or no policy; expected {FORM}")
         batch_id, discarded = None, []
-        checkpoint = read_checkpoint_receipt(value, show=show)
+        checkpoint = read_checkpoint_receipt(value, describe=describe)
         if checkpoint is not None:
             batch_id, discarded = (value["checkpoint"].get(name) for name in ("batch_id", "discarded"))
             if not (_is_number(batch_id) and _is_numbers(discarded)):
@@ -105,7 +106,7 @@ class SavedPlan:
         try:
             return cls(
                 Names(**{name: names.get(name) for name in Names._fields}),
-                tuple(group for group in read_receipt(value, show=show) if group.after),
+                tuple(group for group in read_receipt(value, describe=describe) if group.after),
                 checkpoint,
                 batch_id,
                 tuple(discarded),
@@ -183,8 +184,8 @@ class SavedPlan:
         if max_age is None or age <= max_age:
             return []
         return [
-            f"plan {self.digest[:8]} was made {duration_text(age.total_seconds())} ago, and max_age is "
-            f"{duration_text(max_age.total_seconds())}: plan again"
+            f"plan {self.digest[:8]} was made {duration_text(age.total_seconds())} ago, and "
+            f"{parameter_text('max_age')} is {duration_text(max_age.total_seconds())}: plan again"
         ]
 
     def name_refusals(self, group_id: object, checkpoint_location: str | None) -> list[str]:
@@ -192,11 +193,14 @@ class SavedPlan:
         named, location = self.names.group_id, None if self.checkpoint is None else self.checkpoint.location
         refusals = []
         if group_id is not None and group_id != named:
-            refusals.append(f"the plan is of group {shorten(named)}, and group_id names {shorten(group_id)}")
+            refusals.append(
+                f"the plan is of group {shorten(named)}, and {parameter_text('group_id')} names "
+                f"{shorten(group_id)}"
+            )
         if checkpoint_location is not None and checkpoint_location != location:
             refusals.append(
-                f"the plan moves {location or 'no checkpoint'}, and checkpoint_location names "
-                f"{shorten(checkpoint_location)}"
+                f"the plan moves {location or 'no checkpoint'}, and {parameter_text('checkpoint_location')} "
+                f"names {shorten(checkpoint_location)}"
             )
         return [f"{refusal}: give the plan of this pipeline, or leave the names out" for refusal in refusals]
 
@@ -207,12 +211,12 @@ class SavedPlan:
         :param plan: of the same offsets, made now. A log start that has moved and holds every offset does not
             matter.
         """
-        plan_ids = UNKNOWN_LOGS if plan.checkpoint is None else plan.checkpoint.log_ids
-        for each in plan.groups:
+        plan_ids = UNKNOWN_LOGS if plan.checkpoint_plan is None else plan.checkpoint_plan.log_ids
+        for each in plan.group_plans:
             plan_ids |= each.log_ids
-        found = other_logs("the plan", self.log_ids, plan_ids, remedy="plan again")
-        found += self._checkpoint_differences(plan.checkpoint)
-        now = {each.group_id: each for each in plan.groups}
+        found = other_logs_refusals("the plan", self.log_ids, plan_ids, remedy="plan again")
+        found += self._checkpoint_differences(plan.checkpoint_plan)
+        now = {each.group_id: each for each in plan.group_plans}
         for group in self.groups:
             found += _group_differences(group, now.get(group.group_id))
         return found

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from airflow_kafka_offsets.errors import KafkaOffsetsError, PlanRefusedError
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.fleet import BEGUN, Fleet, Member
-from airflow_kafka_offsets.model.groups import Groups
+from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.offsets import Offsets, Positions
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.saved_plan import MAX_AGE, SavedPlan
@@ -119,9 +119,9 @@ class FleetMoves:
             by = replace(self._by, plan=member.plan.digest)
             try:
                 client, checkpoint = self._open(member.plan)
-                plan = plan_saved(client, checkpoint, member.plan, now=now(), by=by, max_age=max_age)
+                plan = plan_saved(client, checkpoint, member.plan, now=now(), metadata=by, max_age=max_age)
                 plan.check()
-                self._note(number, stage="applying", receipt=plan.receipt(), error=None)
+                self._note(number, stage="applying", receipt=plan.make_receipt(), error=None)
                 receipt = apply_pipeline(client, plan, by, checkpoint, quiet_period)
             except KafkaOffsetsError as error:
                 failed.set()
@@ -158,7 +158,7 @@ class FleetMoves:
                     return None
                 plan = plan_restore(opened, member, self._by, allow_stale=allow_stale)
                 plan.check()
-                self._note(number, stage="restoring", restored=plan.receipt(), error=None)
+                self._note(number, stage="restoring", restored=plan.make_receipt(), error=None)
                 restored = apply_pipeline(opened.client, plan, self._by, opened.checkpoint, quiet_period)
             except KafkaOffsetsError as error:
                 self._note(number, error=str(error))
@@ -187,14 +187,14 @@ class FleetMoves:
 def plan_restore(opened: Opened, member: Member, by: CommitMetadata, *, allow_stale: bool) -> PipelinePlan:
     """Plan to take back what a pipeline's receipt says was overwritten."""
     saved = member.plan
-    selection = Groups.parse(saved.names.group_id, saved.names.topics)
+    selection = GroupSelection.parse(saved.names.group_id, saved.names.topics)
     plan = plan_restore_receipt(
         opened.client,
         member.receipt,
         opened.checkpoint,
         selection,
         policy=saved.policy,
-        by=by,
+        metadata=by,
         allow_stale=allow_stale,
         allow_new_cluster=saved.allow_new_cluster,
     )

@@ -7,19 +7,19 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from airflow_kafka_offsets.checkpoint.archive import read_archives
+from airflow_kafka_offsets.checkpoint.archive import read_archived_moves
 from airflow_kafka_offsets.checkpoint.state_store import is_stateful
 from airflow_kafka_offsets.errors import KafkaOffsetsError, PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPolicy
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
-from airflow_kafka_offsets.model.groups import Groups
+from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.offsets import committed_texts
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.place import Place
 from airflow_kafka_offsets.model.plan_markdown import plan_markdown
 from airflow_kafka_offsets.model.receipt import GroupReceipt
 from airflow_kafka_offsets.model.saved_plan import FORM, MAX_AGE, Names, SavedPlan, moved_by, saved_plan
-from airflow_kafka_offsets.model.text import kind_of, shorten
+from airflow_kafka_offsets.model.text import describe_type, shorten
 from airflow_kafka_offsets.moves.reset import plan_reset
 from airflow_kafka_offsets.readings.estimate import estimate
 from airflow_kafka_offsets.storage import read_text
@@ -46,7 +46,7 @@ def save_plan(
     :param policy: what was allowed when it was made, likewise ``allow_new_cluster``.
     """
     saved = saved_plan(
-        plan.receipt(plan_only=True),
+        plan.make_receipt(plan_only=True),
         names,
         policy or CheckpointPolicy(),
         allow_new_cluster=allow_new_cluster,
@@ -76,7 +76,7 @@ def read_saved_plan(value: object, what: str = "plan") -> SavedPlan:
         raise UsageError(f"{what}: {error}") from None
     if text is None:
         raise UsageError(f"{what}={shorten(value)}: there is no such file; expected {FORM}")
-    return SavedPlan.parse(text, f"{what} {shorten(value)}", show=kind_of)
+    return SavedPlan.parse(text, f"{what} {shorten(value)}", describe=describe_type)
 
 
 def has_moved(
@@ -91,8 +91,8 @@ def has_moved(
     A receipt is stored before the first write, and so does not.
     """
     if checkpoint is not None:
-        archives = read_archives(checkpoint)
-        if any(each.by.plan == plan_digest and not each.undone for each in archives):
+        archives = read_archived_moves(checkpoint)
+        if any(each.made_by.plan == plan_digest and not each.undone for each in archives):
             return True
     return any(
         moved_by(plan_digest, group, client.committed(group.group_id, group.after))
@@ -107,7 +107,7 @@ def plan_saved(
     saved: SavedPlan,
     *,
     now: datetime,
-    by: CommitMetadata,
+    metadata: CommitMetadata,
     max_age: timedelta | None = MAX_AGE,
 ) -> PipelinePlan:
     """
@@ -117,13 +117,15 @@ def plan_saved(
     whoever carries the plan out again.
 
     :param checkpoint: that of the plan.
-    :param by: who carries it out.
+    :param metadata: who carries it out.
     :param max_age: how old it may be; a plan that was begun is finished at any age.
     :raises PlanRefusedError: if the groups, the checkpoint, the cluster or a topic are not what they were, or
         the plan is too old.
     """
-    by = replace(by, plan=saved.digest)
-    selection = Groups.parse(saved.names.group_id, saved.names.topics, required=checkpoint is not None)
+    metadata = replace(metadata, plan=saved.digest)
+    selection = GroupSelection.parse(
+        saved.names.group_id, saved.names.topics, required=checkpoint is not None
+    )
     plan = plan_reset(
         client,
         checkpoint,
@@ -131,18 +133,18 @@ def plan_saved(
         Place("offsets", {}),
         now=now,
         policy=saved.policy,
-        by=by,
+        metadata=metadata,
         allow_new_cluster=saved.allow_new_cluster,
         saved=saved.targets,
     )
     kept = {group.group_id: group for group in saved.groups}
-    groups, begun = [], plan.checkpoint is not None and plan.checkpoint.resumes
-    for group in plan.groups:
+    groups, begun = [], plan.checkpoint_plan is not None and plan.checkpoint_plan.resumes
+    for group in plan.group_plans:
         commits = client.committed(group.group_id, group.after)
         mine = moved_by(saved.digest, kept[group.group_id], commits) if group.group_id in kept else {}
         begun = begun or bool(mine)
         # With a checkpoint its archive knows where the groups were.
-        group = group if plan.checkpoint is not None else group.with_before(mine)
+        group = group if plan.checkpoint_plan is not None else group.with_before(mine)
         skipped, clamped = saved.exceptions(group.group_id)
         source = {name: value for name, value in group.source.items() if name != "to_offset"}
         groups.append(
@@ -154,7 +156,9 @@ def plan_saved(
                 source={**saved.source, **source, "plan": saved.digest},
             )
         )
-    plan = replace(plan, groups=groups, provenance={"plan": saved.digest, "names": saved.names._asdict()})
+    plan = replace(
+        plan, group_plans=groups, provenance={"plan": saved.digest, "names": saved.names._asdict()}
+    )
     saved.check(plan)
     if not begun and (refusals := saved.age_refusals(now, max_age)):
         raise PlanRefusedError(refusals)

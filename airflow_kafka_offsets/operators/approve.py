@@ -13,8 +13,8 @@ from airflow_kafka_offsets.model.formats import load_json
 from airflow_kafka_offsets.model.plan_markdown import plans_markdown
 from airflow_kafka_offsets.model.saved_plan import FORM, SavedPlan
 from airflow_kafka_offsets.model.text import shorten
-from airflow_kafka_offsets.task.failures import failing_at_once
-from airflow_kafka_offsets.task.given import is_template
+from airflow_kafka_offsets.task.failures import fail_without_retry
+from airflow_kafka_offsets.task.parameter_checks import is_template
 
 if TYPE_CHECKING:
     from airflow.sdk import Context, XComArg
@@ -66,7 +66,7 @@ class ApprovePlanOperator(ApprovalOperator):
 
     def execute(self, context: Context) -> Any:
         """Write the request, and wait for the response."""
-        with failing_at_once():
+        with fail_without_retry():
             plans = self._offer()
             shown = digest_of_all([saved.digest for saved in plans]) if len(plans) > 1 else plans[0].digest
             groups = [group.group_id for saved in plans for group in saved.groups]
@@ -77,7 +77,7 @@ class ApprovePlanOperator(ApprovalOperator):
 
     def execute_complete(self, context: Context, event: dict[str, Any]) -> Any:
         """Return the response, if it is about the plan that is there now."""
-        with failing_at_once():
+        with fail_without_retry():
             plans = self._offer()
             chosen = (event.get("chosen_options") or [""])[0]
             if "error" not in event and chosen not in self.options:

@@ -80,11 +80,11 @@ class ApprovedPlan:
         checkpoint: SparkCheckpoint | None,
         *,
         now: datetime,
-        by: CommitMetadata,
+        metadata: CommitMetadata,
         max_age: timedelta | None,
     ) -> PipelinePlan:
         """Plan again what was saved, see :func:`~airflow_kafka_offsets.moves.saved.plan_saved`."""
-        plan = plan_saved(client, checkpoint, self.saved, now=now, by=by, max_age=max_age)
+        plan = plan_saved(client, checkpoint, self.saved, now=now, metadata=metadata, max_age=max_age)
         if self.approval is None:
             return plan
         return replace(plan, provenance={**plan.provenance, "approval": self.approval.as_json()})
@@ -96,8 +96,8 @@ def skip_after_failure(context: Context, task: Any, plan: PipelinePlan) -> None:
 
     :raises AirflowSkipException: naming the indexes that have failed.
     """
-    begun = plan.checkpoint is not None and plan.checkpoint.resumes
-    if begun or any(group.found != group.before for group in plan.groups):
+    begun = plan.checkpoint_plan is not None and plan.checkpoint_plan.resumes
+    if begun or any(group.planned_on != group.before for group in plan.group_plans):
         return
     if failed := failed_indexes(context):
         raise AirflowSkipException(

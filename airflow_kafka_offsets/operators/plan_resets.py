@@ -8,7 +8,7 @@ from datetime import datetime, timezone
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow_kafka_offsets.model.groups import Groups
+from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.parameters import exactly_one
 from airflow_kafka_offsets.model.place import RESETS
 from airflow_kafka_offsets.model.plan_markdown import plans_markdown
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context, XComArg
 
     from airflow_kafka_offsets.kafka.client import OffsetsClient
-    from airflow_kafka_offsets.operators.base import Reader
+    from airflow_kafka_offsets.operators.base import Parser
     from airflow_kafka_offsets.pipeline import KafkaPipeline
 
 
@@ -59,8 +59,8 @@ class PlanResetsOperator(ResetOffsetsOperator):
         *("on_out_of_range", "on_no_commit", "allow_new_cluster"),
         *DECIDED,
     )
-    readers: ClassVar[Mapping[str, Reader]] = {
-        **ResetOffsetsOperator.readers,
+    parsers: ClassVar[Mapping[str, Parser]] = {
+        **ResetOffsetsOperator.parsers,
         "pipelines": lambda value, name: read_pipelines(value, name),
     }
     moves_on_purpose: ClassVar[bool] = False
@@ -78,7 +78,7 @@ class PlanResetsOperator(ResetOffsetsOperator):
     def check_parameters(self) -> None:
         """Check also that no parameter names a single pipeline, or carries a plan out."""
         names = dict.fromkeys(PIPELINE_PARAMETERS) | {"kafka_config_id": "kafka_default"}
-        self.check_unused("with pipelines", **names, plan=None, plan_only=False, stop_after_failure=False)
+        self.refuse_unused("with pipelines", **names, plan=None, plan_only=False, stop_after_failure=False)
         super().check_parameters()
 
     def check_checkpoint_parameters(self) -> None:
@@ -93,10 +93,10 @@ class PlanResetsOperator(ResetOffsetsOperator):
         from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
         from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
 
-        with self.refusing(), ExitStack() as clients:
+        with self.run_checked(), ExitStack() as clients:
             place = read_place(*exactly_one({name: getattr(self, name) for name in RESETS}))
-            now, by = datetime.now(tz=timezone.utc), self.origin(context)
-            policy, new_cluster = self.checkpoint_policy(), self.read("allow_new_cluster")
+            now, by = datetime.now(tz=timezone.utc), self.move_metadata(context)
+            policy, new_cluster = self.checkpoint_policy(), self.parse_parameter("allow_new_cluster")
             pipelines = named_pipelines(self, context)
 
             @cache
@@ -117,14 +117,14 @@ class PlanResetsOperator(ResetOffsetsOperator):
                 made = plan_reset(
                     client,
                     checkpoint,
-                    Groups.parse(pipeline.group_id, pipeline.topics),
+                    GroupSelection.parse(pipeline.group_id, pipeline.topics),
                     place,
                     now=now,
-                    on_out_of_range=self.read("on_out_of_range"),
-                    on_no_commit=self.read("on_no_commit"),
+                    on_out_of_range=self.parse_parameter("on_out_of_range"),
+                    on_no_commit=self.parse_parameter("on_no_commit"),
                     allow_new_cluster=new_cluster,
                     policy=policy,
-                    by=by,
+                    metadata=by,
                 )
                 made.check()
                 made = look_up_times(client, made)

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_kafka_offsets.errors import OffsetsFormatError, UsageError
 from airflow_kafka_offsets.model.approval import Approval
+from airflow_kafka_offsets.model.move_lineage import Operation
 from airflow_kafka_offsets.model.parameters import (
     MissingCommitPolicy,
     OutOfRangePolicy,
-    choice,
+    choice_parser,
     exactly_one,
     is_nothing,
     parse_duration,
@@ -34,7 +35,7 @@ from airflow_kafka_offsets.operators.moving import DECIDED, PipelineMovingOperat
 from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS
 from airflow_kafka_offsets.readings.places import read_place
 from airflow_kafka_offsets.task.before_images import BeforeImages
-from airflow_kafka_offsets.task.given import is_template
+from airflow_kafka_offsets.task.parameter_checks import is_template
 from airflow_kafka_offsets.task.teardowns import check_restore, restores_of
 from airflow_kafka_offsets.task.xcom import push_result
 
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
     from airflow_kafka_offsets.kafka.client import OffsetsClient
     from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
-    from airflow_kafka_offsets.operators.base import Reader
+    from airflow_kafka_offsets.operators.base import Parser
 
 
 class ResetOffsetsOperator(PipelineMovingOperator):
@@ -79,8 +80,9 @@ class ResetOffsetsOperator(PipelineMovingOperator):
     ``on_pending_batch``, ``sink``, ``idempotent_sink``, ``sink_location``, ``allow_stateful`` and
     ``quiet_period``.
 
-    Returns the receipt (see :func:`airflow_kafka_offsets.model.receipt.receipt`): plain JSON with the offsets
-    before and after. It is stored before the first write. On Airflow 3.3 and later a retry still shows the
+    Returns the receipt (see :func:`airflow_kafka_offsets.model.receipt.make_receipt`): plain JSON with the
+    offsets before and after. It is stored before the first write. On Airflow 3.3 and later a retry still
+    shows the
     offsets from before the first try; earlier versions keep nothing of a task's own over a retry.
 
     :param to_offset: a number for every partition; offsets, ``{"topic": {"0": 42}}``; ``earliest``,
@@ -140,13 +142,13 @@ class ResetOffsetsOperator(PipelineMovingOperator):
         "allow_self_approval",
         "stop_after_failure",
     )
-    does: ClassVar[str] = "reset"
+    operation: ClassVar[Operation] = "reset"
     needs_group: ClassVar[bool] = False
     """A plan names the group itself; without one :meth:`check_parameters` asks for it."""
-    readers: ClassVar[Mapping[str, Reader]] = {
-        **PipelineMovingOperator.readers,
-        "on_out_of_range": choice(OutOfRangePolicy),
-        "on_no_commit": choice(MissingCommitPolicy),
+    parsers: ClassVar[Mapping[str, Parser]] = {
+        **PipelineMovingOperator.parsers,
+        "on_out_of_range": choice_parser(OutOfRangePolicy),
+        "on_no_commit": choice_parser(MissingCommitPolicy),
         "allow_new_cluster": parse_switch,
         "plan_only": parse_switch,
         "plan": check_plan,
@@ -208,10 +210,10 @@ class ResetOffsetsOperator(PipelineMovingOperator):
         if self.plan is None:
             super().check_checkpoint_parameters()
             return
-        self.check_unused("with plan, which says what was allowed when it was made", **DECIDED)
+        self.refuse_unused("with plan, which says what was allowed when it was made", **DECIDED)
         if self.group_id is None:
             names = dict.fromkeys(PIPELINE_PARAMETERS) | {"kafka_config_id": "kafka_default"}
-            self.check_unused("without group_id: the plan names the pipeline then", **names)
+            self.refuse_unused("without group_id: the plan names the pipeline then", **names)
 
     def check_parameters(self) -> None:
         """Check also that one scenario is given, or that templates may fill one in."""
@@ -219,11 +221,11 @@ class ResetOffsetsOperator(PipelineMovingOperator):
         self.check_group_named()
         if self.plan is None:
             unused = {"approval": None, "allow_self_approval": True, "max_age": MAX_AGE}
-            self.check_unused("without plan", **unused)
+            self.refuse_unused("without plan", **unused)
         if self.approval is None:
-            self.check_unused("without approval", allow_self_approval=True)
+            self.refuse_unused("without approval", allow_self_approval=True)
         if self.plan is not None:
-            self.check_unused("with plan", **dict.fromkeys(RESETS), plan_only=False)
+            self.refuse_unused("with plan", **dict.fromkeys(RESETS), plan_only=False)
             return
         given = {name: value for name in RESETS if not is_nothing(value := getattr(self, name))}
         literals = {name: value for name, value in given.items() if not is_template(value)}
@@ -232,97 +234,99 @@ class ResetOffsetsOperator(PipelineMovingOperator):
                 exactly_one({name: getattr(self, name) for name in RESETS})
             places = {name: Place.parse(value, name) for name, value in literals.items()}
         except (UsageError, OffsetsFormatError) as error:
-            raise self.misused(str(error)) from None
+            raise self.parameter_error(str(error)) from None
         if "to_batch" in given and self.checkpoint_location is None:
-            raise self.misused(
+            raise self.parameter_error(
                 "to_batch is a batch of a Spark checkpoint, and checkpoint_location is missing: "
                 "give it as well"
             )
         with_checkpoint = self.checkpoint_location is not None
         if not any(
-            places[name].asks_on_no_commit(with_checkpoint=with_checkpoint)
+            places[name].uses_on_no_commit(with_checkpoint=with_checkpoint)
             if name in places
-            else RESETS[name].may_ask_on_no_commit(with_checkpoint=with_checkpoint)
+            else RESETS[name].may_use_on_no_commit(with_checkpoint=with_checkpoint)
             for name in given
         ):
             why = f"with {', '.join(given)}, which does not start from a commit"
             if with_checkpoint:
                 why = "with checkpoint_location: a partition without a commit starts where the checkpoint is"
-            self.check_unused(why, on_no_commit="fail")
+            self.refuse_unused(why, on_no_commit="fail")
 
-    def may_be_nothing(self, name: str, template: object) -> bool:
+    def may_render_to_nothing(self, name: str, template: object) -> bool:
         """Whether it is a scenario: a DAG's ``params`` fill in one of them, see :func:`exactly_one`."""
-        return name in RESETS or super().may_be_nothing(name, template)
+        return name in RESETS or super().may_render_to_nothing(name, template)
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Move the group, and return the receipt."""
-        with self.refusing():
-            plan_only = self.read("plan_only")
+        with self.run_checked():
+            plan_only = self.parse_parameter("plan_only")
             restores = restores_of(self) if self.has_dag() else []  # type: ignore[no-untyped-call]
             for restore in restores:
                 check_restore(restore)
             work, has_work = (None, False) if plan_only else cleared_work(self, context)
             approved = None if self.plan is None else ApprovedPlan.of(self, context)
-            place = (
-                None if approved else read_place(*exactly_one({name: getattr(self, name) for name in RESETS}))
-            )
-            metadata = self.origin(context)
+            scenarios = {name: getattr(self, name) for name in RESETS}
+            place = None if approved else read_place(*exactly_one(scenarios))
+            metadata = self.move_metadata(context)
             checkpoint = self.open_checkpoint()
             images = BeforeImages(context)
             with self.open_client() as client:
                 if work is not None:
                     receipt = receipt_of_kept(self, client, checkpoint, work, metadata)
                     push_result(context, receipt)
+                    self.keep_move(receipt)
                     return receipt
                 now = datetime.now(tz=timezone.utc)
                 if approved is not None:
                     metadata = approved.stamp(metadata)
-                    max_age = self.read("max_age")
-                    plan = approved.plan_again(client, checkpoint, now=now, by=metadata, max_age=max_age)
+                    max_age = self.parse_parameter("max_age")
+                    plan = approved.plan_again(
+                        client, checkpoint, now=now, metadata=metadata, max_age=max_age
+                    )
                 elif place is not None:
                     plan = plan_reset(
                         client,
                         checkpoint,
-                        self.named(),
+                        self.selection(),
                         place,
                         now=now,
-                        on_out_of_range=self.read("on_out_of_range"),
-                        on_no_commit=self.read("on_no_commit"),
-                        allow_new_cluster=self.read("allow_new_cluster"),
+                        on_out_of_range=self.parse_parameter("on_out_of_range"),
+                        on_no_commit=self.parse_parameter("on_no_commit"),
+                        allow_new_cluster=self.parse_parameter("allow_new_cluster"),
                         policy=self.checkpoint_policy(),
-                        by=metadata,
+                        metadata=metadata,
                         # If a recovery is cleared before its work was committed, nobody has gone on from
                         # here.
                         interrupted=images.interrupted or has_work or None,
                     )
-                if restores and plan.checkpoint is not None:
-                    plan = replace(plan, checkpoint=replace(plan.checkpoint, recovery=True))
+                if restores and plan.checkpoint_plan is not None:
+                    plan = replace(plan, checkpoint_plan=replace(plan.checkpoint_plan, recovery=True))
                 if plan_only:
-                    return self._show_plan(context, client, plan, checkpoint)
-                if self.read("stop_after_failure"):
+                    return self._save_plan(context, client, plan, checkpoint)
+                if self.parse_parameter("stop_after_failure"):
                     skip_after_failure(context, self, plan)
-                if not plan.refused:
+                if not plan.is_refused:
                     plan = images.keep(plan, client, metadata, goes_on=has_work)
-                receipt = self.move(context, client, plan, metadata, checkpoint)
+                receipt = self.apply_pipeline_plan(context, client, plan, metadata, checkpoint)
                 images.finish()
                 return receipt
 
-    def _show_plan(
+    def _save_plan(
         self,
         context: Context,
         client: OffsetsClient,
         plan: PipelinePlan,
         checkpoint: SparkCheckpoint | None,
     ) -> dict[str, Any]:
-        """Show a plan, and return it so that it can be approved and carried out; nothing is written."""
-        plan = self.show_only(context, client, plan)
+        """Show a plan, and return it so that it can be approved and carried out."""
+        plan = self.show_plan(context, client, plan)
         saved = save_plan(
             client,
             checkpoint,
             plan,
             Names(**names_of(self)),
             policy=self.checkpoint_policy(),
-            allow_new_cluster=self.read("allow_new_cluster"),
+            allow_new_cluster=self.parse_parameter("allow_new_cluster"),
         )
         saved = with_triggered(context, self, saved)
         push_result(context, saved.value)

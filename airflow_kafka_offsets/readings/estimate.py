@@ -20,7 +20,7 @@ from airflow_kafka_offsets.model.estimate import (
     replay_seconds,
 )
 from airflow_kafka_offsets.model.offsets import LogRange, Offsets, Positions, TopicPartition
-from airflow_kafka_offsets.readings.retention import headrooms, retentions
+from airflow_kafka_offsets.readings.retention import read_headrooms, read_retentions
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
@@ -50,8 +50,8 @@ def estimate(client: OffsetsClient, plan: PipelinePlan, checkpoint: SparkCheckpo
     size = _size(client, after, logs, found.lag, reasons)
     found = replace(found, size=size, seconds=seconds, time_lag=_time_lag(client, after, logs, reasons))
     try:
-        kept = retentions(client, {tp.topic for tp in after}, strict=False)
-        rooms = headrooms(client, after, logs, kept, strict=False)
+        kept = read_retentions(client, {tp.topic for tp in after}, strict=False)
+        rooms = read_headrooms(client, after, logs, kept, strict=False)
         verdict, within, why = judge_retention(rooms, kept, seconds)
         found = replace(found, verdict=verdict, begin_within=within)
         if why:
@@ -66,12 +66,12 @@ def _moved(plan: PipelinePlan) -> tuple[Positions, Offsets, Mapping[TopicPartiti
     before: Positions = {}
     after: Offsets = {}
     logs: dict[TopicPartition, LogRange] = {}
-    for group in plan.groups:
+    for group in plan.group_plans:
         for move in group.moves:
             before[move.topic_partition], after[move.topic_partition] = move.before, move.after
             logs[move.topic_partition] = move.log
-    if plan.checkpoint is not None:
-        for offsets in plan.checkpoint.before.values():
+    if plan.checkpoint_plan is not None:
+        for offsets in plan.checkpoint_plan.before.values():
             before |= {tp: at for tp, at in offsets.items() if tp in after}
     return before, after, logs
 
@@ -88,7 +88,7 @@ def _duration(records: int, checkpoint: SparkCheckpoint | None, reasons: dict[st
     batches = [
         Read(batch.records, batch.duration)
         for batch in history.batches
-        if batch.records is not None and batch.duration is not None and batch.moved_by is None
+        if batch.records is not None and batch.duration is not None and batch.moved_in is None
     ]
     found = replay_seconds(records, batches)
     if isinstance(found, str):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from airflow_kafka_offsets.model.offsets import Offsets
 from airflow_kafka_offsets.pipeline import group_uri
 
 if TYPE_CHECKING:
@@ -22,9 +24,8 @@ def triggered_by_commits(context: Context, task: Any, saved: SavedPlan) -> list[
     """
     Return runs, and events that no run has taken yet, that speak of offsets which a plan takes back.
 
-    Airflow tells a task of the events of the assets in its ``inlets`` only. Events have the number of records
-    of a commit, and not its offsets: those that speak of what is taken back are the newest ones that together
-    have as many.
+    Airflow tells a task of the events of the assets in its ``inlets`` only. An event has for each topic the
+    sum of the offsets that were committed: one that is beyond that of the plan speaks of what is taken back.
 
     :return: ``None`` if that is not known: the group's asset is no inlet, or Airflow did not answer.
     """
@@ -35,7 +36,6 @@ def triggered_by_commits(context: Context, task: Any, saved: SavedPlan) -> list[
         uri = group_uri(saved.names.kafka_config_id or "kafka_default", group.group_id)
         if uri not in inlets or "inlet_events" not in context:
             continue
-        back = sum(max(0, (group.before.get(tp) or 0) - to) for tp, to in group.after.items())
         try:
             events = _newest(context["inlet_events"][inlets[uri]])
             known = True
@@ -44,12 +44,24 @@ def triggered_by_commits(context: Context, task: Any, saved: SavedPlan) -> list[
             log.warning("What the commits of group %r have triggered is not known: %s", group.group_id, error)
             return None
         for event in events:
-            if back <= 0:
-                break
-            records = (event.extra or {}).get("records")
-            back -= max(0, records) if isinstance(records, int) else 0
-            found += _told(event)
+            if _is_beyond(event.extra or {}, group.after):
+                found += _told(event)
     return found if known else None
+
+
+def _is_beyond(extra: Mapping[str, Any], after: Offsets) -> bool:
+    """Return whether a commit was beyond where a plan moves a group, in one of its topics."""
+    totals: dict[str, list[int]] = {}
+    for (topic, _), offset in after.items():
+        totals.setdefault(topic, []).append(offset)
+    topics = extra.get("topics")
+    for topic, known in topics.items() if isinstance(topics, Mapping) else ():
+        planned = totals.get(topic, [])
+        # Sums over other partitions say nothing.
+        same = isinstance(known, Mapping) and known.get("partitions") == len(planned)
+        if planned and same and isinstance(until := known.get("until"), int) and until > sum(planned):
+            return True
+    return False
 
 
 def _newest(accessor: Any) -> list[Any]:

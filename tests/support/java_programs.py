@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 S3PROXY_VERSION = "2.6.0"
 HADOOP_VERSION = "3.4.1"
+OPENLINEAGE_VERSION = "1.53.0"
 AWS_SDK_VERSION = "2.24.12"
 """Hadoop 3.4.1 names 2.24.6; in one jar of 560 MB, of which these parts are what S3A needs."""
 AWS_SDK_PARTS = ("apache-client", "netty-nio-client", "s3", "s3-transfer-manager", "sts")
@@ -55,6 +56,12 @@ def mirror_maker() -> list[Path]:
     kafka = [f"org.apache.kafka:{part}:{KAFKA_VERSION}" for part in ("connect-mirror", "connect-runtime")]
     resolve = with_dependencies([*kafka, "org.apache.logging.log4j:log4j-slf4j-impl:2.24.3"])
     return _jars("MirrorMaker", f"MirrorMaker {KAFKA_VERSION}", "about 40 MB", resolve)
+
+
+def openlineage_spark() -> list[Path]:
+    """Return OpenLineage's agent for Spark, one jar."""
+    artifact = ("io.openlineage", "openlineage-spark_2.13", OPENLINEAGE_VERSION)
+    return _jars("OpenLineage", f"openlineage-spark {OPENLINEAGE_VERSION}", "43 MB", _alone(*artifact, ""))
 
 
 def _alone(group: str, name: str, version: str, classifier: str) -> Callable[[MavenContext], list[Path]]:

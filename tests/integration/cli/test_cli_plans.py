@@ -66,7 +66,7 @@ def plan(cli, group, query, at, tmp_path):
         *(*QUIET, *at),
     )
     assert done.code == 0, done.err
-    assert f"**Plan {json.loads(file.read_text())['digest'][:8]}**" in done.out
+    assert f"### Plan {json.loads(file.read_text())['digest'][:8]}" in done.out
     return file
 
 

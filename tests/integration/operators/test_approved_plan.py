@@ -61,7 +61,7 @@ def test_a_plan_says_what_it_would_write_and_what_that_means(pipeline, plan):
     assert estimate["seconds"] is None
     assert "1 batches with records and times" in estimate["reasons"]["seconds"]
     text = plan["markdown"]
-    assert text.startswith(f"**Plan {plan['digest'][:8]}**, made ")
+    assert text.startswith(f"### Plan {plan['digest'][:8]}, made ")
     assert (
         f"| Moves | group `{pipeline.group}` and checkpoint `{pipeline.query.location}` (batch 1) |" in text
     )

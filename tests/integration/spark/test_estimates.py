@@ -12,7 +12,7 @@ from airflow_kafka_offsets.checkpoint.history import read_history
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
-from airflow_kafka_offsets.model.groups import Groups
+from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.place import Place
 from airflow_kafka_offsets.moves.apply import apply_pipeline, apply_position
 from airflow_kafka_offsets.moves.checkpoint_commit import plan_checkpoint_commit
@@ -56,7 +56,7 @@ def test_a_replay_takes_about_as_long_as_was_estimated(
 
     checkpoint = SparkCheckpoint(location)
     with OffsetsClient({"bootstrap.servers": bootstrap_servers}) as client:
-        selection = Groups.parse(group)
+        selection = GroupSelection.parse(group)
         by = CommitMetadata(tool="test")
         first, by, known = plan_checkpoint_commit(client, checkpoint, selection, by)
         apply_position(client, first, by, known)

@@ -62,7 +62,7 @@ def test_a_plan_says_what_moves_from_when_to_when_and_what_that_means():
         plan(), size=3_100_000, seconds=Between(120, 300), begin_within=90_000.0, verdict="kept"
     )
     text = plan_markdown(saved)
-    assert text.startswith(f"**Plan {saved.digest[:8]}**, made 2026-03-02 10:32 UTC")
+    assert text.startswith(f"### Plan {saved.digest[:8]}, made 2026-03-02 10:32 UTC")
     assert row(text, "Moves") == "group `orders-etl` and checkpoint `s3a://lake/orders` (batch 822)"
     assert row(text, "From") == "2026-03-02T10:00:00Z to the end"
     assert row(text, "To") == "2026-03-02T08:00:00Z to 2026-03-02T08:00:07Z"
@@ -112,7 +112,7 @@ def test_several_plans_are_one_table_with_the_digest_of_all():
     plans = [estimated(plan(name)) for name in ("a", "b", "c")]
     text = plans_markdown(plans)
     shown = digest_of_all([each.digest for each in plans])[:8]
-    assert text.startswith(f"**Plan {shown}** of 3 pipelines: 4,500 records are read again, 27,000 until")
+    assert text.startswith(f"### Plan {shown} of 3 pipelines: 4,500 records are read again, 27,000 until")
     assert [line.split(" | ")[0] for line in text.splitlines()[4:]] == ["| `a`", "| `b`", "| `c`"]
 
 

@@ -14,7 +14,7 @@ from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import CommitError, OffsetsFormatError, PlanRefusedError
 from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPolicy
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
-from airflow_kafka_offsets.model.groups import Groups
+from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.offsets import TopicPartition, committed_offsets
 from airflow_kafka_offsets.model.place import Place
 from airflow_kafka_offsets.model.saved_plan import Names, SavedPlan, saved_plan
@@ -51,18 +51,18 @@ class Pipeline:
         plan = plan_reset(
             self.client,
             self.checkpoint,
-            Groups.parse("g", "orders"),
+            GroupSelection.parse("g", "orders"),
             Place.parse(value, name),
             now=now,
             **how,
         )
         plan.check()
-        saved = saved_plan(plan.receipt(plan_only=True), names, CheckpointPolicy(), now=now)
+        saved = saved_plan(plan.make_receipt(plan_only=True), names, CheckpointPolicy(), now=now)
         # As it comes through XCom, or out of a file.
         return SavedPlan.parse(json.loads(json.dumps(saved.value)))
 
     def carry_out(self, saved, by=TASK, now=NOW, **how):
-        plan = plan_saved(self.client, self.checkpoint, saved, now=now, by=by, **how)
+        plan = plan_saved(self.client, self.checkpoint, saved, now=now, metadata=by, **how)
         return apply_pipeline(self.client, plan, replace(by, plan=saved.digest), self.checkpoint, 0)
 
     def at(self):

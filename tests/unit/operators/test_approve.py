@@ -123,7 +123,7 @@ def test_a_plan_that_occurs_twice_is_refused():
         ),
         ({"plan": "{{ x }}", "topics": "orders"}, "topics would be ignored without group_id"),
         ({"plan": "{{ x }}", "allow_self_approval": False}, "allow_self_approval would be ignored without"),
-        ({"plan": "{{ x }}", "max_age": "soon"}, "max_age=soon: expected seconds"),
+        ({"plan": "{{ x }}", "max_age": "soon"}, "max_age=.soon.: expected seconds"),
         ({"plan": {"group_id": "g"}}, "plan: found .*; expected a plan"),
     ],
 )
@@ -146,7 +146,7 @@ def test_a_reset_without_a_plan_must_name_its_group():
         ({"to_offset": "earliest", "plan_only": True}, "plan_only would be ignored with pipelines"),
         ({}, "found none of them; expected exactly one of to_offset"),
         ({"to_offset": "earliest", "pipelines": []}, "expected a list of KafkaPipeline"),
-        ({"to_offset": "lates"}, "to_offset=lates: expected"),
+        ({"to_offset": "lates"}, "to_offset=.lates.: expected"),
     ],
 )
 def test_a_plan_of_many_pipelines_takes_no_names_of_one(parameters, said):

@@ -37,13 +37,14 @@ class Events(list):
         return Events(self[:number])
 
 
-def event(number, records, *runs):
+def event(number, until, *runs, partitions=1):
     at = datetime(2026, 3, 2, number, tzinfo=timezone.utc)
     made = [SimpleNamespace(dag_id=dag, run_id=f"asset__{number}", state="success") for dag in runs]
-    return SimpleNamespace(timestamp=at, extra={"records": records}, created_dagruns=made)
+    extra = {"version": 1, "topics": {"orders": {"from": 0, "until": until, "partitions": partitions}}}
+    return SimpleNamespace(timestamp=at, extra=extra, created_dagruns=made)
 
 
-EVENTS = Events([event(1, 50, "reports"), event(2, 30, "reports", "alerts"), event(3, 20)])
+EVENTS = Events([event(1, 50, "reports"), event(2, 80, "reports", "alerts"), event(3, 100)])
 
 
 def listed(to, events=EVENTS, inlets=tuple(ORDERS.assets)):
@@ -51,7 +52,7 @@ def listed(to, events=EVENTS, inlets=tuple(ORDERS.assets)):
     return triggered_by_commits(context, SimpleNamespace(inlets=list(inlets)), plan(to))
 
 
-def test_the_newest_events_that_cover_what_is_taken_back_are_listed_with_their_runs():
+def test_events_of_commits_beyond_the_plan_are_listed_with_their_runs():
     waits = {"dag_id": None, "run_id": None, "state": None, "at": "2026-03-02T03:00:00+00:00"}
     assert listed(80) == [waits]
     assert [each["dag_id"] for each in listed(79)] == [None, "reports", "alerts"]
@@ -76,3 +77,8 @@ def test_an_airflow_that_does_not_answer_is_not_known_and_no_error():
             raise RuntimeError("500")
 
     assert listed(79, Broken(EVENTS)) is None
+
+
+def test_sums_over_other_partitions_say_nothing():
+    assert listed(0, Events([event(1, 500, "reports", partitions=3)])) == []
+    assert listed(0, Events([SimpleNamespace(timestamp=None, extra=None, created_dagruns=[])])) == []
