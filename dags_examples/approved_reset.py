@@ -28,7 +28,11 @@ with DAG(
 ) as dag:
     # --8<-- [start:approved]
     plan = ResetOffsetsOperator(
-        task_id="plan", to_datetime="{{ params.to_datetime }}", plan_only=True, **orders
+        task_id="plan",
+        to_datetime="{{ params.to_datetime }}",
+        plan_only=True,
+        inlets=orders.assets,  # for the runs that its commits have triggered
+        **orders,
     )
 
     approve = ApprovePlanOperator(task_id="approve", plan=plan.output, response_timeout=timedelta(hours=8))
