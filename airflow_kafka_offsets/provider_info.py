@@ -62,9 +62,11 @@ def get_provider_info() -> dict[str, Any]:
             {
                 "integration-name": integration,
                 "python-modules": [
+                    "airflow_kafka_offsets.operators.approve",
                     "airflow_kafka_offsets.operators.check_drift",
                     "airflow_kafka_offsets.operators.commit",
                     "airflow_kafka_offsets.operators.commit_window",
+                    "airflow_kafka_offsets.operators.plan_resets",
                     "airflow_kafka_offsets.operators.plan_window",
                     "airflow_kafka_offsets.operators.reset",
                     "airflow_kafka_offsets.operators.restore",

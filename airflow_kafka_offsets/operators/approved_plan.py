@@ -14,9 +14,10 @@ from airflow_kafka_offsets.model.approval import Approval
 from airflow_kafka_offsets.model.parameters import parse_switch, timestamp_ms
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.plan_markdown import plan_markdown
+from airflow_kafka_offsets.model.receipt import read_receipt
 from airflow_kafka_offsets.model.saved_plan import SavedPlan
 from airflow_kafka_offsets.model.topics import plain_names
-from airflow_kafka_offsets.moves.saved import plan_saved, read_saved_plan
+from airflow_kafka_offsets.moves.saved import has_moved, plan_saved, read_saved_plan
 from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS, parse_location
 from airflow_kafka_offsets.task.run_tasks import failed_indexes
 from airflow_kafka_offsets.task.triggered import triggered_by_commits
@@ -113,6 +114,17 @@ def take_names(task: Any, names: Mapping[str, Any], context: Context) -> None:
             if names.get(name) is not None:
                 setattr(task, name, names[name])
         task.name_mapped(context)
+
+
+def was_not_carried_out(
+    task: Any, client: OffsetsClient, checkpoint: SparkCheckpoint | None, receipt: Mapping[str, Any]
+) -> bool:
+    """Whether the saved plan of a receipt has moved nothing: a receipt is stored before the first write."""
+    plan = receipt.get("plan")
+    judged = task.parse_parameter("restore_when") == "failed"
+    if not isinstance(plan, str) or receipt.get("verified") or judged:
+        return False
+    return not has_moved(client, checkpoint, plan, read_receipt(receipt))
 
 
 def with_triggered(context: Context, task: Any, saved: SavedPlan) -> SavedPlan:

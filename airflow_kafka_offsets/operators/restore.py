@@ -25,8 +25,7 @@ from airflow_kafka_offsets.model.receipt import read_receipt
 from airflow_kafka_offsets.model.recovery import FAILED, Recovery, RecoveryTasks
 from airflow_kafka_offsets.moves.recovery import judge_recovery, plan_of_earlier_restore
 from airflow_kafka_offsets.moves.restore import plan_restore_file, plan_restore_receipt
-from airflow_kafka_offsets.moves.saved import has_moved
-from airflow_kafka_offsets.operators.approved_plan import take_names
+from airflow_kafka_offsets.operators.approved_plan import take_names, was_not_carried_out
 from airflow_kafka_offsets.operators.moving import PipelineMovingOperator
 from airflow_kafka_offsets.pipeline import parse_location
 from airflow_kafka_offsets.task.run_tasks import (
@@ -264,7 +263,7 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
             return again
         if receipt is not None and read_checkpoint_receipt(receipt) is None:
             checkpoint = None
-        if receipt is not None and self._was_refused(client, checkpoint, receipt):
+        if receipt is not None and was_not_carried_out(self, client, checkpoint, receipt):
             self.log.info("Nothing to restore: the receipt is of a plan that was not carried out")
             return None
         # A teardown does not fail because there is nothing that it could put back.
@@ -273,19 +272,6 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
         # Also if this task then fails.
         push_result(context, restored)
         return restored
-
-    def _was_refused(
-        self, client: OffsetsClient, checkpoint: SparkCheckpoint | None, receipt: Mapping[str, Any]
-    ) -> bool:
-        """Whether a saved plan has moved nothing: a receipt is stored before the first write."""
-        plan = receipt.get("plan")
-        if (
-            not isinstance(plan, str)
-            or receipt.get("verified")
-            or self.parse_parameter("restore_when") == "failed"
-        ):
-            return False
-        return not has_moved(client, checkpoint, plan, read_receipt(receipt))
 
     def _resets(self, metadata: CommitMetadata) -> set[str]:
         """Return the identities of the resets that this task takes back."""

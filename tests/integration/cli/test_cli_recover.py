@@ -15,7 +15,7 @@ from confluent_kafka import Consumer
 from kafka_shell import parse_describe
 
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-from airflow_kafka_offsets.cli import recover
+from airflow_kafka_offsets.cli import recovery_file
 from airflow_kafka_offsets.model.offsets import TopicPartition
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
@@ -205,7 +205,7 @@ class Killed(BaseException):
 def test_an_apply_that_was_killed_goes_on(pipelines, recovering, monkeypatch, after):
     few = pipelines(3)
     assert recovering("plan", few, "--shift-by", "-3").code == 0
-    written, writes = recover.StateFile.write, []
+    written, writes = recovery_file.StateFile.write, []
 
     def write(self, fleet):
         writes.append(fleet)
@@ -216,7 +216,7 @@ def test_an_apply_that_was_killed_goes_on(pipelines, recovering, monkeypatch, af
             raise Killed
 
     with monkeypatch.context() as patched:
-        patched.setattr(recover.StateFile, "write", write)
+        patched.setattr(recovery_file.StateFile, "write", write)
         with pytest.raises(BaseException, match="|"):
             recovering("apply", few, "--execute", "--max-active", "1")
     assert "applying" in few.stages() or "applied" in few.stages()
@@ -234,7 +234,7 @@ def test_a_restore_that_was_killed_goes_on(pipelines, recovering, monkeypatch, a
     few = pipelines(3)
     assert recovering("plan", few, "--shift-by", "-3").code == 0
     assert recovering("apply", few, "--execute").code == 0
-    written, writes = recover.StateFile.write, []
+    written, writes = recovery_file.StateFile.write, []
 
     def write(self, fleet):
         writes.append(fleet)
@@ -243,7 +243,7 @@ def test_a_restore_that_was_killed_goes_on(pipelines, recovering, monkeypatch, a
         written(self, fleet)
 
     with monkeypatch.context() as patched:
-        patched.setattr(recover.StateFile, "write", write)
+        patched.setattr(recovery_file.StateFile, "write", write)
         with pytest.raises(BaseException, match="|"):
             recovering("restore", few, "--execute", "--max-active", "1")
     done = recovering("restore", few, "--execute")
