@@ -35,7 +35,9 @@ with DAG(
         **orders,
     )
 
+    # --8<-- [start:approve]
     approve = ApprovePlanOperator(task_id="approve", plan=plan.output, response_timeout=timedelta(hours=8))
+    # --8<-- [end:approve]
 
     reset = ResetOffsetsOperator(
         task_id="reset",

@@ -27,7 +27,9 @@ with DAG(
     params={"to_datetime": Param("2026-01-02T00:00:00Z", type="string", format="date-time")},
     max_active_runs=1,
 ) as dag:
+    # --8<-- [start:plan]
     plans = PlanResetsOperator(task_id="plan", pipelines=pipelines, to_datetime="{{ params.to_datetime }}")
+    # --8<-- [end:plan]
 
     approve = ApprovePlanOperator(task_id="approve", plan=plans.output)
 

@@ -50,7 +50,16 @@ class RecordSizes:
             self._connections.close(_CLOSE)
 
     def sample(self, offsets: Mapping[TopicPartition, int], within: float) -> dict[TopicPartition, list[int]]:
-        """Return the sizes of records at or after each offset, see :meth:`OffsetsClient.record_sizes`."""
+        """
+        Return the bytes of key, value and headers of up to 100 records at or after each offset: a sample.
+
+        The client cannot ask the broker how large logs are. Partitions that did not answer in time, or have
+        no record there, are left out. The user needs Read on the topics.
+
+        :param offsets: where to read, inside the logs.
+        :param within: seconds for all of it.
+        :raises BrokerAuthenticationError: if the broker does not allow it.
+        """
         sizes: dict[TopicPartition, list[int]] = {tp: [] for tp in offsets}
         what = f"reading the sizes of records in {summarize(offsets)}"
         with self._session.begin_call(what, within) as call:

@@ -262,6 +262,7 @@ class ResetOffsetsOperator(PipelineMovingOperator):
             plan_only = self.parse_parameter("plan_only")
             restores = restores_of(self) if self.has_dag() else []  # type: ignore[no-untyped-call]
             for restore in restores:
+                # Before anything is moved: such a restore would not take it back.
                 check_restore(restore)
             work, has_work = (None, False) if plan_only else cleared_work(self, context)
             approved = None if self.plan is None else ApprovedPlan.of(self, context)
@@ -273,6 +274,7 @@ class ResetOffsetsOperator(PipelineMovingOperator):
             with self.open_client() as client:
                 if work is not None:
                     receipt = receipt_of_kept(self, client, checkpoint, work, metadata)
+                    # Also here, since a teardown reads it to know what there is to take back.
                     push_result(context, receipt)
                     self.keep_move(receipt)
                     return receipt
@@ -305,9 +307,11 @@ class ResetOffsetsOperator(PipelineMovingOperator):
                     return self._save_plan(context, client, plan, checkpoint)
                 if self.parse_parameter("stop_after_failure"):
                     skip_after_failure(context, self, plan)
+                # A plan that is refused writes nothing, and must not replace what an earlier try has kept.
                 if not plan.is_refused:
                     plan = images.keep(plan, client, metadata, goes_on=has_work)
                 receipt = self.apply_pipeline_plan(context, client, plan, metadata, checkpoint)
+                # After the receipt: a try that dies before this counts as interrupted.
                 images.finish()
                 return receipt
 
