@@ -65,9 +65,9 @@ execute_option = click.option("--execute", is_flag=True, help="Do it. Default: s
 @click.group(cls=CommandGroup)
 def recover() -> None:
     """
-    Move many pipelines as one: plan, apply in waves, look where they are, take them back.
+    Move many pipelines together: plan, apply in waves, show where they are, take them back.
 
-    FILE lists the pipelines, in YAML or JSON. How far the recovery has come is kept beside it, in
+    FILE lists the pipelines, in YAML or JSON. The plans and the progress are saved beside it, in
     FILE.recovery.json.
     """
 
@@ -140,7 +140,9 @@ def plan_command(
 
 @recover.command("apply", cls=StrictCommand)
 @file_argument
-@click.option("--digest", metavar="DIGEST", help="Refuse any other plan than this: 8 digits of it at least.")
+@click.option(
+    "--digest", metavar="DIGEST", help="Refuse any other plan than this: at least its first 8 digits."
+)
 @max_age_option
 @quiet_period_option
 @at_once_option
@@ -158,9 +160,9 @@ def apply_command(
     output: str,
 ) -> None:
     """
-    Move the pipelines as planned, so many at a time; go on where an interrupted run has stopped.
+    Move the pipelines as planned, in waves. An interrupted run is continued.
 
-    When one fails, those that have not begun are left alone.
+    If a pipeline fails, no other pipelines are started.
     """
     from airflow_kafka_offsets.moves.fleet import FleetMoves
 
@@ -181,7 +183,10 @@ def apply_command(
             at_once=max_active,
         )
     _conclude(
-        moves.fleet, failures, output, "'recover apply' goes on, 'recover restore' takes back what has moved"
+        moves.fleet,
+        failures,
+        output,
+        "run 'recover apply' again to continue, or 'recover restore' to take all moves back",
     )
 
 
@@ -202,7 +207,7 @@ def restore_command(
     broker: BrokerOptions,
     output: str,
 ) -> None:
-    """Take back every pipeline that was moved, and no other."""
+    """Take back every pipeline that was moved, and no others."""
     from airflow_kafka_offsets.moves.fleet import FleetMoves
 
     state = StateFile(file)

@@ -86,7 +86,7 @@ class Connections:
     """
     The clients of a recovery, one for each Kafka connection, and its checkpoints.
 
-    :param broker: what the command line names; it then takes the place of the one connection of the file.
+    :param broker: the broker of the command line, which replaces the file's connection.
     :param names: the connections that the pipelines name.
     """
 
@@ -94,8 +94,8 @@ class Connections:
         if broker.option_names and len(names) > 1:
             raise UsageError(
                 f"the pipelines have {len(names)} Kafka connections ({shorten(', '.join(names))}), and "
-                f"{' and '.join(broker.option_names)} names one broker for all: leave it out to use "
-                "Airflow's connections, or give each cluster a file of its own"
+                f"{' and '.join(broker.option_names)} names a single broker: omit it to use "
+                "Airflow's connections, or give each cluster its own file"
             )
         # Here, in the command's own thread: it closes them, and Airflow is asked once.
         self._clients: dict[str, OffsetsClient] = {}

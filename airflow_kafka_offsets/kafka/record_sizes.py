@@ -57,7 +57,7 @@ class RecordSizes:
         no record there, are left out. The user needs Read on the topics.
 
         :param offsets: where to read, inside the logs.
-        :param within: seconds for all of it.
+        :param within: seconds for the whole call.
         :raises BrokerAuthenticationError: if the broker does not allow it.
         """
         sizes: dict[TopicPartition, list[int]] = {tp: [] for tp in offsets}

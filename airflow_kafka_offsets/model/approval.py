@@ -37,7 +37,7 @@ class Approval:
     A response to a request for an approval.
 
     :param chosen: the options that were chosen.
-    :param entered: what was entered into the fields of the form.
+    :param entered: the values of the form's fields.
     :param user_id: who responded; empty if the request timed out and its default was taken.
     :param user_name: that user's name.
     :param at: when.

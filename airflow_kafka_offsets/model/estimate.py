@@ -1,7 +1,7 @@
 """
 Estimates of a replay: how much a query reads again, how long that takes, and what is lost meanwhile.
 
-There is no number where none is honest: then there is a reason.
+A number that cannot be estimated is missing, and a reason says why.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from airflow_kafka_offsets.model.pace import estimate_text
 from airflow_kafka_offsets.model.parameters import duration_text
 
 ENOUGH_BATCHES = 4
-"""Finished batches with records from which on a pace is told."""
+"""Least number of finished batches with records for a pace."""
 
 _UNEVEN = 3.0
 """How many times as fast as the slowest of the largest batches the fastest one may be."""
 
 _LARGEST = 4
-"""One of so many batches counts as one of the largest."""
+"""Share of the batches that count as the largest: one in four."""
 
 _FITS = 0.5
 """Share of the variation of durations that the numbers of records must explain."""
 
 _MOST_ERROR = 0.5
-"""Standard error of the mean size of a record up to which a size is told, as a share of the mean."""
+"""Largest standard error of the mean size of a record, as a share of the mean."""
 
 
 class Read(NamedTuple):
@@ -48,7 +48,7 @@ class Between(NamedTuple):
 
 
 Verdict = Literal["kept", "at risk", "lost", "unknown"]
-"""What becomes of the records that are read again, until they are read."""
+"""Whether retention deletes records before the replay reads them."""
 
 
 @dataclass(frozen=True)
@@ -137,12 +137,11 @@ def measure_move(before: Positions, after: Offsets, logs: Logs) -> Estimate:
 
 def replay_seconds(records: int, batches: Sequence[Read]) -> Between | str:
     """
-    Return how long reading so many records takes, at the pace of a query's own batches; or why that is
-    unknown.
+    Return how long a query reads some records, at the pace of its own batches; or why that is unknown.
 
-    A batch takes a time of its own and some more for each record. So the least is that of one batch for all,
-    by a straight line through the batches, where they differ enough in size for one; else the time of one of
-    the largest batches. The most is the pace of the largest batches, kept for all of it.
+    A batch takes a constant time, and more for each record. The least is the time of one batch with all
+    records: by a straight line through the batches if their sizes differ enough, else the time of one of the
+    largest batches. The most is the time at the constant pace of the largest batches.
     """
     known = [batch for batch in batches if batch.records > 0 and batch.seconds > 0]
     if len(known) < ENOUGH_BATCHES:
@@ -165,7 +164,7 @@ def replay_seconds(records: int, batches: Sequence[Read]) -> Between | str:
 
 
 def _one_batch(records: int, batches: Sequence[Read]) -> float | None:
-    """Return how long one batch of so many records takes, by a line through others; ``None`` without one."""
+    """Return how long one batch takes, by a line through other batches; ``None`` without such a line."""
     sizes = [float(batch.records) for batch in batches]
     times = [batch.seconds for batch in batches]
     middle, usual = fmean(sizes), fmean(times)
@@ -202,8 +201,8 @@ def judge_retention(
     """
     Return whether records are deleted before a replay reads them, seconds until the first one is, and why.
 
-    The replay reads the oldest first. What it reads last was written now, and is kept for the whole
-    retention: a replay that is faster than that loses nothing, once it has begun in time.
+    The replay reads the oldest records first. Its last records are written now, and are kept for the whole
+    retention. So a replay that starts in time, and is faster than the retention, loses no records.
 
     :param seconds: how long the replay takes.
     """

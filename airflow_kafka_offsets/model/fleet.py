@@ -1,8 +1,7 @@
 """
-Many pipelines that are moved as one: their plans, how far each has come, and how to take them back.
+Many pipelines that are moved together: their plans, the stage of each, and the receipts to take them back.
 
-A fleet is written down before each write and after it. So whoever comes after an interruption goes on from
-there.
+A fleet is saved before and after each write. So the next run continues after an interruption.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ may have ended since, anywhere.
 """
 
 BEGUN: tuple[Stage, ...] = ("applying", "applied", "restoring")
-"""Stages in which something of a pipeline may have moved, and was not taken back."""
+"""Stages in which a pipeline may have moved, in part at least, and was not taken back."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +33,7 @@ class Member:
     """
     One pipeline of a fleet.
 
-    :param plan: what it moves.
+    :param plan: the plan of its move.
     :param receipt: of the move: stored before its first write, and again when it was read back.
     :param restored: the receipt of taking it back.
     :param error: why the last attempt has failed.
@@ -70,12 +69,12 @@ class Fleet:
 
     @classmethod
     def of(cls, plans: Sequence[SavedPlan]) -> Fleet:
-        """Return the fleet of plans, of which nothing has moved."""
+        """Return a fleet in which no plan is applied yet."""
         return cls(tuple(map(Member, plans)))
 
     @property
     def digest(self) -> str:
-        """The fingerprint of all its plans together."""
+        """The fingerprint of all plans together."""
         digests = [member.plan.digest for member in self.members]
         return digests[0] if len(digests) == 1 else digest_of_all(digests)
 
@@ -86,15 +85,15 @@ class Fleet:
 
     @property
     def begun(self) -> list[Member]:
-        """The pipelines of which something may have moved, and was not taken back."""
+        """The pipelines that may have moved, in part at least, and were not taken back."""
         return [member for member in self.members if member.stage in BEGUN]
 
     def check_digest(self, expected: str) -> None:
-        """Refuse another plan than the one whose digest, or its first digits, somebody was given."""
+        """Refuse a plan whose digest does not begin with these digits, at least the first eight."""
         if len(expected) < SHOWN_DIGITS or not self.digest.startswith(expected):
             raise PlanRefusedError(
                 f"found plan {self.digest[:SHOWN_DIGITS]}; expected {shorten(expected)}, at least "
-                f"{SHOWN_DIGITS} digits of it: it was made again since, or the digest is of another file"
+                f"{SHOWN_DIGITS} digits: the plan was made again since, or the digest is of another file"
             )
 
     def with_member(self, number: int, **changes: Any) -> Fleet:

@@ -12,13 +12,13 @@ from airflow_kafka_offsets.model.saved_plan import SavedPlan
 from airflow_kafka_offsets.model.text import escape_controls, shorten
 
 TOPICS = 10
-"""Topics of which a table shows each; of more it shows those that move furthest."""
+"""Rows of a table of topics. If there are more topics, it shows those that move furthest."""
 
 _APPENDING = ("file", "delta", "iceberg", "hudi")
 
 
 def plan_markdown(saved: SavedPlan) -> str:
-    """Return a plan as Markdown: what moves, from where to where, and what that means."""
+    """Return a plan as Markdown: groups and checkpoint, before and after, and the effects of the move."""
     found = _estimate(saved)
     rows = [
         ("Moves", _moves(saved)),
@@ -143,13 +143,11 @@ def _sink(saved: SavedPlan, again: int) -> str:
     name = "not named" if policy.sink is None else policy.sink
     if policy.sink == "noop" or not again:
         return name
-    twice = "appends: what is read again comes twice"
+    twice = "appends: records that are read again come twice"
     return (
         f"{name} {twice}"
         if policy.sink in _APPENDING or policy.sink == "kafka"
-        else (
-            f"{name}: a sink that appends has twice what is read again, one that overwrites by key does not"
-        )
+        else (f"{name}: a sink that appends gets the records twice; a sink that overwrites by key does not")
     )
 
 
@@ -157,7 +155,11 @@ def _state(saved: SavedPlan) -> str:
     if saved.checkpoint is None:
         return ""
     stateful = saved.value.get("stateful")
-    return "stays as it is: what is read again is counted twice" if stateful else "the query keeps none"
+    return (
+        "does not move: records that are read again are counted twice"
+        if stateful
+        else "the query keeps no state"
+    )
 
 
 def _lag(found: Estimate) -> str:
@@ -166,7 +168,7 @@ def _lag(found: Estimate) -> str:
 
 
 def _downstream(saved: SavedPlan) -> str:
-    """Return the runs that speak of offsets which are taken back."""
+    """Return the runs that are based on commits which the plan takes back."""
     runs = saved.value.get("triggered") or []
     texts = [
         f"{_code(run['dag_id'])} {_cell(run['run_id'])} ({_cell(str(run['state']))})"

@@ -1,8 +1,8 @@
 """
-Plans that were saved, to be carried out later exactly as they are, or refused.
+Saved plans, which are applied later exactly as planned, or refused.
 
-A saved plan is the receipt of a move that was only planned, with a digest over what it would write. Whoever
-approves a plan approves its digest. It holds offsets, and nothing that is evaluated again.
+A saved plan is the receipt of a planned move, with a digest of the planned writes. An approval names this
+digest. The plan has offsets, and no target that is evaluated again.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from airflow_kafka_offsets.model.receipt import GroupReceipt, read_receipt
 from airflow_kafka_offsets.model.text import DescribeValue, shorten
 from airflow_kafka_offsets.model.wording import parameter_text
 
-FORM = "a plan, as a reset returns it that was only to plan, or 'group reset --save-plan' writes it"
+FORM = "a plan, as a reset that only plans returns it, or 'group reset --save-plan' writes it"
 MAX_AGE = timedelta(days=1)
 """How old a plan may be when it is carried out, by default."""
 
@@ -58,9 +58,9 @@ class SavedPlan:
     :param groups: the groups that have a partition to move.
     :param checkpoint: the checkpoint that moves along.
     :param batch_id: its newest finished batch when the plan was made; ``discarded`` the unfinished ones.
-    :param policy: what was allowed when the plan was made, and so is allowed when it is carried out.
+    :param policy: the permissions of the plan, which also hold when it is applied.
     :param created: when it was made.
-    :param value: all of it as plain JSON.
+    :param value: the plan as plain JSON.
     """
 
     names: Names
@@ -78,7 +78,7 @@ class SavedPlan:
         """
         Read a plan, also as JSON text.
 
-        :raises OffsetsFormatError: if it is none, or is not as it was when its digest was made.
+        :raises OffsetsFormatError: if the value is not a plan, or was changed after its digest was made.
         """
         if isinstance(value, str):
             value = load_json(value, what, FORM, describe=describe)
@@ -261,7 +261,7 @@ class SavedPlan:
 
 
 def moved_by(plan_digest: str, group: GroupReceipt, commits: Commits) -> Positions:
-    """Return where a group was in the partitions that a saved plan has moved, and nobody has moved since."""
+    """Return a group's earlier offsets in the partitions that a plan has moved, and no later commit."""
     found: Positions = {}
     for tp, commit in commits.items():
         made = None if commit is None else CommitMetadata.parse(commit.metadata)
@@ -283,7 +283,7 @@ def saved_plan(
     Return a plan that can be carried out later.
 
     :param receipt: of the plan, which was not carried out.
-    :param policy: what was allowed.
+    :param policy: the permissions of the plan.
     :param now: when it was made.
     """
     value = {

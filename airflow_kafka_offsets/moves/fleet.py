@@ -105,7 +105,7 @@ class FleetMoves:
         at_once: int = AT_ONCE,
     ) -> list[Failure]:
         """
-        Move each pipeline that was not moved before; what has not begun when one fails is left alone.
+        Move each pipeline that was not moved before. If one fails, no others are started.
 
         :return: those that failed.
         """
@@ -139,7 +139,7 @@ class FleetMoves:
         self, *, quiet_period: float, allow_stale: bool = False, at_once: int = AT_ONCE
     ) -> list[Failure]:
         """
-        Take back each pipeline that was moved, and no other; one that fails does not hold up the others.
+        Take back each pipeline that was moved, and no others. If one fails, the others are still taken back.
 
         :param allow_stale: whether a move is taken back that others have followed.
         :return: those that failed.
@@ -205,7 +205,7 @@ class Whereabouts(NamedTuple):
     """Where a pipeline is now, and how much it has left to read."""
 
     state: str
-    """``not moved``, ``moved``, ``moved in part``, ``gone on`` or ``elsewhere``."""
+    """``not moved``, ``moved``, ``moved in part``, ``read on`` or ``elsewhere``."""
     lag: int
 
 
@@ -230,23 +230,23 @@ def whereabouts(opened: Opened, saved: SavedPlan) -> Whereabouts:
         return Whereabouts(found.pop() if found else "moved", lag)
     if found == {"not moved", "moved"}:
         return Whereabouts("moved in part", lag)
-    return Whereabouts("elsewhere" if "elsewhere" in found else "gone on", lag)
+    return Whereabouts("elsewhere" if "elsewhere" in found else "read on", lag)
 
 
 def _states(now: Positions, before: Positions, after: Offsets) -> set[str]:
-    """Return how partitions that move compare with where they were, and where they were to be."""
+    """Compare partitions that move with their offsets before the plan and after it."""
     states = set()
     for tp, to in after.items():
         at, was = now.get(tp), before.get(tp)
         if was == to:
             if at != to:
-                states.add("gone on" if at is not None and at > to else "elsewhere")
+                states.add("read on" if at is not None and at > to else "elsewhere")
         elif at == to:
             states.add("moved")
         elif at == was:
             states.add("not moved")
         elif at is not None and at > to:
-            states.add("gone on")
+            states.add("read on")
         else:
             states.add("elsewhere")
     return states

@@ -43,7 +43,7 @@ def save_plan(
     Return a plan that can be carried out later, with an estimate and a table for people.
 
     :param plan: one that is not refused, with the times of its records.
-    :param policy: what was allowed when it was made, likewise ``allow_new_cluster``.
+    :param policy: the permissions of the plan, as is ``allow_new_cluster``.
     """
     saved = saved_plan(
         plan.make_receipt(plan_only=True),

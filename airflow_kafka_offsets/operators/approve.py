@@ -30,7 +30,7 @@ class ApprovePlanOperator(ApprovalOperator):
     approving that one fails this task, and a reset that is given it refuses.
 
     A rejection skips the tasks after it, as Airflow's operator does. A request that times out fails, or takes
-    ``defaults="Reject"``; ``defaults="Approve"`` is refused, since nobody would have approved.
+    ``defaults="Reject"``; ``defaults="Approve"`` is refused: a timeout is no approval.
 
     Returns the response (``chosen_options``, ``responded_by_user``, ``responded_at``, ``params_input``) with
     ``digests``, for ``ResetOffsetsOperator(approval=...)``.
@@ -56,8 +56,8 @@ class ApprovePlanOperator(ApprovalOperator):
         defaults = kwargs.get("defaults")
         if APPROVE in ([defaults] if isinstance(defaults, str) else defaults or []):
             raise UsageError(
-                f"task {kwargs.get('task_id')}: defaults={shorten(defaults)} would approve the plan when "
-                "nobody answers: expected 'Reject', or no defaults"
+                f"task {kwargs.get('task_id')}: defaults={shorten(defaults)} would approve the plan "
+                "after a timeout: expected 'Reject', or no defaults"
             )
         super().__init__(subject=subject, body=body, **kwargs)
         self.plan: Any = plan
@@ -103,8 +103,8 @@ def read_plans(value: object) -> list[SavedPlan]:
     """
     Read a plan, or a list of plans that are approved together.
 
-    :raises UsageError: if there is none.
-    :raises OffsetsFormatError: if one of them is no plan.
+    :raises UsageError: if the list is empty, or has a plan twice.
+    :raises OffsetsFormatError: if an entry is not a plan.
     """
     if isinstance(value, str):
         value = load_json(value, "plan", FORM)

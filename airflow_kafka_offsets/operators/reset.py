@@ -110,23 +110,23 @@ class ResetOffsetsOperator(PipelineMovingOperator):
     :param allow_new_cluster: whether the offsets are known to be right on a cluster, or in a topic that was
         created again, that is not the one of the group's last commit. (templated)
     :param plan_only: show the plan and return it, but change nothing. A plan that would be refused fails.
-        The plan has a ``digest`` of what it would write, ``markdown`` for people, and an ``estimate``. With
-        the group's asset in ``inlets`` it also lists the runs, and the events that wait for one, that its
-        commits have triggered and that speak of offsets which are taken back. (templated)
-    :param plan: in place of where to: a plan that was made with ``plan_only``, or by ``group reset
-        --save-plan`` (a dict, JSON text, or the URI of a file). Exactly its offsets are written, with what
-        was allowed when it was made. Refused if group, checkpoint, cluster or topic are not as they were
-        then; a log start that has moved and still holds every offset does not matter. Without ``group_id``
-        the plan names the pipeline, too. (templated)
-    :param max_age: how old ``plan`` may be: a timedelta, seconds, or text such as ``8h``; a day by default.
+        The plan has a ``digest`` of the planned writes, ``markdown`` for people, and an ``estimate``. With
+        the group's asset in ``inlets`` it also lists the runs, and the queued events, that are based on
+        commits which the plan takes back. (templated)
+    :param plan: instead of a target: the plan of a task with ``plan_only``, or of ``group reset
+        --save-plan``. A dict, JSON text, or the URI of a file. The task writes the plan's offsets, with the
+        plan's permissions. It refuses the plan if group, checkpoint, cluster or topic have changed since; a
+        log start that has moved does not matter while the log has every offset. Without ``group_id`` the plan
+        also names the pipeline. (templated)
+    :param max_age: largest age of ``plan``: a timedelta, seconds, or text such as ``8h``; a day by default.
         (templated)
-    :param approval: of ``plan``, the output of an
-        :class:`~airflow_kafka_offsets.operators.approve.ApprovePlanOperator`. Refused unless a person has
-        approved this very plan. Receipt and commits then say who, and when. (templated)
-    :param allow_self_approval: whether the user who triggered the run may have approved it; by default yes.
-        (templated)
-    :param stop_after_failure: of a mapped task: whether an index that has not begun is skipped when another
-        one has failed in this run. (templated)
+    :param approval: the output of an :class:`~airflow_kafka_offsets.operators.approve.ApprovePlanOperator`
+        for ``plan``. The plan is refused unless a person has approved it. Receipt and commits have the user
+        and the time. (templated)
+    :param allow_self_approval: whether the user who triggered the run may also approve the plan; by default
+        yes. (templated)
+    :param stop_after_failure: only for a mapped task: whether an index that has not begun is skipped if
+        another index has failed in this run. (templated)
     """
 
     template_fields: Sequence[str] = (

@@ -32,16 +32,17 @@ log = logging.getLogger(__name__)
 _WITHIN = 5.0
 """Seconds for a sample, a history or times: they are for the reader, and nothing waits for them."""
 _SAMPLED = 8
-"""Partitions of which records are read: those with most to read."""
+"""Partitions for the sample of sizes: those with the most records to read."""
 _PLACES = (0.0, 0.33, 0.67, 0.9)
-"""Where in what is to be read, as shares of it."""
+"""Places of the sample in a partition, as shares of the range of offsets."""
 
 
 def estimate(client: OffsetsClient, plan: PipelinePlan, checkpoint: SparkCheckpoint | None) -> Estimate:
     """
     Return what a plan means for what is read from there on.
 
-    What is not told in a few seconds, or not allowed to this user, is not known: a plan does not fail for it.
+    A number is missing if the broker does not answer in a few seconds, or denies access. The plan does not
+    fail for that.
     """
     before, after, logs = _moved(plan)
     found = measure_move(before, after, logs)

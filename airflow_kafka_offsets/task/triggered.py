@@ -22,10 +22,10 @@ MOST = 50
 
 def triggered_by_commits(context: Context, task: Any, saved: SavedPlan) -> list[dict[str, Any]] | None:
     """
-    Return runs, and events that no run has taken yet, that speak of offsets which a plan takes back.
+    Return the runs, and the queued events, that are based on commits which a plan takes back.
 
-    Airflow tells a task of the events of the assets in its ``inlets`` only. An event has for each topic the
-    sum of the offsets that were committed: one that is beyond that of the plan speaks of what is taken back.
+    Airflow shows a task only the events of its ``inlets``. An event has the sum of the committed offsets of
+    each topic: the plan takes a commit back if this sum is greater than the plan's own.
 
     :return: ``None`` if that is not known: the group's asset is no inlet, or Airflow did not answer.
     """
@@ -45,7 +45,7 @@ def triggered_by_commits(context: Context, task: Any, saved: SavedPlan) -> list[
             return None
         for event in events:
             if _is_beyond(event.extra or {}, group.after):
-                found += _told(event)
+                found += _runs_of(event)
     return found if known else None
 
 
@@ -71,8 +71,8 @@ def _newest(accessor: Any) -> list[Any]:
     return list(accessor)[::-1][:MOST]  # Airflow 3.1
 
 
-def _told(event: Any) -> list[dict[str, Any]]:
-    """Return who was told of an event, or the event itself if nobody was yet."""
+def _runs_of(event: Any) -> list[dict[str, Any]]:
+    """Return the runs that an event has started, or the event itself if it has started no run yet."""
     at = event.timestamp.isoformat()
     runs = [_run(run, at) for run in event.created_dagruns]
     return runs or [{"dag_id": None, "run_id": None, "state": None, "at": at}]

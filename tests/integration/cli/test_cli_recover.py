@@ -261,7 +261,7 @@ def test_a_move_that_others_have_followed_is_not_taken_back_unless_that_is_allow
     (followed / "offsets" / "4").write_text("\n".join([*text[:-1], line]))
     shutil.copy(followed / "commits" / "3", followed / "commits" / "4")
     status = recovering("status", few)
-    assert "gone on" in status.out
+    assert "read on" in status.out
     done = recovering("restore", few, "--execute")
     assert done.code == 1
     assert "--allow-stale" in done.err

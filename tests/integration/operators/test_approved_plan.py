@@ -66,7 +66,7 @@ def test_a_plan_says_what_it_would_write_and_what_that_means(pipeline, plan):
         f"| Moves | group `{pipeline.group}` and checkpoint `{pipeline.query.location}` (batch 1) |" in text
     )
     assert "| Read again | 6 records |" in text
-    assert "| Sink | not named: a sink that appends has twice what is read again" in text
+    assert "| Sink | not named: a sink that appends gets the records twice" in text
 
 
 def test_a_plan_names_its_pipeline_and_is_carried_out_without_names(pipeline, plan):

@@ -69,7 +69,7 @@ def test_a_plan_says_what_moves_from_when_to_when_and_what_that_means():
     assert row(text, "Read again") == "1,500 records"
     assert row(text, "To read until the log end") == "9,000 records, about 3.1 MB; about 2 min to 5 min"
     assert row(text, "Lost") == "nothing"
-    assert row(text, "State") == "the query keeps none"
+    assert row(text, "State") == "the query keeps no state"
     assert row(text, "Retention") == "kept until they are read; begin within 1 d 1 h"
     assert row(text, "Lag that gates will see") == "9,000 records, 5,000 in one partition, 2 h behind"
     assert "| `orders-etl` | `orders` | 2 | -1,500 |" in text
@@ -78,9 +78,9 @@ def test_a_plan_says_what_moves_from_when_to_when_and_what_that_means():
 @pytest.mark.parametrize(
     ("policy", "says"),
     [
-        (CheckpointPolicy(), "not named: a sink that appends has twice what is read again"),
+        (CheckpointPolicy(), "not named: a sink that appends gets the records twice"),
         (CheckpointPolicy(idempotent_sink=True), "overwrites by the records' own key: nothing comes twice"),
-        (CheckpointPolicy(sink="kafka"), "kafka appends: what is read again comes twice"),
+        (CheckpointPolicy(sink="kafka"), "kafka appends: records that are read again come twice"),
         (CheckpointPolicy(sink="noop"), "noop"),
     ],
 )
@@ -95,7 +95,7 @@ def test_a_plan_says_what_is_lost_left_alone_and_counted_twice():
         "120 records deleted by retention; 1 partitions left alone; 1 partitions moved to an end of their "
         "log instead"
     )
-    assert row(text, "State") == "stays as it is: what is read again is counted twice"
+    assert row(text, "State") == "does not move: records that are read again are counted twice"
 
 
 def test_a_plan_lists_what_was_triggered():

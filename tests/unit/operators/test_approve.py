@@ -95,7 +95,7 @@ def test_the_response_to_an_earlier_request_is_refused():
 
 
 def test_a_timeout_must_not_approve():
-    with pytest.raises(UsageError, match="would approve the plan when nobody answers"):
+    with pytest.raises(UsageError, match="would approve the plan after a timeout"):
         ApprovePlanOperator(task_id="approve", plan=plan(), defaults="Approve")
     ApprovePlanOperator(task_id="approve", plan=plan(), defaults="Reject")
 
