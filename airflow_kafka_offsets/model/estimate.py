@@ -102,12 +102,12 @@ class Estimate:
         if self.seconds is None:
             return f"not known: {self.reasons.get('seconds', 'there is no history')}"
         least, most = (estimate_text(each) for each in self.seconds)
-        return f"about {least}" if least == most else f"about {least} to {most}"
+        return least if least == most else f"{least} to {most}"
 
     def volume(self) -> str:
         """Return how much is read, as text."""
         records = f"{self.lag:,} records"
-        return records if self.size is None else f"{records}, about {bytes_text(self.size)}"
+        return records if self.size is None else f"{records}, about {bytes_text(self.size)} by a sample"
 
     def retention(self) -> str:
         """Return what retention does meanwhile, as text."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import time
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -15,6 +16,11 @@ if TYPE_CHECKING:
 
 NAMES = ("ada", "bob")
 TIMEOUT = 60.0
+SCHEDULER_LOOP = 3.0
+"""
+Seconds that a request is open before it is answered. Airflow 3.3 fails a task that is answered, and queued
+again, before the scheduler has read that its process ended. People are slower.
+"""
 
 
 def user_variables(home: Path) -> dict[str, str]:
@@ -59,6 +65,7 @@ class WithUsers(RunningAirflow):
             return waits and bool(found) and not found["response_received"]
 
         self.wait_until(is_open, f"the request of {dag_id}")
+        time.sleep(SCHEDULER_LOOP)
         return found
 
     def ended(self, dag_id: str, run_id: str) -> dict[str, str]:

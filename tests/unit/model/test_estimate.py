@@ -109,8 +109,8 @@ def test_an_estimate_says_why_a_number_is_missing():
     known = Estimate(
         1, 0, 2_000, 5, size=31_000_000, seconds=Between(120, 7_200), begin_within=90_000, verdict="kept"
     )
-    assert known.volume() == "2,000 records, about 31 MB"
-    assert known.duration() == "about 2 min to 2 h"
+    assert known.volume() == "2,000 records, about 31 MB by a sample"
+    assert known.duration() == "2 min to 2 h"
     assert known.retention() == "kept until they are read; begin within 1 d 1 h"
 
 

@@ -67,7 +67,7 @@ def test_a_plan_says_what_moves_from_when_to_when_and_what_that_means():
     assert row(text, "From") == "2026-03-02T10:00:00Z to the end"
     assert row(text, "To") == "2026-03-02T08:00:00Z to 2026-03-02T08:00:07Z"
     assert row(text, "Read again") == "1,500 records"
-    assert row(text, "To read until the log end") == "9,000 records, about 3.1 MB; about 2 min to 5 min"
+    assert row(text, "To read until the log end") == "9,000 records, about 3.1 MB by a sample; 2 min to 5 min"
     assert row(text, "Lost") == "nothing"
     assert row(text, "State") == "the query keeps no state"
     assert row(text, "Retention") == "kept until they are read; begin within 1 d 1 h"
