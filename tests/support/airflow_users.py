@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import httpx
-from running_airflow import RunningAirflow
+from running_airflow import DEADLINE, RunningAirflow
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -68,14 +68,14 @@ class WithUsers(RunningAirflow):
         time.sleep(SCHEDULER_LOOP)
         return found
 
-    def ended(self, dag_id: str, run_id: str) -> dict[str, str]:
+    def ended(self, dag_id: str, run_id: str, seconds: float = DEADLINE) -> dict[str, str]:
         """Wait until a run has ended, and return its tasks' states."""
 
         def over() -> bool:
             run = self.api("GET", f"dags/{dag_id}/dagRuns/{run_id}")
             return run["state"] in ("success", "failed")
 
-        self.wait_until(over, f"{dag_id} to end")
+        self._wait(over, f"{dag_id} to end", seconds)
         return self.states(dag_id, run_id)
 
 

@@ -138,7 +138,7 @@ def test_who_triggered_the_run_must_not_approve_it_where_that_is_forbidden(live,
     assert "ada triggered the run and approved its plan" in log_of(live, "own", "reset")
 
 
-def test_a_plan_whose_group_was_moved_after_the_approval_is_refused(live, at, topic, client):
+def test_a_plan_whose_group_has_moved_since_is_refused_although_it_is_approved(live, at, topic, client):
     asked = request_of(live, "moved")
     client.commit(f"moved-{topic}", {TopicPartition(topic, 0): READ + 1})
     live.bob.respond("moved", live.begun["moved"], asked["options"][0])

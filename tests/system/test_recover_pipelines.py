@@ -30,6 +30,7 @@ MANY = int(os.environ.get("PIPELINES", "8"))
 # In the second of four waves, or of eight.
 FAILS = 2 if MANY == 8 else 11
 READ, BACK = 8, 5
+SECONDS = 60 + 10 * MANY
 DAG_ID, TAKE_BACK = "recover_pipelines", "take_back_pipelines"
 
 
@@ -119,10 +120,13 @@ def test_one_plan_and_one_approval_a_failure_stops_what_has_not_begun_and_one_re
 ):
     run = live.ada.trigger(DAG_ID, {"to_datetime": live.to})
     asked = live.request_of(DAG_ID, run)
-    assert f"of {MANY} pipelines: {MANY * 3} records are read again, {MANY * 5} until the log end" in asked["body"]
+    assert (
+        f"of {MANY} pipelines: {MANY * 3} records are read again, {MANY * 5} until the log end"
+        in asked["body"]
+    )
     with reading(live, bootstrap_servers, client, live.names[FAILS]):
         live.bob.respond(DAG_ID, run, asked["options"][0])
-        live.ended(DAG_ID, run)
+        live.ended(DAG_ID, run, SECONDS)
     resets = instances(live, run, "reset")
     states = [each["state"] for each in resets]
     assert states[FAILS] == "failed"
@@ -134,7 +138,7 @@ def test_one_plan_and_one_approval_a_failure_stops_what_has_not_begun_and_one_re
     assert set(named) <= set(live.names)
 
     back = live.ada.trigger(TAKE_BACK, {"run_id": run})
-    live.ended(TAKE_BACK, back)
+    live.ended(TAKE_BACK, back, SECONDS)
     assert live.api("GET", f"dags/{TAKE_BACK}/dagRuns/{back}")["state"] == "success"
     assert at(live, client) == [READ] * MANY
     moved = [(live.lake / name / "_kafka_offsets" / "0002-restore").exists() for name in live.names]
@@ -145,7 +149,7 @@ def test_all_are_moved_and_found_in_step(live, client):
     run = live.ada.trigger(DAG_ID, {"to_datetime": live.to})
     asked = live.request_of(DAG_ID, run)
     live.bob.respond(DAG_ID, run, asked["options"][0])
-    assert live.ended(DAG_ID, run)["check"] == "success"
+    assert live.ended(DAG_ID, run, SECONDS)["check"] == "success"
     assert at(live, client) == [BACK] * MANY
     receipts = [each["state"] for each in instances(live, run, "reset")]
     assert receipts == ["success"] * MANY
