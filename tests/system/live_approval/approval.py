@@ -26,7 +26,8 @@ for name in NAMES:
         approve = ApprovePlanOperator(
             task_id="approve",
             plan=plan.output,
-            response_timeout=timedelta(seconds=3) if name in ("timed_out", "defaulted") else None,
+            # Longer than a loop of the scheduler, see SCHEDULER_LOOP.
+            response_timeout=timedelta(seconds=15) if name in ("timed_out", "defaulted") else None,
             defaults="Reject" if name == "defaulted" else None,
         )
         reset = ResetOffsetsOperator(
