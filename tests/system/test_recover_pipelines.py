@@ -115,6 +115,18 @@ def instances(live, run, task):
     return sorted(found, key=lambda each: each["map_index"])
 
 
+def took(live, dag_id, run, task):
+    """Print the seconds from the start of a task's first index to the end of its last one."""
+    path = f"dags/{dag_id}/dagRuns/{run}/taskInstances"
+    every = live.api("GET", path, params={"limit": 100})["task_instances"]
+    ran = [each for each in every if each["task_id"] == task and each["start_date"] and each["end_date"]]
+    began, ended = (
+        pick(datetime.fromisoformat(each[name]) for each in ran)
+        for pick, name in ((min, "start_date"), (max, "end_date"))
+    )
+    print(f"@@ {task}: {len(ran)} task instances in {(ended - began).total_seconds():.1f} s")
+
+
 def test_one_plan_and_one_approval_a_failure_stops_what_has_not_begun_and_one_restore_takes_all_back(
     live, client, bootstrap_servers
 ):
@@ -127,6 +139,8 @@ def test_one_plan_and_one_approval_a_failure_stops_what_has_not_begun_and_one_re
     with reading(live, bootstrap_servers, client, live.names[FAILS]):
         live.bob.respond(DAG_ID, run, asked["options"][0])
         live.ended(DAG_ID, run, SECONDS)
+    took(live, DAG_ID, run, "plan")
+    took(live, DAG_ID, run, "reset")
     resets = instances(live, run, "reset")
     states = [each["state"] for each in resets]
     assert states[FAILS] == "failed"
@@ -139,6 +153,7 @@ def test_one_plan_and_one_approval_a_failure_stops_what_has_not_begun_and_one_re
 
     back = live.ada.trigger(TAKE_BACK, {"run_id": run})
     live.ended(TAKE_BACK, back, SECONDS)
+    took(live, TAKE_BACK, back, "restore")
     assert live.api("GET", f"dags/{TAKE_BACK}/dagRuns/{back}")["state"] == "success"
     assert at(live, client) == [READ] * MANY
     moved = [(live.lake / name / "_kafka_offsets" / "0002-restore").exists() for name in live.names]
@@ -150,6 +165,7 @@ def test_all_are_moved_and_found_in_step(live, client):
     asked = live.request_of(DAG_ID, run)
     live.bob.respond(DAG_ID, run, asked["options"][0])
     assert live.ended(DAG_ID, run, SECONDS)["check"] == "success"
+    took(live, DAG_ID, run, "reset")
     assert at(live, client) == [BACK] * MANY
     receipts = [each["state"] for each in instances(live, run, "reset")]
     assert receipts == ["success"] * MANY
