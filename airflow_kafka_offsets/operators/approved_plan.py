@@ -108,11 +108,13 @@ def skip_after_failure(context: Context, task: Any, plan: PipelinePlan) -> None:
 
 
 def take_names(task: Any, names: Mapping[str, Any], context: Context) -> None:
-    """Give a task that names no pipeline the names of one, which its plan or receipt has."""
+    """Give a task without names the names in its plan or receipt; an error if it has none either."""
     if task.group_id is None:
         for name in PIPELINE_PARAMETERS:
             if names.get(name) is not None:
                 setattr(task, name, names[name])
+        if task.group_id is None:
+            raise task.missing_group()
         task.name_mapped(context)
 
 

@@ -189,10 +189,7 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
                 if work is not None and work.failed:
                     raise self._failed(work.describe(work.failed), "nothing was put back, see above")
                 return None
-            if receipt is not None:
-                take_names(self, receipt.get("names") or {}, context)
-            if self.group_id is None:
-                raise self.missing_group()
+            take_names(self, (receipt or {}).get("names") or {}, context)
             checkpoint, metadata = self.open_checkpoint(), self.move_metadata(context)
             with self.open_client() as client:
                 restore = partial(self._restore, context, client, checkpoint, metadata)
@@ -332,9 +329,8 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
         allowed |= {"on_no_commit": self.parse_parameter("on_no_commit"), "metadata": metadata}
         allowed["same_run"] = not self.upstream_task_ids.isdisjoint(tasks_that_move(self))
         # As the teardown of a recovery that has gone on and was not finished, it takes back just that.
-        allowed["allow_stale"] = self.parse_parameter("restore_when") == "failed" or self.parse_parameter(
-            "allow_stale"
-        )
+        given = self.parse_parameter("allow_stale")
+        allowed["allow_stale"] = given or self.parse_parameter("restore_when") == "failed"
         return plan_restore_receipt(client, receipt, checkpoint, self.selection(), **allowed)
 
     def _work(self, context: Context) -> RecoveryTasks:
