@@ -166,11 +166,10 @@ class BrokenPipeline(NamedTuple):
 
 
 def _cause(error: str) -> str:
-    """Return the lines that say what is wrong, without the stack."""
+    """Return the lines that say what is wrong and where, without the stack."""
     lines = error.splitlines()
-    first = next(number for number, line in enumerate(lines) if "Exception: " in line)
-    rest = [line for line in lines[first:] if line and not line.startswith((" ", "\t"))]
-    return "\n".join(rest[:5])
+    reason = next(line for line in lines if "Exception: " in line)
+    return "\n".join([reason, *(line for line in lines if line.startswith("Current ") and "Offsets" in line)])
 
 
 @functools.cache  # a client that is collected forgets its requests
@@ -308,6 +307,7 @@ SITUATIONS: dict[str, Callable[[BrokenPipeline, SparkSession], None]] = {
     "reprocess-since-a-time": reprocess_since_a_time,
     "drift": drift,
     "a-move-stopped-half-way": a_move_stopped_half_way,
+    "discard-the-batch": records_were_deleted,
     "another-cluster": another_cluster,
     "a-whole-fleet": a_whole_fleet,
 }

@@ -52,7 +52,7 @@ class Step(NamedTuple):
 def read_sections() -> dict[str, tuple[Step, ...]]:
     """Return the steps of each section by its anchor."""
     text = PAGE.read_text(encoding="utf-8")
-    found = re.split(r"^## (.*)$", text, flags=re.MULTILINE)
+    found = re.split(r"^##+ (.*)$", text, flags=re.MULTILINE)
     return {
         title.lower().replace(" ", "-"): tuple(_steps(body))
         for title, body in zip(found[1::2], found[2::2], strict=True)
