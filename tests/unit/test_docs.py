@@ -195,3 +195,13 @@ def test_the_files_that_the_architecture_names_are_there():
     bases = (ROOT, ROOT / "airflow_kafka_offsets")
     assert named
     assert [name for name in named if not any((base / name).exists() for base in bases)] == []
+
+
+def test_the_offsets_tab_links_to_sections_that_the_runbook_has():
+    script = (ROOT / "airflow_kafka_offsets" / "ui" / "static" / "verdicts.js").read_text(encoding="utf-8")
+    site = re.search(r"^site_url: (\S+)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE)
+    assert f'const RUNBOOK = "{site[1]}runbook/"' in script
+    table = re.search(r"const SECTIONS = \{(.*?)\};", script, re.DOTALL)
+    linked = {*re.findall(r': "([\w-]+)"', table[1]), "drift"}
+    titles = re.findall(r"^## (.*)$", (ROOT / "docs" / "runbook.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert linked <= {title.lower().replace(" ", "-") for title in titles}
