@@ -71,7 +71,7 @@ def test_the_worst_come_first_and_names_in_their_natural_order(browser, pages):
         ):
             cell = page.get_by_role("row", name=re.compile(group)).locator("td").last
             expect(cell.locator("span").first).to_have_text(todo)
-            anchors = [link.get_attribute("href").partition("#")[2] for link in cell.locator("a").all()]
+            anchors = [str(link.get_attribute("href")).partition("#")[2] for link in cell.locator("a").all()]
             assert anchors == SECTIONS[group]
         # Of the checkpoint, since the DAG names none.
         expect(page.get_by_role("row", name=re.compile("fine-9"))).to_contain_text("payments")

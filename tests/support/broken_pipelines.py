@@ -1,8 +1,8 @@
 """
 The broken pipelines of the runbook, each made by a real Spark query on a real Kafka.
 
-As a script it builds them for a reader who wants to practise, on a broker that it may write to, such as that of
-``airflow-kafka-offsets kafka start``. The topic of ``lag-grows`` is then ``lag-grows-orders``, and so on::
+As a script it builds them for a reader who wants to practise, on a broker that it may write to, such as that
+of ``airflow-kafka-offsets kafka start``. The topic of ``lag-grows`` is then ``lag-grows-orders``, and so on::
 
     python tests/support/broken_pipelines.py build --broker 127.0.0.1:9092 --directory practice
     python tests/support/broken_pipelines.py job lag-grows --broker 127.0.0.1:9092 --directory practice
@@ -26,6 +26,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from deadlines import until
 
+from airflow_kafka_offsets.errors import KafkaOffsetsError
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.offsets import TopicPartition as LogPartition
 
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
 DEADLINE = 60.0
 HOUR = 3_600_000
+PARTITIONS = 2
 
 KILLED_RESET = """
 import os, signal
@@ -77,12 +79,12 @@ class BrokenPipeline(NamedTuple):
     def output(self) -> Path:
         return self.directory / self.name
 
-    def make_topic(self, partitions: int = 2, **settings: str) -> None:
-        new = NewTopic(self.name, partitions, config=dict(settings))
+    def make_topic(self, **settings: str) -> None:
+        new = NewTopic(self.name, PARTITIONS, config=settings)
         admin = _admin(self.servers)
         admin.create_topics([new], request_timeout=DEADLINE)[self.name].result(DEADLINE)
         with OffsetsClient({"bootstrap.servers": self.servers}) as client:
-            until(lambda: _is_there(client, self.name, partitions))
+            until(lambda: _is_there(client, self.name))
 
     def produce(
         self, records: Mapping[int, int], *, values: Mapping[int, bytes] | None = None, age: float = 0
@@ -109,17 +111,6 @@ class BrokenPipeline(NamedTuple):
         for deleted in _admin(self.servers).delete_records(wanted).values():
             deleted.result(DEADLINE)
 
-    def alter_topic(self, **settings: str) -> None:
-        from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
-
-        entries = [
-            ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
-            for name, value in settings.items()
-        ]
-        resource = ConfigResource(ConfigResource.Type.TOPIC, self.name, incremental_configs=entries)
-        for altered in _admin(self.servers).incremental_alter_configs([resource]).values():
-            altered.result(DEADLINE)
-
     def job(self, spark: SparkSession, **options: Any) -> str | None:
         """
         Run the query until it has read all there is, and return its error if it fails.
@@ -139,11 +130,7 @@ class BrokenPipeline(NamedTuple):
         reader = spark.readStream.format("kafka").option("kafka.bootstrap.servers", self.servers)
         reader = reader.option("subscribe", self.name).option("startingOffsets", "earliest")
         writer = reader.options(**options).load().writeStream.foreachBatch(write)
-        query = (
-            writer.option("checkpointLocation", str(self.checkpoint))
-            .trigger(availableNow=True)
-            .start()
-        )
+        query = writer.option("checkpointLocation", str(self.checkpoint)).trigger(availableNow=True).start()
         try:
             assert query.awaitTermination(DEADLINE)
         except StreamingQueryException as error:
@@ -153,7 +140,9 @@ class BrokenPipeline(NamedTuple):
     def commit(self, *more: str) -> None:
         self.command("group", "commit", self.group, "--checkpoint", str(self.checkpoint), *more, "--execute")
 
-    def command(self, *arguments: str, program: str = "from airflow_kafka_offsets.cli import main; main()") -> Any:
+    def command(
+        self, *arguments: str, program: str = "from airflow_kafka_offsets.cli import main; main()"
+    ) -> Any:
         """Run the command line on this broker."""
         return subprocess.run(
             [sys.executable, "-c", program, *arguments, "--bootstrap-server", self.servers],
@@ -177,10 +166,9 @@ def _admin(servers: str) -> AdminClient:
     return AdminClient({"bootstrap.servers": servers, "log_level": 0})
 
 
-def _is_there(client: OffsetsClient, topic: str, partitions: int) -> bool:
-    with contextlib.suppress(Exception):
-        wanted = [LogPartition(topic, number) for number in range(partitions)]
-        return len(client.log_ranges(wanted)) == partitions
+def _is_there(client: OffsetsClient, topic: str) -> bool:
+    with contextlib.suppress(KafkaOffsetsError):
+        return bool(client.log_ranges([LogPartition(topic, number) for number in range(PARTITIONS)]))
     return False
 
 
@@ -267,7 +255,7 @@ def another_cluster(pipeline: BrokenPipeline, spark: SparkSession) -> None:
     mirror = pipeline._replace(servers=pipeline.other_servers)
     mirror.make_topic()
     mirror.produce({0: 240, 1: 220})
-    partitions = [TopicPartition(pipeline.name, number) for number in range(2)]
+    partitions = [TopicPartition(pipeline.name, number) for number in range(PARTITIONS)]
     with _group_member(pipeline) as member:
         commits = member.committed(partitions, timeout=DEADLINE)
     with _group_member(mirror) as member:

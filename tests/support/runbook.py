@@ -93,12 +93,17 @@ def _run(command: str, pipeline: BrokenPipeline, spark: SparkSession) -> str:
         return pipeline.job(spark, **{OPTIONS[name]: value for name, value in options}) or ""
     if program in ("kafka-consumer-groups", "kafka-configs"):
         servers = arguments[arguments.index("--bootstrap-server") + 1]
-        tools, rest = KafkaTools(servers), [each for each in arguments if each not in ("--bootstrap-server", servers)]
+        tools, rest = (
+            KafkaTools(servers),
+            [each for each in arguments if each not in ("--bootstrap-server", servers)],
+        )
         if program == "kafka-configs":
             return tools.run(CONFIGS, *arguments).stdout
         described = tools.consumer_groups(*rest)
         return described.error or "\n".join(
-            line.rstrip() for line in described.stdout.splitlines() if line.strip() and " has no active" not in line
+            line.rstrip()
+            for line in described.stdout.splitlines()
+            if line.strip() and " has no active" not in line
         )
     done = subprocess.run(
         command if program == "for" else [program, *arguments],

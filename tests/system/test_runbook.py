@@ -44,7 +44,9 @@ def test_records_since_a_time_are_written_again(pipeline, spark):
 def test_each_section_with_commands_is_run_and_ends_with_kafkas_own_tool():
     with_commands = {anchor: steps for anchor, steps in SECTIONS.items() if steps}
     assert with_commands.keys() == SITUATIONS.keys()
-    assert [anchor for anchor, steps in with_commands.items() if not steps[-1].command.startswith(PROOF)] == []
+    assert [
+        anchor for anchor, steps in with_commands.items() if not steps[-1].command.startswith(PROOF)
+    ] == []
 
 
 def _follow(anchor: str, pipeline: BrokenPipeline, spark: object) -> None:
