@@ -13,9 +13,11 @@ from typing import Any
 __version__ = "0.1.0"
 
 _MODULES = {
+    "AuditWindowOperator": "operators.audit_window",
     "CheckOffsetDriftOperator": "operators.check_drift",
     "CommitOffsetWindowOperator": "operators.commit_window",
     "CommitOffsetsOperator": "operators.commit",
+    "CompletedIntervalsOperator": "operators.completed_intervals",
     "ConsumerGroupLagSensor": "sensors.lag",
     "KafkaOffsetsError": "errors",
     "KafkaOffsetsHook": "hooks.offsets",
