@@ -1,7 +1,7 @@
 """
 A run for each million records of a stream that never pauses.
 
-The listener commits the query's group, ``clicks-etl``, while the query runs, so that group is never far behind.
+The listener commits the query's group, ``clicks-etl``, while the query runs, so it is never far behind.
 A second group, ``clicks-report``, marks the end of the last report. Its lag counts the records since then.
 """
 
