@@ -15,6 +15,7 @@ import pytest
 import tomllib
 
 import airflow_kafka_offsets
+from airflow_kafka_offsets.kafka.config import client_config, dropped_keys
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "dags_examples").glob("*.py"))
@@ -127,6 +128,23 @@ def test_a_page_can_be_read_in_the_repository_and_pastes_no_code_that_could_be_a
         "Operator" in code
         for code in re.findall(r"```(?:python| ?\{ \.python \})\n(.*?)```", pasted, re.DOTALL)
     )
+
+
+@pytest.mark.parametrize("name", ["connection.md", "production.md"])
+def test_each_connection_to_copy_reaches_the_client_whole(name):
+    text = (ROOT / "docs" / name).read_text(encoding="utf-8")
+    blocks = [json.loads(block) for block in re.findall(r"```json\n(.*?)```", text, re.DOTALL)]
+    assert blocks
+    for block in blocks:
+        settings = block.get("extra", block)
+        assert client_config(settings) == settings
+        assert dropped_keys(settings) == []
+
+
+@pytest.mark.parametrize("file", PLATFORMS, ids=lambda file: file.stem)
+def test_a_page_shows_the_dag_of_each_platform(file):
+    pages = (ROOT / "docs" / "platforms").glob("*.md")
+    assert any(f"<!-- dags_examples/platforms/{file.name}:" in page.read_text("utf-8") for page in pages)
 
 
 @pytest.mark.parametrize(
