@@ -41,12 +41,15 @@ class PipelinePlan:
     :param may_be_empty: whether a plan without anything to write is accepted.
     :param connections: key in the receipt -> id of the Airflow connection that was used; empty outside
         Airflow.
+    :param provenance: keys of the receipt about the applied saved plan: ``plan`` (its digest), ``names``
+        and ``approval``.
     """
 
     group_plans: Sequence[OffsetPlan]
     checkpoint_plan: CheckpointPlan | None = None
     may_be_empty: bool = False
     connections: Mapping[str, str] = field(default_factory=dict)
+    provenance: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def combine(cls, group_plans: Sequence[OffsetPlan], checkpoint_plan: CheckpointPlan) -> PipelinePlan:
@@ -114,12 +117,11 @@ class PipelinePlan:
 
         The checkpoint's part, if any, is under ``checkpoint``.
         """
-        value = {**make_receipt(self.group_plans, plan_only=plan_only, verified=verified), **self.connections}
-        return (
-            value
-            if self.checkpoint_plan is None
-            else {**value, "checkpoint": self.checkpoint_plan.make_receipt()}
-        )
+        value = make_receipt(self.group_plans, plan_only=plan_only, verified=verified)
+        value |= {**self.connections, **self.provenance}
+        if self.checkpoint_plan is None:
+            return value
+        return {**value, "checkpoint": self.checkpoint_plan.make_receipt()}
 
     def stamp(self, metadata: CommitMetadata) -> CommitMetadata:
         """Return the commits' metadata with the query, the batch and the move of the checkpoint."""
