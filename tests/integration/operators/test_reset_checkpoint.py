@@ -397,7 +397,7 @@ def test_a_reset_that_ended_between_checkpoint_and_group_is_finished_by_its_retr
     commit(group, topic, COMMITTED)
     query = new_query({topic: {0: 8, 1: 3}})
     context |= {"dag_run": DagRun()} | ({"task_state_store": Store()} if store else {})
-    with broken_commit(), pytest.raises(BrokerUnavailableError, match="to finish the rest"):
+    with broken_commit(), pytest.raises(BrokerUnavailableError, match="running it again finishes the rest"):
         reset(context, query, group, **scenario)
     assert query.stands() == expected
     assert committed(group, topic) == COMMITTED

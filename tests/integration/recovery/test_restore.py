@@ -366,7 +366,7 @@ def test_a_restore_that_ended_between_checkpoint_and_group_is_finished_by_its_re
     query, committed, reset, restore
 ):
     receipt = reset()
-    with broken_commit(), pytest.raises(BrokerUnavailableError, match="to finish the rest"):
+    with broken_commit(), pytest.raises(BrokerUnavailableError, match="running it again finishes the rest"):
         restore(receipt)
     assert (query.stands(), committed()) == (READ, RESET)
     restore(receipt)
