@@ -84,7 +84,7 @@ def take_picture(home: Path, environment: Mapping[str, str]) -> None:
 def test_the_page_leads_to_a_committed_group():
     # Another Kafka may have the page's port.
     page = PAGE.read_text(encoding="utf-8").replace("9092", str(free_port()))
-    (dag,) = blocks(page, "python")
+    dag, _own = blocks(page, "python")
     commands = [block for block in blocks(page, "bash") if not block.startswith(NOT_RUN)]
     *steps, stop = commands
     ignored = ("AIRFLOW_", "SPARK_", "PYSPARK_", "KAFKA_")
