@@ -13,6 +13,7 @@ from airflow_kafka_offsets.kafka.group_commits import Check, GroupCommits
 from airflow_kafka_offsets.kafka.groups import GroupDescription, GroupListing
 from airflow_kafka_offsets.kafka.logs import offsets_at, read_logs
 from airflow_kafka_offsets.kafka.record_times import RecordTimes
+from airflow_kafka_offsets.kafka.records import Records, Take
 from airflow_kafka_offsets.kafka.requests import read_cluster_id
 from airflow_kafka_offsets.kafka.session import Session
 from airflow_kafka_offsets.kafka.topics import Topics
@@ -24,6 +25,7 @@ from airflow_kafka_offsets.model.offsets import (
     Commits,
     IsolationLevel,
     LogRange,
+    OffsetRange,
     Offsets,
     TopicPartition,
     summarize,
@@ -64,12 +66,14 @@ class OffsetsClient:
         self._admin = Admin(self._session.config)
         self._topics = Topics(self._session)
         self._times = RecordTimes(self._session)
+        self._records = Records(self._session)
         self._assigned: dict[str, frozenset[TopicPartition]] = {}
 
     def close(self) -> None:
         """Close all connections; waits a few seconds at most. A running call closes them when it ends."""
         self._session.close()
         self._times.close()
+        self._records.close()
         self._admin.close()
 
     def __enter__(self) -> Self:
@@ -229,6 +233,23 @@ class OffsetsClient:
         :raises BrokerAuthenticationError: if the broker does not allow it.
         """
         return self._times.at_or_after(offsets, isolation_level, within)
+
+    def read_records(
+        self,
+        ranges: Mapping[TopicPartition, OffsetRange],
+        take: Take,
+        *,
+        within: float | None = None,
+        isolation_level: IsolationLevel = "read_uncommitted",
+    ) -> Offsets:
+        """
+        Give the records of ranges to a function; the user needs Read on the topics.
+
+        :param within: seconds for it; default: 30, or the client's timeout if that is less.
+        :return: how far each partition was read: the end of its range, unless the time was up.
+        :raises BrokerAuthenticationError: if the broker does not allow it.
+        """
+        return self._records.read(ranges, take, isolation_level, within)
 
     def commit(
         self,
