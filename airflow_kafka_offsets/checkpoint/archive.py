@@ -100,6 +100,7 @@ class Archive:
     :param copies: whether it put the files back, and not the offsets alone.
     :param log_ids: the cluster and the topics that the offsets count in; unknown in one of an earlier
         version, and of a move that was made without a broker.
+    :param left: of a failover, the cluster and the topics that the offsets counted in before.
     :param recovery: a teardown was to take it back if the work after it was not finished.
     :param done: the move was finished.
     :param undone: the move was taken back.
@@ -121,6 +122,7 @@ class Archive:
     undoes: str | None = None
     copies: bool = False
     log_ids: LogIds = UNKNOWN_LOGS
+    left: LogIds = UNKNOWN_LOGS
     recovery: bool = False
     done: bool = False
     undone: bool = False
@@ -129,6 +131,11 @@ class Archive:
     def over(self) -> bool:
         """Whether it was finished, or taken back."""
         return self.done or self.undone
+
+    @property
+    def fails_over(self) -> bool:
+        """Whether it has moved the query to another cluster, and was not taken back."""
+        return self.name.endswith("-failover") and not self.undone
 
     @property
     def number(self) -> int:
@@ -168,6 +175,7 @@ def write_archive(
         "by": by.as_json(),
         "nonce": nonce,
         "logs": checkpoint_plan.log_ids.as_json(),
+        **({"left": checkpoint_plan.left.as_json()} if checkpoint_plan.left else {}),
         "before": sources_json(checkpoint_plan.before),
         "after": sources_json(checkpoint_plan.after),
         "files": {
@@ -200,8 +208,19 @@ def archives_from_newest(checkpoint: SparkCheckpoint) -> Iterator[Archive]:
 
 
 def newest_with_cluster(checkpoint: SparkCheckpoint) -> Archive | None:
-    """Return the archive of the newest move that names its cluster; without a broker a move names none."""
-    return next((archive for archive in archives_from_newest(checkpoint) if archive.log_ids.cluster), None)
+    """
+    Return the archive of the newest move that names its cluster; without a broker a move names none.
+
+    A failover that was taken back counts no more.
+    """
+    found = (each for each in archives_from_newest(checkpoint) if not (each.undone and each.left))
+    return next((archive for archive in found if archive.log_ids.cluster), None)
+
+
+def failover_after(checkpoint: SparkCheckpoint, batch_id: int) -> Archive | None:
+    """Return the newest failover after a batch: what is before it counts on another cluster."""
+    found = (each for each in archives_from_newest(checkpoint) if each.fails_over)
+    return next((each for each in found if each.batch_id > batch_id), None)
 
 
 def read_archives(checkpoint: SparkCheckpoint) -> list[Archive]:
@@ -308,6 +327,7 @@ def _archive(name: str, manifest: object, *, done: bool, undone: bool) -> Archiv
         files=files,
         undoes=undoes,
         log_ids=LogIds.parse(field("logs", dict, _NoneType), show=kind_of),
+        left=LogIds.parse(field("left", dict, _NoneType), "left", show=kind_of),
         recovery=field("recovery", bool, _NoneType) or False,
         **{name: field(name, kind) for name, kind in _PLAIN.items()},
         done=done,

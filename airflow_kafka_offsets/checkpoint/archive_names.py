@@ -24,7 +24,7 @@ MANIFEST = "manifest.json"
 CLAIM = ".claim"
 """How the name of a claim's file ends, see ``checkpoint/claim.py``."""
 
-ARCHIVE_NAME = re.compile(r"([0-9]{4,9})-(seek|truncate|undo)")
+ARCHIVE_NAME = re.compile(r"([0-9]{4,9})-(seek|truncate|undo|failover)")
 _MOST_MISSING = 10_000
 """Numbers without an archive, below the last one, that are looked up one by one where listings are late."""
 

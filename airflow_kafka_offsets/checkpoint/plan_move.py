@@ -20,7 +20,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from airflow_kafka_offsets.checkpoint.archive import find_archive, read_archives, read_copy
+from airflow_kafka_offsets.checkpoint.archive import (
+    Archive,
+    find_archive,
+    read_archives,
+    read_copy,
+)
 from airflow_kafka_offsets.checkpoint.archive_names import next_name
 from airflow_kafka_offsets.checkpoint.guards import (
     Survey,
@@ -33,6 +38,7 @@ from airflow_kafka_offsets.checkpoint.guards import (
     unknown_partitions,
 )
 from airflow_kafka_offsets.checkpoint.open_moves import fingerprint, has_run_since, resume, same_request
+from airflow_kafka_offsets.checkpoint.plan_failover import failover_refusals
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.checkpoint.state_store import StateStores
 from airflow_kafka_offsets.errors import CheckpointError, PlanRefusedError
@@ -118,6 +124,7 @@ def plan_truncate(
     there = steps and batch_id in survey.planned & survey.committed
     stores = StateStores.of(checkpoint) if there else StateStores({})
     refusals = truncate_refusals(checkpoint, survey, batch_id, policy, stores)
+    refusals += failover_refusals(checkpoint, batch_id)
     derived = () if refusals else stores.whole_after(batch_id + 1)
     refusals += link_refusals(checkpoint, derived)
     plan = _plan(checkpoint, survey, "truncate", after, steps, request, refusals, discarded=survey.pending)
@@ -151,8 +158,12 @@ def plan_undo(
             f"of query {survey.state.query_id}: give the archive's own checkpoint"
         )
     # An undo that was interrupted goes on as it began: what it has left may look as if nothing had run.
-    begun = [one for one in read_archives(checkpoint) if one.undoes == kept.name and not one.copies]
-    if begun or kept.carried or has_run_since(checkpoint, kept, survey):
+    archives = read_archives(checkpoint)
+    begun = [one for one in archives if one.undoes == kept.name and not one.copies]
+    moved = begun or kept.carried or has_run_since(checkpoint, kept, survey)
+    if refusal := _past_failover(checkpoint, kept, archives, moved=bool(moved)):
+        raise PlanRefusedError(refusal)
+    if moved:
         return plan_seek(checkpoint, kept.before, policy, kind="undo", undoes=kept.name, request=request)
     earlier = same_request(checkpoint, survey, request, kept.name)
     known = [Step(path, read_copy(checkpoint, kept, path)) for path in kept.files]
@@ -160,7 +171,27 @@ def plan_undo(
     # What goes, goes newest first; then what comes, oldest first.
     steps.sort(key=_put_back_order)
     plan = _plan(checkpoint, survey, "undo", kept.before, steps, request)
-    return resume(checkpoint, replace(plan, undoes=kept.name, copies=True), earlier)
+    return resume(checkpoint, replace(plan, undoes=kept.name, copies=True, log_ids=kept.left), earlier)
+
+
+def _past_failover(
+    checkpoint: SparkCheckpoint, kept: Archive, archives: Sequence[Archive], *, moved: bool
+) -> str | None:
+    """
+    Return why a move cannot be taken back: the query is on another cluster since.
+
+    :param moved: whether the query has run since the move.
+    """
+    later = [each for each in archives if each.fails_over and each.number > kept.number]
+    if kept.fails_over and moved:
+        later.append(kept)
+    if not later or (kept.undone and not moved):
+        return None
+    return (
+        f"{checkpoint.location}: failover {later[-1]} has moved the query to another cluster, where the offsets of "
+        "before are other records: move it back with a failover in the other direction ('failover back'), which "
+        "translates its position there"
+    )
 
 
 def _plan(

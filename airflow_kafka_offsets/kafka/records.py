@@ -90,7 +90,9 @@ class Records:
         reached = {tp: each.start for tp, each in ranges.items()}
         check_partitions(wanted)
         what = f"reading records of {summarize(wanted)}"
-        with self._session.calling(what, min(_WITHIN, self._session.timeout) if within is None else within) as call:
+        with self._session.calling(
+            what, min(_WITHIN, self._session.timeout) if within is None else within
+        ) as call:
             if not wanted or not self._lock.acquire(timeout=call.left):
                 return reached
             connection = None

@@ -49,7 +49,7 @@ QUIET_PERIOD = 10.0
 """Seconds without a write to a checkpoint after which its query counts as stopped."""
 LONGEST_QUIET_PERIOD = 86_400.0
 
-Kind = Literal["seek", "truncate", "undo"]
+Kind = Literal["seek", "truncate", "undo", "failover"]
 
 _SOURCE = re.compile(r"[A-Za-z0-9_]{1,100}")
 
@@ -148,6 +148,7 @@ class CheckpointPlan:
     :param recovery: a teardown is to take it back if the work after it is not finished.
     :param times: the times that the log has at offsets of the plan, as far as they are known.
     :param log_ids: the cluster and the topics that the offsets count in, as far as they are known.
+    :param left: of a failover, the cluster and the topics that the offsets counted in before.
     """
 
     kind: Kind
@@ -173,6 +174,7 @@ class CheckpointPlan:
     recovery: bool = False
     times: RecordTimes = field(default_factory=dict, repr=False)
     log_ids: LogIds = UNKNOWN_LOGS
+    left: LogIds = UNKNOWN_LOGS
 
     @property
     def number(self) -> int | None:

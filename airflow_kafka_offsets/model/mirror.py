@@ -106,7 +106,9 @@ class Mirror:
 def _read_part(value: object, parameter: str) -> str:
     text = parse_text(value, parameter)
     if not _PREFIX.fullmatch(text):
-        raise UsageError(f"{parameter}={shorten(text)}: expected a part of a topic's name, such as 'primary.'")
+        raise UsageError(
+            f"{parameter}={shorten(text)}: expected a part of a topic's name, such as 'primary.'"
+        )
     return text
 
 
@@ -119,8 +121,12 @@ def _read_topic(value: object, parameter: str) -> str:
 
 def _read_topics(value: object, parameter: str) -> dict[str, str]:
     if not isinstance(value, Mapping) or not value:
-        raise UsageError(f'{parameter}: found {shorten(value)}; expected names such as {{"orders": "dr-orders"}}')
-    found = {_read_topic(key, parameter): _read_topic(each, f"{parameter}[{key!r}]") for key, each in value.items()}
+        raise UsageError(
+            f'{parameter}: found {shorten(value)}; expected names such as {{"orders": "dr-orders"}}'
+        )
+    found = {
+        _read_topic(key, parameter): _read_topic(each, f"{parameter}[{key!r}]") for key, each in value.items()
+    }
     if len(set(found.values())) < len(found):
         raise UsageError(f"{parameter}: found {shorten(dict(value))}; expected another name for each topic")
     return found

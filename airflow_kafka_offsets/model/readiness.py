@@ -31,99 +31,80 @@ _RESTARTS = 3
 
 
 @dataclass(frozen=True)
-class KeptPosition:
-    """
-    A committed position.
-
-    :param batch_id: of the checkpoint.
-    :param at: when it was kept, in seconds since 1970.
-    :param cluster: id of the cluster that the offsets count on.
-    :param offsets: the next offset of each partition.
-    :param ends: the ends of the logs then.
-    :param read: the last record of each partition that has one.
-    """
-
-    batch_id: int
-    at: int
-    cluster: str
-    offsets: Offsets
-    ends: Offsets = field(default_factory=dict)
-    read: Mapping[TopicPartition, LastRead] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
 class Readiness:
     """
-    The last positions, newest first, and the syncs around them.
+    What is kept.
 
+    :param batch_id: the newest batch of which it was kept.
+    :param at: when, in seconds since 1970.
+    :param cluster: id of the cluster that the positions count on.
+    :param read: the last records before the last few positions of each partition, newest first.
+    :param ends: the ends of the source's logs then.
+    :param syncs: those around these positions.
     :param syncs_topic: where the syncs are from.
     :param syncs_next: the offset of that topic from which the next ones are read.
-    :param error: why the newest position could not be kept as a whole; empty if it was.
+    :param error: why not all of it could be kept; empty if it was.
     """
 
-    positions: tuple[KeptPosition, ...] = ()
+    batch_id: int = -1
+    at: int = 0
+    cluster: str = ""
+    read: Mapping[TopicPartition, Sequence[LastRead]] = field(default_factory=dict)
+    ends: Offsets = field(default_factory=dict)
     syncs: Mapping[TopicPartition, Sequence[OffsetSync]] = field(default_factory=dict)
     syncs_topic: str = ""
     syncs_next: int = 0
     error: str = ""
 
+    def on(self, cluster: str) -> Readiness:
+        """Return what counts on a cluster: all of it, or nothing."""
+        return self if "" in (cluster, self.cluster) or cluster == self.cluster else Readiness()
+
     def with_position(
         self,
-        position: KeptPosition,
-        syncs: Mapping[TopicPartition, Iterable[OffsetSync]],
-        *,
-        syncs_topic: str = "",
-        syncs_next: int = 0,
-        error: str = "",
+        batch_id: int,
+        at: int,
+        cluster: str,
+        read: Mapping[TopicPartition, Iterable[LastRead]],
+        ends: Offsets,
     ) -> Readiness:
-        """
-        Return it with another position, and without what is too old.
+        """Return it with another position, and without what is too old."""
+        known = self.on(cluster)
+        most = max(1, min(POSITIONS, MOST_PARTITIONS // max(1, len(ends))))
+        kept = {
+            tp: [*new, *(last for last in known.read.get(tp, ()) if last not in new)][: max(most, len(new))]
+            for tp in ends
+            if (new := list(read.get(tp, ()))) or tp in known.read
+        }
+        return replace(known, batch_id=batch_id, at=at, cluster=cluster, read=kept, ends=dict(ends), error="")
 
-        :param syncs: those that were read since.
-        """
-        most = max(1, min(POSITIONS, MOST_PARTITIONS // max(1, len(position.offsets))))
-        same = [each for each in self.positions if each.cluster == position.cluster]
-        positions = (position, *(each for each in same if each.batch_id != position.batch_id))[:most]
-        known = self.syncs if len(same) == len(self.positions) and syncs_topic in ("", self.syncs_topic) else {}
+    def with_syncs(
+        self, syncs: Mapping[TopicPartition, Iterable[OffsetSync]], topic: str, following: int
+    ) -> Readiness:
+        """Return it with the syncs that were read since, of which those around the positions are kept."""
+        known = self.syncs if self.syncs_topic in ("", topic) else {}
         kept = {
             tp: around(
-                [*known.get(tp, ()), *syncs.get(tp, ())],
-                [each.offsets[tp] for each in positions if tp in each.offsets],
+                [*known.get(tp, ()), *syncs.get(tp, ())], [last.position for last in self.read.get(tp, ())]
             )
-            for tp in position.offsets
+            for tp in self.ends
         }
-        return replace(
-            self,
-            positions=positions,
-            syncs={tp: each for tp, each in kept.items() if each},
-            syncs_topic=syncs_topic or self.syncs_topic,
-            syncs_next=syncs_next or self.syncs_next,
-            error=error,
-        )
-
-    def of_cluster(self, cluster: str) -> list[KeptPosition]:
-        """Return the positions that were kept of a cluster; of any, if its id is not known."""
-        return [each for each in self.positions if not cluster or not each.cluster or each.cluster == cluster]
+        found = {tp: each for tp, each in kept.items() if each}
+        return replace(self, syncs=found, syncs_topic=topic, syncs_next=following)
 
     def as_text(self) -> str:
         """Return the text of the file."""
         value = {
             "version": VERSION,
+            "batch_id": self.batch_id,
+            "at": self.at,
+            "cluster": self.cluster,
             "error": self.error,
+            "ends": _nested(self.ends),
+            "read": _nested({tp: [_last_read(last) for last in each] for tp, each in self.read.items()}),
             "syncs_topic": self.syncs_topic,
             "syncs_next": self.syncs_next,
             "syncs": _nested({tp: [list(sync) for sync in each] for tp, each in self.syncs.items()}),
-            "positions": [
-                {
-                    "batch_id": each.batch_id,
-                    "at": each.at,
-                    "cluster": each.cluster,
-                    "offsets": _nested(each.offsets),
-                    "ends": _nested(each.ends),
-                    "read": _nested({tp: _last_read(last) for tp, last in each.read.items()}),
-                }
-                for each in self.positions
-            ],
         }
         return json.dumps(value, separators=(",", ":"))
 
@@ -139,14 +120,18 @@ class Readiness:
             if value["version"] != VERSION:
                 raise ValueError
             return cls(
-                tuple(_position(each) for each in value["positions"]),
-                {
+                batch_id=_number(value["batch_id"], -1),
+                at=_number(value["at"]),
+                cluster=_text(value["cluster"]),
+                read={tp: [_parse_read(*last) for last in each] for tp, each in _flat(value["read"]).items()},
+                ends={tp: _number(each) for tp, each in _flat(value["ends"]).items()},
+                syncs={
                     tp: [OffsetSync(*map(_number, sync)) for sync in each]
                     for tp, each in _flat(value["syncs"]).items()
                 },
-                _text(value["syncs_topic"]),
-                _number(value["syncs_next"]),
-                _text(value["error"]),
+                syncs_topic=_text(value["syncs_topic"]),
+                syncs_next=_number(value["syncs_next"]),
+                error=_text(value["error"]),
             )
         except (AttributeError, KeyError, TypeError, ValueError):
             raise OffsetsFormatError(
@@ -192,21 +177,13 @@ def _last_read(last: LastRead) -> list[Any]:
     return [last.position, *last.fingerprint, last.others, last.distinct]
 
 
-def _position(value: Mapping[str, Any]) -> KeptPosition:
-    read: dict[TopicPartition, LastRead] = {}
-    for tp, (position, offset, timestamp, digest, others, distinct) in _flat(value["read"]).items():
-        if len(_text(digest)) != DIGEST_LENGTH or type(distinct) is not bool:
-            raise ValueError
-        fingerprint = Fingerprint(_number(offset), _number(timestamp, -1), digest)
-        read[tp] = LastRead(_number(position), fingerprint, _number(others), distinct)
-    return KeptPosition(
-        _number(value["batch_id"]),
-        _number(value["at"]),
-        _text(value["cluster"]),
-        {tp: _number(each) for tp, each in _flat(value["offsets"]).items()},
-        {tp: _number(each) for tp, each in _flat(value["ends"]).items()},
-        read,
-    )
+def _parse_read(
+    position: object, offset: object, timestamp: object, digest: object, others: object, distinct: object
+) -> LastRead:
+    if len(_text(digest)) != DIGEST_LENGTH or not isinstance(distinct, bool):
+        raise ValueError
+    fingerprint = Fingerprint(_number(offset), _number(timestamp, -1), _text(digest))
+    return LastRead(_number(position), fingerprint, _number(others), distinct)
 
 
 def _number(value: object, least: int = 0) -> int:

@@ -164,18 +164,11 @@ def translate(
     if position == 0:
         return Translation(log.start)
     known = list(syncs)
-    pairs = [
-        OffsetSync(each.read.fingerprint.offset, found.offset - 1)
-        for each in sightings
-        if each.read.position < position
-        and (found := _by_record(_bracket_after(each.read, known, log), each, fits=False)) is not None
-        and found.offset is not None
-    ]
+    pairs = _pairs(position, log, known, sightings)
     newest = next((each for each in sightings if each.read.position == position), None)
     if newest is None:
         return _by_syncs(bracket([*known, *pairs], position, log), 0, None)
-    found = _bracket_after(newest.read, known, log)
-    by_record = _by_record(found, newest, fits=bool(pairs))
+    by_record = _by_record(_bracket_after(newest.read, known, log), newest, fits=bool(pairs))
     if by_record is not None:
         return by_record
     # Once is enough for what comes before: the first equal record is not behind the right one.
@@ -183,6 +176,22 @@ def translate(
     if copies := newest.scan.of(newest.read, *found.search):
         return _after_the_first(found, copies, newest.read.others)
     return _by_syncs(found, newest.read.others, newest.scan)
+
+
+def _pairs(
+    position: int, log: LogRange, syncs: Sequence[OffsetSync], sightings: Sequence[Sighting]
+) -> list[OffsetSync]:
+    """Return the last records before earlier positions, as syncs, where their copies are known."""
+    found = {
+        each.read.fingerprint.offset: _by_record(_bracket_after(each.read, syncs, log), each, fits=False)
+        for each in sightings
+        if each.read.position < position
+    }
+    return [
+        OffsetSync(upstream, place.offset - 1)
+        for upstream, place in found.items()
+        if place is not None and place.offset is not None
+    ]
 
 
 def bracket_of(position: int, log: LogRange, syncs: Iterable[OffsetSync], last: LastRead | None) -> Bracket:
@@ -229,7 +238,11 @@ def _by_record(found: Bracket, sighting: Sighting, *, fits: bool) -> Translation
 def _after_the_first(found: Bracket, copies: Sequence[int], others: int) -> Translation:
     """Return the place after the first of equal records, one of which is the last that was read."""
     by_syncs = _by_syncs(found, others, None)
-    if by_syncs.again == others + found.repeated and by_syncs.offset is not None and by_syncs.offset - 1 in copies:
+    if (
+        by_syncs.again == others + found.repeated
+        and by_syncs.offset is not None
+        and by_syncs.offset - 1 in copies
+    ):
         return by_syncs
     low = max(found.low, copies[0] + 1)
     return Translation(low, max(0, found.high - low) + found.repeated + others, "record")
@@ -243,7 +256,9 @@ def _by_syncs(found: Bracket, others: int, scan: Scan | None) -> Translation:
         return Translation(0, why="nothing was copied") if empty else Translation(None, why=NO_MIRROR)
     if before is not None and after is not None and found.parallel:
         start, end = before.downstream, after.downstream
-        if end - start <= CLOSE or (scan is not None and scan.whole and scan.start <= start and end <= scan.end):
+        if end - start <= CLOSE or (
+            scan is not None and scan.whole and scan.start <= start and end <= scan.end
+        ):
             return Translation(found.high, found.repeated + others)
     unread = found.high - found.low
     if before is not None:

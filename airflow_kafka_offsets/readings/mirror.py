@@ -12,7 +12,7 @@ from airflow_kafka_offsets.kafka.records import Record
 from airflow_kafka_offsets.model.headroom import CLEANUP
 from airflow_kafka_offsets.model.mirror import SYNCS_TOPIC, Mirror
 from airflow_kafka_offsets.model.offset_syncs import OffsetSync, in_this_log, parse_sync
-from airflow_kafka_offsets.model.offsets import Logs, OffsetRange, Offsets, TopicPartition
+from airflow_kafka_offsets.model.offsets import IsolationLevel, Logs, OffsetRange, Offsets, TopicPartition
 from airflow_kafka_offsets.model.translation import Fingerprint, LastRead, Scan, record_digest
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ def _fingerprints(
     def take(tp: TopicPartition, record: Record) -> None:
         found.setdefault(tp, []).append(fingerprint(record))
 
-    level = "read_committed" if committed else "read_uncommitted"
+    level: IsolationLevel = "read_committed" if committed else "read_uncommitted"
     reached = client.read_records(ranges, take, within=within, isolation_level=level)
     return {tp: each for tp, each in found.items() if reached[tp] >= ranges[tp].end}
 
@@ -171,7 +171,8 @@ def _compacted(client: OffsetsClient, topics: Collection[str]) -> set[str]:
     return {
         topic
         for topic in topics
-        if isinstance(found := settings.get(topic), BrokerError) or "compact" in ((found or {}).get(CLEANUP) or "")
+        if isinstance(found := settings.get(topic), BrokerError)
+        or "compact" in ((found or {}).get(CLEANUP) or "")
     }
 
 
@@ -202,7 +203,8 @@ def look_for(
         if search.end - start > MOST_RECORDS and search.read.fingerprint.timestamp >= 0:
             first = client.offsets_for_time([tp], search.read.fingerprint.timestamp)[tp]
             if first is not None and start < first:
-                start, _ = min(first, search.end), by_time.add(tp)
+                start = min(first, search.end)
+                by_time.add(tp)
         ranges[tp] = OffsetRange(start, min(search.end, start + MOST_RECORDS))
     scanners = {tp: _Scanner(search.read.fingerprint) for tp, search in searches.items()}
     reached = client.read_records(
@@ -210,9 +212,7 @@ def look_for(
         lambda tp, record: scanners[tp].take(record),
         within=max(0.1, end - time.monotonic()),
     )
-    return {
-        tp: scanners[tp].scan(ranges[tp].start, reached[tp], by_time=tp in by_time) for tp in searches
-    }
+    return {tp: scanners[tp].scan(ranges[tp].start, reached[tp], by_time=tp in by_time) for tp in searches}
 
 
 class _Scanner:
@@ -245,11 +245,3 @@ class _Scanner:
             self._repeats,
             by_time,
         )
-
-
-def positions_of(sources: Mapping[str, Offsets], partitions: Collection[TopicPartition]) -> Offsets:
-    """Return the offsets of partitions in the sources of a query, each at its first source."""
-    found: Offsets = {}
-    for offsets in sources.values():
-        found |= {tp: at for tp, at in offsets.items() if tp in partitions and tp not in found}
-    return found

@@ -48,7 +48,8 @@ def sightings(mirror, read):
     """Look for records where the syncs say, as the reader does."""
     log, syncs = mirror.range, mirror.syncs
     return [
-        Sighting(last, mirror.scan(*bracket_of(last.position, log, syncs, last).search, [last])) for last in read
+        Sighting(last, mirror.scan(*bracket_of(last.position, log, syncs, last).search, [last]))
+        for last in read
     ]
 
 
