@@ -138,6 +138,11 @@ class Archive:
         return self.name.endswith("-failover") and not self.undone
 
     @property
+    def created_at(self) -> int:
+        """When it was written, in seconds since 1970."""
+        return int(datetime.fromisoformat(self.created).timestamp())
+
+    @property
     def number(self) -> int:
         """Which move of the checkpoint it is, from 1."""
         return number_of(self.name)

@@ -1,8 +1,9 @@
 """
 Plans the failover of a checkpoint: other offsets, and other topics, in the newest batch.
 
-Spark compares no names: it goes on from what the newest file in ``offsets/`` says, with its state (measured with
-Spark 4.0 and 4.2). The batches before keep the offsets of the old cluster, so nothing goes back past a failover.
+Spark compares no names: it goes on from what the newest file in ``offsets/`` says, with its state (measured
+with Spark 4.0 and 4.2). The batches before keep the offsets of the old cluster, so nothing goes back past a
+failover.
 """
 
 from __future__ import annotations
@@ -56,8 +57,9 @@ def plan_checkpoint_failover(
     found = [*refusals, *not_restartable(survey), *pending_refusals(checkpoint, survey, policy)]
     if again and not policy.allow_stateful and is_stateful(checkpoint):
         found.append(
-            f"{checkpoint.location}: the query keeps state (state/), and would count records twice: {again}; let the "
-            "mirror and the readiness check become exact, or set allow_stateful=True if that is right for this query"
+            f"{checkpoint.location}: the query keeps state (state/), and would count records twice: "
+            f"{again}; let the mirror and the readiness check become exact, or set allow_stateful=True if "
+            "that is right for this query"
         )
     steps = [Step(f"offsets/{number}", None) for number in reversed(survey.pending)]
     after = {source: targets.get(source, offsets) for source, offsets in before.items()}

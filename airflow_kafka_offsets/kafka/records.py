@@ -108,13 +108,13 @@ class Records:
                     _Fetch(connection, chunk, take, reached).run(call)
                 connection.ask(methodcaller("unassign"))
                 keep = True
-                return reached
             except Failed as error:
                 raise call.explain(error.failure, "Read") from None
             finally:
                 if connection is not None and not keep:
                     self._connections.discard(connection)
                 self._lock.release()
+            return reached
 
 
 class _Fetch:

@@ -33,7 +33,7 @@ IDENTITY = "org.apache.kafka.connect.mirror.IdentityReplicationPolicy"
 
 
 def mirror_maker_classpath(progress: Callable[[str], None] = silent) -> list[Path]:
-    """Return the jars of MirrorMaker 2 of the embedded Kafka's version, with the Kafka Connect that it runs in."""
+    """Return the jars of MirrorMaker 2, of the embedded Kafka's version, and of Kafka Connect."""
     title = f"MirrorMaker {KAFKA_VERSION}"
     resolve = with_dependencies([*(f"org.apache.kafka:{part}:{KAFKA_VERSION}" for part in _PARTS), LOGGING])
     listing = listing_file().with_name(f"{title.replace(' ', '-').lower()}.classpath")
@@ -133,7 +133,8 @@ class MirrorMaker:
         """
         Wait until a condition holds.
 
-        :raises SetupError: if MirrorMaker ends before it does, or the time is up; says what its log ends with.
+        :raises SetupError: if MirrorMaker ends before it does, or the time is up; says what its log ends
+            with.
         """
         for _ in _ticks(seconds):
             if condition():

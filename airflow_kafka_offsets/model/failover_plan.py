@@ -99,9 +99,10 @@ class FailoverPlan(PipelinePlan):
         """
         Return the translation as plain JSON.
 
-        ``exact``, ``again`` (records, at most), ``unmirrored`` (records, at most; ``null`` if no partition says),
-        ``kinds`` (how many partitions are ``exact (sync)``, ``exact (record)``, ``safe`` and ``unknown``), and by
-        topic and partition of the old cluster: ``not_exact`` (records again) and ``unknown`` (why).
+        ``exact``, ``again`` (records, at most), ``unmirrored`` (records, at most; ``null`` if no partition
+        says), ``kinds`` (how many partitions are ``exact (sync)``, ``exact (record)``, ``safe`` and
+        ``unknown``), and by topic and partition of the old cluster: ``not_exact`` (records again) and
+        ``unknown`` (why).
         """
         if self.was is not None:
             return dict(self.was)
@@ -167,7 +168,8 @@ def _shown(translated: Sequence[TranslatedPartition]) -> tuple[Sequence[Translat
     exact = sum(each.translation.exact for each in rest)
     again = sum(each.translation.again for each in rest)
     return ordered[:FURTHEST], (
-        f"... and {len(rest)} more partitions: {exact} of them exact, the others at most {again} again together"
+        f"... and {len(rest)} more partitions: {exact} of them exact, the others at most {again} again "
+        "together"
     )
 
 

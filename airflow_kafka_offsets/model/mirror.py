@@ -63,7 +63,8 @@ class Mirror:
             raise UsageError(f"{parameter}: found {shorten(value)}; expected an object such as {_FORM}")
         if unknown := sorted(str(key) for key in value if key not in _READERS):
             raise UsageError(
-                f"{parameter}: found the key {shorten(', '.join(unknown))}; expected keys of {', '.join(_READERS)}"
+                f"{parameter}: found the key {shorten(', '.join(unknown))}; expected keys of "
+                f"{', '.join(_READERS)}"
             )
         if connection and "kafka_config_id" not in value:
             raise UsageError(f"{parameter}: kafka_config_id is missing: name the connection of the mirror")

@@ -1,9 +1,9 @@
 """
 Offset syncs of MirrorMaker 2: which offset of the mirror holds a record of the source.
 
-MirrorMaker writes a sync for the first record after its start, after each offset that it has skipped, and after
-``offset.lag.max`` records (Apache Kafka, ``PartitionState.update``). Not each of them arrives: a newer sync replaces
-one that waits to be sent, and the topic is compacted.
+MirrorMaker writes a sync for the first record after its start, after each offset that it has skipped, and
+after ``offset.lag.max`` records (Apache Kafka, ``PartitionState.update``). Not each of them arrives: a newer
+sync replaces one that waits to be sent, and the topic is compacted.
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ def in_this_log(syncs: Iterable[OffsetSync]) -> list[OffsetSync]:
     """
     Return the syncs, in the order of the syncs topic, that are of the mirror's log as it is now.
 
-    Where the offset on the mirror goes back, its topic was created again: what was written before counts no more.
+    Where the offset on the mirror goes back, its topic was created again: what was written before counts no
+    more.
     """
     kept: list[OffsetSync] = []
     for sync in syncs:
@@ -88,7 +89,7 @@ class Bracket:
 
     @property
     def low(self) -> int:
-        """The first offset that the place may have, whatever lies between the syncs: from here nothing is lost."""
+        """The first offset that the place may have: from here nothing is lost."""
         if self.before is None:
             return self.log.start
         return self.before.downstream + (self.before.upstream < self.position)
@@ -104,7 +105,7 @@ class Bracket:
 
     @property
     def parallel(self) -> bool:
-        """Whether as many offsets lie between the syncs on both sides: nothing was skipped, or copied again."""
+        """Whether as many offsets lie between the syncs on both clusters."""
         if self.before is None or self.after is None:
             return False
         upstream, downstream = (end - start for start, end in zip(self.before, self.after, strict=True))
@@ -112,7 +113,7 @@ class Bracket:
 
     @property
     def search(self) -> tuple[int, int]:
-        """The offsets among which the copy of the last record before the position is: from, and up to before."""
+        """The offsets that may hold the copy of the last record: from, and up to before."""
         low = self.low if self.before is None else self.before.downstream
         end = self.log.end if self.after is None else self.after.downstream
         return max(low, self.log.start), max(low, min(end, self.log.end), self.log.start)
@@ -122,10 +123,10 @@ def bracket(syncs: Iterable[OffsetSync], position: int, log: LogRange) -> Bracke
     """
     Return where a position of the source is on the mirror.
 
-    A mirror that was restarted copies records again, which its syncs show: more records lie between two of them
-    on the mirror than offsets on the source. What it has copied first is where nothing is lost, unless it has
-    passed all of that again: then the copies before the restart do not count. That is so after more records than
-    it had copied of the same range before.
+    A mirror that was restarted copies records again, which its syncs show: more records lie between two of
+    them on the mirror than offsets on the source. What it has copied first is where nothing is lost, unless
+    it has passed all of that again: then the copies before the restart do not count. That is so after more
+    records than it had copied of the same range before.
 
     :param syncs: of the partition, in any order.
     :param position: the next offset to read on the source.
@@ -159,7 +160,7 @@ def _rewinds(ordered: Sequence[OffsetSync]) -> list[int]:
 def _usable(
     ordered: Sequence[OffsetSync], rewinds: Sequence[int], position: int, log: LogRange
 ) -> tuple[int, int]:
-    """Return from which sync to which a position may be looked for, so that no copy after it is passed over."""
+    """Return the range of syncs that a position may use: no copy behind it is passed over."""
     start, open_since = 0, None
     for number, following in zip(rewinds, [*rewinds[1:], None], strict=False):
         restart = ordered[number]

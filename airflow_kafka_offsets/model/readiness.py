@@ -1,12 +1,13 @@
 """
 What is kept beside a checkpoint, so that its position can be translated to a mirror when the source is gone.
 
-For the last few committed positions: the last record that was read of each partition, and the offset syncs around
-the position, which MirrorMaker's own topic loses to compaction.
+For the last few committed positions: the last record that was read of each partition, and the offset syncs
+around the position, which MirrorMaker's own topic loses to compaction.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -149,7 +150,7 @@ def around(syncs: Iterable[OffsetSync], positions: Iterable[int]) -> list[Offset
         kept.update(before[-_NEAR:], [sync for sync in ordered if sync.upstream > position][:_NEAR])
     restarts = [
         pair
-        for pair in zip(ordered, ordered[1:], strict=False)
+        for pair in itertools.pairwise(ordered)
         if pair[1].downstream - pair[0].downstream > pair[1].upstream - pair[0].upstream
     ]
     kept.update(sync for pair in restarts[-_RESTARTS:] for sync in pair)

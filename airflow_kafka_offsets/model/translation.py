@@ -2,10 +2,12 @@
 Translation of a position on one cluster to its mirror.
 
 A position is the next offset to read. Its place on the mirror is that of the first record that is copied from
-there or from behind it. MirrorMaker's syncs give a range for it (:mod:`airflow_kafka_offsets.model.offset_syncs`),
-and the last record that was read, found again inside this range, gives the place itself.
+there or from behind it. MirrorMaker's syncs give a range for it
+(:mod:`airflow_kafka_offsets.model.offset_syncs`), and the last record that was read, found again inside this
+range, gives the place itself.
 
-A translation is never behind the place, so that nothing is lost, and says how many records are read again at most.
+A translation is never behind the place, so that nothing is lost, and says how many records are read again at
+most.
 """
 
 from __future__ import annotations
@@ -40,8 +42,8 @@ class LastRead(NamedTuple):
     fingerprint: Fingerprint
     others: int = 0
     """
-    Records between the two that a mirror may have copied too, at most: those of aborted transactions, or which
-    compaction has removed since.
+    Records between the two that a mirror may have copied too, at most: those of aborted transactions, or
+    which compaction has removed since.
     """
     distinct: bool = True
     """Whether the records before it are others than it."""
@@ -66,8 +68,10 @@ class Scan:
     :param start: the first offset that was looked at.
     :param end: the offset after the last one.
     :param copies: offset on the source of a record that was looked for -> the offsets of equal records.
-    :param alike: the same for records of which only key and value are equal: the mirror's log has other times.
-    :param records: how many records there were: fewer than offsets where the log is compacted or transactional.
+    :param alike: the same for records of which only key and value are equal: the mirror's log has other
+        times.
+    :param records: how many records there were: fewer than offsets where the log is compacted or
+        transactional.
     :param repeats: how many of them are equal to an earlier one.
     :param by_time: no record before ``start`` has the time of the record that was looked for.
     """
@@ -143,7 +147,9 @@ OTHER_RECORDS = (
 BEHIND = "the mirror ends before the position"
 
 CLOSE = 1_000
-"""Offsets between two syncs so close that none between them was lost: ``offset.lag.max`` is 100 by default."""
+"""
+Offsets between two syncs so close that none between them was lost: ``offset.lag.max`` is 100 by default.
+"""
 
 
 def translate(
@@ -158,8 +164,8 @@ def translate(
     :param position: the next offset to read.
     :param log: the mirror's log.
     :param syncs: of the partition, in any order.
-    :param sightings: the last record before the position, if it is known, and such records of earlier positions,
-        each with what the mirror holds where :func:`bracket_of` says to search for it.
+    :param sightings: the last record before the position, if it is known, and such records of earlier
+        positions, each with what the mirror holds where :func:`bracket_of` says to search for it.
     """
     if position == 0:
         return Translation(log.start)

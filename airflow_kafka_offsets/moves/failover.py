@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from airflow_kafka_offsets.checkpoint.archive import (
@@ -23,7 +23,6 @@ from airflow_kafka_offsets.checkpoint.plan_failover import plan_checkpoint_failo
 from airflow_kafka_offsets.checkpoint.readiness_file import read_readiness
 from airflow_kafka_offsets.errors import OffsetsFormatError, PlanRefusedError
 from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan, CheckpointPolicy
-from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.failover_plan import (
     FAILOVER_FILE,
     FailoverPlan,
@@ -65,7 +64,7 @@ class FailoverPolicy:
     on_unknown: UnknownPolicy = "fail"
     on_out_of_range: DeletedPolicy = "fail"
     allow_running_mirror: bool = False
-    checkpoint: CheckpointPolicy = CheckpointPolicy()
+    checkpoint: CheckpointPolicy = field(default_factory=CheckpointPolicy)
 
 
 def plan_failover(
@@ -76,7 +75,6 @@ def plan_failover(
     mirror: Mirror,
     *,
     policy: FailoverPolicy | None = None,
-    by: CommitMetadata | None = None,
 ) -> FailoverPlan:
     """
     Plan to let a pipeline go on on a mirror of its cluster, from the newest committed batch.
@@ -86,10 +84,9 @@ def plan_failover(
 
     :param source: the cluster that is left; ``None`` if it does not answer.
     :param target: the mirror.
-    :param named: the groups and topics of the pipeline, by the names of the cluster that is left. Partitions outside
-        of ``topics`` stay as they are.
+    :param named: the groups and topics of the pipeline, by the names of the cluster that is left. Partitions
+        outside of ``topics`` stay as they are.
     :param policy: what is allowed.
-    :param by: who moves.
     :raises CheckpointError: if the checkpoint cannot be read, or no batch has finished.
     :raises MoveUnfinishedError: if a move of another request was begun and not finished.
     :raises PlanRefusedError: if the names do not fit the checkpoint, or it is on the mirror already.
@@ -103,9 +100,9 @@ def plan_failover(
             raise unfinished_refusal(checkpoint, unfinished)
         return _rest_of(unfinished, target, checkpoint, policy)
     newest = newest_archive(checkpoint)
-    if newest is not None and newest.fails_over and newest.request == request:
-        if not has_run_since(checkpoint, newest):
-            return _rest_of(newest, target, checkpoint, policy)
+    finished = newest is not None and newest.fails_over and newest.request == request
+    if newest is not None and finished and not has_run_since(checkpoint, newest):
+        return _rest_of(newest, target, checkpoint, policy)
     left = _left(source, checkpoint, entered)
     sources = moving_sources(checkpoint)
     named.of(sources)  # refuses names that do not fit
@@ -146,13 +143,13 @@ def _left(source: OffsetsClient | None, checkpoint: SparkCheckpoint, entered: st
     if entered and entered in (known, asked):
         how = f"its move {moved} was there" if known == entered else "both connections lead there"
         raise PlanRefusedError(
-            f"{checkpoint.location} is on cluster {entered} already ({how}): give the connection of the cluster that "
-            "it is to leave, and as mirror the one that it is to go to"
+            f"{checkpoint.location} is on cluster {entered} already ({how}): give the connection of the "
+            "cluster that it is to leave, and as mirror the one that it is to go to"
         )
     if known and asked and known != asked:
         raise PlanRefusedError(
-            f"{checkpoint.location} counts on cluster {shorten(known)}, as its move {moved} says, and the connection "
-            f"leads to {shorten(asked)}: correct the connection"
+            f"{checkpoint.location} counts on cluster {shorten(known)}, as its move {moved} says, and the "
+            f"connection leads to {shorten(asked)}: correct the connection"
         )
     return LogIds(asked or known)
 
@@ -259,7 +256,7 @@ def _made(
 def _rest_of(
     move: Archive, target: OffsetsClient, checkpoint: SparkCheckpoint, policy: FailoverPolicy
 ) -> FailoverPlan:
-    """Return what is left of a failover: the offsets that it was planned with, whatever the clusters say now."""
+    """Return the rest of a failover, with the offsets that it was planned with."""
     before, after = kept_groups(checkpoint, move)
     active = active_groups(target, after)
     plans = [

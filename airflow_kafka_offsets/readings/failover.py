@@ -1,4 +1,4 @@
-"""Translates the position of a query to a mirror: what both clusters say, and what was kept while they lived."""
+"""Translates the position of a query to a mirror, from both clusters and from what was kept."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from airflow_kafka_offsets.checkpoint.archive import newest_with_cluster
 from airflow_kafka_offsets.errors import BrokerError, PlanRefusedError
-from airflow_kafka_offsets.model.commit_metadata import foreign_logs, log_ids_of
+from airflow_kafka_offsets.model.commit_metadata import CommitMetadata, foreign_logs, log_ids_of
 from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds, other_logs
 from airflow_kafka_offsets.model.offsets import Commits, Offsets, TopicPartition, summarize
 from airflow_kafka_offsets.model.parameters import iso_time
@@ -60,17 +60,25 @@ class LogCheck:
         return (
             other_logs(self.what, self.then, now, remedy=self.remedy)
             or foreign_logs(group_id, commits, now, old_offsets=old_offsets, remedy=self.remedy)
-            or ([] if log_ids_of(commits, now).cluster else self._other_cluster(now))
+            or self._other_cluster(now, commits)
         )
 
-    def _other_cluster(self, now: LogIds) -> list[str]:
+    def _other_cluster(self, now: LogIds, commits: Commits) -> list[str]:
+        """Return why a checkpoint counts elsewhere, unless its group was committed here since."""
+        here = log_ids_of(commits, now).cluster
         if self.checkpoint is None or not now.cluster:
             return []
         archive = newest_with_cluster(self.checkpoint)
-        if archive is None:
+        if archive is None or (here and not (archive.fails_over and archive.created_at > _newest(commits))):
             return []
         what = f"the newest move of {self.checkpoint.location} (archive {archive.name})"
         return other_logs(what, LogIds(archive.log_ids.cluster), now, remedy=self.remedy)
+
+
+def _newest(commits: Commits) -> int:
+    """Return when a group was committed last, in seconds since 1970; 0 if its commits do not say."""
+    made = (CommitMetadata.parse(commit.metadata) for commit in commits.values() if commit is not None)
+    return max((each.at or 0 for each in made if each is not None), default=0)
 
 
 def check_logs_again(client: OffsetsClient, plan: PipelinePlan) -> None:

@@ -12,7 +12,7 @@ from airflow_kafka_offsets.kafka.records import Record
 from airflow_kafka_offsets.model.headroom import CLEANUP
 from airflow_kafka_offsets.model.mirror import SYNCS_TOPIC, Mirror
 from airflow_kafka_offsets.model.offset_syncs import OffsetSync, in_this_log, parse_sync
-from airflow_kafka_offsets.model.offsets import IsolationLevel, Logs, OffsetRange, Offsets, TopicPartition
+from airflow_kafka_offsets.model.offsets import IsolationLevel, Logs, OffsetRange, TopicPartition
 from airflow_kafka_offsets.model.translation import Fingerprint, LastRead, Scan, record_digest
 
 if TYPE_CHECKING:
@@ -50,15 +50,16 @@ def find_syncs_topic(client: OffsetsClient, mirror: Mirror) -> str:
         if mirror.syncs_topic in client.partitions([mirror.syncs_topic]):
             return mirror.syncs_topic
         raise PlanRefusedError(
-            f"{where} has no topic {mirror.syncs_topic!r}: correct syncs_topic, or syncs_on; MirrorMaker writes it "
-            "to the source unless offset-syncs.topic.location=target"
+            f"{where} has no topic {mirror.syncs_topic!r}: correct syncs_topic, or syncs_on; MirrorMaker "
+            "writes it to the source unless offset-syncs.topic.location=target"
         )
     found = [topic for topic in client.partitions() if SYNCS_TOPIC.fullmatch(topic)]
     if len(found) == 1:
         return found[0]
     if found:
         raise PlanRefusedError(
-            f"{where} has several topics of offset syncs, {', '.join(found)}: name the mirror's with syncs_topic"
+            f"{where} has several topics of offset syncs, {', '.join(found)}: name the mirror's with "
+            "syncs_topic"
         )
     raise PlanRefusedError(
         f"{where} has no topic of offset syncs (mm2-offset-syncs...internal): set syncs_on, name it with "
@@ -118,8 +119,8 @@ def last_reads(
         if not ranges or (left := end - time.monotonic()) <= 0:
             break
         found |= _fingerprints(client, ranges, left, committed=True)
-    # Between the last committed record and the position may be those of aborted transactions, which some mirrors
-    # copy too.
+    # Between the last committed record and the position may be those of aborted transactions, which some
+    # mirrors copy too.
     gaps = {
         tp: OffsetRange(records[-1].offset + 1, min(positions[tp], logs[tp].end))
         for tp, records in found.items()

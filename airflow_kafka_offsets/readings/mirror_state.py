@@ -20,7 +20,7 @@ _WORKERS = "-mm2"
 
 
 def copied_groups(client: OffsetsClient, groups: Collection[str], left: str, entered: str) -> list[str]:
-    """Return the groups whose commits on the mirror were made on the cluster that is left: they were copied."""
+    """Return the groups whose commits were made on the cluster that is left, and copied."""
     found = []
     for group in groups:
         commits = client.committed_everywhere(group).values()
@@ -57,6 +57,7 @@ def running_mirror(client: OffsetsClient, groups: Collection[str], left: str, en
         return None
     return (
         f"a mirror still runs ({', '.join(map(shorten, running))}) and copies the offsets of group "
-        f"{', '.join(map(shorten, copied))} (sync.group.offsets.enabled): it moves a group forward again that was "
-        "set back here; stop the mirror, or set allow_running_mirror=True if it does not copy these groups any more"
+        f"{', '.join(map(shorten, copied))} (sync.group.offsets.enabled): it moves a group forward again "
+        "that was set back here; stop the mirror, or set allow_running_mirror=True if it does not copy "
+        "these groups any more"
     )

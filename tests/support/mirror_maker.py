@@ -23,7 +23,9 @@ class Clusters(NamedTuple):
 def mirroring(
     directory: Path, clusters: Clusters, topics: Sequence[str], groups: Sequence[str]
 ) -> Iterator[None]:
-    """Mirror topics and groups under their own names until the ``with`` block ends; each record has a sync."""
+    """
+    Mirror topics and groups under their own names until the ``with`` block ends; each record has a sync.
+    """
     settings = {**mirror_settings(*clusters, topics, groups), "offset.lag.max": "0"}
     with MirrorMaker(directory, settings) as mirror:
         try:

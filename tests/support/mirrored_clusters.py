@@ -1,4 +1,6 @@
-"""Two Kafkas and a real MirrorMaker 2 between them, which copies topics in two ways, for the tests of failovers."""
+"""
+Two Kafkas and a real MirrorMaker 2 between them, which copies topics in two ways, for the tests of failovers.
+"""
 
 from __future__ import annotations
 
@@ -31,8 +33,8 @@ MIRRORS = {
     "other": Mirror("standby", prefix="other.", syncs_topic=SYNCS["other"]),
 }
 """
-``same``: topics keep their names, and aborted records are copied as real ones. ``other``: they get a prefix, and
-aborted records are left out.
+``same``: topics keep their names, and aborted records are copied as real ones. ``other``: they get a prefix,
+and aborted records are left out.
 """
 _QUICK_COMPACTION = {"log.cleaner.backoff.ms": "200", "log.cleaner.min.cleanable.ratio": "0.01"}
 START = 1_700_000_000_000
@@ -47,7 +49,9 @@ class Written(NamedTuple):
 
 @dataclass
 class Mirrored:
-    """The pair: ``same`` and ``other`` are the prefixes of topics that are mirrored in one way or the other."""
+    """
+    The pair: ``same`` and ``other`` are the prefixes of topics that are mirrored in one way or the other.
+    """
 
     source: str
     target: str
@@ -130,7 +134,10 @@ class Truth:
 @contextmanager
 def mirrored_clusters(directory: Path, **settings: str) -> Iterator[Mirrored]:
     """Start both clusters and the mirror."""
-    with BreakableKafka(properties=_QUICK_COMPACTION) as source, BreakableKafka(properties=_QUICK_COMPACTION) as target:
+    with (
+        BreakableKafka(properties=_QUICK_COMPACTION) as source,
+        BreakableKafka(properties=_QUICK_COMPACTION) as target,
+    ):
         servers = source.bootstrap_servers, target.bootstrap_servers
         both = {
             **mirror_settings(*servers, ["same-.*"], ["same-.*"]),
@@ -155,7 +162,9 @@ def mirrored_clusters(directory: Path, **settings: str) -> Iterator[Mirrored]:
                     client.close()
 
 
-def produce(servers: str, topic: str, records: int, *, partition: int = 0, first: int = 0, **options: Any) -> None:
+def produce(
+    servers: str, topic: str, records: int, *, partition: int = 0, first: int = 0, **options: Any
+) -> None:
     """Write records with the values ``first``, ``first + 1`` and so on, a second apart."""
     producer = Producer({"bootstrap.servers": servers, "log_level": 0, "linger.ms": 5, **options})
     for number in range(first, first + records):
@@ -165,7 +174,14 @@ def produce(servers: str, topic: str, records: int, *, partition: int = 0, first
 
 
 def produce_in_transactions(
-    servers: str, topic: str, records: int, *, partition: int = 0, first: int = 0, seed: int = 7, resent: bool = False
+    servers: str,
+    topic: str,
+    records: int,
+    *,
+    partition: int = 0,
+    first: int = 0,
+    seed: int = 7,
+    resent: bool = False,
 ) -> None:
     """
     Write transactions of one to nine records, a fifth of which are aborted.
@@ -173,14 +189,18 @@ def produce_in_transactions(
     :param resent: an aborted transaction is sent again, with the same records.
     """
     chance = random.Random(seed)
-    settings = {"bootstrap.servers": servers, "transactional.id": f"{topic}-{partition}-{first}", "log_level": 0}
+    settings = {
+        "bootstrap.servers": servers,
+        "transactional.id": f"{topic}-{partition}-{first}",
+        "log_level": 0,
+    }
     producer = Producer(settings)
     producer.init_transactions(30)
     number = first
     while number < first + records:
         size = chance.randint(1, 9)
         aborts = chance.random() < 0.2
-        for abort in ([True, False] if aborts and resent else [aborts]):
+        for abort in [True, False] if aborts and resent else [aborts]:
             producer.begin_transaction()
             for each in range(number, number + size):
                 producer.produce(topic, b"%d" % each, partition=partition, timestamp=START + 1_000 * each)
@@ -205,7 +225,9 @@ def produce_by_keys(servers: str, topic: str, records: int, *, keys: int, partit
     assert producer.flush(60) == 0
 
 
-def wait_for_compaction(mirrored: Mirrored, tp: TopicPartition, fewer_than: int, seconds: float = 60.0) -> None:
+def wait_for_compaction(
+    mirrored: Mirrored, tp: TopicPartition, fewer_than: int, seconds: float = 60.0
+) -> None:
     """Wait until compaction has left fewer records."""
     end = time.monotonic() + seconds
     while len(mirrored.records(mirrored.on_source, tp)) >= fewer_than:

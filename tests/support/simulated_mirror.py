@@ -40,7 +40,9 @@ class Mirror:
     log: list[Record] = field(default_factory=list)
     syncs: list[OffsetSync] = field(default_factory=list)
     kept: list[OffsetSync] = field(default_factory=list)
-    """Those that must not be lost: the first after each start, and after what was skipped last before its end."""
+    """
+    Those that must not be lost: the first after each start, and after what was skipped last before its end.
+    """
 
     def run(self, start: int, end: int) -> None:
         """Copy the records from number ``start`` to before ``end``, as one process of MirrorMaker does."""

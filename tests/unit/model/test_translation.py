@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from simulated_mirror import Mirror, Record
 
-from airflow_kafka_offsets.model.offset_syncs import OffsetSync, in_this_log, parse_sync, serialize_sync
-from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition
+from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.model.translation import (
-    Fingerprint,
-    LastRead,
-    Scan,
     Sighting,
     bracket_of,
-    record_digest,
     translate,
 )
 
@@ -24,7 +18,9 @@ PARTITION = TopicPartition("orders", 3)
 
 @st.composite
 def mirrors(draw, *, entropy=None):
-    """A source with holes, copied by a mirror that may have been restarted, and of whose syncs some are lost."""
+    """
+    A source with holes, copied by a mirror that may have been restarted, and of whose syncs some are lost.
+    """
     gaps = draw(st.lists(st.sampled_from([0, 0, 0, 0, 1, 1, 2, 7]), min_size=1, max_size=60))
     values = draw(st.sampled_from([1, 2, 1_000_000])) if entropy is None else entropy
     offset, records = draw(st.sampled_from([0, 0, 5])), []
