@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from airflow_kafka_offsets.checkpoint.archive import (
     Archive,
@@ -171,7 +172,12 @@ def plan_undo(
     # What goes, goes newest first; then what comes, oldest first.
     steps.sort(key=_put_back_order)
     plan = _plan(checkpoint, survey, "undo", kept.before, steps, request)
-    return resume(checkpoint, replace(plan, undoes=kept.name, copies=True, log_ids=kept.left), earlier)
+    return resume(checkpoint, replace(plan, undoes=kept.name, copies=True, **_back_from(kept)), earlier)
+
+
+def _back_from(kept: Archive) -> dict[str, Any]:
+    """Return where the offsets count once a failover is taken back."""
+    return {"log_ids": kept.left, "left": kept.log_ids} if kept.left else {}
 
 
 def _past_failover(

@@ -228,7 +228,7 @@ def _move(
     target = open_client(entered(), broker.timeout)
     source = None
     if not source_is_down:
-        source = reachable(broker.config() if left is None else left)
+        source = reachable(broker.config() if left is None else left, broker.timeout)
     plan = plan_failover(
         source,
         target,
@@ -240,9 +240,9 @@ def _move(
     execution.move(plan, target, checkpoint)
 
 
-def reachable(config: dict[str, Any]) -> OffsetsClient | None:
+def reachable(config: dict[str, Any], timeout: float) -> OffsetsClient | None:
     """Return a client of the cluster that is left, ``None`` if it does not answer."""
-    source = open_client(config, _SOURCE_TIMEOUT)
+    source = open_client(config, min(timeout, _SOURCE_TIMEOUT))
     try:
         source.cluster_id()
     except BrokerUnavailableError as error:

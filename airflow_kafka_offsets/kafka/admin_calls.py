@@ -240,6 +240,11 @@ def _described(session: Session, names: dict[str, None]) -> dict[str, Part]:
     return {name: _of_any_kind(session, name, part) for name, part in _describe(session, names).items()}
 
 
+_OTHER_PROTOCOL = "is not a consumer group"
+"""How the client's error says that it is a group of Kafka Connect, or of another protocol."""
+_UNKNOWN = {"state": "Unknown", "type": OTHER, "coordinator": None}
+
+
 def _is_absent(part: Part) -> bool:
     value, failure = part
     return (value["state"] if failure is None else failure.code) in ("Dead", "GROUP_ID_NOT_FOUND")
@@ -247,7 +252,9 @@ def _is_absent(part: Part) -> bool:
 
 def _of_any_kind(session: Session, name: str, part: Part) -> Part:
     """Return a group that is not a consumer group as such: a description as one says that it is not there."""
-    if not _is_absent(part):
+    failure = part[1]
+    connects = failure is not None and failure.code == "_INVALID_ARG" and _OTHER_PROTOCOL in failure.text
+    if not (connects or _is_absent(part)):
         return part
     try:
         with warnings.catch_warnings():
@@ -256,13 +263,30 @@ def _of_any_kind(session: Session, name: str, part: Part) -> Part:
             listed = session.admin.list_groups(name, session.left)
     except KafkaException as error:
         return None, Failure.of(error)
-    if not any(group.id == name for group in listed):
+    found = [group for group in listed if group.id == name]
+    if not found:
         return part
+    if connects:
+        return {
+            "group_id": name,
+            **_UNKNOWN,
+            "members": [_of_connect(each) for each in found[0].members],
+        }, None
     # A first commit may have made it since.
     part = _describe(session, {name: None})[name]
     if not _is_absent(part):
         return part
-    return {"group_id": name, "state": "Unknown", "type": OTHER, "coordinator": None, "members": []}, None
+    return {"group_id": name, **_UNKNOWN, "members": []}, None
+
+
+def _of_connect(member: Any) -> dict[str, Any]:
+    """Return a member of a group of another protocol, such as a worker of Kafka Connect."""
+    return {
+        "member_id": member.id,
+        "client_id": member.client_id,
+        "host": member.client_host,
+        "partitions": [],
+    }
 
 
 def _description(group: Any) -> dict[str, Any]:

@@ -51,7 +51,8 @@ def mirror_settings(
     :param topics: names, or patterns.
     :param groups: whose offsets are translated too.
     """
-    one_copy = ("replication", "offset-syncs.topic.replication", "checkpoints.topic.replication")
+    topics_of_its_own = ("offset-syncs", "checkpoints", "heartbeats")
+    one_copy = ("replication", *(f"{name}.topic.replication" for name in topics_of_its_own))
     storage = ("config", "offset", "status")
     return {
         "clusters": "source, target",

@@ -177,6 +177,11 @@ class CheckpointPlan:
     left: LogIds = UNKNOWN_LOGS
 
     @property
+    def leaves_mirror(self) -> bool:
+        """Whether it takes a failover back: its offsets count on the cluster that was left then."""
+        return self.kind == "undo" and bool(self.left)
+
+    @property
     def number(self) -> int | None:
         """Which move of the checkpoint it is; ``None`` if no file of it changes."""
         return None if self.archive is None else int(self.archive.partition("-")[0])

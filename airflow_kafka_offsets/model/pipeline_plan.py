@@ -54,7 +54,7 @@ class PipelinePlan:
         of = checkpoint_plan
         where = {"checkpoint": of.location, "query_id": of.query_id, "batch_id": of.batch_id}
         log_ids = of.log_ids
-        for plan in groups:
+        for plan in () if of.leaves_mirror else groups:
             log_ids |= plan.log_ids
         return cls(
             [replace(plan, source={**plan.source, **where}) for plan in groups], replace(of, log_ids=log_ids)

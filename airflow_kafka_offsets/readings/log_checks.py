@@ -89,7 +89,7 @@ def check_logs_again(client: OffsetsClient, plan: PipelinePlan) -> None:
     """
     targets: Offsets = {}
     then = UNKNOWN_LOGS
-    if (moved := plan.checkpoint) is not None:
+    if (moved := plan.checkpoint) is not None and not moved.leaves_mirror:
         then = moved.log_ids
         for source, offsets in moved.after.items():
             # What stays where it is may have been deleted by retention long ago.
@@ -97,6 +97,7 @@ def check_logs_again(client: OffsetsClient, plan: PipelinePlan) -> None:
             targets |= {tp: offset for tp, offset in offsets.items() if before.get(tp) != offset}
     for group in plan.groups:
         targets |= group.after
+        then |= group.log_ids if moved is not None and moved.leaves_mirror else UNKNOWN_LOGS
     now = known_log_ids(client, {tp.topic for tp in targets})
     if refusals := other_logs("the plan", then, now):
         raise PlanRefusedError(refusals)

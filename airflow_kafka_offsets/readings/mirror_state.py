@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
@@ -15,8 +16,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_WORKERS = "-mm2"
-"""The end of the name of the group that the workers of a dedicated MirrorMaker join on the mirror."""
+_OWN_TOPICS = re.compile(r"(?:mm2-offset-syncs[.](?P<syncs>.+)|(?P<checkpoints>.+)[.]checkpoints)[.]internal")
+"""Topics of MirrorMaker on the mirror, which name the cluster that it copies."""
+_WORKERS = "{}-mm2"
+"""The group that the workers of a dedicated MirrorMaker join on the mirror."""
 
 
 def copied_groups(client: OffsetsClient, groups: Collection[str], left: str, entered: str) -> list[str]:
@@ -37,8 +40,12 @@ def workers(client: OffsetsClient) -> list[str]:
 
     The name is that of a dedicated MirrorMaker; in other Connect clusters it is the user's.
     """
+    found = filter(None, map(_OWN_TOPICS.fullmatch, client.partitions()))
+    names = sorted({_WORKERS.format(each["syncs"] or each["checkpoints"]) for each in found})
     try:
-        return [each.group_id for each in client.list_groups(["Stable"]) if each.group_id.endswith(_WORKERS)]
+        return (
+            [name for name, group in client.describe_groups(names).items() if group.members] if names else []
+        )
     except BrokerError as error:
         log.info("Whether a mirror runs is not known: %s", error)
         return []

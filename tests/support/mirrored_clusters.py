@@ -5,16 +5,14 @@ Two Kafkas and a real MirrorMaker 2 between them, which copies topics in two way
 from __future__ import annotations
 
 import itertools
-import json
 import random
-import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from breakable_kafka import BreakableKafka
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.local.mirror_maker import IDENTITY, MirrorMaker, mirror_settings
@@ -36,7 +34,12 @@ MIRRORS = {
 ``same``: topics keep their names, and aborted records are copied as real ones. ``other``: they get a prefix,
 and aborted records are left out.
 """
-_QUICK_COMPACTION = {"log.cleaner.backoff.ms": "200", "log.cleaner.min.cleanable.ratio": "0.01"}
+_BROKER = {
+    "log.cleaner.backoff.ms": "200",
+    "log.cleaner.min.cleanable.ratio": "0.01",
+    # The records are of 2023.
+    "log.retention.ms": "-1",
+}
 START = 1_700_000_000_000
 
 
@@ -75,17 +78,27 @@ class Mirrored:
         self.until(lambda: name in self.on_source.partitions([name]), f"topic {name}")
         return name
 
+    def compact(self, tp: TopicPartition, fewer_than: int) -> None:
+        """Let the source compact a topic, and wait until fewer records are left."""
+        change = ConfigEntry("cleanup.policy", "compact", incremental_operation=AlterConfigOpType.SET)
+        resource = ConfigResource(ConfigResource.Type.TOPIC, tp.topic, incremental_configs=[change])
+        admin = AdminClient({"bootstrap.servers": self.source, "log_level": 0})
+        admin.incremental_alter_configs([resource])[resource].result(30)
+        self.until(lambda: len(self.records(self.on_source, tp)) < fewer_than, f"the compaction of {tp}")
+
     def until(self, condition: Any, what: str, seconds: float = 60.0) -> None:
         self.maker.wait(condition, what, seconds)
 
-    def wait_for_copy(self, way: str, topic: str, last: dict[int, bytes] | None = None) -> None:
+    def wait_for_copy(self, way: str, topic: str) -> None:
         """Wait until the newest committed record of each partition of a topic is on the mirror."""
         mirror, numbers = MIRRORS[way], self.on_source.partitions([topic])[topic]
         self.until(lambda: mirror.topic(topic) in self.on_target.partitions([mirror.topic(topic)]), topic)
         for number in numbers:
             wanted = self.values(self.on_source, TopicPartition(topic, number))[-1:]
             copy = mirror.partition(TopicPartition(topic, number))
-            self.until(lambda w=wanted, c=copy: self.values(self.on_target, c)[-1:] == w, f"{copy}: {wanted}")
+            self.until(
+                lambda w=wanted, c=copy: {*w} <= {*self.values(self.on_target, c)}, f"{copy}: {wanted}"
+            )
 
     def values(self, client: OffsetsClient, tp: TopicPartition) -> list[bytes | None]:
         """Return the values of all committed records."""
@@ -135,8 +148,8 @@ class Truth:
 def mirrored_clusters(directory: Path, **settings: str) -> Iterator[Mirrored]:
     """Start both clusters and the mirror."""
     with (
-        BreakableKafka(properties=_QUICK_COMPACTION) as source,
-        BreakableKafka(properties=_QUICK_COMPACTION) as target,
+        BreakableKafka(properties=_BROKER) as source,
+        BreakableKafka(properties=_BROKER) as target,
     ):
         servers = source.bootstrap_servers, target.bootstrap_servers
         both = {
@@ -209,27 +222,13 @@ def produce_in_transactions(
         number += size
 
 
-def produce_by_keys(servers: str, topic: str, records: int, *, keys: int, partition: int = 0) -> None:
+def produce_by_keys(servers: str, topic: str, records: int, *, keys: int, first: int = 0) -> None:
     """Write records of few keys, for a topic that is compacted."""
     producer = Producer({"bootstrap.servers": servers, "log_level": 0, "linger.ms": 5})
-    chance = random.Random(11)
-    for number in range(records):
-        producer.produce(
-            topic,
-            json.dumps([number, "x" * 200]),
-            key=b"%d" % chance.randrange(keys),
-            partition=partition,
-            timestamp=START + 1_000 * number,
-        )
-        producer.poll(0)
+    chance = random.Random(first)
+    for number in range(first, first + records):
+        key = b"%d" % chance.randrange(keys)
+        producer.produce(topic, b"%d" % number, key, 0, timestamp=START + number)
+        if number % 100 == 99:  # a batch of its own, and so a segment
+            assert producer.flush(60) == 0
     assert producer.flush(60) == 0
-
-
-def wait_for_compaction(
-    mirrored: Mirrored, tp: TopicPartition, fewer_than: int, seconds: float = 60.0
-) -> None:
-    """Wait until compaction has left fewer records."""
-    end = time.monotonic() + seconds
-    while len(mirrored.records(mirrored.on_source, tp)) >= fewer_than:
-        assert time.monotonic() < end, f"{tp} was not compacted"
-        time.sleep(0.3)
