@@ -2,10 +2,12 @@ from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint as SparkChec
 from airflow_kafka_offsets.errors import KafkaOffsetsError as KafkaOffsetsError
 from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook as KafkaOffsetsHook
 from airflow_kafka_offsets.operators.check_drift import CheckOffsetDriftOperator as CheckOffsetDriftOperator
+from airflow_kafka_offsets.operators.check_mirror import CheckMirrorOperator as CheckMirrorOperator
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator as CommitOffsetsOperator
 from airflow_kafka_offsets.operators.commit_window import (
     CommitOffsetWindowOperator as CommitOffsetWindowOperator,
 )
+from airflow_kafka_offsets.operators.fail_over import FailOverOperator as FailOverOperator
 from airflow_kafka_offsets.operators.plan_window import PlanOffsetWindowOperator as PlanOffsetWindowOperator
 from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator as ResetOffsetsOperator
 from airflow_kafka_offsets.operators.restore import RestoreOffsetsOperator as RestoreOffsetsOperator

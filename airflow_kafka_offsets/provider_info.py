@@ -56,8 +56,10 @@ def get_provider_info() -> dict[str, Any]:
                 "integration-name": integration,
                 "python-modules": [
                     "airflow_kafka_offsets.operators.check_drift",
+                    "airflow_kafka_offsets.operators.check_mirror",
                     "airflow_kafka_offsets.operators.commit",
                     "airflow_kafka_offsets.operators.commit_window",
+                    "airflow_kafka_offsets.operators.fail_over",
                     "airflow_kafka_offsets.operators.plan_window",
                     "airflow_kafka_offsets.operators.reset",
                     "airflow_kafka_offsets.operators.restore",

@@ -133,9 +133,14 @@ class Archive:
         return self.done or self.undone
 
     @property
+    def is_failover(self) -> bool:
+        """Whether it was a move to another cluster."""
+        return self.name.endswith("-failover")
+
+    @property
     def fails_over(self) -> bool:
         """Whether it has moved the query to another cluster, and was not taken back."""
-        return self.name.endswith("-failover") and not self.undone
+        return self.is_failover and not self.undone
 
     @property
     def created_at(self) -> int:
@@ -218,7 +223,7 @@ def newest_with_cluster(checkpoint: SparkCheckpoint) -> Archive | None:
 
     A failover that was taken back counts no more.
     """
-    found = (each for each in archives_from_newest(checkpoint) if not (each.undone and each.left))
+    found = (each for each in archives_from_newest(checkpoint) if not (each.undone and each.is_failover))
     return next((archive for archive in found if archive.log_ids.cluster), None)
 
 

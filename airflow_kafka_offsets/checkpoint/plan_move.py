@@ -177,7 +177,7 @@ def plan_undo(
 
 def _back_from(kept: Archive) -> dict[str, Any]:
     """Return where the offsets count once a failover is taken back."""
-    return {"log_ids": kept.left, "left": kept.log_ids} if kept.left else {}
+    return {"log_ids": kept.left, "left": kept.log_ids} if kept.is_failover else {}
 
 
 def _past_failover(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,10 +13,13 @@ from airflow_kafka_offsets.cli.connections import (
     Broker,
     broker_options,
     checkpoint_argument,
-    connection_config,
+    checkpoint_conn_id_option,
+    open_checkpoint,
     open_client,
 )
-from airflow_kafka_offsets.cli.execution import Execution, verb_options
+from airflow_kafka_offsets.cli.drift import CheckCommand
+from airflow_kafka_offsets.cli.execution import REFUSED, Execution, print_result, verb_options
+from airflow_kafka_offsets.cli.mirror_connections import MirrorBroker, mirror_options, reachable, to_options
 from airflow_kafka_offsets.cli.options import (
     CommandGroup,
     Option,
@@ -24,19 +27,19 @@ from airflow_kafka_offsets.cli.options import (
     choice_option,
     combined,
     groups_argument,
+    output_option,
+    refuse_unused,
+    topics_option,
 )
-from airflow_kafka_offsets.errors import BrokerUnavailableError, UsageError
-from airflow_kafka_offsets.model.mirror import Mirror, SyncsOn
+from airflow_kafka_offsets.errors import UsageError
+from airflow_kafka_offsets.model.failover_plan import DeletedPolicy, FailoverPolicy, UnknownPolicy
+from airflow_kafka_offsets.model.groups import Groups
+from airflow_kafka_offsets.model.mirror import Mirror
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-    from airflow_kafka_offsets.kafka.client import OffsetsClient
-    from airflow_kafka_offsets.model.groups import Groups
 
 __all__ = ["failover"]
-
-_SOURCE_TIMEOUT = 10.0
-"""Seconds in which the cluster that is left must answer; else what was kept stands in for it."""
 
 
 @click.group(cls=CommandGroup)
@@ -44,102 +47,19 @@ def failover() -> None:
     """Move pipelines to a mirror of their cluster, exactly where it can be known."""
 
 
-@dataclass(frozen=True)
-class MirrorBroker:
-    """The mirror's cluster, as the command line names it."""
-
-    to_bootstrap_server: str | None = None
-    to_command_config: Path | None = None
-    to_kafka_config_id: str | None = None
-
-    def config(self) -> dict[str, Any]:
-        """Return the configuration of a client."""
-        from airflow_kafka_offsets.kafka.config import load_properties
-        from airflow_kafka_offsets.model.kafka_security import SERVERS
-
-        if self.to_kafka_config_id:
-            if self.to_bootstrap_server or self.to_command_config:
-                raise UsageError(
-                    "--to-kafka-config-id replaces --to-bootstrap-server and --to-command-config: leave "
-                    "one of them out"
-                )
-            return connection_config(self.to_kafka_config_id, "--to-kafka-config-id")
-        config: dict[str, Any] = (
-            dict(load_properties(self.to_command_config)) if self.to_command_config else {}
-        )
-        if self.to_bootstrap_server:
-            config[SERVERS] = self.to_bootstrap_server
-        if SERVERS not in config:
-            raise UsageError(
-                "no mirror is named: give --to-bootstrap-server HOST:PORT, --to-command-config FILE with "
-                "bootstrap.servers, or --to-kafka-config-id ID of an Airflow connection"
-            )
-        return config
-
-
-def _read_mirror(topic_map: Sequence[str], **options: Any) -> Mirror:
-    topics = {}
-    for each in topic_map:
-        topic, separator, name = each.partition("=")
-        if not separator or topic in topics:
-            raise UsageError(f"--topic-map {each}: expected TOPIC=NAME, once for each topic")
-        topics[topic] = name
-    given = {name: value for name, value in {**options, "topics": topics}.items() if value}
-    return Mirror.parse(given, connection=False)
-
-
-mirror_options = combined(
-    "mirror",
-    _read_mirror,
-    click.option(
-        "--prefix", metavar="TEXT", help="What the mirror puts before names of topics, as 'primary.'."
-    ),
-    click.option(
-        "--topic-map",
-        metavar="TOPIC=NAME",
-        multiple=True,
-        help="A topic's name on the mirror; may be repeated.",
-    ),
-    click.option(
-        "--syncs-topic", metavar="TOPIC", help="MirrorMaker's offset syncs. Default: the only such topic."
-    ),
-    choice_option("--syncs-on", SyncsOn, "target", "The cluster that has the offset syncs."),
-)
-
-to_options = combined(
-    "to",
-    MirrorBroker,
-    click.option("--to-bootstrap-server", metavar="HOST:PORT[,...]", help="The mirror's cluster."),
-    click.option(
-        "--to-command-config",
-        type=click.Path(exists=True, dir_okay=False, path_type=Path),
-        help="File of librdkafka properties for the mirror.",
-    ),
-    click.option("--to-kafka-config-id", metavar="ID", help="Airflow connection of the mirror."),
-)
-
-
-def _read_policy(**options: Any) -> Any:
-    from airflow_kafka_offsets.moves.failover import FailoverPolicy
-
-    return FailoverPolicy(**options)
-
-
 def _policy_options() -> Option:
-    from typing import Literal
-
     return combined(
         "policy",
-        _read_policy,
+        FailoverPolicy,
         choice_option(
             "--on-unknown",
-            Literal["fail", "earliest"],
+            UnknownPolicy,
             "fail",
             "For a partition whose position on the mirror is unknown.",
         ),
         choice_option(
             "--on-out-of-range",
-            Literal["fail", "clamp"],
+            DeletedPolicy,
             "fail",
             "For a position that the mirror has deleted already.",
         ),
@@ -151,44 +71,76 @@ def _policy_options() -> Option:
     )
 
 
-def _pipeline_options(command: Any) -> Any:
-    """Add what names a pipeline, both clusters, and what is allowed."""
-    for option in (
-        broker_options,
-        click.option("--source-is-down", is_flag=True, help="Do not ask the cluster that is left."),
-        _policy_options(),
-        mirror_options,
-        to_options,
-        groups_argument,
-        checkpoint_argument,
-    ):
-        command = option(command)
-    return command
+_cluster_options = (
+    broker_options,
+    click.option("--source-is-down", is_flag=True, help="Do not ask the cluster that is left."),
+    mirror_options,
+    to_options,
+)
+_fleet_options = (
+    click.option(
+        "--at-once",
+        type=click.IntRange(1, 32),
+        default=4,
+        show_default=True,
+        help="Pipelines that move at once.",
+    ),
+    click.option(
+        "--pipelines",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        help="YAML or JSON file that lists pipelines with their mirrors, in place of URI and GROUP.",
+    ),
+)
+
+
+def _with(*options: Option) -> Option:
+    """Return a decorator that adds options, the last one first."""
+
+    def add(command: Any) -> Any:
+        for option in options:
+            command = option(command)
+        return command
+
+    return add
+
+
+_pipeline_options = _with(_policy_options(), *_cluster_options, groups_argument, checkpoint_argument)
+_pipelines_options = _with(
+    _policy_options(),
+    *_cluster_options,
+    *_fleet_options,
+    topics_option,
+    click.argument("group_id", metavar="[GROUP]", required=False),
+    checkpoint_conn_id_option,
+    click.argument("uri", required=False),
+)
 
 
 @failover.command("plan", cls=StrictCommand)
-@_pipeline_options
+@_pipelines_options
 @verb_options(execute=False, how="'failover apply' with the same options does it")
 def failover_plan(**options: Any) -> None:
     """
     Show how the query of the checkpoint at URI and its GROUP would go on on a mirror of their cluster.
 
-    Nothing is changed. GROUP may be JSON as {topic: group}, with the names of the cluster that is left.
+    Nothing is changed. GROUP may be JSON as {topic: group}, with the names of the cluster that is left. With
+    --pipelines all pipelines of a file are planned.
     """
-    _move(back=False, **options)
+    _move_one_or_many(**options)
 
 
 @failover.command("apply", cls=StrictCommand)
-@_pipeline_options
+@_pipelines_options
 @verb_options(execute=True)
 def failover_apply(**options: Any) -> None:
     """
     Let the query of the checkpoint at URI and its GROUP go on on a mirror of their cluster.
 
     The query must be stopped. What is overwritten is kept in an archive. An interrupted failover is finished
-    by the same command.
+    by the same command. With --pipelines all pipelines of a file move; one that is refused does not keep the
+    others from moving.
     """
-    _move(back=False, **options)
+    _move_one_or_many(**options)
 
 
 @failover.command("back", cls=StrictCommand)
@@ -206,6 +158,72 @@ def failover_back(execute: bool, execution: Execution, **options: Any) -> None:
     _move(back=True, execution=replace(execution, dry_run=not execute, execute=execute), **options)
 
 
+@failover.command("check", cls=CheckCommand)
+@click.option(
+    "--max-again", type=click.IntRange(0), help="Records that may be read again if the source was gone."
+)
+@click.option("--max-behind", type=click.IntRange(0), help="Records by which the mirror may be behind.")
+@_with(broker_options, mirror_options, to_options, groups_argument, checkpoint_argument)
+@output_option
+def failover_check(
+    checkpoint: SparkCheckpoint,
+    groups: Groups,
+    mirror: Mirror,
+    broker: Broker,
+    to: MirrorBroker,
+    max_again: int | None,
+    max_behind: int | None,
+    output: str,
+) -> None:
+    """
+    Check how the query of the checkpoint at URI and its GROUP could fail over now. Nothing is changed.
+
+    Exit 1 if a position is unknown or a threshold is passed, 3 if that could not be checked.
+    """
+    from airflow_kafka_offsets.kafka.worker import started_early
+    from airflow_kafka_offsets.readings.mirror_check import check_mirror
+
+    click.get_current_context().with_resource(started_early())
+    source = open_client(broker.config(), broker.timeout)
+    target = open_client(to.config(), broker.timeout)
+    found = check_mirror(source, target, checkpoint, groups, mirror)
+    print_result(output, found.as_json(), found.lines())
+    failures = found.failures(max_again, max_behind)
+    for failure in failures:
+        click.echo(f"Error: {failure}", err=True)
+    if failures:
+        raise SystemExit(REFUSED)
+
+
+def _move_one_or_many(
+    *,
+    uri: str | None,
+    group_id: str | None,
+    topics: Sequence[str] | None,
+    checkpoint_conn_id: str | None,
+    pipelines: Path | None,
+    at_once: int,
+    **options: Any,
+) -> None:
+    if pipelines is not None:
+        from airflow_kafka_offsets.cli.failover_fleet import move_fleet
+
+        if uri is not None:
+            raise UsageError("--pipelines replaces URI and GROUP: leave these out")
+        refuse_unused(
+            "with --pipelines, whose file names them",
+            *("topics", "checkpoint_conn_id", "prefix", "topic_map", "syncs_topic", "syncs_on"),
+        )
+        del options["mirror"]
+        move_fleet(pipelines, at_once, **options)
+        return
+    if uri is None or group_id is None:
+        raise UsageError("give the URI of a checkpoint and its GROUP, or --pipelines FILE")
+    refuse_unused("without --pipelines", "at_once")
+    checkpoint = open_checkpoint(uri, checkpoint_conn_id)
+    _move(back=False, checkpoint=checkpoint, groups=Groups.parse(group_id, topics), **options)
+
+
 def _move(
     *,
     back: bool,
@@ -214,7 +232,7 @@ def _move(
     mirror: Mirror,
     broker: Broker,
     to: MirrorBroker,
-    policy: Any,
+    policy: FailoverPolicy,
     source_is_down: bool,
     execution: Execution,
 ) -> None:
@@ -222,30 +240,11 @@ def _move(
     from airflow_kafka_offsets.moves.failover import plan_failover
 
     click.get_current_context().with_resource(started_early())
-    left, entered = (to.config(), broker.config) if back else (None, to.config)
+    left, entered = (to.config, broker.config) if back else (broker.config, to.config)
     if back:
         mirror = replace(mirror.back(""), syncs_topic=mirror.syncs_topic)
     target = open_client(entered(), broker.timeout)
-    source = None
-    if not source_is_down:
-        source = reachable(broker.config() if left is None else left, broker.timeout)
-    plan = plan_failover(
-        source,
-        target,
-        checkpoint,
-        groups,
-        mirror,
-        policy=replace(policy, checkpoint=execution.policy),
-    )
+    source = None if source_is_down else reachable(left(), broker.timeout)
+    allowed = replace(policy, checkpoint=execution.policy or policy.checkpoint)
+    plan = plan_failover(source, target, checkpoint, groups, mirror, policy=allowed)
     execution.move(plan, target, checkpoint)
-
-
-def reachable(config: dict[str, Any], timeout: float) -> OffsetsClient | None:
-    """Return a client of the cluster that is left, ``None`` if it does not answer."""
-    source = open_client(config, min(timeout, _SOURCE_TIMEOUT))
-    try:
-        source.cluster_id()
-    except BrokerUnavailableError as error:
-        click.echo(f"The cluster that is left does not answer: {error}", err=True)
-        return None
-    return source

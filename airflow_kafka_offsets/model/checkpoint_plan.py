@@ -179,7 +179,7 @@ class CheckpointPlan:
     @property
     def leaves_mirror(self) -> bool:
         """Whether it takes a failover back: its offsets count on the cluster that was left then."""
-        return self.kind == "undo" and bool(self.left)
+        return self.kind == "undo" and self.undoes is not None and self.undoes.endswith("-failover")
 
     @property
     def number(self) -> int | None:

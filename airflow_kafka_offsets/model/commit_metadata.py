@@ -140,8 +140,9 @@ class CommitMetadata:
 
     @property
     def moves(self) -> bool:
-        """Whether it is of a reset or a restore, by a task or a command."""
-        return self.tool.rpartition(" ")[2] in ("reset", "restore")
+        """Whether it is of a reset, a restore or a failover, by a task or a command."""
+        words = self.tool.split(" ")
+        return words[-1] in ("reset", "restore") or "failover" in words
 
     @property
     def start(self) -> RunStart:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
+from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPolicy
 from airflow_kafka_offsets.model.formats import offsets_json
 from airflow_kafka_offsets.model.offsets import LogRange, Offsets, TopicPartition, summarize
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
@@ -15,6 +16,22 @@ from airflow_kafka_offsets.model.translation import Translation
 
 FAILOVER_FILE = "failover.json"
 """The file of a checkpoint's archive that says how its position was translated."""
+
+
+UnknownPolicy = Literal["fail", "earliest"]
+"""What becomes of a partition whose position on the mirror is not known."""
+DeletedPolicy = Literal["fail", "clamp"]
+"""What becomes of a position that the mirror has deleted, or does not reach."""
+
+
+@dataclass(frozen=True)
+class FailoverPolicy:
+    """What the caller allows."""
+
+    on_unknown: UnknownPolicy = "fail"
+    on_out_of_range: DeletedPolicy = "fail"
+    allow_running_mirror: bool = False
+    checkpoint: CheckpointPolicy = field(default_factory=CheckpointPolicy)
 
 
 @dataclass(frozen=True)

@@ -101,7 +101,10 @@ class Mirror:
     def as_json(self) -> dict[str, Any]:
         """Return plain JSON that :meth:`parse` reads, without what is empty."""
         found = {name: getattr(self, name) for name in _READERS}
-        return {name: dict(each) if name == "topics" else each for name, each in found.items() if each}
+        given = {
+            name: each for name, each in found.items() if each and (name, each) != ("syncs_on", "target")
+        }
+        return {name: dict(each) if name == "topics" else each for name, each in given.items()}
 
 
 def _read_part(value: object, parameter: str) -> str:

@@ -17,6 +17,7 @@ _TAG = "tag:yaml.org,2002:"
 _KINDS = {
     "topics": "text or a list of texts",
     "group_id": "text, or an object {topic: group} of texts",
+    "mirror": "an object of texts, such as {kafka_config_id: kafka_standby, prefix: primary.}",
 }
 _OWN = ("group_id", "checkpoint_location")
 """Keys that no two pipelines share."""
@@ -30,7 +31,7 @@ def read_pipelines(text: str, file: str, readers: Readers) -> list[dict[str, Any
     Return the entries of a file as plain values that were checked, each with the file's defaults.
 
     The file is a list of entries, or has it under ``pipelines`` beside ``defaults``. An entry without
-    ``checkpoint_location`` does not get the default ``checkpoint_conn_id``.
+    ``checkpoint_location`` gets neither the default ``checkpoint_conn_id`` nor ``mirror``.
 
     :param text: the file's content.
     :param file: its name, which decides between JSON (``.json``) and YAML, and is in error texts.
@@ -56,7 +57,7 @@ def read_pipelines(text: str, file: str, readers: Readers) -> list[dict[str, Any
 
 
 def _with_defaults(entry: dict[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
-    unused = () if "checkpoint_location" in entry else ("checkpoint_conn_id",)
+    unused = () if "checkpoint_location" in entry else ("checkpoint_conn_id", "mirror")
     return {**{key: value for key, value in defaults.items() if key not in unused}, **entry}
 
 
@@ -103,6 +104,10 @@ def _texts(key: str, value: object) -> list[str] | None:
         parts = list(value.values())
     elif isinstance(value, list) and key == "topics":
         parts = value
+    elif isinstance(value, dict) and key == "mirror":
+        names = value.get("topics", {})
+        plain = [each for name, each in value.items() if name != "topics"]
+        parts = [*plain, *(names.values() if isinstance(names, dict) else [names])]
     texts = [part for part in parts if isinstance(part, str)]
     return texts if len(texts) == len(parts) else None
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from airflow_kafka_offsets.checkpoint.archive import (
     Archive,
@@ -22,10 +22,11 @@ from airflow_kafka_offsets.checkpoint.open_moves import (
 from airflow_kafka_offsets.checkpoint.plan_failover import plan_checkpoint_failover
 from airflow_kafka_offsets.checkpoint.readiness_file import read_readiness
 from airflow_kafka_offsets.errors import OffsetsFormatError, PlanRefusedError
-from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan, CheckpointPolicy
+from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan
 from airflow_kafka_offsets.model.failover_plan import (
     FAILOVER_FILE,
     FailoverPlan,
+    FailoverPolicy,
     TranslatedPartition,
     again_text,
 )
@@ -50,21 +51,6 @@ from airflow_kafka_offsets.readings.mirror_state import running_mirror
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
     from airflow_kafka_offsets.kafka.client import OffsetsClient
-
-UnknownPolicy = Literal["fail", "earliest"]
-"""What becomes of a partition whose position on the mirror is not known."""
-DeletedPolicy = Literal["fail", "clamp"]
-"""What becomes of a position that the mirror has deleted, or does not reach."""
-
-
-@dataclass(frozen=True)
-class FailoverPolicy:
-    """What the caller allows."""
-
-    on_unknown: UnknownPolicy = "fail"
-    on_out_of_range: DeletedPolicy = "fail"
-    allow_running_mirror: bool = False
-    checkpoint: CheckpointPolicy = field(default_factory=CheckpointPolicy)
 
 
 def plan_failover(
@@ -103,14 +89,17 @@ def plan_failover(
     finished = newest is not None and newest.fails_over and newest.request == request
     if newest is not None and finished and not has_run_since(checkpoint, newest):
         return _rest_of(newest, target, checkpoint, policy)
-    left = _left(source, checkpoint, entered)
+    kept, note = _kept(checkpoint)
+    left = _left(source, checkpoint, entered, kept.cluster)
+    usable = kept.on(left.cluster)
+    if kept.at and not usable.at:
+        note.append(f"what was kept is of cluster {kept.cluster}, and is left alone")
     sources = moving_sources(checkpoint)
     named.of(sources)  # refuses names that do not fit
     scoped = {
         name: {tp: at for tp, at in offsets.items() if tp in named.scope} for name, offsets in sources.items()
     }
-    kept, note = _kept(checkpoint, left)
-    evidence = gather(source, target, mirror, scoped, kept)
+    evidence = gather(source, target, mirror, scoped, usable)
     translated = translate_sources(target, mirror, scoped, evidence)
     if policy.on_unknown == "earliest":
         translated = [each.or_from(each.log and each.log.start) for each in translated]
@@ -135,7 +124,7 @@ def plan_failover(
     return _made(groups, moved, translated, notes)
 
 
-def _left(source: OffsetsClient | None, checkpoint: SparkCheckpoint, entered: str) -> LogIds:
+def _left(source: OffsetsClient | None, checkpoint: SparkCheckpoint, entered: str, kept: str) -> LogIds:
     """Return the cluster that the checkpoint counts on; refuse the mirror itself, and a third one."""
     moved = newest_with_cluster(checkpoint)
     known = "" if moved is None else moved.log_ids.cluster
@@ -151,19 +140,16 @@ def _left(source: OffsetsClient | None, checkpoint: SparkCheckpoint, entered: st
             f"{checkpoint.location} counts on cluster {shorten(known)}, as its move {moved} says, and the "
             f"connection leads to {shorten(asked)}: correct the connection"
         )
-    return LogIds(asked or known)
+    return LogIds(asked or known or kept)
 
 
-def _kept(checkpoint: SparkCheckpoint, left: LogIds) -> tuple[Readiness, list[str]]:
-    """Return what was kept on the cluster that is left, and a note where it cannot be used."""
+def _kept(checkpoint: SparkCheckpoint) -> tuple[Readiness, list[str]]:
+    """Return what was kept, and a note where that is not all."""
     try:
         kept = read_readiness(checkpoint)
     except OffsetsFormatError as error:
         return Readiness(), [str(error)]
-    usable = kept.on(left.cluster)
-    if kept.at and not usable.at:
-        return usable, [f"what was kept is of cluster {kept.cluster}, and is left alone"]
-    return usable, [f"what was kept is not complete: {usable.error}"] if usable.error else []
+    return kept, [f"what was kept is not complete: {kept.error}"] if kept.error else []
 
 
 def _refusals(translated: Collection[TranslatedPartition]) -> list[str]:

@@ -13,7 +13,7 @@ from airflow_kafka_offsets.kafka.worker import started_early
 from airflow_kafka_offsets.model.groups import Groups
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.operators.outlets import GroupOutlets
-from airflow_kafka_offsets.pipeline import NAME_READERS, PIPELINE_PARAMETERS
+from airflow_kafka_offsets.pipeline import FILE_READERS, PIPELINE_PARAMETERS
 from airflow_kafka_offsets.task.failures import failing_at_once
 from airflow_kafka_offsets.task.given import GivenOptions, check_literals
 from airflow_kafka_offsets.task.metrics import count_refused
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
     from airflow_kafka_offsets.kafka.client import OffsetsClient
+    from airflow_kafka_offsets.model.mirror import Mirror
 
     Reader = Callable[[Any, str], Any]
     """Reads a parameter from its value and name."""
@@ -48,6 +49,8 @@ class OffsetsOperator(GivenOptions, BaseOperator):
     :param checkpoint_conn_id: Airflow connection of that storage; without it fsspec's own defaults.
         (templated)
     :param kafka_config_id: Airflow connection of the Kafka cluster. (templated)
+    :param mirror: the mirror of that cluster, as :class:`~airflow_kafka_offsets.pipeline.KafkaPipeline`
+        passes it on. A commit of the checkpoint, a failover and the check of the mirror use it.
     """
 
     template_fields: Sequence[str] = PIPELINE_PARAMETERS
@@ -69,6 +72,7 @@ class OffsetsOperator(GivenOptions, BaseOperator):
         checkpoint_location: str | XComArg | None = None,
         checkpoint_conn_id: str | None = None,
         kafka_config_id: str = "kafka_default",
+        mirror: Mapping[str, Any] | Mirror | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -77,6 +81,7 @@ class OffsetsOperator(GivenOptions, BaseOperator):
         self.checkpoint_location: Any = checkpoint_location
         self.checkpoint_conn_id = checkpoint_conn_id
         self.kafka_config_id = kafka_config_id
+        self.mirror: Any = mirror
         self._touched: dict[str, set[str]] = {}
         self._group_outlets = GroupOutlets(())
         if group_id is None and self.needs_group:
@@ -86,7 +91,7 @@ class OffsetsOperator(GivenOptions, BaseOperator):
 
     def check_parameters(self) -> None:
         """Check the parameters that are literals in the DAG's file; each constructor ends with this."""
-        check_literals(self, **NAME_READERS, **self.readers)
+        check_literals(self, **FILE_READERS, **self.readers)
 
     def misused(self, text: str) -> UsageError:
         """Return the error for parameters that do not go together."""

@@ -19,7 +19,7 @@ from airflow_kafka_offsets.model.groups import Groups
 from airflow_kafka_offsets.model.parameters import choice, parse_interval
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.operators.base import OffsetsOperator
-from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS, KafkaPipeline
+from airflow_kafka_offsets.pipeline import FILE_READERS, PIPELINE_PARAMETERS, KafkaPipeline
 from airflow_kafka_offsets.readings.drift import pipeline_drift
 from airflow_kafka_offsets.readings.drift_of_many import CheckedPipeline, pipelines_json
 from airflow_kafka_offsets.task.failures import failing_at_once
@@ -178,7 +178,7 @@ class CheckOffsetDriftOperator(OffsetsOperator):
 def _pipeline(names: object) -> KafkaPipeline:
     if not isinstance(names, Mapping):
         raise UsageError(f"pipelines: found {shorten(names)} in place of a KafkaPipeline or a dict")
-    unknown = sorted(set(names) - set(PIPELINE_PARAMETERS))
+    unknown = sorted(set(names) - set(FILE_READERS))
     if unknown or not names.get("group_id"):
         raise UsageError(
             f"pipelines: found an entry with {', '.join(map(str, names)) or 'nothing in it'}; expected "

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.model.formats import parse_offsets
+from airflow_kafka_offsets.model.mirror import Mirror
 from airflow_kafka_offsets.model.offsets import Offsets
 from airflow_kafka_offsets.model.parameters import OutOfRangePolicy, choice, parse_switch, parse_text
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.operators.moving import MovingOperator, commit_metadata
+from airflow_kafka_offsets.task.metrics import count_unready
 
 if TYPE_CHECKING:
     from airflow.sdk import Context, XComArg
@@ -21,6 +24,8 @@ if TYPE_CHECKING:
     from airflow_kafka_offsets.operators.base import Reader
 
 _STORE_TABLE = "kafka_offsets"
+_MIRROR_TIMEOUT = 15.0
+"""Seconds for all calls to the mirror."""
 
 
 class CommitOffsetsOperator(MovingOperator):
@@ -43,6 +48,10 @@ class CommitOffsetsOperator(MovingOperator):
     reset has put them.
 
     With ``store_conn_id`` the group gets what the job saved in its own database together with its results.
+
+    With a ``mirror`` it also keeps beside the checkpoint what a failover needs, see
+    :mod:`airflow_kafka_offsets.readings.readiness`. That never fails the commit: a warning and the metric
+    ``kafka_offsets.unready`` say that it could not be kept.
 
     Returns the receipt (see :func:`airflow_kafka_offsets.model.receipt.receipt`): plain JSON with the offsets
     before and after.
@@ -137,7 +146,10 @@ class CommitOffsetsOperator(MovingOperator):
             with self.open_client() as client:
                 if checkpoint is not None:
                     allowed["allow_new_cluster"] = new_cluster
-                    return until_unmoved()(self._commit_checkpoint, context, client, checkpoint, **allowed)
+                    receipt = until_unmoved()(self._commit_checkpoint, context, client, checkpoint, **allowed)
+                    if self.mirror is not None:
+                        self._keep_readiness(client, checkpoint)
+                    return receipt
                 origin = "offsets" if self.offsets is not None else "the store"
                 targets = self.named().of({"given": offsets or {}}, origin)
                 plans = plan_commits(
@@ -161,6 +173,28 @@ class CommitOffsetsOperator(MovingOperator):
         self._overtaken = plan
         apply = partial(apply_position, client, metadata=metadata, known_moves=known_moves)
         return self.carry_out(context, client, plan, metadata, apply)
+
+    def _keep_readiness(self, client: OffsetsClient, checkpoint: SparkCheckpoint) -> None:
+        """Keep what a failover needs; whatever is wrong with the mirror must not fail the commit."""
+        from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
+        from airflow_kafka_offsets.readings.readiness import keep_readiness
+
+        mirror = Mirror.parse(self.mirror)
+        with ExitStack() as clients:
+
+            def open_target() -> OffsetsClient:
+                hook = KafkaOffsetsHook(mirror.kafka_config_id, timeout=_MIRROR_TIMEOUT)
+                return clients.enter_context(hook.get_offsets_client(total=_MIRROR_TIMEOUT))
+
+            try:
+                error = keep_readiness(client, open_target, checkpoint, checkpoint.read(), mirror).error
+            except Exception as raised:  # noqa: BLE001 - the offsets are committed
+                error = f"{type(raised).__name__}: {raised}"
+        if error:
+            self.log.warning(
+                "The offsets are committed; what a failover needs was not kept as a whole: %s", error
+            )
+            count_unready(self._touched)
 
     def _given(self) -> tuple[Offsets | None, dict[str, Any]]:
         """Return the offsets that were given or that the store has, and where they come from."""

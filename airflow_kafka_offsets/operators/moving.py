@@ -69,12 +69,20 @@ class MovingOperator(OffsetsOperator):
     """Whether log and receipt have the times of the records, for which a move waits some seconds at most."""
     count_move = staticmethod(count_commit)
     """Counts what was carried out, for each group and its topics."""
+
+    @property
+    def groups_config_id(self) -> str:
+        """The connection of the cluster on which groups are committed."""
+        return self.kafka_config_id
+
     reports_lag: bool = True
     """Whether it commits all partitions that its groups read, so that their lag is known."""
 
     def with_connections(self, plan: PipelinePlan) -> PipelinePlan:
         """Return a plan whose receipt names the connections of this task."""
-        ids = {name: getattr(self, name) for name in CONNECTION_IDS}
+        ids = {name: getattr(self, name) for name in CONNECTION_IDS} | {
+            "kafka_config_id": self.groups_config_id
+        }
         return replace(plan, connections={name: conn_id for name, conn_id in ids.items() if conn_id})
 
     def carry_out(
@@ -95,12 +103,12 @@ class MovingOperator(OffsetsOperator):
         """
         plan, planned = self._present(context, client, plan, times=self.shows_times)
         batch_id = plan.stamped(metadata).batch
-        self._group_outlets.send(context, self.kafka_config_id, self._moves(planned), batch_id)
+        self._group_outlets.send(context, self.groups_config_id, self._moves(planned), batch_id)
         receipt = apply(plan)
         if plan.empty:
             self.log.warning("Nothing was written: no partition is left of the plan")
         if self._moves(receipt) != self._moves(planned):
-            self._group_outlets.send(context, self.kafka_config_id, self._moves(receipt), batch_id)
+            self._group_outlets.send(context, self.groups_config_id, self._moves(receipt), batch_id)
         self.count_move(self._touched)
         if self.reports_lag:
             report_lag(group.lag for group in plan.to_write)
@@ -125,7 +133,7 @@ class MovingOperator(OffsetsOperator):
         """Log a plan, and push its receipt; return both."""
         plan = self.with_connections(plan)
         groups = {*self._named_groups(), *(group.group_id for group in plan.groups)}
-        self._group_outlets.check(context, self.kafka_config_id, groups)
+        self._group_outlets.check(context, self.groups_config_id, groups)
         self._touched = {group.group_id: {tp.topic for tp in group.after} for group in plan.to_write}
         if times:
             from airflow_kafka_offsets.readings.record_times import look_up_times

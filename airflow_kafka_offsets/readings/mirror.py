@@ -118,7 +118,7 @@ def last_reads(
         }
         if not ranges or (left := end - time.monotonic()) <= 0:
             break
-        found |= _fingerprints(client, ranges, left, committed=True)
+        found |= fingerprints(client, ranges, left, committed=True)
     # Between the last committed record and the position may be those of aborted transactions, which some
     # mirrors copy too.
     gaps = {
@@ -128,7 +128,7 @@ def last_reads(
     }
     others = dict.fromkeys(found, 0)
     if gaps:
-        uncommitted = _fingerprints(client, gaps, max(0.1, end - time.monotonic()), committed=False)
+        uncommitted = fingerprints(client, gaps, max(0.1, end - time.monotonic()), committed=False)
         compacted = _compacted(client, {tp.topic for tp in gaps})
         for tp, gap in gaps.items():
             others[tp] = gap.size if tp.topic in compacted else len(uncommitted.get(tp, ()))
@@ -143,7 +143,7 @@ def last_reads(
     }
 
 
-def _fingerprints(
+def fingerprints(
     client: OffsetsClient, ranges: Mapping[TopicPartition, OffsetRange], within: float, *, committed: bool
 ) -> dict[TopicPartition, list[Fingerprint]]:
     """Return the records of ranges that were read as a whole; without those that have none."""

@@ -16,11 +16,12 @@ from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPolicy
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
+from airflow_kafka_offsets.model.failover_plan import FailoverPolicy
 from airflow_kafka_offsets.model.groups import Groups
 from airflow_kafka_offsets.model.mirror import Mirror
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.moves.apply import apply_pipeline
-from airflow_kafka_offsets.moves.failover import FailoverPolicy, plan_failover
+from airflow_kafka_offsets.moves.failover import plan_failover
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,7 +41,8 @@ from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.groups import Groups
 from airflow_kafka_offsets.model.mirror import Mirror
 from airflow_kafka_offsets.moves.apply import apply_pipeline
-from airflow_kafka_offsets.moves.failover import FailoverPolicy, plan_failover
+from airflow_kafka_offsets.model.failover_plan import FailoverPolicy
+from airflow_kafka_offsets.moves.failover import plan_failover
 
 source, target, syncs, checkpoints, group = sys.argv[1:]
 mirror = Mirror(prefix="other.", syncs_topic=syncs)

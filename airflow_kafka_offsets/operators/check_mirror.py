@@ -1,0 +1,77 @@
+"""Checks whether a pipeline could fail over to its mirror now."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from airflow_kafka_offsets.errors import PlanRefusedError
+from airflow_kafka_offsets.model.mirror import Mirror
+from airflow_kafka_offsets.model.parameters import parse_count
+from airflow_kafka_offsets.operators.base import OffsetsOperator
+from airflow_kafka_offsets.task.xcom import push_result
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from airflow.sdk import Context
+
+    from airflow_kafka_offsets.operators.base import Reader
+
+
+class CheckMirrorOperator(OffsetsOperator):
+    """
+    Check whether a pipeline could fail over to its mirror now, and how exactly. Nothing is ever changed.
+
+    The newest committed batch is translated twice: with both clusters, and as if the source was gone, with
+    the mirror and what commits have kept beside the checkpoint. The task fails if a position is unknown
+    either way, or a threshold is passed. The log also says where the offset syncs are, whether the mirror
+    copies aborted records, whether it keeps the times of records, and how far behind it is.
+
+    Returns :meth:`~airflow_kafka_offsets.model.mirror_check.MirrorCheck.as_json`, also in XCom when the task
+    fails.
+
+    :param max_again: records that may be read again if the source was gone, at most; any number by default.
+        (templated)
+    :param max_behind: records by which the mirror may be behind the source, at most; any number by default.
+        (templated)
+    """
+
+    template_fields: Sequence[str] = (*OffsetsOperator.template_fields, "max_again", "max_behind")
+    readers: ClassVar[Mapping[str, Reader]] = {"max_again": parse_count, "max_behind": parse_count}
+    ui_color = "#f4f1e8"
+
+    def __init__(
+        self, *, max_again: int | str | None = None, max_behind: int | str | None = None, **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        self.max_again = max_again
+        self.max_behind = max_behind
+        if self.checkpoint_location is None or self.mirror is None:
+            missing = "checkpoint_location" if self.checkpoint_location is None else "mirror"
+            raise self.misused(f"{missing} is missing: give it, or **pipeline of a KafkaPipeline with both")
+        self.check_parameters()
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Check, and return what was found."""
+        # Here, so that a DAG file does not load the Kafka client, which Airflow's own hook imports.
+        from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
+        from airflow_kafka_offsets.readings.mirror_check import check_mirror
+
+        with self.refusing(), ExitStack() as clients:
+            mirror = Mirror.parse(self.mirror)
+            checkpoint = self.open_checkpoint()
+            if checkpoint is None:
+                raise self.misused("checkpoint_location is missing")
+            source = clients.enter_context(self.open_client())
+            hook = KafkaOffsetsHook(mirror.kafka_config_id)
+            target = clients.enter_context(hook.get_offsets_client(total=self.calls_timeout))
+            found = check_mirror(source, target, checkpoint, self.named(), mirror)
+            report = found.as_json()
+            push_result(context, report)
+            self.log.info("%s", "\n".join(found.lines()))
+            failures = found.failures(self.read("max_again"), self.read("max_behind"))
+            if failures:
+                raise PlanRefusedError(failures)
+            return report

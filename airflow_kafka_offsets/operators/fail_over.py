@@ -1,0 +1,150 @@
+"""Moves a pipeline to a mirror of its cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from airflow_kafka_offsets.errors import BrokerUnavailableError
+from airflow_kafka_offsets.model.failover_plan import DeletedPolicy, FailoverPolicy, UnknownPolicy
+from airflow_kafka_offsets.model.mirror import Mirror
+from airflow_kafka_offsets.model.parameters import choice, parse_switch
+from airflow_kafka_offsets.operators.moving import PipelineMovingOperator
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from airflow.sdk import Context
+
+    from airflow_kafka_offsets.kafka.client import OffsetsClient
+    from airflow_kafka_offsets.operators.base import Reader
+
+_SOURCE_TIMEOUT = 10.0
+"""Seconds in which the cluster that is left must answer; else what was kept stands in for it."""
+
+
+class FailOverOperator(PipelineMovingOperator):
+    """
+    Let a pipeline go on on a mirror of its Kafka cluster: its Spark checkpoint, and the groups that follow
+    it.
+
+    The newest committed batch is translated: by MirrorMaker's offset syncs, and by the last record that was
+    read, found again on the mirror. The log and the receipt say for each partition whether it is ``exact``,
+    ``safe`` with at most so many records read again, or ``unknown``. Nothing is lost in any of them. The
+    cluster that is left need not answer: what commits have kept beside the checkpoint stands in for it
+    (``mirror`` of a
+    :class:`~airflow_kafka_offsets.pipeline.KafkaPipeline`).
+
+    The move is one like a reset: everything is checked first, what is overwritten is kept in an archive, the
+    checkpoint is written before the groups, and both are read back. A retry finishes it with the offsets that
+    it was planned with. The query must be stopped, and then runs with the mirror's brokers and the names of
+    its topics.
+
+    Refused, with nothing changed: an unknown position (see ``on_unknown``); a batch that was begun and not
+    finished (see ``on_pending_batch``); a query that keeps state where not all is exact (see
+    ``allow_stateful``); a mirror that still runs and copies the group's offsets (see
+    ``allow_running_mirror``); a position that the mirror has deleted (see ``on_out_of_range``); a group with
+    members.
+
+    To go back, swap the clusters: ``kafka_config_id`` names the one to leave, ``mirror`` the one to go to,
+    whose mirror has syncs of its own.
+
+    Returns the receipt, with the translation under ``failover``, see
+    :meth:`~airflow_kafka_offsets.model.failover_plan.FailoverPlan.as_json`.
+
+    :param on_unknown: what becomes of a partition whose position on the mirror is unknown: ``fail``
+        (default), or ``earliest`` to read the mirror's whole log there. (templated)
+    :param on_out_of_range: ``fail`` (default), or ``clamp`` to go on from the mirror's log start. (templated)
+    :param allow_running_mirror: move groups although a mirror runs that copies their offsets. (templated)
+    :param ask_source: whether the cluster that is left is asked; ``False`` saves the wait for one that is
+        known to be gone. (templated)
+    :param plan_only: show the plan and return it, but change nothing. A plan that would be refused fails.
+        (templated)
+    """
+
+    template_fields: Sequence[str] = (
+        *PipelineMovingOperator.template_fields,
+        "on_unknown",
+        "on_out_of_range",
+        "allow_running_mirror",
+        "ask_source",
+        "plan_only",
+    )
+    does: ClassVar[str] = "failover"
+    readers: ClassVar[Mapping[str, Reader]] = {
+        **PipelineMovingOperator.readers,
+        "on_unknown": choice(UnknownPolicy),
+        "on_out_of_range": choice(DeletedPolicy),
+        "allow_running_mirror": parse_switch,
+        "ask_source": parse_switch,
+        "plan_only": parse_switch,
+    }
+    calls_timeout: ClassVar[float] = 600.0
+
+    def __init__(
+        self,
+        *,
+        on_unknown: UnknownPolicy | str = "fail",
+        on_out_of_range: DeletedPolicy | str = "fail",
+        allow_running_mirror: bool | str = False,
+        ask_source: bool | str = True,
+        plan_only: bool | str = False,
+        max_active_tis_per_dag: int | None = 1,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(max_active_tis_per_dag=max_active_tis_per_dag, **kwargs)
+        self.on_unknown = on_unknown
+        self.on_out_of_range = on_out_of_range
+        self.allow_running_mirror = allow_running_mirror
+        self.ask_source = ask_source
+        self.plan_only = plan_only
+        if self.checkpoint_location is None or self.mirror is None:
+            missing = "checkpoint_location" if self.checkpoint_location is None else "mirror"
+            raise self.misused(
+                f"{missing} is missing: give it, or **pipeline of a KafkaPipeline that has both"
+            )
+        self.check_parameters()
+
+    @property
+    def groups_config_id(self) -> str:
+        """The connection of the mirror, on which the groups are committed."""
+        return Mirror.parse(self.mirror).kafka_config_id
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Move the pipeline, and return the receipt."""
+        from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
+        from airflow_kafka_offsets.moves.failover import plan_failover
+
+        with self.refusing(), ExitStack() as clients:
+            mirror = Mirror.parse(self.mirror)
+            metadata = self.origin(context)
+            checkpoint = self.open_checkpoint()
+            if checkpoint is None:
+                raise self.misused("checkpoint_location is missing")
+            hook = KafkaOffsetsHook(mirror.kafka_config_id)
+            target = clients.enter_context(hook.get_offsets_client(total=self.calls_timeout))
+            source = self._source(clients) if self.read("ask_source") else None
+            policy = FailoverPolicy(
+                on_unknown=self.read("on_unknown"),
+                on_out_of_range=self.read("on_out_of_range"),
+                allow_running_mirror=self.read("allow_running_mirror"),
+                checkpoint=self.checkpoint_policy(),
+            )
+            plan = plan_failover(source, target, checkpoint, self.named(), mirror, policy=policy)
+            if self.read("plan_only"):
+                return self.show_only(context, target, plan)
+            return self.move(context, target, plan, metadata, checkpoint)
+
+    def _source(self, clients: ExitStack) -> OffsetsClient | None:
+        """Return a client of the cluster that is left, ``None`` if it does not answer."""
+        from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
+
+        hook = KafkaOffsetsHook(self.kafka_config_id, timeout=_SOURCE_TIMEOUT)
+        source = clients.enter_context(hook.get_offsets_client(total=self.calls_timeout))
+        try:
+            source.cluster_id()
+        except BrokerUnavailableError as error:
+            self.log.warning("The cluster that is left does not answer: %s", error)
+            return None
+        return source
