@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from airflow_kafka_offsets.errors import OffsetsFormatError, UsageError
 from airflow_kafka_offsets.model.formats import load_json
@@ -100,11 +100,8 @@ class Mirror:
 
     def as_json(self) -> dict[str, Any]:
         """Return plain JSON that :meth:`parse` reads, without what is empty."""
-        found = {name: getattr(self, name) for name in _READERS}
-        given = {
-            name: each for name, each in found.items() if each and (name, each) != ("syncs_on", "target")
-        }
-        return {name: dict(each) if name == "topics" else each for name, each in given.items()}
+        found = {name: getattr(self, name) for name in _READERS} | {"topics": dict(self.topics)}
+        return {name: each for name, each in found.items() if each and (name, each) != ("syncs_on", "target")}
 
 
 def _read_part(value: object, parameter: str) -> str:
@@ -145,5 +142,3 @@ _READERS: Mapping[str, Any] = {
     "syncs_on": lambda value, parameter: one_of(value, SyncsOn, parameter),
 }
 """Reads the value of each key."""
-
-SYNCS_ON = get_args(SyncsOn)
