@@ -8,7 +8,6 @@ from urllib.parse import SplitResult, unquote, urlsplit
 from airflow_kafka_offsets.pipeline import KAFKA_GROUP_SCHEME, group_uri
 
 if TYPE_CHECKING:
-    from airflow.providers.common.compat.openlineage.facet import Dataset
     from airflow.sdk import Asset
 
 _FORM = f"{KAFKA_GROUP_SCHEME}://<kafka_config_id>/<group_id>"
@@ -37,11 +36,3 @@ def create_asset(
     from airflow.sdk import Asset
 
     return Asset(uri=group_uri(kafka_config_id, group_id), extra=extra)
-
-
-def convert_asset_to_openlineage(asset: Asset, lineage_context: object) -> Dataset:  # noqa: ARG001
-    """Return the OpenLineage dataset of a group: the connection is the namespace, the group the name."""
-    from airflow.providers.common.compat.openlineage.facet import Dataset
-
-    uri = urlsplit(asset.uri)
-    return Dataset(namespace=f"{KAFKA_GROUP_SCHEME}://{uri.netloc}", name=unquote(uri.path.removeprefix("/")))

@@ -37,7 +37,7 @@ those; the others fail the same way until what the text names is done.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
     from typing import Self
@@ -48,6 +48,15 @@ Partition = tuple[str, int]
 P = TypeVar("P", bound=Partition)
 
 
+class CommitProgress(NamedTuple):
+    """How far the commit of several groups has come before an error."""
+
+    failed: str
+    """The group whose commit failed; it may be written in part."""
+    written: tuple[str, ...]
+    """Groups that were committed and read back; all others were not written."""
+
+
 class KafkaOffsetsError(Exception):
     """
     Base of every error that this package raises.
@@ -56,6 +65,8 @@ class KafkaOffsetsError(Exception):
     """
 
     retriable = False
+    progress: CommitProgress | None = None
+    """How far a commit has come; ``None`` for other errors, and if unknown."""
 
     def __init__(self, message: str, *, retriable: bool | None = None) -> None:
         super().__init__(message)
@@ -73,7 +84,15 @@ class OffsetsFormatError(KafkaOffsetsError, ValueError):
 
 
 class UsageError(KafkaOffsetsError, ValueError):
-    """Parameters are missing, contradict each other, or have an unknown value."""
+    """
+    Parameters are missing, contradict each other, or have an unknown value.
+
+    :param parameter: the name of the parameter, if the error is about the value of one.
+    """
+
+    def __init__(self, message: str, *, parameter: str | None = None, retriable: bool | None = None) -> None:
+        super().__init__(message, retriable=retriable)
+        self.parameter = parameter
 
 
 class SetupError(KafkaOffsetsError):

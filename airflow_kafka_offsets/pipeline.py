@@ -13,7 +13,7 @@ from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.model.groups import parse_group_id
 from airflow_kafka_offsets.model.location import check_location
 from airflow_kafka_offsets.model.mirror import Mirror
-from airflow_kafka_offsets.model.names import SPARK_CONF_KEY, check_group
+from airflow_kafka_offsets.model.names import SPARK_CONF_KEY, parse_group
 from airflow_kafka_offsets.model.parameters import parse_text
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.model.topics import TopicScope, plain_names
@@ -94,7 +94,7 @@ class KafkaPipeline(Mapping[str, Any]):
         text = read_text(name)
         if text is None:
             raise UsageError(f"{name}: there is no such file")
-        pipelines = [cls(**entry) for entry in read_pipelines(text, name, FILE_READERS)]
+        pipelines = [cls(**entry) for entry in read_pipelines(text, name, FILE_PARSERS)]
         _check_shared_groups(pipelines, name)
         return pipelines
 
@@ -223,7 +223,7 @@ def parse_location(value: object, parameter: str, conn_parameter: str | None = "
     return location
 
 
-NAME_READERS: Mapping[str, Callable[[Any, str], Any]] = {
+NAME_PARSERS: Mapping[str, Callable[[Any, str], Any]] = {
     "group_id": _checked(parse_group_id),
     "topics": _checked(TopicScope.parse),
     "checkpoint_location": parse_location,
@@ -232,10 +232,10 @@ NAME_READERS: Mapping[str, Callable[[Any, str], Any]] = {
 }
 """Reads each name of a pipeline from its value and parameter."""
 
-FILE_READERS: Mapping[str, Callable[[Any, str], Any]] = {**NAME_READERS, "mirror": Mirror.parse}
+FILE_PARSERS: Mapping[str, Callable[[Any, str], Any]] = {**NAME_PARSERS, "mirror": Mirror.parse}
 """Reads each key of a file of pipelines."""
 
-PIPELINE_PARAMETERS = tuple(NAME_READERS)
+PIPELINE_PARAMETERS = tuple(NAME_PARSERS)
 """The parameters that have the same name, type and meaning everywhere."""
 
 
@@ -245,5 +245,5 @@ def group_uri(kafka_config_id: str, group_id: str) -> str:
 
     :raises UsageError: for a group whose name the client would change, or die of.
     """
-    group = quote(check_group(group_id), safe="")
+    group = quote(parse_group(group_id), safe="")
     return f"{KAFKA_GROUP_SCHEME}://{quote(kafka_config_id, safe='')}/{group}"

@@ -45,8 +45,15 @@ def get_provider_info() -> dict[str, Any]:
                 "schemes": ["kafka-group"],
                 "handler": "airflow_kafka_offsets.assets.sanitize_uri",
                 "factory": "airflow_kafka_offsets.assets.create_asset",
-                "to_openlineage_converter": "airflow_kafka_offsets.assets.convert_asset_to_openlineage",
+                # Without to_openlineage_converter: the datasets are topics, which the tasks report.
             }
+        ],
+        "plugins": [
+            {"name": "kafka_offsets", "plugin-class": "airflow_kafka_offsets.ui.plugin.KafkaOffsetsPlugin"}
+        ],
+        "extra-links": [
+            "airflow_kafka_offsets.operators.links.DagOffsetsLink",
+            "airflow_kafka_offsets.operators.links.TaskOffsetsLink",
         ],
         "hooks": [
             {"integration-name": integration, "python-modules": ["airflow_kafka_offsets.hooks.offsets"]}

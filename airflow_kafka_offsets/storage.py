@@ -25,6 +25,7 @@ import fsspec
 from fsspec import AbstractFileSystem
 from fsspec.implementations.local import LocalFileSystem
 
+from airflow_kafka_offsets.cleanup import clean_up
 from airflow_kafka_offsets.errors import (
     KafkaOffsetsError,
     StorageError,
@@ -33,9 +34,9 @@ from airflow_kafka_offsets.errors import (
 )
 from airflow_kafka_offsets.local_disk import replace_by, sync_directory, syncing_new_directories
 from airflow_kafka_offsets.model.location import check_file_uri, check_location_text
-from airflow_kafka_offsets.model.text import MAX_SIZE, shorten, too_large
-from airflow_kafka_offsets.storage_credentials import refusal
-from airflow_kafka_offsets.tidying import tidy_up
+from airflow_kafka_offsets.model.text import MAX_SIZE, shorten, too_large_error
+from airflow_kafka_offsets.model.wording import parameter_text
+from airflow_kafka_offsets.storage_credentials import access_refusal
 
 _FSSPEC_SCHEME = {"s3a": "s3", "s3n": "s3", "abfss": "abfs", "wasb": "abfs", "wasbs": "abfs"}
 """Hadoop's scheme -> fsspec's, where they differ or where fsspec's registry lacks Hadoop's."""
@@ -150,7 +151,7 @@ def read_bytes(fs: AbstractFileSystem, path: str, *, listed: bool = False) -> by
         except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
             return None
     if size > MAX_SIZE:
-        raise StorageError(too_large(_named(fs, path), size))
+        raise StorageError(too_large_error(_named(fs, path), size))
     return data
 
 
@@ -209,7 +210,7 @@ def replace_file(fs: AbstractFileSystem, path: str, data: bytes) -> None:
                 _take_name(fs, temporary, path)
         except BaseException as error:
             # On a full disk what was written of it would be in the way.
-            tidy_up(error, lambda: fs.rm_file(temporary))
+            clean_up(error, lambda: fs.rm_file(temporary))
             raise
 
 
@@ -229,7 +230,7 @@ def remove_file(fs: AbstractFileSystem, path: str) -> None:
             sync_directory(Path(path).parent)
 
 
-def modified(fs: AbstractFileSystem, path: str, *, listed: bool = False) -> datetime | None:
+def modified_at(fs: AbstractFileSystem, path: str, *, listed: bool = False) -> datetime | None:
     """
     Return when a file was written; ``None`` if it is not there, or the storage does not know.
 
@@ -291,7 +292,7 @@ def plain_errors(fs: AbstractFileSystem, path: str, doing: str = "read") -> Iter
 
 def storage_error(error: Exception, location: str, doing: str, credentials: str) -> StorageError:
     """Return what an error of a storage's driver means; ``credentials`` says where they come from."""
-    text, why = shorten(_QUERY.sub("?...", str(error))), refusal(error)
+    text, why = shorten(_QUERY.sub("?...", str(error))), access_refusal(error)
     reason = f"{type(error).__name__}: {text}"
     if why == "no permission":
         return StorageError(
@@ -334,9 +335,10 @@ def _file_system(scheme: str, uri: str, storage_options: dict[str, Any]) -> Abst
             f"{scheme}:// needs a driver that is not installed here ({shorten(str(error))}): {remedy}"
         ) from error
     except Exception as error:
-        if not isinstance(error, (OSError, TypeError, ValueError)) and refusal(error) is None:
+        if not isinstance(error, (OSError, TypeError, ValueError)) and access_refusal(error) is None:
             raise
-        remedy = "check the scheme, and give the storage's connection (checkpoint_conn_id) if it needs one"
+        connection = parameter_text("checkpoint_conn_id")
+        remedy = f"check the scheme, and give the storage's connection ({connection}) if it needs one"
         if scheme == "dbfs":  # no Airflow provider has a storage for it
             remedy = (
                 "set FSSPEC_DBFS_INSTANCE (the workspace's host) and FSSPEC_DBFS_TOKEN in the environment, "

@@ -19,7 +19,7 @@ _FORBIDDEN = "Forbidden"
 _PASSES = "rate limit"
 
 
-def refusal(error: BaseException) -> Refusal | None:
+def access_refusal(error: BaseException) -> Refusal | None:
     """
     Return why a storage refuses; ``None`` if the error is of another kind.
 

@@ -12,7 +12,7 @@ from raw import RawClient
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.offsets import TopicPartition, committed_offsets
 from airflow_kafka_offsets.model.topics import TopicScope
-from airflow_kafka_offsets.readings.positions import group_positions, lag_of
+from airflow_kafka_offsets.readings.positions import group_positions, measure_lag
 
 OURS = "ours"
 OURS_OF_TOPIC = "ours, the topic's partitions looked up each time"
@@ -109,7 +109,7 @@ def _far(
     client: OffsetsClient, raw: RawClient, group_id: str, partitions: list[TopicPartition], delay: int
 ) -> list[Contestant]:
     def ours() -> int:
-        return lag_of(client, group_id, committed_offsets(client.committed(group_id, partitions))).total
+        return measure_lag(client, group_id, committed_offsets(client.committed(group_id, partitions))).total
 
     task = f"{_task(len(partitions))}, +{delay} ms"
     return [
@@ -144,10 +144,10 @@ def _contestants(cluster: Cluster, client: OffsetsClient, python: KafkaPython, s
     def ours() -> int:
         commits = client.committed(group_id, partitions)
         positions = committed_offsets(commits)
-        return lag_of(client, group_id, positions).total
+        return measure_lag(client, group_id, positions).total
 
     def ours_of_topic() -> int:
-        return lag_of(client, group_id, group_positions(client, group_id, scope)).total
+        return measure_lag(client, group_id, group_positions(client, group_id, scope)).total
 
     task = _task(size)
     contestants = [

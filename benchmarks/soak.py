@@ -43,7 +43,7 @@ def main(waits: int, minutes: float, kill_every: float) -> None:
 
 
 async def _soak(on: Cluster, waits: int, seconds: float, kill_every: float) -> int:
-    from airflow_kafka_offsets.triggers.poll import polls
+    from airflow_kafka_offsets.triggers.poll import poll_repeatedly
     from airflow_kafka_offsets.waits.lag import LagWait
     from airflow_kafka_offsets.waits.wait import Reading
 
@@ -79,7 +79,7 @@ async def _soak(on: Cluster, waits: int, seconds: float, kill_every: float) -> i
     async with AsyncExitStack() as stack:
         streams = [
             await stack.enter_async_context(
-                aclosing(polls(LagWait(group_id=name, topics=topic, max_lag=0), INTERVAL))
+                aclosing(poll_repeatedly(LagWait(group_id=name, topics=topic, max_lag=0), INTERVAL))
             )
             for name in names
         ]

@@ -136,7 +136,7 @@ def interval_of(groups: list[str], topic: str, sensors: int, servers: str) -> fl
     os.environ["AIRFLOW_CONN_KAFKA_DEFAULT"] = json.dumps(
         {"conn_type": "kafka", "extra": {"bootstrap.servers": servers}}
     )
-    from airflow_kafka_offsets.triggers.poll import polls
+    from airflow_kafka_offsets.triggers.poll import poll_repeatedly
     from airflow_kafka_offsets.waits.lag import LagWait
 
     waits = [
@@ -145,7 +145,9 @@ def interval_of(groups: list[str], topic: str, sensors: int, servers: str) -> fl
 
     async def run() -> list[float]:
         async with AsyncExitStack() as stack:
-            streams = [await stack.enter_async_context(aclosing(polls(wait, POLL))) for wait in waits]
+            streams = [
+                await stack.enter_async_context(aclosing(poll_repeatedly(wait, POLL))) for wait in waits
+            ]
 
             async def times(stream: AsyncIterator[object]) -> float:
                 await anext(stream)

@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import os
 import signal
-import tempfile
 import time
 import uuid
 from typing import TYPE_CHECKING, Any
 
+import airflow_home
 import pytest
 from breakable_kafka import BreakableKafka
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
@@ -44,10 +44,8 @@ settings.load_profile("suite")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Give Airflow, which reads it once when it is imported, a home that is nobody's own."""
-    home = tempfile.TemporaryDirectory(prefix="airflow-home-", ignore_cleanup_errors=True)
-    config.add_cleanup(home.cleanup)
-    os.environ["AIRFLOW_HOME"] = home.name
+    """Remove Airflow's temporary home at the end, and let the processes of a run share what is made once."""
+    config.add_cleanup(airflow_home.home.cleanup)
     if is_in_charge(config):
         config.pluginmanager.register(BySharing())
 

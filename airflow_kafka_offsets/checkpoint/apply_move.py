@@ -13,11 +13,12 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime, timezone
 
-from airflow_kafka_offsets.checkpoint.archive import mark_done, mark_undone, read_archive, write_archive
+from airflow_kafka_offsets.checkpoint.archive import mark_done, mark_undone, read_archived_move, write_archive
 from airflow_kafka_offsets.checkpoint.claim import Claim
-from airflow_kafka_offsets.checkpoint.guards import take_survey
+from airflow_kafka_offsets.checkpoint.guards import read_checkpoint_batches
 from airflow_kafka_offsets.checkpoint.open_moves import unfinished_move, unfinished_refusal
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+from airflow_kafka_offsets.cleanup import clean_up
 from airflow_kafka_offsets.errors import (
     BrokerError,
     CheckpointError,
@@ -29,8 +30,8 @@ from airflow_kafka_offsets.errors import (
 from airflow_kafka_offsets.model.checkpoint_plan import QUIET_PERIOD, CheckpointPlan, Step, parse_quiet_period
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.plan import check_plans
-from airflow_kafka_offsets.storage import modified
-from airflow_kafka_offsets.tidying import tidy_up
+from airflow_kafka_offsets.model.wording import parameter_text
+from airflow_kafka_offsets.storage import modified_at
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +41,7 @@ def apply_checkpoint_plan(
     checkpoint_plan: CheckpointPlan,
     *,
     quiet_period: float = QUIET_PERIOD,
-    by: CommitMetadata | None = None,
+    made_by: CommitMetadata | None = None,
     attachments: Mapping[str, str] | None = None,
     last_check: Callable[[], None] | None = None,
     commit: Callable[[], None] | None = None,
@@ -50,7 +51,7 @@ def apply_checkpoint_plan(
 
     :param quiet_period: seconds without a write for which to wait at most; a write meanwhile is a running
         query.
-    :param by: who makes the move; its token lets a retry find what its first try has kept.
+    :param made_by: who makes the move; its token lets a retry find what its first try has kept.
     :param attachments: name -> text of more files for the archive.
     :param last_check: called when the move can be seen by others and nothing was written yet; what it raises
         ends it.
@@ -64,13 +65,13 @@ def apply_checkpoint_plan(
     quiet_period = parse_quiet_period(quiet_period)
     if checkpoint_plan.steps:
         _wait_until_quiet(checkpoint, quiet_period)
-        _begin(checkpoint, checkpoint_plan, by or CommitMetadata(), attachments or {}, last_check)
+        _begin(checkpoint, checkpoint_plan, made_by or CommitMetadata(), attachments or {}, last_check)
         remedy = (
-            f"running it again finishes the rest, undoing archive {checkpoint_plan.archive} takes it back"
+            f"running it again finishes the rest, restoring archive {checkpoint_plan.archive} takes it back"
         )
         try:
             for step in (*(Step(path, None) for path in checkpoint_plan.derived), *checkpoint_plan.steps):
-                _carry_out(checkpoint, step)
+                _apply_step(checkpoint, step)
             verify_checkpoint(checkpoint, checkpoint_plan)
         except (CheckpointError, StorageError) as error:
             raise error.append(f"the checkpoint may be moved in part: {remedy}") from error.__cause__
@@ -89,7 +90,7 @@ def apply_checkpoint_plan(
     if checkpoint_plan.archive is not None:
         _check_not_taken_back(checkpoint, checkpoint_plan.archive)
     try:
-        # In this order: the same undo, made again, marks what is left.
+        # In this order: the same restore, made again, marks what is left.
         if checkpoint_plan.archive is not None:
             mark_done(checkpoint, checkpoint_plan.archive)
         if checkpoint_plan.undoes is not None:
@@ -108,7 +109,7 @@ def _refuse_unfinished(checkpoint: SparkCheckpoint, checkpoint_plan: CheckpointP
 
 
 def _check_not_taken_back(checkpoint: SparkCheckpoint, name: str) -> None:
-    kept = read_archive(checkpoint, name)
+    kept = read_archived_move(checkpoint, name)
     if kept is not None and kept.undone:
         raise CheckpointMovedError(
             f"{checkpoint.location}: move {kept} was taken back while it was under way; see where the "
@@ -139,7 +140,7 @@ def verify_checkpoint(checkpoint: SparkCheckpoint, checkpoint_plan: CheckpointPl
 def _begin(
     checkpoint: SparkCheckpoint,
     checkpoint_plan: CheckpointPlan,
-    by: CommitMetadata,
+    made_by: CommitMetadata,
     attachments: Mapping[str, str],
     last_check: Callable[[], None] | None,
 ) -> None:
@@ -156,16 +157,16 @@ def _begin(
         claim.check(undoes=undoes)
         _check_planned(checkpoint, checkpoint_plan)
     except BaseException as error:
-        tidy_up(error, claim.withdraw)
+        clean_up(error, claim.withdraw)
         raise
     with _nothing_changed():
-        write_archive(checkpoint, checkpoint_plan, by, attachments, claim.nonce)
+        write_archive(checkpoint, checkpoint_plan, made_by, attachments, claim.nonce)
     try:
         claim.check(undoes=undoes)
         if last_check is not None:
             last_check()
     except BaseException as error:
-        tidy_up(error, lambda: _give_up(checkpoint, name, claim))
+        clean_up(error, lambda: _give_up(checkpoint, name, claim))
         raise
 
 
@@ -186,7 +187,7 @@ def _check_planned(checkpoint: SparkCheckpoint, checkpoint_plan: CheckpointPlan)
     """Refuse a checkpoint that is not as it was when the plan was made."""
     planned, committed = checkpoint.listed()
     if (frozenset(planned), frozenset(committed)) != checkpoint_plan.batches or any(
-        checkpoint.read_file(path) != data for path, data in checkpoint_plan.found.items()
+        checkpoint.read_file(path) != data for path, data in checkpoint_plan.file_contents.items()
     ):
         raise PlanRefusedError(
             f"{checkpoint.location}: has changed since the plan was made: the query is running, or another "
@@ -194,7 +195,7 @@ def _check_planned(checkpoint: SparkCheckpoint, checkpoint_plan: CheckpointPlan)
         )
 
 
-def _carry_out(checkpoint: SparkCheckpoint, step: Step) -> None:
+def _apply_step(checkpoint: SparkCheckpoint, step: Step) -> None:
     directory, _, name = step.path.rpartition("/")
     # Hadoop's checksum, and that of Spark 4.1 for state.
     checkpoint.remove_file(f"{directory}/.{name}.crc")
@@ -207,18 +208,23 @@ def _carry_out(checkpoint: SparkCheckpoint, step: Step) -> None:
 
 def _wait_until_quiet(checkpoint: SparkCheckpoint, quiet_period: float) -> None:
     # The storage's clock may differ from ours, so a write is also found by what it changes while we wait.
-    survey = take_survey(checkpoint)
-    paths = (f"offsets/{max(survey.planned)}", f"commits/{max(survey.committed)}")
-    written = [modified(checkpoint.fs, f"{checkpoint.root}/{path}") for path in paths]
+    checkpoint_batches = read_checkpoint_batches(checkpoint)
+    paths = (f"offsets/{max(checkpoint_batches.planned)}", f"commits/{max(checkpoint_batches.committed)}")
+    written = [modified_at(checkpoint.fs, f"{checkpoint.root}/{path}") for path in paths]
     known = [moment for moment in written if moment is not None]
     age = (datetime.now(tz=timezone.utc) - max(known)).total_seconds() if len(known) == len(paths) else 0.0
     wait = min(quiet_period, quiet_period - age)
     if wait > 0:
-        log.info("Waiting %.1f s to see that no query writes to %s (quiet_period)", wait, checkpoint.location)
+        why = parameter_text("quiet_period")
+        log.info("Waiting %.1f s to see that no query writes to %s (%s)", wait, checkpoint.location, why)
         time.sleep(wait)
-        now = take_survey(checkpoint)
-        again = [modified(checkpoint.fs, f"{checkpoint.root}/{path}") for path in paths]
-        if (now.planned, now.committed, again) != (survey.planned, survey.committed, written):
+        now = read_checkpoint_batches(checkpoint)
+        again = [modified_at(checkpoint.fs, f"{checkpoint.root}/{path}") for path in paths]
+        if (now.planned, now.committed, again) != (
+            checkpoint_batches.planned,
+            checkpoint_batches.committed,
+            written,
+        ):
             raise PlanRefusedError(
                 f"{checkpoint.location}: was written to within the last {quiet_period:g} s: the query is "
                 "running; stop it first"

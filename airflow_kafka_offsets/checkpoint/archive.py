@@ -33,7 +33,8 @@ from airflow_kafka_offsets.checkpoint.archive_names import (
     DIRECTORY,
     MANIFEST,
     archive_names,
-    number_of,
+    archive_number,
+    move_kind,
 )
 from airflow_kafka_offsets.checkpoint.log import is_query_id
 from airflow_kafka_offsets.errors import (
@@ -42,12 +43,12 @@ from airflow_kafka_offsets.errors import (
     OffsetsFormatError,
     StorageError,
 )
-from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan, read_sources, sources_json
+from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan, MoveKind, read_sources, sources_json
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.formats import load_json
 from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds
 from airflow_kafka_offsets.model.offsets import Offsets
-from airflow_kafka_offsets.model.text import kind_of
+from airflow_kafka_offsets.model.text import describe_type
 from airflow_kafka_offsets.storage import decode
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ DONE, UNDONE = "done", "undone"
 VERSION = 1
 
 _MOVED = re.compile(r"(offsets|commits)/(0|[1-9][0-9]{0,18})")
-"""What a move writes and removes, and so all that an undo may touch."""
+"""What a move writes and removes, and so all that a restore may touch."""
 _NoneType = type(None)
 _FROM_PLAN = (
     "kind",
@@ -75,11 +76,11 @@ _PLAIN = {
     **dict.fromkeys(("batch_id", "newest_planned", "newest_committed"), int),
     **dict.fromkeys(("carried", "copies"), bool),
 }
-"""Fields of a manifest that are fields of an :class:`Archive`, and their types."""
+"""Fields of a manifest that are fields of an :class:`ArchivedMove`, and their types."""
 
 
 @dataclass(frozen=True)
-class Archive:
+class ArchivedMove:
     """
     What one move of a checkpoint has kept.
 
@@ -89,7 +90,7 @@ class Archive:
     :param batch_id: the newest committed batch before the move.
     :param newest_planned: the newest batch in ``offsets/`` before the move.
     :param newest_committed: the newest batch in ``commits/`` before the move.
-    :param by: who made the move: run and task, or the command line.
+    :param made_by: who made the move: run and task, or the command line.
     :param request: identifies what was asked for.
     :param before: source -> offsets before the move.
     :param after: source -> offsets that were planned.
@@ -112,7 +113,7 @@ class Archive:
     batch_id: int
     newest_planned: int
     newest_committed: int
-    by: CommitMetadata
+    made_by: CommitMetadata
     request: str
     before: Mapping[str, Offsets]
     after: Mapping[str, Offsets]
@@ -128,7 +129,7 @@ class Archive:
     undone: bool = False
 
     @property
-    def over(self) -> bool:
+    def is_over(self) -> bool:
         """Whether it was finished, or taken back."""
         return self.done or self.undone
 
@@ -150,13 +151,18 @@ class Archive:
     @property
     def number(self) -> int:
         """Which move of the checkpoint it is, from 1."""
-        return number_of(self.name)
+        return archive_number(self.name)
+
+    @property
+    def kind(self) -> MoveKind:
+        """Which kind of move it is."""
+        return move_kind(self.name)
 
     def __str__(self) -> str:
-        return f"{self.name} ({self.by}, {self.created})"
+        return f"{self.name} ({self.made_by}, {self.created})"
 
 
-def digest(data: bytes | None) -> str | None:
+def file_digest(data: bytes | None) -> str | None:
     """Return what a file's content is recognized by; ``None`` for no file."""
     return None if data is None else hashlib.sha256(data).hexdigest()
 
@@ -164,14 +170,14 @@ def digest(data: bytes | None) -> str | None:
 def write_archive(
     checkpoint: SparkCheckpoint,
     checkpoint_plan: CheckpointPlan,
-    by: CommitMetadata,
+    made_by: CommitMetadata,
     attachments: Mapping[str, str],
     nonce: str,
 ) -> None:
     """Keep what a move will overwrite; the manifest comes last."""
     planned, committed = checkpoint_plan.batches
     root = f"{DIRECTORY}/{checkpoint_plan.archive}"
-    for path, data in checkpoint_plan.found.items():
+    for path, data in checkpoint_plan.file_contents.items():
         if data is not None:
             checkpoint.write_file(f"{root}/{path}", data)
     for name, text in attachments.items():
@@ -182,14 +188,17 @@ def write_archive(
         **{name: getattr(checkpoint_plan, name) for name in _FROM_PLAN},
         "newest_planned": max(planned),
         "newest_committed": max(committed),
-        "by": by.as_json(),
+        "by": made_by.as_json(),
         "nonce": nonce,
         "logs": checkpoint_plan.log_ids.as_json(),
         **({"left": checkpoint_plan.left.as_json()} if checkpoint_plan.left else {}),
         "before": sources_json(checkpoint_plan.before),
         "after": sources_json(checkpoint_plan.after),
         "files": {
-            step.path: {"before": digest(checkpoint_plan.found[step.path]), "after": digest(step.data)}
+            step.path: {
+                "before": file_digest(checkpoint_plan.file_contents[step.path]),
+                "after": file_digest(step.data),
+            }
             for step in checkpoint_plan.steps
         },
     }
@@ -201,57 +210,59 @@ def mark_done(checkpoint: SparkCheckpoint, name: str) -> None:
     checkpoint.write_file(f"{DIRECTORY}/{name}/{DONE}", b"")
 
 
-def mark_undone(checkpoint: SparkCheckpoint, name: str, by: str) -> None:
+def mark_undone(checkpoint: SparkCheckpoint, name: str, made_by: str) -> None:
     """Note that a move was taken back."""
-    checkpoint.write_file(f"{DIRECTORY}/{name}/{UNDONE}", f"{by}\n".encode())
+    checkpoint.write_file(f"{DIRECTORY}/{name}/{UNDONE}", f"{made_by}\n".encode())
 
 
-def newest_archive(checkpoint: SparkCheckpoint) -> Archive | None:
+def newest_archived_move(checkpoint: SparkCheckpoint) -> ArchivedMove | None:
     """Return the archive of the newest move that has begun, ``None`` if the checkpoint was never moved."""
-    return next(archives_from_newest(checkpoint), None)
+    return next(archived_moves_from_newest(checkpoint), None)
 
 
-def archives_from_newest(checkpoint: SparkCheckpoint) -> Iterator[Archive]:
+def archived_moves_from_newest(checkpoint: SparkCheckpoint) -> Iterator[ArchivedMove]:
     """Read the archives of a checkpoint, newest first; those without a manifest are left out."""
-    found = (read_archive(checkpoint, name) for name in reversed(archive_names(checkpoint)))
+    found = (read_archived_move(checkpoint, name) for name in reversed(archive_names(checkpoint)))
     return (archive for archive in found if archive is not None)
 
 
-def newest_with_cluster(checkpoint: SparkCheckpoint) -> Archive | None:
+def newest_archived_move_with_cluster(checkpoint: SparkCheckpoint) -> ArchivedMove | None:
     """
     Return the archive of the newest move that names its cluster; without a broker a move names none.
 
     A failover that was taken back counts no more.
     """
-    found = (each for each in archives_from_newest(checkpoint) if not (each.undone and each.is_failover))
+    found = (
+        each for each in archived_moves_from_newest(checkpoint) if not (each.undone and each.is_failover)
+    )
     return next((archive for archive in found if archive.log_ids.cluster), None)
 
 
-def failover_after(checkpoint: SparkCheckpoint, batch_id: int) -> Archive | None:
+def failover_after(checkpoint: SparkCheckpoint, batch_id: int) -> ArchivedMove | None:
     """Return the newest failover after a batch: what is before it counts on another cluster."""
-    found = (each for each in archives_from_newest(checkpoint) if each.fails_over)
+    found = (each for each in archived_moves_from_newest(checkpoint) if each.fails_over)
     return next((each for each in found if each.batch_id > batch_id), None)
 
 
-def read_archives(checkpoint: SparkCheckpoint) -> list[Archive]:
+def read_archived_moves(checkpoint: SparkCheckpoint) -> list[ArchivedMove]:
     """
     Return the archives of a checkpoint, oldest first; those without a manifest are left out.
 
     :raises CheckpointFormatError: if a manifest is not as it was written.
     """
-    found = [read_archive(checkpoint, name) for name in archive_names(checkpoint)]
+    found = [read_archived_move(checkpoint, name) for name in archive_names(checkpoint)]
     return [archive for archive in found if archive is not None]
 
 
-def find_archive(checkpoint: SparkCheckpoint, name: str | None) -> Archive:
+def find_archived_move(checkpoint: SparkCheckpoint, name: str | None) -> ArchivedMove:
     """
     Return an archive by its name, or the newest move that was not taken back.
 
     :raises CheckpointError: if there is none; says which there are.
     """
-    archives = read_archives(checkpoint)
+    archives = read_archived_moves(checkpoint)
     for archive in reversed(archives):
-        if archive.name == name or (name is None and not archive.undone and "-undo" not in archive.name):
+        if archive.name == name or (name is None and not archive.undone and archive.kind != "restore"):
             return archive
     there = ", ".join(f"{a.name} ({'undone' if a.undone else a.created})" for a in archives)
     remedy = "name one of them, or give" if there else "correct the location, or restore the group with"
@@ -261,7 +272,7 @@ def find_archive(checkpoint: SparkCheckpoint, name: str | None) -> Archive:
     )
 
 
-def read_copy(checkpoint: SparkCheckpoint, archive: Archive, path: str) -> bytes | None:
+def read_copy(checkpoint: SparkCheckpoint, archive: ArchivedMove, path: str) -> bytes | None:
     """
     Return a file as it was before the move, ``None`` if it was not there.
 
@@ -271,7 +282,7 @@ def read_copy(checkpoint: SparkCheckpoint, archive: Archive, path: str) -> bytes
     if before is None:
         return None
     data = checkpoint.read_file(f"{DIRECTORY}/{archive.name}/{path}")
-    if digest(data) != before:
+    if file_digest(data) != before:
         raise CheckpointError(
             f"{checkpoint.name(f'{DIRECTORY}/{archive.name}/{path}')}: is "
             f"{'gone' if data is None else 'changed'} since it was kept; give the offsets from a receipt or "
@@ -280,13 +291,13 @@ def read_copy(checkpoint: SparkCheckpoint, archive: Archive, path: str) -> bytes
     return data
 
 
-def read_attachment(checkpoint: SparkCheckpoint, archive: Archive, name: str) -> str:
+def read_attachment(checkpoint: SparkCheckpoint, archive: ArchivedMove, name: str) -> str:
     """Return a text that was kept beside the copies, empty if there is none."""
     path = f"{DIRECTORY}/{archive.name}/{name}"
     return decode(checkpoint.read_file(path) or b"", checkpoint.name(path))
 
 
-def read_archive(checkpoint: SparkCheckpoint, name: str) -> Archive | None:
+def read_archived_move(checkpoint: SparkCheckpoint, name: str) -> ArchivedMove | None:
     """Return an archive by its name, ``None`` if it has no manifest."""
     data = checkpoint.read_file(f"{DIRECTORY}/{name}/{MANIFEST}")
     if data is None:
@@ -294,7 +305,9 @@ def read_archive(checkpoint: SparkCheckpoint, name: str) -> Archive | None:
     what = checkpoint.name(f"{DIRECTORY}/{name}/{MANIFEST}")
     done, undone = (checkpoint.read_file(f"{DIRECTORY}/{name}/{mark}") is not None for mark in (DONE, UNDONE))
     try:
-        return _archive(name, load_json(decode(data, what), what, show=kind_of), done=done, undone=undone)
+        return _archive(
+            name, load_json(decode(data, what), what, describe=describe_type), done=done, undone=undone
+        )
     except (_NotOursError, StorageError, OffsetsFormatError) as error:
         raise CheckpointFormatError(
             f"{what}: cannot be read ({str(error).removeprefix(f'{what}: ')}); expected a manifest of "
@@ -307,13 +320,13 @@ class _NotOursError(Exception):
     """What a manifest holds is not what this package writes; says where, and never quotes it."""
 
 
-def _archive(name: str, manifest: object, *, done: bool, undone: bool) -> Archive:
+def _archive(name: str, manifest: object, *, done: bool, undone: bool) -> ArchivedMove:
     field = partial(_field, manifest)
     if field("version", int) != VERSION:
-        raise _NotOursError(f"found version {kind_of(field('version', int))}")
+        raise _NotOursError(f"found version {describe_type(field('version', int))}")
     files: dict[str, tuple[str | None, str | None]] = {}
     for number, (path, digests) in enumerate(field("files", dict).items(), 1):
-        # A path that led out of the checkpoint would be written to, and removed, by an undo.
+        # A path that led out of the checkpoint would be written to, and removed, by a restore.
         if not _MOVED.fullmatch(path):
             raise _NotOursError(f"entry {number} of files is no batch in offsets or commits")
         files[path] = (_field(digests, "before", str, _NoneType), _field(digests, "after", str, _NoneType))
@@ -321,23 +334,23 @@ def _archive(name: str, manifest: object, *, done: bool, undone: bool) -> Archiv
     created = field("created", str)
     # They are shown, in commands too.
     if not is_query_id(query_id):
-        raise _NotOursError(f"found {kind_of(query_id)} as query_id")
+        raise _NotOursError(f"found {describe_type(query_id)} as query_id")
     if undoes is not None and not ARCHIVE_NAME.fullmatch(undoes):
-        raise _NotOursError(f"found {kind_of(undoes)} as undoes")
+        raise _NotOursError(f"found {describe_type(undoes)} as undoes")
     try:
         datetime.fromisoformat(created)
     except ValueError:
-        raise _NotOursError(f"found {kind_of(created)} as created") from None
-    return Archive(
+        raise _NotOursError(f"found {describe_type(created)} as created") from None
+    return ArchivedMove(
         name=name,
         created=created,
-        by=CommitMetadata.of(field("by", dict)) or CommitMetadata(),
-        before=read_sources(field("before", dict), "before", show=kind_of),
-        after=read_sources(field("after", dict), "after", show=kind_of),
+        made_by=CommitMetadata.from_json(field("by", dict)) or CommitMetadata(),
+        before=read_sources(field("before", dict), "before", describe=describe_type),
+        after=read_sources(field("after", dict), "after", describe=describe_type),
         files=files,
         undoes=undoes,
-        log_ids=LogIds.parse(field("logs", dict, _NoneType), show=kind_of),
-        left=LogIds.parse(field("left", dict, _NoneType), "left", show=kind_of),
+        log_ids=LogIds.parse(field("logs", dict, _NoneType), describe=describe_type),
+        left=LogIds.parse(field("left", dict, _NoneType), "left", describe=describe_type),
         recovery=field("recovery", bool, _NoneType) or False,
         **{name: field(name, kind) for name, kind in _PLAIN.items()},
         done=done,
@@ -348,5 +361,5 @@ def _archive(name: str, manifest: object, *, done: bool, undone: bool) -> Archiv
 def _field(among: object, key: str, *kinds: type) -> Any:
     found = among.get(key) if isinstance(among, dict) else among
     if type(found) not in kinds:
-        raise _NotOursError(f"found {kind_of(found)} as {key}")
+        raise _NotOursError(f"found {describe_type(found)} as {key}")
     return found

@@ -1,5 +1,5 @@
 """
-The names of a checkpoint's archives: ``0001-seek``, ``0002-undo``, numbered in the order of their moves.
+The names of a checkpoint's archives: ``0001-seek``, ``0002-restore``, numbered in the order of their moves.
 
 A directory belongs to a move if it has a manifest or a claim. Any other directory, whatever its number is,
 decides nothing.
@@ -10,10 +10,10 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, cast, get_args
 
 from airflow_kafka_offsets.errors import CheckpointError
-from airflow_kafka_offsets.model.checkpoint_plan import Kind
+from airflow_kafka_offsets.model.checkpoint_plan import MoveKind
 from airflow_kafka_offsets.storage import list_names, may_list_late
 
 if TYPE_CHECKING:
@@ -24,7 +24,10 @@ MANIFEST = "manifest.json"
 CLAIM = ".claim"
 """How the name of a claim's file ends, see ``checkpoint/claim.py``."""
 
-ARCHIVE_NAME = re.compile(r"([0-9]{4,9})-(seek|truncate|undo|failover)")
+_UNDO = "undo"
+"""What a restore was called before 0.1.0: archives of that kind are still read."""
+_KINDS = (*get_args(MoveKind), _UNDO)
+ARCHIVE_NAME = re.compile(f"([0-9]{{4,9}})-({'|'.join(_KINDS)})")
 _MOST_MISSING = 10_000
 """Numbers without an archive, below the last one, that are looked up one by one where listings are late."""
 
@@ -39,29 +42,35 @@ def archive_names(checkpoint: SparkCheckpoint, *, exact: bool = True) -> list[st
         filter(ARCHIVE_NAME.fullmatch, list_names(checkpoint.fs, f"{checkpoint.root}/{DIRECTORY}") or [])
     )
     if exact and may_list_late(checkpoint.fs):
-        listed, last = set(map(number_of, names)), _last_move(checkpoint, names)
+        listed, last = set(map(archive_number, names)), _last_move(checkpoint, names)
         if last - len(listed) > _MOST_MISSING:
-            raise _no_number(checkpoint, max(names, key=number_of))
+            raise _no_number(checkpoint, max(names, key=archive_number))
         for number in itertools.count(1):
             unlisted = set() if number in listed else _unlisted(checkpoint, number)
             if not unlisted and number > last:
                 break
             names |= unlisted
-    return sorted(names, key=number_of)
+    return sorted(names, key=archive_number)
 
 
 def _unlisted(checkpoint: SparkCheckpoint, number: int) -> set[str]:
     """Return the archives of a number that have a manifest, listed or not."""
-    names = (f"{number:04d}-{kind}" for kind in get_args(Kind))
+    names = (f"{number:04d}-{kind}" for kind in _KINDS)
     return {name for name in names if checkpoint.read_file(f"{DIRECTORY}/{name}/{MANIFEST}") is not None}
 
 
-def number_of(name: str) -> int:
+def archive_number(name: str) -> int:
     """Return which move of the checkpoint an archive is of, by its name."""
     return int(name.partition("-")[0])
 
 
-def next_name(checkpoint: SparkCheckpoint, kind: str) -> str:
+def move_kind(name: str) -> MoveKind:
+    """Return the kind of the move that an archive is of, by its name."""
+    kind = name.partition("-")[2]
+    return "restore" if kind == _UNDO else cast("MoveKind", kind)
+
+
+def next_archive_name(checkpoint: SparkCheckpoint, kind: str) -> str:
     """
     Return the name of the next archive: after those of all moves, also of one that only has a claim.
 
@@ -70,10 +79,10 @@ def next_name(checkpoint: SparkCheckpoint, kind: str) -> str:
     :raises CheckpointError: if there is no number left.
     """
     names = archive_names(checkpoint)
-    taken, last = set(map(number_of, names)), _last_move(checkpoint, names)
+    taken, last = set(map(archive_number, names)), _last_move(checkpoint, names)
     number = next(number for number in itertools.count(last + 1) if number not in taken)
     if not ARCHIVE_NAME.fullmatch(name := f"{number:04d}-{kind}"):
-        raise _no_number(checkpoint, max(names, key=number_of))
+        raise _no_number(checkpoint, max(names, key=archive_number))
     return name
 
 
@@ -81,8 +90,8 @@ def _last_move(checkpoint: SparkCheckpoint, names: Iterable[str]) -> int:
     """Return the number of the last directory with a manifest or a claim, 0 if there is none."""
     return next(
         (
-            number_of(name)
-            for name in sorted(names, key=number_of, reverse=True)
+            archive_number(name)
+            for name in sorted(names, key=archive_number, reverse=True)
             if _is_of_move(checkpoint, name)
         ),
         0,
@@ -98,6 +107,6 @@ def _is_of_move(checkpoint: SparkCheckpoint, name: str) -> bool:
 
 def _no_number(checkpoint: SparkCheckpoint, name: str) -> CheckpointError:
     return CheckpointError(
-        f"{checkpoint.name(DIRECTORY)}: found {name}, and archives are numbered from 0001 in the order of "
-        "their moves: look into it, and if no move has made it, move that directory away"
+        f"{checkpoint.name(DIRECTORY)}: found {name}, and archives are numbered from 0001 in the "
+        "order of their moves: look into it, and if no move has made it, move that directory away"
     )

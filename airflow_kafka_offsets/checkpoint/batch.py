@@ -10,15 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from airflow_kafka_offsets.checkpoint.guards import take_survey, unfinished_refusals
+from airflow_kafka_offsets.checkpoint.guards import read_checkpoint_batches, unfinished_refusals
 from airflow_kafka_offsets.checkpoint.log import OffsetLogEntry, kafka_offsets
 from airflow_kafka_offsets.checkpoint.plan_failover import failover_refusals
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import CheckpointError, CheckpointFormatError, PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.formats import SPARK_FORM
 from airflow_kafka_offsets.model.offsets import Offsets, summarize
-from airflow_kafka_offsets.model.text import kind_of
+from airflow_kafka_offsets.model.text import describe_type
 from airflow_kafka_offsets.model.topics import TopicScope
+from airflow_kafka_offsets.model.wording import parameter_text
 from airflow_kafka_offsets.storage import decode
 
 _INITIAL = b"\0v1\n"
@@ -47,9 +48,9 @@ class CheckpointBatch:
             )
         if batch_id > 0 and before < 0:
             raise CheckpointError(
-                f"{checkpoint.name(f'offsets/{batch_id}')}: there is no batch before it any more, so where "
-                "it begins is not known; expected the batch that is running now: older ones are removed "
-                "(spark.sql.streaming.minBatchesToRetain)"
+                f"{checkpoint.name(f'offsets/{batch_id}')}: there is no batch before it any more, "
+                "so where it begins is not known; expected the batch that is running now: older ones are "
+                "removed (spark.sql.streaming.minBatchesToRetain)"
             )
         self._before = _kafka_sources(checkpoint.entry(before)) if before >= 0 else {}
 
@@ -69,7 +70,7 @@ class CheckpointBatch:
             f"sources: {', '.join(sorted(self.ends)) or 'none'}"
         )
 
-    def begin(self, source: str) -> Offsets:
+    def start_offsets(self, source: str) -> Offsets:
         """Return where a source begins in this batch; partitions that are added with it are not in there."""
         before = self._before.get(source)
         return self._initial(source) if before is None else before
@@ -92,26 +93,24 @@ class CheckpointBatch:
         text = decode(data[len(_INITIAL) :], name)
         offsets = _kafka_or_empty(text, name)
         if offsets is None:
-            raise CheckpointFormatError(f"{name}: found {kind_of(text)}; expected {SPARK_FORM}")
+            raise CheckpointFormatError(f"{name}: found {describe_type(text)}; expected {SPARK_FORM}")
         return offsets
 
 
-def ends_of_finished(checkpoint: SparkCheckpoint, batch_id: int) -> dict[str, Offsets]:
+def finished_batch_ends(checkpoint: SparkCheckpoint, batch_id: int) -> dict[str, Offsets]:
     """
     Return where a batch that was finished ends: source -> offsets.
 
     :raises CheckpointError: if the checkpoint cannot be read, or no batch has finished.
     :raises PlanRefusedError: if the batch is not kept any more, or not finished; names those that are.
     """
-    refusals = unfinished_refusals(take_survey(checkpoint), batch_id) + failover_refusals(
-        checkpoint, batch_id
-    )
-    if refusals:
+    refusals = unfinished_refusals(read_checkpoint_batches(checkpoint), batch_id)
+    if refusals := refusals + failover_refusals(checkpoint, batch_id):
         raise PlanRefusedError(refusals)
     return checkpoint.entry(batch_id).kafka_offsets
 
 
-def sources_at_batch(
+def source_offsets_at_batch(
     batch_id: int,
     ends: Mapping[str, Offsets],
     newest: Mapping[str, Offsets],
@@ -134,7 +133,7 @@ def sources_at_batch(
         raise PlanRefusedError(
             [
                 f"batch {batch_id} has no offset of {summarize(added)}, which the query has read only since: "
-                "leave it out with topics=, or give a later batch"
+                f"leave it out with {parameter_text('topics', ...)}, or give a later batch"
             ]
         )
     return {

@@ -13,8 +13,8 @@ import uuid
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from airflow_kafka_offsets.checkpoint.archive import read_archive
-from airflow_kafka_offsets.checkpoint.archive_names import CLAIM, DIRECTORY, archive_names, number_of
+from airflow_kafka_offsets.checkpoint.archive import read_archived_move
+from airflow_kafka_offsets.checkpoint.archive_names import CLAIM, DIRECTORY, archive_names, archive_number
 from airflow_kafka_offsets.checkpoint.open_moves import has_run_since, unfinished_refusal
 from airflow_kafka_offsets.errors import CheckpointMovedError, StorageError
 from airflow_kafka_offsets.storage import list_names
@@ -45,15 +45,19 @@ class Claim:
         :raises MoveUnfinishedError: if one before is not finished.
         """
         names = archive_names(self._checkpoint)
-        mine = number_of(self._archive)
-        if any(self._has_rival(name) for name in names if number_of(name) >= mine):
+        mine = archive_number(self._archive)
+        if any(self._has_rival(name) for name in names if archive_number(name) >= mine):
             raise CheckpointMovedError(
                 f"{self._checkpoint.location}: another move of it was begun at the same time; nothing was "
                 "changed; running it again plans from where that one has left it"
             )
-        before = (read_archive(self._checkpoint, name) for name in reversed(names) if number_of(name) < mine)
+        before = (
+            read_archived_move(self._checkpoint, name)
+            for name in reversed(names)
+            if archive_number(name) < mine
+        )
         newest = next((archive for archive in before if archive is not None), None)
-        if newest is None or newest.over or newest.name == undoes:
+        if newest is None or newest.is_over or newest.name == undoes:
             return
         if not has_run_since(self._checkpoint, newest):
             raise unfinished_refusal(self._checkpoint, newest)
@@ -69,7 +73,7 @@ class Claim:
 
     def _has_rival(self, archive: str) -> bool:
         # A manifest is read, and not looked for in a listing, which may be late on some storages.
-        begun = read_archive(self._checkpoint, archive)
+        begun = read_archived_move(self._checkpoint, archive)
         if begun is not None and begun.nonce != self.nonce:
             return True
         names = list_names(self._checkpoint.fs, f"{self._checkpoint.root}/{DIRECTORY}/{archive}") or []

@@ -7,18 +7,19 @@ from typing import NamedTuple
 
 from airflow_kafka_offsets.checkpoint.log import OffsetLogEntry
 from airflow_kafka_offsets.checkpoint.reader import CheckpointState, SparkCheckpoint
-from airflow_kafka_offsets.checkpoint.sinks import newest_recorded
+from airflow_kafka_offsets.checkpoint.sinks import newest_recorded_batch
 from airflow_kafka_offsets.checkpoint.state_store import StateStores, is_stateful
 from airflow_kafka_offsets.errors import CheckpointError, CheckpointFormatError, StorageError
-from airflow_kafka_offsets.model.checkpoint_plan import RECORDING_SINKS, SINKS, CheckpointPolicy
+from airflow_kafka_offsets.model.checkpoint_plan import RECORDING_SINKS, CheckpointPolicy, sink_choices
 from airflow_kafka_offsets.model.offsets import Offsets, summarize
+from airflow_kafka_offsets.model.wording import parameter_text
 
 _IF_DELETED = "with failOnDataLoss=false for that run if records of it are deleted"
 """How a query finishes a batch that it cannot read as a whole any more."""
 _FINISH = f"run the query once, which finishes it ({_IF_DELETED})"
 
 
-class Survey(NamedTuple):
+class CheckpointBatches(NamedTuple):
     """What a move is planned on."""
 
     state: CheckpointState
@@ -33,7 +34,7 @@ class Survey(NamedTuple):
         return tuple(sorted(number for number in self.planned if number > self.batch_id))
 
 
-def take_survey(checkpoint: SparkCheckpoint) -> Survey:
+def read_checkpoint_batches(checkpoint: SparkCheckpoint) -> CheckpointBatches:
     """Read what a move is planned on; an error if no batch has finished yet."""
     state, entry, planned, committed = checkpoint.read_batches()
     if state.batch_id is None or entry is None:
@@ -41,26 +42,26 @@ def take_survey(checkpoint: SparkCheckpoint) -> Survey:
             f"{checkpoint.location}: no batch has finished, so there is nothing to move: give the query "
             "startingOffsets, which it reads as long as no batch was planned, or let its first batch finish"
         )
-    return Survey(state, state.batch_id, entry, planned, committed)
+    return CheckpointBatches(state, state.batch_id, entry, planned, committed)
 
 
-def not_restartable(survey: Survey) -> list[str]:
+def restart_refusals(checkpoint_batches: CheckpointBatches) -> list[str]:
     """Return why Spark would not start from the checkpoint, or not as its files say."""
-    location, newest = survey.state.location, survey.batch_id
+    location, newest = checkpoint_batches.state.location, checkpoint_batches.batch_id
     refusals = []
-    orphans = sorted(number for number in survey.committed if number > newest)
+    orphans = sorted(number for number in checkpoint_batches.committed if number > newest)
     if orphans:
         refusals.append(
             f"{location}: found commits/{orphans[-1]} without offsets/{orphans[-1]}; expected both or the "
             "offsets alone: files were removed by hand; put them back first"
         )
-    if newest > 0 and newest - 1 not in survey.planned:
+    if newest > 0 and newest - 1 not in checkpoint_batches.planned:
         refusals.append(
             f"{location}: offsets/{newest - 1} is not there, and Spark starts only if the two newest batches "
             "are: with asynchronous progress tracking let the query run two batches with "
             "asyncProgressTrackingCheckpointIntervalMs at 0; if files were removed by hand, put them back"
         )
-    if not survey.entry.metadata:
+    if not checkpoint_batches.entry.metadata:
         refusals.append(
             f"{location}: batch {newest} has no metadata, as in continuous mode, whose checkpoints are not "
             "moved: start a new checkpoint with startingOffsets"
@@ -68,18 +69,20 @@ def not_restartable(survey: Survey) -> list[str]:
     return refusals
 
 
-def unknown_partitions(survey: Survey, targets: Mapping[str, Offsets]) -> list[str]:
+def unknown_partition_refusals(
+    checkpoint_batches: CheckpointBatches, targets: Mapping[str, Offsets]
+) -> list[str]:
     """Return why partitions cannot be moved: those that the newest batch does not have."""
-    before = survey.state.kafka_offsets
+    before = checkpoint_batches.state.kafka_offsets
     unknown = [
         tp for source, offsets in targets.items() for tp in offsets if tp not in before.get(source, {})
     ]
     if not unknown:
         return []
     return [
-        f"{survey.state.location}: batch {survey.batch_id} has no offset for {summarize(unknown)}, so the "
-        "query cannot be moved there: leave it out with topics=, or let the query run once so that it knows "
-        "it"
+        f"{checkpoint_batches.state.location}: batch {checkpoint_batches.batch_id} has no offset for "
+        f"{summarize(unknown)}, so the query cannot be moved there: leave it out with "
+        f"{parameter_text('topics', ...)}, or let the query run once so that it knows it"
     ]
 
 
@@ -96,31 +99,39 @@ def state_refusals(checkpoint: SparkCheckpoint, policy: CheckpointPolicy) -> lis
         f"{checkpoint.location}: the query keeps state (state/), which stays as it is: records that are read "
         "again are counted twice, and the watermark is not lowered, so that append mode drops them as late. "
         "Truncate the checkpoint to a batch (checkpoint truncate), start a new one, or set "
-        "allow_stateful=True if that is right for this query"
+        f"{parameter_text('allow_stateful', True)} if that is right for this query"
     ]
 
 
-def pending_refusals(checkpoint: SparkCheckpoint, survey: Survey, policy: CheckpointPolicy) -> list[str]:
+def pending_refusals(
+    checkpoint: SparkCheckpoint, checkpoint_batches: CheckpointBatches, policy: CheckpointPolicy
+) -> list[str]:
     """Return why batches that were begun and not finished stand in the way."""
-    if not survey.pending:
+    if not checkpoint_batches.pending:
         return []
-    batches = f"batch {', '.join(map(str, survey.pending))}"
+    batches = f"batch {', '.join(map(str, checkpoint_batches.pending))}"
     if policy.on_pending_batch == "fail":
         return [
             f"{checkpoint.location}: {batches} was begun and not finished: running the query once would "
-            f"finish it ({_IF_DELETED}); or set on_pending_batch='discard' and name the sink, if that may "
-            "get the batch's id again with other records"
+            f"finish it ({_IF_DELETED}); or set {parameter_text('on_pending_batch', 'discard')} and name the "
+            "sink, if that may get the batch's id again with other records"
         ]
     if is_stateful(checkpoint):
         return [
             f"{checkpoint.location}: {batches} was begun and not finished, and the query keeps state, which "
             f"may hold the batch already: it cannot be discarded; {_FINISH}"
         ]
-    return _sink_refusals(checkpoint, survey, survey.pending[0], f"discarding {batches}", policy)
+    return _sink_refusals(
+        checkpoint, checkpoint_batches, checkpoint_batches.pending[0], f"discarding {batches}", policy
+    )
 
 
 def _sink_refusals(
-    checkpoint: SparkCheckpoint, survey: Survey, first: int, doing: str, policy: CheckpointPolicy
+    checkpoint: SparkCheckpoint,
+    checkpoint_batches: CheckpointBatches,
+    first: int,
+    doing: str,
+    policy: CheckpointPolicy,
 ) -> list[str]:
     """
     Return why batch ids from ``first`` on must not occur again with other records.
@@ -134,7 +145,7 @@ def _sink_refusals(
     if sink is None:
         return [
             f"{doing} lets the query use the batch id again with other records, and the checkpoint does not "
-            f"say where it writes to: set sink to {SINKS}"
+            f"say where it writes to: set {parameter_text('sink')} to {sink_choices()}"
         ]
     if sink not in RECORDING_SINKS:
         return []
@@ -142,63 +153,71 @@ def _sink_refusals(
     if location is None:
         return [
             f"{doing} lets the query use the batch id again, and a sink {sink!r} skips ids that it has "
-            f"recorded: set sink_location, the directory it writes to, so that its {log} can be checked"
+            f"recorded: set {parameter_text('sink_location')}, the directory it writes to, so that its {log} "
+            "can be checked"
         ]
     try:
-        recorded = newest_recorded(checkpoint, survey.state.query_id, sink, location, first)
+        recorded = newest_recorded_batch(checkpoint, checkpoint_batches.state.query_id, sink, location, first)
     except (CheckpointFormatError, StorageError) as error:
         if error.retriable:
             raise
         return [f"{doing}: whether the sink has recorded batch {first} cannot be known: {error}; {_FINISH}"]
     if recorded is None:
         return [
-            f"sink_location={location}: has no {log} with a batch of query {survey.state.query_id}: give the "
-            f"directory that the query writes to, or {_FINISH}"
+            f"{parameter_text('sink_location', location)}: has no {log} with a batch of query "
+            f"{checkpoint_batches.state.query_id}: give the directory that the query writes to, or {_FINISH}"
         ]
     if recorded >= first:
         return [
             f"{doing}: the sink has recorded batch {recorded} in {location}/{log} and would skip it, with "
             f"all new records: {_FINISH}, and seek"
         ]
-    if recorded < survey.batch_id:
+    if recorded < checkpoint_batches.batch_id:
         return [
-            f"sink_location={location}: {log} has recorded no batch after {recorded}, and the checkpoint has "
-            f"finished batch {survey.batch_id}: give the directory that the query writes to, or {_FINISH}"
+            f"{parameter_text('sink_location', location)}: {log} has recorded no batch after {recorded}, and "
+            f"the checkpoint has finished batch {checkpoint_batches.batch_id}: give the directory that the "
+            f"query writes to, or {_FINISH}"
         ]
     return []
 
 
-def unfinished_refusals(survey: Survey, batch_id: int) -> list[str]:
+def unfinished_refusals(checkpoint_batches: CheckpointBatches, batch_id: int) -> list[str]:
     """Return why nothing can be moved to the end of a batch: it is gone, was not finished, or is to come."""
-    both = survey.planned & survey.committed
+    both = checkpoint_batches.planned & checkpoint_batches.committed
     if batch_id in both:
         return []
-    begun = f" ({', '.join(map(str, survey.pending))} was begun and not finished)" if survey.pending else ""
+    begun = (
+        f" ({', '.join(map(str, checkpoint_batches.pending))} was begun and not finished)"
+        if checkpoint_batches.pending
+        else ""
+    )
     return [
-        f"{survey.state.location}: batch {batch_id} is not there as a finished batch; "
+        f"{checkpoint_batches.state.location}: batch {batch_id} is not there as a finished batch; "
         f"there are {_ranges(both)}{begun}: Spark keeps spark.sql.streaming.minBatchesToRetain of them "
         "(100); give one of these, or seek to an offset or a time"
     ]
 
 
-def _unloadable(survey: Survey, batch_id: int, stores: StateStores) -> list[str]:
+def _unloadable(checkpoint_batches: CheckpointBatches, batch_id: int, stores: StateStores) -> list[str]:
     """Return why Spark could not load the state after a batch, with the batches after which it could."""
     startable = {
-        number for number in survey.planned & survey.committed if not number or number - 1 in survey.planned
+        number
+        for number in checkpoint_batches.planned & checkpoint_batches.committed
+        if not number or number - 1 in checkpoint_batches.planned
     }
-    loadable = {version - 1 for version in stores.can_load(number + 1 for number in startable)}
+    loadable = {version - 1 for version in stores.loadable_versions(number + 1 for number in startable)}
     if batch_id in loadable:
         return []
-    earlier = loadable - {max(survey.planned)}
+    earlier = loadable - {max(checkpoint_batches.planned)}
     todo = (
         f"batches that can be truncated to: {_ranges(earlier)}"
         if earlier
         else "there is no earlier batch of which that is kept: start a new checkpoint"
     )
     return [
-        f"{survey.state.location}: the state after batch {batch_id} (version {batch_id + 1}) is not kept any "
-        "more: Spark loads it from the newest snapshot up to it and all changes since, of every partition; "
-        f"{todo}"
+        f"{checkpoint_batches.state.location}: the state after batch {batch_id} (version {batch_id + 1}) is "
+        "not kept any more: Spark loads it from the newest snapshot up to it and all changes since, of "
+        f"every partition; {todo}"
     ]
 
 
@@ -213,7 +232,7 @@ def _ranges(numbers: Collection[int]) -> str:
 
 def truncate_refusals(
     checkpoint: SparkCheckpoint,
-    survey: Survey,
+    checkpoint_batches: CheckpointBatches,
     batch_id: int,
     policy: CheckpointPolicy,
     stores: StateStores,
@@ -224,23 +243,23 @@ def truncate_refusals(
     :param stores: the state of a query that keeps some.
     """
     location = checkpoint.location
-    if refusals := unfinished_refusals(survey, batch_id):
+    if refusals := unfinished_refusals(checkpoint_batches, batch_id):
         return refusals
-    if batch_id == max(survey.planned):
+    if batch_id == max(checkpoint_batches.planned):
         return []
-    if batch_id > 0 and batch_id - 1 not in survey.planned:
+    if batch_id > 0 and batch_id - 1 not in checkpoint_batches.planned:
         refusals.append(
             f"{location}: offsets/{batch_id - 1} is not there, and Spark starts from batch {batch_id} only "
             f"with it: choose a later batch than {batch_id}"
         )
-    others = [source.source for source in survey.state.sources if not source.kafka]
+    others = [source.source for source in checkpoint_batches.state.sources if not source.kafka]
     if others:
         refusals.append(
             f"{location}: source {', '.join(others)} is not Kafka and keeps a log of its own, which would "
             "not go back: seek"
         )
-    if not survey.entry.metadata:
+    if not checkpoint_batches.entry.metadata:
         refusals.append(f"{location}: is of continuous mode, whose checkpoints are not moved")
     if is_stateful(checkpoint):
-        refusals += _unloadable(survey, batch_id, stores)
-    return refusals + _sink_refusals(checkpoint, survey, batch_id + 1, "truncating", policy)
+        refusals += _unloadable(checkpoint_batches, batch_id, stores)
+    return refusals + _sink_refusals(checkpoint, checkpoint_batches, batch_id + 1, "truncating", policy)

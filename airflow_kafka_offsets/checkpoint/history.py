@@ -18,14 +18,14 @@ from threading import Thread
 from time import monotonic
 from typing import Any, NamedTuple
 
-from airflow_kafka_offsets.checkpoint.archive import Archive, digest, read_archive
+from airflow_kafka_offsets.checkpoint.archive import ArchivedMove, file_digest, read_archived_move
 from airflow_kafka_offsets.checkpoint.archive_names import archive_names
 from airflow_kafka_offsets.checkpoint.log import OffsetLogEntry, check_commit_log, parse_offset_log
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import StorageUnavailableError
 from airflow_kafka_offsets.model.checkpoint_plan import sources_json
 from airflow_kafka_offsets.model.offsets import Offsets
-from airflow_kafka_offsets.storage import decode, modified
+from airflow_kafka_offsets.storage import decode, modified_at
 
 LAST = 100
 """Batches that are shown by default; Spark keeps about as many."""
@@ -44,7 +44,7 @@ _Key = tuple[str, "int | str"]
 
 
 @dataclass(frozen=True)
-class Batch:
+class PastBatch:
     """
     One batch of a query.
 
@@ -62,7 +62,7 @@ class Batch:
         start is not known, since it is new, or the end lies before it. Empty for the first known batch.
     :param offsets: source -> where it ended, for Kafka's sources.
     :param pending: it was begun and is not finished; Spark replays exactly its range.
-    :param moved_by: archive of the move that made the query go on from other offsets after this batch.
+    :param moved_in: archive of the move that made the query go on from other offsets after this batch.
     :param moved_to: source -> those offsets; ``None`` without such a move.
     """
 
@@ -73,7 +73,7 @@ class Batch:
     read: Mapping[str, Mapping[str, int | None]]
     offsets: Mapping[str, Offsets]
     pending: bool = False
-    moved_by: str | None = None
+    moved_in: str | None = None
     moved_to: Mapping[str, Offsets] | None = None
 
     @property
@@ -93,20 +93,20 @@ class Batch:
             "previous": self.previous,
             "pending": self.pending,
             "offsets": sources_json(self.offsets),
-            "moved_by": self.moved_by,
+            "moved_in": self.moved_in,
             "moved_to": None if self.moved_to is None else sources_json(self.moved_to),
         }
 
 
-class History(NamedTuple):
+class CheckpointHistory(NamedTuple):
     """A query, its last batches that are kept, oldest first (a pending one is the last), and its moves."""
 
     query_id: str
-    batches: list[Batch]
-    archives: list[Archive]
+    batches: list[PastBatch]
+    archives: list[ArchivedMove]
 
 
-def read_history(checkpoint: SparkCheckpoint, last: int = LAST, *, within: float = 30.0) -> History:
+def read_history(checkpoint: SparkCheckpoint, last: int = LAST, *, within: float = 30.0) -> CheckpointHistory:
     """
     Return the last batches that are kept, and of which query.
 
@@ -131,13 +131,15 @@ def read_history(checkpoint: SparkCheckpoint, last: int = LAST, *, within: float
         {
             **{("ends", number): partial(read, f"offsets/{number}") for number in wanted},
             **{
-                ("written", path): partial(modified, checkpoint.fs, f"{checkpoint.root}/{path}", listed=True)
+                ("written", path): partial(
+                    modified_at, checkpoint.fs, f"{checkpoint.root}/{path}", listed=True
+                )
                 for number in finished
                 for path in (f"offsets/{number}", f"commits/{number}")
             },
             **{("commit", number): partial(read, f"commits/{number}") for number in finished[-1:]},
             # All: a batch may have been moved any number of times, and a move to an older batch taken back.
-            **{("archive", name): partial(read_archive, checkpoint, name) for name in names},
+            **{("archive", name): partial(read_archived_move, checkpoint, name) for name in names},
         },
         within,
         end,
@@ -154,7 +156,7 @@ def read_history(checkpoint: SparkCheckpoint, last: int = LAST, *, within: float
         if found["ends", number] is not None
     ]
     batches = [
-        Batch(
+        PastBatch(
             batch=this.number,
             at=this.at,
             duration=_duration(
@@ -166,12 +168,12 @@ def read_history(checkpoint: SparkCheckpoint, last: int = LAST, *, within: float
             read={} if before is None else _read(before.next_start, this.end),
             offsets=this.end,
             pending=this.number > newest,
-            moved_by=this.moved_by,
-            moved_to=None if this.moved_by is None else this.next_start,
+            moved_in=this.moved_in,
+            moved_to=None if this.moved_in is None else this.next_start,
         )
         for before, this in zip([None, *known], known, strict=False)
     ]
-    return History(query_id, batches[-last:], archives)
+    return CheckpointHistory(query_id, batches[-last:], archives)
 
 
 @dataclass(frozen=True)
@@ -182,7 +184,7 @@ class _Known:
     entry: OffsetLogEntry
     next_start: Mapping[str, Offsets]
     end: Mapping[str, Offsets]
-    moved_by: str | None
+    moved_in: str | None
 
     @property
     def at(self) -> datetime | None:
@@ -191,7 +193,11 @@ class _Known:
 
 
 def _listed(checkpoint: SparkCheckpoint) -> tuple[str, set[int], set[int], list[str]]:
-    return checkpoint.query_id(), *checkpoint.listed(exact=False), archive_names(checkpoint, exact=False)
+    return (
+        checkpoint.query_id(),
+        *checkpoint.listed(exact=False),
+        archive_names(checkpoint, exact=False),
+    )
 
 
 def _together(
@@ -229,13 +235,13 @@ def _together(
         waiting.clear()
 
 
-def _ended(checkpoint: SparkCheckpoint, number: int, data: bytes, archives: Sequence[Archive]) -> _Known:
+def _ended(checkpoint: SparkCheckpoint, number: int, data: bytes, archives: Sequence[ArchivedMove]) -> _Known:
     """Read a batch's file, and follow the moves that have written to it back to where the batch ended."""
     path = f"offsets/{number}"
     name = checkpoint.name(path)
     entry = parse_offset_log(decode(data, name), name)
     there = entry.kafka_offsets
-    content = written_by_spark = digest(data)
+    content = written_by_spark = file_digest(data)
     moves = []
     for archive in reversed(archives):
         before, after = archive.files.get(path, (None, None))

@@ -35,10 +35,10 @@ def planned_and_committed(
     # would look pending. What this order misses is only what was planned after the first listing: the
     # state is then a moment old, never wrong.
     exact = exact and may_list_late(fs)
-    planned = listed(fs, root, "offsets")
+    planned = listed_batches(fs, root, "offsets")
     if exact:
         _correct_planned(fs, root, planned)
-    committed = listed(fs, root, "commits")
+    committed = listed_batches(fs, root, "commits")
     if exact:
         _correct_committed(fs, root, committed, planned)
     if committed and not planned & committed:
@@ -46,7 +46,7 @@ def planned_and_committed(
     return planned, committed
 
 
-def listed(fs: AbstractFileSystem, root: str, directory: str) -> set[int]:
+def listed_batches(fs: AbstractFileSystem, root: str, directory: str) -> set[int]:
     """Return the batches that are listed in ``offsets`` or ``commits`` now."""
     # None, no such directory, is right for a query that has not planned a batch yet.
     names = list_names(fs, f"{root}/{directory}") or []
@@ -54,25 +54,25 @@ def listed(fs: AbstractFileSystem, root: str, directory: str) -> set[int]:
     return {number for name in names if _BATCH.fullmatch(name) and (number := int(name)) <= _LAST_BATCH}
 
 
-def has(fs: AbstractFileSystem, root: str, directory: str, batch_id: int) -> bool:
+def has_batch(fs: AbstractFileSystem, root: str, directory: str, batch_id: int) -> bool:
     """Return whether a batch has a file in ``offsets`` or ``commits``, listed or not."""
     return read_bytes(fs, f"{root}/{directory}/{batch_id}") is not None
 
 
 def _correct_planned(fs: AbstractFileSystem, root: str, planned: set[int]) -> None:
     newest = max(planned, default=-1)
-    while has(fs, root, "offsets", newest + 1):
+    while has_batch(fs, root, "offsets", newest + 1):
         newest += 1
         planned.add(newest)
-    while planned and not has(fs, root, "offsets", max(planned)):
+    while planned and not has_batch(fs, root, "offsets", max(planned)):
         planned.remove(max(planned))
 
 
 def _correct_committed(fs: AbstractFileSystem, root: str, committed: set[int], planned: set[int]) -> None:
     newest = max(planned, default=-1)
-    committed -= {n for n in committed if n > newest and not has(fs, root, "commits", n)}
+    committed -= {n for n in committed if n > newest and not has_batch(fs, root, "commits", n)}
     last = max(committed, default=-1)
-    committed |= {n for n in planned if n > last and has(fs, root, "commits", n)}
+    committed |= {n for n in planned if n > last and has_batch(fs, root, "commits", n)}
 
 
 class NoCommonBatchError(CheckpointFormatError):

@@ -17,7 +17,7 @@ _DIRECTORIES_TRIED = 20
 """Each costs a request on an object store, and the answer is a hint."""
 
 
-def describe(fs: AbstractFileSystem, root: str) -> str:
+def describe_location(fs: AbstractFileSystem, root: str) -> str:
     """Return what is where a checkpoint was expected, such as ``a directory above checkpoints (orders)``."""
     try:
         return _describe(fs, root)

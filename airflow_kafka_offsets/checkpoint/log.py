@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 from airflow_kafka_offsets.errors import CheckpointFormatError, OffsetsFormatError
 from airflow_kafka_offsets.model.formats import load_json, offsets_text, parse_offsets
 from airflow_kafka_offsets.model.offsets import Offsets
-from airflow_kafka_offsets.model.text import excess, kind_of
+from airflow_kafka_offsets.model.text import describe_type, size_error
 
 NO_OFFSET = "-"
 """What Spark writes for a source that had no offset yet (``OffsetSeqLog.SERIALIZED_VOID_OFFSET``)."""
@@ -121,8 +121,8 @@ def parse_query_id(text: str, name: str) -> str:
     query_id = value.get("id")
     if not isinstance(query_id, str) or not is_query_id(query_id):
         raise CheckpointFormatError(
-            f'{name}: found {kind_of(value.get("id"))} as id; expected a query\'s {{"id": "<uuid>"}} as '
-            "Spark writes it"
+            f'{name}: found {describe_type(value.get("id"))} as id; expected a query\'s {{"id": "<uuid>"}} '
+            "as Spark writes it"
         )
     return query_id
 
@@ -134,7 +134,7 @@ def parse_offset_log(text: str, name: str) -> OffsetLogEntry:
     :raises CheckpointFormatError: if the version is not known, lines are missing or malformed, or the file is
         too large.
     """
-    if refusal := excess(name, text, "\n,{["):
+    if refusal := size_error(name, text, "\n,{["):
         raise CheckpointFormatError(refusal)
     lines = text.split("\n")
     version = _version(lines[0], name)
@@ -189,8 +189,8 @@ def kafka_offsets(text: str, name: str = "offset") -> Offsets | None:
         off), or is in Kafka's shape with anything that is no offset, such as a negative number.
     """
     try:
-        value = load_json(text, name, show=kind_of)
-        return parse_offsets(value, name, show=kind_of) if _has_kafka_shape(value) else None
+        value = load_json(text, name, describe=describe_type)
+        return parse_offsets(value, name, describe=describe_type) if _has_kafka_shape(value) else None
     except OffsetsFormatError as error:
         raise CheckpointFormatError(f"{error}; the file is cut off or was edited") from None
 
@@ -210,7 +210,7 @@ def _has_kafka_shape(value: object) -> bool:
 def _version(line: str, name: str) -> int:
     found = _VERSION_LINE.fullmatch(line)
     if found is None:
-        shown = repr(line) if _LIKE_A_VERSION.fullmatch(line) else kind_of(line)
+        shown = repr(line) if _LIKE_A_VERSION.fullmatch(line) else describe_type(line)
         raise CheckpointFormatError(
             f"{name}: the first line is {shown}; expected the log's version, v1 or v2, as Spark writes it"
         )
@@ -228,7 +228,7 @@ def _split_named(line: str, where: str) -> tuple[str, str]:
     source, separator, offset = line.partition(":")
     if not separator or not _SOURCE_KEY.fullmatch(source):
         raise CheckpointFormatError(
-            f"{where}: found {kind_of(line)}; expected a source's name or index, a colon and its offset"
+            f"{where}: found {describe_type(line)}; expected a source's name or index, a colon and its offset"
         )
     return source, offset
 
@@ -240,7 +240,7 @@ def json_object(text: str, where: str, expected: str) -> dict[str, Any]:
     :param expected: what it should be, for the error text.
     :raises CheckpointFormatError: if it is anything else, or too large.
     """
-    if refusal := excess(where, text):
+    if refusal := size_error(where, text):
         raise CheckpointFormatError(refusal)
     # Spark's own JSON may hold a key twice, which load_json refuses.
     try:
@@ -249,8 +249,8 @@ def json_object(text: str, where: str, expected: str) -> dict[str, Any]:
         value = text
     if not isinstance(value, dict):
         raise CheckpointFormatError(
-            f"{where}: found {kind_of(value)}; expected {expected} as a JSON object: the file is cut off or "
-            "was edited"
+            f"{where}: found {describe_type(value)}; expected {expected} as a JSON object: the file is cut "
+            "off or was edited"
         )
     return value
 

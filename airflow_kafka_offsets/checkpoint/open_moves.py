@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from dataclasses import replace
 
-from airflow_kafka_offsets.checkpoint.archive import Archive, digest, newest_archive
-from airflow_kafka_offsets.checkpoint.guards import Survey, take_survey
+from airflow_kafka_offsets.checkpoint.archive import ArchivedMove, file_digest, newest_archived_move
+from airflow_kafka_offsets.checkpoint.guards import CheckpointBatches, read_checkpoint_batches
 from airflow_kafka_offsets.checkpoint.reader import CheckpointState, SparkCheckpoint
 from airflow_kafka_offsets.errors import MoveUnfinishedError
 from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan
 
 
-def unfinished_move(checkpoint: SparkCheckpoint) -> Archive | None:
+def unfinished_move(checkpoint: SparkCheckpoint) -> ArchivedMove | None:
     """
     Return the move that was begun and not finished, ``None`` if there is none.
 
@@ -21,87 +19,98 @@ def unfinished_move(checkpoint: SparkCheckpoint) -> Archive | None:
 
     :raises CheckpointError: if the checkpoint cannot be read.
     """
-    return if_unfinished(checkpoint, newest_archive(checkpoint))
+    return still_unfinished(checkpoint, newest_archived_move(checkpoint))
 
 
-def if_unfinished(checkpoint: SparkCheckpoint, newest: Archive | None) -> Archive | None:
+def still_unfinished(checkpoint: SparkCheckpoint, newest: ArchivedMove | None) -> ArchivedMove | None:
     """Return the newest move if it was begun and not finished, see :func:`unfinished_move`."""
-    return None if newest is None or newest.over or has_run_since(checkpoint, newest) else newest
+    return None if newest is None or newest.is_over or has_run_since(checkpoint, newest) else newest
 
 
-def has_run_since(checkpoint: SparkCheckpoint, kept: Archive, survey: Survey | None = None) -> bool:
+def has_run_since(
+    checkpoint: SparkCheckpoint, archived: ArchivedMove, checkpoint_batches: CheckpointBatches | None = None
+) -> bool:
     """Return whether the query has planned or finished a batch since a move."""
-    survey = survey or take_survey(checkpoint)
-    # What an undo puts back is newer than what it has found.
-    planned = (batch for batch in survey.planned if f"offsets/{batch}" not in kept.files)
-    committed = (batch for batch in survey.committed if f"commits/{batch}" not in kept.files)
-    if max(planned, default=-1) > kept.newest_planned or max(committed, default=-1) > kept.newest_committed:
+    checkpoint_batches = checkpoint_batches or read_checkpoint_batches(checkpoint)
+    # What a restore puts back is newer than what it has found.
+    planned = (batch for batch in checkpoint_batches.planned if f"offsets/{batch}" not in archived.files)
+    committed = (batch for batch in checkpoint_batches.committed if f"commits/{batch}" not in archived.files)
+    if (
+        max(planned, default=-1) > archived.newest_planned
+        or max(committed, default=-1) > archived.newest_committed
+    ):
         return True
     # Half a move, too, is one or the other, file by file.
-    return any(digest(checkpoint.read_file(path)) not in known for path, known in kept.files.items())
+    return any(file_digest(checkpoint.read_file(path)) not in known for path, known in archived.files.items())
 
 
-def has_finished_since(state: CheckpointState, kept: Archive) -> bool:
+def has_finished_since(state: CheckpointState, archived: ArchivedMove) -> bool:
     """Return whether the query has finished a batch since a seek; a batch that was only begun is none."""
-    return state.batch_id is not None and state.batch_id > kept.newest_committed
+    return state.batch_id is not None and state.batch_id > archived.newest_committed
 
 
-def unfinished_refusal(checkpoint: SparkCheckpoint, kept: Archive) -> MoveUnfinishedError:
+def unfinished_refusal(checkpoint: SparkCheckpoint, archived: ArchivedMove) -> MoveUnfinishedError:
     """Return the error for whoever meets a move that was begun and not finished."""
     return MoveUnfinishedError(
-        f"{checkpoint.location}: move {kept} was begun and not finished: it is under way, or has stopped "
+        f"{checkpoint.location}: move {archived} was begun and not finished: it is under way, or has stopped "
         "half-way. The same task, or the same command, finishes it when it runs again; "
         f"'airflow-kafka-offsets group restore GROUP --checkpoint {checkpoint.location} --archive "
-        f"{kept.undoes or kept.name}' {'finishes it' if kept.undoes else 'takes it back'}",
+        f"{archived.undoes or archived.name}' {'finishes it' if archived.undoes else 'takes it back'}",
         retriable=True,
     )
 
 
-def take_back(checkpoint: SparkCheckpoint, kept: Archive, *, pending: bool = False) -> str:
+def take_back_command(checkpoint: SparkCheckpoint, archived: ArchivedMove, *, pending: bool = False) -> str:
     """Return the command that takes a move back, as an error's text quotes it."""
     discard = " --on-pending-batch discard --sink SINK" if pending else ""
     return (
-        f"'airflow-kafka-offsets group restore GROUP --checkpoint {checkpoint.location} --archive {kept.name}"
-        f"{discard} --execute'"
+        f"'airflow-kafka-offsets group restore GROUP --checkpoint {checkpoint.location} --archive "
+        f"{archived.name}{discard} --execute'"
     )
 
 
-def fingerprint(*request: object) -> str:
-    """Return a short text that is the same for the same request."""
-    text = json.dumps(request, sort_keys=True, default=str)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def same_request(
-    checkpoint: SparkCheckpoint, survey: Survey, request: str, undoes: str | None = None
-) -> Archive | None:
+def unfinished_move_of_request(
+    checkpoint: SparkCheckpoint,
+    checkpoint_batches: CheckpointBatches,
+    request: str,
+    undoes: str | None = None,
+) -> ArchivedMove | None:
     """
     Return the move that this request has begun before and not finished, ``None`` if nothing is unfinished.
 
     :param undoes: a move that may be unfinished: it is taken back.
     :raises MoveUnfinishedError: if another request has begun it.
     """
-    kept = newest_archive(checkpoint)
-    if kept is None or kept.over or kept.name == undoes or has_run_since(checkpoint, kept, survey):
+    newest = newest_archived_move(checkpoint)
+    if (
+        newest is None
+        or newest.is_over
+        or newest.name == undoes
+        or has_run_since(checkpoint, newest, checkpoint_batches)
+    ):
         return None
-    if kept.request != request:
-        raise unfinished_refusal(checkpoint, kept)
-    return kept
+    if newest.request != request:
+        raise unfinished_refusal(checkpoint, newest)
+    return newest
 
 
-def resume(
-    checkpoint: SparkCheckpoint, checkpoint_plan: CheckpointPlan, kept: Archive | None
+def resume_plan(
+    checkpoint: SparkCheckpoint, checkpoint_plan: CheckpointPlan, archived: ArchivedMove | None
 ) -> CheckpointPlan:
     """Return a plan, made on what an interrupted move has left, as the rest of that move, if there is one."""
-    if kept is None or has_run_since(checkpoint, kept):
+    if archived is None or has_run_since(checkpoint, archived):
         return checkpoint_plan
     return replace(
-        checkpoint_plan, before=kept.before, archive=kept.name, discarded=discarded_by(kept), resumes=True
+        checkpoint_plan,
+        before=archived.before,
+        archive=archived.name,
+        discarded=discarded_batches(archived),
+        resumes=True,
     )
 
 
-def discarded_by(kept: Archive) -> tuple[int, ...]:
+def discarded_batches(archived: ArchivedMove) -> tuple[int, ...]:
     """Return the unfinished batches that a move has removed."""
-    removed = [path for path, (_, after) in kept.files.items() if after is None]
+    removed = [path for path, (_, after) in archived.files.items() if after is None]
     batches = sorted(int(path.removeprefix("offsets/")) for path in removed if path.startswith("offsets/"))
-    return tuple(batch for batch in batches if batch > kept.batch_id)
+    return tuple(batch for batch in batches if batch > archived.batch_id)

@@ -11,19 +11,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from airflow_kafka_offsets.checkpoint.archive import failover_after
-from airflow_kafka_offsets.checkpoint.archive_names import next_name
+from airflow_kafka_offsets.checkpoint.archive_names import next_archive_name
 from airflow_kafka_offsets.checkpoint.guards import (
     link_refusals,
-    not_restartable,
     pending_refusals,
-    take_survey,
+    read_checkpoint_batches,
+    restart_refusals,
 )
-from airflow_kafka_offsets.checkpoint.open_moves import resume, same_request
+from airflow_kafka_offsets.checkpoint.open_moves import resume_plan, unfinished_move_of_request
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.checkpoint.state_store import is_stateful
 from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan, CheckpointPolicy, Step
 from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds
 from airflow_kafka_offsets.model.offsets import Offsets
+from airflow_kafka_offsets.model.wording import parameter_text
 
 
 def plan_checkpoint_failover(
@@ -51,38 +52,38 @@ def plan_checkpoint_failover(
     :raises CheckpointError: if the checkpoint cannot be read, or no batch has finished yet.
     :raises MoveUnfinishedError: if another move was begun and not finished.
     """
-    survey = take_survey(checkpoint)
-    earlier = same_request(checkpoint, survey, request)
-    before = survey.state.kafka_offsets
-    found = [*refusals, *not_restartable(survey), *pending_refusals(checkpoint, survey, policy)]
+    batches = read_checkpoint_batches(checkpoint)
+    earlier = unfinished_move_of_request(checkpoint, batches, request)
+    before = batches.state.kafka_offsets
+    found = [*refusals, *restart_refusals(batches), *pending_refusals(checkpoint, batches, policy)]
     if again and not policy.allow_stateful and is_stateful(checkpoint):
         found.append(
-            f"{checkpoint.location}: the query keeps state (state/), and would count records twice: "
-            f"{again}; let the mirror and the readiness check become exact, or set allow_stateful=True if "
-            "that is right for this query"
+            f"{checkpoint.location}: the query keeps state (state/), and would count records twice: {again}; "
+            "let commits keep what makes the translation exact, or set "
+            f"{parameter_text('allow_stateful', True)} if that is right for this query"
         )
-    steps = [Step(f"offsets/{number}", None) for number in reversed(survey.pending)]
+    steps = [Step(f"offsets/{number}", None) for number in reversed(batches.pending)]
     after = {source: targets.get(source, offsets) for source, offsets in before.items()}
     if not found:
-        steps.append(Step(f"offsets/{survey.batch_id}", survey.entry.with_sources(after).encode()))
+        steps.append(Step(f"offsets/{batches.batch_id}", batches.entry.with_sources(after).encode()))
     plan = CheckpointPlan(
         kind="failover",
         location=checkpoint.location,
-        query_id=survey.state.query_id,
-        batch_id=survey.batch_id,
+        query_id=batches.state.query_id,
+        batch_id=batches.batch_id,
         before=before,
         after=after,
         steps=tuple(steps),
-        found={step.path: checkpoint.read_file(step.path) for step in steps},
-        discarded=survey.pending,
-        batches=(frozenset(survey.planned), frozenset(survey.committed)),
+        file_contents={step.path: checkpoint.read_file(step.path) for step in steps},
+        discarded=batches.pending,
+        batches=(frozenset(batches.planned), frozenset(batches.committed)),
         refusals=(*found, *link_refusals(checkpoint, [step.path for step in steps])),
-        archive=next_name(checkpoint, "failover") if steps else None,
+        archive=next_archive_name(checkpoint, "failover") if steps else None,
         request=request,
         log_ids=log_ids,
         left=left,
     )
-    return resume(checkpoint, plan, earlier)
+    return resume_plan(checkpoint, plan, earlier)
 
 
 def failover_refusals(checkpoint: SparkCheckpoint, batch_id: int) -> list[str]:

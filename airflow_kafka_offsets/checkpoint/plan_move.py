@@ -1,5 +1,5 @@
 """
-Plans the move of a Spark checkpoint to other offsets, and its undo.
+Plans the move of a Spark checkpoint to other offsets, and the restore of what a move has overwritten.
 
 Three moves, all of a query that is stopped (measured with Spark 3.5 to 4.2):
 
@@ -8,7 +8,7 @@ Three moves, all of a query that is stopped (measured with Spark 3.5 to 4.2):
 * *truncate* removes batches, newest first. The query plans them again under the same ids: exact also for a
   query that keeps state, and wrong for sinks that skip ids they have seen. The Spark application must have
   ended, not the query alone: one that lives on may write old state again.
-* *undo* puts back what an archive has kept, or seeks to it if the query has run since.
+* *restore* puts back what an archive has kept, or seeks to it if the query has run since.
 
 Each is planned as a list of files to write and remove, in an order in which every interruption leaves a
 checkpoint that Spark starts from; :func:`~airflow_kafka_offsets.checkpoint.apply_move.apply_checkpoint_plan`
@@ -22,23 +22,27 @@ from dataclasses import replace
 from typing import Any
 
 from airflow_kafka_offsets.checkpoint.archive import (
-    Archive,
-    find_archive,
-    read_archives,
+    ArchivedMove,
+    find_archived_move,
+    read_archived_moves,
     read_copy,
 )
-from airflow_kafka_offsets.checkpoint.archive_names import next_name
+from airflow_kafka_offsets.checkpoint.archive_names import next_archive_name
 from airflow_kafka_offsets.checkpoint.guards import (
-    Survey,
+    CheckpointBatches,
     link_refusals,
-    not_restartable,
     pending_refusals,
+    read_checkpoint_batches,
+    restart_refusals,
     state_refusals,
-    take_survey,
     truncate_refusals,
-    unknown_partitions,
+    unknown_partition_refusals,
 )
-from airflow_kafka_offsets.checkpoint.open_moves import fingerprint, has_run_since, resume, same_request
+from airflow_kafka_offsets.checkpoint.open_moves import (
+    has_run_since,
+    resume_plan,
+    unfinished_move_of_request,
+)
 from airflow_kafka_offsets.checkpoint.plan_failover import failover_refusals
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.checkpoint.state_store import StateStores
@@ -46,10 +50,11 @@ from airflow_kafka_offsets.errors import CheckpointError, PlanRefusedError
 from airflow_kafka_offsets.model.checkpoint_plan import (
     CheckpointPlan,
     CheckpointPolicy,
-    Kind,
+    MoveKind,
     Step,
     sources_json,
 )
+from airflow_kafka_offsets.model.digest import digest
 from airflow_kafka_offsets.model.offsets import Offsets
 
 
@@ -58,10 +63,10 @@ def plan_seek(
     targets: Mapping[str, Offsets],
     policy: CheckpointPolicy | None = None,
     *,
-    kind: Kind = "seek",
+    kind: MoveKind = "seek",
     undoes: str | None = None,
     request: str = "",
-    keeps_begun: bool = False,
+    keep_pending_batch: bool = False,
 ) -> CheckpointPlan:
     """
     Plan to let the query go on from other offsets.
@@ -71,31 +76,36 @@ def plan_seek(
     :param targets: source -> offsets, inside the log: that is for the caller to check. Partitions that are
         not named keep theirs.
     :param request: identifies what was asked for; by default the targets do.
-    :param keeps_begun: whether a batch that was begun from the targets may stay.
+    :param keep_pending_batch: whether a batch that was begun from the targets may stay.
     :raises CheckpointError: if the checkpoint cannot be read, or no batch has finished yet.
     :raises MoveUnfinishedError: if another move was begun and not finished.
     """
     policy = policy or CheckpointPolicy()
-    request = request or fingerprint(kind, undoes, sources_json(targets))
-    survey = take_survey(checkpoint)
-    earlier = same_request(checkpoint, survey, request, undoes)
-    before = survey.state.kafka_offsets
-    refusals = not_restartable(survey)
-    refusals += unknown_partitions(survey, targets)
+    request = request or digest(kind, undoes, sources_json(targets))
+    checkpoint_batches = read_checkpoint_batches(checkpoint)
+    earlier = unfinished_move_of_request(checkpoint, checkpoint_batches, request, undoes)
+    before = checkpoint_batches.state.kafka_offsets
+    refusals = restart_refusals(checkpoint_batches)
+    refusals += unknown_partition_refusals(checkpoint_batches, targets)
     refusals += state_refusals(checkpoint, policy)
     after = {source: offsets | targets.get(source, {}) for source, offsets in before.items()}
-    kept = keeps_begun and after == before and policy.on_pending_batch == "fail"
-    discarded = () if kept else survey.pending
+    kept = keep_pending_batch and after == before and policy.on_pending_batch == "fail"
+    discarded = () if kept else checkpoint_batches.pending
     if discarded:
-        refusals += pending_refusals(checkpoint, survey, policy)
+        refusals += pending_refusals(checkpoint, checkpoint_batches, policy)
     # Newest first: a file that goes leaves its predecessor as the newest, and that one is whole.
     steps = [Step(f"offsets/{number}", None) for number in reversed(discarded)]
     if after != before and not refusals:
-        steps.append(Step(f"offsets/{survey.batch_id}", survey.entry.with_offsets(targets).encode()))
-    without = [source.source for source in survey.state.sources if source.offsets is None]
+        steps.append(
+            Step(
+                f"offsets/{checkpoint_batches.batch_id}",
+                checkpoint_batches.entry.with_offsets(targets).encode(),
+            )
+        )
+    without = [source.source for source in checkpoint_batches.state.sources if source.offsets is None]
     notes = (f"source {', '.join(without)} has no Kafka offsets and stays as it is",) if without else ()
-    plan = _plan(checkpoint, survey, kind, after, steps, request, refusals, discarded=discarded)
-    return resume(checkpoint, replace(plan, notes=notes, undoes=undoes), earlier)
+    plan = _plan(checkpoint, checkpoint_batches, kind, after, steps, request, refusals, discarded=discarded)
+    return resume_plan(checkpoint, replace(plan, notes=notes, undoes=undoes), earlier)
 
 
 def plan_truncate(
@@ -110,29 +120,41 @@ def plan_truncate(
     :raises MoveUnfinishedError: if another move was begun and not finished.
     """
     policy = policy or CheckpointPolicy()
-    request = fingerprint("truncate", batch_id)
-    survey = take_survey(checkpoint)
-    earlier = same_request(checkpoint, survey, request)
-    after = checkpoint.entry(batch_id).kafka_offsets if batch_id in survey.planned else {}
+    request = digest("truncate", batch_id)
+    checkpoint_batches = read_checkpoint_batches(checkpoint)
+    earlier = unfinished_move_of_request(checkpoint, checkpoint_batches, request)
+    after = checkpoint.entry(batch_id).kafka_offsets if batch_id in checkpoint_batches.planned else {}
     # commits/N before offsets/N: in between, N is a batch that Spark would run again.
     steps = [
         Step(f"{directory}/{number}", None)
-        for number in sorted(survey.planned | survey.committed, reverse=True)
+        for number in sorted(checkpoint_batches.planned | checkpoint_batches.committed, reverse=True)
         if number > batch_id
-        for directory, there in (("commits", survey.committed), ("offsets", survey.planned))
+        for directory, there in (
+            ("commits", checkpoint_batches.committed),
+            ("offsets", checkpoint_batches.planned),
+        )
         if number in there
     ]
-    there = steps and batch_id in survey.planned & survey.committed
-    stores = StateStores.of(checkpoint) if there else StateStores({})
-    refusals = truncate_refusals(checkpoint, survey, batch_id, policy, stores)
+    there = steps and batch_id in checkpoint_batches.planned & checkpoint_batches.committed
+    stores = StateStores.read(checkpoint) if there else StateStores({})
+    refusals = truncate_refusals(checkpoint, checkpoint_batches, batch_id, policy, stores)
     refusals += failover_refusals(checkpoint, batch_id)
-    derived = () if refusals else stores.whole_after(batch_id + 1)
+    derived = () if refusals else stores.snapshots_after(batch_id + 1)
     refusals += link_refusals(checkpoint, derived)
-    plan = _plan(checkpoint, survey, "truncate", after, steps, request, refusals, discarded=survey.pending)
-    return resume(checkpoint, replace(plan, derived=derived), earlier)
+    plan = _plan(
+        checkpoint,
+        checkpoint_batches,
+        "truncate",
+        after,
+        steps,
+        request,
+        refusals,
+        discarded=checkpoint_batches.pending,
+    )
+    return resume_plan(checkpoint, replace(plan, derived=derived), earlier)
 
 
-def plan_undo(
+def plan_put_back_archive(
     checkpoint: SparkCheckpoint, archive: str | None = None, policy: CheckpointPolicy | None = None
 ) -> CheckpointPlan:
     """
@@ -145,53 +167,57 @@ def plan_undo(
     :raises CheckpointError: if there is no such archive, or the checkpoint cannot be read.
     :raises MoveUnfinishedError: if another move was begun and not finished.
     """
-    kept = find_archive(checkpoint, archive)
-    if kept.undoes is not None and not kept.over:
+    archived = find_archived_move(checkpoint, archive)
+    if archived.undoes is not None and not archived.is_over:
         raise CheckpointError(
-            f"{checkpoint.location}: {kept.name} is itself an undo, and was not finished: undo {kept.undoes} "
-            "again, which finishes it"
+            f"{checkpoint.location}: {archived.name} is itself a restore, and was not finished: restore "
+            f"{archived.undoes} again, which finishes it"
         )
-    request = fingerprint("undo", kept.name)
-    survey = take_survey(checkpoint)
-    if kept.query_id != survey.state.query_id:
+    # As it was called before 0.1.0, so that a restore that was interrupted then can be finished.
+    request = digest("undo", archived.name)
+    checkpoint_batches = read_checkpoint_batches(checkpoint)
+    if archived.query_id != checkpoint_batches.state.query_id:
         raise PlanRefusedError(
-            f"{checkpoint.location}: archive {kept.name} is of query {kept.query_id}, and the checkpoint is "
-            f"of query {survey.state.query_id}: give the archive's own checkpoint"
+            f"{checkpoint.location}: archive {archived.name} is of query {archived.query_id}, and the "
+            f"checkpoint is of query {checkpoint_batches.state.query_id}: give the archive's own checkpoint"
         )
-    # An undo that was interrupted goes on as it began: what it has left may look as if nothing had run.
-    archives = read_archives(checkpoint)
-    begun = [one for one in archives if one.undoes == kept.name and not one.copies]
-    moved = begun or kept.carried or has_run_since(checkpoint, kept, survey)
-    if refusal := _past_failover(checkpoint, kept, archives, moved=bool(moved)):
+    # A restore that was interrupted goes on as it began: what it has left may look as if nothing had run.
+    archives = read_archived_moves(checkpoint)
+    begun = [one for one in archives if one.undoes == archived.name and not one.copies]
+    moved = begun or archived.carried or has_run_since(checkpoint, archived, checkpoint_batches)
+    if refusal := _past_failover(checkpoint, archived, archives, moved=bool(moved)):
         raise PlanRefusedError(refusal)
     if moved:
-        return plan_seek(checkpoint, kept.before, policy, kind="undo", undoes=kept.name, request=request)
-    earlier = same_request(checkpoint, survey, request, kept.name)
-    known = [Step(path, read_copy(checkpoint, kept, path)) for path in kept.files]
+        return plan_seek(
+            checkpoint, archived.before, policy, kind="restore", undoes=archived.name, request=request
+        )
+    earlier = unfinished_move_of_request(checkpoint, checkpoint_batches, request, archived.name)
+    known = [Step(path, read_copy(checkpoint, archived, path)) for path in archived.files]
     steps = [step for step in known if checkpoint.read_file(step.path) != step.data]
     # What goes, goes newest first; then what comes, oldest first.
     steps.sort(key=_put_back_order)
-    plan = _plan(checkpoint, survey, "undo", kept.before, steps, request)
-    return resume(checkpoint, replace(plan, undoes=kept.name, copies=True, **_back_from(kept)), earlier)
+    plan = _plan(checkpoint, checkpoint_batches, "restore", archived.before, steps, request)
+    plan = replace(plan, undoes=archived.name, copies=True, **_back_from(archived))
+    return resume_plan(checkpoint, plan, earlier)
 
 
-def _back_from(kept: Archive) -> dict[str, Any]:
+def _back_from(archived: ArchivedMove) -> dict[str, Any]:
     """Return where the offsets count once a failover is taken back."""
-    return {"log_ids": kept.left, "left": kept.log_ids} if kept.is_failover else {}
+    return {"log_ids": archived.left, "left": archived.log_ids} if archived.is_failover else {}
 
 
 def _past_failover(
-    checkpoint: SparkCheckpoint, kept: Archive, archives: Sequence[Archive], *, moved: bool
+    checkpoint: SparkCheckpoint, archived: ArchivedMove, archives: Sequence[ArchivedMove], *, moved: bool
 ) -> str | None:
     """
     Return why a move cannot be taken back: the query is on another cluster since.
 
     :param moved: whether the query has run since the move.
     """
-    later = [each for each in archives if each.fails_over and each.number > kept.number]
-    if kept.fails_over and moved:
-        later.append(kept)
-    if not later or (kept.undone and not moved):
+    later = [each for each in archives if each.fails_over and each.number > archived.number]
+    if archived.fails_over and moved:
+        later.append(archived)
+    if not later or (archived.undone and not moved):
         return None
     return (
         f"{checkpoint.location}: failover {later[-1]} has moved the query to another cluster, where the "
@@ -202,8 +228,8 @@ def _past_failover(
 
 def _plan(
     checkpoint: SparkCheckpoint,
-    survey: Survey,
-    kind: Kind,
+    checkpoint_batches: CheckpointBatches,
+    kind: MoveKind,
     after: Mapping[str, Offsets],
     steps: list[Step],
     request: str,
@@ -213,16 +239,16 @@ def _plan(
     return CheckpointPlan(
         kind=kind,
         location=checkpoint.location,
-        query_id=survey.state.query_id,
-        batch_id=survey.batch_id,
-        before=survey.state.kafka_offsets,
+        query_id=checkpoint_batches.state.query_id,
+        batch_id=checkpoint_batches.batch_id,
+        before=checkpoint_batches.state.kafka_offsets,
         after=after,
         steps=tuple(steps),
-        found={step.path: checkpoint.read_file(step.path) for step in steps},
+        file_contents={step.path: checkpoint.read_file(step.path) for step in steps},
         discarded=discarded,
-        batches=(frozenset(survey.planned), frozenset(survey.committed)),
+        batches=(frozenset(checkpoint_batches.planned), frozenset(checkpoint_batches.committed)),
         refusals=(*refusals, *link_refusals(checkpoint, [step.path for step in steps])),
-        archive=next_name(checkpoint, kind) if steps else None,
+        archive=next_archive_name(checkpoint, kind) if steps else None,
         request=request,
     )
 

@@ -27,10 +27,11 @@ from airflow_kafka_offsets.model.formats import offsets_json
 from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds
 from airflow_kafka_offsets.model.offsets import Offsets
 from airflow_kafka_offsets.model.text import is_plain
+from airflow_kafka_offsets.model.wording import parameter_text
 from airflow_kafka_offsets.storage import (
     decode,
     linked_directory,
-    modified,
+    modified_at,
     open_location,
     read_bytes,
     remove_file,
@@ -105,7 +106,7 @@ class CheckpointState:
         """The error text for a batch without Kafka offsets."""
         return (
             f"{self.location}: batch {self.batch_id} has no Kafka offsets; it has {len(self.sources)} "
-            "sources of other kinds: check checkpoint_location"
+            f"sources of other kinds: check {parameter_text('checkpoint_location')}"
         )
 
     def as_json(self) -> dict[str, Any]:
@@ -126,7 +127,7 @@ class CheckpointState:
         }
 
 
-class Batches(NamedTuple):
+class StateAndBatches(NamedTuple):
     """
     A state, and what it was read from.
 
@@ -176,7 +177,7 @@ class SparkCheckpoint:
         """
         return self.read_batches().state
 
-    def read_batches(self) -> Batches:
+    def read_batches(self) -> StateAndBatches:
         """Return the newest state as :meth:`read` does, and the batches that it was read from."""
         retrying = Retrying(
             retry=retry_if_exception_type((_FileGoneError, listing.NoCommonBatchError)),
@@ -193,7 +194,7 @@ class SparkCheckpoint:
         :return: ``None`` if the batch has no commit, or the storage does not know when files were written.
         :raises StorageUnavailableError: if the storage does not answer.
         """
-        return modified(self.fs, f"{self.root}/commits/{batch_id}")
+        return modified_at(self.fs, f"{self.root}/commits/{batch_id}")
 
     def entry(self, batch_id: int) -> OffsetLogEntry:
         """
@@ -207,8 +208,8 @@ class SparkCheckpoint:
             return parse_offset_log(*self._batch_file("offsets", batch_id))
         except _FileGoneError:
             raise CheckpointError(
-                f"{self.name(f'offsets/{batch_id}')}: is not there; expected a batch that Spark has planned "
-                "and not removed yet: it keeps spark.sql.streaming.minBatchesToRetain of them (100)"
+                f"{self.name(f'offsets/{batch_id}')}: is not there; expected a batch that Spark has "
+                "planned and not removed yet: it keeps spark.sql.streaming.minBatchesToRetain of them (100)"
             ) from None
 
     def read_file(self, path: str, *, listed: bool = False) -> bytes | None:
@@ -242,8 +243,8 @@ class SparkCheckpoint:
         if link is None:
             return None
         return (
-            f"{self.name(link)}: is a symbolic link, which may lead anywhere, and a checkpoint is not "
-            "changed through one: make it a directory"
+            f"{self.name(link)}: is a symbolic link, which may lead anywhere, and a checkpoint is "
+            "not changed through one: make it a directory"
         )
 
     def _inside(self, path: str) -> str:
@@ -253,7 +254,7 @@ class SparkCheckpoint:
             raise CheckpointError(refusal)
         return f"{self.root}/{path}"
 
-    def _read_once(self) -> Batches:
+    def _read_once(self) -> StateAndBatches:
         query_id = self.query_id()
         planned, committed = self.listed()
         done = planned & committed
@@ -261,7 +262,9 @@ class SparkCheckpoint:
         newest = max(planned, default=None)
         pending = None if newest == batch_id else newest
         if batch_id is None:
-            return Batches(CheckpointState(self.location, query_id, None, pending), None, planned, committed)
+            return StateAndBatches(
+                CheckpointState(self.location, query_id, None, pending), None, planned, committed
+            )
         entry = parse_offset_log(*self._batch_file("offsets", batch_id))
         check_commit_log(*self._batch_file("commits", batch_id))
         state = CheckpointState(
@@ -272,7 +275,7 @@ class SparkCheckpoint:
             sources=_sources(entry),
             batch_timestamp_ms=entry.batch_timestamp_ms,
         )
-        return Batches(state, entry, planned, committed)
+        return StateAndBatches(state, entry, planned, committed)
 
     def query_id(self) -> str:
         """
@@ -283,7 +286,7 @@ class SparkCheckpoint:
         name = self.name("metadata")
         data = self.read_file("metadata")
         if data is None:
-            found = location_hints.describe(self.fs, self.root)
+            found = location_hints.describe_location(self.fs, self.root)
             raise CheckpointNotFoundError(
                 f"{self.location}: found {found}; expected the directory that the Spark job has as "
                 "checkpointLocation, with the file metadata and the directories offsets and commits in it"
@@ -301,11 +304,11 @@ class SparkCheckpoint:
 
     def batches(self, directory: str) -> set[int]:
         """Return the batches that are listed in ``offsets`` or ``commits`` now."""
-        return listing.listed(self.fs, self.root, directory)
+        return listing.listed_batches(self.fs, self.root, directory)
 
     def has(self, directory: str, batch_id: int) -> bool:
         """Return whether a batch has a file in ``offsets`` or ``commits``, listed or not."""
-        return listing.has(self.fs, self.root, directory, batch_id)
+        return listing.has_batch(self.fs, self.root, directory, batch_id)
 
     def _batch_file(self, directory: str, batch_id: int) -> tuple[str, str]:
         """Return the text and the name of a batch's file."""

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from airflow_kafka_offsets.checkpoint.log import json_object
 from airflow_kafka_offsets.errors import CheckpointFormatError
-from airflow_kafka_offsets.model.text import MAX_SIZE, excess, kind_of, too_large
+from airflow_kafka_offsets.model.text import MAX_SIZE, describe_type, size_error, too_large_error
 from airflow_kafka_offsets.storage import decode
 
 _CATALOG_FEATURES = ("catalogManaged", "catalogOwned", "coordinatedCommits")
@@ -44,7 +44,7 @@ def delta_batch(text: str, name: str, query_id: str) -> int | None:
 
     :raises CheckpointFormatError: if it is not a commit, or the table's newest commits may be elsewhere.
     """
-    if refusal := excess(name, text, "\n"):
+    if refusal := size_error(name, text, "\n"):
         raise CheckpointFormatError(refusal)
     batch_id = None
     for number, line in enumerate(text.removesuffix("\n").split("\n"), 1):
@@ -92,8 +92,8 @@ def iceberg_table(data: bytes, name: str, query_id: str) -> IcebergTable:
     version = metadata.get("format-version")
     if isinstance(version, bool) or version not in _ICEBERG_VERSIONS:
         raise CheckpointFormatError(
-            f"{name}: found {kind_of(version)} as format-version; expected 1, 2 or 3: a newer version of "
-            "this package may know it"
+            f"{name}: found {describe_type(version)} as format-version; expected 1, 2 or 3: a newer version "
+            "of this package may know it"
         )
     earlier = frozenset(
         str(entry.get("metadata-file")).rpartition("/")[2]
@@ -146,7 +146,7 @@ def hudi_batch(data: bytes, name: str) -> int | None:
         return None
     where = f"{name}, {_HUDI_KEY}"
     if not isinstance(recorded, str):
-        raise CheckpointFormatError(f"{where}: found {kind_of(recorded)}; expected a text")
+        raise CheckpointFormatError(f"{where}: found {describe_type(recorded)}; expected a text")
     return max(
         (_written(text, where) for text in json_object(recorded, where, "writers").values()), default=None
     )
@@ -233,7 +233,7 @@ def _part(value: dict[str, Any], key: str, where: str) -> dict[str, Any]:
     if part is None:
         return {}
     if not isinstance(part, dict):
-        raise CheckpointFormatError(f"{where}: found {kind_of(part)} as {key}; expected an object")
+        raise CheckpointFormatError(f"{where}: found {describe_type(part)} as {key}; expected an object")
     return part
 
 
@@ -241,7 +241,9 @@ def _objects(value: dict[str, Any], key: str, where: str) -> list[dict[str, Any]
     """Return a list of objects in an object, an empty one if there is none."""
     listed = value.get(key, [])
     if not isinstance(listed, list) or not all(isinstance(each, dict) for each in listed):
-        raise CheckpointFormatError(f"{where}: found {kind_of(listed)} as {key}; expected a list of objects")
+        raise CheckpointFormatError(
+            f"{where}: found {describe_type(listed)} as {key}; expected a list of objects"
+        )
     return listed
 
 
@@ -249,13 +251,15 @@ def _number(value: Any, where: str, *, optional: bool = False) -> Any:
     if value is None and optional:
         return None
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= _LARGEST_ID:
-        raise CheckpointFormatError(f"{where}: found {kind_of(value)}; expected a whole number from 0 on")
+        raise CheckpointFormatError(
+            f"{where}: found {describe_type(value)}; expected a whole number from 0 on"
+        )
     return value
 
 
 def _written(value: Any, where: str) -> int:
     if not isinstance(value, str) or not _BATCH_ID.fullmatch(value):
-        raise CheckpointFormatError(f"{where}: found {kind_of(value)}; expected a batch id in digits")
+        raise CheckpointFormatError(f"{where}: found {describe_type(value)}; expected a batch id in digits")
     return int(value)
 
 
@@ -269,7 +273,7 @@ def _unpacked(data: bytes, name: str) -> bytes:
     except zlib.error:
         content = b""
     if len(content) > MAX_SIZE:
-        raise CheckpointFormatError(too_large(name, len(content)))
+        raise CheckpointFormatError(too_large_error(name, len(content)))
     if not gzip.eof:
         raise CheckpointFormatError(f"{name}: found gzip that is cut off or damaged; expected a whole file")
     return content

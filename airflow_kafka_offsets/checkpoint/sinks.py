@@ -52,7 +52,7 @@ class _Directory(NamedTuple):
         return data
 
 
-def newest_recorded(
+def newest_recorded_batch(
     checkpoint: SparkCheckpoint, query_id: str, sink: str, location: str, first: int
 ) -> int | None:
     """

@@ -42,7 +42,7 @@ class StateStores:
     operators: Mapping[int, Mapping[int, Mapping[str, frozenset[str]]]]
 
     @classmethod
-    def of(cls, checkpoint: SparkCheckpoint) -> StateStores:
+    def read(cls, checkpoint: SparkCheckpoint) -> StateStores:
         """List the state of a query, each directory once."""
         return cls(
             {
@@ -54,7 +54,7 @@ class StateStores:
             }
         )
 
-    def can_load(self, versions: Iterable[int]) -> list[int]:
+    def loadable_versions(self, versions: Iterable[int]) -> list[int]:
         """Return the versions that Spark can load: in every operator, partition and store."""
         left = sorted(versions) if self.operators else []
         for partitions in self.operators.values():
@@ -72,7 +72,7 @@ class StateStores:
                     left = [version for version in left if version in loadable]
         return left
 
-    def whole_after(self, version: int) -> tuple[str, ...]:
+    def snapshots_after(self, version: int) -> tuple[str, ...]:
         """
         Return the files that hold the state as a whole at later versions, and that can be made again.
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import click
 
 from airflow_kafka_offsets import __version__
-from airflow_kafka_offsets.cli.connections import Broker, broker_options
-from airflow_kafka_offsets.cli.execution import REFUSED, USAGE, not_written, print_result
+from airflow_kafka_offsets.cli.connections import BrokerOptions, broker_options
+from airflow_kafka_offsets.cli.execution import REFUSED, USAGE, output_error, print_result
 from airflow_kafka_offsets.cli.options import (
     CommandGroup,
     output_option,
@@ -55,15 +55,15 @@ def cli() -> None:
 )
 @broker_options
 @output_option
-def doctor(packages: Sequence[str], jars: Sequence[str], broker: Broker, output: str) -> None:
+def doctor(packages: Sequence[str], jars: Sequence[str], broker: BrokerOptions, output: str) -> None:
     """Check this machine, and a broker if one is named."""
     from airflow_kafka_offsets.local.environment import check_broker, check_environment
 
-    if not broker.named_by:
+    if not broker.option_names:
         refuse_unused("without a broker", "timeout")
     checks = check_environment(packages=packages, jars=jars)
-    if broker.named_by:
-        checks += check_broker(broker.config(), broker.timeout)
+    if broker.option_names:
+        checks += check_broker(broker.client_config(), broker.timeout)
     lines = []
     for check in checks:
         lines.append(f"{check.status:5} {check.name}: {check.found}")
@@ -152,7 +152,7 @@ def main() -> None:
     except OSError as error:
         named = error.filename is not None
         text = f"{error.filename}: {error.strerror}"
-        failure = KafkaOffsetsError(text) if named else not_written("the output", error)
+        failure = KafkaOffsetsError(text) if named else output_error("the output", error)
     else:
         return
     finally:

@@ -1,4 +1,4 @@
-"""Commands about Spark checkpoints: show, seek, truncate and undo; history has its own module."""
+"""Commands about Spark checkpoints: show, seek, truncate and restore; history has its own module."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from airflow_kafka_offsets.cli.options import (
     topics_option,
 )
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
-from airflow_kafka_offsets.model.table import align
+from airflow_kafka_offsets.model.table import align_rows
 from airflow_kafka_offsets.model.topics import TopicScope
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def checkpoint_show(checkpoint: SparkCheckpoint, output: str) -> None:
         f"query    {state.query_id}",
         f"batch    {'none has finished' if state.batch_id is None else state.batch_id}",
         f"pending  {'none' if state.pending_batch_id is None else state.pending_batch_id}",
-        *align(rows),
+        *align_rows(rows),
     ]
     print_result(output, state.as_json(), lines)
 
@@ -89,7 +89,7 @@ def checkpoint_seek(
     """
     from airflow_kafka_offsets.moves.reset import plan_checkpoint_seek
 
-    if not place.asks_on_no_commit(with_checkpoint=True):
+    if not place.uses_on_no_commit(with_checkpoint=True):
         refuse_unused("where no commit is needed", "on_no_commit")
     plan = plan_checkpoint_seek(
         client,
@@ -100,7 +100,7 @@ def checkpoint_seek(
         policy=execution.policy,
         **policies,
     )
-    execution.move(plan, client, checkpoint)
+    execution.finish_pipeline_plan(plan, client, checkpoint)
 
 
 @checkpoint.command("truncate")
@@ -118,35 +118,37 @@ def checkpoint_truncate(checkpoint: SparkCheckpoint, to_batch: int, execution: E
     from airflow_kafka_offsets.checkpoint.plan_move import plan_truncate
 
     plan = PipelinePlan((), plan_truncate(checkpoint, to_batch, execution.policy))
-    execution.move_checkpoint(plan, checkpoint)
+    execution.finish_checkpoint_plan(plan, checkpoint)
 
 
-@checkpoint.command("undo")
+@checkpoint.command("restore")
 @checkpoint_argument
-@click.option("--archive", help="The move to undo, by its archive. Default: the newest that was not undone.")
+@click.option(
+    "--archive", help="The move to take back, by its archive. Default: the newest that was not taken back."
+)
 @allow_stale_option
 @move_options
-def checkpoint_undo(
+def checkpoint_restore(
     checkpoint: SparkCheckpoint, archive: str | None, allow_stale: bool, execution: Execution
 ) -> None:
     """
-    Undo a seek or truncate of the checkpoint at URI.
+    Restore what a seek or truncate of the checkpoint at URI has overwritten.
 
     If the query has run since, the checkpoint is moved to the offsets that it had. No group moves: see
     "group restore". Without --execute it shows what it would do and changes nothing.
     """
-    from airflow_kafka_offsets.checkpoint.archive import find_archive
-    from airflow_kafka_offsets.checkpoint.plan_move import plan_undo
-    from airflow_kafka_offsets.moves.stale import judge_stale
+    from airflow_kafka_offsets.checkpoint.archive import find_archived_move
+    from airflow_kafka_offsets.checkpoint.plan_move import plan_put_back_archive
+    from airflow_kafka_offsets.moves.stale import refuse_stale
 
-    kept = find_archive(checkpoint, archive)
-    plan = judge_stale(
-        PipelinePlan((), plan_undo(checkpoint, kept.name, execution.policy)),
+    kept = find_archived_move(checkpoint, archive)
+    plan = refuse_stale(
+        PipelinePlan((), plan_put_back_archive(checkpoint, kept.name, execution.policy)),
         {},
         kept.after,
         checkpoint=checkpoint,
         archive=kept,
-        by=execution.metadata,
-        allow=allow_stale,
+        metadata=execution.metadata,
+        allow_stale=allow_stale,
     )
-    execution.move_checkpoint(plan, checkpoint)
+    execution.finish_checkpoint_plan(plan, checkpoint)

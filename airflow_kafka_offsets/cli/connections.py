@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from airflow_kafka_offsets.cli.options import Option, combined, duration_option
+from airflow_kafka_offsets.cli.options import Option, combine_options, duration_option, option_name
 from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ _VARIABLES = {
 
 
 @dataclass(frozen=True)
-class Broker:
+class BrokerOptions:
     """The cluster that the command line or the environment names, and the limit for a call to it."""
 
     timeout: float
@@ -45,7 +45,7 @@ class Broker:
     kafka_config_id: str | None = None
 
     @classmethod
-    def read(cls, **values: Any) -> Broker:
+    def from_options(cls, **values: Any) -> BrokerOptions:
         """Return what the options name; one that was typed replaces variables that contradict it."""
         source = click.get_current_context().get_parameter_source
         typed = {name for name in _VARIABLES if source(name) is ParameterSource.COMMANDLINE}
@@ -56,22 +56,22 @@ class Broker:
         return cls(**values)
 
     @property
-    def named_by(self) -> list[str]:
+    def option_names(self) -> list[str]:
         """The options and variables that name it."""
         source = click.get_current_context().get_parameter_source
         return [
-            variable if source(name) is ParameterSource.ENVIRONMENT else f"--{name.replace('_', '-')}"
+            variable if source(name) is ParameterSource.ENVIRONMENT else option_name(name)
             for name, variable in _VARIABLES.items()
             if getattr(self, name)
         ]
 
-    def config(self) -> dict[str, Any]:
+    def client_config(self) -> dict[str, Any]:
         """Return the configuration of a client."""
         from airflow_kafka_offsets.kafka.config import load_properties
         from airflow_kafka_offsets.model.kafka_security import SERVERS
 
         if self.kafka_config_id:
-            *others, connection = self.named_by
+            *others, connection = self.option_names
             if others:
                 raise UsageError(f"{connection} replaces {' and '.join(others)}: leave one of them out")
             return connection_config(self.kafka_config_id, connection)
@@ -86,26 +86,26 @@ class Broker:
             )
         return config
 
-    def open(self, *, limited: bool = True) -> OffsetsClient:
+    def open_client(self, *, limited: bool = True) -> OffsetsClient:
         """
         Return a client that is closed when the command ends.
 
         :param limited: whether all of its calls together have a limit.
         """
-        return open_client(self.config(), self.timeout, limited=limited)
+        return open_client(self.client_config(), self.timeout, limited=limited)
 
 
 def open_client(config: Mapping[str, Any], timeout: float, *, limited: bool = True) -> OffsetsClient:
-    """Return a client that is closed when the command ends, see :meth:`Broker.open`."""
+    """Return a client that is closed when the command ends, see :meth:`BrokerOptions.open_client`."""
     from airflow_kafka_offsets.kafka.client import OffsetsClient
 
     client = OffsetsClient(config, timeout=timeout, total=_CALLS * timeout if limited else None)
     return click.get_current_context().with_resource(client)
 
 
-def connection_config(kafka_config_id: str, named_by: str) -> dict[str, Any]:
+def connection_config(kafka_config_id: str, option: str) -> dict[str, Any]:
     """Return the configuration of a client for an Airflow connection."""
-    with airflow_errors(named_by):
+    with airflow_errors(option):
         from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
 
         return KafkaOffsetsHook(kafka_config_id).client_config()
@@ -113,23 +113,23 @@ def connection_config(kafka_config_id: str, named_by: str) -> dict[str, Any]:
 
 def _open_admin_client(**values: Any) -> OffsetsClient:
     """Return a client for a command that asks about groups, or moves them."""
-    from airflow_kafka_offsets.kafka.worker import started_early
+    from airflow_kafka_offsets.kafka.worker import start_worker_early
     from airflow_kafka_offsets.model.kafka_security import SERVERS
 
     context = click.get_current_context()
-    context.with_resource(started_early())
-    broker = Broker.read(**values)
-    config = broker.config()
+    context.with_resource(start_worker_early())
+    broker = BrokerOptions.from_options(**values)
+    config = broker.client_config()
     # First, since it refuses an address with a password in it.
     client = open_client(config, broker.timeout)
-    if "execute" in context.params and (variables := {*broker.named_by} & {*_VARIABLES.values()}):
+    if "execute" in context.params and (variables := {*broker.option_names} & {*_VARIABLES.values()}):
         # Who types the command does not see which cluster it moves offsets on.
         click.echo(f"On {config[SERVERS]}, as {' and '.join(sorted(variables))} says.", err=True)
     return client
 
 
 @contextmanager
-def airflow_errors(named_by: str) -> Iterator[None]:
+def airflow_errors(option: str) -> Iterator[None]:
     """Turn what Airflow raises when a connection is looked up into a usage error of what names it."""
     # As in Airflow's own commands: without it the SDK does not search the metadata database.
     os.environ.setdefault("_AIRFLOW_PROCESS_CONTEXT", "server")
@@ -141,13 +141,13 @@ def airflow_errors(named_by: str) -> Iterator[None]:
             yield
     except UsageError as error:
         home = os.environ.get("AIRFLOW_HOME", "~/airflow")
-        raise UsageError(f"{named_by}: {error}; Airflow's home is {home} (AIRFLOW_HOME)") from error
+        raise UsageError(f"{option}: {error}; Airflow's home is {home} (AIRFLOW_HOME)") from error
     except KafkaOffsetsError:
         raise
     except Exception as error:  # a broken configuration raises many types, some of which quote passwords
         known = isinstance(error, ImportError) or type(error).__module__.startswith("airflow.")
         raise UsageError(
-            f"{named_by}: Airflow is not configured ({error if known else type(error).__name__}): see what "
+            f"{option}: Airflow is not configured ({error if known else type(error).__name__}): see what "
             "'airflow info' says"
         ) from error
     finally:
@@ -155,11 +155,11 @@ def airflow_errors(named_by: str) -> Iterator[None]:
 
 
 def open_checkpoint(
-    uri: str, checkpoint_conn_id: str | None, named_by: str = "--checkpoint-conn-id"
+    uri: str, checkpoint_conn_id: str | None, option: str = "--checkpoint-conn-id"
 ) -> SparkCheckpoint:
     """Return the checkpoint at a location; Airflow is imported only for a connection."""
     if checkpoint_conn_id:
-        with airflow_errors(named_by):
+        with airflow_errors(option):
             from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
 
             return spark_checkpoint(uri, checkpoint_conn_id)
@@ -205,13 +205,17 @@ _broker_options = (
     ),
 )
 
-broker_options = combined("broker", Broker.read, *_broker_options)
-named_broker_options = combined(
-    "broker", lambda **values: Broker.read(timeout=CALL_TIMEOUT, **values), *_broker_options[:-1]
+broker_options = combine_options("broker", BrokerOptions.from_options, *_broker_options)
+named_broker_options = combine_options(
+    "broker",
+    lambda **values: BrokerOptions.from_options(timeout=CALL_TIMEOUT, **values),
+    *_broker_options[:-1],
 )
 """The options of a command with another ``--timeout``."""
-client_options = combined("client", lambda **values: Broker.read(**values).open(), *_broker_options)
-admin_client_options = combined("client", _open_admin_client, *_broker_options)
+client_options = combine_options(
+    "client", lambda **values: BrokerOptions.from_options(**values).open_client(), *_broker_options
+)
+admin_client_options = combine_options("client", _open_admin_client, *_broker_options)
 
 checkpoint_conn_id_option = click.option(
     "--checkpoint-conn-id",
@@ -219,7 +223,7 @@ checkpoint_conn_id_option = click.option(
     help="Airflow connection of the checkpoint's storage. Default: the storage driver's own credentials.",
 )
 
-checkpoint_argument = combined(
+checkpoint_argument = combine_options(
     "checkpoint", _open_named_checkpoint, click.argument("uri"), checkpoint_conn_id_option
 )
 
@@ -227,4 +231,4 @@ checkpoint_argument = combined(
 def checkpoint_option(text: str, *, required: bool = False) -> Option:
     """Return the options that name a checkpoint; the text says what for."""
     uri = click.option("--checkpoint", "uri", metavar="URI", required=required, help=text)
-    return combined("checkpoint", _open_named_checkpoint, uri, checkpoint_conn_id_option)
+    return combine_options("checkpoint", _open_named_checkpoint, uri, checkpoint_conn_id_option)

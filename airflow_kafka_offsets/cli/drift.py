@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from datetime import timedelta
 from functools import cache
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from airflow_kafka_offsets.cli.connections import (
-    Broker,
+    BrokerOptions,
     broker_options,
     checkpoint_conn_id_option,
     connection_config,
@@ -20,23 +21,24 @@ from airflow_kafka_offsets.cli.connections import (
 )
 from airflow_kafka_offsets.cli.execution import REFUSED, UNCHECKED, print_result
 from airflow_kafka_offsets.cli.options import (
+    OptionWording,
     StrictCommand,
     duration_option,
     output_option,
     refuse_unused,
-    reworded,
     topics_option,
 )
 from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
 from airflow_kafka_offsets.model.drift import REPORT_VERSION, reports_json
-from airflow_kafka_offsets.model.groups import Groups
+from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.parameters import LONGEST_GRACE
 from airflow_kafka_offsets.model.text import shorten
+from airflow_kafka_offsets.model.wording import parameter_text, worded
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.kafka.client import OffsetsClient
     from airflow_kafka_offsets.pipeline import KafkaPipeline
-    from airflow_kafka_offsets.readings.drift_of_many import CheckedPipeline
+    from airflow_kafka_offsets.readings.drift_reports import CheckedPipeline
 
 __all__ = ["drift"]
 
@@ -62,21 +64,31 @@ class CheckCommand(StrictCommand):
             raise SystemExit(UNCHECKED) from error
 
 
-def _load(_context: click.Context, _option: click.Parameter, file: Path | None) -> list[KafkaPipeline] | None:
-    """Return the pipelines of a file; its errors name the file's keys, not options."""
+def _naming_keys(context: click.Context) -> AbstractContextManager[None]:
+    """Name the keys of the file of pipelines in texts, not options."""
+    from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS
+
+    return worded(OptionWording(context.command, PIPELINE_PARAMETERS))
+
+
+def _load(context: click.Context, _option: click.Parameter, file: Path | None) -> list[KafkaPipeline] | None:
+    """Return the pipelines of a file."""
     from airflow_kafka_offsets.pipeline import KafkaPipeline
 
     if file is None:
         return None
     try:
-        pipelines = KafkaPipeline.load(file)
+        with _naming_keys(context):
+            pipelines = KafkaPipeline.load(file)
     except KafkaOffsetsError as error:
         raise click.BadParameter(str(error)) from None
     for number, pipeline in enumerate(pipelines, 1):
         if not pipeline.checkpoint_location:
+            with _naming_keys(context):
+                missing = parameter_text("checkpoint_location")
             raise click.BadParameter(
-                f"{file}, entry {number} ({shorten(pipeline.group_id)}): checkpoint_location is missing, so "
-                "there is nothing to compare the group with"
+                f"{file}, entry {number} ({shorten(pipeline.group_id)}): {missing} is missing, so there is "
+                "nothing to compare the group with"
             )
     return pipelines
 
@@ -93,13 +105,16 @@ def _load(_context: click.Context, _option: click.Parameter, file: Path | None) 
 @topics_option
 @checkpoint_conn_id_option
 @duration_option(
-    "--grace", "0s", "after the end of a batch in which it need not have been committed.", most=LONGEST_GRACE
+    "--grace",
+    "0s",
+    "after the end of a batch in which it need not have been committed.",
+    maximum=LONGEST_GRACE,
 )
 @duration_option(
     "--min-headroom",
     None,
     "that retention leaves the oldest unread record, at least. Default: it is not asked for.",
-    zero=False,
+    allow_zero=False,
 )
 @broker_options
 @output_option
@@ -111,7 +126,7 @@ def drift(
     checkpoint_conn_id: str | None,
     grace: float,
     min_headroom: float | None,
-    broker: Broker,
+    broker: BrokerOptions,
     output: str,
 ) -> None:
     """
@@ -129,20 +144,23 @@ def drift(
         if uri is not None:
             raise UsageError("--pipelines replaces URI and GROUP: leave these out")
         refuse_unused("with --pipelines, whose file names them", "topics", "checkpoint_conn_id")
-        _check_many(pipelines, broker, output, how)
+        with _naming_keys(click.get_current_context()):
+            _check_many(pipelines, broker, output, how)
         return
     if uri is None or group_id is None:
         raise UsageError("give the URI of a checkpoint and its GROUP, or --pipelines FILE")
-    groups = Groups.parse(group_id, topics)
+    groups = GroupSelection.parse(group_id, topics)
     checkpoint = open_checkpoint(uri, checkpoint_conn_id)
-    reports = pipeline_drift(broker.open(), checkpoint, groups, **how)
-    print_result(output, reports_json(reports), (reworded(report.table()) for report in reports))
+    reports = pipeline_drift(broker.open_client(), checkpoint, groups, **how)
+    print_result(output, reports_json(reports), (report.table() for report in reports))
     if any(report.drifted for report in reports):
         raise SystemExit(REFUSED)
 
 
-def _check_many(pipelines: Sequence[KafkaPipeline], broker: Broker, output: str, how: dict[str, Any]) -> None:
-    from airflow_kafka_offsets.readings.drift_of_many import pipelines_json
+def _check_many(
+    pipelines: Sequence[KafkaPipeline], broker: BrokerOptions, output: str, how: dict[str, Any]
+) -> None:
+    from airflow_kafka_offsets.readings.drift_reports import pipelines_json
 
     clients = _clients(pipelines, broker)
     checked = [_check(pipeline, clients, how) for pipeline in pipelines]
@@ -156,24 +174,24 @@ def _check_many(pipelines: Sequence[KafkaPipeline], broker: Broker, output: str,
         raise SystemExit(UNCHECKED)
 
 
-def _clients(pipelines: Sequence[KafkaPipeline], broker: Broker) -> Callable[[str], Any]:
+def _clients(pipelines: Sequence[KafkaPipeline], broker: BrokerOptions) -> Callable[[str], Any]:
     """
     Return what gives the client of a connection, and what gives its cluster's retention of offsets.
 
     A broker that the command line names takes the place of the one connection that the file names.
     """
     names = dict.fromkeys(pipeline.kafka_config_id for pipeline in pipelines)
-    if broker.named_by and len(names) > 1:
+    if broker.option_names and len(names) > 1:
         raise UsageError(
             f"the file of --pipelines has {len(names)} Kafka connections ({shorten(', '.join(names))}), and "
-            f"{' and '.join(broker.named_by)} one broker for all: leave it out to use Airflow's connections, "
-            "or give each cluster a file of its own"
+            f"{' and '.join(broker.option_names)} one broker for all: leave it out to use Airflow's "
+            "connections, or give each cluster a file of its own"
         )
 
     @cache
     def cluster(kafka_config_id: str) -> tuple[OffsetsClient, Callable[[], int | None]]:
-        if broker.named_by:
-            client = broker.open()
+        if broker.option_names:
+            client = broker.open_client()
         else:
             client = open_client(connection_config(kafka_config_id, "--pipelines"), broker.timeout)
         return client, cache(client.offsets_retention_minutes)
@@ -183,14 +201,14 @@ def _clients(pipelines: Sequence[KafkaPipeline], broker: Broker) -> Callable[[st
 
 def _check(pipeline: KafkaPipeline, clients: Callable[[str], Any], how: dict[str, Any]) -> CheckedPipeline:
     from airflow_kafka_offsets.readings.drift import pipeline_drift
-    from airflow_kafka_offsets.readings.drift_of_many import CheckedPipeline
+    from airflow_kafka_offsets.readings.drift_reports import CheckedPipeline
 
     try:
         checkpoint = open_checkpoint(
-            str(pipeline.checkpoint_location), pipeline.checkpoint_conn_id, named_by="--pipelines"
+            str(pipeline.checkpoint_location), pipeline.checkpoint_conn_id, option="--pipelines"
         )
         client, retention = clients(pipeline.kafka_config_id)
-        groups = Groups.parse(pipeline.group_id, pipeline.topics)
+        groups = GroupSelection.parse(pipeline.group_id, pipeline.topics)
         reports = pipeline_drift(client, checkpoint, groups, retention=retention, **how)
     except KafkaOffsetsError as error:
         return CheckedPipeline(pipeline, error=str(error), retriable=error.retriable)
@@ -201,7 +219,7 @@ def _lines(checked: Sequence[CheckedPipeline]) -> Iterable[str]:
     """Return a line for each group that is in step, the table of each that is not, and the sums."""
     for one in checked:
         for report in one.reports:
-            yield reworded(report.table()) if report.drifted or report.warnings else report.summary()
+            yield report.table() if report.drifted or report.warnings else report.summary()
     drifted = sum(one.drifted for one in checked)
     failed = sum(one.error is not None for one in checked)
     yield f"{len(checked)} pipelines: {drifted} drifted, {failed} could not be checked"

@@ -16,7 +16,7 @@ import click
 from airflow_kafka_offsets.cli.options import (
     Option,
     choice_option,
-    combined,
+    combine_options,
     duration_option,
     output_option,
 )
@@ -25,7 +25,7 @@ from airflow_kafka_offsets.model.checkpoint_plan import QUIET_PERIOD, Checkpoint
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.formats import format_csv
 from airflow_kafka_offsets.model.offsets import Positions
-from airflow_kafka_offsets.model.receipt import outcome
+from airflow_kafka_offsets.model.receipt import outcome_lines
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
@@ -44,7 +44,7 @@ def print_result(output: str, value: Mapping[str, Any], lines: Iterable[str]) ->
         click.echo(line)
 
 
-def not_written(what: str, error: OSError, outcome: str = "") -> KafkaOffsetsError:
+def output_error(what: str, error: OSError, outcome: str = "") -> KafkaOffsetsError:
     """Return the error for a standard output that cannot be written, and discard what is left of it."""
     # Python would fail on the rest again when it ends, with a text of its own.
     nothing = os.open(os.devnull, os.O_WRONLY)
@@ -74,7 +74,7 @@ class Execution:
         """What the command's commits record about their origin."""
         return CommitMetadata(tool=click.get_current_context().command_path, at=int(time.time()))
 
-    def finish(
+    def finish_plan(
         self,
         plan: PipelinePlan,
         apply: Callable[[PipelinePlan], dict[str, Any]],
@@ -97,48 +97,55 @@ class Execution:
             plan = look_up_times(client, plan)
         if export:
             # What is refused is no plan for others to carry out.
-            if not plan.refused:
-                click.echo(format_csv({group.group_id: group.after for group in plan.groups}), nl=False)
+            if not plan.is_refused:
+                click.echo(
+                    format_csv({group_plan.group_id: group_plan.after for group_plan in plan.group_plans}),
+                    nl=False,
+                )
         elif self.output == "table":
-            self.show(*plan.tables())
-        if not plan.refused:
-            save_offsets(save, {group.group_id: group.before for group in plan.groups}, execute=self.execute)
+            self.print_lines(*plan.tables())
+        if not plan.is_refused:
+            save_offsets(
+                save,
+                {group_plan.group_id: group_plan.before for group_plan in plan.group_plans},
+                execute=self.execute,
+            )
         plan.check()
-        receipt = apply(plan) if self.execute else plan.receipt(plan_only=True)
+        receipt = apply(plan) if self.execute else plan.make_receipt(plan_only=True)
         if self.execute and not export:
             saved = [f"what was overwritten is saved in {save}"] if save else []
-            self.show(*outcome(receipt), *saved)
-        self.conclude(None if export else receipt, "the offsets were moved")
+            self.print_lines(*outcome_lines(receipt), *saved)
+        self.print_receipt(None if export else receipt, "the offsets were moved")
 
-    def move(
+    def finish_pipeline_plan(
         self, plan: PipelinePlan, client: OffsetsClient, checkpoint: SparkCheckpoint | None, **shown: Any
     ) -> None:
-        """Finish a plan of groups and checkpoint; ``shown`` goes to :meth:`finish`."""
+        """Finish a plan of groups and checkpoint; ``shown`` goes to :meth:`finish_plan`."""
         from airflow_kafka_offsets.moves.apply import apply_pipeline
 
         how = self.metadata, checkpoint, self.quiet_period
-        self.finish(plan, lambda plan: apply_pipeline(client, plan, *how), client=client, **shown)
+        self.finish_plan(plan, lambda plan: apply_pipeline(client, plan, *how), client=client, **shown)
 
-    def move_checkpoint(self, plan: PipelinePlan, checkpoint: SparkCheckpoint) -> None:
+    def finish_checkpoint_plan(self, plan: PipelinePlan, checkpoint: SparkCheckpoint) -> None:
         """Finish a plan of a checkpoint alone."""
         from airflow_kafka_offsets.moves.apply import apply_checkpoint
 
         how = self.metadata, checkpoint, self.quiet_period
-        self.finish(plan, lambda plan: apply_checkpoint(plan, *how))
+        self.finish_plan(plan, lambda plan: apply_checkpoint(plan, *how))
 
-    def show(self, *lines: str) -> None:
+    def print_lines(self, *lines: str) -> None:
         """Print the lines of a plan, unless the output is JSON."""
         if self.output == "table":
             print_result(self.output, {}, lines)
 
-    def conclude(self, receipt: Mapping[str, Any] | None, done: str) -> None:
+    def print_receipt(self, receipt: Mapping[str, Any] | None, done: str) -> None:
         """Print the receipt of a command; ``done`` is for the error text if that fails."""
         try:
             if receipt is not None:
                 print_result(self.output, receipt, ())
         except OSError as error:
             outcome = done if self.execute else "nothing was changed"
-            raise not_written("the receipt", error, f"; {outcome}") from error
+            raise output_error("the receipt", error, f"; {outcome}") from error
         if not self.execute:
             click.echo(f"Nothing was changed: {self.how}.", err=True)
 
@@ -174,7 +181,7 @@ _execution_options = (
     output_option,
 )
 
-execution_options = combined("execution", Execution, *_execution_options)
+execution_options = combine_options("execution", Execution, *_execution_options)
 
 _sink_options = (
     click.option(
@@ -200,11 +207,11 @@ def _move_options(
     make: Callable[..., Execution] = Execution,
     output: Sequence[Option] = _execution_options,
 ) -> Option:
-    return combined(
+    return combine_options(
         "execution",
         make,
         *output,
-        combined("policy", CheckpointPolicy.parse, *policy),
+        combine_options("policy", CheckpointPolicy.parse, *policy),
         duration_option(
             "--quiet-period",
             f"{QUIET_PERIOD:g}s",

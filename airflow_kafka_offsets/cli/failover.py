@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from airflow_kafka_offsets.cli.connections import (
-    Broker,
+    BrokerOptions,
     broker_options,
     checkpoint_argument,
     checkpoint_conn_id_option,
@@ -25,7 +25,7 @@ from airflow_kafka_offsets.cli.options import (
     Option,
     StrictCommand,
     choice_option,
-    combined,
+    combine_options,
     groups_argument,
     output_option,
     refuse_unused,
@@ -33,7 +33,7 @@ from airflow_kafka_offsets.cli.options import (
 )
 from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.model.failover_plan import DeletedPolicy, FailoverPolicy, UnknownPolicy
-from airflow_kafka_offsets.model.groups import Groups
+from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.mirror import Mirror
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def failover() -> None:
 
 
 def _policy_options() -> Option:
-    return combined(
+    return combine_options(
         "policy",
         FailoverPolicy,
         choice_option(
@@ -167,9 +167,9 @@ def failover_back(execute: bool, execution: Execution, **options: Any) -> None:
 @output_option
 def failover_check(
     checkpoint: SparkCheckpoint,
-    groups: Groups,
+    groups: GroupSelection,
     mirror: Mirror,
-    broker: Broker,
+    broker: BrokerOptions,
     to: MirrorBroker,
     max_again: int | None,
     max_behind: int | None,
@@ -180,11 +180,11 @@ def failover_check(
 
     Exit 1 if a position is unknown or a threshold is passed, 3 if that could not be checked.
     """
-    from airflow_kafka_offsets.kafka.worker import started_early
+    from airflow_kafka_offsets.kafka.worker import start_worker_early
     from airflow_kafka_offsets.readings.mirror_check import check_mirror
 
-    click.get_current_context().with_resource(started_early())
-    source = open_client(broker.config(), broker.timeout)
+    click.get_current_context().with_resource(start_worker_early())
+    source = open_client(broker.client_config(), broker.timeout)
     target = open_client(to.config(), broker.timeout)
     found = check_mirror(source, target, checkpoint, groups, mirror)
     print_result(output, found.as_json(), found.lines())
@@ -221,30 +221,30 @@ def _move_one_or_many(
         raise UsageError("give the URI of a checkpoint and its GROUP, or --pipelines FILE")
     refuse_unused("without --pipelines", "at_once")
     checkpoint = open_checkpoint(uri, checkpoint_conn_id)
-    _move(back=False, checkpoint=checkpoint, groups=Groups.parse(group_id, topics), **options)
+    _move(back=False, checkpoint=checkpoint, groups=GroupSelection.parse(group_id, topics), **options)
 
 
 def _move(
     *,
     back: bool,
     checkpoint: SparkCheckpoint,
-    groups: Groups,
+    groups: GroupSelection,
     mirror: Mirror,
-    broker: Broker,
+    broker: BrokerOptions,
     to: MirrorBroker,
     policy: FailoverPolicy,
     source_is_down: bool,
     execution: Execution,
 ) -> None:
-    from airflow_kafka_offsets.kafka.worker import started_early
+    from airflow_kafka_offsets.kafka.worker import start_worker_early
     from airflow_kafka_offsets.moves.failover import plan_failover
 
-    click.get_current_context().with_resource(started_early())
-    left, entered = (to.config, broker.config) if back else (broker.config, to.config)
+    click.get_current_context().with_resource(start_worker_early())
+    left, entered = (to.config, broker.client_config) if back else (broker.client_config, to.config)
     if back:
         mirror = replace(mirror.back(""), syncs_topic=mirror.syncs_topic)
     target = open_client(entered(), broker.timeout)
     source = None if source_is_down else reachable(left(), broker.timeout)
     allowed = replace(policy, checkpoint=execution.policy or policy.checkpoint)
     plan = plan_failover(source, target, checkpoint, groups, mirror, policy=allowed)
-    execution.move(plan, target, checkpoint)
+    execution.finish_pipeline_plan(plan, target, checkpoint)

@@ -9,12 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from airflow_kafka_offsets.cli.connections import Broker, connection_config, open_checkpoint, open_client
+from airflow_kafka_offsets.cli.connections import (
+    BrokerOptions,
+    connection_config,
+    open_checkpoint,
+    open_client,
+)
 from airflow_kafka_offsets.cli.execution import REFUSED, Execution, print_result
 from airflow_kafka_offsets.cli.mirror_connections import MirrorBroker, reachable
 from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
 from airflow_kafka_offsets.model.failover_plan import FailoverPolicy
-from airflow_kafka_offsets.model.groups import Groups
+from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.mirror import Mirror
 from airflow_kafka_offsets.model.text import shorten
 
@@ -28,7 +33,7 @@ def move_fleet(
     file: Path,
     at_once: int,
     *,
-    broker: Broker,
+    broker: BrokerOptions,
     to: MirrorBroker,
     policy: FailoverPolicy,
     source_is_down: bool,
@@ -41,17 +46,17 @@ def move_fleet(
 
     :param at_once: pipelines that move at once, each over clients of its own.
     """
-    from airflow_kafka_offsets.kafka.worker import started_early
+    from airflow_kafka_offsets.kafka.worker import start_worker_early
     from airflow_kafka_offsets.moves.fleet import Clients, FleetMember, Outcome, counts, fail_over_fleet
 
-    click.get_current_context().with_resource(started_early())
+    click.get_current_context().with_resource(start_worker_early())
     pipelines = _load(file)
     left, entered = _configs(pipelines, broker, to)
     members = [
         FleetMember(
             _name(each),
-            open_checkpoint(str(each.checkpoint_location), each.checkpoint_conn_id, named_by="--pipelines"),
-            Groups.parse(each.group_id, each.topics),
+            open_checkpoint(str(each.checkpoint_location), each.checkpoint_conn_id, option="--pipelines"),
+            GroupSelection.parse(each.group_id, each.topics),
             Mirror.parse(each.mirror),
         )
         for each in pipelines
@@ -74,7 +79,7 @@ def move_fleet(
         execute=execution.execute,
     ):
         outcomes.append(outcome)
-        execution.show(str(outcome))
+        execution.print_lines(str(outcome))
     summary = counts(outcomes)
     result = {"version": 1, "summary": summary, "pipelines": [each.as_json() for each in outcomes]}
     print_result(execution.output, result, [summary])
@@ -102,7 +107,7 @@ def _load(file: Path) -> list[KafkaPipeline]:
 
 
 def _configs(
-    pipelines: list[KafkaPipeline], broker: Broker, to: MirrorBroker
+    pipelines: list[KafkaPipeline], broker: BrokerOptions, to: MirrorBroker
 ) -> tuple[Callable[[], Config], Callable[[], Config]]:
     """Return what gives the configuration of both clusters; the file may have one of each."""
     named = {
@@ -118,6 +123,6 @@ def _configs(
     ((left,), (entered,)) = named.values()
     given = to.to_bootstrap_server or to.to_command_config or to.to_kafka_config_id
     return (
-        broker.config if broker.named_by else lambda: connection_config(left, "--pipelines"),
+        broker.client_config if broker.option_names else lambda: connection_config(left, "--pipelines"),
         to.config if given else lambda: connection_config(entered, "--pipelines"),
     )

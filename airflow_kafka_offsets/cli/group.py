@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from airflow_kafka_offsets.cli.connections import Broker, admin_client_options, broker_options
+from airflow_kafka_offsets.cli.connections import BrokerOptions, admin_client_options, broker_options
 from airflow_kafka_offsets.cli.execution import (
     REFUSED,
     Execution,
@@ -22,19 +22,18 @@ from airflow_kafka_offsets.cli.options import (
     choice_option,
     output_option,
     refuse_unused,
-    reworded,
     save_option,
     topics_option,
 )
-from airflow_kafka_offsets.cli.watch import Reading, show, watch_option
+from airflow_kafka_offsets.cli.watch import CommandReading, show_repeatedly, watch_option
 from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.formats import offsets_json
 from airflow_kafka_offsets.model.lag import Lag
-from airflow_kafka_offsets.model.names import check_group
+from airflow_kafka_offsets.model.names import parse_group
 from airflow_kafka_offsets.model.offsets import IsolationLevel
 from airflow_kafka_offsets.model.receipt import RECEIPT_VERSION
-from airflow_kafka_offsets.model.table import align, offset_cell
-from airflow_kafka_offsets.model.text import printable
+from airflow_kafka_offsets.model.table import align_rows, offset_cell
+from airflow_kafka_offsets.model.text import escape_controls
 from airflow_kafka_offsets.model.topics import TopicScope
 
 if TYPE_CHECKING:
@@ -72,7 +71,7 @@ def group_lag(
     isolation_level: Any,
     headroom: bool,
     watch: float | None,
-    broker: Broker,
+    broker: BrokerOptions,
     output: str,
 ) -> None:
     """Show the lag of a GROUP in records, partition by partition, or that of several, a line for each."""
@@ -80,48 +79,48 @@ def group_lag(
         raise UsageError("give the GROUP to measure, several of them, or --all-groups")
     if len(group_ids) != 1:
         refuse_unused("with several groups", "topics", "headroom")
-    names = [check_group(name, "GROUP") for name in group_ids]
-    client = broker.open(limited=watch is None)
+    names = [parse_group(name) for name in group_ids]
+    client = broker.open_client(limited=watch is None)
 
-    def read() -> Reading:
+    def read() -> CommandReading:
         if len(names) == 1:
             return _lag_of_one(client, names[0], TopicScope.parse(topics), isolation_level, headroom)
         return _lags_of_many(client, names or None, isolation_level)
 
-    show(read, output, watch)
+    show_repeatedly(read, output, watch)
 
 
 def _lag_of_one(
     client: OffsetsClient, name: str, scope: TopicScope, isolation_level: IsolationLevel, headroom: bool
-) -> Reading:
-    from airflow_kafka_offsets.readings.positions import group_positions, lag_of
+) -> CommandReading:
+    from airflow_kafka_offsets.readings.positions import group_positions, measure_lag
 
     positions = group_positions(client, name, scope)
-    lag = lag_of(client, name, positions, isolation_level=isolation_level, headroom=headroom)
-    return Reading({"version": 1, "group_id": name, **lag.as_json()}, [lag.table()])
+    lag = measure_lag(client, name, positions, isolation_level=isolation_level, headroom=headroom)
+    return CommandReading({"version": 1, "group_id": name, **lag.as_json()}, [lag.table()])
 
 
 def _lags_of_many(
     client: OffsetsClient, names: Sequence[str] | None, isolation_level: IsolationLevel
-) -> Reading:
-    from airflow_kafka_offsets.readings.positions import lags_of_groups
+) -> CommandReading:
+    from airflow_kafka_offsets.readings.positions import measure_group_lags
 
-    lags = lags_of_groups(client, names, isolation_level=isolation_level)
+    lags = measure_group_lags(client, names, isolation_level=isolation_level)
     rows: list[tuple[str, ...]] = [("GROUP", "PARTITIONS", "LAG", "MAX-PARTITION-LAG", "LOST")]
     errors: list[str] = []
     values: list[dict[str, Any]] = []
     for name, lag in lags.items():
         if isinstance(lag, Lag):
-            counts = (lag.total, lag.max, lag.lost) if lag.partitions else (None, None, None)
-            rows.append((printable(name), str(len(lag.partitions)), *map(offset_cell, counts)))
+            counts = (lag.total, lag.max_partition_lag, lag.lost) if lag.partitions else (None, None, None)
+            rows.append((escape_controls(name), str(len(lag.partitions)), *map(offset_cell, counts)))
             value = lag.as_json()
             if not lag.partitions:  # it has no commits, which is not the same as no lag
                 value |= dict.fromkeys(("total_lag", "max_partition_lag", "lost"))
             values.append({"group_id": name, **value})
         else:
-            errors.append(f"{printable(name)}: {reworded(str(lag))}")
-            values.append({"group_id": name, "error": reworded(str(lag))})
-    return Reading({"version": 1, "groups": values}, [*align(rows), *errors], failed=bool(errors))
+            errors.append(f"{escape_controls(name)}: {lag}")
+            values.append({"group_id": name, "error": str(lag)})
+    return CommandReading({"version": 1, "groups": values}, [*align_rows(rows), *errors], failed=bool(errors))
 
 
 @group.command("list")
@@ -134,7 +133,7 @@ def group_list(states: Sequence[str], output: str, client: OffsetsClient) -> Non
     """List the groups of the cluster."""
     found = client.list_groups(states or None)
     rows = [("GROUP", "STATE", "TYPE"), *((each.group_id, each.state, each.type) for each in found)]
-    print_result(output, {"groups": [each.as_json() for each in found]}, align(rows))
+    print_result(output, {"groups": [each.as_json() for each in found]}, align_rows(rows))
 
 
 @group.command("describe")
@@ -146,14 +145,14 @@ def group_describe(group_ids: Sequence[str], output: str, client: OffsetsClient)
     groups = client.describe_groups(group_ids).values()
     described = [description.as_json() for description in groups]
     lines = []
-    for found, other in zip(described, [group.other for group in groups], strict=True):
+    for found, other in zip(described, [group.kind_refusal for group in groups], strict=True):
         members = found["members"]
-        name = printable(found["group_id"])
-        lines.append(printable(other) if other else f"{name}: {found['state']}, {len(members)} members")
+        name = escape_controls(found["group_id"])
+        lines.append(escape_controls(other) if other else f"{name}: {found['state']}, {len(members)} members")
         rows = [(m["member_id"], m["client_id"], m["host"], " ".join(m["partitions"])) for m in members]
-        lines += align([("MEMBER", "CLIENT", "HOST", "PARTITIONS"), *rows]) if rows else []
+        lines += align_rows([("MEMBER", "CLIENT", "HOST", "PARTITIONS"), *rows]) if rows else []
     print_result(output, {"groups": described}, lines)
-    if any(group.other for group in groups):
+    if any(group.kind_refusal for group in groups):
         raise SystemExit(REFUSED)
 
 
@@ -172,11 +171,11 @@ def group_delete(
     """
     from airflow_kafka_offsets.moves.deletion import plan_deletion
     from airflow_kafka_offsets.moves.write import delete_groups
-    from airflow_kafka_offsets.readings.positions import lag_of
+    from airflow_kafka_offsets.readings.positions import measure_lag
 
     before, refusals = plan_deletion(client, group_ids)
-    lags = {name: lag_of(client, name, positions) for name, positions in before.items()}
-    execution.show(*(f"Empty group {lag.table()}" for lag in lags.values()))
+    lags = {name: measure_lag(client, name, positions) for name, positions in before.items()}
+    execution.print_lines(*(f"Empty group {lag.table()}" for lag in lags.values()))
     if refusals:
         raise PlanRefusedError([*refusals.values()])
     keep = partial(save_offsets, save, execute=execution.execute)
@@ -185,7 +184,9 @@ def group_delete(
         errors = delete_groups(client, before, keep)
     else:
         keep(before)
-    execution.show(*(f"{printable(name)}: {error or 'deleted'}" for name, error in errors.items()))
+    execution.print_lines(
+        *(f"{escape_controls(name)}: {error or 'deleted'}" for name, error in errors.items())
+    )
     receipts = [
         {
             "group_id": name,
@@ -197,6 +198,6 @@ def group_delete(
         }
         for name, lag in lags.items()
     ]
-    execution.conclude({"version": RECEIPT_VERSION, "groups": receipts}, "groups were deleted")
+    execution.print_receipt({"version": RECEIPT_VERSION, "groups": receipts}, "groups were deleted")
     if any(errors.values()):
         raise SystemExit(REFUSED)

@@ -17,7 +17,7 @@ from airflow_kafka_offsets.cli.options import (
     StrictCommand,
     allow_stale_option,
     choice_option,
-    combined,
+    combine_options,
     group_argument,
     groups_argument,
     new_cluster_option,
@@ -36,13 +36,13 @@ from airflow_kafka_offsets.errors import (
 )
 from airflow_kafka_offsets.model.checkpoint_plan import read_checkpoint_receipt
 from airflow_kafka_offsets.model.formats import load_json
-from airflow_kafka_offsets.model.groups import Groups
-from airflow_kafka_offsets.model.names import check_group
+from airflow_kafka_offsets.model.groups import GroupSelection
+from airflow_kafka_offsets.model.names import parse_group
 from airflow_kafka_offsets.model.parameters import RestoreMissingCommitPolicy
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.place import Place
 from airflow_kafka_offsets.model.receipt import read_receipt
-from airflow_kafka_offsets.model.text import kind_of
+from airflow_kafka_offsets.model.text import describe_type
 from airflow_kafka_offsets.model.topics import TopicScope
 
 if TYPE_CHECKING:
@@ -63,12 +63,16 @@ CHECKPOINT_OPTIONS = (
 @checkpoint_option("The Spark checkpoint whose newest committed batch is committed.", required=True)
 @out_of_range_option
 @new_cluster_option
-@click.option("--allow-rewind", is_flag=True, help="Commit also offsets before the current ones.")
+@click.option("--allow-rewind", is_flag=True, help="Commit also offsets before the committed ones.")
 @click.option("--allow-new-query", is_flag=True, help="Take over a group that another query followed.")
 @execution_options
 @admin_client_options
 def commit(
-    groups: Groups, checkpoint: SparkCheckpoint, execution: Execution, client: OffsetsClient, **policies: Any
+    groups: GroupSelection,
+    checkpoint: SparkCheckpoint,
+    execution: Execution,
+    client: OffsetsClient,
+    **policies: Any,
 ) -> None:
     """
     Commit to GROUP what the newest committed batch of a checkpoint has read, as CommitOffsetsOperator does.
@@ -76,15 +80,18 @@ def commit(
     GROUP may be JSON as {topic: group}. Without --execute it shows what it would do and changes nothing.
     """
     from airflow_kafka_offsets.moves.apply import apply_position
-    from airflow_kafka_offsets.moves.checkpoint_commit import plan_checkpoint_commit, until_unmoved
+    from airflow_kafka_offsets.moves.checkpoint_commit import (
+        plan_checkpoint_commit,
+        retry_while_checkpoint_moves,
+    )
 
-    for attempt in until_unmoved():
+    for attempt in retry_while_checkpoint_moves():
         with attempt:
             plan, metadata, known_moves = plan_checkpoint_commit(
                 client, checkpoint, groups, execution.metadata, **policies
             )
             apply = partial(apply_position, client, metadata=metadata, known_moves=known_moves)
-            execution.finish(plan, apply, client=client)
+            execution.finish_plan(plan, apply, client=client)
 
 
 @click.command(cls=StrictCommand)
@@ -131,7 +138,7 @@ def reset(
         raise UsageError("give the topics to move with --topic, or --all-topics")
     if checkpoint and len(group_ids) != 1:
         raise UsageError('--checkpoint takes one GROUP, or several as one JSON text {"topic": "group"}')
-    unused = () if place.asks_on_no_commit(with_checkpoint=bool(checkpoint)) else ("on_no_commit",)
+    unused = () if place.uses_on_no_commit(with_checkpoint=bool(checkpoint)) else ("on_no_commit",)
     if checkpoint:
         refuse_unused(
             "with --checkpoint, which names the partitions and where they start", "all_topics", *unused
@@ -143,10 +150,10 @@ def reset(
         raise UsageError("--export prints CSV, and --output json contradicts it: give one of them")
     policies["now"] = datetime.now(tz=timezone.utc)
     if checkpoint:
-        groups = Groups.parse(group_ids[0], topics)
+        groups = GroupSelection.parse(group_ids[0], topics)
         plan = plan_reset(client, checkpoint, groups, place, policy=execution.policy, **policies)
     else:
-        names = [check_group(name, "GROUP") for name in group_ids]
+        names = [parse_group(name) for name in group_ids]
         if all_groups and not (names := [found.group_id for found in client.list_groups()]):
             raise PlanRefusedError(
                 "--all-groups: found no group that this user may see; expected one: correct the broker, or "
@@ -155,16 +162,16 @@ def reset(
         scopes = dict.fromkeys(names, TopicScope.parse(topics))
         log_check = LogCheck(policies.pop("allow_new_cluster"))
         plan = PipelinePlan(plan_resets(client, scopes, place, log_check=log_check, **policies))
-    execution.move(plan, client, checkpoint, save=save, export=export)
+    execution.finish_pipeline_plan(plan, client, checkpoint, save=save, export=export)
 
 
 @click.command(cls=StrictCommand)
-@combined("groups", Groups.parse, group_argument)
+@combine_options("groups", GroupSelection.parse, group_argument)
 @click.option("--receipt", metavar="FILE", help="A receipt, as --output json prints it or XCom has it.")
 @click.option("--from-file", metavar="FILE", help="Kafka's CSV with the offsets to restore.")
 @checkpoint_option("Move this Spark checkpoint back as well.")
 @click.option(
-    "--archive", metavar="NAME", help="With --checkpoint: undo this move of both, also a partial one."
+    "--archive", metavar="NAME", help="With --checkpoint: take this move of both back, also a partial one."
 )
 @allow_stale_option
 @out_of_range_option
@@ -178,7 +185,7 @@ def reset(
 @move_options
 @admin_client_options
 def restore(
-    groups: Groups,
+    groups: GroupSelection,
     receipt: str | None,
     from_file: str | None,
     checkpoint: SparkCheckpoint | None,
@@ -215,7 +222,7 @@ def restore(
         raise UsageError(
             "--archive names a move of a checkpoint: give its location with --checkpoint as well"
         )
-    execution.move(replace(plan, may_be_empty=True), client, checkpoint)
+    execution.finish_pipeline_plan(replace(plan, may_be_empty=True), client, checkpoint)
 
 
 def _read_receipt(uri: str) -> Any:
@@ -228,10 +235,10 @@ def _read_receipt(uri: str) -> Any:
         raise UsageError(f"--receipt: {error}") from None
     if text is None:
         raise UsageError(f"--receipt {uri}: there is no such file")
-    value = load_json(text, uri, show=kind_of)
+    value = load_json(text, uri, describe=describe_type)
     try:
-        read_receipt(value, show=kind_of)
-        read_checkpoint_receipt(value, show=kind_of)
+        read_receipt(value, describe=describe_type)
+        read_checkpoint_receipt(value, describe=describe_type)
     except OffsetsFormatError as error:
         raise OffsetsFormatError(f"--receipt {uri}: {error}") from None
     return value

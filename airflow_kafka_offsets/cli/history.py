@@ -14,11 +14,11 @@ from airflow_kafka_offsets.cli.execution import print_result
 from airflow_kafka_offsets.cli.options import StrictCommand, output_option
 from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.model.parameters import iso_time, timestamp_ms
-from airflow_kafka_offsets.model.table import align
-from airflow_kafka_offsets.model.text import printable
+from airflow_kafka_offsets.model.table import align_rows
+from airflow_kafka_offsets.model.text import escape_controls
 
 if TYPE_CHECKING:
-    from airflow_kafka_offsets.checkpoint.history import Batch
+    from airflow_kafka_offsets.checkpoint.history import PastBatch
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 
 __all__ = ["history"]
@@ -53,10 +53,10 @@ def history(checkpoint: SparkCheckpoint, last: int, output: str, *, plot: bool) 
         if plot
         else table(found)
     )
-    print_result(output, value, [f"query    {printable(query_id)}", *body, _total(totals)])
+    print_result(output, value, [f"query    {escape_controls(query_id)}", *body, _total(totals)])
 
 
-def _totals(found: Sequence[Batch]) -> dict[str, Any]:
+def _totals(found: Sequence[PastBatch]) -> dict[str, Any]:
     """Return the sums of what is known of finished batches, and of how many it is known."""
     found = [batch for batch in found if not batch.pending]
     records = [batch.records for batch in found if batch.records is not None]
@@ -79,7 +79,7 @@ def _total(totals: Mapping[str, Any]) -> str:
     return f"{totals['batches']} finished batches: {', '.join(known) or 'nothing is known'}"
 
 
-def table(found: Sequence[Batch]) -> list[str]:
+def table(found: Sequence[PastBatch]) -> list[str]:
     """Return a row for each topic of each batch; the end offsets are those of all partitions together."""
     rows = [("BATCH", "PLANNED", "SECONDS", "SOURCE", "TOPIC", "RECORDS", "END-OFFSETS", "NOTE")]
     for batch in found:
@@ -94,10 +94,10 @@ def table(found: Sequence[Batch]) -> list[str]:
                 rows.append((*lead, source, topic, _cell(records), str(end), note))
         if not batch.offsets:
             rows.append((*lead, "-", "(no Kafka offsets)", "-", "-", note))
-    return align(rows)
+    return align_rows(rows)
 
 
-def chart(found: Sequence[Batch], columns: int, bar: Callable[[float, int], str]) -> list[str]:
+def chart(found: Sequence[PastBatch], columns: int, bar: Callable[[float, int], str]) -> list[str]:
     """
     Return a line for each batch, with a bar for its records and one for its seconds.
 
@@ -132,7 +132,7 @@ def _bars(values: Sequence[float | None], room: int, bar: Callable[[float, int],
     return [bar(value / top, room) if value else "" for value in values]
 
 
-def blocks(share: float, width: int) -> str:
+def bar_of_blocks(share: float, width: int) -> str:
     """Return a bar to an eighth of a character; what is not nothing is seen."""
     eighths = max(1, round(share * width * 8))
     return _EIGHTHS[-1] * (eighths // 8) + _EIGHTHS[: eighths % 8][-1:]
@@ -144,7 +144,7 @@ def _drawn(encoding: str | None) -> Callable[[float, int], str]:
         _EIGHTHS.encode(encoding or "ascii")
     except (UnicodeEncodeError, LookupError):
         return lambda share, width: "#" * max(1, round(share * width))
-    return blocks
+    return bar_of_blocks
 
 
 def _cell(value: float | None) -> str:
@@ -153,8 +153,8 @@ def _cell(value: float | None) -> str:
     return str(value) if isinstance(value, int) else f"{value:.1f}"
 
 
-def _notes(batch: Batch) -> list[str]:
+def _notes(batch: PastBatch) -> list[str]:
     return [
         *(["pending"] if batch.pending else []),
-        *([f"then moved by {batch.moved_by}"] if batch.moved_by else []),
+        *([f"then moved in {batch.moved_in}"] if batch.moved_in else []),
     ]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from airflow_kafka_offsets.cli.connections import connection_config, open_client
-from airflow_kafka_offsets.cli.options import choice_option, combined
+from airflow_kafka_offsets.cli.options import choice_option, combine_options
 from airflow_kafka_offsets.errors import BrokerUnavailableError, UsageError
 from airflow_kafka_offsets.model.mirror import Mirror, SyncsOn
 
@@ -65,7 +65,7 @@ def _read_mirror(topic_map: Sequence[str], **options: Any) -> Mirror:
     return Mirror.parse(given, connection=False)
 
 
-mirror_options = combined(
+mirror_options = combine_options(
     "mirror",
     _read_mirror,
     click.option(
@@ -83,7 +83,7 @@ mirror_options = combined(
     choice_option("--syncs-on", SyncsOn, "target", "The cluster that has the offset syncs."),
 )
 
-to_options = combined(
+to_options = combine_options(
     "to",
     MirrorBroker,
     click.option("--to-bootstrap-server", metavar="HOST:PORT[,...]", help="The mirror's cluster."),

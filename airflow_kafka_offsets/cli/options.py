@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from functools import wraps
 from importlib import import_module
@@ -13,8 +12,8 @@ from typing import Any, Literal, get_args
 import click
 from click.core import ParameterSource
 
-from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
-from airflow_kafka_offsets.model.groups import Groups
+from airflow_kafka_offsets.errors import UsageError
+from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.parameters import (
     LONGEST,
     MissingCommitPolicy,
@@ -24,32 +23,12 @@ from airflow_kafka_offsets.model.parameters import (
     parse_seconds,
 )
 from airflow_kafka_offsets.model.place import RESETS, Place
+from airflow_kafka_offsets.model.text import shorten
+from airflow_kafka_offsets.model.wording import Wording, parameter_error, unexpected, worded
 
 Command = Callable[..., Any]
 Option = Callable[[Command], Command]
 """A decorator that adds one or more options to a command."""
-
-
-_PARAMETER = re.compile(r"""(?<![\w'"./-])([a-z]+(?:_[a-z]+)+)(=True\b|='[a-z]+'|=(?=[\s,;:).]|$))""")
-"""A parameter with its value that a text says to set: another command has the option."""
-
-_OF_PYTHON = (
-    (re.compile(r"(?<=') or '\{\{ data_interval_\w+ \}\}'"), ""),
-    (re.compile(r"(?<=such as )'\{\{ data_interval_\w+ \}\}'"), "'2026-03-01T00:00:00+00:00'"),
-    (re.compile(r"give topics, or \*\*pipeline"), "give --topic"),
-    (re.compile(r", (\S+), or \*\*pipeline"), r" or \1"),
-    (re.compile("clear this task"), "wait again"),
-    (re.compile("put a sensor before this one that waits for it"), "wait for it with 'wait topic'"),
-    (
-        re.compile(r"\. This is how Python spells a dict or a list: .*?`\| tojson`"),
-        "; JSON has double quotes",
-    ),
-    (re.compile(r"--to-offset='(earliest|latest)'"), r"--to-\1"),
-    (re.compile(r"--to-offset='committed'"), "--to-current"),
-    (re.compile(r"(--[a-z-]+)=(?:True\b|(?=[\s,;:).]|$))"), r"\1"),
-    (re.compile(r"(--[a-z-]+)='([a-z]+)'"), r"\1 \2"),
-)
-"""What only somebody who writes a DAG can use, and what it is on the command line."""
 
 
 _SECTIONS = {
@@ -73,12 +52,70 @@ _SECTIONS = {
 _SECTION_OF = {name: section for section, names in _SECTIONS.items() for name in names}
 
 
+_ELSEWHERE = {"topics": "--topic", "group_id": "GROUP", "checkpoint_location": "--checkpoint"}
+"""Parameters that the options or arguments of other commands name in another word."""
+
+_PLACES = {"to_earliest": "earliest", "to_latest": "latest", "to_current": "committed"}
+"""Options for a value of ``to_offset``, as in Kafka's tool, which says current for committed."""
+
+
+class OptionWording(Wording):
+    """
+    The wording of the command line: parameters are named as options of a command.
+
+    A parameter that the command does not have is named as the option of the command that has it.
+
+    :param keys: parameters that keep their names, as keys of a file.
+    """
+
+    for_dags = False
+
+    def __init__(self, command: click.Command, keys: Iterable[str] = ()) -> None:
+        given = {
+            str(each.name): each.opts[0] if each.param_type_name == "option" else each.human_readable_name
+            for each in command.params
+        }
+        same = {"checkpoint_location": given.get("uri"), "group_id": given.get("group_ids")}
+        self._names = {
+            **_ELSEWHERE,
+            **{name: option.strip("[].") for name, option in {**same, **given}.items() if option},
+            **{key: key for key in keys},
+        }
+
+    def parameter(self, name: str) -> str:
+        """Return the option; a name that is no parameter's, such as that of a file, stays as it is."""
+        base, bracket, key = name.partition("[")
+        if not base.isidentifier():
+            return name
+        return f"{self._names.get(base) or option_name(base)}{bracket}{key}"
+
+    def assignment(self, name: str, value: object) -> str:
+        """Return the option with its value."""
+        flags = {place: flag for flag, place in _PLACES.items()}
+        if name == "to_offset" and isinstance(value, str) and value in flags:
+            return self.parameter(flags[value])
+        option = self.parameter(name)
+        if value is True or value is ...:
+            return option
+        return f"no {option}" if value is None or value is False else f"{option} {shorten(value)}"
+
+
+def option_name(parameter: str) -> str:
+    """Return the option of a parameter."""
+    return f"--{parameter.replace('_', '-')}"
+
+
 class StrictCommand(click.Command):
     """
     A command that refuses options without a value, such as an unset variable of a shell.
 
-    Its errors name the command line's options in place of parameters, and its help has sections.
+    Its texts name parameters as options, and its help has sections.
     """
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the options."""
+        with worded(OptionWording(self)):
+            return super().parse_args(ctx, args)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options in sections, those of the command itself first."""
@@ -95,28 +132,8 @@ class StrictCommand(click.Command):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Check the options, then run the command."""
-        try:
+        with worded(OptionWording(self)):
             return self._invoke(ctx)
-        except KafkaOffsetsError as error:
-            error.args = (self.reworded(str(error)), *error.args[1:])
-            raise
-
-    def reworded(self, text: str) -> str:
-        """Return a text in which parameters and templates of a DAG were named, in words of the options."""
-        names = {str(one.name): one.opts[0] for one in self.params if one.param_type_name == "option"}
-        names |= {"group_id": "GROUP", "checkpoint_location": names.get("uri", "the checkpoint")}
-        plain = [name for name in names if "_" not in name] or ["(?!)"]
-        # A word without an underscore is a parameter only with a value, or as what a sentence is about.
-        found = re.compile(
-            rf"""(?<![\w'"./-])(?:({"|".join(names.keys() - plain)})\b(?![-.])"""
-            rf"""|({"|".join(plain)})(?==| names | to '| is (?:missing|empty)|: found))"""
-            r"""(?:=True\b|=(?=[\s,;:).]|$))?"""
-        )
-        text = found.sub(lambda match: names[match[1] or match[2]], text)
-        text = _PARAMETER.sub(lambda match: f"--{match[1].replace('_', '-')}{match[2]}", text)
-        for python, words in _OF_PYTHON:
-            text = python.sub(words, text)
-        return text
 
     def _invoke(self, ctx: click.Context) -> Any:
         for option in self.params:
@@ -125,7 +142,7 @@ class StrictCommand(click.Command):
             if option.param_type_name == "option" and any(
                 isinstance(t, str) and not t.strip() for t in texts
             ):
-                raise UsageError(f"{option.opts[0]} is empty: give a value, or leave it out")
+                raise parameter_error(str(option.name), " is empty: give a value, or leave it out")
         return super().invoke(ctx)
 
 
@@ -154,12 +171,6 @@ class CommandGroup(click.Group):
         return super().get_command(ctx, cmd_name)
 
 
-def reworded(text: str) -> str:
-    """Return a text in words of the running command's options, see :meth:`StrictCommand.reworded`."""
-    command = click.get_current_context().command
-    return command.reworded(text) if isinstance(command, StrictCommand) else text
-
-
 def refuse_unused(why: str, *names: str) -> None:
     """
     Refuse options on the command line that nothing would read.
@@ -175,7 +186,7 @@ def refuse_unused(why: str, *names: str) -> None:
         raise UsageError(f"{' and '.join(given)} would be ignored {why}: leave it out")
 
 
-def combined(parameter: str, read: Callable[..., object], *options: Option) -> Option:
+def combine_options(parameter: str, read: Callable[..., object], *options: Option) -> Option:
     """
     Return a decorator that adds options to a command and passes their values on as one parameter.
 
@@ -215,13 +226,13 @@ def duration_option(
     text: str,
     *,
     parameter: str | None = None,
-    zero: bool = True,
-    most: timedelta = LONGEST,
+    allow_zero: bool = True,
+    maximum: timedelta = LONGEST,
 ) -> Option:
     """Return an option that takes a duration; ``parameter`` is its name in the command, if it is another."""
 
-    def read(_context: click.Context, _option: click.Parameter, value: object) -> float | None:
-        return parse_seconds(value, name, zero=zero, most=most.total_seconds())
+    def read(_context: click.Context, option: click.Parameter, value: object) -> float | None:
+        return parse_seconds(value, str(option.name), allow_zero=allow_zero, maximum=maximum.total_seconds())
 
     return click.option(
         *([name, parameter] if parameter else [name]),
@@ -236,17 +247,12 @@ def duration_option(
 def _read_place(**options: Any) -> Place:
     from airflow_kafka_offsets.readings.places import read_place
 
-    given = {
-        f"--{name.replace('_', '-')}": None if value is False else value for name, value in options.items()
-    }
-    for option, value in given.items():
+    given = {name: None if value is False else value for name, value in options.items()}
+    for name, value in given.items():
         if value is not None and is_nothing(value):
-            raise UsageError(f"{option} {value}: expected a value")
-    option, value = exactly_one(given)
-    if value is True:
-        # Kafka's tool has --to-current; everything else says committed.
-        return read_place("to_offset", option.removeprefix("--to-").replace("current", "committed"))
-    return read_place(option.removeprefix("--").replace("-", "_"), value)
+            raise unexpected(name, value, "a value")
+    name, value = exactly_one(given)
+    return read_place("to_offset", _PLACES[name]) if value is True else read_place(name, value)
 
 
 output_option = choice_option("--output", Literal["table", "json"], "table", "Form of the output.")
@@ -262,7 +268,7 @@ topics_option = click.option(
 
 group_argument = click.argument("group_id", metavar="GROUP")
 
-groups_argument = combined("groups", Groups.parse, group_argument, topics_option)
+groups_argument = combine_options("groups", GroupSelection.parse, group_argument, topics_option)
 
 save_option = click.option(
     "--save",
@@ -278,16 +284,13 @@ no_commit_option = choice_option(
     "Where to move a partition from whose commit is needed, and missing.",
 )
 
-place_options = combined(
+place_options = combine_options(
     "place",
     _read_place,
     click.option("--to-earliest", is_flag=True, help="To the log start."),
     click.option("--to-latest", is_flag=True, help="To the log end."),
     click.option("--to-current", is_flag=True, help="To the committed offsets, which are committed again."),
-    *(
-        click.option(f"--{name.replace('_', '-')}", metavar=one.metavar, help=one.text)
-        for name, one in RESETS.items()
-    ),
+    *(click.option(option_name(name), metavar=one.metavar, help=one.text) for name, one in RESETS.items()),
 )
 
 new_cluster_option = click.option(

@@ -11,7 +11,7 @@ import click
 
 from airflow_kafka_offsets.cli.connections import (
     CALL_TIMEOUT,
-    Broker,
+    BrokerOptions,
     checkpoint_option,
     named_broker_options,
     open_client,
@@ -21,10 +21,9 @@ from airflow_kafka_offsets.cli.options import (
     CommandGroup,
     Option,
     choice_option,
-    combined,
+    combine_options,
     duration_option,
     output_option,
-    reworded,
     topics_option,
 )
 from airflow_kafka_offsets.errors import KafkaOffsetsError
@@ -50,15 +49,15 @@ def wait() -> None:
 
 
 @dataclass(frozen=True)
-class Waiting:
+class WaitOptions:
     """How a command waits: the broker, how often it asks, until when, and the form of its output."""
 
-    broker: Broker
+    broker: BrokerOptions
     every: float
     give_up_after: float
     output: str
 
-    def until(
+    def run(
         self,
         wait: Wait,
         checkpoint: SparkCheckpoint | None = None,
@@ -74,7 +73,9 @@ class Waiting:
         """
         from airflow_kafka_offsets.waits.progress import Progress
 
-        client = open_client(self.broker.config(), min(CALL_TIMEOUT, self.give_up_after), limited=False)
+        client = open_client(
+            self.broker.client_config(), min(CALL_TIMEOUT, self.give_up_after), limited=False
+        )
         progress = Progress(wait.stalled_after)
         last: Reading | None = None
         end = time.monotonic() + self.give_up_after
@@ -82,7 +83,7 @@ class Waiting:
             try:
                 if freeze is not None:
                     wait, freeze = freeze(client), None
-                last = progress.add(wait.poll(client, checkpoint))
+                last = progress.add_reading(wait.poll(client, checkpoint))
             except KafkaOffsetsError as error:
                 if not error.retriable:
                     raise
@@ -106,14 +107,16 @@ class Waiting:
 
 
 def _say(text: str) -> None:
-    click.echo(f"{iso_time(int(time.time()) * 1000)} {reworded(text)}", err=True)
+    click.echo(f"{iso_time(int(time.time()) * 1000)} {text}", err=True)
 
 
-waiting_options = combined(
+waiting_options = combine_options(
     "waiting",
-    Waiting,
-    duration_option("--every", "10s", "between two polls.", zero=False),
-    duration_option("--timeout", "1h", "after which it gives up.", parameter="give_up_after", zero=False),
+    WaitOptions,
+    duration_option("--every", "10s", "between two polls.", allow_zero=False),
+    duration_option(
+        "--timeout", "1h", "after which it gives up.", parameter="give_up_after", allow_zero=False
+    ),
     named_broker_options,
     output_option,
 )
@@ -125,7 +128,7 @@ isolation_option = choice_option(
     "Measure up to the high watermark, or up to the last stable offset.",
 )
 stalled_option = duration_option(
-    "--stalled-after", None, "without any movement after which it fails. Default: never.", zero=False
+    "--stalled-after", None, "without any movement after which it fails. Default: never.", allow_zero=False
 )
 tolerance_option = click.option(
     "--tolerance", metavar="N", help="A partition that is at most so many records behind counts as caught up."
@@ -160,11 +163,11 @@ def position_options(command: Any) -> Any:
 @click.option("--max-partition-lag", metavar="N", help="Records in each partition.")
 @duration_option("--max-time-lag", None, "since the oldest unread record was written, at most.")
 @duration_option(
-    "--min-headroom", None, "that retention leaves the oldest unread record, at least.", zero=False
+    "--min-headroom", None, "that retention leaves the oldest unread record, at least.", allow_zero=False
 )
 @choice_option("--on-no-commit", MissingCommitPolicy, "fail", "What a partition without a commit counts as.")
 @waiting_options
-def wait_lag(checkpoint: SparkCheckpoint | None, waiting: Waiting, **values: Any) -> None:
+def wait_lag(checkpoint: SparkCheckpoint | None, waiting: WaitOptions, **values: Any) -> None:
     """
     Wait until the lag of GROUP, or of a checkpoint, is at or below thresholds.
 
@@ -173,7 +176,7 @@ def wait_lag(checkpoint: SparkCheckpoint | None, waiting: Waiting, **values: Any
     """
     from airflow_kafka_offsets.waits.lag import LagWait
 
-    waiting.until(LagWait(**_given(values, checkpoint)), checkpoint)
+    waiting.run(LagWait(**_given(values, checkpoint)), checkpoint)
 
 
 @wait.command("reached")
@@ -182,7 +185,7 @@ def wait_lag(checkpoint: SparkCheckpoint | None, waiting: Waiting, **values: Any
     "--target", metavar="latest|TIME|JSON", help="The log end of now, a time, offsets, or a receipt."
 )
 @waiting_options
-def wait_reached(checkpoint: SparkCheckpoint | None, waiting: Waiting, **values: Any) -> None:
+def wait_reached(checkpoint: SparkCheckpoint | None, waiting: WaitOptions, **values: Any) -> None:
     """
     Wait until the position of GROUP, or of a checkpoint, is at or past a target.
 
@@ -191,7 +194,7 @@ def wait_reached(checkpoint: SparkCheckpoint | None, waiting: Waiting, **values:
     from airflow_kafka_offsets.waits.reached import ReachedWait
 
     reached = ReachedWait(**_given(values, checkpoint))
-    waiting.until(reached, checkpoint, lambda client: reached.freeze(client, checkpoint))
+    waiting.run(reached, checkpoint, lambda client: reached.freeze(client, checkpoint))
 
 
 @wait.command("topic")
@@ -203,15 +206,17 @@ def wait_reached(checkpoint: SparkCheckpoint | None, waiting: Waiting, **values:
     "wait",
     "For a partition without new records, while another of its topic has some.",
 )
-@duration_option("--idle-after", None, "without records after which it is idle. Default: 10m.", zero=False)
+@duration_option(
+    "--idle-after", None, "without records after which it is idle. Default: 10m.", allow_zero=False
+)
 @isolation_option
 @stalled_option
 @waiting_options
-def wait_topic(waiting: Waiting, **values: Any) -> None:
+def wait_topic(waiting: WaitOptions, **values: Any) -> None:
     """Wait until every partition of topics holds a record at or after a time."""
     from airflow_kafka_offsets.waits.topic import TopicWait
 
-    waiting.until(TopicWait(**_given(values)))
+    waiting.run(TopicWait(**_given(values)))
 
 
 def _given(values: dict[str, Any], checkpoint: SparkCheckpoint | None = None) -> dict[str, Any]:

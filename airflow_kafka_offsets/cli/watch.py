@@ -16,7 +16,7 @@ from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
 from airflow_kafka_offsets.model.parameters import duration_text, iso_time, parse_interval
 
 
-class Reading(NamedTuple):
+class CommandReading(NamedTuple):
     """What a command has read: plain JSON, the same as lines, and whether a part of it failed."""
 
     value: dict[str, Any]
@@ -26,7 +26,7 @@ class Reading(NamedTuple):
 
 def _interval(_context: click.Context, _option: click.Parameter, value: str | None) -> float | None:
     try:
-        return parse_interval(value, "--watch")
+        return parse_interval(value, "watch")
     except UsageError as error:
         raise UsageError(f"{error}; what follows --watch is its DURATION: put GROUP before it") from None
 
@@ -41,7 +41,7 @@ watch_option: Option = click.option(
 )
 
 
-def show(read: Callable[[], Reading], output: str, every: float | None) -> None:
+def show_repeatedly(read: Callable[[], CommandReading], output: str, every: float | None) -> None:
     """
     Print a reading, or one after the other.
 
@@ -64,7 +64,7 @@ def show(read: Callable[[], Reading], output: str, every: float | None) -> None:
         return
 
 
-def _show_next(read: Callable[[], Reading], output: str, every: float) -> None:
+def _show_next(read: Callable[[], CommandReading], output: str, every: float) -> None:
     try:
         found = read()
     except KafkaOffsetsError as error:

@@ -8,6 +8,7 @@ from fsspec import AbstractFileSystem
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import StorageError, UsageError
 from airflow_kafka_offsets.model.location import check_location
+from airflow_kafka_offsets.model.wording import parameter_error, parameter_text
 from airflow_kafka_offsets.storage import note_credentials, storage_error
 
 
@@ -22,15 +23,15 @@ def spark_checkpoint(location: str, conn_id: str | None = None) -> SparkCheckpoi
     :raises UsageError: if there is no such connection, or the location is not text.
     """
     if not isinstance(location, str):
-        raise UsageError(
-            f"checkpoint_location: found {type(location).__name__}; expected text: the location as the Spark "
-            "job has it"
+        raise parameter_error(
+            "checkpoint_location",
+            f": found {type(location).__name__}; expected text: the location as the Spark job has it",
         )
     check_location(location)
-    return SparkCheckpoint(location, fs=storage_of(location, conn_id))
+    return SparkCheckpoint(location, fs=storage_from_connection(location, conn_id))
 
 
-def storage_of(
+def storage_from_connection(
     location: str, conn_id: str | None, conn_parameter: str = "checkpoint_conn_id"
 ) -> AbstractFileSystem | None:
     """
@@ -50,10 +51,11 @@ def storage_of(
         BaseHook.get_connection(conn_id)
     except AirflowNotFoundException as error:
         raise UsageError(
-            f"connection {conn_id!r} is not defined: correct {conn_parameter}, or add a connection of the "
-            "storage's type"
+            f"connection {conn_id!r} is not defined: correct {parameter_text(conn_parameter)}, or add a "
+            "connection of the storage's type",
+            parameter=conn_parameter,
         ) from error
-    source = f"Airflow connection {conn_id!r} ({conn_parameter})"
+    source = f"Airflow connection {conn_id!r} ({parameter_text(conn_parameter)})"
     try:
         fs: AbstractFileSystem = ObjectStoragePath(location, conn_id=conn_id).fs
     except (ImportError, ValueError) as error:
@@ -61,7 +63,7 @@ def storage_of(
         raise StorageError(
             f"no storage for {scheme}:// with connection {conn_id!r} ({error}): install the Airflow provider "
             "of that storage (amazon for s3a, google for gs, microsoft-azure for abfss; none has dbfs), or "
-            f"leave {conn_parameter} out"
+            f"leave {parameter_text(conn_parameter)} out"
         ) from error
     except Exception as error:  # those of the provider, and of the driver that it sets up
         raise storage_error(error, location, "read", source) from error

@@ -19,22 +19,23 @@ from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.kafka.config import client_config as check_config
 from airflow_kafka_offsets.model.drift import parse_grace, reports_json
 from airflow_kafka_offsets.model.formats import format_csv, log_json, offsets_json
-from airflow_kafka_offsets.model.groups import Groups
+from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.kafka_security import SERVERS
 from airflow_kafka_offsets.model.offsets import IsolationLevel, Positions
 from airflow_kafka_offsets.model.parameters import parse_interval, parse_time
 from airflow_kafka_offsets.model.place import Place
 from airflow_kafka_offsets.model.topics import TopicScope
+from airflow_kafka_offsets.model.wording import parameter_text
 from airflow_kafka_offsets.moves.deletion import plan_deletion
 from airflow_kafka_offsets.moves.write import delete_groups
 from airflow_kafka_offsets.readings.drift import pipeline_drift
-from airflow_kafka_offsets.readings.places import offsets_at
+from airflow_kafka_offsets.readings.places import place_offsets
 from airflow_kafka_offsets.readings.positions import (
     check_partitions,
     group_positions,
-    lag_of,
     log_ranges,
-    partitions_in,
+    measure_lag,
+    partitions_in_scope,
 )
 
 CALL_TIMEOUT = 30.0
@@ -74,8 +75,10 @@ class KafkaOffsetsHook(KafkaBaseHook):
             check_config(config)
         except AirflowNotFoundException as error:
             raise UsageError(
-                f"connection {self.kafka_config_id!r} is not defined: correct kafka_config_id, or add a "
-                f"connection of type kafka whose extra has {SERVERS}"
+                f"connection {self.kafka_config_id!r} is not defined: correct "
+                f"{parameter_text('kafka_config_id')}, or add a connection of type kafka whose extra has "
+                f"{SERVERS}",
+                parameter="kafka_config_id",
             ) from error
         except (ValueError, AttributeError, ImportError, AirflowOptionalProviderFeatureException) as error:
             raise UsageError(self._what_is_wrong(error)) from error
@@ -91,7 +94,8 @@ class KafkaOffsetsHook(KafkaBaseHook):
         return (
             f"{found} has no {SERVERS} as text in its extra (host and port are not used): set the extra of a "
             "connection of type 'kafka' to "
-            f'{{"{SERVERS}": "host:port"}} and what else the broker wants, or correct kafka_config_id'
+            f'{{"{SERVERS}": "host:port"}} and what else the broker wants, or correct '
+            f"{parameter_text('kafka_config_id')}"
         )
 
     def client_config(self) -> dict[str, Any]:
@@ -127,7 +131,7 @@ class KafkaOffsetsHook(KafkaBaseHook):
         scope = TopicScope.parse(topics)
         with self.get_offsets_client() as client:
             positions = group_positions(client, group_id, scope)
-            check_partitions(client, scope.numbered)
+            check_partitions(client, scope.explicit_partitions)
         return offsets_json(positions)
 
     def lag(
@@ -150,7 +154,7 @@ class KafkaOffsetsHook(KafkaBaseHook):
         """
         with self.get_offsets_client() as client:
             positions = group_positions(client, group_id, TopicScope.parse(topics))
-            lag = lag_of(client, group_id, positions, isolation_level=isolation_level, headroom=headroom)
+            lag = measure_lag(client, group_id, positions, isolation_level=isolation_level, headroom=headroom)
         return {"version": 1, "group_id": group_id, **lag.as_json()}
 
     def log_offsets(
@@ -171,8 +175,8 @@ class KafkaOffsetsHook(KafkaBaseHook):
         """
         place = Place("time", parse_time(time, "time"))
         with self.get_offsets_client() as client:
-            partitions = partitions_in(client, TopicScope.parse(topics))
-            return offsets_json(offsets_at(client, place, partitions, client.log_ranges(partitions)))
+            partitions = partitions_in_scope(client, TopicScope.parse(topics))
+            return offsets_json(place_offsets(client, place, partitions, client.log_ranges(partitions)))
 
     def check_drift(
         self,
@@ -195,7 +199,7 @@ class KafkaOffsetsHook(KafkaBaseHook):
             :meth:`airflow_kafka_offsets.model.drift.DriftReport.as_json`.
         """
         checkpoint = spark_checkpoint(checkpoint_location, checkpoint_conn_id)
-        named, wait = Groups.parse(group_id, topics), parse_grace(grace)
+        named, wait = GroupSelection.parse(group_id, topics), parse_grace(grace)
         least = parse_interval(min_headroom, "min_headroom")
         with self.get_offsets_client() as client:
             reports = pipeline_drift(client, checkpoint, named, grace=wait, min_headroom=least)

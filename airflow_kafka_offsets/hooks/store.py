@@ -8,6 +8,7 @@ from airflow.providers.common.compat.sdk import AirflowException
 from airflow.sdk import BaseHook
 
 from airflow_kafka_offsets.errors import NoCommitError, SetupError, UsageError
+from airflow_kafka_offsets.model.wording import parameter_text
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.model.offsets import Offsets
@@ -38,8 +39,8 @@ def stored_offsets(conn_id: str, pipeline: str, table: str = "kafka_offsets") ->
         hook = BaseHook.get_hook(conn_id)
     except AirflowException as error:
         raise UsageError(
-            f"connection {conn_id!r} gives no hook ({error}): correct store_conn_id, add the connection, or "
-            "install the provider of its type"
+            f"connection {conn_id!r} gives no hook ({error}): correct {parameter_text('store_conn_id')}, add "
+            "the connection, or install the provider of its type"
         ) from error
     if not hasattr(hook, "get_sqlalchemy_engine"):
         raise UsageError(

@@ -16,15 +16,15 @@ from airflow_kafka_offsets.kafka.failures import (
     OCCUPIED,
     RETRIABLE,
     UNKNOWN_PARTITION,
-    Causes,
-    Failed,
+    BackgroundErrors,
+    CallError,
     Failure,
 )
 from airflow_kafka_offsets.kafka.groups import GroupDescription, GroupListing, check_states
-from airflow_kafka_offsets.kafka.retry import until
-from airflow_kafka_offsets.model.names import check_known_groups
+from airflow_kafka_offsets.kafka.retry import retry_until
+from airflow_kafka_offsets.model.names import parse_existing_groups
 from airflow_kafka_offsets.model.offsets import Commit, Offsets, TopicPartition
-from airflow_kafka_offsets.model.text import printable
+from airflow_kafka_offsets.model.text import escape_controls
 
 FIRST_ATTEMPT = 2.0
 """
@@ -52,7 +52,7 @@ class Admin:
         """End the admin process."""
         self._process.close()
 
-    def commits(
+    def read_commits(
         self, wanted: Mapping[str, Sequence[TopicPartition] | None], call: Call, needs: Right = "Describe"
     ) -> dict[str, dict[TopicPartition, Commit] | BrokerError]:
         """
@@ -74,14 +74,19 @@ class Admin:
             unanswered = error
         results: dict[str, dict[TopicPartition, Commit] | BrokerError] = {}
         for group_id, (value, failure) in found.items():
-            about = call.about(f"reading the offsets of group {group_id!r}")
+            about = call.with_text(f"reading the offsets of group {group_id!r}")
             results[group_id] = _commits(value) if failure is None else about.explain(failure, needs)
         if unanswered is not None:
             results |= {group_id: copy(unanswered) for group_id in wanted.keys() - found.keys()}
         return results
 
     def commit(
-        self, group_id: str, parts: Sequence[Offsets], texts: Texts, call: Call, causes: Causes
+        self,
+        group_id: str,
+        parts: Sequence[Offsets],
+        texts: Texts,
+        call: Call,
+        background_errors: BackgroundErrors,
     ) -> dict[TopicPartition, Failure | None]:
         """
         Send the parts of a commit together, once, and wait for all responses.
@@ -93,55 +98,57 @@ class Admin:
         """
         sent = [[(*tp, offset) for tp, offset in part.items()] for part in parts]
         arguments = {"group_id": group_id, "parts": sent, "texts": dict(texts)}
-        refused = self._process.once(call, "commit", arguments, causes)
-        failures = {name: self._process.failure(failure) for name, (_, failure) in refused.items()}
+        refused = self._process.run_once(call, "commit", arguments, background_errors)
+        failures = {name: self._process.read_failure(failure) for name, (_, failure) in refused.items()}
         return {tp: failures.get(str(tp)) for part in parts for tp in part}
 
-    def describe(self, group_ids: Iterable[str], call: Call) -> dict[str, GroupDescription]:
+    def describe_groups(self, group_ids: Iterable[str], call: Call) -> dict[str, GroupDescription]:
         """Return state and members of groups; a group that does not exist is ``Dead``."""
         described: dict[str, GroupDescription] = {}
-        wanted = check_known_groups(group_ids)
+        wanted = parse_existing_groups(group_ids)
         first = _first_attempt(wanted)
         for group_id, (value, failure) in self._groups(call, "describ", wanted, first_attempt=first).items():
             if failure is None:
-                described[group_id] = GroupDescription.of(value)
+                described[group_id] = GroupDescription.from_worker(value)
             elif failure.code == "GROUP_ID_NOT_FOUND":
                 # Since Kafka 4.0; older brokers describe it as Dead.
                 described[group_id] = GroupDescription(group_id, "Dead")
             else:
-                raise call.about(f"describing group {group_id!r}").explain(failure)
+                raise call.with_text(f"describing group {group_id!r}").explain(failure)
         return described
 
-    def describe_settled(self, group_ids: Iterable[str], call: Call) -> dict[str, GroupDescription]:
+    def describe_settled_groups(self, group_ids: Iterable[str], call: Call) -> dict[str, GroupDescription]:
         """Return state and members of groups once no window is being committed to them."""
-        wanted = check_known_groups(group_ids)
+        wanted = parse_existing_groups(group_ids)
 
         def attempt(_: float) -> dict[str, GroupDescription]:
-            described = self.describe(wanted, call)
+            described = self.describe_groups(wanted, call)
             for group in described.values():
-                if group.occupied:
-                    raise Failed(Failure(OCCUPIED, group.group_id))
+                if group.is_occupied:
+                    raise CallError(Failure(OCCUPIED, group.group_id))
             return described
 
         try:
-            return until(call, attempt, also=[OCCUPIED])
-        except Failed as error:
-            raise call.about(f"describing group {error.failure.text!r}").explain(error.failure) from None
+            return retry_until(call, attempt, passing=[OCCUPIED])
+        except CallError as error:
+            raise call.with_text(f"describing group {error.failure.text!r}").explain(error.failure) from None
 
-    def list(self, states: Iterable[str] | None, call: Call) -> list[GroupListing]:
+    def list_groups(self, states: Iterable[str] | None, call: Call) -> list[GroupListing]:
         """Return the groups in one of these states, or all, in order of their names."""
         kept = None if states is None else check_states(states)
         found = [GroupListing(**group) for group in self._process.run(call, "list")]
         found.sort(key=lambda group: group.group_id)
         return [group for group in found if kept is None or group.state.lower() in kept]
 
-    def delete(self, group_ids: Iterable[str], call: Call) -> dict[str, str | None]:
+    def delete_groups(self, group_ids: Iterable[str], call: Call) -> dict[str, str | None]:
         """Delete groups; return ``None`` for each that was deleted, else the reason."""
-        wanted = check_known_groups(group_ids)
+        wanted = parse_existing_groups(group_ids)
         results: dict[str, str | None] = {}
         try:
-            described = self.describe(wanted, call)
-            results |= {group_id: group.other for group_id, group in described.items() if group.other}
+            described = self.describe_groups(wanted, call)
+            results |= {
+                group_id: group.kind_refusal for group_id, group in described.items() if group.kind_refusal
+            }
         except BrokerError as error:
             # A broker describes no group whose name is almost too long. Who may not describe a group may not
             # delete it either, which is then the answer.
@@ -152,13 +159,15 @@ class Admin:
             if failure is None or failure.code in _NOT_DELETED:
                 results[group_id] = failure and _NOT_DELETED[failure.code]
             else:
-                results[group_id] = str(call.about(f"deleting group {group_id!r}").explain(failure, "Delete"))
+                results[group_id] = str(
+                    call.with_text(f"deleting group {group_id!r}").explain(failure, "Delete")
+                )
         return results
 
     def topic_ids(self, topics: Iterable[str], call: Call) -> dict[str, str]:
         """Return the ids of topics that exist; a broker before Kafka 2.8 has none."""
         wanted = sorted(set(topics))
-        call = call.about(f"looking up the ids of topics {', '.join(wanted[:5])}")
+        call = call.with_text(f"looking up the ids of topics {', '.join(wanted[:5])}")
         found = self._each(call, "topic_ids", dict.fromkeys(wanted), RETRIABLE)
         unknown = [
             topic for topic in wanted if (failed := found[topic][1]) and failed.code in UNKNOWN_PARTITION
@@ -168,7 +177,7 @@ class Admin:
         with suppress(UnknownTopicPartitionError):
             # A broker that has just learnt of a topic may not know it for a moment.
             self._each(
-                call.within(_SETTLED),
+                call.with_timeout(_SETTLED),
                 "topic_ids",
                 dict.fromkeys(unknown),
                 RETRIABLE | UNKNOWN_PARTITION,
@@ -190,14 +199,14 @@ class Admin:
         return {
             topic: settings
             if failure is None
-            else call.about(about.format(topic)).explain(failure, "DescribeConfigs")
+            else call.with_text(about.format(topic)).explain(failure, "DescribeConfigs")
             for topic, (settings, failure) in found.items()
         }
 
     def brokers(self, call: Call) -> tuple[int, str | None, str]:
         """Return the number of brokers, ``offsets.retention.minutes``, and why that is unknown if it is."""
         found = self._process.run(call, "brokers")
-        failure = self._process.failure(found["failure"])
+        failure = self._process.read_failure(found["failure"])
         return found["number"], found["retention"], "" if failure is None else failure.text
 
     def retention_minutes(self, call: Call) -> int | None:
@@ -211,7 +220,7 @@ class Admin:
     def _groups(
         self, call: Call, verb: str, wanted: Sequence[str], **options: float
     ) -> dict[str, tuple[Any, Failure | None]]:
-        call = call.about(f"{verb}ing group {', '.join(map(printable, wanted[:5]))}")
+        call = call.with_text(f"{verb}ing group {', '.join(map(escape_controls, wanted[:5]))}")
         return self._each(call, f"{verb}e", dict.fromkeys(wanted), RETRIABLE, None, **options)
 
     def _each(
@@ -235,18 +244,18 @@ class Admin:
             again: Failure | None = None
             todo = {each: value for each, value in wanted.items() if each not in found}
             for each, (value, failed) in self._process.run(call, name, todo, **options).items():
-                failure = self._process.failure(failed)
+                failure = self._process.read_failure(failed)
                 if failure is not None and failure.code in passing:
                     again = failure
                 else:
                     found[each] = (value, failure)
             if again is not None:
-                raise Failed(again)
+                raise CallError(again)
 
         try:
             if wanted:
-                until(call, attempt)
-        except Failed as error:
+                retry_until(call, attempt)
+        except CallError as error:
             raise call.explain(error.failure) from None
         return found
 

@@ -13,7 +13,7 @@ from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicC
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from airflow_kafka_offsets.kafka.config import RETENTION, missing_file
-from airflow_kafka_offsets.kafka.failures import RETRIABLE, Causes, Failed, Failure
+from airflow_kafka_offsets.kafka.failures import RETRIABLE, BackgroundErrors, CallError, Failure
 from airflow_kafka_offsets.kafka.groups import OTHER
 from airflow_kafka_offsets.kafka.listener_probe import probe_listener
 from airflow_kafka_offsets.kafka.requests import read_metadata
@@ -32,7 +32,7 @@ Part = tuple[Any, "Failure | None"]
 """The result for one group or topic, or why there is none."""
 
 
-class Session:
+class AdminSession:
     """
     The client of one process: made, and connected, with its first request.
 
@@ -41,7 +41,7 @@ class Session:
     """
 
     def __init__(self, config: dict[str, Any], token: Sequence[Any] | None) -> None:
-        self.causes = Causes(find=partial(probe_listener, config))
+        self.background_errors = BackgroundErrors(find=partial(probe_listener, config))
         self._config = config
         self._token = token
         self._end = 0.0
@@ -54,10 +54,10 @@ class Session:
             self.admin = self._client()
             self._connect()
         self.admin.poll(0)
-        self.causes.clear()
+        self.background_errors.clear()
 
     @property
-    def left(self) -> float:
+    def seconds_left(self) -> float:
         """Seconds until the request must have ended."""
         return max(0.1, self._end - time.monotonic())
 
@@ -67,7 +67,7 @@ class Session:
             # The client also waits for this before its first connection to a broker.
             "reconnect.backoff.ms": 10,
             **self._config,
-            "error_cb": self.causes.note,
+            "error_cb": self.background_errors.add_error,
             "log_level": 0,
         }
         if (token := self._token) is not None:
@@ -75,8 +75,8 @@ class Session:
         try:
             return AdminClient(settings)
         except KafkaException as error:
-            failure = Failure.of(error)
-            raise Failed(Failure(failure.code, missing_file(self._config) or failure.text)) from None
+            failure = Failure.from_error(error)
+            raise CallError(Failure(failure.code, missing_file(self._config) or failure.text)) from None
 
     def _connect(self) -> None:
         """Wait for a connection: a group call without one may abort, and knows no cause."""
@@ -84,53 +84,55 @@ class Session:
         while True:
             try:
                 # One topic, not all of them.
-                self.admin.list_topics(_OFFSETS_TOPIC, timeout=min(wait, self.left))
+                self.admin.list_topics(_OFFSETS_TOPIC, timeout=min(wait, self.seconds_left))
             except KafkaException as error:  # noqa: PERF203  # this is a wait
-                failure = Failure.of(error)
+                failure = Failure.from_error(error)
                 self.admin.poll(0)
-                self.causes.find(failure, self.left)
-                final = self.causes.final is not None
+                self.background_errors.probe(failure, self.seconds_left)
+                final = self.background_errors.fatal is not None
                 if final or self._end <= time.monotonic() or failure.code not in RETRIABLE:
-                    raise Failed(failure) from None
+                    raise CallError(failure) from None
                 wait *= 2
             else:
                 return
 
-    def seen(self) -> list[Failure]:
+    def background_failures(self) -> list[Failure]:
         """Return what happened in the background."""
         if self.admin is not None:
             self.admin.poll(0)
-        return self.causes.seen
+        return self.background_errors.failures
 
     def part(self, future: Any, value: Callable[[Any], Any]) -> Part:
         """Return the value of a result that is waited for, or why there is none."""
         try:
             return value(future.result(max(0.0, self._end - time.monotonic()))), None
-        except Failed as error:
+        except CallError as error:
             return None, error.failure
         except KafkaException as error:
-            return None, Failure.of(error)
+            return None, Failure.from_error(error)
         except concurrent.futures.TimeoutError:
             return None, Failure("_TIMED_OUT", "no answer in time")
 
 
 def _for_each(
     method: str, value: Callable[[Any], Any], collection: Callable[[list[str]], Any] = list
-) -> Callable[[Session, dict[str, None]], dict[str, Part]]:
-    def call(session: Session, names: dict[str, None]) -> dict[str, Part]:
-        futures = getattr(session.admin, method)(collection(list(names)), request_timeout=session.left)
+) -> Callable[[AdminSession, dict[str, None]], dict[str, Part]]:
+    def call(session: AdminSession, names: dict[str, None]) -> dict[str, Part]:
+        futures = getattr(session.admin, method)(
+            collection(list(names)), request_timeout=session.seconds_left
+        )
         return {name: session.part(future, value) for name, future in futures.items()}
 
     return call
 
 
-def _commits(session: Session, groups: dict[str, list[tuple[str, list[int]]] | None]) -> dict[str, Part]:
+def _commits(session: AdminSession, groups: dict[str, list[tuple[str, list[int]]] | None]) -> dict[str, Part]:
     """Return the commits of many groups, asked for together: of some partitions, or all of a group."""
     asked: dict[str, list[Any]] = {}
     for group_id, wanted in groups.items():
         asked[group_id] = [
             session.admin.list_consumer_group_offsets(
-                [ConsumerGroupTopicPartitions(group_id, chunk)], request_timeout=session.left
+                [ConsumerGroupTopicPartitions(group_id, chunk)], request_timeout=session.seconds_left
             )[group_id]
             for chunk in _chunks(wanted)
         ]
@@ -140,14 +142,14 @@ def _commits(session: Session, groups: dict[str, list[tuple[str, list[int]]] | N
     }
 
 
-def _commit(session: Session, commit: dict[str, Any]) -> dict[str, Part]:
+def _commit(session: AdminSession, commit: dict[str, Any]) -> dict[str, Part]:
     """Send the parts of a commit together, once; return the partitions that were refused."""
     group_id, texts = commit["group_id"], commit["texts"]
     sent = []
     for part in commit["parts"]:
         offsets = [TopicPartition(*each, metadata=texts[each[0]]) for each in part]
         request = ConsumerGroupTopicPartitions(group_id, offsets)
-        futures = session.admin.alter_consumer_group_offsets([request], request_timeout=session.left)
+        futures = session.admin.alter_consumer_group_offsets([request], request_timeout=session.seconds_left)
         sent.append((offsets, futures[group_id]))
     refused: dict[str, Part] = {}
     for offsets, future in sent:
@@ -160,7 +162,10 @@ def _commit(session: Session, commit: dict[str, Any]) -> dict[str, Part]:
 
 
 def _errors(result: Any) -> dict[str, Failure | None]:
-    return {_name(tp): None if tp.error is None else Failure.of(tp.error) for tp in result.topic_partitions}
+    return {
+        _name(tp): None if tp.error is None else Failure.from_error(tp.error)
+        for tp in result.topic_partitions
+    }
 
 
 def _name(tp: TopicPartition) -> str:
@@ -180,8 +185,8 @@ def _found(result: Any) -> dict[str, Any]:
     topics: dict[str, list[int]] = {}
     for tp in result.topic_partitions:
         if tp.error is not None:
-            failure = Failure.of(tp.error)
-            raise Failed(Failure(failure.code, f"{_name(tp)}: {failure.text}"))
+            failure = Failure.from_error(tp.error)
+            raise CallError(Failure(failure.code, f"{_name(tp)}: {failure.text}"))
         if tp.offset >= 0:
             found = (tp.partition, tp.offset, places.setdefault(read_metadata(tp), len(places)))
             topics.setdefault(tp.topic, []).extend(found)
@@ -193,33 +198,33 @@ def _join(parts: list[Part]) -> Part:
     return failed[0] if failed else ([found for found, _ in parts], None)
 
 
-def _list(session: Session, _: None) -> list[dict[str, str]]:
-    future = session.admin.list_consumer_groups(request_timeout=session.left)
+def _list(session: AdminSession, _: None) -> list[dict[str, str]]:
+    future = session.admin.list_consumer_groups(request_timeout=session.seconds_left)
     found, failure = session.part(future, lambda result: result)
     if failure is not None:
-        raise Failed(failure)
+        raise CallError(failure)
     # Without the response of one broker, the groups that it coordinates are missing.
     for error in found.errors:
-        raise Failed(Failure.of(error))
+        raise CallError(Failure.from_error(error))
     return [_kind(group) for group in found.valid]
 
 
-def _brokers(session: Session, _: None) -> dict[str, Any]:
-    brokers = session.admin.list_topics(_OFFSETS_TOPIC, timeout=session.left).brokers
+def _brokers(session: AdminSession, _: None) -> dict[str, Any]:
+    brokers = session.admin.list_topics(_OFFSETS_TOPIC, timeout=session.seconds_left).brokers
     resource = ConfigResource(ResourceType.BROKER, str(min(brokers)))
-    future = session.admin.describe_configs([resource], request_timeout=session.left)[resource]
+    future = session.admin.describe_configs([resource], request_timeout=session.seconds_left)[resource]
     found, failure = session.part(
         future, lambda settings: settings[RETENTION].value if RETENTION in settings else None
     )
     return {"number": len(brokers), "retention": found, "failure": failure}
 
 
-def _topic_settings(session: Session, topics: dict[str, None]) -> dict[str, Part]:
+def _topic_settings(session: AdminSession, topics: dict[str, None]) -> dict[str, Part]:
     names = list(topics)
     futures: dict[str, Any] = {}
     for first in range(0, len(names), _CHUNK):
         resources = [ConfigResource(ResourceType.TOPIC, name) for name in names[first : first + _CHUNK]]
-        asked = session.admin.describe_configs(resources, request_timeout=session.left)
+        asked = session.admin.describe_configs(resources, request_timeout=session.seconds_left)
         futures |= {resource.name: future for resource, future in asked.items()}
     return {
         name: session.part(
@@ -236,7 +241,7 @@ def _topic_id(description: Any) -> str | None:
     return str(found).translate(URL_SAFE) if known else None
 
 
-def _described(session: Session, names: dict[str, None]) -> dict[str, Part]:
+def _described(session: AdminSession, names: dict[str, None]) -> dict[str, Part]:
     return {name: _of_any_kind(session, name, part) for name, part in _describe(session, names).items()}
 
 
@@ -250,7 +255,7 @@ def _is_absent(part: Part) -> bool:
     return (value["state"] if failure is None else failure.code) in ("Dead", "GROUP_ID_NOT_FOUND")
 
 
-def _of_any_kind(session: Session, name: str, part: Part) -> Part:
+def _of_any_kind(session: AdminSession, name: str, part: Part) -> Part:
     """Return a group that is not a consumer group as such: a description as one says that it is not there."""
     failure = part[1]
     connects = failure is not None and failure.code == "_INVALID_ARG" and _OTHER_PROTOCOL in failure.text
@@ -260,9 +265,9 @@ def _of_any_kind(session: Session, name: str, part: Part) -> Part:
         with warnings.catch_warnings():
             # Deprecated, and the only call of the client that returns groups of every kind.
             warnings.simplefilter("ignore", DeprecationWarning)
-            listed = session.admin.list_groups(name, session.left)
+            listed = session.admin.list_groups(name, session.seconds_left)
     except KafkaException as error:
-        return None, Failure.of(error)
+        return None, Failure.from_error(error)
     found = [group for group in listed if group.id == name]
     if not found:
         return part
@@ -321,7 +326,7 @@ def _kind(group: Any) -> dict[str, str]:
     }
 
 
-CALLS: dict[str, Callable[[Session, Any], Any]] = {
+CALLS: dict[str, Callable[[AdminSession, Any], Any]] = {
     "brokers": _brokers,
     "commit": _commit,
     "commits": _commits,

@@ -24,9 +24,9 @@ from typing import Any
 from airflow_kafka_offsets.errors import BrokerAuthenticationError, ClientCrashedError, SetupError, UsageError
 from airflow_kafka_offsets.kafka.config import scrubber
 from airflow_kafka_offsets.kafka.explain import Call
-from airflow_kafka_offsets.kafka.failures import Causes, Failed, Failure
-from airflow_kafka_offsets.kafka.retry import FIRST_ATTEMPT, until
-from airflow_kafka_offsets.kafka.worker import GRACE, MODULE, Worker, take
+from airflow_kafka_offsets.kafka.failures import BackgroundErrors, CallError, Failure
+from airflow_kafka_offsets.kafka.retry import FIRST_ATTEMPT, retry_until
+from airflow_kafka_offsets.kafka.worker import GRACE, MODULE, AdminWorker, take_worker
 from airflow_kafka_offsets.model.text import shorten
 
 _CRASHES = 2
@@ -47,7 +47,7 @@ class AdminProcess:
         self._config = dict(config)
         self._scrub = scrubber(config)
         self._lock = threading.Lock()
-        self._worker: Worker | None = None
+        self._worker: AdminWorker | None = None
         self._closed = False
 
     def close(self) -> None:
@@ -74,46 +74,46 @@ class AdminProcess:
         :param first_attempt: seconds of the first attempt; each later one may take twice as long.
         :param most_crashes: how often the worker may die before that is the error.
         """
-        causes = Causes()
+        background_errors = BackgroundErrors()
         crashes: list[str] = []
 
         def attempt(seconds: float) -> Any:
-            within = call.within(first_attempt * seconds / FIRST_ATTEMPT)
+            within = call.with_timeout(first_attempt * seconds / FIRST_ATTEMPT)
             try:
-                return self.once(within, name, arguments, causes)
+                return self.run_once(within, name, arguments, background_errors)
             except ClientCrashedError as error:
                 crashes.append(str(error))
                 if len(crashes) > most_crashes:
                     raise
-                raise Failed(Failure("_RETRY", str(error))) from None
+                raise CallError(Failure("_RETRY", str(error))) from None
 
         try:
-            return until(call, attempt, lambda: causes)
-        except Failed as error:
+            return retry_until(call, attempt, lambda: background_errors)
+        except CallError as error:
             if crashes and error.failure.code == "_RETRY":
                 raise ClientCrashedError(f"{call.what}: {crashes[-1]}") from None
-            raise call.explain(error.failure, causes=causes) from None
+            raise call.explain(error.failure, background_errors=background_errors) from None
         except ClientCrashedError as error:
             raise ClientCrashedError(f"{call.what}: {error}") from None
 
-    def failure(self, values: Sequence[str] | None) -> Failure | None:
+    def read_failure(self, values: Sequence[str] | None) -> Failure | None:
         """Return a failure that the worker has sent, without credentials in it; ``None`` for none."""
-        return Failure(*values).scrubbed(self._scrub) if values else None
+        return Failure(*values).scrub(self._scrub) if values else None
 
-    def once(self, call: Call, name: str, arguments: Any, causes: Causes) -> Any:
+    def run_once(self, call: Call, name: str, arguments: Any, background_errors: BackgroundErrors) -> Any:
         """
         Make one of the worker's ``CALLS``, once.
 
-        :param causes: takes in what happened in the background.
+        :param background_errors: takes in what happened in the background.
         :raises Failed: with the error.
         :raises ClientCrashedError: if the worker died; what it was asked for may be done.
         """
         with self._alone(call) as worker:
             # Both processes have the same clock, and the worker may take long to start.
-            end = time.monotonic() + max(0.5, call.left)
+            end = time.monotonic() + max(0.5, call.seconds_left)
             request = {"call": name, "arguments": arguments, "end": end}
             try:
-                output = worker.ask(json.dumps(request), call.left + GRACE)
+                output = worker.ask(json.dumps(request), call.seconds_left + GRACE)
             except BaseException:
                 # Such as a signal: the response that is still to come must not be taken for the next one.
                 self._worker = None
@@ -127,30 +127,32 @@ class AdminProcess:
                 self._worker = None
                 status, errors = worker.end(0 if output is None else GRACE)
                 if output is None:
-                    raise Failed(Failure("_TIMED_OUT", "the call did not end in time"))
+                    raise CallError(Failure("_TIMED_OUT", "the call did not end in time"))
                 raise self._died(status, errors)
             if response["last"]:
                 self._end()
-        causes.clear()
-        causes.add(Failure(*cause).scrubbed(self._scrub) for cause in response["causes"])
-        if (failure := self.failure(response["failure"])) is not None:
-            raise Failed(failure)
+        background_errors.clear()
+        background_errors.add_failures(
+            Failure(*cause).scrub(self._scrub) for cause in response["background_errors"]
+        )
+        if (failure := self.read_failure(response["failure"])) is not None:
+            raise CallError(failure)
         return response["result"]
 
     @contextmanager
-    def _alone(self, call: Call) -> Iterator[Worker]:
+    def _alone(self, call: Call) -> Iterator[AdminWorker]:
         """Keep out the calls of other threads; start a worker if there is none."""
-        if not self._lock.acquire(timeout=call.left):
-            raise Failed(Failure("_TIMED_OUT", "another call of this client took all of the time"))
+        if not self._lock.acquire(timeout=call.seconds_left):
+            raise CallError(Failure("_TIMED_OUT", "another call of this client took all of the time"))
         try:
             if self._closed:
                 raise UsageError(f"{call.what}: this client was closed; make a new one")
-            if self._worker is not None and not self._worker.usable:
+            if self._worker is not None and not self._worker.is_usable:
                 self._end()
             if self._worker is None:
                 plain = {key: value for key, value in self._config.items() if not callable(value)}
                 token = _token(self._config.get("oauth_cb"), plain)
-                self._worker = take(json.dumps({"config": plain, "token": token}), token)
+                self._worker = take_worker(json.dumps({"config": plain, "token": token}), token)
             yield self._worker
         finally:
             if self._closed:

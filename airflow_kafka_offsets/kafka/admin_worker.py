@@ -21,26 +21,31 @@ from typing import Any
 
 from confluent_kafka import KafkaException
 
-from airflow_kafka_offsets.kafka.admin_calls import CALLS, Session
-from airflow_kafka_offsets.kafka.failures import RETRIABLE, Failed, Failure
+from airflow_kafka_offsets.kafka.admin_calls import CALLS, AdminSession
+from airflow_kafka_offsets.kafka.failures import RETRIABLE, CallError, Failure
 
 _PART = 1 << 20
 _WATCH = 5.0
 """Seconds between two looks at the parent."""
 
 
-def respond(session: Session, request: dict[str, Any]) -> dict[str, Any]:
+def respond(session: AdminSession, request: dict[str, Any]) -> dict[str, Any]:
     """Make the call of one request; ``last``: a failure may pass, and a new process should try again."""
     result = failure = None
     try:
         session.begin(request["end"])
         result = CALLS[request["call"]](session, request["arguments"])
-    except Failed as error:
+    except CallError as error:
         failure = error.failure
     except KafkaException as error:
-        failure = Failure.of(error)
+        failure = Failure.from_error(error)
     last = failure is not None or any(code in RETRIABLE for code in _codes(result))
-    return {"result": result, "failure": failure, "causes": session.seen(), "last": last}
+    return {
+        "result": result,
+        "failure": failure,
+        "background_errors": session.background_failures(),
+        "last": last,
+    }
 
 
 def _codes(result: Any) -> list[str]:
@@ -58,7 +63,7 @@ def main() -> None:
     os.dup2(2, 1)
     lines: queue.SimpleQueue[bytearray] = queue.SimpleQueue()
     threading.Thread(target=read_lines, args=(lines, os.getppid()), daemon=True).start()
-    session = Session(**json.loads(lines.get()))
+    session = AdminSession(**json.loads(lines.get()))
     last = False
     while not last:
         request = json.loads(lines.get())

@@ -11,14 +11,14 @@ from airflow_kafka_offsets.kafka.commits import check_commit
 from airflow_kafka_offsets.kafka.fenced import FencedCommit
 from airflow_kafka_offsets.kafka.group_commits import Check, GroupCommits
 from airflow_kafka_offsets.kafka.groups import GroupDescription, GroupListing
-from airflow_kafka_offsets.kafka.logs import offsets_at, read_logs
-from airflow_kafka_offsets.kafka.record_times import RecordTimes
+from airflow_kafka_offsets.kafka.logs import offsets_at_timestamps, read_logs
+from airflow_kafka_offsets.kafka.record_times import RecordTimeLookup
 from airflow_kafka_offsets.kafka.records import Records, Take
 from airflow_kafka_offsets.kafka.requests import read_cluster_id
 from airflow_kafka_offsets.kafka.session import Session
 from airflow_kafka_offsets.kafka.topics import Topics
 from airflow_kafka_offsets.model.log_ids import LogIds
-from airflow_kafka_offsets.model.names import check_group
+from airflow_kafka_offsets.model.names import parse_group
 from airflow_kafka_offsets.model.offsets import (
     MAX_OFFSET,
     Commit,
@@ -65,9 +65,14 @@ class OffsetsClient:
         self._session = Session(config, timeout=timeout, total=total, chunk_size=chunk_size)
         self._admin = Admin(self._session.config)
         self._topics = Topics(self._session)
-        self._times = RecordTimes(self._session)
+        self._times = RecordTimeLookup(self._session)
         self._records = Records(self._session)
         self._assigned: dict[str, frozenset[TopicPartition]] = {}
+
+    @property
+    def servers(self) -> str:
+        """The bootstrap servers, as the configuration has them."""
+        return self._session.servers
 
     def close(self) -> None:
         """Close all connections; waits a few seconds at most. A running call closes them when it ends."""
@@ -91,8 +96,8 @@ class OffsetsClient:
         """
         if topics is not None:
             return self._topics.read(topics)
-        with self._session.asking("reading the list of topics") as call:
-            return self._topics.all(call)
+        with self._session.begin_question("reading the list of topics") as call:
+            return self._topics.read_all(call)
 
     def sees_all_topics(self) -> bool:
         """
@@ -108,7 +113,7 @@ class OffsetsClient:
         """Return the id of the cluster, as the last list of topics has it; empty if the broker has none."""
         session = self._session
         if session.cluster_id is None:
-            with session.asking("asking for the id of the cluster") as call:
+            with session.begin_question("asking for the id of the cluster") as call:
                 session.cluster_id = session.ask(call, read_cluster_id)
         return session.cluster_id
 
@@ -120,12 +125,12 @@ class OffsetsClient:
         :raises BrokerError: if there is no answer for one of them.
         """
         cluster = self.cluster_id()
-        with self._session.calling("looking up the ids of topics") as call:
+        with self._session.begin_call("looking up the ids of topics") as call:
             return LogIds(cluster, self._admin.topic_ids(topics, call))
 
     def topic_settings(self, topics: Iterable[str]) -> dict[str, dict[str, str | None] | BrokerError]:
         """Return the settings of topics that decide when records are deleted; needs DescribeConfigs."""
-        with self._session.calling("reading the settings of topics") as call:
+        with self._session.begin_call("reading the settings of topics") as call:
             return self._admin.topic_settings(topics, call)
 
     def committed(self, group_id: str, partitions: Iterable[TopicPartition]) -> Commits:
@@ -134,7 +139,7 @@ class OffsetsClient:
 
         :param group_id: the group; it need not exist.
         """
-        with self._session.calling(f"reading the offsets of group {group_id!r}") as call:
+        with self._session.begin_call(f"reading the offsets of group {group_id!r}") as call:
             return GroupCommits(self._session, self._admin, group_id).read(call, partitions)
 
     def committed_everywhere(self, group_id: str) -> dict[TopicPartition, Commit]:
@@ -143,7 +148,7 @@ class OffsetsClient:
 
         :param group_id: the group; it need not exist.
         """
-        with self._session.asking(f"reading all offsets of group {group_id!r}") as call:
+        with self._session.begin_question(f"reading all offsets of group {group_id!r}") as call:
             return GroupCommits(self._session, self._admin, group_id).read_all(call, self._topics)
 
     def committed_groups(
@@ -158,10 +163,10 @@ class OffsetsClient:
         :return: group -> its commits, without the partitions that have none; or why it has no answer.
         :raises BrokerError: if there is no answer for any of them.
         """
-        with self._session.calling(f"reading the offsets of {len(wanted)} groups", within) as call:
-            return self._admin.commits(
+        with self._session.begin_call(f"reading the offsets of {len(wanted)} groups", within) as call:
+            return self._admin.read_commits(
                 {
-                    check_group(group_id): None if partitions is None else sorted(dict.fromkeys(partitions))
+                    parse_group(group_id): None if partitions is None else sorted(dict.fromkeys(partitions))
                     for group_id, partitions in wanted.items()
                 },
                 call,
@@ -189,7 +194,7 @@ class OffsetsClient:
         :raises UnknownTopicPartitionError: if one of the partitions is not on the broker.
         """
         wanted = sorted(dict.fromkeys(partitions))
-        with self._session.asking(f"reading the log ends of {summarize(wanted)}") as call:
+        with self._session.begin_question(f"reading the log ends of {summarize(wanted)}") as call:
             return read_logs(self._session, call, wanted, isolation_level)
 
     def offsets_for_time(
@@ -205,8 +210,8 @@ class OffsetsClient:
             found = f"found timestamp {shorten(timestamp_ms)}"
             raise UsageError(f"{found}; expected milliseconds since 1970, 0 or more")
         wanted = sorted(dict.fromkeys(partitions))
-        with self._session.asking(f"looking up a time in {summarize(wanted)}") as call:
-            (offsets,) = offsets_at(self._session, call, wanted, timestamp_ms)
+        with self._session.begin_question(f"looking up a time in {summarize(wanted)}") as call:
+            (offsets,) = offsets_at_timestamps(self._session, call, wanted, timestamp_ms)
         return {tp: None if offset < 0 else offset for tp, offset in offsets.items()}
 
     def record_times(
@@ -232,7 +237,7 @@ class OffsetsClient:
         :raises UnknownTopicPartitionError: if one of the partitions is not on the broker.
         :raises BrokerAuthenticationError: if the broker does not allow it.
         """
-        return self._times.at_or_after(offsets, isolation_level, within)
+        return self._times.read_at_or_after(offsets, isolation_level, within)
 
     def read_records(
         self,
@@ -272,7 +277,7 @@ class OffsetsClient:
         :raises CommitError: if partitions were refused; says which, and which were written.
         """
         texts = check_commit(group_id, offsets, metadata)
-        with self._session.asking(f"committing to group {group_id!r}") as call:
+        with self._session.begin_question(f"committing to group {group_id!r}") as call:
             GroupCommits(self._session, self._admin, group_id).commit(call, offsets, texts, check)
 
     def prove_commit(self, group_id: str, topics: Iterable[str]) -> None:
@@ -284,8 +289,8 @@ class OffsetsClient:
 
         :raises BrokerAuthenticationError: naming the right that is missing.
         """
-        with self._session.asking(f"seeing whether group {group_id!r} may be committed to") as call:
-            GroupCommits(self._session, self._admin, group_id).prove(call, topics)
+        with self._session.begin_question(f"seeing whether group {group_id!r} may be committed to") as call:
+            GroupCommits(self._session, self._admin, group_id).prove_right(call, topics)
 
     def commit_fenced(
         self,
@@ -297,17 +302,18 @@ class OffsetsClient:
         """
         Commit offsets as a member of the group, see :mod:`airflow_kafka_offsets.kafka.fenced`.
 
-        :param left: given the group's commits, returns what is left to write; what it raises ends the commit.
+        :param left: given the group's commits, returns what is left to write; what it raises
+            ends the commit.
         :return: what was written, and read back.
         :raises GroupActiveError: if the group has other members.
         """
-        with self._session.calling(f"committing a window to group {group_id!r}") as call:
+        with self._session.begin_call(f"committing a window to group {group_id!r}") as call:
             return FencedCommit(self._session, self._admin, group_id, offsets, metadata, left).run(call)
 
     def describe_groups(self, group_ids: Iterable[str]) -> dict[str, GroupDescription]:
         """Return state and members of groups; one that does not exist is ``Dead``."""
-        with self._session.calling("describing groups") as call:
-            return self._admin.describe(group_ids, call)
+        with self._session.begin_call("describing groups") as call:
+            return self._admin.describe_groups(group_ids, call)
 
     def settled_groups(self, group_ids: Iterable[str]) -> dict[str, GroupDescription]:
         """
@@ -315,8 +321,8 @@ class OffsetsClient:
 
         :raises GroupActiveError: if one has not ended in time; a retry may succeed.
         """
-        with self._session.calling("describing groups") as call:
-            return self._admin.describe_settled(group_ids, call)
+        with self._session.begin_call("describing groups") as call:
+            return self._admin.describe_settled_groups(group_ids, call)
 
     def list_groups(self, states: Iterable[str] | None = None) -> list[GroupListing]:
         """
@@ -324,8 +330,8 @@ class OffsetsClient:
 
         :param states: only those in one of these states, as Kafka spells them; default: all.
         """
-        with self._session.calling("listing groups") as call:
-            return self._admin.list(states, call)
+        with self._session.begin_call("listing groups") as call:
+            return self._admin.list_groups(states, call)
 
     def delete_groups(self, group_ids: Iterable[str]) -> dict[str, str | None]:
         """
@@ -333,10 +339,10 @@ class OffsetsClient:
 
         :return: group -> ``None`` if it was deleted, else the reason.
         """
-        with self._session.calling("deleting groups") as call:
-            return self._admin.delete(group_ids, call)
+        with self._session.begin_call("deleting groups") as call:
+            return self._admin.delete_groups(group_ids, call)
 
     def offsets_retention_minutes(self) -> int | None:
         """Return how long the broker keeps offsets of a group without members; ``None`` if unknown."""
-        with self._session.calling("reading the broker's configuration") as call:
+        with self._session.begin_call("reading the broker's configuration") as call:
             return self._admin.retention_minutes(call)

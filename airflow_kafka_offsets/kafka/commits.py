@@ -11,10 +11,10 @@ from airflow_kafka_offsets.kafka.failures import (
     TOPIC_HIDDEN,
     UNCERTAIN,
     UNKNOWN_PARTITION,
-    Failed,
+    CallError,
     Failure,
 )
-from airflow_kafka_offsets.model.names import check_group
+from airflow_kafka_offsets.model.names import parse_group
 from airflow_kafka_offsets.model.offsets import MAX_OFFSET, Offsets, TopicPartition, check_partitions
 from airflow_kafka_offsets.model.text import is_plain, shorten
 
@@ -44,7 +44,7 @@ def check_commit(
     :param metadata: a text for all topics, or topic -> its text.
     :return: the text of each topic.
     """
-    check_group(group_id)
+    parse_group(group_id)
     check_partitions(offsets)
     for tp, offset in offsets.items():
         if not 0 <= offset <= MAX_OFFSET:
@@ -103,37 +103,37 @@ class CommitProgress:
         unanswered = Failure("_TIMED_OUT", "no answer")
         return {**{tp: self.last.get(tp, unanswered) for tp in self.pending}, **self.refused}
 
-    def fail(self, failure: Failure, *, uncertain: bool = False) -> None:
+    def fail_pending(self, failure: Failure, *, uncertain: bool = False) -> None:
         """Note one failure for all that is pending."""
         self.last.update(dict.fromkeys(self.pending, failure))
         self.uncertain = self.uncertain or uncertain
 
-    def look_up(self) -> None:
+    def look_up_pending(self) -> None:
         """Find out what an attempt without a response has done, before anything is written again."""
         if self.uncertain:
-            self.done(self._read_back(self.pending))
+            self.mark_written(self._read_back(self.pending))
             self.uncertain = False
 
-    def take(
+    def take_results(
         self,
         results: Mapping[TopicPartition, Failure | None],
         missing: Callable[[Sequence[TopicPartition]], Collection[TopicPartition]],
     ) -> None:
         """
-        Take in the result of each partition; raise :class:`Failed` if one is worth another attempt.
+        Take in the result of each partition; raise :class:`CallError` if one is worth another attempt.
 
         Partitions that were refused are read back unless the error is one of all partitions: some of them may
         be written.
 
         :param missing: returns which of some partitions do not exist.
         """
-        self.done([tp for tp, failure in results.items() if failure is None])
+        self.mark_written([tp for tp, failure in results.items() if failure is None])
         self.last.update({tp: failure for tp, failure in results.items() if failure is not None})
         codes = {failure.code for failure in self.last.values()}
         # A topic that must not be committed to may have the same offsets, committed by somebody else.
         one_topic = len({tp.topic for tp in results}) == 1
         if codes - (OF_WHOLE_GROUP | UNCERTAIN | ({TOPIC_HIDDEN} if one_topic else set())):
-            self.done(self._read_back(self.pending))
+            self.mark_written(self._read_back(self.pending))
         absent = missing([tp for tp in self.pending if self.last[tp].code in UNKNOWN_PARTITION])
         again: Failure | None = None
         for tp in list(self.pending):
@@ -146,9 +146,9 @@ class CommitProgress:
                 self.pending.pop(tp)
         # A partition that was refused for good is not fixed by the others' success.
         if again is not None and not self.refused:
-            raise Failed(again)
+            raise CallError(again)
 
-    def done(self, partitions: Sequence[TopicPartition]) -> None:
+    def mark_written(self, partitions: Sequence[TopicPartition]) -> None:
         """Note partitions that are written."""
         for tp in partitions:
             if self.pending.pop(tp, None) is not None:

@@ -11,7 +11,7 @@ from typing import Any
 from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.kafka.guarded_settings import check_guarded
 from airflow_kafka_offsets.model.kafka_security import PROBE, SERVERS, check_servers
-from airflow_kafka_offsets.model.text import MAX_SIZE, excess, is_plain, printable, shorten
+from airflow_kafka_offsets.model.text import MAX_SIZE, escape_controls, is_plain, shorten, size_error
 
 RETENTION = "offsets.retention.minutes"
 """A broker's setting: how long it keeps the offsets of a group without members."""
@@ -123,7 +123,7 @@ def load_properties(path: str | Path) -> dict[str, str]:
         ) from error
     except UnicodeDecodeError:
         raise UsageError(f"{path} is not text in UTF-8: name a file of lines key=value") from None
-    if refusal := excess(str(path), text, "\n"):
+    if refusal := size_error(str(path), text, "\n"):
         raise UsageError(refusal)
     settings: dict[str, str] = {}
     for number, line in _logical_lines(text):
@@ -167,7 +167,7 @@ def scrubber(config: Mapping[str, Any]) -> Callable[[str], str]:
     ``sasl.oauthbearer.config`` and ``sasl.oauthbearer.extensions``.
 
     librdkafka quotes any value that it does not understand. The text may have passed
-    :func:`~airflow_kafka_offsets.model.text.printable`.
+    :func:`~airflow_kafka_offsets.model.text.escape_controls`.
     """
     secrets = {
         str(value)
@@ -179,7 +179,7 @@ def scrubber(config: Mapping[str, Any]) -> Callable[[str], str]:
     fields = ",".join(str(config.get(key, "")) for key in _LISTS)
     words = {word.removeprefix("extension_") for word in _BETWEEN_FIELDS.split(fields)}
     secrets.update(words - _TOKEN_FIELDS)
-    secrets.update(list(map(printable, secrets)))
+    secrets.update(list(map(escape_controls, secrets)))
     long_first = sorted((each for each in secrets if len(each) >= _SHORTEST_SECRET), key=len, reverse=True)
     pattern = re.compile("|".join(map(re.escape, long_first)))
     return (lambda text: pattern.sub("***", text)) if long_first else str

@@ -15,12 +15,12 @@ from confluent_kafka import TopicPartition as ClientPartition
 
 from airflow_kafka_offsets.errors import BrokerError
 from airflow_kafka_offsets.kafka.config import missing_file, scrubber
-from airflow_kafka_offsets.kafka.failures import Causes, Failed, Failure
+from airflow_kafka_offsets.kafka.failures import BackgroundErrors, CallError, Failure
 from airflow_kafka_offsets.kafka.listener_probe import probe_listener
 from airflow_kafka_offsets.model.kafka_security import SERVERS
-from airflow_kafka_offsets.model.names import check_group
+from airflow_kafka_offsets.model.names import parse_group
 from airflow_kafka_offsets.model.offsets import IsolationLevel
-from airflow_kafka_offsets.model.parameters import one_of
+from airflow_kafka_offsets.model.parameters import parse_choice
 
 log = logging.getLogger(__name__)
 
@@ -60,16 +60,16 @@ class Connection:
 
     def __init__(self, config: Mapping[str, Any], group_id: str, isolation_level: IsolationLevel) -> None:
         self.scrub = scrubber(config)
-        self.causes = Causes(self.scrub, partial(probe_listener, config))
+        self.background_errors = BackgroundErrors(self.scrub, partial(probe_listener, config))
         self.commit_responses: list[tuple[KafkaError | None, list[ClientPartition]]] = []
         self.fastest = math.inf
         """Seconds of the fastest response so far."""
         self._users_error_cb = config.get("error_cb")
-        one_of(isolation_level, IsolationLevel, "isolation_level")
+        parse_choice(isolation_level, IsolationLevel, "isolation_level")
         settings = {
             **_DEFAULTS,
             **config,
-            "group.id": check_group(group_id),
+            "group.id": parse_group(group_id),
             "isolation.level": isolation_level,
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,
@@ -83,7 +83,7 @@ class Connection:
         try:
             self.consumer = Consumer(settings)
         except (KafkaException, ValueError, TypeError) as error:
-            reason = Failure.of(error).text if isinstance(error, KafkaException) else str(error)
+            reason = Failure.from_error(error).text if isinstance(error, KafkaException) else str(error)
             text = missing_file(config) or reason
             raise BrokerError(
                 f"the client for {config.get(SERVERS)} refused its configuration: {self.scrub(text)}; "
@@ -92,12 +92,12 @@ class Connection:
             ) from None
 
     def ask(self, call: Callable[[Consumer], T]) -> T:
-        """Make one call; raises :class:`Failed` with the client's error."""
+        """Make one call; raises :class:`CallError` with the client's error."""
         try:
             return call(self.consumer)
         except KafkaException as error:
             self.drain()
-            raise Failed(Failure.of(error).scrubbed(self.scrub)) from None
+            raise CallError(Failure.from_error(error).scrub(self.scrub)) from None
 
     def ask_timed(self, call: Callable[[Consumer], T]) -> T:
         """As :meth:`ask`, for a call that waits for a response."""
@@ -115,10 +115,10 @@ class Connection:
             error = message.error()
             if error is not None:
                 # Such as a coordinator that must not be asked: the call itself only times out.
-                self.causes.note(error)
+                self.background_errors.add_error(error)
             message = self.consumer.poll(0)
 
-    def reuse(self) -> bool:
+    def forget_errors(self) -> bool:
         """
         Forget what was seen in earlier calls and since: it is no cause of what comes.
 
@@ -126,13 +126,13 @@ class Connection:
             client reports that only once, or once in 30 seconds, and the next call would only time out.
         """
         self.drain()
-        if self.causes.final is not None:
+        if self.background_errors.fatal is not None:
             return False
-        self.causes.clear()
+        self.background_errors.clear()
         return True
 
     def _on_error(self, error: KafkaError) -> None:
-        self.causes.note(error)
+        self.background_errors.add_error(error)
         if self._users_error_cb is not None:
             try:
                 self._users_error_cb(error)
@@ -152,7 +152,7 @@ class Connections:
         self._kept: dict[_Key, Connection] = {}
         self._closing: list[threading.Thread] = []
 
-    def several(self, requests: int, isolation_level: IsolationLevel) -> list[Connection]:
+    def get_several(self, requests: int, isolation_level: IsolationLevel) -> list[Connection]:
         """
         Return a connection for each request, at most :data:`MAX_KEPT`.
 
@@ -161,7 +161,7 @@ class Connections:
         return [self.get(isolation_level, number) for number in range(min(requests, MAX_KEPT))]
 
     @property
-    def far(self) -> bool:
+    def is_far(self) -> bool:
         """Whether no response has come as fast as from a broker that is near."""
         fastest = min((connection.fastest for connection in self._kept.values()), default=math.inf)
         return _FAR < fastest < math.inf
@@ -170,7 +170,7 @@ class Connections:
         """Return a connection, a new one if there is none or the kept one is of no use any more."""
         key = isolation_level, number
         connection = self._kept.get(key)
-        if connection is not None and not connection.reuse():
+        if connection is not None and not connection.forget_errors():
             self.discard(connection)
             connection = None
         if connection is None:

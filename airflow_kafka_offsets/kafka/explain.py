@@ -22,7 +22,7 @@ from airflow_kafka_offsets.kafka.failures import (
     OCCUPIED,
     RETRIABLE,
     UNKNOWN_PARTITION,
-    Causes,
+    BackgroundErrors,
     Deadline,
     Failure,
 )
@@ -62,38 +62,38 @@ class Call(Deadline):
         self.what = what
         self.servers = servers
 
-    def about(self, what: str) -> Call:
+    def with_text(self, what: str) -> Call:
         """Return the same call with another text."""
         other = copy(self)
         other.what = what
         return other
 
-    def within(self, seconds: float) -> Call:
+    def with_timeout(self, seconds: float) -> Call:
         """Return the same call with less time, if that is more."""
-        return Call(self.what, self.servers, min(seconds, self.left))
+        return Call(self.what, self.servers, min(seconds, self.seconds_left))
 
     def explain(
-        self, failure: Failure, needs: Right = "Describe", causes: Causes | None = None
+        self, failure: Failure, needs: Right = "Describe", background_errors: BackgroundErrors | None = None
     ) -> BrokerError:
         """
         Return the error to raise for the call.
 
         :param failure: the last error of the call; its text has no credentials in it.
-        :param causes: what was seen in the background.
+        :param background_errors: what was seen in the background.
         """
-        causes = causes or Causes()
-        final = causes.final
+        background_errors = background_errors or BackgroundErrors()
+        final = background_errors.fatal
         cause = final if final and (final.remedy or failure.code not in FINAL) else failure
         code = cause.code
         kind: type[BrokerError] = BrokerError
         # What is wrong with its configuration the client finds before it asks a broker.
         who = "the Kafka client" if code == "_INVALID_ARG" else self.servers
-        text = f"{who} refused ({failure}): {remedy(code)}"
+        text = f"{who} refused ({failure}): {remedy_for(code)}"
         if code in FINAL or cause.remedy:
             kind, text = BrokerAuthenticationError, self._denial(cause, needs)
         elif code in UNKNOWN_PARTITION:
             found = f"{self.what}: {failure.text} on {self.servers}"
-            return UnknownTopicPartitionError(f"{found}: {remedy(code)}")
+            return UnknownTopicPartitionError(f"{found}: {remedy_for(code)}")
         elif code == OCCUPIED:
             kind = GroupActiveError
             text = (
@@ -107,7 +107,7 @@ class Call(Deadline):
             kind, asked = BrokerUnavailableError, f"asked {self.servers} for {self.timeout:g} s"
             text = f"{failure.text}; {asked}; bring the broker that holds it back, then try again"
         elif code in RETRIABLE:
-            kind, seen = BrokerUnavailableError, str(causes)
+            kind, seen = BrokerUnavailableError, str(background_errors)
             text = (
                 f"no usable answer from {self.servers} within {self.timeout:g} s "
                 f"({failure}{'; ' if seen else ''}{seen}): check bootstrap.servers, that the broker runs, "
@@ -119,7 +119,7 @@ class Call(Deadline):
         if cause.remedy:
             return f"{cause.text}: {cause.remedy}"
         if cause.code in GUARDED:
-            right = remedy(cause.code, needs)
+            right = remedy_for(cause.code, needs)
             return f"the broker at {self.servers} does not allow it to this user ({cause}): {right}"
         if cause.code == "_SSL":
             return (
@@ -132,7 +132,7 @@ class Call(Deadline):
         )
 
 
-def remedy(code: str, needs: Right = "Read") -> str:
+def remedy_for(code: str, needs: Right = "Read") -> str:
     """Return what can be done about an error; ``needs`` is the right that the call needs."""
     if code in GUARDED:
         right = "DescribeConfigs" if code == "CLUSTER_AUTHORIZATION_FAILED" else needs
@@ -145,7 +145,7 @@ def remedy(code: str, needs: Right = "Read") -> str:
     return _REMEDIES.get(code, "look into the broker's log")
 
 
-def explain_commit(
+def commit_error(
     group_id: str,
     offsets: Mapping[TopicPartition, int],
     written: Sequence[TopicPartition],
@@ -175,7 +175,7 @@ def explain_commit(
     if OCCUPIED in codes:
         return explained(first).append(outcome)
     if not ACTIVE_GROUP.isdisjoint(codes):
-        return active_group(group_id, members(), outcome, code=codes[0])
+        return active_group_error(group_id, members(), outcome, code=codes[0])
     if not written and passes and uncertain and reason is not None:
         return reason.append(outcome)
     if not written and codes == [first.code] and first.code in FINAL:
@@ -186,14 +186,14 @@ def explain_commit(
         reasons.append(f"{summarize(those)}: {next(iter(those.values()))}")
     return CommitError(
         f"committing to group {group_id!r}: {len(failures)} of {len(offsets)} partitions were not committed "
-        f"({'; '.join(reasons)}): {'; '.join(dict.fromkeys(map(remedy, codes)))}; {outcome}",
+        f"({'; '.join(reasons)}): {'; '.join(dict.fromkeys(map(remedy_for, codes)))}; {outcome}",
         failed={tp: failure.code for tp, failure in failures.items()},
         written=written,
         retriable=passes,
     )
 
 
-def active_group(
+def active_group_error(
     group_id: str, members: Sequence[GroupMember], outcome: str, code: str | None = None
 ) -> GroupActiveError:
     """Return the error for a group that has members."""

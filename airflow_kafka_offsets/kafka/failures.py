@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from airflow_kafka_offsets.model.text import printable
+from airflow_kafka_offsets.model.text import escape_controls
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, KafkaException
@@ -101,14 +101,14 @@ class Failure(NamedTuple):
     """What to do, where more is known than the code says."""
 
     @classmethod
-    def of(cls, error: KafkaError | KafkaException) -> Failure:
+    def from_error(cls, error: KafkaError | KafkaException) -> Failure:
         """Take an error of the client, or the one inside its exception."""
         inner = error.args[0] if isinstance(error, Exception) and error.args else error
         name = getattr(inner, "name", None)
         # A broker, or whatever answers in its place, may send a text of its own.
         if not callable(name):
-            return cls("_FAIL", printable(str(error)))
-        code, text = name(), printable(inner.str())
+            return cls("_FAIL", escape_controls(str(error)))
+        code, text = name(), escape_controls(inner.str())
         if code == "_AUTHENTICATION" and _LOST_AT_LOGIN in text:
             return cls("_TRANSPORT", text)
         if code == "_TRANSPORT" and _CLIENT_REFUSED.search(text):
@@ -119,7 +119,7 @@ class Failure(NamedTuple):
             return cls(code, text, _OTHER_LOGIN)
         return cls(code, text)
 
-    def scrubbed(self, scrub: Callable[[str], str]) -> Failure:
+    def scrub(self, scrub: Callable[[str], str]) -> Failure:
         """Return the failure without credentials in its text."""
         return self._replace(text=scrub(self.text))
 
@@ -127,7 +127,7 @@ class Failure(NamedTuple):
         return f"{self.code}: {self.text}"
 
 
-class Failed(Exception):  # noqa: N818  # it does not leave this package
+class CallError(Exception):  # it does not leave this package
     """One attempt of a call failed."""
 
     def __init__(self, failure: Failure) -> None:
@@ -135,7 +135,7 @@ class Failed(Exception):  # noqa: N818  # it does not leave this package
         self.failure = failure
 
 
-class Causes:
+class BackgroundErrors:
     """
     What happened in the background while a call waited.
 
@@ -152,28 +152,28 @@ class Causes:
         self._seen: dict[tuple[str, str], Failure] = {}
         self._searched = False
 
-    def note(self, error: KafkaError) -> None:
+    def add_error(self, error: KafkaError) -> None:
         """Add an error; the newest one of each kind is kept."""
-        self.add([Failure.of(error)])
+        self.add_failures([Failure.from_error(error)])
 
-    def add(self, failures: Iterable[Failure]) -> None:
+    def add_failures(self, failures: Iterable[Failure]) -> None:
         """Add failures that another client has seen."""
         for failure in failures:
             kind = (failure.code, failure.remedy)
             self._seen.pop(kind, None)
-            self._seen[kind] = failure.scrubbed(self._scrub)
+            self._seen[kind] = failure.scrub(self._scrub)
 
-    def find(self, failed: Failure, timeout: float) -> None:
+    def probe(self, failed: Failure, timeout: float) -> None:
         """
         Find the cause that the client does not report, once; takes ``timeout`` seconds at most.
 
         :param failed: how the call has failed, which the background may say nothing of.
         """
-        unexplained = any(failure.code in _UNEXPLAINED for failure in (failed, *self.seen))
+        unexplained = any(failure.code in _UNEXPLAINED for failure in (failed, *self.failures))
         if self._find and not self._searched and unexplained:
             self._searched = True
-            found = self._find([failure.text for failure in self.seen], timeout)
-            self.add([found] if found else [])
+            found = self._find([failure.text for failure in self.failures], timeout)
+            self.add_failures([found] if found else [])
 
     def clear(self) -> None:
         """Drop what belongs to earlier calls."""
@@ -181,20 +181,20 @@ class Causes:
         self._searched = False
 
     @property
-    def seen(self) -> list[Failure]:
+    def failures(self) -> list[Failure]:
         """All failures, the newest last."""
         # A copy: a client that is closed in the background may still add to it.
         return list(self._seen.values())
 
     @property
-    def final(self) -> Failure | None:
+    def fatal(self) -> Failure | None:
         """A cause that waiting does not fix; the one with a remedy first."""
-        final = [failure for failure in self.seen if failure.code in FINAL]
+        final = [failure for failure in self.failures if failure.code in FINAL]
         return next((failure for failure in final if failure.remedy), final[0] if final else None)
 
     def __str__(self) -> str:
         # "All brokers are down" adds nothing to the other causes.
-        seen = self.seen
+        seen = self.failures
         telling = [failure for failure in seen if failure.code != "_ALL_BROKERS_DOWN"] or seen
         return "; ".join(failure.text for failure in telling)
 
@@ -207,6 +207,6 @@ class Deadline:
         self._end = time.monotonic() + timeout
 
     @property
-    def left(self) -> float:
+    def seconds_left(self) -> float:
         """Seconds that are left, never negative."""
         return max(0.0, self._end - time.monotonic())

@@ -20,12 +20,12 @@ from airflow_kafka_offsets.errors import BrokerError, CommitError, GroupActiveEr
 from airflow_kafka_offsets.kafka.admin import Admin
 from airflow_kafka_offsets.kafka.commits import ATTEMPT, CommitProgress, check_commit, commit_chunks
 from airflow_kafka_offsets.kafka.connection import OWN_GROUP, Connection, Connections
-from airflow_kafka_offsets.kafka.explain import Call, active_group, explain_commit
-from airflow_kafka_offsets.kafka.failures import ACTIVE_GROUP, OCCUPIED, Causes, Failed, Failure
+from airflow_kafka_offsets.kafka.explain import Call, active_group_error, commit_error
+from airflow_kafka_offsets.kafka.failures import ACTIVE_GROUP, OCCUPIED, BackgroundErrors, CallError, Failure
 from airflow_kafka_offsets.kafka.group_commits import GroupCommits
 from airflow_kafka_offsets.kafka.groups import COMMITTER
 from airflow_kafka_offsets.kafka.requests import missing_partitions, send_commit
-from airflow_kafka_offsets.kafka.retry import until
+from airflow_kafka_offsets.kafka.retry import retry_until
 from airflow_kafka_offsets.kafka.session import Session
 from airflow_kafka_offsets.model.offsets import (
     Commit,
@@ -48,7 +48,8 @@ class FencedCommit:
     """
     One commit to one group, which is described before it is joined.
 
-    :param left: given the group's commits, returns what is left to write; refuses a group that is elsewhere.
+    :param offsets_to_commit: given the group's commits, returns what is left to write; refuses a group that
+        is elsewhere.
     """
 
     def __init__(
@@ -58,7 +59,7 @@ class FencedCommit:
         group_id: str,
         offsets: Mapping[TopicPartition, int],
         metadata: str | Mapping[str, str],
-        left: Callable[[Commits], Offsets],
+        offsets_to_commit: Callable[[Commits], Offsets],
     ) -> None:
         self._texts = check_commit(group_id, offsets, metadata)
         self._session = session
@@ -71,19 +72,19 @@ class FencedCommit:
         self._admin = admin
         self._group_id = group_id
         self._offsets = offsets
-        self._left = left
+        self._offsets_to_commit = offsets_to_commit
         self._todo: Offsets = {}
         self._written: Offsets = {}
         self._uncertain = False
-        self._causes = Causes()
+        self._causes = BackgroundErrors()
 
     def run(self, call: Call) -> Offsets:
         """Compare and commit; return what was written."""
         if not self._offsets:
             return {}
         try:
-            until(call, lambda _: self._attempt(call), lambda: self._causes, also=_AGAIN)
-        except Failed as error:
+            retry_until(call, lambda _: self._attempt(call), lambda: self._causes, passing=_AGAIN)
+        except CallError as error:
             raise self._explain(error.failure, call) from None
         except PlanRefusedError as error:
             if not self._written:
@@ -101,7 +102,7 @@ class FencedCommit:
         connections = Connections(self._config, self._group_id)
         try:
             connection = connections.get()
-            self._causes = connection.causes
+            self._causes = connection.background_errors
             member = _Member(connection)
             member.join(sorted({tp.topic for tp in self._offsets}), call)
             member.check(self._offsets)
@@ -110,24 +111,24 @@ class FencedCommit:
             mine = {tp: Commit(end, self._texts[tp.topic]) for tp, end in self._todo.items()}
             self._written = {tp: each.offset for tp, each in mine.items() if commits[tp] == each}
             self._uncertain = False
-            todo = self._left(commits)
+            todo = self._offsets_to_commit(commits)
             self._todo |= todo
             for part in commit_chunks(self._group_id, todo, self._texts):
                 member.check(part)
                 self._commit(connection, part, call)
             # After others were let in the group may be anywhere, and the broker has confirmed each partition.
-            if todo and not member.over and self._left(self._read(call)):
-                raise Failed(Failure("_RETRY", "the offsets read back are not those that were committed"))
+            if todo and not member.over and self._offsets_to_commit(self._read(call)):
+                raise CallError(Failure("_RETRY", "the offsets read back are not those that were committed"))
         finally:
             connections.close(_CLOSE)
 
     def _refuse_members(self, call: Call) -> None:
         """Refuse an active group before anything disturbs its members."""
-        group = self._admin.describe([self._group_id], call)[self._group_id]
-        if group.occupied:
-            raise Failed(Failure(OCCUPIED, f"group {self._group_id!r} is {group.state}"))
-        if group.active:
-            raise active_group(self._group_id, group.members, self._outcome())
+        group = self._admin.describe_groups([self._group_id], call)[self._group_id]
+        if group.is_occupied:
+            raise CallError(Failure(OCCUPIED, f"group {self._group_id!r} is {group.state}"))
+        if group.is_active:
+            raise active_group_error(self._group_id, group.members, self._outcome())
 
     def _read(self, call: Call) -> Commits:
         return GroupCommits(self._session, self._admin, self._group_id).read(call, self._offsets)
@@ -139,19 +140,21 @@ class FencedCommit:
 
         progress = CommitProgress(part, read_back)
         try:
-            results = send_commit(connection, part, self._texts, min(ATTEMPT, call.left))
-        except Failed:
+            results = send_commit(connection, part, self._texts, min(ATTEMPT, call.seconds_left))
+        except CallError:
             self._uncertain = True
             raise
         for failure in results.values():
             if failure is not None and failure.code in ACTIVE_GROUP:
-                raise Failed(failure)
+                raise CallError(failure)
         try:
-            progress.take(results, lambda unknown: missing_partitions(connection, unknown, call.left))
+            progress.take_results(
+                results, lambda unknown: missing_partitions(connection, unknown, call.seconds_left)
+            )
         finally:
             self._written |= {tp: part[tp] for tp in progress.written}
         if progress.refused:
-            raise explain_commit(
+            raise commit_error(
                 self._group_id,
                 self._offsets,
                 sorted(self._written),
@@ -201,22 +204,22 @@ class _Member:
             )
         )
         while self._assigned is None:
-            final = self._connection.causes.final
+            final = self._connection.background_errors.fatal
             if final is not None:
-                raise Failed(final)
-            if call.left <= 0:
-                raise Failed(Failure("_TIMED_OUT", "the group did not let it in"))
+                raise CallError(final)
+            if call.seconds_left <= 0:
+                raise CallError(Failure("_TIMED_OUT", "the group did not let it in"))
             self._connection.drain(_POLL)
 
     def check(self, partitions: Collection[TopicPartition]) -> None:
         """Check that partitions are still assigned to this member."""
         if self.over or self._assigned is None:
-            raise Failed(Failure("REBALANCE_IN_PROGRESS", "another member joined or left"))
+            raise CallError(Failure("REBALANCE_IN_PROGRESS", "another member joined or left"))
         others = [tp for tp in partitions if tp not in self._assigned]
         if others:
             # Another member has them, or the client did not know them yet.
             text = f"{summarize(others)} was not assigned to this member"
-            raise Failed(Failure("REBALANCE_IN_PROGRESS", text))
+            raise CallError(Failure("REBALANCE_IN_PROGRESS", text))
 
     def _on_assign(self, consumer: Consumer, partitions: list[ClientPartition]) -> None:
         self._assigned = frozenset(TopicPartition(tp.topic, tp.partition) for tp in partitions)

@@ -15,23 +15,23 @@ from airflow_kafka_offsets.errors import (
 )
 from airflow_kafka_offsets.kafka.admin import FIRST_ATTEMPT, Admin
 from airflow_kafka_offsets.kafka.commits import ATTEMPT, CommitProgress, Texts, check_commit, commit_chunks
-from airflow_kafka_offsets.kafka.explain import Call, Right, explain_commit
+from airflow_kafka_offsets.kafka.explain import Call, Right, commit_error
 from airflow_kafka_offsets.kafka.failures import (
     ACTIVE_GROUP,
     OCCUPIED,
     TOPIC_HIDDEN,
     UNCERTAIN,
     UNKNOWN_PARTITION,
-    Causes,
-    Failed,
+    BackgroundErrors,
+    CallError,
     Failure,
 )
 from airflow_kafka_offsets.kafka.groups import GroupDescription, GroupMember
 from airflow_kafka_offsets.kafka.requests import OFFSETS_TOPIC, missing_partitions
-from airflow_kafka_offsets.kafka.retry import until
+from airflow_kafka_offsets.kafka.retry import retry_until
 from airflow_kafka_offsets.kafka.session import Session
 from airflow_kafka_offsets.kafka.topics import Topics
-from airflow_kafka_offsets.model.names import check_group
+from airflow_kafka_offsets.model.names import parse_group
 from airflow_kafka_offsets.model.offsets import (
     Commit,
     Commits,
@@ -63,7 +63,7 @@ class GroupCommits:
     def __init__(self, session: Session, admin: Admin, group_id: str) -> None:
         self._session = session
         self._admin = admin
-        self._group_id = check_group(group_id)
+        self._group_id = parse_group(group_id)
 
     def read(self, call: Call, partitions: Iterable[TopicPartition], needs: Right = "Describe") -> Commits:
         """Return the commits of partitions; ``None`` where there is none, or no such partition."""
@@ -74,7 +74,7 @@ class GroupCommits:
 
     def read_all(self, call: Call, topics: Topics) -> dict[TopicPartition, Commit]:
         """Return the commits in all topics that the user may see."""
-        on_broker = topics.all(call)
+        on_broker = topics.read_all(call)
         if not on_broker and not topics.sees_all:
             self._refuse_blind(call)
         found = self._ask(call, None)
@@ -83,7 +83,7 @@ class GroupCommits:
     def _ask(
         self, call: Call, wanted: Sequence[TopicPartition] | None, needs: Right = "Describe"
     ) -> dict[TopicPartition, Commit]:
-        found = self._admin.commits({self._group_id: wanted}, call, needs)[self._group_id]
+        found = self._admin.read_commits({self._group_id: wanted}, call, needs)[self._group_id]
         if isinstance(found, BrokerError):
             raise found
         return found
@@ -107,7 +107,7 @@ class GroupCommits:
             check(found)
         progress = self._commit(call, offsets, texts, found, check)
         if progress.pending or progress.refused:
-            raise explain_commit(
+            raise commit_error(
                 self._group_id,
                 offsets,
                 progress.written,
@@ -119,33 +119,35 @@ class GroupCommits:
                 reason=progress.reason,
             )
 
-    def prove(self, call: Call, topics: Iterable[str]) -> None:
+    def prove_right(self, call: Call, topics: Iterable[str]) -> None:
         """Check the right to commit for some topics; nothing is written."""
         wanted = {TopicPartition(topic, _NO_PARTITION): 0 for topic in sorted(set(topics))}
         texts = check_commit(self._group_id, wanted, "")
-        causes = Causes()
+        background_errors = BackgroundErrors()
 
         def attempt(seconds: float) -> None:
-            for failure in self._send(call, wanted, texts, causes, seconds).values():
+            for failure in self._send(call, wanted, texts, background_errors, seconds).values():
                 if failure is not None and failure.code not in UNKNOWN_PARTITION:
-                    raise Failed(failure)
+                    raise CallError(failure)
 
         try:
-            until(call, attempt, lambda: causes)
-        except Failed as error:
-            raise call.explain(error.failure, "Read", causes).append("nothing was changed") from None
+            retry_until(call, attempt, lambda: background_errors)
+        except CallError as error:
+            raise call.explain(error.failure, "Read", background_errors).append(
+                "nothing was changed"
+            ) from None
 
     def _send(
-        self, call: Call, offsets: Offsets, texts: Texts, causes: Causes, seconds: float
+        self, call: Call, offsets: Offsets, texts: Texts, background_errors: BackgroundErrors, seconds: float
     ) -> dict[TopicPartition, Failure | None]:
-        """Send a commit once; raises :class:`Failed` where it is not known what was done."""
+        """Send a commit once; raises :class:`CallError` where it is not known what was done."""
         parts = list(commit_chunks(self._group_id, offsets, texts))
         try:
-            within = call.within(min(ATTEMPT, FIRST_ATTEMPT * seconds))
-            return self._admin.commit(self._group_id, parts, texts, within, causes)
+            within = call.with_timeout(min(ATTEMPT, FIRST_ATTEMPT * seconds))
+            return self._admin.commit(self._group_id, parts, texts, within, background_errors)
         except ClientCrashedError as error:
             # It also dies of a coordinator that has just moved.
-            raise Failed(Failure("_RETRY", str(error))) from None
+            raise CallError(Failure("_RETRY", str(error))) from None
 
     def _refuse_blind(self, call: Call) -> None:
         """Name the missing right to a user who may see no topic."""
@@ -165,38 +167,38 @@ class GroupCommits:
         found: Commits,
         check: Check,
     ) -> CommitProgress:
-        reading = call.about(f"reading back the offsets of group {self._group_id!r}")
+        reading = call.with_text(f"reading back the offsets of group {self._group_id!r}")
 
         def read_back(offsets: Offsets) -> list[TopicPartition]:
             commits = self.read(reading, offsets)
             return [tp for tp, offset in offsets.items() if commits[tp] == Commit(offset, texts[tp.topic])]
 
         progress = CommitProgress(offsets, read_back)
-        causes = Causes()
+        background_errors = BackgroundErrors()
 
         def attempt(seconds: float) -> None:
-            progress.look_up()
+            progress.look_up_pending()
             if not progress.pending:
                 return
             if check is not None and progress.last:
                 # Others had time to commit since the last look.
                 check({**found, **self.read(reading, progress.pending)})
             try:
-                results = self._send(call, progress.pending, texts, causes, seconds)
-            except Failed as error:
-                progress.fail(error.failure, uncertain=True)
+                results = self._send(call, progress.pending, texts, background_errors, seconds)
+            except CallError as error:
+                progress.fail_pending(error.failure, uncertain=True)
                 raise
-            progress.done([tp for tp, failure in results.items() if failure is None])
+            progress.mark_written([tp for tp, failure in results.items() if failure is None])
             # The broker refuses a whole request with these.
             if any(failure and failure.code in ACTIVE_GROUP for failure in results.values()):
                 unanswered = any(failure and failure.code in UNCERTAIN for failure in results.values())
                 self._wait_if_occupied(call, progress, uncertain=unanswered)
-            progress.take(results, lambda unknown: self._missing(unknown, call))
+            progress.take_results(results, lambda unknown: self._missing(unknown, call))
 
         try:
-            until(call, attempt, lambda: causes, also=[OCCUPIED])
-        except Failed as error:
-            progress.reason = call.explain(error.failure, "Read", causes)
+            retry_until(call, attempt, lambda: background_errors, passing=[OCCUPIED])
+        except CallError as error:
+            progress.reason = call.explain(error.failure, "Read", background_errors)
         except (GroupMovedError, PlanRefusedError) as error:
             if progress.written:
                 error.append(f"written before: {summarize(progress.written)}")
@@ -208,15 +210,15 @@ class GroupCommits:
     def _missing(self, partitions: Sequence[TopicPartition], call: Call) -> list[TopicPartition]:
         if not partitions:
             return []
-        return missing_partitions(self._session.connections.get(), partitions, call.left)
+        return missing_partitions(self._session.connections.get(), partitions, call.seconds_left)
 
     def _wait_if_occupied(self, call: Call, progress: CommitProgress, *, uncertain: bool) -> None:
         group = self._described(call)
         # The window's commit may have ended since.
-        if group is not None and (group.occupied or not group.active):
+        if group is not None and (group.is_occupied or not group.is_active):
             failure = Failure(OCCUPIED, f"group {self._group_id!r} is {group.state}")
-            progress.fail(failure, uncertain=uncertain)
-            raise Failed(failure)
+            progress.fail_pending(failure, uncertain=uncertain)
+            raise CallError(failure)
 
     def _members(self, call: Call) -> Sequence[GroupMember]:
         group = self._described(call)
@@ -224,7 +226,7 @@ class GroupCommits:
 
     def _described(self, call: Call) -> GroupDescription | None:
         try:
-            return self._admin.describe([self._group_id], call.within(_DESCRIBE))[self._group_id]
+            return self._admin.describe_groups([self._group_id], call.with_timeout(_DESCRIBE))[self._group_id]
         except (BrokerError, SetupError) as error:
             log.debug("Could not find out who is in group %r: %s", self._group_id, error)
             return None

@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 
 from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.model.offsets import TopicPartition
-from airflow_kafka_offsets.model.text import printable, shorten
+from airflow_kafka_offsets.model.text import escape_controls, shorten
 
 INACTIVE_STATES = ("Empty", "Dead")
 
@@ -46,7 +46,7 @@ class GroupMember:
     """The partitions that it reads now."""
 
     def __str__(self) -> str:
-        return printable(f"{self.client_id} on {self.host.lstrip('/')}")
+        return escape_controls(f"{self.client_id} on {self.host.lstrip('/')}")
 
 
 @dataclass(frozen=True)
@@ -68,18 +68,18 @@ class GroupDescription:
     """``host:port`` of its coordinator."""
 
     @property
-    def active(self) -> bool:
+    def is_active(self) -> bool:
         """Whether only its members may commit; every state but Empty and Dead counts."""
         return self.state not in INACTIVE_STATES
 
     @property
-    def occupied(self) -> bool:
+    def is_occupied(self) -> bool:
         """Whether it is active only because a window is being committed to it, which passes."""
         committing = all(member.client_id.endswith(COMMITTER) for member in self.members)
-        return self.active and committing and not self.other
+        return self.is_active and committing and not self.kind_refusal
 
     @property
-    def other(self) -> str | None:
+    def kind_refusal(self) -> str | None:
         """Why its offsets must not be moved: it is not a consumer group; ``None`` for one that is."""
         if self.type != OTHER:
             return None
@@ -89,7 +89,7 @@ class GroupDescription:
         )
 
     @classmethod
-    def of(cls, described: Mapping[str, Any]) -> GroupDescription:
+    def from_worker(cls, described: Mapping[str, Any]) -> GroupDescription:
         """Take what the admin worker has returned."""
         members = []
         for member in described["members"]:

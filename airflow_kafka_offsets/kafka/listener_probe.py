@@ -113,7 +113,7 @@ def _probe_protocol(config: Mapping[str, Any], host: str, port: int, deadline: D
     configured = str(config.get("security.protocol") or "plaintext").upper()
     mechanism = str(config.get("sasl.mechanisms") or config.get("sasl.mechanism") or "SCRAM-SHA-512")
     # Half of the time: a listener without TLS may just wait for more.
-    with _connect(host, port, Deadline(deadline.left / 2)) as plain:
+    with _connect(host, port, Deadline(deadline.seconds_left / 2)) as plain:
         login, tls = _ask_over_tls(plain, host, mechanism)
     if not tls:
         with _connect(host, port, deadline) as plain:
@@ -139,8 +139,8 @@ def _probe_protocol(config: Mapping[str, Any], host: str, port: int, deadline: D
 
 
 def _connect(host: str, port: int, deadline: Deadline) -> socket.socket:
-    sock = socket.create_connection((host, port), timeout=max(0.1, deadline.left))
-    sock.settimeout(max(0.1, deadline.left))
+    sock = socket.create_connection((host, port), timeout=max(0.1, deadline.seconds_left))
+    sock.settimeout(max(0.1, deadline.seconds_left))
     return sock
 
 

@@ -10,12 +10,12 @@ from confluent_kafka import OFFSET_BEGINNING, OFFSET_END
 from airflow_kafka_offsets.errors import UnknownTopicPartitionError
 from airflow_kafka_offsets.kafka.connection import Connection
 from airflow_kafka_offsets.kafka.explain import Call
-from airflow_kafka_offsets.kafka.failures import NOT_READY, RETRIABLE, UNKNOWN_PARTITION, Failed, Failure
+from airflow_kafka_offsets.kafka.failures import NOT_READY, RETRIABLE, UNKNOWN_PARTITION, CallError, Failure
 from airflow_kafka_offsets.kafka.requests import (
+    leaderless_failure,
     missing_partitions,
     read_cluster_id,
     read_offsets,
-    without_leader,
 )
 from airflow_kafka_offsets.kafka.session import Session, ask_each
 from airflow_kafka_offsets.model.offsets import (
@@ -37,7 +37,7 @@ def read_logs(
 ) -> dict[TopicPartition, LogRange]:
     """Return what the logs hold; raises :class:`UnknownTopicPartitionError`."""
     # Two requests: one that names a partition twice gets the last answer for both.
-    starts, ends = offsets_at(
+    starts, ends = offsets_at_timestamps(
         session, call, wanted, OFFSET_BEGINNING, OFFSET_END, isolation_level=isolation_level
     )
     # Retention may have moved the start of an emptied log past the end that was read for it.
@@ -46,7 +46,7 @@ def read_logs(
     return dict(zip(wanted, map(LogRange, first, map(max, first, last)), strict=True))
 
 
-def offsets_at(
+def offsets_at_timestamps(
     session: Session,
     call: Call,
     wanted: Sequence[TopicPartition],
@@ -77,7 +77,7 @@ def offsets_at(
             connection: Connection, task: tuple[int, Sequence[TopicPartition]]
         ) -> tuple[Offsets, dict[TopicPartition, Failure]]:
             timestamp, chunk = task
-            within = max(_LEAST, min(timeout, call.left))
+            within = max(_LEAST, min(timeout, call.seconds_left))
             if connection.fastest == math.inf:
                 # One that looks for leaders before it is connected may wait for 0.7 s: 2 to 8 of 100 did.
                 read_cluster_id(connection, within)
@@ -90,7 +90,7 @@ def offsets_at(
         missing: list[TopicPartition] = []
         for connection in connections if unknown else ():
             # Each of them has metadata of its own, which this updates.
-            missing = missing_partitions(connection, unknown, max(_LEAST, min(timeout, call.left)))
+            missing = missing_partitions(connection, unknown, max(_LEAST, min(timeout, call.seconds_left)))
         for tp in missing:
             absent[tp] = absent.get(tp, 0) + 1
         if missing and max(absent[tp] for tp in missing) >= _ABSENT_TWICE:
@@ -104,14 +104,14 @@ def offsets_at(
             failures.items(), key=lambda each: each[1].code in RETRIABLE | UNKNOWN_PARTITION
         ):
             if failure.code not in UNKNOWN_PARTITION or tp in missing:
-                raise Failed(failure)
+                raise CallError(failure)
             # The client reports a partition without a leader as one that it does not know; and a leader that
             # has just started does not know its partitions yet. In the list of topics they are.
-            hidden = without_leader(connections[0], unknown, timeout)
-            raise Failed(hidden or Failure(NOT_READY, f"the leader of {tp} does not know it yet"))
+            hidden = leaderless_failure(connections[0], unknown, timeout)
+            raise CallError(hidden or Failure(NOT_READY, f"the leader of {tp} does not know it yet"))
         return list(found.values())
 
     if not wanted:
         return list(found.values())
-    connections = session.connections.several(len(tasks()), isolation_level)
+    connections = session.connections.get_several(len(tasks()), isolation_level)
     return session.ask_over(connections, call, question)

@@ -18,8 +18,8 @@ from airflow_kafka_offsets.kafka.failures import (
     FINAL,
     RETRIABLE,
     UNKNOWN_PARTITION,
+    CallError,
     Deadline,
-    Failed,
     Failure,
 )
 from airflow_kafka_offsets.kafka.logs import read_logs
@@ -68,7 +68,7 @@ def positions_in_logs(
     return {tp: offset for tp, offset in inside.items() if offset < logs[tp].end}
 
 
-class RecordTimes:
+class RecordTimeLookup:
     """
     Reads the times of records with a Consumer that is kept; it joins no group and commits nothing.
 
@@ -92,7 +92,7 @@ class RecordTimes:
             finally:
                 self._lock.release()
 
-    def at_or_after(
+    def read_at_or_after(
         self, offsets: Mapping[TopicPartition, int], isolation_level: IsolationLevel, within: float | None
     ) -> dict[TopicPartition, int | None]:
         """Return the times of records, see :meth:`OffsetsClient.record_times`."""
@@ -100,11 +100,11 @@ class RecordTimes:
         timeout = min(session.timeout, _WITHIN) if within is None else within
         if timeout <= 0:
             raise UsageError(f"within={within} leaves no time; expected seconds above 0")
-        parse_seconds(timeout, "within", most=LONGEST_TIMEOUT, zero=False)
+        parse_seconds(timeout, "within", maximum=LONGEST_TIMEOUT, allow_zero=False)
         wanted = sorted(offsets)
-        with session.calling(f"looking up the times of records in {summarize(wanted)}", timeout) as call:
+        with session.begin_call(f"looking up the times of records in {summarize(wanted)}", timeout) as call:
             try:
-                with session.alone(call):
+                with session.exclusive(call):
                     logs = read_logs(session, call, wanted, isolation_level)
             except BrokerUnavailableError as error:
                 log.info("The times of records stay unknown: %s", error)
@@ -113,7 +113,7 @@ class RecordTimes:
             # This uses another Consumer, so that calls of other threads need not wait.
             try:
                 times = self.read(positions, isolation_level, call)
-            except Failed as error:
+            except CallError as error:
                 raise call.explain(error.failure, "Read") from None
         return {tp: times.get(tp) for tp in wanted if tp in times or tp not in positions}
 
@@ -128,7 +128,7 @@ class RecordTimes:
             be read.
         :raises Failed: if the broker refuses, for example because a right is missing.
         """
-        if not positions or not self._lock.acquire(timeout=deadline.left):
+        if not positions or not self._lock.acquire(timeout=deadline.seconds_left):
             return {}
         connection = None
         keep = False
@@ -157,8 +157,8 @@ class RecordTimes:
         new = {tp.topic: tp for tp in positions if (isolation_level, tp.topic) not in self._topics}
         if new:
             # What is wrong with one of them shows when it is fetched.
-            with suppress(Failed):
-                read_offsets(connection, list(new.values()), OFFSET_END, deadline.left)
+            with suppress(CallError):
+                read_offsets(connection, list(new.values()), OFFSET_END, deadline.seconds_left)
             self._topics |= {(isolation_level, topic) for topic in new}
 
 
@@ -168,17 +168,17 @@ def _fetch_all(
     """Return the times, and the partitions that did not answer before the deadline."""
     times: dict[TopicPartition, int | None] = {}
     todo = list(positions)
-    while todo and deadline.left > 0:
+    while todo and deadline.seconds_left > 0:
         chunk, todo = todo[:_CHUNK], todo[_CHUNK:]
         chunks = 1 + -(-len(todo) // _CHUNK)
-        share = Deadline(min(deadline.left, max(_LEAST, deadline.left / chunks)))
+        share = Deadline(min(deadline.seconds_left, max(_LEAST, deadline.seconds_left / chunks)))
         fetched = _fetch(connection, {tp: positions[tp] for tp in chunk}, share)
         times.update(fetched.times)
         for tp, reason in fetched.unreadable.items():
             log.debug("No time for %s at %d: %s", tp, positions[tp], reason)
         todo += [tp for tp in chunk if tp not in fetched.times and tp not in fetched.unreadable]
     if todo:
-        log.debug("No time for %s before the deadline; %s", summarize(todo), connection.causes)
+        log.debug("No time for %s before the deadline; %s", summarize(todo), connection.background_errors)
     return times, todo
 
 
@@ -187,14 +187,14 @@ def _fetch(connection: Connection, positions: Offsets, deadline: Deadline) -> _F
     wanted = [ClientPartition(tp.topic, tp.partition, offset) for tp, offset in positions.items()]
     connection.ask(lambda consumer: consumer.assign(wanted))
     left = set(positions)
-    while left and deadline.left > 0:
-        first = connection.consumer.poll(deadline.left)
+    while left and deadline.seconds_left > 0:
+        first = connection.consumer.poll(deadline.seconds_left)
         # With a timeout, consume() would wait until there are as many messages.
         messages = [] if first is None else [first, *connection.consumer.consume(_AT_ONCE, 0)]
         for message in messages:
             _take(connection, message, left, fetched)
-        if connection.causes.final is not None:
-            raise Failed(connection.causes.final)
+        if connection.background_errors.fatal is not None:
+            raise CallError(connection.background_errors.fatal)
         done = [ClientPartition(*tp) for tp in positions if tp not in left]
         positions = {tp: offset for tp, offset in positions.items() if tp in left}
         if done and left:
@@ -215,10 +215,10 @@ def _take(connection: Connection, message: Message, left: set[TopicPartition], f
         else:
             fetched.times[tp] = time
     else:
-        failure = Failure.of(error)
+        failure = Failure.from_error(error)
         if tp not in left or failure.code in FINAL:
             if failure.code != _OF_THE_GROUP:
-                connection.causes.note(error)
+                connection.background_errors.add_error(error)
             return
         if failure.code in RETRIABLE | UNKNOWN_PARTITION:
             # The client retries these.

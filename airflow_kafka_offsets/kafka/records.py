@@ -13,7 +13,7 @@ from confluent_kafka import TopicPartition as ClientPartition
 
 from airflow_kafka_offsets.kafka.connection import Connection, Connections
 from airflow_kafka_offsets.kafka.explain import Call
-from airflow_kafka_offsets.kafka.failures import FINAL, Failed, Failure
+from airflow_kafka_offsets.kafka.failures import FINAL, CallError, Failure
 from airflow_kafka_offsets.kafka.requests import read_offsets
 from airflow_kafka_offsets.kafka.session import Session
 from airflow_kafka_offsets.model.offsets import (
@@ -90,10 +90,10 @@ class Records:
         reached = {tp: each.start for tp, each in ranges.items()}
         check_partitions(wanted)
         what = f"reading records of {summarize(wanted)}"
-        with self._session.calling(
+        with self._session.begin_call(
             what, min(_WITHIN, self._session.timeout) if within is None else within
         ) as call:
-            if not wanted or not self._lock.acquire(timeout=call.left):
+            if not wanted or not self._lock.acquire(timeout=call.seconds_left):
                 return reached
             connection = None
             keep = False
@@ -101,14 +101,16 @@ class Records:
                 connection = self._connections.get(isolation_level)
                 todo = list(wanted)
                 # A Consumer that is kept learns of new topics too late. What is wrong shows in the fetch.
-                with suppress(Failed):
-                    read_offsets(connection, [*{tp.topic: tp for tp in todo}.values()], OFFSET_END, call.left)
+                with suppress(CallError):
+                    read_offsets(
+                        connection, [*{tp.topic: tp for tp in todo}.values()], OFFSET_END, call.seconds_left
+                    )
                 for first in range(0, len(todo), _CHUNK):
                     chunk = {tp: wanted[tp] for tp in todo[first : first + _CHUNK]}
                     _Fetch(connection, chunk, take, reached).run(call)
                 connection.ask(methodcaller("unassign"))
                 keep = True
-            except Failed as error:
+            except CallError as error:
                 raise call.explain(error.failure, "Read") from None
             finally:
                 if connection is not None and not keep:
@@ -137,15 +139,15 @@ class _Fetch:
         """Fetch until the ends of the ranges, or until the call's time is up."""
         start = [ClientPartition(*tp, each.start) for tp, each in self._ranges.items()]
         self._connection.ask(lambda consumer: consumer.assign(start))
-        while self._left and call.left > 0:
-            first = self._connection.consumer.poll(call.left)
+        while self._left and call.seconds_left > 0:
+            first = self._connection.consumer.poll(call.seconds_left)
             # With a timeout, consume() would wait until there are as many messages.
             messages = [] if first is None else [first, *self._connection.consumer.consume(_AT_ONCE, 0)]
             before = set(self._left)
             for message in messages:
                 self._on_message(message)
-            if self._connection.causes.final is not None:
-                raise Failed(self._connection.causes.final)
+            if self._connection.background_errors.fatal is not None:
+                raise CallError(self._connection.background_errors.fatal)
             done = [ClientPartition(*tp) for tp in before - self._left]
             if done and self._left:
                 # Or the rest of their logs would be fetched as well.
@@ -155,10 +157,10 @@ class _Fetch:
         tp = TopicPartition(message.topic(), message.partition())
         error = message.error()
         if error is not None:
-            failure = Failure.of(error)
+            failure = Failure.from_error(error)
             if failure.code in FINAL:
                 if failure.code != _OF_THE_GROUP:
-                    self._connection.causes.note(error)
+                    self._connection.background_errors.add_error(error)
             elif failure.code == "_PARTITION_EOF" and tp in self._left:
                 # Nothing follows that a reader of this isolation level gets.
                 self._reached[tp] = self._ranges[tp].end

@@ -12,7 +12,7 @@ from confluent_kafka import OFFSET_END
 from confluent_kafka import TopicPartition as ClientPartition
 
 from airflow_kafka_offsets.kafka.connection import Connection
-from airflow_kafka_offsets.kafka.failures import NO_LEADER, UNKNOWN_PARTITION, Failed, Failure
+from airflow_kafka_offsets.kafka.failures import NO_LEADER, UNKNOWN_PARTITION, CallError, Failure
 from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition, summarize
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ Leaders = dict[str, "array[int]"]
 """The broker that leads each partition of a topic, by its number; -1 for none."""
 
 
-class Seen(Protocol):
+class ClusterState(Protocol):
     """What each list of topics says besides."""
 
     leaders: Leaders
@@ -39,27 +39,30 @@ _SHORTEST_POLL, _LONGEST_POLL = 0.002, 0.05
 
 
 def read_topics(
-    connection: Connection, topic: str | None, timeout: float, seen: Seen | None = None
+    connection: Connection, topic: str | None, timeout: float, cluster_state: ClusterState | None = None
 ) -> dict[str, list[int]]:
     """
-    Return the partitions of one topic, or of all, and put what else is in the response into ``seen``.
+    Return the partitions of one topic, or of all, and put what else is in the response into
+    ``cluster_state``.
 
     This also updates the client's own metadata: without it a topic that was created again, or a partition
     that was added, stays unknown to the client.
     """
     topics: dict[str, list[int]] = {}
     found = _list_topics(connection, topic, timeout)
-    if seen is not None:
-        seen.cluster_id = found.cluster_id or ""
+    if cluster_state is not None:
+        cluster_state.cluster_id = found.cluster_id or ""
     for name, described in found.topics.items():
         if described.error is None:
             numbers = topics[name] = sorted(described.partitions)
-            if seen is not None:
-                seen.leaders[name] = array("i", [described.partitions[number].leader for number in numbers])
+            if cluster_state is not None:
+                cluster_state.leaders[name] = array(
+                    "i", [described.partitions[number].leader for number in numbers]
+                )
         elif topic is not None:
             failure = _about(topic, described.error)
             if failure.code not in UNKNOWN_PARTITION:
-                raise Failed(failure)
+                raise CallError(failure)
     return topics
 
 
@@ -74,7 +77,7 @@ def missing_partitions(
     return [tp for tp in wanted if tp.partition not in topics.get(tp.topic, ())]
 
 
-def without_leader(
+def leaderless_failure(
     connection: Connection, partitions: Iterable[TopicPartition], timeout: float
 ) -> Failure | None:
     """Return the failure of partitions that exist and have no leader; ``None`` if there are none."""
@@ -124,7 +127,7 @@ def read_offsets(
     wanted = [ClientPartition(tp.topic, tp.partition, timestamp) for tp in partitions]
     try:
         found = connection.ask_timed(lambda consumer: consumer.offsets_for_times(wanted, timeout=timeout))
-    except Failed as error:
+    except CallError as error:
         if error.failure.code not in UNKNOWN_PARTITION:
             raise
         # The client raises this when all of them failed, whatever the error of each.
@@ -159,22 +162,22 @@ def send_commit(
     end, pause = time.monotonic() + timeout, _SHORTEST_POLL
     while not connection.commit_responses:
         left = end - time.monotonic()
-        if left <= 0 or connection.causes.final is not None:
-            raise Failed(Failure("_TIMED_OUT", "no answer to the commit"))
+        if left <= 0 or connection.background_errors.fatal is not None:
+            raise CallError(Failure("_TIMED_OUT", "no answer to the commit"))
         # The client's poll does not end with the response, only when its time is up.
         connection.drain(min(pause, left))
         pause = min(pause * 1.5, _LONGEST_POLL)
     error, partitions = connection.commit_responses.pop()
-    whole = None if error is None else Failure.of(error)
+    whole = None if error is None else Failure.from_error(error)
     results: dict[TopicPartition, Failure | None] = dict.fromkeys(
         offsets, Failure("_TIMED_OUT", "no answer for this partition")
     )
     for each in partitions:
-        failed = whole if each.error is None else Failure.of(each.error)
+        failed = whole if each.error is None else Failure.from_error(each.error)
         results[TopicPartition(each.topic, each.partition)] = failed
     return results
 
 
 def _about(what: str, error: KafkaError) -> Failure:
-    failure = Failure.of(error)
+    failure = Failure.from_error(error)
     return Failure(failure.code, f"{what}: {failure.text}")

@@ -8,7 +8,13 @@ from typing import TypeVar
 
 from tenacity import Retrying, retry_if_exception, wait_random_exponential
 
-from airflow_kafka_offsets.kafka.failures import RETRIABLE, UNKNOWN_PARTITION, Causes, Deadline, Failed
+from airflow_kafka_offsets.kafka.failures import (
+    RETRIABLE,
+    UNKNOWN_PARTITION,
+    BackgroundErrors,
+    CallError,
+    Deadline,
+)
 
 T = TypeVar("T")
 
@@ -17,35 +23,38 @@ FIRST_ATTEMPT = 1.0
 _LEAST = 0.1
 
 
-def until(
+def retry_until(
     deadline: Deadline,
     attempt: Callable[[float], T],
-    causes: Callable[[], Causes] = Causes,
-    also: Collection[str] = (),
+    background_errors: Callable[[], BackgroundErrors] = BackgroundErrors,
+    passing: Collection[str] = (),
 ) -> T:
     """
     Make a call until it succeeds, fails for good, or the time is up.
 
     :param attempt: makes the call, in so many seconds.
-    :param causes: what was seen in the background; a cause that waiting does not fix ends the call.
-    :param also: errors that pass in this call, besides those that always do.
+    :param background_errors: what was seen in the background; a cause that waiting does not fix ends the
+        call.
+    :param passing: errors that pass in this call, besides those that always do.
     :raises Failed: with the last error.
     """
 
     def again(error: BaseException) -> bool:
-        if not isinstance(error, Failed) or error.failure.code not in passes:
+        if not isinstance(error, CallError) or error.failure.code not in passes:
             return False
-        seen = causes()
-        seen.find(error.failure, deadline.left)
-        return seen.final is None
+        seen = background_errors()
+        seen.probe(error.failure, deadline.seconds_left)
+        return seen.fatal is None
 
-    passes = RETRIABLE | UNKNOWN_PARTITION | frozenset(also)
+    passes = RETRIABLE | UNKNOWN_PARTITION | frozenset(passing)
     backoff = wait_random_exponential(multiplier=0.1, max=2.0)
     numbers = count()
     retrying = Retrying(
-        stop=lambda _: deadline.left < _LEAST,
-        wait=lambda state: min(backoff(state), max(0.0, deadline.left - _LEAST)),
+        stop=lambda _: deadline.seconds_left < _LEAST,
+        wait=lambda state: min(backoff(state), max(0.0, deadline.seconds_left - _LEAST)),
         retry=retry_if_exception(again),
         reraise=True,
     )
-    return retrying(lambda: attempt(max(_LEAST, min(deadline.left, FIRST_ATTEMPT * 2 ** next(numbers)))))
+    return retrying(
+        lambda: attempt(max(_LEAST, min(deadline.seconds_left, FIRST_ATTEMPT * 2 ** next(numbers))))
+    )

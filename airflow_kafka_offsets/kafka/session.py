@@ -15,12 +15,13 @@ from airflow_kafka_offsets.errors import BrokerUnavailableError, UsageError
 from airflow_kafka_offsets.kafka.config import client_config
 from airflow_kafka_offsets.kafka.connection import MAX_KEPT, Connection, Connections
 from airflow_kafka_offsets.kafka.explain import Call
-from airflow_kafka_offsets.kafka.failures import Causes, Failed
+from airflow_kafka_offsets.kafka.failures import BackgroundErrors, CallError
 from airflow_kafka_offsets.kafka.requests import Leaders
-from airflow_kafka_offsets.kafka.retry import until
+from airflow_kafka_offsets.kafka.retry import retry_until
 from airflow_kafka_offsets.model.kafka_security import SERVERS
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.model.parameters import parse_seconds
+from airflow_kafka_offsets.model.wording import unexpected
 
 K = TypeVar("K")
 T = TypeVar("T")
@@ -42,10 +43,10 @@ class Session:
         self, config: Mapping[str, Any], *, timeout: float, total: float | None, chunk_size: int
     ) -> None:
         if chunk_size < 1:
-            raise UsageError(f"chunk_size={chunk_size}: expected 1 or more")
+            raise unexpected("chunk_size", chunk_size, "1 or more")
         self.config = client_config(config)
         self.servers = str(self.config[SERVERS])
-        self.timeout = parse_seconds(timeout, "timeout", most=LONGEST_TIMEOUT, zero=False) or 30.0
+        self.timeout = parse_seconds(timeout, "timeout", maximum=LONGEST_TIMEOUT, allow_zero=False) or 30.0
         self.chunk_size = chunk_size
         self.connections = Connections(self.config)
         self.leaders: Leaders = {}
@@ -66,7 +67,7 @@ class Session:
                 self._lock.release()
 
     @contextmanager
-    def calling(self, what: str, timeout: float | None = None) -> Iterator[Call]:
+    def begin_call(self, what: str, timeout: float | None = None) -> Iterator[Call]:
         """Begin a call, and take its time off what all calls together have."""
         if self._left < _LEAST:
             raise BrokerUnavailableError(
@@ -81,9 +82,9 @@ class Session:
             self._left -= time.monotonic() - start
 
     @contextmanager
-    def alone(self, call: Call) -> Iterator[None]:
+    def exclusive(self, call: Call) -> Iterator[None]:
         """Keep out the calls of other threads, and all calls after the client was closed."""
-        if not self._lock.acquire(timeout=call.left):
+        if not self._lock.acquire(timeout=call.seconds_left):
             raise BrokerUnavailableError(
                 f"{call.what}: another call of this client took all of {call.timeout:g} s: try again, or use "
                 "two clients"
@@ -98,9 +99,9 @@ class Session:
             self._lock.release()
 
     @contextmanager
-    def asking(self, what: str) -> Iterator[Call]:
+    def begin_question(self, what: str) -> Iterator[Call]:
         """Begin a call that uses the connections."""
-        with self.calling(what) as call, self.alone(call):
+        with self.begin_call(what) as call, self.exclusive(call):
             yield call
 
     def ask(self, call: Call, question: Callable[[Connection, float], T]) -> T:
@@ -116,20 +117,20 @@ class Session:
     ) -> T:
         """Ask over several connections until there is an answer."""
 
-        def causes() -> Causes:
-            first, *others = (connection.causes for connection in connections)
+        def background_errors() -> BackgroundErrors:
+            first, *others = (connection.background_errors for connection in connections)
             for other in others:
-                first.add(other.seen)
+                first.add_failures(other.failures)
             return first
 
         try:
-            return until(call, question, causes)
-        except Failed as error:
+            return retry_until(call, question, background_errors)
+        except CallError as error:
             for connection in connections:
-                if connection.causes.final is not None:
+                if connection.background_errors.fatal is not None:
                     # The client reports some of them only once, such as a coordinator that must not be asked.
                     self.connections.discard(connection)
-            raise call.explain(error.failure, causes=causes()) from None
+            raise call.explain(error.failure, background_errors=background_errors()) from None
 
     def chunks(self, partitions: Sequence[TopicPartition]) -> list[Sequence[TopicPartition]]:
         """
@@ -139,7 +140,7 @@ class Session:
         trip: larger ones are made only when all connections have one, and much larger ones where a round trip
         takes longer than that.
         """
-        most = self.chunk_size * (_FAR_CHUNKS if self.connections.far else _NEAR_CHUNKS)
+        most = self.chunk_size * (_FAR_CHUNKS if self.connections.is_far else _NEAR_CHUNKS)
         size = min(most, max(self.chunk_size, -(-len(partitions) // MAX_KEPT)))
         return [partitions[first : first + size] for first in range(0, len(partitions), size)]
 

@@ -31,11 +31,11 @@ _LEAST_TOKEN = 60.0
 """Seconds that a token of the user's function must still be valid, or a worker with a new one is started."""
 
 
-class Worker:
+class AdminWorker:
     """
     The admin worker in another Python, which ends when this process does.
 
-    :meth:`begin` comes before the first request.
+    :meth:`configure` comes before the first request.
     """
 
     def __init__(self) -> None:
@@ -70,7 +70,7 @@ class Worker:
         # For those who do not close their client; also at the end of this process.
         self._finalizer = weakref.finalize(self, _end, self._process, self._errors, self._owner)
 
-    def begin(self, settings: str, token: Sequence[Any] | None) -> None:
+    def configure(self, settings: str, token: Sequence[Any] | None) -> None:
         """
         Give the worker its settings.
 
@@ -82,7 +82,7 @@ class Worker:
         self._unsent = settings.encode() + b"\n"
 
     @property
-    def usable(self) -> bool:
+    def is_usable(self) -> bool:
         """Whether another call can be made: in the same process, and with a token that is still valid."""
         return self._owner == os.getpid() and time.time() < self._expires
 
@@ -158,20 +158,20 @@ def _end(
         return status, errors.read().decode("utf-8", "replace")
 
 
-_early: list[Worker] = []
+_early: list[AdminWorker] = []
 
 
 @contextmanager
-def started_early() -> Iterator[None]:
+def start_worker_early() -> Iterator[None]:
     """
     Start the worker of this process's next client, which is then ready as soon as that one needs it.
 
     To import the client takes either process 0.15 s: so they do it side by side. If nobody takes it, it is
     killed in the end. If it cannot be started, the call that needs it says why.
     """
-    early: list[Worker] = []
+    early: list[AdminWorker] = []
     with suppress(SetupError):
-        early.append(Worker())
+        early.append(AdminWorker())
     _early.extend(early)
     try:
         yield
@@ -182,8 +182,8 @@ def started_early() -> Iterator[None]:
                 worker.end(0)
 
 
-def take(settings: str, token: Sequence[Any] | None) -> Worker:
+def take_worker(settings: str, token: Sequence[Any] | None) -> AdminWorker:
     """Return the worker that was started early, else a new one."""
-    worker = _early.pop() if _early and _early[-1].usable else Worker()
-    worker.begin(settings, token)
+    worker = _early.pop() if _early and _early[-1].is_usable else AdminWorker()
+    worker.configure(settings, token)
     return worker

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from airflow_kafka_offsets.errors import SetupError
 from airflow_kafka_offsets.local.broker import find_brokers
 from airflow_kafka_offsets.local.broker_config import LOOPBACK, listener_ports
-from airflow_kafka_offsets.local.cache import cache_directory, one_at_a_time
+from airflow_kafka_offsets.local.cache import cache_directory, lock_file
 from airflow_kafka_offsets.local.jars import silent
 from airflow_kafka_offsets.local.kafka import READY_TIMEOUT, EmbeddedKafka
 from airflow_kafka_offsets.local.process import end_processes
@@ -53,7 +53,7 @@ def start_background(
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     with _lock(directory, progress):
         there = len(_configurations(directory))
-        if (found := running(directory)) is not None:
+        if (found := find_running(directory)) is not None:
             where = f"already runs on {found.bootstrap_servers} (pid {', '.join(map(str, found.pids))})"
             if port is not None and found.bootstrap_servers.partition(",")[0] != f"{LOOPBACK}:{port}":
                 raise SetupError(f"Kafka {where}, expected port {port}: stop it first, or use it where it is")
@@ -85,7 +85,7 @@ def stop_background(directory: Path | None = None) -> bool:
     return bool(brokers)
 
 
-def running(directory: Path | None = None) -> RunningKafka | None:
+def find_running(directory: Path | None = None) -> RunningKafka | None:
     """Return the Kafka that runs in a directory."""
     directory = _directory(directory)
     ports = [next(iter(listener_ports(file).values()), None) for file in _configurations(directory)]
@@ -117,4 +117,4 @@ def _directory(directory: Path | None) -> Path:
 
 def _lock(directory: Path, progress: Callable[[str], None] = silent) -> AbstractContextManager[None]:
     doing = "starting or stopping this Kafka"
-    return one_at_a_time(directory / "lock", doing, READY_TIMEOUT + 60, progress)
+    return lock_file(directory / "lock", doing, READY_TIMEOUT + 60, progress)

@@ -26,7 +26,7 @@ def cache_directory() -> Path:
 
 
 @contextlib.contextmanager
-def one_at_a_time(
+def lock_file(
     lock: Path, doing: str, timeout: float, progress: Callable[[str], None] | None = None
 ) -> Iterator[None]:
     """

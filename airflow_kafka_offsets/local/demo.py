@@ -141,7 +141,7 @@ def run_days(environment: Mapping[str, str], home: Path, dag_file: Path, days: r
             if "begin" in result:
                 click.echo(f"Day {result['begin']}:", nl=False)
             elif result["state"] == "success":
-                left, committed = result["produce"]["records"], result["commit"]["records"]
+                left, committed = result["produce"]["records"], result["commit"]["moved_by"]
                 click.echo(f" success: {left} flights left, {committed} offsets committed")
         elif started := _STARTING.search(line):
             click.echo(f" {started[1]}", nl=False)

@@ -38,7 +38,7 @@ from airflow_kafka_offsets.local.kafka import EmbeddedKafka
 from airflow_kafka_offsets.local.mirror_maker import MirrorMaker, mirror_settings
 from airflow_kafka_offsets.local.tools import describe_group
 from airflow_kafka_offsets.model.offsets import TopicPartition
-from airflow_kafka_offsets.model.table import align
+from airflow_kafka_offsets.model.table import align_rows
 
 TOPIC = "flights"
 PARTITIONS = 3
@@ -181,7 +181,7 @@ def _report(home: Path, servers: str, translated: Mapping[str, object]) -> bool:
     lines = [line.split() for line in described.splitlines() if line.startswith(f"{GROUP} ")]
     lag = sum(int(line[5]) for line in lines if line[5] != "-")
     agrees = agrees and lag == 0 and bool(lines)
-    click.echo("\n".join(align(rows)))
+    click.echo("\n".join(align_rows(rows)))
     click.echo(f"kafka-consumer-groups --describe, on the standby, prints:{described}")
     promised = f"the plan said at most {translated.get('again')}"
     click.echo(

@@ -10,13 +10,13 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from airflow_kafka_offsets.errors import BrokerError, SetupError, UsageError
+from airflow_kafka_offsets.errors import BrokerError, SetupError
 from airflow_kafka_offsets.kafka.admin import Admin
 from airflow_kafka_offsets.kafka.config import RETENTION
 from airflow_kafka_offsets.kafka.explain import Call
 from airflow_kafka_offsets.local.java import REMEDY, find_java
 from airflow_kafka_offsets.model.parameters import duration_text
-from airflow_kafka_offsets.model.text import shorten
+from airflow_kafka_offsets.model.wording import unexpected
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -77,7 +77,7 @@ def check_environment(
     environ = os.environ if environ is None else environ
     pyspark, home = _version("pyspark"), environ.get("SPARK_HOME") or _pyspark_directory()
     installed = sorted(Path(home, "jars").glob("*.jar")) if home else []
-    spark = spark_in(jar.name for jar in installed)
+    spark = spark_of_jars(jar.name for jar in installed)
     checks = [
         check_java(environ),
         check_pyspark(pyspark, _version("pyspark-client"), _version("databricks-connect")),
@@ -223,7 +223,7 @@ def default_spark(version: str) -> Spark:
     return Spark(version, "2.12" if int(version.split(".", 1)[0]) < 4 else "2.13")
 
 
-def spark_in(jar_names: Iterable[str]) -> Spark | None:
+def spark_of_jars(jar_names: Iterable[str]) -> Spark | None:
     """Return the Spark of the file names in ``$SPARK_HOME/jars``."""
     found = (re.fullmatch(r"spark-core_([0-9.]+)-([0-9].*)\.jar", name) for name in jar_names)
     return next((Spark(match[2], match[1]) for match in found if match), None)
@@ -249,7 +249,7 @@ def libraries(packages: Iterable[str], jars: Iterable[str], source: str = "--jar
 def _coordinate(text: str) -> list[str]:
     parts = [part.strip() for part in text.replace("/", ":").split(":")]
     if len(parts) != 3 or not all(parts):
-        raise UsageError(f"packages={shorten(text)}: expected group:artifact:version")
+        raise unexpected("packages", text, "group:artifact:version")
     return parts
 
 

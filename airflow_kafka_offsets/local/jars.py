@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from airflow_kafka_offsets.errors import SetupError
 from airflow_kafka_offsets.kafka.failures import Deadline
-from airflow_kafka_offsets.local.cache import cache_directory, one_at_a_time
+from airflow_kafka_offsets.local.cache import cache_directory, lock_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -81,7 +81,7 @@ def cached_jars(program: Program, listing: Path, progress: Progress = silent) ->
         return jars
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        with one_at_a_time(directory / "lock", f"fetching {program.owner}'s jars", _TIME_LIMIT, progress):
+        with lock_file(directory / "lock", f"fetching {program.owner}'s jars", _TIME_LIMIT, progress):
             # Another process may have fetched them.
             if (jars := read_listing(listing)) is None:
                 jars = _fetch(program, directory / "repository", progress)
@@ -218,7 +218,7 @@ def _reporter(progress: Progress) -> Callable[[str, int], AbstractContextManager
     deadline = Deadline(_TIME_LIMIT)
 
     def check(_arrived: int) -> None:
-        if not deadline.left:
+        if not deadline.seconds_left:
             raise TimeoutError(f"the jars were not complete after {_TIME_LIMIT:.0f} s")
 
     @contextlib.contextmanager

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from airflow_kafka_offsets.errors import BrokerError, SetupError, UsageError
+from airflow_kafka_offsets.errors import BrokerError, SetupError
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.kafka.failures import Deadline
 from airflow_kafka_offsets.local import broker_config
@@ -25,6 +25,7 @@ from airflow_kafka_offsets.local.jars import silent
 from airflow_kafka_offsets.local.process import end_processes
 from airflow_kafka_offsets.local.tools import run_tool
 from airflow_kafka_offsets.model.offsets import TopicPartition
+from airflow_kafka_offsets.model.wording import unexpected
 from airflow_kafka_offsets.moves.write import commit_offsets, delete_groups
 
 if TYPE_CHECKING:
@@ -77,7 +78,8 @@ class EmbeddedKafka:
     ) -> None:
         last = broker_config.LAST_PORT + 1 - brokers
         if port is not None and not 1 <= port <= last:
-            raise UsageError(f"port={port}: expected 1 to {last}, with a port for each of {brokers} brokers")
+            expected = f"1 to {last}, with a port for each of {brokers} brokers"
+            raise unexpected("port", port, expected)
         self._temporary = directory is None
         temporary = Path(tempfile.gettempdir(), f"airflow-kafka-offsets-{secrets.token_hex(8)}")
         self.directory = (directory or temporary).absolute()
@@ -179,7 +181,7 @@ class EmbeddedKafka:
         """
         started = [broker for broker in self.brokers.values() if broker.started]
         deadline, failure = Deadline(READY_TIMEOUT), "there was no time"
-        while deadline.left:
+        while deadline.seconds_left:
             for broker in started:
                 if not broker.running:
                     status = f"status {broker.process.status}"

@@ -34,7 +34,9 @@ class Backlog:
         """Return it as plain JSON."""
         return {"fired_at": self.fired_at, "position": self.position}
 
-    def seen(self, waiting: bool, now: float, refire_after: float, *, position: str) -> tuple[Backlog, bool]:
+    def after_poll(
+        self, waiting: bool, now: float, refire_after: float, *, position: str
+    ) -> tuple[Backlog, bool]:
         """
         Note a poll; return what is known now, and whether the backlog is to be reported.
 

@@ -15,10 +15,18 @@ from airflow_kafka_offsets.errors import OffsetsFormatError, UsageError
 from airflow_kafka_offsets.model.formats import offsets_json, parse_offsets
 from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds
 from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition
-from airflow_kafka_offsets.model.parameters import one_of, parse_seconds, parse_switch
+from airflow_kafka_offsets.model.parameters import parse_choice, parse_seconds, parse_switch
 from airflow_kafka_offsets.model.plan import OffsetPlan
-from airflow_kafka_offsets.model.table import REFUSED, RecordTimes, furthest, plan_text, time_cell, times_json
-from airflow_kafka_offsets.model.text import Show, quoted, shorten
+from airflow_kafka_offsets.model.table import (
+    REFUSED,
+    TimesByOffset,
+    furthest_moves,
+    plan_text,
+    time_cell,
+    times_json,
+)
+from airflow_kafka_offsets.model.text import DescribeValue, shorten
+from airflow_kafka_offsets.model.wording import parameter_error, parameter_text, unexpected
 
 PendingBatch = Literal["fail", "discard"]
 """
@@ -38,18 +46,11 @@ id twice. ``tests/compatibility/sinks.py`` has tried each.
 RECORDING_SINKS = {"file": "_spark_metadata", "delta": "_delta_log", "iceberg": "metadata", "hudi": ".hoodie"}
 """Sinks that record which batches they have written -> where they do it, a directory in ``sink_location``."""
 
-SINKS = (
-    "'kafka', 'noop', 'file' (parquet, json, ...), 'delta', 'iceberg' or 'hudi'; for any other sink set "
-    "idempotent_sink=True if it is a foreachBatch that overwrites by the records' own key and does not pass "
-    "the batch id on, else seek only, with no batch unfinished"
-)
-"""The choices, for an error text."""
-
 QUIET_PERIOD = 10.0
 """Seconds without a write to a checkpoint after which its query counts as stopped."""
 LONGEST_QUIET_PERIOD = 86_400.0
 
-Kind = Literal["seek", "truncate", "undo", "failover"]
+MoveKind = Literal["seek", "truncate", "restore", "failover"]
 
 _SOURCE = re.compile(r"[A-Za-z0-9_]{1,100}")
 
@@ -82,7 +83,7 @@ class CheckpointPolicy:
     ) -> CheckpointPolicy:
         """Read the parameters of an operator; errors name the parameter, what was found and the choices."""
         policy = cls(
-            one_of(on_pending_batch, PendingBatch, "on_pending_batch"),
+            parse_choice(on_pending_batch, PendingBatch, "on_pending_batch"),
             None if sink is None else parse_sink(sink),
             parse_switch(idempotent_sink, "idempotent_sink"),
             None if sink_location is None else str(sink_location),
@@ -90,27 +91,39 @@ class CheckpointPolicy:
         )
         if policy.idempotent_sink and policy.sink is not None:
             raise UsageError(
-                f"sink={quoted(sink)} and idempotent_sink are both given: idempotent_sink=True is for a sink "
-                "that sink cannot name; give one of them"
+                f"{parameter_text('sink', sink)} and {parameter_text('idempotent_sink')} are both given: "
+                f"{parameter_text('idempotent_sink', True)} is for a sink that {parameter_text('sink')} "
+                "cannot name; give one of them"
             )
         if policy.sink_location is not None and policy.sink not in RECORDING_SINKS:
-            raise UsageError(
-                f"sink_location={shorten(sink_location)} would be ignored with sink={sink!r}: expected sink "
-                f"{' or '.join(map(repr, RECORDING_SINKS))}, or no sink_location"
+            raise parameter_error(
+                "sink_location",
+                f" would be ignored with {parameter_text('sink', sink)}: expected {parameter_text('sink')} "
+                f"{' or '.join(map(repr, RECORDING_SINKS))}, or no {parameter_text('sink_location')}",
+                sink_location,
             )
         return policy
+
+
+def sink_choices() -> str:
+    """Return the choices of ``sink``, for an error text."""
+    return (
+        "'kafka', 'noop', 'file' (parquet, json, ...), 'delta', 'iceberg' or 'hudi'; for any other sink set "
+        f"{parameter_text('idempotent_sink', True)} if it is a foreachBatch that overwrites by the records' "
+        "own key and does not pass the batch id on, else seek only, with no batch unfinished"
+    )
 
 
 def parse_sink(value: object, parameter: str = "sink") -> Sink:
     """Read ``sink``; an error names what was found and the choices."""
     if value not in get_args(Sink):
-        raise UsageError(f"{parameter}={quoted(value)}: expected {SINKS}")
+        raise unexpected(parameter, value, sink_choices())
     return cast("Sink", value)
 
 
 def parse_quiet_period(value: object, parameter: str = "quiet_period") -> float:
     """Read ``quiet_period``: a duration of at most a day, in seconds; ``None`` is the default."""
-    seconds = parse_seconds(value, parameter, most=LONGEST_QUIET_PERIOD)
+    seconds = parse_seconds(value, parameter, maximum=LONGEST_QUIET_PERIOD)
     return QUIET_PERIOD if seconds is None else seconds
 
 
@@ -133,7 +146,7 @@ class CheckpointPlan:
     :param after: source -> offsets from which the query will go on.
     :param derived: files that are removed first, and not kept: what they hold can be made again.
     :param steps: files to change, in this order.
-    :param found: what the files of the steps hold now, ``None`` for one that is not there.
+    :param file_contents: what the files of the steps hold now, ``None`` for one that is not there.
     :param discarded: batches that are removed although they were not finished.
     :param batches: those in ``offsets/`` and in ``commits/`` when the plan was made.
     :param refusals: why the plan must not be carried out; empty if it may.
@@ -144,14 +157,14 @@ class CheckpointPlan:
     :param resumes: the archive is there already: an earlier try has written it.
     :param undoes: name of the archive that is put back.
     :param copies: whether its files come back as they were; else the checkpoint is moved to its offsets.
-    :param compared: its targets beside the logs, by source, if they were compared.
+    :param group_plans: its targets beside the logs, by source, if they were compared.
     :param recovery: a teardown is to take it back if the work after it is not finished.
     :param times: the times that the log has at offsets of the plan, as far as they are known.
     :param log_ids: the cluster and the topics that the offsets count in, as far as they are known.
     :param left: of a failover, the cluster and the topics that the offsets counted in before.
     """
 
-    kind: Kind
+    kind: MoveKind
     location: str
     query_id: str
     batch_id: int
@@ -159,7 +172,7 @@ class CheckpointPlan:
     after: Mapping[str, Offsets]
     derived: tuple[str, ...] = ()
     steps: tuple[Step, ...] = ()
-    found: Mapping[str, bytes | None] = field(default_factory=dict, repr=False)
+    file_contents: Mapping[str, bytes | None] = field(default_factory=dict, repr=False)
     discarded: tuple[int, ...] = ()
     batches: tuple[frozenset[int], frozenset[int]] = (frozenset(), frozenset())
     refusals: tuple[str, ...] = ()
@@ -170,25 +183,25 @@ class CheckpointPlan:
     resumes: bool = False
     undoes: str | None = None
     copies: bool = False
-    compared: tuple[OffsetPlan, ...] = field(default=(), repr=False)
+    group_plans: tuple[OffsetPlan, ...] = field(default=(), repr=False)
     recovery: bool = False
-    times: RecordTimes = field(default_factory=dict, repr=False)
+    times: TimesByOffset = field(default_factory=dict, repr=False)
     log_ids: LogIds = UNKNOWN_LOGS
     left: LogIds = UNKNOWN_LOGS
 
     @property
     def leaves_mirror(self) -> bool:
         """Whether it takes a failover back: its offsets count on the cluster that was left then."""
-        return self.kind == "undo" and self.undoes is not None and self.undoes.endswith("-failover")
+        return self.kind == "restore" and self.undoes is not None and self.undoes.endswith("-failover")
 
     @property
     def number(self) -> int | None:
         """Which move of the checkpoint it is; ``None`` if no file of it changes."""
         return None if self.archive is None else int(self.archive.partition("-")[0])
 
-    def judged(self, plans: Iterable[OffsetPlan]) -> CheckpointPlan:
+    def with_group_plans(self, group_plans: Iterable[OffsetPlan]) -> CheckpointPlan:
         """Return the plan with what plans that compared its targets with the logs have found."""
-        compared = tuple(plans)
+        compared = tuple(group_plans)
         refusals = [refusal for plan in compared for refusal in plan.refusals]
         notes = [note for plan in compared for note in plan.notes]
         log_ids = self.log_ids
@@ -198,11 +211,11 @@ class CheckpointPlan:
             self,
             refusals=(*refusals, *self.refusals),
             notes=(*notes, *self.notes),
-            compared=compared,
+            group_plans=compared,
             log_ids=log_ids,
         )
 
-    def receipt(self) -> dict[str, Any]:
+    def make_receipt(self) -> dict[str, Any]:
         """
         Return the plan as plain JSON.
 
@@ -211,11 +224,19 @@ class CheckpointPlan:
         ``logs`` (the ids of ``cluster`` and ``topics``). Where no group moves with it also ``skipped``,
         ``clamped``, ``lost`` and ``times``, as in a group's receipt, by source.
         """
-        shown, _ = self.shown()
+        shown, _ = self.table_rows()
         compared = {
-            "skipped": {plan.group_id: offsets_json(plan.skipped) for plan in self.compared if plan.skipped},
-            "clamped": {plan.group_id: offsets_json(plan.clamped) for plan in self.compared if plan.clamped},
-            "lost": sum(plan.lost for plan in self.compared),
+            "skipped": {
+                group_plan.group_id: offsets_json(group_plan.skipped)
+                for group_plan in self.group_plans
+                if group_plan.skipped
+            },
+            "clamped": {
+                group_plan.group_id: offsets_json(group_plan.clamped)
+                for group_plan in self.group_plans
+                if group_plan.clamped
+            },
+            "lost": sum(group_plan.lost for group_plan in self.group_plans),
         }
         times = {
             source: times_json(self.times, (move[1:] for move in shown if move[0] == source))
@@ -231,24 +252,24 @@ class CheckpointPlan:
             "discarded": list(self.discarded),
             "archive": self.archive,
             "logs": self.log_ids.as_json(),
-            **(compared if self.compared else {}),
+            **(compared if self.group_plans else {}),
             **({"times": times} if self.times else {}),
         }
 
-    def shown(self) -> tuple[list[tuple[str, TopicPartition, int, int | None]], str]:
+    def table_rows(self) -> tuple[list[tuple[str, TopicPartition, int, int | None]], str]:
         """Return the rows of a table (source, partition, before, after), and a line about the others."""
         moves = [
             (source, tp, offset, self.after.get(source, {}).get(tp))
             for source, offsets in self.before.items()
             for tp, offset in sorted(offsets.items())
         ]
-        return furthest(moves, lambda move: 0 if move[3] is None else move[3] - move[2])
+        return furthest_moves(moves, lambda move: 0 if move[3] is None else move[3] - move[2])
 
     def table(self, *, refused: bool = False) -> str:
         """Return the plan as lines for a log, see :func:`~airflow_kafka_offsets.model.table.plan_text`."""
         header = ["SOURCE", "TOPIC", "PARTITION", "FROM", "TO", "CHANGE"]
         rows = [[*header, "FROM-TIME", "TO-TIME"] if self.times else header]
-        moves, more = self.shown()
+        moves, more = self.table_rows()
         for source, tp, offset, after in moves:
             moved = ["-", "-"] if after is None else [str(after), f"{after - offset:+d}"]
             row = [source, tp.topic, str(tp.partition), str(offset), *moved]
@@ -285,24 +306,24 @@ class CheckpointReceipt:
     """The cluster and the topics that the offsets counted in; unknown in a receipt of an earlier version."""
 
 
-def read_checkpoint_receipt(value: object, *, show: Show = shorten) -> CheckpointReceipt | None:
+def read_checkpoint_receipt(value: object, *, describe: DescribeValue = shorten) -> CheckpointReceipt | None:
     """Read the checkpoint's part of a whole receipt; ``None`` if no checkpoint was moved."""
     part = value.get("checkpoint") if isinstance(value, Mapping) else None
     if part is None:
         return None
     texts = [part.get(name) for name in ("location", "query_id")] if isinstance(part, Mapping) else []
     if not texts or not all(isinstance(text, str) for text in texts) or not {"before", "after"} <= set(part):
-        raise OffsetsFormatError(f"receipt: found {show(part)} in place of the checkpoint's part")
+        raise OffsetsFormatError(f"receipt: found {describe(part)} in place of the checkpoint's part")
     archive = part.get("archive")
     if archive is not None and not isinstance(archive, str):
-        raise OffsetsFormatError(f"receipt: found {show(archive)} in place of the archive's name")
+        raise OffsetsFormatError(f"receipt: found {describe(archive)} in place of the archive's name")
     return CheckpointReceipt(
         part["location"],
         part["query_id"],
-        read_sources(part["before"], "receipt, checkpoint, before", show=show),
-        read_sources(part["after"], "receipt, checkpoint, after", show=show),
+        read_sources(part["before"], "receipt, checkpoint, before", describe=describe),
+        read_sources(part["after"], "receipt, checkpoint, after", describe=describe),
         archive,
-        LogIds.parse(part.get("logs"), "receipt, checkpoint, logs", show=show),
+        LogIds.parse(part.get("logs"), "receipt, checkpoint, logs", describe=describe),
     )
 
 
@@ -311,12 +332,12 @@ def sources_json(sources: Mapping[str, Offsets]) -> dict[str, Any]:
     return {source: offsets_json(offsets) for source, offsets in sources.items()}
 
 
-def read_sources(value: object, what: str, *, show: Show = shorten) -> dict[str, Offsets]:
+def read_sources(value: object, what: str, *, describe: DescribeValue = shorten) -> dict[str, Offsets]:
     """Read what :func:`sources_json` returned; anything else is an OffsetsFormatError."""
     if not isinstance(value, Mapping) or not all(isinstance(source, str) for source in value):
-        raise OffsetsFormatError(f"{what}: found {show(value)}; expected offsets by source")
+        raise OffsetsFormatError(f"{what}: found {describe(value)}; expected offsets by source")
     sources: dict[str, Offsets] = {}
     for number, (source, offsets) in enumerate(value.items(), 1):
         name = source if _SOURCE.fullmatch(source) else f"source number {number}"
-        sources[source] = parse_offsets(offsets, f"{what}, {name}", show=show)
+        sources[source] = parse_offsets(offsets, f"{what}, {name}", describe=describe)
     return sources

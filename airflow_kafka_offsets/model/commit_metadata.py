@@ -7,7 +7,6 @@ compact JSON that says which run of which DAG moved the group, and from which Sp
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
@@ -15,10 +14,12 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from airflow_kafka_offsets.errors import PlanRefusedError
-from airflow_kafka_offsets.model.log_ids import LogIds, other_logs
+from airflow_kafka_offsets.model.digest import digest
+from airflow_kafka_offsets.model.log_ids import LogIds, other_logs_refusals
 from airflow_kafka_offsets.model.offsets import MAX_OFFSET, Commits, TopicPartition, summarize
 from airflow_kafka_offsets.model.parameters import iso_time
 from airflow_kafka_offsets.model.text import shorten
+from airflow_kafka_offsets.model.wording import parameter_text
 
 MAX_BYTES = 4_000
 """Kafka's ``offset.metadata.max.bytes`` is 4,096, the client adds a NUL; some room is left."""
@@ -135,31 +136,30 @@ class CommitMetadata:
         if self.key or not (self.run and self.task):
             return self.key
         loop = [] if self.iteration is None else [self.iteration]
-        text = json.dumps([self.dag, self.run, self.task, self.map_index, *loop])
-        return hashlib.sha256(text.encode()).hexdigest()[:12]
+        return digest(self.dag, self.run, self.task, self.map_index, *loop, length=12)
 
     @property
-    def moves(self) -> bool:
+    def is_move(self) -> bool:
         """Whether it is of a reset, a restore or a failover, by a task or a command."""
         words = self.tool.split(" ")
         return words[-1] in ("reset", "restore") or "failover" in words
 
     @property
-    def start(self) -> RunStart:
+    def run_start(self) -> RunStart:
         """When the run was started."""
         return RunStart(self.started, self.clears or 0)
 
-    def same_run(self, earlier: CommitMetadata) -> bool:
+    def is_same_run(self, earlier: CommitMetadata) -> bool:
         """Whether an earlier commit or move is of this run, whichever of its tasks it was."""
         same = self.run == earlier.run and earlier.dag in ("", self.dag)
-        return bool(self.run) and same and self.start.continues(earlier.start)
+        return bool(self.run) and same and self.run_start.continues(earlier.run_start)
 
-    def same_task(self, earlier: CommitMetadata) -> bool:
+    def is_same_task(self, earlier: CommitMetadata) -> bool:
         """Whether an earlier commit or move is of this task in this run, whichever of its tries it was."""
         if self.token and self.token == earlier.token:
             return True
         same = bool(self.identity) and self.identity == earlier.identity and self.try_number != 1
-        return same and self.start.continues(earlier.start)
+        return same and self.run_start.continues(earlier.run_start)
 
     def as_json(self) -> dict[str, Any]:
         """Return plain JSON, without what is empty."""
@@ -175,7 +175,7 @@ class CommitMetadata:
         return _parse(text) if text and len(text) <= _MOST_CHARACTERS else None
 
     @classmethod
-    def of(cls, values: Mapping[str, object]) -> CommitMetadata | None:
+    def from_json(cls, values: Mapping[str, object]) -> CommitMetadata | None:
         """Read what :meth:`as_json` returned; ``None`` if there is nothing of it."""
         names = (field.name for field in fields(cls))
         known: dict[str, Any] = {name: values[name] for name in names if _fits(name, values.get(name))}
@@ -195,7 +195,7 @@ def _parse(text: str) -> CommitMetadata | None:
         values = json.loads(text)
     except (ValueError, RecursionError):  # others may write what they like, brackets in brackets too
         return None
-    return CommitMetadata.of(values) if isinstance(values, Mapping) else None
+    return CommitMetadata.from_json(values) if isinstance(values, Mapping) else None
 
 
 def _fits(name: str, value: object) -> bool:
@@ -205,7 +205,7 @@ def _fits(name: str, value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and -1 <= value <= most
 
 
-def stopped_half_way(commits: Sequence[CommitMetadata | None], by: CommitMetadata) -> bool:
+def is_partly_moved(commits: Sequence[CommitMetadata | None], metadata: CommitMetadata) -> bool:
     """
     Return whether an earlier try of a task has moved some of its partitions and not the others.
 
@@ -214,13 +214,13 @@ def stopped_half_way(commits: Sequence[CommitMetadata | None], by: CommitMetadat
     :param commits: the last commit of every partition; ``None`` for one without, or that does not say who
         made it.
     """
-    moved = [each for each in commits if each is not None and by.same_task(each)]
-    others = [each for each in commits if each is not None and not by.same_task(each)]
+    moved = [each for each in commits if each is not None and metadata.is_same_task(each)]
+    others = [each for each in commits if each is not None and not metadata.is_same_task(each)]
     first = min((each.at or 0 for each in moved), default=0)
     return 0 < len(moved) < len(commits) and not any((each.at or 0) > first for each in others)
 
 
-def committer(text: str | None) -> str:
+def committer_text(text: str | None) -> str:
     """Return who made a commit and when, for an error text; empty if its metadata does not say."""
     metadata = CommitMetadata.parse(text)
     if metadata is None or not (metadata.run or metadata.tool or metadata.query):
@@ -244,25 +244,26 @@ def foreign_query(group_id: str, commits: Commits, query: str) -> str | None:
         return (
             f"the last commit of group {group_id!r} on {summarize(same)} {found}, and the checkpoint is of "
             f"query {query}: two queries in one group overwrite each other; give this one a group of its "
-            "own, or set allow_new_query=True if it takes the other's place (a new checkpoint has a new "
-            "query id, and a job without checkpointLocation has a new checkpoint at each start)"
+            f"own, or set {parameter_text('allow_new_query', True)} if it takes the other's place (a new "
+            "checkpoint has a new query id, and a job without checkpointLocation has a new checkpoint at "
+            "each start)"
         )
     return None
 
 
-def check_follows(group_id: str, commits: Commits, query: str, now: LogIds) -> None:
+def check_group_follows(group_id: str, commits: Commits, query: str, current: LogIds) -> None:
     """
     Refuse, with a PlanRefusedError, a group that does not follow a query, or its logs.
 
     :param query: the query that commits; empty if it may take over the group of another one.
-    :param now: the logs to which the connection leads; unknown ones compare with everything.
+    :param current: the logs to which the connection leads; unknown ones compare with everything.
     """
     other = foreign_query(group_id, commits, query) if query else None
-    if refusals := [other] if other else foreign_logs(group_id, commits, now):
+    if refusals := [other] if other else foreign_logs(group_id, commits, current):
         raise PlanRefusedError(refusals)
 
 
-def log_ids_of(commits: Commits, now: LogIds) -> LogIds:
+def log_ids_of(commits: Commits, current: LogIds) -> LogIds:
     """Return the logs that commits were made on, as far as they say; one that is not of ``now`` wins."""
     cluster = ""
     topics: dict[str, str] = {}
@@ -270,22 +271,23 @@ def log_ids_of(commits: Commits, now: LogIds) -> LogIds:
         made = CommitMetadata.parse(commit.metadata) if commit is not None else None
         if made is None:
             continue
-        if made.cluster and cluster in ("", now.cluster):
+        if made.cluster and cluster in ("", current.cluster):
             cluster = made.cluster
-        if made.topic and topics.get(tp.topic) in (None, now.topics.get(tp.topic)):
+        if made.topic and topics.get(tp.topic) in (None, current.topics.get(tp.topic)):
             topics[tp.topic] = made.topic
     return LogIds(cluster, topics)
 
 
 def foreign_logs(
-    group_id: str, commits: Commits, now: LogIds, *, old_offsets: bool = True, remedy: str = ""
+    group_id: str, commits: Commits, current: LogIds, *, old_offsets: bool = True, remedy: str = ""
 ) -> list[str]:
     """
     Return why a group's offsets mean nothing: its last commits were made on another cluster, or topic.
 
-    :param now: the logs to which the connection leads.
-    :param old_offsets: see :func:`~airflow_kafka_offsets.model.log_ids.other_logs`, as for ``remedy``.
+    :param current: the logs to which the connection leads.
+    :param old_offsets: see :func:`~airflow_kafka_offsets.model.log_ids.other_logs_refusals`, as for
+        ``remedy``.
     """
-    made = log_ids_of(commits, now)
+    made = log_ids_of(commits, current)
     what = f"the last commit of group {group_id!r}"
-    return other_logs(what, made, now, old_offsets=old_offsets, remedy=remedy)
+    return other_logs_refusals(what, made, current, old_offsets=old_offsets, remedy=remedy)

@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from airflow_kafka_offsets.model.drift_verdict import PASSING, REMEDIES, PartitionDrift, Verdict
+from airflow_kafka_offsets.model.drift_verdict import PASSING, PartitionDrift, Verdict, remedies
 from airflow_kafka_offsets.model.headroom import Headroom, headrooms_json, unknown_lines
 from airflow_kafka_offsets.model.lag import Lag
 from airflow_kafka_offsets.model.offsets import TopicPartition, summarize
 from airflow_kafka_offsets.model.parameters import LONGEST_GRACE, duration_text, parse_duration
-from airflow_kafka_offsets.model.table import align, offset_cell
+from airflow_kafka_offsets.model.table import align_rows, offset_cell
 
 REPORT_VERSION = 1
 
@@ -156,7 +156,7 @@ class DriftReport:
 
     def as_json(self) -> dict[str, Any]:
         """Return plain JSON with string keys."""
-        batch = self.batch
+        batch, known = self.batch, remedies()
         return {
             "version": REPORT_VERSION,
             "group_id": self.group_id,
@@ -169,7 +169,7 @@ class DriftReport:
             "drifted": self.drifted,
             "within_grace": self.within_grace,
             "verdicts": dict(Counter(partition.verdict for partition in self.partitions)),
-            "remedies": {each: REMEDIES[each] for each in self.by_verdict | self.drift if each != "in step"},
+            "remedies": {each: known[each] for each in self.by_verdict | self.drift if each != "in step"},
             "lost": self.lost,
             **(headrooms_json(self.headroom.values()) if self.headroom else {}),
             "last_commit_age_seconds": self.last_commit_age_seconds,
@@ -197,11 +197,12 @@ class DriftReport:
             if self.headroom:
                 shown.append("-" if entry.headroom is None else str(entry.headroom))
             rows.append((topic, str(number), *shown, entry.verdict + lost))
-        lines = [self.summary(), *(align(rows) if self.partitions else ())]
+        lines = [self.summary(), *(align_rows(rows) if self.partitions else ())]
         if self.within_grace:
             lines += [f"within grace: the batch ended less than {self.grace} ago, its commit may still come"]
         lines += unknown_lines(self.headroom)
-        lines += [f"{verdict}: {REMEDIES[verdict]}" for verdict in self.drift]
+        known = remedies()
+        lines += [f"{verdict}: {known[verdict]}" for verdict in self.drift]
         return "\n".join([*lines, *(f"warning: {warning}" for warning in self.warnings)])
 
     @property
@@ -218,4 +219,4 @@ def reports_json(reports: Iterable[DriftReport]) -> dict[str, Any]:
 
 def parse_grace(value: object, parameter: str = "grace") -> timedelta:
     """Read ``grace``, a duration of at most :data:`LONGEST_GRACE`; none means 0."""
-    return parse_duration(value, parameter, most=LONGEST_GRACE) or timedelta(0)
+    return parse_duration(value, parameter, maximum=LONGEST_GRACE) or timedelta(0)

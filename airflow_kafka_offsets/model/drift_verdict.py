@@ -33,6 +33,7 @@ from typing import Any, Literal
 
 from airflow_kafka_offsets.model.headroom import UNCOUNTED, Headroom
 from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition
+from airflow_kafka_offsets.model.wording import parameter_text
 
 Verdict = Literal[
     "in step",
@@ -49,57 +50,66 @@ Verdict = Literal[
     "other query",
 ]
 
-REMEDIES: Mapping[Verdict, str] = {
-    "in step": "nothing is to be done",
-    "group behind": (
-        "the newest batch was not committed: run the task that commits; if it is green, find out who else "
-        "moves the group or the checkpoint"
-    ),
-    "group ahead": (
-        "the group was moved by somebody else, or the checkpoint is a new one or an older copy: find out "
-        "which of the two is right; committing the checkpoint with allow_rewind=True puts the group back to "
-        "it"
-    ),
-    "records lost": (
-        "retention deleted records before they were read, and Kafka no longer has them: raise the topic's "
-        "retention or run the query more often, get the records from where they came from, and move the "
-        "checkpoint and the group on: a reset to current with on_out_of_range='clamp' moves these partitions "
-        "to their log start and leaves the others where they are"
-    ),
-    "expiring": (
-        "retention soon deletes records that were not read: run the query now, or raise retention.ms of the "
-        "topic until it has caught up"
-    ),
-    "headroom unknown": "remove the reason, or leave min_headroom out for this pipeline and watch its lag",
-    "no commit": (
-        "run the task that commits; if it has run, Kafka has forgotten the offsets of a group that nobody "
-        "joins, or the group was deleted; a topic that the task leaves out with topics= is to be left out "
-        "here too"
-    ),
-    "partition added": (
-        "run the query once: Spark reads a new partition from its start; then commit. A partition that the "
-        "query does not read is to be left out with topics="
-    ),
-    "topic gone": (
-        "the connection leads to another cluster, or the topic was deleted: correct the connection, leave "
-        "the topic out with topics=, or give the query a new checkpoint"
-    ),
-    "topic recreated": (
-        "the topic was deleted and created again, or the connection leads to another cluster: correct the "
-        "connection, or give the query a new checkpoint; if the offsets are right there, commit once with "
-        "allow_new_cluster=True"
-    ),
-    "not read": (
-        "the query no longer reads the topic, and nobody reads what is written to it: let the query read it "
-        "again; if that is not meant, delete the group's offsets of it (kafka-consumer-groups "
-        "--delete-offsets --topic), use a new group, or leave the topic out with topics="
-    ),
-    "other query": (
-        "the group follows another query: give each query a group of its own; if this one took the other's "
-        "place, commit once with allow_new_query=True"
-    ),
-}
-"""What to do about each verdict."""
+
+def remedies() -> Mapping[Verdict, str]:
+    """Return what to do about each verdict."""
+    left_out = f"left out with {parameter_text('topics', ...)}"
+    return {
+        "in step": "nothing is to be done",
+        "group behind": (
+            "the newest batch was not committed: run the task that commits; if it is green, find out who "
+            "else moves the group or the checkpoint"
+        ),
+        "group ahead": (
+            "the group was moved by somebody else, or the checkpoint is a new one or an older copy: find out "
+            "which of the two is right; committing the checkpoint with "
+            f"{parameter_text('allow_rewind', True)} puts the group back to it"
+        ),
+        "records lost": (
+            "retention deleted records before they were read, and Kafka no longer has them: raise the "
+            "topic's retention or run the query more often, get the records from where they came from, and "
+            "move the checkpoint and the group on: a reset to committed with "
+            f"{parameter_text('on_out_of_range', 'clamp')} moves these partitions to their log start and "
+            "leaves the others where they are"
+        ),
+        "expiring": (
+            "retention soon deletes records that were not read: run the query now, or raise retention.ms of "
+            "the topic until it has caught up"
+        ),
+        "headroom unknown": (
+            f"remove the reason, or leave {parameter_text('min_headroom')} out for this pipeline and watch "
+            "its lag"
+        ),
+        "no commit": (
+            "run the task that commits; if it has run, Kafka has forgotten the offsets of a group that "
+            "nobody joins, or the group was deleted; a topic that the task leaves out is to be "
+            f"{left_out} here too"
+        ),
+        "partition added": (
+            "run the query once: Spark reads a new partition from its start; then commit. A partition that "
+            f"the query does not read is to be {left_out}"
+        ),
+        "topic gone": (
+            "the connection leads to another cluster, or the topic was deleted: correct the connection, "
+            f"leave the topic out with {parameter_text('topics', ...)}, or give the query a new checkpoint"
+        ),
+        "topic recreated": (
+            "the topic was deleted and created again, or the connection leads to another cluster: correct "
+            "the connection, or give the query a new checkpoint; if the offsets are right there, commit once "
+            f"with {parameter_text('allow_new_cluster', True)}"
+        ),
+        "not read": (
+            "the query no longer reads the topic, and nobody reads what is written to it: let the query read "
+            "it again; if that is not meant, delete the group's offsets of it (kafka-consumer-groups "
+            "--delete-offsets --topic), use a new group, or leave the topic out with "
+            f"{parameter_text('topics', ...)}"
+        ),
+        "other query": (
+            "the group follows another query: give each query a group of its own; if this one took the "
+            f"other's place, commit once with {parameter_text('allow_new_query', True)}"
+        ),
+    }
+
 
 PASSING: tuple[Verdict, ...] = ("group behind", "no commit")
 """What the next run of the task that commits puts right by itself."""
@@ -143,7 +153,7 @@ class PartitionDrift:
             return "not read"
         if self.lost:
             return "records lost"
-        if expiring := self.headroom is not None and self.headroom.below(self.min_headroom):
+        if expiring := self.headroom is not None and self.headroom.is_below(self.min_headroom):
             return "expiring"
         if self.other_query:
             return "other query"

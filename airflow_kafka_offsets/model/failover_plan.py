@@ -89,9 +89,9 @@ class FailoverPlan(PipelinePlan):
         """Whether nothing is read again, and everything is known."""
         return all(each.translation.exact for each in self.translated)
 
-    def positions(self) -> set[tuple[TopicPartition, int]]:
+    def table_positions(self) -> set[tuple[TopicPartition, int]]:
         """Return what the groups' tables show: the checkpoint's old offsets count elsewhere."""
-        moves = [move for plan in self.groups for move in plan.shown()[0]]
+        moves = [move for plan in self.group_plans for move in plan.table_moves()[0]]
         return {
             (move.topic_partition, offset)
             for move in moves
@@ -101,16 +101,16 @@ class FailoverPlan(PipelinePlan):
 
     def tables(self) -> list[str]:
         """Return the translation, and the groups' tables."""
-        return [self._table(), *(plan.table(refused=self.refused) for plan in self.groups)]
+        return [self._table(), *(plan.table(refused=self.is_refused) for plan in self.group_plans)]
 
-    def receipt(self, *, plan_only: bool = False, verified: bool = False) -> dict[str, Any]:
+    def make_receipt(self, *, plan_only: bool = False, verified: bool = False) -> dict[str, Any]:
         """Return the receipt, with the translation under ``failover``."""
-        value = super().receipt(plan_only=plan_only, verified=verified)
+        value = super().make_receipt(plan_only=plan_only, verified=verified)
         return {**value, "failover": self.as_json()}
 
-    def images(self) -> dict[str, str]:
+    def archive_files(self) -> dict[str, str]:
         """Return the files for the archive."""
-        return {**super().images(), FAILOVER_FILE: json.dumps(self.as_json(), indent=2)}
+        return {**super().archive_files(), FAILOVER_FILE: json.dumps(self.as_json(), indent=2)}
 
     def as_json(self) -> dict[str, Any]:
         """
@@ -142,13 +142,13 @@ class FailoverPlan(PipelinePlan):
         }
 
     def _table(self) -> str:
-        of = self.checkpoint
+        of = self.checkpoint_plan
         if of is None:
             return ""
         header = ["SOURCE", "TOPIC", "PARTITION", "FROM", "MIRROR-TOPIC", "TO", "TRANSLATION", "NOT-MIRRORED"]
         shown, more = _shown(self.translated)
         rows = [header, *(_row(each) for each in shown)]
-        refused = REFUSED if self.refused else ""
+        refused = REFUSED if self.is_refused else ""
         left, entered = (ids.cluster or "(unknown)" for ids in (of.left, of.log_ids))
         heading = f"checkpoint {of.location}{refused}: batch {of.batch_id}, from cluster {left} to {entered}"
         if self.was is not None:
@@ -156,9 +156,9 @@ class FailoverPlan(PipelinePlan):
         remarks = [*([more] if more else []), *_whys(self.translated), *self.notes]
         if of.discarded:
             remarks.append(f"discarded: unfinished batch {', '.join(map(str, of.discarded))}")
-        if of.steps and not self.refused:
+        if of.steps and not self.is_refused:
             remarks.append(f"what is overwritten is kept in archive {of.archive}")
-        return plan_text(heading, rows, remarks, of.refusals, refused=self.refused)
+        return plan_text(heading, rows, remarks, of.refusals, refused=self.is_refused)
 
 
 def _row(each: TranslatedPartition) -> list[str]:

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from airflow_kafka_offsets.errors import OffsetsFormatError
-from airflow_kafka_offsets.model.names import stored_group
+from airflow_kafka_offsets.model.names import parse_stored_group
 from airflow_kafka_offsets.model.offsets import (
     MAX_OFFSET,
     MAX_PARTITION,
@@ -28,7 +28,8 @@ from airflow_kafka_offsets.model.offsets import (
     TopicPartition,
     is_topic_name,
 )
-from airflow_kafka_offsets.model.text import MAX_VALUES, Show, excess, shorten
+from airflow_kafka_offsets.model.text import MAX_VALUES, DescribeValue, shorten, size_error
+from airflow_kafka_offsets.model.wording import dag_text, parameter_text
 
 SPARK_FORM = '{"topic": {"0": 42}}'
 
@@ -43,49 +44,51 @@ _JSON_OBJECT = re.compile(r'\s*\{\s*["}]')
 """Where a line of CSV begins with a quoted name, its quotation mark is the first character."""
 
 
-def parse_offsets(value: object, what: str = "offsets", *, show: Show = shorten) -> Offsets:
+def parse_offsets(value: object, what: str = "offsets", *, describe: DescribeValue = shorten) -> Offsets:
     """
     Read offsets in Spark's form.
 
     :param value: a mapping, or its JSON text.
     :param what: what the value is, for the error text.
-    :param show: see :data:`~airflow_kafka_offsets.model.text.Show`.
+    :param describe: see :data:`~airflow_kafka_offsets.model.text.DescribeValue`.
     :raises OffsetsFormatError: if it is anything else than ``{topic: {partition: offset}}`` with at
         least one topic, whole numbers from 0 and no key twice. ``-1`` and ``-2`` (Spark's latest and
         earliest) are no offsets.
     """
     offsets: Offsets = {}
-    for tp, offset in parse_positions(value, what, show=show).items():
+    for tp, offset in parse_positions(value, what, describe=describe).items():
         if offset is None:
             raise _malformed(what, f"no offset (null) for {tp}")
         offsets[tp] = offset
     return offsets
 
 
-def parse_positions(value: object, what: str = "positions", *, show: Show = shorten) -> Positions:
+def parse_positions(
+    value: object, what: str = "positions", *, describe: DescribeValue = shorten
+) -> Positions:
     """Read offsets in Spark's form where ``null`` stands for a partition without a commit."""
     given = value
     if isinstance(value, str):
-        value = load_json(value, what, show=show)
+        value = load_json(value, what, describe=describe)
     if not isinstance(value, Mapping) or not value:
-        raise _malformed(what, show(given))
+        raise _malformed(what, describe(given))
     positions: Positions = {}
     for topic, partitions in value.items():
         if not isinstance(topic, str) or not is_topic_name(topic):
-            raise _malformed(what, f"{_shown(topic, show)} in place of a topic")
+            raise _malformed(what, f"{_shown(topic, describe)} in place of a topic")
         if not isinstance(partitions, Mapping) or not partitions:
-            raise _malformed(what, show(given))
+            raise _malformed(what, describe(given))
         for partition, offset in partitions.items():
             number = _partition(partition)
             if number is None or TopicPartition(topic, number) in positions:
                 raise _malformed(
-                    what, f"{_shown(partition, show)} in place of a partition of topic {topic!r}"
+                    what, f"{_shown(partition, describe)} in place of a partition of topic {topic!r}"
                 )
             tp = TopicPartition(topic, number)
             if offset is not None and (
                 isinstance(offset, bool) or not isinstance(offset, int) or not 0 <= offset <= MAX_OFFSET
             ):
-                raise _malformed(what, f"{show(offset)} in place of the offset of {tp}")
+                raise _malformed(what, f"{describe(offset)} in place of the offset of {tp}")
             positions[tp] = offset
     return positions
 
@@ -123,8 +126,8 @@ def parse_csv(text: str, group_id: str | None = None) -> dict[str, Offsets]:
     if _JSON_OBJECT.match(text):
         raise OffsetsFormatError(
             "the file begins as JSON; expected lines of topic,partition,offset. A receipt's before is put "
-            "back by RestoreOffsetsOperator(receipt=...) or 'group restore --receipt', and its after is "
-            "given as to_offset"
+            f"back by {dag_text('RestoreOffsetsOperator(receipt=...) or ')}'group restore --receipt', and "
+            f"its after is given as {parameter_text('to_offset')}"
         )
     rows = _csv_rows(text)
     first = next(rows, None)
@@ -141,17 +144,17 @@ def parse_csv(text: str, group_id: str | None = None) -> dict[str, Offsets]:
     groups: dict[str, Offsets] = {}
     for number, row in itertools.chain([first], rows):
         tp, offset = _csv_offset(number, row, columns)
-        group = stored_group(row[0], f"line {number}, group") if columns == 4 else str(group_id)
+        group = parse_stored_group(row[0], f"line {number}, group") if columns == 4 else str(group_id)
         offsets = groups.setdefault(group, {})
         if tp in offsets:
             raise OffsetsFormatError(
                 f"line {number}: {tp} of group {shorten(repr(group))} occurs twice; keep one of the lines"
             )
         offsets[tp] = offset
-    return groups if group_id is None else {group_id: lines_of(groups, group_id)}
+    return groups if group_id is None else {group_id: group_offsets(groups, group_id)}
 
 
-def lines_of(groups: Mapping[str, Offsets], group_id: str) -> Offsets:
+def group_offsets(groups: Mapping[str, Offsets], group_id: str) -> Offsets:
     """Return a group's offsets of those that :func:`parse_csv` has read; an error if it has none."""
     if group_id not in groups:
         raise OffsetsFormatError(
@@ -162,7 +165,7 @@ def lines_of(groups: Mapping[str, Offsets], group_id: str) -> Offsets:
 
 
 def _csv_rows(text: str) -> Iterator[tuple[int, list[str]]]:
-    if refusal := excess("the file", text, "\n,", 3 * MAX_VALUES):
+    if refusal := size_error("the file", text, "\n,", 3 * MAX_VALUES):
         raise OffsetsFormatError(refusal)
     lines = (line[0] for line in _CSV_LINE.finditer(text))
     try:
@@ -201,27 +204,27 @@ def format_csv(groups: Mapping[str, Mapping[TopicPartition, int | None]]) -> str
     return out.getvalue()
 
 
-def load_json(text: str, what: str, expected: str = SPARK_FORM, *, show: Show = shorten) -> Any:
+def load_json(text: str, what: str, expected: str = SPARK_FORM, *, describe: DescribeValue = shorten) -> Any:
     """
     Read JSON text in which no key may occur twice.
 
     :param what: what the text is, for the error text.
     :param expected: what it should hold, likewise.
     :raises OffsetsFormatError: if it is no JSON, holds a key twice, or is too large; see
-        :func:`~airflow_kafka_offsets.model.text.excess`.
+        :func:`~airflow_kafka_offsets.model.text.size_error`.
     """
-    if refusal := excess(what, text):
+    if refusal := size_error(what, text):
         raise OffsetsFormatError(refusal)
     try:
         return json.loads(text, object_pairs_hook=_unique, parse_int=_number)
     except _TwiceError as error:
         key, number = error.args
-        named = shorten(repr(key)) if show is shorten else f"number {number} of an object"
-        raise OffsetsFormatError(f"{what}: key {named} occurs twice in {show(text)}; keep one") from None
+        named = shorten(repr(key)) if describe is shorten else f"number {number} of an object"
+        raise OffsetsFormatError(f"{what}: key {named} occurs twice in {describe(text)}; keep one") from None
     except (ValueError, RecursionError) as error:
         reason = "nested too deeply" if isinstance(error, RecursionError) else error
         raise OffsetsFormatError(
-            f"{what}: {show(text)} is not JSON ({reason}); expected {expected}{repr_hint(text)}"
+            f"{what}: {describe(text)} is not JSON ({reason}); expected {expected}{repr_hint(text)}"
         ) from None
 
 
@@ -249,13 +252,14 @@ def repr_hint(value: object) -> str:
     """Return a remedy for a text that is a dict or a list as Python spells it, else nothing."""
     if not isinstance(value, str) or not _PYTHON.match(value):
         return ""
-    return (
-        ". This is how Python spells a dict or a list: write JSON, in a template with the filter `| tojson`"
+    return dag_text(
+        ". This is how Python spells a dict or a list: write JSON, in a template with the filter `| tojson`",
+        "; JSON has double quotes",
     )
 
 
-def _shown(key: object, show: Show) -> str:
-    return shorten(repr(key)) if show is shorten and isinstance(key, str) else show(key)
+def _shown(key: object, describe: DescribeValue) -> str:
+    return shorten(repr(key)) if describe is shorten and isinstance(key, str) else describe(key)
 
 
 def _partition(value: object) -> int | None:

@@ -4,8 +4,8 @@ Consumer groups of a pipeline: which partition belongs to which group.
 The rule everywhere: **every name selects something.** ``topics`` may leave out topics, partitions, and with
 them whole groups; what it and ``group_id`` name has to be in what the offsets come from (a checkpoint's
 newest committed batch, given offsets, a window, a store), else on the broker, and each topic that is not left
-out has a group. Names that break the rule are an error, see :meth:`Groups.misnamed`; never a smaller
-selection, and never an empty one.
+out has a group. Names that break the rule are an error, see :meth:`GroupSelection.unmatched_names`; never a
+smaller selection, and never an empty one.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from airflow_kafka_offsets.errors import MisnamedError, PlanRefusedError, UsageError
-from airflow_kafka_offsets.model.names import check_group
+from airflow_kafka_offsets.model.names import parse_group
 from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition, summarize
 from airflow_kafka_offsets.model.parameters import is_nothing, parse_pattern
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.model.topics import TopicScope, load_names
+from airflow_kafka_offsets.model.wording import parameter_error, parameter_text
 
 GroupIds = str | Mapping[str, str]
 """A consumer group, or ``{topic: group}`` in which a key may also be ``"source:<index or name>"``."""
@@ -42,32 +43,32 @@ class GroupOffsets:
 
 
 @dataclass(frozen=True)
-class Groups:
+class GroupSelection:
     """The groups and topics that a pipeline names; ``group_id`` is ``None`` where it names only topics."""
 
     group_id: GroupIds | None = None
     scope: TopicScope = field(default_factory=TopicScope)
 
     @classmethod
-    def parse(cls, group_id: object, topics: object = None, *, required: bool = True) -> Groups:
+    def parse(cls, group_id: object, topics: object = None, *, required: bool = True) -> GroupSelection:
         """
         Read the parameters ``group_id`` and ``topics``, either of which a template may have turned into JSON
         text.
 
         :param required: whether ``group_id`` must be given.
         :raises UsageError: if ``group_id`` is neither a name nor a mapping of names, a name is one that
-            :func:`~airflow_kafka_offsets.model.names.check_group` refuses, or ``topics`` is none. ``"None"``
+            :func:`~airflow_kafka_offsets.model.names.parse_group` refuses, or ``topics`` is none. ``"None"``
                 and ``"null"`` are no names: a template writes them that finds nothing.
         """
         ids = None if group_id is None and not required else parse_group_id(group_id)
         return cls(ids, TopicScope.parse(topics))
 
     @property
-    def ids(self) -> list[str]:
+    def group_ids(self) -> list[str]:
         """The names of the groups, in order."""
         return [self.group_id] if isinstance(self.group_id, str) else sorted(set(self._mapping.values()))
 
-    def within(self, scope: TopicScope) -> Groups:
+    def with_scope(self, scope: TopicScope) -> GroupSelection:
         """Return the same groups, limited to another scope."""
         return replace(self, scope=scope)
 
@@ -80,14 +81,14 @@ class Groups:
     def _mapping(self) -> Mapping[str, str]:
         return self.group_id if isinstance(self.group_id, Mapping) else {}
 
-    def of(self, sources: Sources, origin: str = CHECKPOINT) -> GroupOffsets:
+    def assign_offsets(self, sources: Sources, origin: str = CHECKPOINT) -> GroupOffsets:
         """
         Give the offsets of sources to their groups.
 
         A key of ``group_id`` for the source wins over one for the topic.
 
         :param origin: what the offsets come from, for the error text.
-        :raises MisnamedError: if names select nothing, see :meth:`misnamed`.
+        :raises MisnamedError: if names select nothing, see :meth:`unmatched_names`.
         :raises PlanRefusedError: if a partition would be held twice by one group.
         """
         by_group: dict[str, Offsets] = {}
@@ -109,11 +110,11 @@ class Groups:
         refusals = [
             f"{summarize(partitions)} occurs in source {first} and in source {second} of the query with "
             f"different positions, and group {shorten(repr(group))} can hold only one of them: give each "
-            "source a group of its own, "
-            f'group_id={{"{SOURCE_PREFIX}{first}": "...", "{SOURCE_PREFIX}{second}": "..."}}'
+            f"source a group of its own, {parameter_text('group_id')} as "
+            f'{{"{SOURCE_PREFIX}{first}": "...", "{SOURCE_PREFIX}{second}": "..."}}'
             for (group, first, second), partitions in twice.items()
         ]
-        if misnamed := self.misnamed(sources, origin, partitions=True):
+        if misnamed := self.unmatched_names(sources, origin, partitions=True):
             raise MisnamedError([*refusals, *misnamed])
         if refusals:
             raise PlanRefusedError(refusals)
@@ -121,7 +122,7 @@ class Groups:
 
     def to_sources(self, sources: Sources, by_group: Mapping[str, Offsets]) -> dict[str, Offsets]:
         """
-        Give the offsets of groups back to their sources: the inverse of :meth:`of`.
+        Give the offsets of groups back to their sources: the inverse of :meth:`assign_offsets`.
 
         :return: source -> offsets, without the partitions of which a group has none.
         """
@@ -139,33 +140,34 @@ class Groups:
         Return the partitions to read in each group; whether the broker has them is for whoever asks it.
 
         :param sources: those of a checkpoint, where there is one: their topics are then the default.
-        :raises UsageError: if names select nothing, see :meth:`misnamed`; for a ``source:`` key without a
-            checkpoint.
+        :raises UsageError: if names select nothing, see :meth:`unmatched_names`; for a ``source:`` key
+            without a checkpoint.
         """
         if sources is None and isinstance(self.group_id, str):
             return {self.group_id: self.scope}
         if sources is None and self.names_sources:
             key = next(key for key in self._mapping if key.startswith(SOURCE_PREFIX))
-            raise UsageError(
-                f"group_id names {shorten(repr(key))}, and sources are known only from a checkpoint: set "
-                "checkpoint_location, or name topics"
+            raise parameter_error(
+                "group_id",
+                f" names {shorten(repr(key))}, and sources are known only from a checkpoint: give "
+                f"{parameter_text('checkpoint_location')}, or name {parameter_text('topics')}",
             )
-        if refusals := self.misnamed(sources):
+        if refusals := self.unmatched_names(sources):
             raise UsageError("; ".join(refusals))
         topics: dict[str, set[str]] = {}
-        for _, topic, group in self._named(sources):
+        for _, topic, group in self._grouped_topics(sources):
             if group is not None and self.scope.allows(topic):
                 topics.setdefault(group, set()).add(topic)
-        return {group: self.scope.narrowed(names) for group, names in topics.items()}
+        return {group: self.scope.restricted_to(names) for group, names in topics.items()}
 
-    def in_window(
+    def restricted_to_window(
         self, planned: Collection[TopicPartition], asked: Mapping[str, object]
-    ) -> tuple[Groups, list[str]]:
+    ) -> tuple[GroupSelection, list[str]]:
         """
         Take out of the names what the plan of a window was asked for and has left out: topics without
         commits.
 
-        What the plan was not asked for stays among the names, and :meth:`of` refuses it.
+        What the plan was not asked for stays among the names, and :meth:`assign_offsets` refuses it.
 
         :param planned: the partitions of the window.
         :param asked: the window's source: ``topics``, ``topics_pattern`` and ``group_id`` of the plan.
@@ -207,13 +209,14 @@ class Groups:
         if not left:
             raise PlanRefusedError(
                 [
-                    f"topics names {_listed(without)}, of which the window has nothing (it has "
-                    f"{_listed(sorted(topics))}): correct topics, or plan the window with them"
+                    f"{parameter_text('topics')} names {_listed(without)}, of which the window has nothing "
+                    f"(it has {_listed(sorted(topics))}): correct {parameter_text('topics')}, or plan the "
+                    "window with them"
                 ]
             )
-        return Groups(group_id, replace(self.scope, partitions=left)), without
+        return GroupSelection(group_id, replace(self.scope, partitions=left)), without
 
-    def misnamed(
+    def unmatched_names(
         self, sources: Sources | None, origin: str = CHECKPOINT, *, partitions: bool = False
     ) -> list[str]:
         """
@@ -224,42 +227,43 @@ class Groups:
         :param partitions: whether a partition that is named has to be there too, since nobody asks the broker
             for it.
         """
-        known = {topic for _, topic, _ in self._named(sources)}
+        parameter = parameter_text(self.scope.parameter)
+        known = {topic for _, topic, _ in self._grouped_topics(sources)}
         topics = sorted(known)
         missing = [topic for topic in self.scope.topics or () if topic not in known]
         if sources is None:
             if not missing or not self._mapping:
                 return []
             return [
-                f"{self.scope.named_by} names {_quoted(missing)}, which no key of group_id is (it has "
-                f"{_listed(sorted(self._mapping))}): correct the name, or add a key for the topic"
+                f"{parameter} names {_quoted(missing)}, which no key of {parameter_text('group_id')} is (it "
+                f"has {_listed(sorted(self._mapping))}): correct the name, or add a key for the topic"
             ]
         refusals = [] if self.group_id is None else self._ungrouped(sources, origin, topics)
         later = ", or wait until the query has read from it" if origin == CHECKPOINT else ""
         if missing:
             refusals.append(
-                f"{self.scope.named_by} names {_quoted(missing)}, which {origin} does not have (it has "
+                f"{parameter} names {_quoted(missing)}, which {origin} does not have (it has "
                 f"{_listed(topics)}): correct the name{later}"
             )
         there = {tp for offsets in sources.values() for tp in offsets}
-        absent = [tp for tp in self.scope.numbered if tp.topic in known and tp not in there]
+        absent = [tp for tp in self.scope.explicit_partitions if tp.topic in known and tp not in there]
         if partitions and absent:
             same = summarize(tp for tp in there if tp.topic == absent[0].topic)
             refusals.append(
-                f"{self.scope.named_by} names {summarize(absent)}, which {origin} does not have (it has "
-                f"{same}): correct the number{later}"
+                f"{parameter} names {summarize(absent)}, which {origin} does not have (it has {same}): "
+                f"correct the number{later}"
             )
         return refusals
 
     def _ungrouped(self, sources: Sources, origin: str, topics: Sequence[str]) -> list[str]:
         """Return topics without a key, and keys without a topic."""
-        query, named = origin == CHECKPOINT, self._named(sources)
+        query, named = origin == CHECKPOINT, self._grouped_topics(sources)
         grouped = {topic for _, topic, group in named if group is not None}
         refusals = [
-            f"topic {topic!r} of {f'source {source}' if query else origin} has no group in group_id: add a "
-            "key for the topic"
+            f"topic {topic!r} of {f'source {source}' if query else origin} has no group in "
+            f"{parameter_text('group_id')}: add a key for the topic"
             + (f' or for "{SOURCE_PREFIX}{source}"' if query else "")
-            + ", or leave the topic out with topics="
+            + f", or leave the topic out with {parameter_text('topics', ...)}"
             for source, topic, group in named
             if group is None
             and self.scope.allows(topic)
@@ -269,8 +273,8 @@ class Groups:
         ]
         if unused := sorted(set(self._mapping) - {self._key(source, topic) for source, topic, _ in named}):
             refusals.append(
-                f"group_id names {_quoted(unused)}, which {origin} does not have; it has sources "
-                f"{_listed(sources)} with topics {_listed(topics)}"
+                f"{parameter_text('group_id')} names {_quoted(unused)}, which {origin} does not have; it has "
+                f"sources {_listed(sources)} with topics {_listed(topics)}"
             )
         return refusals
 
@@ -283,7 +287,7 @@ class Groups:
             return self.group_id.get(self._key(source, topic))
         return self.group_id
 
-    def _named(self, sources: Sources | None) -> list[tuple[str, str, str | None]]:
+    def _grouped_topics(self, sources: Sources | None) -> list[tuple[str, str, str | None]]:
         """Return each topic of each source with its group; without sources the topics that have a key."""
         if sources is None:
             return [("", key, group) for key, group in self._mapping.items()]
@@ -295,16 +299,16 @@ class Groups:
 
 
 def parse_group_id(value: object) -> GroupIds:
-    """Read the ``group_id`` parameter, see :meth:`Groups.parse`."""
+    """Read the ``group_id`` parameter, see :meth:`GroupSelection.parse`."""
     given, value = value, load_names(value, "group_id", _FORM)
     if isinstance(value, str) and not is_nothing(value):
-        return check_group(value)
+        return parse_group(value)
     if isinstance(value, Mapping) and value and all(key and isinstance(key, str) for key in value):
         names = {key: f"group_id[{shorten(repr(key))}]" for key in value}
         groups = {key: load_names(group, names[key], _FORM) for key, group in value.items()}
         if all(isinstance(name, str) and not (name.strip() and is_nothing(name)) for name in groups.values()):
-            return {key: check_group(group, names[key]) for key, group in groups.items()}
-    raise UsageError(f"group_id: found {shorten(given)}; expected {_FORM}")
+            return {key: parse_group(group, names[key]) for key, group in groups.items()}
+    raise parameter_error("group_id", f": found {shorten(given)}; expected {_FORM}")
 
 
 def _quoted(names: Iterable[str]) -> str:

@@ -52,7 +52,7 @@ class Retention(NamedTuple):
     """Whether compaction removes records too."""
 
     @classmethod
-    def of(cls, settings: Mapping[str, str | None]) -> Retention | str:
+    def from_settings(cls, settings: Mapping[str, str | None]) -> Retention | str:
         """Read a topic's settings; return why that cannot be done if it cannot."""
         policy = settings.get(CLEANUP)
         if policy is None:
@@ -120,21 +120,23 @@ class Headroom:
             reason = "expired: deleted as soon as the newest record of its segment has expired too"
         return cls("time", by_time, reason)
 
-    def decided(self, least: float, retention: Retention, *, enough: bool) -> Headroom:
+    def with_verdict(self, min_headroom: float, retention: Retention, *, enough: bool) -> Headroom:
         """
         Return an unknown headroom of which only is known whether it is enough.
 
-        :param least: seconds that are enough, as far as time decides.
+        :param min_headroom: seconds that are enough, as far as time decides.
         """
         if not enough:
             return replace(
                 self,
-                by_time=max(0.0, least - 0.001),
-                reason=f"less than {duration_text(least)}: {self.reason}",
+                by_time=max(0.0, min_headroom - 0.001),
+                reason=f"less than {duration_text(min_headroom)}: {self.reason}",
             )
         if retention.size is not None:
             return self
-        return Headroom("time", least, f"at least {duration_text(least)}: {self.reason}", at_least=True)
+        return Headroom(
+            "time", min_headroom, f"at least {duration_text(min_headroom)}: {self.reason}", at_least=True
+        )
 
     @property
     def seconds(self) -> float | None:
@@ -146,20 +148,20 @@ class Headroom:
         """The value for a metric: the seconds, or where nothing is unread those of a record written now."""
         return self.by_time if self.state == "none" else self.seconds
 
-    def below(self, least: float) -> bool | None:
+    def is_below(self, min_headroom: float) -> bool | None:
         """Return whether the headroom is less than so many seconds; ``None`` if that is not known."""
         if self.state in ("lost", "none"):
             return self.state == "lost"
         # Bytes can only shorten it.
-        if self.by_time is not None and self.by_time < least:
+        if self.by_time is not None and self.by_time < min_headroom:
             return True
         return None if self.state == "unknown" else False
 
-    def ageless(self, least: float) -> Headroom:
+    def without_durations(self, min_headroom: float) -> Headroom:
         """Return the same without the time, which shrinks by itself: only whether it is below so much."""
-        below = self.below(least)
+        below = self.is_below(min_headroom)
         return replace(
-            self, by_time=0.0 if below else least, reason="" if self.state == "time" else self.reason
+            self, by_time=0.0 if below else min_headroom, reason="" if self.state == "time" else self.reason
         )
 
     def as_json(self) -> dict[str, Any]:
@@ -185,7 +187,9 @@ UNCOUNTED: dict[str, Any] = dict.fromkeys(("headroom", "headroom_state", "headro
 """JSON of a partition whose headroom is not counted, since it has no position."""
 
 
-def untimed(positions: Offsets, logs: Logs, retentions: Mapping[str, Retention | str]) -> Offsets:
+def positions_needing_time(
+    positions: Offsets, logs: Logs, retentions: Mapping[str, Retention | str]
+) -> Offsets:
     """Return the positions where the time of the next record decides."""
     return {
         tp: position
@@ -215,7 +219,7 @@ def measure_headrooms(
     }
 
 
-def undecided(
+def partitions_without_verdict(
     headrooms: Headrooms, retentions: Mapping[str, Retention | str]
 ) -> dict[Retention, list[TopicPartition]]:
     """
@@ -259,7 +263,7 @@ def headrooms_json(headrooms: Collection[Headroom]) -> dict[str, Any]:
     return {"headroom": min(known, default=None), "headroom_state": worst}
 
 
-def worse(one: Headroom, other: Headroom | None) -> Headroom:
+def worse_headroom(one: Headroom, other: Headroom | None) -> Headroom:
     """Return the worse of two headrooms of one partition."""
     if other is None:
         return one

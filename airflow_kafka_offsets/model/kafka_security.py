@@ -131,7 +131,7 @@ def java_settings(config: Mapping[str, Any]) -> dict[str, str]:
     if not servers.strip():
         raise UsageError(f"the Kafka configuration has no {SERVERS}; expected host:port of a broker")
     protocol = given.get("security.protocol", "PLAINTEXT").upper()
-    java = {SERVERS: ",".join(map(_with_port, servers.split(","))), "security.protocol": protocol}
+    java = {SERVERS: ",".join(map(with_port, servers.split(","))), "security.protocol": protocol}
     java |= {key: given[key] for key in _SAME if key in given}
     if protocol.endswith("SSL"):
         java |= _tls({key: value for key, value in given.items() if _OF_SSL.fullmatch(key)})
@@ -316,7 +316,8 @@ def _untranslated(names: Iterable[str]) -> UsageError:
     )
 
 
-def _with_port(server: str) -> str:
+def with_port(server: str) -> str:
+    """Return a broker's address with its port: librdkafka's default where it has none."""
     server = server.strip()
     return server if _WITH_PORT.fullmatch(server) or not server else f"{server}:{_DEFAULT_PORT}"
 

@@ -11,8 +11,9 @@ from airflow_kafka_offsets.errors import NoCommitError
 from airflow_kafka_offsets.model.headroom import UNCOUNTED, Headrooms, headrooms_json, unknown_lines
 from airflow_kafka_offsets.model.offsets import LogRange, Logs, Offsets, Positions, TopicPartition, summarize
 from airflow_kafka_offsets.model.parameters import MissingCommitPolicy, duration_text
-from airflow_kafka_offsets.model.table import align, offset_cell
-from airflow_kafka_offsets.model.text import printable
+from airflow_kafka_offsets.model.table import align_rows, offset_cell
+from airflow_kafka_offsets.model.text import escape_controls
+from airflow_kafka_offsets.model.wording import parameter_text
 
 
 class PartitionLag(NamedTuple):
@@ -52,8 +53,9 @@ class Lag:
         threshold; one that is further behind counts with all of them. The marker that ends a transaction
         takes an offset: a consumer that commits the offset after its last record stays 1 behind for ever
         (KAFKA-6607).
-    :param late: how many seconds ago the first record that was not read was written, for the partitions where
-        that is longer ago than was asked for; ``None`` where its time could not be had. ``None`` as a whole:
+    :param time_lags: how many seconds ago the first record that was not read was written, for the partitions
+        where that is longer ago than was asked for; ``None`` where its time could not be had. ``None`` as a
+        whole:
         not asked.
     :param headroom: of the partitions whose lag is counted; ``None``: not asked.
     :param min_headroom: seconds that each of them should have.
@@ -62,7 +64,7 @@ class Lag:
     name: str
     partitions: tuple[PartitionLag, ...]
     tolerance: int = 0
-    late: Mapping[TopicPartition, float | None] | None = field(default=None, hash=False)
+    time_lags: Mapping[TopicPartition, float | None] | None = field(default=None, hash=False)
     headroom: Headrooms | None = field(default=None, hash=False)
     min_headroom: float = 0.0
 
@@ -89,10 +91,10 @@ class Lag:
         without = [tp for tp, at in positions.items() if at is None and logs[tp].end > logs[tp].start]
         if without and on_no_commit == "fail":
             raise NoCommitError(
-                f"{printable(name)} has no committed offset for {summarize(without)}, so its lag is "
+                f"{escape_controls(name)} has no committed offset for {summarize(without)}, so its lag is "
                 "undefined: commit first, "
-                f"{'correct the name of the group' if named else 'name the topics= that it reads'}, or say "
-                "with on_no_commit what such a partition counts as"
+                + ("correct the name of the group" if named else f"name {parameter_text('topics', ...)}")
+                + f", or say with {parameter_text('on_no_commit')} what such a partition counts as"
             )
         ordered = sorted(positions)
         read = [positions[tp] for tp in ordered]
@@ -107,12 +109,12 @@ class Lag:
         return sum(partition.lag or 0 for partition in self.partitions)
 
     @property
-    def max(self) -> int:
+    def max_partition_lag(self) -> int:
         """Records waiting in the partition where most are."""
         return max((partition.lag or 0 for partition in self.partitions), default=0)
 
     @property
-    def counted(self) -> int:
+    def lag_above_tolerance(self) -> int:
         """Records waiting in the partitions that are further behind than the tolerance."""
         return sum(lag for partition in self.partitions if (lag := partition.lag or 0) > self.tolerance)
 
@@ -132,13 +134,13 @@ class Lag:
     @property
     def time_lag(self) -> float | None:
         """Seconds since the oldest record that waits was written, as far as it was asked for and is known."""
-        if self.late is None:
+        if self.time_lags is None:
             return None
-        known = (seconds for seconds in self.late.values() if seconds is not None)
+        known = (seconds for seconds in self.time_lags.values() if seconds is not None)
         return max(known, default=None if self.total else 0.0)
 
     @property
-    def waiting(self) -> Offsets:
+    def first_unread(self) -> Offsets:
         """The offset from which the first unread record follows, in the partitions that are behind."""
         return {
             entry.topic_partition: entry.log.end - entry.lag
@@ -147,7 +149,7 @@ class Lag:
         }
 
     @property
-    def read_up_to(self) -> Offsets:
+    def counted_positions(self) -> Offsets:
         """The position of each partition that counts, whatever the tolerance: retention has none."""
         return {
             entry.topic_partition: entry.log.end - entry.lag if entry.committed is None else entry.committed
@@ -155,7 +157,7 @@ class Lag:
             if entry.lag is not None
         }
 
-    def before(self, first_new: Mapping[TopicPartition, int | None]) -> Offsets:
+    def unread_before(self, first_new: Mapping[TopicPartition, int | None]) -> Offsets:
         """
         Return which partitions have not been read up to a time, and from where on.
 
@@ -163,11 +165,11 @@ class Lag:
         """
         return {
             tp: position
-            for tp, position in self.waiting.items()
+            for tp, position in self.first_unread.items()
             if (first := first_new[tp]) is None or position < first
         }
 
-    def timed(
+    def with_time_lags(
         self,
         asked: Collection[TopicPartition],
         times: Mapping[TopicPartition, int | None],
@@ -181,7 +183,7 @@ class Lag:
         the position is. So the record that follows decides: where none follows, or one that is new enough,
         the partition is not late.
 
-        :param asked: from :meth:`before`.
+        :param asked: from :meth:`unread_before`.
         :param times: when the record that follows was written; ``None`` where none does; missing if unknown.
         :param limit: seconds.
         """
@@ -191,32 +193,33 @@ class Lag:
                 late[tp] = None
             elif (time := times[tp]) is not None and now_ms - time > limit * 1000:
                 late[tp] = (now_ms - time) / 1000
-        return replace(self, late=late)
+        return replace(self, time_lags=late)
 
-    def ageless(self) -> Lag:
+    def without_durations(self) -> Lag:
         """Return the same without times, which change by themselves: only which partitions they concern."""
         least = self.min_headroom
         return replace(
             self,
-            late=None if self.late is None else dict.fromkeys(self.late),
-            headroom=self.headroom and {tp: found.ageless(least) for tp, found in self.headroom.items()},
+            time_lags=None if self.time_lags is None else dict.fromkeys(self.time_lags),
+            headroom=self.headroom
+            and {tp: found.without_durations(least) for tp, found in self.headroom.items()},
         )
 
-    def within(self, max_lag: int | None, max_partition_lag: int | None = None) -> bool:
+    def is_within(self, max_lag: int | None, max_partition_lag: int | None = None) -> bool:
         """Whether the thresholds that are given hold, and no partition is late or short of headroom."""
-        furthest = self.max if self.max > self.tolerance else 0
-        few = max_lag is None or self.counted <= max_lag
+        furthest = self.max_partition_lag if self.max_partition_lag > self.tolerance else 0
+        few = max_lag is None or self.lag_above_tolerance <= max_lag
         return (
             few
             and (max_partition_lag is None or furthest <= max_partition_lag)
-            and not (self.late or self.short)
+            and not (self.time_lags or self.below_min_headroom)
         )
 
     @property
-    def short(self) -> list[TopicPartition]:
+    def below_min_headroom(self) -> list[TopicPartition]:
         """The partitions whose headroom is less than it should be, or not known."""
         least = self.min_headroom
-        return [tp for tp, found in (self.headroom or {}).items() if found.below(least) is not False]
+        return [tp for tp, found in (self.headroom or {}).items() if found.is_below(least) is not False]
 
     def as_json(self) -> dict[str, Any]:
         """
@@ -228,18 +231,18 @@ class Lag:
         ``headroom_state``, of each partition with ``headroom_reason``.
         """
         partitions = [partition.as_json() for partition in self.partitions]
-        if self.late is not None:
+        if self.time_lags is not None:
             for partition, entry in zip(self.partitions, partitions, strict=True):
                 known = 0.0 if partition.lag == 0 else None
-                entry["time_lag"] = self.late.get(partition.topic_partition, known)
+                entry["time_lag"] = self.time_lags.get(partition.topic_partition, known)
         if self.headroom is not None:
             for partition, entry in zip(self.partitions, partitions, strict=True):
                 found = self.headroom.get(partition.topic_partition)
                 entry |= UNCOUNTED if found is None else found.as_json()
         return {
             "total_lag": self.total,
-            "max_partition_lag": self.max,
-            **({} if self.late is None else {"time_lag": self.time_lag}),
+            "max_partition_lag": self.max_partition_lag,
+            **({} if self.time_lags is None else {"time_lag": self.time_lag}),
             **({} if self.headroom is None else headrooms_json(self.headroom.values())),
             "lost": self.lost,
             "topics": self.by_topic,
@@ -252,7 +255,7 @@ class Lag:
 
         :param limit: lines at most: the partitions that are short of headroom, then those furthest behind.
         """
-        short = set(self.short)
+        short = set(self.below_min_headroom)
         furthest = sorted(
             self.partitions,
             key=lambda entry: (
@@ -264,19 +267,19 @@ class Lag:
         )
         shown = sorted(furthest[:limit], key=lambda entry: entry.topic_partition)
         header = ["TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG"]
-        times = [] if self.late is None else ["TIME-LAG"]
+        times = [] if self.time_lags is None else ["TIME-LAG"]
         rows = [[*header, *times, *([] if self.headroom is None else ["HEADROOM"])]]
         for entry in shown:
             topic, number = entry.topic_partition
             row = [topic, str(number), *map(offset_cell, (entry.committed, entry.log.end, entry.lag))]
-            if self.late is not None:
-                row.append(_duration(self.late.get(entry.topic_partition, 0.0)))
+            if self.time_lags is not None:
+                row.append(_duration(self.time_lags.get(entry.topic_partition, 0.0)))
             if self.headroom is not None:
                 row.append(str(self.headroom.get(entry.topic_partition, "-")))
             if entry.lost:
                 row[-1] += f"  ({entry.lost} records lost to retention)"
             rows.append(row)
-        lines = [f"{printable(self.name)}: total lag {self.total}", *align(rows)]
+        lines = [f"{escape_controls(self.name)}: total lag {self.total}", *align_rows(rows)]
         if len(shown) < len(self.partitions):
             rest = self.total - sum(entry.lag or 0 for entry in shown)
             more = len(self.partitions) - len(shown)
@@ -285,7 +288,9 @@ class Lag:
         return "\n".join(lines)
 
 
-def remaining(positions: Mapping[TopicPartition, int | None], target: Offsets, tolerance: int = 0) -> Offsets:
+def remaining_offsets(
+    positions: Mapping[TopicPartition, int | None], target: Offsets, tolerance: int = 0
+) -> Offsets:
     """
     Return how many offsets each partition is short of its target; empty when the target is reached.
 
@@ -295,12 +300,12 @@ def remaining(positions: Mapping[TopicPartition, int | None], target: Offsets, t
     return {tp: rest for tp, rest in short.items() if rest > (0 if positions.get(tp) is None else tolerance)}
 
 
-def in_log(positions: Positions, logs: Logs) -> Positions:
+def clamp_to_log_start(positions: Positions, logs: Logs) -> Positions:
     """Return the positions, those below the log start at the log start: the records are gone."""
     return {tp: None if at is None else max(at, logs[tp].start) for tp, at in positions.items()}
 
 
-def past_log_start(positions: Positions, target: Offsets, logs: Logs) -> Offsets:
+def readable_target(positions: Positions, target: Offsets, logs: Logs) -> Offsets:
     """Leave out of a target the partitions without a commit that hold no record before it any more."""
     return {tp: end for tp, end in target.items() if positions.get(tp) is not None or logs[tp].start < end}
 

@@ -6,6 +6,7 @@ import re
 
 from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.model.text import is_plain, shorten
+from airflow_kafka_offsets.model.wording import parameter_error, parameter_text
 
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 """Line feeds and the like, and what turns the text after it around: logs and errors show locations."""
@@ -60,8 +61,9 @@ def check_location(
         scheme = location.partition(":")[0]
         where = "the configuration of the storage's driver"
         if conn_parameter is not None:
-            where = f"an Airflow connection and name it with {conn_parameter}"
-        raise UsageError(
-            f"{parameter} ({scheme}://...) holds a password, which logs and the UI would show: put the "
-            f"credentials into {where}"
+            where = f"an Airflow connection and name it with {parameter_text(conn_parameter)}"
+        raise parameter_error(
+            parameter,
+            f" ({scheme}://...) holds a password, which logs and the UI would show: put the credentials into "
+            f"{where}",
         )

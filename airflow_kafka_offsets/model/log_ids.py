@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from airflow_kafka_offsets.errors import OffsetsFormatError
-from airflow_kafka_offsets.model.text import Show, shorten
+from airflow_kafka_offsets.model.text import DescribeValue, shorten
+from airflow_kafka_offsets.model.wording import parameter_text
 
-NEW_CLUSTER = "allow_new_cluster=True"
 _SHOWN = 5
 URL_SAFE = str.maketrans("+/", "-_")
 """Kafka writes ids in the URL-safe form of base64, librdkafka in the plain one."""
@@ -39,7 +39,7 @@ class LogIds:
         """Return the ids of both, those of ``other`` where both have one."""
         return LogIds(other.cluster or self.cluster, {**self.topics, **other.topics})
 
-    def only(self, topics: Iterable[str]) -> LogIds:
+    def restricted_to(self, topics: Iterable[str]) -> LogIds:
         """Return the ids of some of the topics."""
         return LogIds(
             self.cluster, {name: self.topics[name] for name in sorted({*topics} & self.topics.keys())}
@@ -50,7 +50,7 @@ class LogIds:
         return {"cluster": self.cluster, "topics": dict(sorted(self.topics.items()))}
 
     @classmethod
-    def parse(cls, value: object, what: str = "logs", *, show: Show = shorten) -> LogIds:
+    def parse(cls, value: object, what: str = "logs", *, describe: DescribeValue = shorten) -> LogIds:
         """
         Read what :meth:`as_json` returned; nothing is known where it is missing.
 
@@ -65,27 +65,27 @@ class LogIds:
         )
         if not isinstance(cluster, str) or not isinstance(topics, Mapping):
             raise OffsetsFormatError(
-                f"{what}: found {show(value)}; expected cluster and topics with their ids"
+                f"{what}: found {describe(value)}; expected cluster and topics with their ids"
             )
         if not all(isinstance(each, str) for pair in topics.items() for each in pair):
-            raise OffsetsFormatError(f"{what}: found {show(topics)}; expected an id for each topic")
+            raise OffsetsFormatError(f"{what}: found {describe(topics)}; expected an id for each topic")
         return cls(cluster, {topic: topic_id.translate(URL_SAFE) for topic, topic_id in topics.items()})
 
-    def other_cluster(self, now: LogIds) -> bool:
+    def is_other_cluster(self, current: LogIds) -> bool:
         """Whether the cluster is known to be another one now."""
-        return bool(self.cluster and now.cluster and self.cluster != now.cluster)
+        return bool(self.cluster and current.cluster and self.cluster != current.cluster)
 
-    def created_again(self, now: LogIds) -> list[str]:
+    def recreated_topics(self, current: LogIds) -> list[str]:
         """Return the topics that are known to have been deleted and created again since."""
-        known = {topic for topic, found in self.topics.items() if found and now.topics.get(topic)}
-        return sorted(topic for topic in known if self.topics[topic] != now.topics[topic])
+        known = {topic for topic, found in self.topics.items() if found and current.topics.get(topic)}
+        return sorted(topic for topic in known if self.topics[topic] != current.topics[topic])
 
 
 UNKNOWN_LOGS = LogIds()
 
 
-def other_logs(
-    what: str, then: LogIds, now: LogIds, *, old_offsets: bool = True, remedy: str = ""
+def other_logs_refusals(
+    what: str, recorded: LogIds, current: LogIds, *, old_offsets: bool = True, remedy: str = ""
 ) -> list[str]:
     """
     Return why offsets must not be taken from logs to others.
@@ -97,28 +97,28 @@ def other_logs(
         at a time, are right in a topic that was created again.
     :param remedy: what to do, where nothing is to be committed; by default what a commit can do.
     """
-    if then.other_cluster(now):
+    if recorded.is_other_cluster(current):
         return [
-            f"{what} is of cluster {shorten(then.cluster)}, and the connection leads to cluster "
-            f"{shorten(now.cluster)}: the same offset is another record there, also on a cluster that "
+            f"{what} is of cluster {shorten(recorded.cluster)}, and the connection leads to cluster "
+            f"{shorten(current.cluster)}: the same offset is another record there, also on a cluster that "
             "MirrorMaker copies to; correct the connection, or "
             + (
                 remedy
-                or f"set {NEW_CLUSTER} if the pipeline was moved there and the offsets are those of the new "
-                "cluster"
+                or f"set {parameter_text('allow_new_cluster', True)} if the pipeline was moved there and the "
+                "offsets are those of the new cluster"
             )
         ]
-    again = then.created_again(now) if old_offsets else []
+    again = recorded.recreated_topics(current) if old_offsets else []
     if not again:
         return []
     first, more = again[0], f" and {len(again) - _SHOWN} more" if len(again) > _SHOWN else ""
     return [
         f"topic {', '.join(map(repr, again[:_SHOWN]))}{more} was deleted and created again: {what} is of "
-        f"topic id {shorten(then.topics[first])} ({first}), which is {shorten(now.topics[first])} now: the "
-        "same offsets are other records; "
+        f"topic id {shorten(recorded.topics[first])} ({first}), which is {shorten(current.topics[first])} "
+        "now: the same offsets are other records; "
         + (
             remedy
             or "let the query begin with a new checkpoint, reset the group to 'earliest' or to a time, or "
-            f"set {NEW_CLUSTER} if the offsets are those of the new topic"
+            f"set {parameter_text('allow_new_cluster', True)} if the offsets are those of the new topic"
         )
     ]

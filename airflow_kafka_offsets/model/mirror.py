@@ -10,7 +10,7 @@ from typing import Any, Literal
 from airflow_kafka_offsets.errors import OffsetsFormatError, UsageError
 from airflow_kafka_offsets.model.formats import load_json
 from airflow_kafka_offsets.model.offsets import TopicPartition, is_topic_name
-from airflow_kafka_offsets.model.parameters import one_of, parse_text
+from airflow_kafka_offsets.model.parameters import parse_choice, parse_text
 from airflow_kafka_offsets.model.text import shorten
 
 SyncsOn = Literal["target", "source"]
@@ -139,6 +139,6 @@ _READERS: Mapping[str, Any] = {
     "without": _read_part,
     "topics": _read_topics,
     "syncs_topic": _read_topic,
-    "syncs_on": lambda value, parameter: one_of(value, SyncsOn, parameter),
+    "syncs_on": lambda value, parameter: parse_choice(value, SyncsOn, parameter),
 }
 """Reads the value of each key."""

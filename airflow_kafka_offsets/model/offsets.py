@@ -71,7 +71,9 @@ def committed_texts(commits: Commits) -> dict[TopicPartition, str | None]:
     return {tp: None if commit is None else commit.metadata for tp, commit in commits.items()}
 
 
-def beyond(positions: Mapping[TopicPartition, int | None], targets: Mapping[TopicPartition, int]) -> Offsets:
+def positions_past_targets(
+    positions: Mapping[TopicPartition, int | None], targets: Mapping[TopicPartition, int]
+) -> Offsets:
     """Return the positions that are after their targets: a commit of these would take them backwards."""
     return {tp: at for tp, target in targets.items() if (at := positions.get(tp)) is not None and at > target}
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from airflow_kafka_offsets.errors import OffsetsFormatError
-from airflow_kafka_offsets.model.formats import lines_of, parse_csv
+from airflow_kafka_offsets.model.formats import group_offsets, parse_csv
 from airflow_kafka_offsets.model.offsets import Offsets
 from airflow_kafka_offsets.model.text import shorten
 
@@ -24,7 +24,7 @@ class OffsetsFile:
     name: str
     text: str = ""
 
-    def of_group(self, group_id: str, groups: int) -> Offsets:
+    def group_offsets(self, group_id: str, groups: int) -> Offsets:
         """
         Return the file's offsets for a group.
 
@@ -39,17 +39,17 @@ class OffsetsFile:
                     f"the file has lines of topic,partition,offset, and {groups} groups are moved: give "
                     "lines of group,topic,partition,offset"
                 )
-            return lines_of(self._by_group, group_id)
+            return group_offsets(self._by_group, group_id)
         except OffsetsFormatError as error:
             raise OffsetsFormatError(f"{shorten(self.name)}: {error}") from None
 
-    def of_groups(self, group_ids: Sequence[str]) -> dict[str, Offsets]:
+    def offsets_by_group(self, group_ids: Sequence[str]) -> dict[str, Offsets]:
         """
         Return the file's offsets for several groups.
 
-        :raises OffsetsFormatError: as :meth:`of_group`.
+        :raises OffsetsFormatError: as :meth:`group_offsets`.
         """
-        return {group_id: self.of_group(group_id, len(group_ids)) for group_id in group_ids}
+        return {group_id: self.group_offsets(group_id, len(group_ids)) for group_id in group_ids}
 
     @cached_property
     def _of_one_group(self) -> bool:

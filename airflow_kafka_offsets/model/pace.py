@@ -62,8 +62,8 @@ class Pace:
 
         :param moving: the target moves, as the log end does: then nobody knows how much has to be read.
         """
-        rate = per_time(self.rate)
-        left = "" if self.seconds is None else f", about {about(self.seconds)}"
+        rate = rate_text(self.rate)
+        left = "" if self.seconds is None else f", about {estimate_text(self.seconds)}"
         if moving:
             return f"lag falls by {rate} net{left and f'{left} to the threshold'}"
         return f"{self.read:,} of {self.of:,} read, {rate}{left}"
@@ -81,7 +81,7 @@ class Remainder(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Descent:
+class ProgressHistory:
     """
     What remained of a wait, poll by poll, as far as its pace needs it.
 
@@ -95,20 +95,20 @@ class Descent:
     last: Remainder | None = None
     falls: tuple[Remainder, ...] = ()
 
-    def seen(self, at: float, amounts: Sequence[int]) -> Descent:
+    def after_poll(self, at: float, amounts: Sequence[int]) -> ProgressHistory:
         """Note a poll; without amounts, what remains is not known, and it begins again."""
         if not amounts:
-            return Descent()
+            return ProgressHistory()
         this, last = Remainder(at, tuple(amounts)), self.last
         if last is None or at <= last.at or len(last.amounts) != len(amounts):
-            return Descent(amounts[0], this)
+            return ProgressHistory(amounts[0], this)
         change, falls = amounts[0] - last.amounts[0], self.falls
         if change < 0:
             fall = this._replace(rise=last.rise)
             falls = (*falls, fall)[-FALLS:] if falls and fall.amounts[0] < falls[-1].amounts[0] else (fall,)
         else:
             this = this._replace(rise=last.rise + change)
-        return Descent(max(self.first, amounts[0]), this, falls)
+        return ProgressHistory(max(self.first, amounts[0]), this, falls)
 
     @property
     def pace(self) -> Pace | None:
@@ -147,7 +147,7 @@ class Descent:
         return {"first": self.first, "last": self.last, "falls": list(self.falls)}
 
     @classmethod
-    def from_json(cls, value: object) -> Descent:
+    def from_json(cls, value: object) -> ProgressHistory:
         """Read what :meth:`as_json` wrote; anything else counts as nothing known."""
         try:
             last, *falls = (
@@ -162,7 +162,7 @@ class Descent:
         return cls(first, last, tuple(falls)) if rising and alike else cls()
 
 
-def per_time(rate: float) -> str:
+def rate_text(rate: float) -> str:
     """Return a rate in the unit in which it is 1 or more: ``310/s``, ``12/min``, ``3/h``; in days at most."""
     units = (("s", 1), ("min", 60), ("h", 3_600))
     unit, size = next((each for each in units if rate * each[1] >= 1), ("d", 86_400))
@@ -170,7 +170,7 @@ def per_time(rate: float) -> str:
     return f"{number:,.0f}/{unit}" if number >= 10 else f"{number:.1f}/{unit}"
 
 
-def about(seconds: float) -> str:
+def estimate_text(seconds: float) -> str:
     """Return a duration that is only estimated, in one unit: ``4 min``, ``1.5 h``."""
     for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
         if seconds >= 1.5 * size:

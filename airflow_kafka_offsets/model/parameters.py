@@ -13,7 +13,7 @@ from datetime import datetime, timedelta, timezone
 from typing import Any, Literal, get_args
 
 from airflow_kafka_offsets.errors import UsageError
-from airflow_kafka_offsets.model.text import quoted, shorten
+from airflow_kafka_offsets.model.wording import dag_text, parameter_error, parameter_text, unexpected
 
 OutOfRangePolicy = Literal["fail", "clamp", "skip"]
 """What becomes of an offset outside its partition's log: refused, moved to the nearer end, left alone."""
@@ -63,17 +63,17 @@ def _brief(text: str) -> str:
     return text if len(text) <= _MOST_CHARACTERS else ""
 
 
-def one_of(value: object, choices: object, parameter: str) -> Any:
+def parse_choice(value: object, choices: object, parameter: str) -> Any:
     """Check a parameter with a fixed set of values, those of a ``Literal`` type."""
     known = get_args(choices)
     if value not in known:
-        raise UsageError(f"{parameter}={quoted(value)}: expected one of {', '.join(map(repr, known))}")
+        raise unexpected(parameter, value, f"one of {', '.join(map(repr, known))}")
     return value
 
 
-def choice(choices: object) -> Callable[[object, str], Any]:
-    """Return a reader of parameters with a fixed set of values, see :func:`one_of`."""
-    return lambda value, parameter: one_of(value, choices, parameter)
+def choice_parser(choices: object) -> Callable[[object, str], Any]:
+    """Return a reader of parameters with a fixed set of values, see :func:`parse_choice`."""
+    return lambda value, parameter: parse_choice(value, choices, parameter)
 
 
 def parse_switch(value: object, parameter: str) -> bool:
@@ -81,7 +81,7 @@ def parse_switch(value: object, parameter: str) -> bool:
     text = _brief(str(value)).lower() if isinstance(value, str | bool) else ""
     if text in ("true", "false"):
         return text == "true"
-    raise UsageError(f"{parameter}={shorten(value)}: expected true or false")
+    raise unexpected(parameter, value, "true or false")
 
 
 def parse_time(value: object, parameter: str) -> datetime:
@@ -92,15 +92,18 @@ def parse_time(value: object, parameter: str) -> datetime:
         with suppress(ValueError):
             moment = datetime.fromisoformat(re.sub("[Zz]$", "+00:00", _brief(value)))
     if not isinstance(moment, datetime):
-        raise UsageError(
-            f"{parameter}={shorten(value)}: expected a time such as '2026-03-01T00:00:00+00:00' or '{{{{ "
-            "data_interval_start }}'"
-        )
+        raise unexpected(parameter, value, time_example())
     return moment if moment.tzinfo is not None else moment.replace(tzinfo=timezone.utc)
 
 
+def time_example(variable: str = "data_interval_start") -> str:
+    """Return what a time looks like, for an error text; a DAG takes it from a variable of its templates."""
+    template = dag_text(f" or '{{{{ {variable} }}}}'")
+    return f"a time such as '2026-03-01T00:00:00+00:00'{template}"
+
+
 def parse_duration(
-    value: object, parameter: str, *, most: timedelta = LONGEST, zero: bool = True
+    value: object, parameter: str, *, maximum: timedelta = LONGEST, allow_zero: bool = True
 ) -> timedelta | None:
     """
     Read a duration: seconds, a timedelta, text such as ``10m``, ``7d`` or ``1h30m``, or ISO 8601 text as
@@ -118,12 +121,10 @@ def parse_duration(
             duration = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
         elif isinstance(text, str | int | float) and not isinstance(text, bool):
             duration = timedelta(seconds=float(text))
-    if not timedelta(0) <= duration <= most or (not duration and not zero):
-        longest = f"{most.days} days" if most.days else f"{most.total_seconds():g} seconds"
-        raise UsageError(
-            f"{parameter}={shorten(value)}: expected seconds, or a duration such as '10m' or 'PT10M', "
-            f"{'' if zero else 'above 0 and '}of at most {longest}"
-        )
+    if not timedelta(0) <= duration <= maximum or (not duration and not allow_zero):
+        longest = f"{maximum.days} days" if maximum.days else f"{maximum.total_seconds():g} seconds"
+        expected = f"seconds, or a duration such as '10m' or 'PT10M', {'' if allow_zero else 'above 0 and '}"
+        raise unexpected(parameter, value, f"{expected}of at most {longest}")
     return duration
 
 
@@ -133,26 +134,28 @@ def _match_duration(text: str) -> re.Match[str] | None:
 
 
 def parse_seconds(
-    value: object, parameter: str, *, most: float = LONGEST.total_seconds(), zero: bool = True
+    value: object, parameter: str, *, maximum: float = LONGEST.total_seconds(), allow_zero: bool = True
 ) -> float | None:
     """Read a duration as :func:`parse_duration`, in seconds."""
-    duration = parse_duration(value, parameter, most=timedelta(seconds=most), zero=zero)
+    duration = parse_duration(value, parameter, maximum=timedelta(seconds=maximum), allow_zero=allow_zero)
     return None if duration is None else duration.total_seconds()
 
 
 def parse_interval(value: object, parameter: str) -> float | None:
     """Read a duration above 0 as :func:`parse_duration`, in seconds."""
-    return parse_seconds(value, parameter, zero=False)
+    return parse_seconds(value, parameter, allow_zero=False)
 
 
 def parse_text(value: object, parameter: str) -> str:
     """Read a text that is not nothing, see :func:`is_nothing`."""
     if not isinstance(value, str):
-        raise UsageError(f"{parameter}: found {type(value).__name__}; expected text")
+        raise parameter_error(parameter, f": found {type(value).__name__}; expected text")
     if is_nothing(value):
-        raise UsageError(
-            f"{parameter}={shorten(repr(value))} is nothing, and it was given: expected a value; leave "
-            f"{parameter} out if its default is meant"
+        raise parameter_error(
+            parameter,
+            " is nothing, and it was given: expected a value; leave "
+            f"{parameter_text(parameter)} out if its default is meant",
+            value,
         )
     return value
 
@@ -161,24 +164,25 @@ def parse_pattern(value: object, parameter: str) -> re.Pattern[str]:
     """Read a regular expression of at most :data:`MAX_PATTERN` characters."""
     text = parse_text(value, parameter)
     if len(text) > MAX_PATTERN:
-        raise UsageError(
-            f"{parameter} has {len(text):,} characters; expected at most {MAX_PATTERN:,}: name the topics as "
-            "a list, or give a shorter pattern"
+        raise parameter_error(
+            parameter,
+            f" has {len(text):,} characters; expected at most {MAX_PATTERN:,}: name the topics as a list, or "
+            "give a shorter pattern",
         )
     try:
         return re.compile(text)
     except (re.error, OverflowError, RecursionError, ValueError) as error:
         reason = "nested too deeply" if isinstance(error, RecursionError) else error
-        raise UsageError(f"{parameter}={quoted(text)} is not a regular expression: {reason}") from None
+        raise parameter_error(parameter, f" is not a regular expression: {reason}", text) from None
 
 
-def parse_count(value: object, parameter: str, *, least: int = 0) -> int | None:
+def parse_count(value: object, parameter: str, *, minimum: int = 0) -> int | None:
     """Read a number of records: an int or its digits; ``"1e3"`` and ``10.0`` are not guessed at."""
     text = value.strip() if isinstance(value, str) else ""
     number = int(text) if re.fullmatch(r"[0-9]{1,18}", text) else value
-    if number is None or (isinstance(number, int) and not isinstance(number, bool) and number >= least):
+    if number is None or (isinstance(number, int) and not isinstance(number, bool) and number >= minimum):
         return number
-    raise UsageError(f"{parameter}={shorten(value)}: expected {least} or more, as a whole number")
+    raise unexpected(parameter, value, f"{minimum} or more, as a whole number")
 
 
 def timestamp_ms(moment: datetime) -> int:
@@ -234,6 +238,7 @@ def exactly_one(parameters: Mapping[str, object]) -> tuple[str, object]:
     """
     given = {name: value for name, value in parameters.items() if not is_nothing(value)}
     if len(given) != 1:
-        found = ", ".join(f"{name}={shorten(value, 40)}" for name, value in given.items()) or "none of them"
-        raise UsageError(f"found {found}; expected exactly one of {', '.join(parameters)}")
+        found = ", ".join(parameter_text(name, value) for name, value in given.items()) or "none of them"
+        names = ", ".join(map(parameter_text, parameters))
+        raise UsageError(f"found {found}; expected exactly one of {names}")
     return next(iter(given.items()))

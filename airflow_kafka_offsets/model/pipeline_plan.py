@@ -24,9 +24,9 @@ from airflow_kafka_offsets.model.formats import (
 )
 from airflow_kafka_offsets.model.offsets import Offsets, Positions, TopicPartition
 from airflow_kafka_offsets.model.plan import OffsetPlan, check_plans
-from airflow_kafka_offsets.model.receipt import receipt
-from airflow_kafka_offsets.model.table import RecordTimes
-from airflow_kafka_offsets.model.text import kind_of
+from airflow_kafka_offsets.model.receipt import make_receipt
+from airflow_kafka_offsets.model.table import TimesByOffset
+from airflow_kafka_offsets.model.text import describe_type
 
 GROUPS_FILE = "groups.json"
 """The file of a checkpoint's archive from which an interrupted move of the groups is finished."""
@@ -43,122 +43,149 @@ class PipelinePlan:
         receipt has for them; empty outside Airflow.
     """
 
-    groups: Sequence[OffsetPlan]
-    checkpoint: CheckpointPlan | None = None
+    group_plans: Sequence[OffsetPlan]
+    checkpoint_plan: CheckpointPlan | None = None
     may_be_empty: bool = False
     connections: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def make(cls, groups: Sequence[OffsetPlan], checkpoint_plan: CheckpointPlan) -> PipelinePlan:
+    def combine(cls, group_plans: Sequence[OffsetPlan], checkpoint_plan: CheckpointPlan) -> PipelinePlan:
         """Put plans together; the groups' sources then say which query's checkpoint moves with them."""
         of = checkpoint_plan
         where = {"checkpoint": of.location, "query_id": of.query_id, "batch_id": of.batch_id}
         log_ids = of.log_ids
-        for plan in () if of.leaves_mirror else groups:
-            log_ids |= plan.log_ids
+        for group_plan in () if of.leaves_mirror else group_plans:
+            log_ids |= group_plan.log_ids
         return cls(
-            [replace(plan, source={**plan.source, **where}) for plan in groups], replace(of, log_ids=log_ids)
+            [replace(group_plan, source={**group_plan.source, **where}) for group_plan in group_plans],
+            replace(of, log_ids=log_ids),
         )
 
     def check(self) -> None:
         """Refuse the whole move, with every reason, if one part of it must not be carried out."""
-        check_plans([*([self.checkpoint] if self.checkpoint else []), *self.groups])
-        if self.empty and not self.may_be_empty:
-            notes = list(dict.fromkeys(note for plan in self.groups for note in plan.notes))
+        check_plans([*([self.checkpoint_plan] if self.checkpoint_plan else []), *self.group_plans])
+        if self.is_empty and not self.may_be_empty:
+            notes = list(dict.fromkeys(note for group_plan in self.group_plans for note in group_plan.notes))
             raise PlanRefusedError([": ".join(["nothing is left to write", *notes[:1]]), *notes[1:]])
 
     @property
-    def empty(self) -> bool:
+    def is_empty(self) -> bool:
         """Whether there are groups, and nothing is left to write: every partition is left alone."""
-        moves = self.checkpoint is not None and bool(self.checkpoint.steps)
-        return bool(self.groups) and not moves and not any(plan.after for plan in self.groups)
+        moves = self.checkpoint_plan is not None and bool(self.checkpoint_plan.steps)
+        return (
+            bool(self.group_plans)
+            and not moves
+            and not any(group_plan.after for group_plan in self.group_plans)
+        )
 
     @property
     def to_write(self) -> list[OffsetPlan]:
         """The groups of which something is to be committed."""
-        return [plan for plan in self.groups if plan.after and not plan.done]
+        return [
+            group_plan for group_plan in self.group_plans if group_plan.after and not group_plan.already_done
+        ]
 
     @property
-    def refused(self) -> bool:
+    def is_refused(self) -> bool:
         """Whether it must not be carried out, or a part of it must not."""
         refusals = [
-            self.checkpoint.refusals if self.checkpoint else (),
-            *(plan.refusals for plan in self.groups),
+            self.checkpoint_plan.refusals if self.checkpoint_plan else (),
+            *(group_plan.refusals for group_plan in self.group_plans),
         ]
-        return any(refusals) or (self.empty and not self.may_be_empty)
+        return any(refusals) or (self.is_empty and not self.may_be_empty)
 
     def tables(self) -> list[str]:
         """Return each part as lines for a log; parts of a refused move say that it was not made."""
-        checkpoint = [self.checkpoint.table(refused=self.refused)] if self.checkpoint else []
-        return [*checkpoint, *(plan.table(refused=self.refused) for plan in self.groups)]
+        checkpoint = [self.checkpoint_plan.table(refused=self.is_refused)] if self.checkpoint_plan else []
+        return [*checkpoint, *(group_plan.table(refused=self.is_refused) for group_plan in self.group_plans)]
 
-    def receipt(self, *, plan_only: bool = False, verified: bool = False) -> dict[str, Any]:
+    def make_receipt(self, *, plan_only: bool = False, verified: bool = False) -> dict[str, Any]:
         """
         Return the groups' receipt, with the ids of the Airflow connections.
 
         The checkpoint's part is under ``checkpoint`` where there is one.
         """
-        value = {**receipt(self.groups, plan_only=plan_only, verified=verified), **self.connections}
-        return value if self.checkpoint is None else {**value, "checkpoint": self.checkpoint.receipt()}
+        value = {**make_receipt(self.group_plans, plan_only=plan_only, verified=verified), **self.connections}
+        return (
+            value
+            if self.checkpoint_plan is None
+            else {**value, "checkpoint": self.checkpoint_plan.make_receipt()}
+        )
 
-    def stamped(self, metadata: CommitMetadata) -> CommitMetadata:
+    def stamp(self, metadata: CommitMetadata) -> CommitMetadata:
         """Return the metadata of the groups' commits, with the query, batch and move that they go with."""
-        of = self.checkpoint
+        of = self.checkpoint_plan
         if of is None:
             return metadata
         return replace(metadata, query=of.query_id, batch=of.batch_id, move=of.number)
 
-    def images(self) -> dict[str, str]:
+    def archive_files(self) -> dict[str, str]:
         """Return the groups' offsets before and after as name -> text of files for the archive."""
-        if not self.groups:
+        if not self.group_plans:
             return {}
         groups = {
-            "before": {plan.group_id: offsets_json(plan.before) for plan in self.groups},
-            "after": {plan.group_id: offsets_json(plan.after) for plan in self.groups},
+            "before": {
+                group_plan.group_id: offsets_json(group_plan.before) for group_plan in self.group_plans
+            },
+            "after": {group_plan.group_id: offsets_json(group_plan.after) for group_plan in self.group_plans},
         }
         return {
             GROUPS_FILE: json.dumps(groups, indent=2),
-            "before.csv": format_csv({plan.group_id: plan.overwritten for plan in self.groups}),
-            "after.csv": format_csv({plan.group_id: plan.after for plan in self.groups}),
+            "before.csv": format_csv(
+                {group_plan.group_id: group_plan.overwritten for group_plan in self.group_plans}
+            ),
+            "after.csv": format_csv(
+                {group_plan.group_id: group_plan.after for group_plan in self.group_plans}
+            ),
         }
 
-    def positions(self) -> set[tuple[TopicPartition, int]]:
+    def table_positions(self) -> set[tuple[TopicPartition, int]]:
         """Return every partition and offset of the plan that its tables show."""
         moves: list[tuple[TopicPartition, int | None, int | None]] = []
-        if self.checkpoint is not None:
-            moves += [move[1:] for move in self.checkpoint.shown()[0]]
-        for plan in self.groups:
-            moves += [(move.topic_partition, move.before, move.after) for move in plan.shown()[0]]
+        if self.checkpoint_plan is not None:
+            moves += [move[1:] for move in self.checkpoint_plan.table_rows()[0]]
+        for group_plan in self.group_plans:
+            moves += [(move.topic_partition, move.before, move.after) for move in group_plan.table_moves()[0]]
         return {(tp, offset) for tp, *both in moves for offset in both if offset is not None}
 
-    def with_times(self, times: RecordTimes) -> PipelinePlan:
+    def with_times(self, times: TimesByOffset) -> PipelinePlan:
         """Return the plan with the times that the log has at its positions."""
-        checkpoint = replace(self.checkpoint, times=times) if self.checkpoint else None
+        checkpoint = replace(self.checkpoint_plan, times=times) if self.checkpoint_plan else None
         return replace(
-            self, groups=[replace(plan, times=times) for plan in self.groups], checkpoint=checkpoint
+            self,
+            group_plans=[replace(group_plan, times=times) for group_plan in self.group_plans],
+            checkpoint_plan=checkpoint,
         )
 
     def with_before(self, before: Mapping[str, Positions]) -> PipelinePlan:
         """Return the plan with where the groups were before an interrupted try."""
-        return replace(self, groups=[plan.with_before(before.get(plan.group_id, {})) for plan in self.groups])
+        return replace(
+            self,
+            group_plans=[
+                group_plan.with_before(before.get(group_plan.group_id, {})) for group_plan in self.group_plans
+            ],
+        )
 
 
-def offsets_after(plans: Sequence[OffsetPlan]) -> dict[str, Offsets]:
+def offsets_after(group_plans: Sequence[OffsetPlan]) -> dict[str, Offsets]:
     """Return group -> offsets that plans are to commit."""
-    return {plan.group_id: plan.after for plan in plans}
+    return {group_plan.group_id: group_plan.after for group_plan in group_plans}
 
 
-def read_images(text: str) -> tuple[dict[str, Positions], dict[str, Offsets]]:
+def read_groups_file(text: str) -> tuple[dict[str, Positions], dict[str, Offsets]]:
     """Read :data:`GROUPS_FILE`: where each group was and was to be; empty for a move of no group."""
     if not text:
         return {}, {}
-    kept: Any = load_json(text, GROUPS_FILE, show=kind_of)
+    kept: Any = load_json(text, GROUPS_FILE, describe=describe_type)
     before, after = ((kept.get(name) if isinstance(kept, dict) else None) for name in ("before", "after"))
     if not isinstance(before, dict) or not isinstance(after, dict):
         raise OffsetsFormatError(
-            f"{GROUPS_FILE}: found {kind_of(kept)}; expected before and after, each with offsets by group"
+            f"{GROUPS_FILE}: found {describe_type(kept)}; expected before and after, each with offsets by "
+            "group"
         )
-    positions = {group: parse_positions(at, GROUPS_FILE, show=kind_of) for group, at in before.items() if at}
+    positions = {
+        group: parse_positions(at, GROUPS_FILE, describe=describe_type) for group, at in before.items() if at
+    }
     return positions, {
-        group: parse_offsets(at, GROUPS_FILE, show=kind_of) for group, at in after.items() if at
+        group: parse_offsets(at, GROUPS_FILE, describe=describe_type) for group, at in after.items() if at
     }

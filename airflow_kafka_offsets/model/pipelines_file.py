@@ -9,7 +9,8 @@ import yaml
 
 from airflow_kafka_offsets.errors import OffsetsFormatError, UsageError
 from airflow_kafka_offsets.model.formats import load_json
-from airflow_kafka_offsets.model.text import excess, kind_of, printable, shorten
+from airflow_kafka_offsets.model.text import describe_type, escape_controls, shorten, size_error
+from airflow_kafka_offsets.model.wording import parameter_text
 
 _MOST_VALUES = 50_000
 """YAML is read slowly: so many take a few seconds."""
@@ -26,7 +27,7 @@ Readers: TypeAlias = Mapping[str, Callable[[Any, str], object]]
 """Checks the value of each key that an entry may have."""
 
 
-def read_pipelines(text: str, file: str, readers: Readers) -> list[dict[str, Any]]:
+def read_pipelines(text: str, file: str, parsers: Readers) -> list[dict[str, Any]]:
     """
     Return the entries of a file as plain values that were checked, each with the file's defaults.
 
@@ -47,12 +48,12 @@ def read_pipelines(text: str, file: str, readers: Readers) -> list[dict[str, Any
         _check_keys(content, file, ("defaults", "pipelines"), "a list of pipelines, or ")
         entries, where = content.get("pipelines"), f"{file}, pipelines"
         if "defaults" in content:
-            shared = {name: reader for name, reader in readers.items() if name not in _OWN}
+            shared = {name: reader for name, reader in parsers.items() if name not in _OWN}
             defaults = _checked(content["defaults"], f"{file}, defaults", shared)
     if not isinstance(entries, list) or not entries:
-        found = "nothing" if entries is None else kind_of(entries)
+        found = "nothing" if entries is None else describe_type(entries)
         raise UsageError(f"{where}: found {found}; expected a list of pipelines, with one in it at least")
-    checked = [_entry(entry, f"{file}, entry {number}", readers) for number, entry in enumerate(entries, 1)]
+    checked = [_entry(entry, f"{file}, entry {number}", parsers) for number, entry in enumerate(entries, 1)]
     return [_with_defaults(entry, defaults) for entry in checked]
 
 
@@ -61,12 +62,13 @@ def _with_defaults(entry: dict[str, Any], defaults: Mapping[str, Any]) -> dict[s
     return {**{key: value for key, value in defaults.items() if key not in unused}, **entry}
 
 
-def _entry(entry: object, where: str, readers: Readers) -> dict[str, Any]:
+def _entry(entry: object, where: str, parsers: Readers) -> dict[str, Any]:
     if isinstance(entry, dict) and isinstance(group := entry.get("group_id"), str):
         where = f"{where} ({shorten(group, 60)})"
-    checked = _checked(entry, where, readers)
+    checked = _checked(entry, where, parsers)
     if "group_id" not in checked:
-        raise UsageError(f"{where}: group_id is missing: name the consumer group")
+        missing = parameter_text("group_id")
+        raise UsageError(f"{where}: {missing} is missing: name the consumer group", parameter="group_id")
     return checked
 
 
@@ -76,24 +78,26 @@ def _check_keys(found: Mapping[str, Any], where: str, names: Iterable[str], inst
         raise UsageError(f"{where}: found the key {keys}; expected {instead}keys of {', '.join(names)}")
 
 
-def _checked(found: object, where: str, readers: Readers) -> dict[str, Any]:
+def _checked(found: object, where: str, parsers: Readers) -> dict[str, Any]:
     """Return an object of the file whose keys and values are what their readers take."""
     if not isinstance(found, dict):
-        kind = "nothing" if found is None else kind_of(found)
-        raise UsageError(f"{where}: found {kind}; expected an object with keys of {', '.join(readers)}")
-    _check_keys(found, where, readers)
+        kind = "nothing" if found is None else describe_type(found)
+        raise UsageError(f"{where}: found {kind}; expected an object with keys of {', '.join(parsers)}")
+    _check_keys(found, where, parsers)
     for key, value in found.items():
         parts = _texts(key, value)
         if value is None or any(not part.strip() for part in parts or ()):
             raise UsageError(f"{where}: {key} is empty: give a value, or leave the key out")
         if parts is None:
-            raise UsageError(f"{where}: {key}: found {kind_of(value)}; expected {_KINDS.get(key, 'text')}")
+            raise UsageError(
+                f"{where}: {key}: found {describe_type(value)}; expected {_KINDS.get(key, 'text')}"
+            )
         if any("{{" in part or "{%" in part for part in parts):
             raise UsageError(f"{where}: {key} is a template; expected plain names, since nobody renders it")
         try:
-            readers[key](value, key)
+            parsers[key](value, key)
         except UsageError as error:
-            raise UsageError(f"{where}: {error}") from None
+            raise UsageError(f"{where}: {error}", parameter=key) from None
     return found
 
 
@@ -113,7 +117,7 @@ def _texts(key: str, value: object) -> list[str] | None:
 
 
 def _load_yaml(text: str, file: str) -> object:
-    if refusal := excess(file, text, ",{[\n", _MOST_VALUES):
+    if refusal := size_error(file, text, ",{[\n", _MOST_VALUES):
         raise UsageError(refusal)
     try:
         # Nodes, and no objects: there is nothing in them that could be run.
@@ -121,7 +125,7 @@ def _load_yaml(text: str, file: str) -> object:
         return None if node is None else _value(node, file, set())
     except yaml.MarkedYAMLError as error:
         line = "" if error.problem_mark is None else f" (line {error.problem_mark.line + 1})"
-        raise UsageError(f"{file}: is not YAML: {printable(str(error.problem))}{line}") from None
+        raise UsageError(f"{file}: is not YAML: {escape_controls(str(error.problem))}{line}") from None
     except (yaml.YAMLError, RecursionError) as error:
         reason = "nested too deeply" if isinstance(error, RecursionError) else "it has control characters"
         raise UsageError(f"{file}: is not YAML: {reason}") from None
@@ -141,7 +145,7 @@ def _value(node: Any, file: str, seen: set[int]) -> object:
         for key_node, value_node in node.value:
             key = _value(key_node, file, seen)
             if not isinstance(key, str):
-                raise UsageError(f"{where}: found {kind_of(key)} as a key; expected text")
+                raise UsageError(f"{where}: found {describe_type(key)} as a key; expected text")
             if key in found:
                 line = key_node.start_mark.line + 1
                 raise UsageError(f"{file}, line {line}: key {shorten(repr(key))} occurs twice; keep one")

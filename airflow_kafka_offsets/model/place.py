@@ -18,14 +18,14 @@ from typing import Literal, NamedTuple
 from airflow_kafka_offsets.errors import OffsetsFormatError, UsageError
 from airflow_kafka_offsets.model.formats import offsets_text, parse_offsets
 from airflow_kafka_offsets.model.location import check_location
-from airflow_kafka_offsets.model.names import check_group
+from airflow_kafka_offsets.model.names import parse_group
 from airflow_kafka_offsets.model.offsets import MAX_OFFSET, Logs, Offsets, TopicPartition, summarize
 from airflow_kafka_offsets.model.offsets_file import OffsetsFile
-from airflow_kafka_offsets.model.parameters import parse_duration, parse_text, parse_time
-from airflow_kafka_offsets.model.text import shorten
+from airflow_kafka_offsets.model.parameters import parse_duration, parse_text, parse_time, time_example
 from airflow_kafka_offsets.model.topics import TopicScope
+from airflow_kafka_offsets.model.wording import parameter_error, parameter_text, unexpected
 
-Kind = Literal[
+PlaceKind = Literal[
     "earliest",
     "latest",
     "committed",
@@ -51,7 +51,7 @@ class Place:
         have ``None`` for a partition that ``on_no_commit`` decides.
     """
 
-    kind: Kind
+    kind: PlaceKind
     value: Value = None
 
     @classmethod
@@ -69,8 +69,8 @@ class Place:
         for kind in kinds:
             with suppress(UsageError):
                 return cls(kind, _KINDS[kind].read(text, parameter))
-        *others, last = (_KINDS[kind].expected for kind in kinds)
-        raise UsageError(f"{parameter}={shorten(value)}: expected {', '.join(others)}, or {last}")
+        *others, last = (_KINDS[kind].expected or time_example() for kind in kinds)
+        raise unexpected(parameter, value, f"{', '.join(others)}, or {last}")
 
     @property
     def relative(self) -> bool:
@@ -78,13 +78,13 @@ class Place:
         return _KINDS[self.kind].relative
 
     @property
-    def from_commits(self) -> bool:
+    def starts_from_commits(self) -> bool:
         """Whether it starts from the group's own commits."""
         return _KINDS[self.kind].commits == "own"
 
-    def asks_on_no_commit(self, *, with_checkpoint: bool) -> bool:
+    def uses_on_no_commit(self, *, with_checkpoint: bool) -> bool:
         """Whether ``on_no_commit`` decides about a partition without a commit: a checkpoint may do so too."""
-        return _KINDS[self.kind].asks_on_no_commit(with_checkpoint)
+        return _KINDS[self.kind].uses_on_no_commit(with_checkpoint)
 
     @property
     def reproducible(self) -> bool:
@@ -123,7 +123,7 @@ class Place:
         """The other group of the cluster whose commits it is."""
         return self.value if isinstance(self.value, str) else None
 
-    def before(self, now: datetime) -> Place:
+    def with_duration_resolved(self, now: datetime) -> Place:
         """Return the time that a duration before now is; other places as they are."""
         return Place("time", now - self.value) if isinstance(self.value, timedelta) else self
 
@@ -150,7 +150,7 @@ class Place:
                 return str(self.value)
         return offsets_text(self.value)
 
-    def named_for(self, group_id: str, scope: TopicScope, groups: int) -> Offsets | None:
+    def offsets_for_group(self, group_id: str, scope: TopicScope, groups: int) -> Offsets | None:
         """
         Return the offsets that the place names for a group by itself, ``None`` if it has none.
 
@@ -158,7 +158,7 @@ class Place:
         :raises OffsetsFormatError: if the scope leaves a partition out that is named.
         """
         if isinstance(self.value, OffsetsFile):
-            offsets = self.value.of_group(group_id, groups)
+            offsets = self.value.group_offsets(group_id, groups)
         elif self.offsets is None:
             return None
         else:
@@ -167,11 +167,11 @@ class Place:
         _check_named(offsets, [scope])
         return offsets
 
-    def check_named(self, scopes: Collection[TopicScope]) -> None:
+    def refuse_unused_offsets(self, scopes: Collection[TopicScope]) -> None:
         """Refuse offsets for a partition that none of several groups is moved on."""
         _check_named(self.offsets or (), scopes)
 
-    def in_logs(self, starts: Offsets, logs: Logs) -> Offsets:
+    def offsets_in_logs(self, starts: Offsets, logs: Logs) -> Offsets:
         """
         Return the offset meant for each partition, where no time has to be looked up.
 
@@ -200,8 +200,8 @@ class Place:
 def _check_named(named: Collection[TopicPartition], scopes: Collection[TopicScope]) -> None:
     if outside := [tp for tp in named if not any(tp in scope for scope in scopes)]:
         raise OffsetsFormatError(
-            f"the offsets name {summarize(outside)}, which topics= and group_id leave out: name them in both "
-            "or in neither"
+            f"the offsets name {summarize(outside)}, which {parameter_text('topics')} and "
+            f"{parameter_text('group_id')} leave out: name them in both or in neither"
         )
 
 
@@ -211,7 +211,7 @@ class _Kind(NamedTuple):
 
     :param read: reads the value from what a parameter was given, and the parameter's name.
     :param parameter: that of a reset.
-    :param expected: names it in the error of a parameter that takes several kinds.
+    :param expected: names it in the error of a parameter that takes several kinds; empty for a time.
     :param commits: whose commits it starts from.
     """
 
@@ -223,14 +223,14 @@ class _Kind(NamedTuple):
     reproducible: bool = False
     names_partitions: bool = False
 
-    def asks_on_no_commit(self, with_checkpoint: bool) -> bool:
+    def uses_on_no_commit(self, with_checkpoint: bool) -> bool:
         return self.commits == "other" or (self.commits == "own" and not with_checkpoint)
 
 
 def _word(word: str, *, relative: bool = False, commits: Literal["own", None] = None) -> _Kind:
     def read(value: object, parameter: str) -> None:
         if value != word:
-            raise UsageError(f"{parameter}={shorten(value)}: expected {word!r}")
+            raise unexpected(parameter, value, repr(word))
 
     return _Kind(read, "to_offset", repr(word), relative, commits)
 
@@ -240,21 +240,21 @@ def _number(least: int, expected: str) -> Callable[[object, str], int]:
         number = int(value) if isinstance(value, str) and re.fullmatch("[+-]?[0-9]{1,19}", value) else value
         if isinstance(number, int) and not isinstance(number, bool) and least <= number <= MAX_OFFSET:
             return number
-        raise UsageError(f"{parameter}={shorten(value)}: expected {expected}")
+        raise unexpected(parameter, value, expected)
 
     return read
 
 
 def _read_offsets(value: object, parameter: str) -> Offsets:
     if isinstance(value, Mapping) or (isinstance(value, str) and value.startswith("{")):
-        return parse_offsets(value, parameter)
-    raise UsageError(f"{parameter}={shorten(value)}: expected offsets")
+        return parse_offsets(value, parameter_text(parameter))
+    raise unexpected(parameter, value, "offsets")
 
 
 def _read_ago(value: object, parameter: str) -> timedelta:
     duration = parse_duration(value, parameter)
     if duration is None:
-        raise UsageError(f"{parameter} is missing: expected a duration such as 'PT1H'")
+        raise parameter_error(parameter, " is missing: expected a duration such as 'PT1H'")
     return duration
 
 
@@ -264,7 +264,6 @@ def _name_file(value: object, parameter: str) -> OffsetsFile:
     return OffsetsFile(name)
 
 
-_A_TIME = "a time such as '2026-03-01T00:00:00+00:00' or '{{ data_interval_start }}'"
 _KINDS: Mapping[str, _Kind] = {
     "earliest": _word("earliest"),
     "latest": _word("latest", relative=True),
@@ -277,7 +276,7 @@ _KINDS: Mapping[str, _Kind] = {
         reproducible=True,
         names_partitions=True,
     ),
-    "time": _Kind(parse_time, "to_datetime", _A_TIME, reproducible=True),
+    "time": _Kind(parse_time, "to_datetime", reproducible=True),
     "ago": _Kind(_read_ago, "by_duration", relative=True),
     "shift": _Kind(
         _number(-MAX_OFFSET, "a whole number of offsets, such as -100"),
@@ -287,23 +286,23 @@ _KINDS: Mapping[str, _Kind] = {
     ),
     "batch": _Kind(_number(0, "0 or more, as the whole number of a batch"), "to_batch"),
     "file": _Kind(_name_file, "from_file", names_partitions=True),
-    "group": _Kind(check_group, "to_group", relative=True, commits="other", names_partitions=True),
+    "group": _Kind(parse_group, "to_group", relative=True, commits="other", names_partitions=True),
 }
 
 
 class PlaceParameter(NamedTuple):
     """A parameter that takes a place."""
 
-    kinds: Sequence[Kind]
+    kinds: Sequence[PlaceKind]
     """What it takes, in the order in which an error names it."""
     metavar: str = ""
     """The value of its option, where it is a parameter of a reset."""
     text: str = ""
     """The option's help."""
 
-    def may_ask_on_no_commit(self, *, with_checkpoint: bool) -> bool:
-        """Whether a value that is not known yet may, see :meth:`Place.asks_on_no_commit`."""
-        return any(_KINDS[kind].asks_on_no_commit(with_checkpoint) for kind in self.kinds)
+    def may_use_on_no_commit(self, *, with_checkpoint: bool) -> bool:
+        """Whether a value that is not known yet may, see :meth:`Place.uses_on_no_commit`."""
+        return any(_KINDS[kind].uses_on_no_commit(with_checkpoint) for kind in self.kinds)
 
 
 RESETS: Mapping[str, PlaceParameter] = {

@@ -21,24 +21,27 @@ from airflow_kafka_offsets.model.offsets import (
     Offsets,
     Positions,
     TopicPartition,
-    beyond,
     committed_offsets,
+    positions_past_targets,
     summarize,
 )
 from airflow_kafka_offsets.model.parameters import OutOfRangePolicy
 from airflow_kafka_offsets.model.table import (
     REFUSED,
-    RecordTimes,
-    furthest,
+    TimesByOffset,
+    furthest_moves,
     offset_cell,
     plan_text,
     time_cell,
 )
-from airflow_kafka_offsets.model.text import printable
+from airflow_kafka_offsets.model.text import escape_controls
+from airflow_kafka_offsets.model.wording import parameter_text
 
-LOST_REMEDY = (
-    "set on_out_of_range='clamp' to go on from the log start, or 'skip' to leave the partition alone"
-)
+
+def lost_remedy() -> str:
+    """Return what to do about an offset below the log start."""
+    clamp = parameter_text("on_out_of_range", "clamp")
+    return f"set {clamp} to go on from the log start, or 'skip' to leave the partition alone"
 
 
 @dataclass(frozen=True)
@@ -54,8 +57,8 @@ class PartitionMove:
     """The partition's log when the plan was made."""
 
     @property
-    def records(self) -> int:
-        """Records by which it moves, negative for back; without a commit from log start."""
+    def moved_by(self) -> int:
+        """Offsets by which it moves, negative for back; without a commit from the log start."""
         return self.after - (self.log.start if self.before is None else self.before)
 
     @property
@@ -74,14 +77,14 @@ class OffsetPlan:
     :param refusals: why the plan must not be carried out; empty if it may.
     :param notes: what was clamped or left alone because the caller allowed it.
     :param times: the times that the log has at offsets of the plan, as far as they are known.
-    :param found: the committed offsets that the plan was made on. ``before`` may be from an earlier,
+    :param planned_on: the committed offsets that the plan was made on. ``before`` may be from an earlier,
         interrupted try.
     :param metadata: the texts of the commits that would be overwritten.
     :param skipped: where partitions stay that were to be moved and are left alone; ``None`` = no commit.
     :param clamped: the offset that was asked for, of partitions that move to an end of their log instead: the
         log does not hold it. ``None`` where a time was asked for.
-    :param done: whether there is nothing to write, since this was carried out before and the group has gone
-        on since.
+    :param already_done: whether there is nothing to write, since this was carried out before and the group
+        has gone on since.
     :param log_ids: the cluster and the topics that the offsets count in.
     """
 
@@ -90,12 +93,12 @@ class OffsetPlan:
     source: Mapping[str, Any] = field(default_factory=dict)
     refusals: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    times: RecordTimes = field(default_factory=dict, repr=False)
-    found: Positions = field(default_factory=dict, repr=False)
+    times: TimesByOffset = field(default_factory=dict, repr=False)
+    planned_on: Positions = field(default_factory=dict, repr=False)
     metadata: Mapping[TopicPartition, str | None] = field(default_factory=dict, repr=False)
     skipped: Positions = field(default_factory=dict, repr=False)
     clamped: Positions = field(default_factory=dict, repr=False)
-    done: bool = False
+    already_done: bool = False
     log_ids: LogIds = UNKNOWN_LOGS
 
     @classmethod
@@ -114,7 +117,7 @@ class OffsetPlan:
         refusals: Sequence[str] = (),
         notes: Sequence[str] = (),
         log_ids: LogIds = UNKNOWN_LOGS,
-        lost_remedy: str = LOST_REMEDY,
+        if_lost: str | None = None,
     ) -> OffsetPlan:
         """
         Lay the targets beside the committed offsets and the logs, and apply the policies.
@@ -127,17 +130,17 @@ class OffsetPlan:
         :param clamped: partitions whose target is an end of their log because the log does not reach to the
             time that was asked for.
         :param refusals: reasons that were found before, kept with those found here; ``notes`` likewise.
-        :param lost_remedy: what to do about an offset below the log start, for the refusal.
+        :param if_lost: what to do about an offset below the log start, see :func:`lost_remedy`.
         """
         found, remarks = [*refusals], [*notes]
         asked: dict[TopicPartition, int | None] = dict.fromkeys(clamped)
         moves: list[PartitionMove] = []
         for tp, target in sorted(targets.items()):
-            log, current = logs[tp], before[tp]
+            log, committed = logs[tp], before[tp]
             if target not in log:
                 text = f"offset {target} of {tp} is outside its log, which holds {log.start} to {log.end}"
                 if on_out_of_range == "fail":
-                    found.append(f"{text}: {_outside_remedy(target, log, lost_remedy)}")
+                    found.append(f"{text}: {_outside_remedy(target, log, if_lost)}")
                 elif on_out_of_range == "skip":
                     remarks.append(f"{text}: left alone")
                     continue
@@ -145,10 +148,10 @@ class OffsetPlan:
                     asked[tp] = target
                     target = min(max(target, log.start), log.end)
                     remarks.append(f"{text}: moved to {target}")
-            moves.append(PartitionMove(tp, current, target, log))
+            moves.append(PartitionMove(tp, committed, target, log))
         positions = {move.topic_partition: move.before for move in moves}
         after = {move.topic_partition: move.after for move in moves}
-        passed = {} if allow_rewind else beyond(positions, after)
+        passed = {} if allow_rewind else positions_past_targets(positions, after)
         if goes_back := passed.keys() & set(may_go_back):
             remarks.append(
                 "was committed from the checkpoint before it was moved, and goes back with it: "
@@ -159,7 +162,7 @@ class OffsetPlan:
             found.append(
                 f"group {group_id!r} would go backwards on {summarize(backwards)} ({first.topic_partition}: "
                 f"{first.before} to {first.after}): the group was moved by somebody else, or the checkpoint "
-                "is not the one it follows; check both, then set allow_rewind=True"
+                f"is not the one it follows; check both, then set {parameter_text('allow_rewind', True)}"
             )
         return cls(
             group_id,
@@ -167,10 +170,10 @@ class OffsetPlan:
             dict(source or {}),
             tuple(found),
             tuple(remarks),
-            found=positions,
+            planned_on=positions,
             skipped={tp: at for tp, at in before.items() if tp not in positions},
             clamped=asked,
-            log_ids=log_ids.only(tp.topic for tp in positions),
+            log_ids=log_ids.restricted_to(tp.topic for tp in positions),
         )
 
     @property
@@ -194,9 +197,9 @@ class OffsetPlan:
         return sum(move.changes for move in self.moves)
 
     @property
-    def records(self) -> int:
-        """Records by which the group moves, negative for back; without a commit from log start."""
-        return sum(move.records for move in self.moves)
+    def moved_by(self) -> int:
+        """Offsets by which the group moves, negative for back; without a commit from the log start."""
+        return sum(move.moved_by for move in self.moves)
 
     @property
     def lost(self) -> int:
@@ -213,24 +216,24 @@ class OffsetPlan:
         logs = {move.topic_partition: move.log for move in moves}
         return Lag.measure(self.group_id, {move.topic_partition: move.after for move in moves}, logs)
 
-    def shown(self) -> tuple[list[PartitionMove], str]:
+    def table_moves(self) -> tuple[list[PartitionMove], str]:
         """Return the moves that a table shows, and a line about the others."""
-        return furthest(self.moves, lambda move: move.records)
+        return furthest_moves(self.moves, lambda move: move.moved_by)
 
     def with_before(self, before: Mapping[TopicPartition, int | None]) -> OffsetPlan:
         """Return the plan with where the group was earlier, before an interrupted try of the same move."""
         moves = (replace(move, before=before.get(move.topic_partition, move.before)) for move in self.moves)
         return replace(self, moves=tuple(moves))
 
-    def noting(self, partitions: Iterable[TopicPartition], remark: str) -> OffsetPlan:
+    def with_note(self, partitions: Iterable[TopicPartition], remark: str) -> OffsetPlan:
         """Return the plan with a remark on partitions, if there are any."""
         names = list(partitions)
         return replace(self, notes=(*self.notes, f"{remark}: {summarize(names)}")) if names else self
 
-    def check_unmoved(self, commits: Commits) -> None:
+    def check_not_moved(self, commits: Commits) -> None:
         """Refuse, with a GroupMovedError, a group that is not where it was when the plan was made."""
         now = committed_offsets(commits)
-        moved = [tp for tp, offset in self.found.items() if tp in now and now[tp] != offset]
+        moved = [tp for tp, offset in self.planned_on.items() if tp in now and now[tp] != offset]
         if moved:
             commit = commits[min(moved)]
             by = CommitMetadata.parse(commit.metadata) if commit is not None else None
@@ -244,7 +247,7 @@ class OffsetPlan:
         """Return the plan as lines for a log, see :func:`~airflow_kafka_offsets.model.table.plan_text`."""
         header = ["TOPIC", "PARTITION", "FROM", "TO", "CHANGE", "LOG-START", "LOG-END"]
         rows = [[*header, "FROM-TIME", "TO-TIME"] if self.times else header]
-        moves, more = self.shown()
+        moves, more = self.table_moves()
         for move in moves:
             tp, (before, after, log) = move.topic_partition, (move.before, move.after, move.log)
             change = "-" if before is None else f"{after - before:+d}"
@@ -252,8 +255,8 @@ class OffsetPlan:
             if self.times:
                 row += [time_cell(self.times, tp, before), time_cell(self.times, tp, after)]
             rows.append(row)
-        total = f", {self.records:+d} records" if self.changed else ""
-        group = f"group {printable(self.group_id)}{REFUSED if refused else ''}"
+        total = f", moved by {self.moved_by:+d} offsets" if self.changed else ""
+        group = f"group {escape_controls(self.group_id)}{REFUSED if refused else ''}"
         exceptions = {
             "left alone": len(self.skipped),
             "moved to an end of the log instead": len(self.clamped),
@@ -299,13 +302,14 @@ def check_plans(plans: Iterable[Refusable]) -> None:
         raise PlanRefusedError(refusals)
 
 
-def _outside_remedy(target: int, log: LogRange, lost_remedy: str) -> str:
+def _outside_remedy(target: int, log: LogRange, if_lost: str | None) -> str:
     if target < log.start:
         found = f"{log.start - target} records were deleted by retention before they were asked for"
         if target < 0:
             found = "no offset is below 0"
-        return f"{found}; {lost_remedy}"
+        return f"{found}; {if_lost or lost_remedy()}"
     return (
         "the topic was recreated, or the offset belongs to another cluster or another system; check the "
-        "connection and the topic, leave it out with topics=, or set on_out_of_range='clamp' or 'skip'"
+        f"connection and the topic, leave it out with {parameter_text('topics', ...)}, or set "
+        f"{parameter_text('on_out_of_range', 'clamp')} or 'skip'"
     )

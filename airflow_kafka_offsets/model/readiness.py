@@ -17,7 +17,7 @@ from airflow_kafka_offsets.errors import OffsetsFormatError
 from airflow_kafka_offsets.model.formats import load_json
 from airflow_kafka_offsets.model.offset_syncs import OffsetSync
 from airflow_kafka_offsets.model.offsets import MAX_OFFSET, Offsets, TopicPartition, is_topic_name
-from airflow_kafka_offsets.model.text import kind_of
+from airflow_kafka_offsets.model.text import describe_type
 from airflow_kafka_offsets.model.translation import DIGEST_LENGTH, Fingerprint, LastRead
 
 VERSION = 1
@@ -116,7 +116,7 @@ class Readiness:
 
         :raises OffsetsFormatError: if it is anything else.
         """
-        value = load_json(text, what, show=kind_of)
+        value = load_json(text, what, describe=describe_type)
         try:
             if value["version"] != VERSION:
                 raise ValueError
@@ -136,8 +136,8 @@ class Readiness:
             )
         except (AttributeError, KeyError, TypeError, ValueError):
             raise OffsetsFormatError(
-                f"{what}: found {kind_of(value)}; expected what this package keeps of the mirror, of version "
-                f"{VERSION}: move the file away, and the next commit writes it again"
+                f"{what}: found {describe_type(value)}; expected what this package keeps of the mirror, of "
+                f"version {VERSION}: move the file away, and the next commit writes it again"
             ) from None
 
 

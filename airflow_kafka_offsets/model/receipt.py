@@ -1,5 +1,5 @@
 """
-Receipts of moves, which prove and undo them.
+Receipts of moves, which prove them and take them back.
 
 A *receipt* is a plan as plain JSON, stored before the first write, so that what was overwritten can be
 restored.
@@ -15,11 +15,11 @@ from typing import Any
 from airflow_kafka_offsets.errors import OffsetsFormatError, PlanRefusedError
 from airflow_kafka_offsets.model.formats import log_json, offsets_json, parse_offsets, parse_positions
 from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds
-from airflow_kafka_offsets.model.names import stored_group
+from airflow_kafka_offsets.model.names import parse_stored_group
 from airflow_kafka_offsets.model.offsets import Offsets, Positions, TopicPartition, summarize
 from airflow_kafka_offsets.model.plan import OffsetPlan
 from airflow_kafka_offsets.model.table import times_json
-from airflow_kafka_offsets.model.text import Show, excess, printable, shorten
+from airflow_kafka_offsets.model.text import DescribeValue, escape_controls, shorten, size_error
 
 RECEIPT_VERSION = 1
 CONNECTION_IDS = ("kafka_config_id", "checkpoint_conn_id")
@@ -28,43 +28,45 @@ CONNECTION_IDS = ("kafka_config_id", "checkpoint_conn_id")
 _SURELY_READABLE = 10_000
 
 
-def receipt(
-    plans: Sequence[OffsetPlan], *, plan_only: bool = False, verified: bool = False
+def make_receipt(
+    group_plans: Sequence[OffsetPlan], *, plan_only: bool = False, verified: bool = False
 ) -> dict[str, Any]:
     """
     Return plans that are carried out together as one receipt: plain JSON with string keys.
 
     For one group: ``version``, ``group_id``, ``before``, ``after``, ``log_start``, ``log_end`` (each
     ``{topic: {partition: offset}}``, ``null`` = no commit), ``logs`` (the ids of ``cluster`` and ``topics``),
-    ``changed`` (partitions), ``records``, ``plan_only``, ``verified`` (whether the commit was read back),
-    ``source``, ``skipped``, ``clamped`` and ``lost`` (see
+    ``changed`` (partitions), ``moved_by`` (offsets), ``plan_only``, ``verified`` (whether the commit was read
+    back), ``source``, ``skipped``, ``clamped`` and ``lost`` (see
     :class:`~airflow_kafka_offsets.model.plan.OffsetPlan`), and ``times`` of the records of the partitions
     that a table shows, if they were looked up. For several groups: the totals, and ``groups``, a list of such
     receipts.
     """
-    each = [_of_group(plan, plan_only, verified) for plan in plans]
+    each = [_of_group(group_plan, plan_only, verified) for group_plan in group_plans]
     if len(each) == 1:
         return each[0]
     return {
         "version": RECEIPT_VERSION,
         "groups": each,
-        "changed": sum(plan.changed for plan in plans),
-        "records": sum(plan.records for plan in plans),
+        "changed": sum(group_plan.changed for group_plan in group_plans),
+        "moved_by": sum(group_plan.moved_by for group_plan in group_plans),
         "plan_only": plan_only,
         "verified": verified,
-        "source": dict(plans[0].source) if plans else {},
-        "lost": sum(plan.lost for plan in plans),
+        "source": dict(group_plans[0].source) if group_plans else {},
+        "lost": sum(group_plan.lost for group_plan in group_plans),
     }
 
 
-def check_restorable(plans: Sequence[OffsetPlan]) -> None:
+def check_restorable(group_plans: Sequence[OffsetPlan]) -> None:
     """
     Refuse plans of which the receipt would be too large to be read back.
 
     :raises PlanRefusedError: nothing is to be written then: it could not be restored.
     """
-    partitions = sum(len(plan.moves) + len(plan.skipped) for plan in plans)
-    if partitions > _SURELY_READABLE and (refusal := excess("the receipt", json.dumps(receipt(plans)))):
+    partitions = sum(len(group_plan.moves) + len(group_plan.skipped) for group_plan in group_plans)
+    if partitions > _SURELY_READABLE and (
+        refusal := size_error("the receipt", json.dumps(make_receipt(group_plans)))
+    ):
         raise PlanRefusedError(
             f"{partitions:,} partitions are too many for one move, since it could not be taken back "
             f"({refusal.partition(': it is')[0]}): name fewer groups or topics at once"
@@ -83,56 +85,63 @@ class GroupReceipt:
     """The cluster and the topics that the offsets counted in; unknown in a receipt of an earlier version."""
 
 
-def read_receipt(value: object, *, show: Show = shorten) -> tuple[GroupReceipt, ...]:
-    """Read a receipt as :func:`receipt` gives it; anything else is an OffsetsFormatError."""
+def read_receipt(value: object, *, describe: DescribeValue = shorten) -> tuple[GroupReceipt, ...]:
+    """Read a receipt as :func:`make_receipt` gives it; anything else is an OffsetsFormatError."""
     if not isinstance(value, Mapping) or value.get("version") != RECEIPT_VERSION:
         raise OffsetsFormatError(
-            f"found {show(value)}; expected a receipt of version {RECEIPT_VERSION}, as the operators return "
-            "it"
+            f"found {describe(value)}; expected a receipt of version {RECEIPT_VERSION}, as the operators "
+            "return it"
         )
     groups = value.get("groups", [value])
     if not isinstance(groups, Sequence) or isinstance(groups, str) or not (groups or "checkpoint" in value):
-        raise OffsetsFormatError(f"receipt: found {show(groups)} in place of the list of groups")
+        raise OffsetsFormatError(f"receipt: found {describe(groups)} in place of the list of groups")
     result = []
     for group in groups:
         if not isinstance(group, Mapping) or not isinstance(group.get("group_id"), str):
-            raise OffsetsFormatError(f"receipt: found {show(group)} in place of one group's receipt")
+            raise OffsetsFormatError(f"receipt: found {describe(group)} in place of one group's receipt")
         # A plan with nothing in scope has no partitions at all.
-        before = parse_positions(group["before"], "receipt, before", show=show) if group.get("before") else {}
-        after = parse_offsets(group["after"], "receipt, after", show=show) if group.get("after") else {}
-        group_id = stored_group(group["group_id"], "receipt, group_id")
-        log_ids = LogIds.parse(group.get("logs"), "receipt, logs", show=show)
+        before = (
+            parse_positions(group["before"], "receipt, before", describe=describe)
+            if group.get("before")
+            else {}
+        )
+        after = (
+            parse_offsets(group["after"], "receipt, after", describe=describe) if group.get("after") else {}
+        )
+        group_id = parse_stored_group(group["group_id"], "receipt, group_id")
+        log_ids = LogIds.parse(group.get("logs"), "receipt, logs", describe=describe)
         result.append(GroupReceipt(group_id, before, after, bool(group.get("plan_only")), log_ids))
     return tuple(result)
 
 
-def _of_group(plan: OffsetPlan, plan_only: bool, verified: bool) -> dict[str, Any]:
+def _of_group(group_plan: OffsetPlan, plan_only: bool, verified: bool) -> dict[str, Any]:
     return {
         "version": RECEIPT_VERSION,
-        "group_id": plan.group_id,
-        "before": offsets_json(plan.before),
-        "after": offsets_json(plan.after),
-        **log_json({move.topic_partition: move.log for move in plan.moves}),
-        "logs": plan.log_ids.as_json(),
-        "changed": plan.changed,
-        "records": plan.records,
+        "group_id": group_plan.group_id,
+        "before": offsets_json(group_plan.before),
+        "after": offsets_json(group_plan.after),
+        **log_json({move.topic_partition: move.log for move in group_plan.moves}),
+        "logs": group_plan.log_ids.as_json(),
+        "changed": group_plan.changed,
+        "moved_by": group_plan.moved_by,
         "plan_only": plan_only,
         "verified": verified,
-        "source": dict(plan.source),
-        "skipped": offsets_json(plan.skipped),
-        "clamped": offsets_json(plan.clamped),
-        "lost": plan.lost,
-        **({"times": _times(plan)} if plan.times else {}),
+        "source": dict(group_plan.source),
+        "skipped": offsets_json(group_plan.skipped),
+        "clamped": offsets_json(group_plan.clamped),
+        "lost": group_plan.lost,
+        **({"times": _times(group_plan)} if group_plan.times else {}),
     }
 
 
-def _times(plan: OffsetPlan) -> dict[str, Any]:
+def _times(group_plan: OffsetPlan) -> dict[str, Any]:
     return times_json(
-        plan.times, ((move.topic_partition, move.before, move.after) for move in plan.shown()[0])
+        group_plan.times,
+        ((move.topic_partition, move.before, move.after) for move in group_plan.table_moves()[0]),
     )
 
 
-def outcome(value: Mapping[str, Any]) -> list[str]:
+def outcome_lines(value: Mapping[str, Any]) -> list[str]:
     """Return what was done, as lines for a terminal: a receipt's groups, and its checkpoint."""
     lines = []
     if (moved := value.get("checkpoint")) is not None:
@@ -140,7 +149,7 @@ def outcome(value: Mapping[str, Any]) -> list[str]:
         did = (
             f"was moved ({moved['kind']}) and read back; archive {archive}" if archive else "was not changed"
         )
-        lines.append(f"checkpoint {printable(moved['location'])} {did}")
+        lines.append(f"checkpoint {escape_controls(moved['location'])} {did}")
     for group in value.get("groups", [value]):
         partitions = [
             TopicPartition(topic, int(number))
@@ -151,7 +160,7 @@ def outcome(value: Mapping[str, Any]) -> list[str]:
         if partitions:
             did = (
                 f"{len(partitions)} partitions were committed and read back ({summarize(partitions)}), "
-                f"{group['changed']} of them changed, {group['records']:+d} records"
+                f"{group['changed']} of them changed, moved by {group['moved_by']:+d} offsets"
             )
-        lines.append(f"group {printable(group['group_id'])}: {did}")
+        lines.append(f"group {escape_controls(group['group_id'])}: {did}")
     return lines

@@ -16,6 +16,7 @@ from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.formats import offsets_json, parse_positions
 from airflow_kafka_offsets.model.offsets import Offsets, Positions, TopicPartition, summarize
 from airflow_kafka_offsets.model.receipt import GroupReceipt, read_receipt
+from airflow_kafka_offsets.model.wording import parameter_text
 
 SUCCESS = "success"
 FAILED = frozenset({"failed", "upstream_failed"})
@@ -27,7 +28,7 @@ Task id -> the states of its instances in this run, one for each map index; ``No
 
 
 @dataclass(frozen=True)
-class Work:
+class RecoveryTasks:
     """The tasks between a reset and its teardown: those that read again what was moved."""
 
     states: TaskStates
@@ -35,19 +36,19 @@ class Work:
     """Task id -> the tasks of them that come after it."""
 
     @property
-    def done(self) -> list[str]:
+    def succeeded(self) -> list[str]:
         """Tasks all of whose instances have succeeded."""
         return sorted(task for task, states in self.states.items() if set(states) == {SUCCESS})
 
     @property
-    def not_done(self) -> list[str]:
+    def not_succeeded(self) -> list[str]:
         """The other tasks."""
-        return sorted(set(self.states) - set(self.done))
+        return sorted(set(self.states) - set(self.succeeded))
 
     @property
-    def partly_done(self) -> list[str]:
+    def partly_succeeded(self) -> list[str]:
         """Tasks of which some instances have succeeded, and others have not."""
-        return [task for task in self.not_done if SUCCESS in self.states[task]]
+        return [task for task in self.not_succeeded if SUCCESS in self.states[task]]
 
     @property
     def failed(self) -> list[str]:
@@ -55,17 +56,17 @@ class Work:
         return sorted(task for task, states in self.states.items() if FAILED.intersection(states))
 
     @property
-    def cut_off(self) -> list[str]:
+    def outdated(self) -> list[str]:
         """
         Tasks that have succeeded although one before them is to run again.
 
         They were left out when that one was cleared, and would not notice what it does now. If every task has
         succeeded, the reset was cleared alone, and these are all of them.
         """
-        if not self.not_done:
-            return self.done
-        after = {later for task in self.not_done for later in self.downstream.get(task, ())}
-        return [task for task in self.done if task in after]
+        if not self.not_succeeded:
+            return self.succeeded
+        after = {later for task in self.not_succeeded for later in self.downstream.get(task, ())}
+        return [task for task in self.succeeded if task in after]
 
     def describe(self, tasks: Collection[str]) -> str:
         """Name tasks with their states."""
@@ -83,14 +84,14 @@ class LastCommit:
     by: CommitMetadata | None
 
 
-def committed_since(commits: Mapping[TopicPartition, LastCommit | None], movers: Collection[str]) -> bool:
+def committed_by_others(commits: Mapping[TopicPartition, LastCommit | None], movers: Collection[str]) -> bool:
     """
     Return whether every partition was last committed by a task or client that does not move it on purpose.
 
     :param movers: the identities of the tasks that reset and restore.
     """
     return bool(commits) and all(
-        commit is not None and not (commit.by and (commit.by.moves or commit.by.identity in movers))
+        commit is not None and not (commit.by and (commit.by.is_move or commit.by.identity in movers))
         for commit in commits.values()
     )
 
@@ -118,33 +119,33 @@ class MovedCheckpoint:
     :param before: source -> offsets before the reset.
     :param after: source -> offsets that the reset has moved it to.
     :param now: source -> offsets of the newest batch that has finished.
-    :param worked: the query has finished a batch since, or had nothing to read.
+    :param has_worked: the query has finished a batch since, or had nothing to read.
     :param number: which move of the checkpoint the reset was; ``None`` if it changed no file.
-    :param by: identity of the task that made it.
-    :param lost: why the reset's move is no longer to be taken back; empty if it is the newest one.
+    :param made_by: identity of the task that made it.
+    :param not_restorable: why the reset's move is no longer to be taken back; empty if it is the newest one.
     :param restored: an earlier try of the restore has taken the move back.
-    :param leftover: other moves of the same run that were not taken back.
+    :param other_moves: other moves of the same run that were not taken back.
     """
 
     location: str
     before: Mapping[str, Offsets]
     after: Mapping[str, Offsets]
     now: Mapping[str, Offsets] = field(default_factory=dict)
-    worked: bool = True
+    has_worked: bool = True
     number: int | None = None
-    by: str = ""
-    lost: str = ""
+    made_by: str = ""
+    not_restorable: str = ""
     restored: bool = False
-    leftover: tuple[str, ...] = ()
+    other_moves: tuple[str, ...] = ()
 
     @property
-    def missed(self) -> str:
+    def shortfall(self) -> str:
         """What it has not reached; empty if it has passed where it was before, and where it went."""
         for source, offsets in self.after.items():
             before, now = self.before.get(source, {}), self.now.get(source, {})
             if missed := _short_of(self.name, before, offsets, now):
                 return missed
-        return "" if self.worked else f"{self.name}: the query has finished no batch since the reset"
+        return "" if self.has_worked else f"{self.name}: the query has finished no batch since the reset"
 
     @property
     def name(self) -> str:
@@ -153,36 +154,36 @@ class MovedCheckpoint:
 
 
 @dataclass(frozen=True)
-class Judgement:
+class RecoveryVerdict:
     """
     What became of a recovery, part by part; a part is a group or the checkpoint.
 
-    :param missed: what has not passed where it was before the reset, and where the reset moved it.
+    :param shortfalls: what has not passed where it was before the reset, and where the reset moved it.
     :param passed: the parts that have.
     :param groups: group -> partitions to put back.
     :param checkpoint: whether the checkpoint is to be put back.
-    :param left: the parts that are not to be put back, each with the reason.
+    :param not_restored: the parts that are not to be put back, each with the reason.
     :param restored: whether an earlier try of the restore has put something back.
     """
 
-    missed: tuple[str, ...] = ()
+    shortfalls: tuple[str, ...] = ()
     passed: tuple[str, ...] = ()
     groups: Mapping[str, Collection[TopicPartition]] = field(default_factory=dict)
     checkpoint: bool = False
-    left: tuple[str, ...] = ()
+    not_restored: tuple[str, ...] = ()
     restored: bool = False
 
     @property
-    def finished(self) -> bool:
+    def is_finished(self) -> bool:
         """Whether every part has passed where it was."""
-        return not (self.missed or self.left or self.restored)
+        return not (self.shortfalls or self.not_restored or self.restored)
 
     @property
     def to_restore(self) -> bool:
         """Whether anything is to be put back."""
         return self.checkpoint or bool(self.groups)
 
-    def narrowed(self, receipt: Mapping[str, Any]) -> dict[str, Any]:
+    def receipt_to_restore(self, receipt: Mapping[str, Any]) -> dict[str, Any]:
         """Return what a receipt says of the parts that are to be put back."""
         groups = []
         for group in receipt.get("groups", [receipt]):
@@ -196,7 +197,7 @@ class Judgement:
             narrowed["checkpoint"] = receipt["checkpoint"]
         return {**narrowed, "groups": groups}
 
-    def outcome(self, receipt: Mapping[str, Any], restored: Mapping[str, Any] | None) -> str:
+    def describe_outcome(self, receipt: Mapping[str, Any], restored: Mapping[str, Any] | None) -> str:
         """
         Say what was put back and what was not.
 
@@ -204,9 +205,12 @@ class Judgement:
         :param restored: the receipt of the restore; ``None`` if it had nothing to put back.
         """
         names = [f"group {group!r}" for group in sorted(self.groups)]
-        left = [*self.left, *(f"{name} has passed where it was, and stays there" for name in self.passed)]
+        left = [
+            *self.not_restored,
+            *(f"{name} has passed where it was, and stays there" for name in self.passed),
+        ]
         if restored is not None:
-            left += _not_as_before(self.narrowed(receipt), restored)
+            left += _not_as_before(self.receipt_to_restore(receipt), restored)
             names += [f"checkpoint {receipt['checkpoint']['location']}"] if self.checkpoint else []
         elif not self.restored:
             return ": ".join(["nothing was put back", *(["; ".join(left)] if left else [])])
@@ -219,6 +223,7 @@ class Judgement:
 
 def _not_as_before(receipt: Mapping[str, Any], restored: Mapping[str, Any]) -> list[str]:
     """Return what a restore has left elsewhere than a receipt says it was."""
+    elsewhere = parameter_text("on_out_of_range")
     at = {group.group_id: group.after for group in read_receipt(restored)}
     found = []
     for group in read_receipt(receipt):
@@ -226,11 +231,11 @@ def _not_as_before(receipt: Mapping[str, Any], restored: Mapping[str, Any]) -> l
         if others := [tp for tp, offset in group.before.items() if reached.get(tp) != offset]:
             found.append(
                 f"group {group.group_id!r} on {summarize(others)}, which had no commit, or which "
-                "on_out_of_range moves elsewhere"
+                f"{elsewhere} moves elsewhere"
             )
     wanted, put_back = receipt.get("checkpoint"), restored.get("checkpoint")
     if wanted is not None and (put_back is None or put_back["after"] != wanted["before"]):
-        found.append(f"checkpoint {wanted['location']} where on_out_of_range moves it elsewhere")
+        found.append(f"checkpoint {wanted['location']} where {elsewhere} moves it elsewhere")
     return found
 
 
@@ -239,7 +244,7 @@ def judge(
     commits: Mapping[str, Mapping[TopicPartition, LastCommit | None]],
     moved: MovedCheckpoint | None,
     recovery: Recovery,
-) -> Judgement:
+) -> RecoveryVerdict:
     """
     Judge a recovery by where its groups and its checkpoint are now.
 
@@ -252,12 +257,12 @@ def judge(
     left: list[str] = []
     back: dict[str, Collection[TopicPartition]] = {}
     restored = moved is not None and moved.restored
-    goes_back = moved is not None and not (moved.lost or moved.restored) and bool(moved.missed)
+    goes_back = moved is not None and not (moved.not_restorable or moved.restored) and bool(moved.shortfall)
     if moved is not None:
-        left += [*([moved.lost] if moved.lost else []), *moved.leftover]
+        left += [*([moved.not_restorable] if moved.not_restorable else []), *moved.other_moves]
         if goes_back:
-            missed.append(moved.missed)
-        elif not (moved.lost or moved.restored):
+            missed.append(moved.shortfall)
+        elif not (moved.not_restorable or moved.restored):
             passed.append(moved.name)
     for group in groups:
         name = f"group {group.group_id!r}"
@@ -279,12 +284,13 @@ def judge(
         if goes_back:
             ours |= {tp: goals[tp] for tp, verdict in found.items() if verdict == "passed"}
         if ours and group.group_id not in recovery.groups:
-            left.append(f"{name} is not put back: group_id names {', '.join(sorted(recovery.groups))}")
+            known = ", ".join(sorted(recovery.groups))
+            left.append(f"{name} is not put back: {parameter_text('group_id')} names {known}")
         elif ours:
             back[group.group_id] = frozenset(ours)
         elif "passed" in found.values():
             passed.append(name)
-    return Judgement(tuple(missed), tuple(passed), back, goes_back, tuple(left), restored)
+    return RecoveryVerdict(tuple(missed), tuple(passed), back, goes_back, tuple(left), restored)
 
 
 _Verdict = Literal["passed", "ours", "restored", "moved again", "another's"]
@@ -301,12 +307,12 @@ def _verdict(
     if commit is None:
         return "ours"
     by, own = commit.by, recovery.restore
-    resets = {*recovery.resets, *([moved.by] if moved is not None and moved.by else [])}
+    resets = {*recovery.resets, *([moved.made_by] if moved is not None and moved.made_by else [])}
     if by is not None and by.identity and by.identity in resets:
         return "ours"
-    if by is not None and own.same_task(by) and by.token == own.token and commit.offset == before:
+    if by is not None and own.is_same_task(by) and by.token == own.token and commit.offset == before:
         return "restored"
-    if by is not None and (by.moves or own.same_task(by)):
+    if by is not None and (by.is_move or own.is_same_task(by)):
         return "moved again"
     # A commit that did not know the move was made from the position before it.
     number = None if moved is None else moved.number
@@ -314,10 +320,10 @@ def _verdict(
     if commit.offset >= goal and not overtaken:
         return "passed"
     # What was committed after another move of the checkpoint belongs to that one.
-    return "another's" if moved is not None and moved.lost and not overtaken else "ours"
+    return "another's" if moved is not None and moved.not_restorable and not overtaken else "ours"
 
 
-def missed_by(group_id: str, before: Positions, after: Offsets, now: Positions) -> str:
+def group_shortfall(group_id: str, before: Positions, after: Offsets, now: Positions) -> str:
     """Return what a group has not reached; empty if it has passed where it was before, and where it went."""
     return _short_of(f"group {group_id!r}", before, after, now)
 

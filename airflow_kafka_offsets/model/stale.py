@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition
+from airflow_kafka_offsets.model.wording import parameter_text
 
 
-def gone_on(
+def partitions_moved_on(
     now: Mapping[TopicPartition, int | None], back: Offsets, moved_to: Offsets
 ) -> list[TopicPartition]:
     """
@@ -29,38 +30,38 @@ def gone_on(
 
 
 @dataclass(frozen=True)
-class Followers:
+class LaterProgress:
     """
     What has followed a move that is to be taken back.
 
     :param move: the name of the move.
-    :param found: the later moves, batches and commits, as text.
-    :param moves: from where to where the partitions would be taken back.
+    :param reasons: the later moves, batches and commits, as text.
+    :param offset_changes: from where to where the partitions would be taken back.
     """
 
     move: str
-    found: tuple[str, ...]
-    moves: tuple[tuple[int, int], ...]
+    reasons: tuple[str, ...]
+    offset_changes: tuple[tuple[int, int], ...]
 
     @property
     def read_again(self) -> int:
         """Records that were read and would be read again."""
-        return sum(max(0, now - back) for now, back in self.moves)
+        return sum(max(0, now - back) for now, back in self.offset_changes)
 
     @property
     def skipped(self) -> int:
         """Records that are still to be read and would be skipped."""
-        return sum(max(0, back - now) for now, back in self.moves)
+        return sum(max(0, back - now) for now, back in self.offset_changes)
 
     def __bool__(self) -> bool:
-        return bool(self.found) and any(now != back for now, back in self.moves)
+        return bool(self.reasons) and any(now != back for now, back in self.offset_changes)
 
     def __str__(self) -> str:
         records = f"{self.read_again:,} records are read again"
         if self.skipped:
             records += f", and {self.skipped:,} are skipped"
         return (
-            f"the pipeline has gone on since {self.move}: {'; '.join(self.found)}. If that move is taken "
+            f"the pipeline has gone on since {self.move}: {'; '.join(self.reasons)}. If that move is taken "
             f"back, {records}"
         )
 
@@ -68,11 +69,11 @@ class Followers:
     def refusal(self) -> str:
         """Why the move is not taken back unless that is allowed."""
         return (
-            f"{self}: take back the newest move, reset to where you want it, or set allow_stale=True "
-            "(--allow-stale)"
+            f"{self}: take back the newest move, reset to where you want it, or set "
+            f"{parameter_text('allow_stale', True)}"
         )
 
 
-def moved_back(now: Mapping[TopicPartition, int | None], back: Offsets) -> list[tuple[int, int]]:
+def offset_changes(now: Mapping[TopicPartition, int | None], back: Offsets) -> list[tuple[int, int]]:
     """Return from where to where partitions go that have an offset."""
     return [(at, offset) for tp, offset in back.items() if (at := now.get(tp)) is not None]

@@ -7,13 +7,13 @@ from typing import Any, Final, Literal, TypeVar
 
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.model.parameters import iso_time
-from airflow_kafka_offsets.model.text import printable
+from airflow_kafka_offsets.model.text import escape_controls
 
 DELETED: Final = "deleted"
 END: Final = "end"
 """What an offset has in place of a time: its record is deleted; no record follows."""
 
-RecordTimes = Mapping[tuple[TopicPartition, int], int | Literal["deleted"] | None]
+TimesByOffset = Mapping[tuple[TopicPartition, int], int | Literal["deleted"] | None]
 """
 Partition and offset -> time of the record there or after, in ms since 1970; ``None`` if no record follows,
 :data:`DELETED` below the log start.
@@ -31,7 +31,7 @@ FURTHEST = 20
 T = TypeVar("T")
 
 
-def furthest(moves: Sequence[T], change: Callable[[T], int]) -> tuple[list[T], str]:
+def furthest_moves(moves: Sequence[T], change: Callable[[T], int]) -> tuple[list[T], str]:
     """
     Return the moves that a table shows, in their order, and a line about the others, ``""`` for none.
 
@@ -61,12 +61,12 @@ def plan_text(
         are not repeated here.
     """
     reasons = () if refused else (f"refused: {refusal}" for refusal in refusals)
-    return "\n".join([heading, *align(rows), *remarks, *reasons])
+    return "\n".join([heading, *align_rows(rows), *remarks, *reasons])
 
 
-def align(rows: Sequence[Sequence[str]]) -> list[str]:
+def align_rows(rows: Sequence[Sequence[str]]) -> list[str]:
     """Return rows as lines with columns of equal width; what could move the cursor is escaped."""
-    rows = [[printable(cell) for cell in row] for row in rows]
+    rows = [[escape_controls(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
@@ -78,12 +78,12 @@ def offset_cell(offset: int | None) -> str:
     return "-" if offset is None else str(offset)
 
 
-def time_cell(times: RecordTimes, topic_partition: TopicPartition, offset: int | None) -> str:
+def time_cell(times: TimesByOffset, topic_partition: TopicPartition, offset: int | None) -> str:
     """Return the time at an offset for a table, see :func:`time_text`; ``-`` if unknown."""
     return time_text(times, topic_partition, offset) or "-"
 
 
-def time_text(times: RecordTimes, topic_partition: TopicPartition, offset: int | None) -> str | None:
+def time_text(times: TimesByOffset, topic_partition: TopicPartition, offset: int | None) -> str | None:
     """Return the time at an offset, :data:`DELETED`, or :data:`END`; ``None`` if unknown."""
     if offset is None or (topic_partition, offset) not in times:
         return None
@@ -92,7 +92,7 @@ def time_text(times: RecordTimes, topic_partition: TopicPartition, offset: int |
 
 
 def times_json(
-    times: RecordTimes, moves: Iterable[tuple[TopicPartition, int | None, int | None]]
+    times: TimesByOffset, moves: Iterable[tuple[TopicPartition, int | None, int | None]]
 ) -> dict[str, dict[str, dict[str, str]]]:
     """Return the known times ``before`` and ``after`` moves, each as ``{topic: {partition: text}}``."""
     found: dict[str, dict[str, dict[str, str]]] = {"before": {}, "after": {}}
@@ -103,7 +103,7 @@ def times_json(
     return found
 
 
-def columns(rows: Iterable[tuple[Any, ...]], names: Collection[str]) -> dict[str, list[Any]]:
+def to_columns(rows: Iterable[tuple[Any, ...]], names: Collection[str]) -> dict[str, list[Any]]:
     """Return rows as columns by their names."""
     found = [list(column) for column in zip(*rows, strict=True)] or [[] for _ in names]
     return dict(zip(names, found, strict=True))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-Show = Callable[[object], str]
-"""How an error text names what was found: :func:`shorten` quotes it, :func:`kind_of` does not."""
+DescribeValue = Callable[[object], str]
+"""How an error text names what was found: :func:`shorten` quotes it, :func:`describe_type` does not."""
 
 MAX_SIZE = 10_000_000
 """Bytes or characters of a text that is read from others: a window of 10,000 partitions has about 600,000."""
@@ -23,7 +23,7 @@ def is_plain(text: str) -> bool:
     return "\0" not in text and not any("\ud800" <= character <= "\udfff" for character in text)
 
 
-def too_large(what: str, size: int) -> str:
+def too_large_error(what: str, size: int) -> str:
     """Return the error text for a file or a text that is larger than :data:`MAX_SIZE`."""
     return (
         f"{what}: is {size:,} bytes large; expected at most {MAX_SIZE:,}: it is probably another file than "
@@ -31,25 +31,25 @@ def too_large(what: str, size: int) -> str:
     )
 
 
-def excess(what: str, text: str, marks: str = ",{[", most: int = MAX_VALUES) -> str | None:
+def size_error(what: str, text: str, value_marks: str = ",{[", max_values: int = MAX_VALUES) -> str | None:
     """
     Return the error text for a text that would take too much memory to read, ``None`` for any other.
 
-    :param marks: characters that there is one of for each value, at least; by default JSON's.
-    :param most: values that are accepted.
+    :param value_marks: characters that there is one of for each value, at least; by default JSON's.
+    :param max_values: values that are accepted.
     """
     if len(text) > MAX_SIZE:
-        return too_large(what, len(text))
-    found = sum(map(text.count, marks))
-    if found <= most:
+        return too_large_error(what, len(text))
+    found = sum(map(text.count, value_marks))
+    if found <= max_values:
         return None
     return (
-        f"{what}: has about {found:,} values; expected at most {most:,}: it is probably another file than "
-        "was meant"
+        f"{what}: has about {found:,} values; expected at most {max_values:,}: it is probably another file "
+        "than was meant"
     )
 
 
-def printable(text: str) -> str:
+def escape_controls(text: str) -> str:
     r"""
     Return a text as one line that moves no cursor: control characters, line feeds and the like as ``\n``,
     ``\x1b``.
@@ -63,7 +63,7 @@ def printable(text: str) -> str:
     )
 
 
-def kind_of(value: object) -> str:
+def describe_type(value: object) -> str:
     """Say what a value is without showing what is in it: for the content of files, which may be secret."""
     if value is None or isinstance(value, bool | int | float):
         return shorten(value)
@@ -83,10 +83,10 @@ def shorten(value: object, limit: int = SHOWN) -> str:
     except (ValueError, RecursionError):  # a number of thousands of digits, lists in lists in lists
         kind = "an int" if isinstance(value, int) else f"a {type(value).__name__}"
         text = f"{kind} that is too large to be shown"
-    text = printable(text[: limit + 1])
+    text = escape_controls(text[: limit + 1])
     return text if len(text) <= limit else text[: limit - 3] + "..."
 
 
-def quoted(value: object) -> str:
+def quote(value: object) -> str:
     """Return a value as :func:`shorten`, a text in quotation marks."""
     return shorten(repr(value[:SHOWN]) if isinstance(value, str) else value)

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field, replace
 from airflow_kafka_offsets.errors import OffsetsFormatError, UsageError
 from airflow_kafka_offsets.model.formats import load_json, repr_hint
 from airflow_kafka_offsets.model.offsets import MAX_PARTITION, TopicPartition, is_topic_name
-from airflow_kafka_offsets.model.text import excess, shorten
+from airflow_kafka_offsets.model.text import shorten, size_error
+from airflow_kafka_offsets.model.wording import parameter_error, parameter_text
 
 _PARTITION = re.compile(r"[0-9]{1,10}")
 _FORM = "the name of a topic, 'topic:0,1' for some of its partitions, or a list of these"
@@ -22,11 +23,11 @@ class TopicScope:
 
     :param partitions: topic -> its partitions, or ``None`` for all; ``None`` in place of the mapping for
         every topic.
-    :param named_by: what names them, for error texts.
+    :param parameter: the parameter that names them, for error texts.
     """
 
     partitions: Mapping[str, frozenset[int] | None] | None = None
-    named_by: str = field(default="topics", compare=False)
+    parameter: str = field(default="topics", compare=False)
 
     @classmethod
     def parse(cls, value: object) -> TopicScope:
@@ -48,8 +49,8 @@ class TopicScope:
             entry = load_names(entry, "topics", _FORM)
             if not isinstance(entry, str):
                 raise _bad_topics(entry)
-            if refusal := excess("topics", entry, ","):
-                raise UsageError(refusal)
+            if refusal := size_error(parameter_text("topics"), entry, ","):
+                raise UsageError(refusal, parameter="topics")
             topic, colon, text = entry.strip().partition(":")
             cells = [cell.strip() for cell in text.split(",")] if colon else []
             numbers = {int(cell) for cell in cells if _PARTITION.fullmatch(cell)}
@@ -65,9 +66,9 @@ class TopicScope:
             else:
                 partitions[topic] = None
         if not partitions:
-            raise UsageError(
-                f"topics is empty: expected {_FORM}; leave it out for all topics of the checkpoint or the "
-                "group"
+            raise parameter_error(
+                "topics",
+                f" is empty: expected {_FORM}; leave it out for all topics of the checkpoint or the group",
             )
         return cls(
             {topic: None if found is None else frozenset(found) for topic, found in partitions.items()}
@@ -95,7 +96,7 @@ class TopicScope:
         return None if self.partitions is None else sorted(self.partitions)
 
     @property
-    def numbered(self) -> list[TopicPartition]:
+    def explicit_partitions(self) -> list[TopicPartition]:
         """The partitions that are named by their numbers."""
         return sorted(
             TopicPartition(topic, number)
@@ -108,14 +109,14 @@ class TopicScope:
         return self.partitions is None or topic in self.partitions
 
     @classmethod
-    def of(cls, partitions: Iterable[TopicPartition]) -> TopicScope:
+    def exactly(cls, partitions: Iterable[TopicPartition]) -> TopicScope:
         """Return the scope of exactly these partitions."""
         numbers: dict[str, set[int]] = {}
         for topic, number in partitions:
             numbers.setdefault(topic, set()).add(number)
         return cls({topic: frozenset(found) for topic, found in sorted(numbers.items())})
 
-    def narrowed(self, topics: Iterable[str]) -> TopicScope:
+    def restricted_to(self, topics: Iterable[str]) -> TopicScope:
         """Return the scope with none but these topics; whether any is left is for the caller to know."""
         names = set(topics)
         if self.partitions is None:
@@ -123,10 +124,10 @@ class TopicScope:
         kept = {topic: numbers for topic, numbers in self.partitions.items() if topic in names}
         return replace(self, partitions=kept)
 
-    def on_broker(self, partitions: Mapping[str, Sequence[int]]) -> list[TopicPartition]:
+    def partitions_on_broker(self, partitions: Mapping[str, Sequence[int]]) -> list[TopicPartition]:
         """Return the partitions in scope of those that a broker has, and those named by number."""
         found = (TopicPartition(topic, number) for topic, numbers in partitions.items() for number in numbers)
-        return sorted({tp for tp in found if tp in self}.union(self.numbered))
+        return sorted({tp for tp in found if tp in self}.union(self.explicit_partitions))
 
 
 def plain_names(value: object) -> object:
@@ -146,10 +147,10 @@ def load_names(value: object, parameter: str, expected: str, marks: tuple[str, .
     if not text.startswith(marks) and (len(text) < 2 or text[0] + text[-1] not in ("[]", '""')):
         return value
     try:
-        return load_json(text, parameter, expected)
+        return load_json(text, parameter_text(parameter), expected)
     except OffsetsFormatError as error:
-        raise UsageError(str(error)) from None
+        raise UsageError(str(error), parameter=parameter) from None
 
 
 def _bad_topics(value: object) -> UsageError:
-    return UsageError(f"topics: found {shorten(value)}; expected {_FORM}{repr_hint(value)}")
+    return parameter_error("topics", f": found {shorten(value)}; expected {_FORM}{repr_hint(value)}")

@@ -15,7 +15,8 @@ from datetime import datetime
 from typing import Any
 
 from airflow_kafka_offsets.errors import OffsetsFormatError, PlanRefusedError, WindowMismatchError
-from airflow_kafka_offsets.model.commit_metadata import committer
+from airflow_kafka_offsets.model.commit_metadata import committer_text
+from airflow_kafka_offsets.model.digest import digest
 from airflow_kafka_offsets.model.formats import (
     load_json,
     offsets_json,
@@ -33,8 +34,9 @@ from airflow_kafka_offsets.model.offsets import (
     summarize,
 )
 from airflow_kafka_offsets.model.place import Place
-from airflow_kafka_offsets.model.text import Show, shorten
+from airflow_kafka_offsets.model.text import DescribeValue, shorten
 from airflow_kafka_offsets.model.topics import TopicScope
+from airflow_kafka_offsets.model.wording import dag_text, parameter_text
 
 WINDOW_VERSION = 1
 WINDOW_CONF_KEY = "spark.kafkaOffsets.window"
@@ -44,25 +46,32 @@ it.
 """
 
 
+_PLAIN_CRON = (
+    "in Airflow 3 a plain cron string gives data intervals of no length; set "
+    "schedule=CronDataIntervalTimetable('0 0 * * *', timezone='UTC') (from airflow.timetables.interval), or "
+)
+
+
 def check_bounds(start: Place, end: Place, now: datetime | None = None) -> None:
     """Refuse a window without length, that ends before it starts, or that ends after ``now``."""
     begins, ends = start.time, end.time
     refusals = []
     if begins is not None and begins == ends:
         refusals.append(
-            f"start and end are both {begins.isoformat()}, a window without length: in Airflow 3 a plain "
-            "cron string gives data intervals of no length; set schedule=CronDataIntervalTimetable('0 0 * * "
-            "*', timezone='UTC') (from airflow.timetables.interval), or give other times"
+            f"{parameter_text('start')} and {parameter_text('end')} are both {begins.isoformat()}, a window "
+            f"without length: {dag_text(_PLAIN_CRON)}give other times"
         )
     if begins is not None and ends is not None and begins > ends:
         refusals.append(
-            f"start={begins.isoformat()} is after end={ends.isoformat()}: exchange them, or give other times"
+            f"{parameter_text('start', begins.isoformat())} is after "
+            f"{parameter_text('end', ends.isoformat())}: exchange them, or give other times"
         )
     bounds = (("start", begins), ("end", ends))
-    if now and (late := [f"{name}={at.isoformat()}" for name, at in bounds if at and at > now]):
+    if now and (late := [parameter_text(name, at.isoformat()) for name, at in bounds if at and at > now]):
         refusals.append(
             f"{' and '.join(late)} is in the future (it is {now.isoformat(timespec='seconds')}): records of "
-            "the window may still come; plan it when the time has passed, or with end='latest'"
+            "the window may still come; plan it when the time has passed, or with "
+            f"{parameter_text('end', 'latest')}"
         )
     if (
         start.offsets is not None
@@ -117,7 +126,14 @@ class OffsetWindow:
         """The cluster and the window's topics when it was planned, as far as that was recorded."""
         # Windows that were planned by an earlier version have the ids of some topics only.
         recorded = self.source.get("logs") or {"topics": self.source.get("topic_ids") or {}}
-        return LogIds.parse(recorded, "window, source, logs").only({tp.topic for tp in self.ranges})
+        return LogIds.parse(recorded, "window, source, logs").restricted_to({tp.topic for tp in self.ranges})
+
+    @property
+    def digest(self) -> str:
+        """Fingerprint of the ranges: the same for the same ranges only, wherever they come from."""
+        return digest(
+            offsets_json(self.start), offsets_json(self.end), offsets_json(self.committed), length=12
+        )
 
     def __bool__(self) -> bool:
         """Whether there is anything to read."""
@@ -188,7 +204,7 @@ class OffsetWindow:
         """
         expected, end = self.committed, self.end
         if elsewhere := [tp for tp in end if positions[tp] not in (end[tp], expected[tp])]:
-            movers = {tp: who for tp in elsewhere if (who := committer((metadata or {}).get(tp)))}
+            movers = {tp: who for tp in elsewhere if (who := committer_text((metadata or {}).get(tp)))}
             raise WindowMismatchError(
                 where, {tp: (positions[tp], expected[tp], end[tp]) for tp in elsewhere}, movers
             )
@@ -211,7 +227,7 @@ class OffsetWindow:
         ``assign`` and no ``subscribe``: with the latter a partition that was added since makes the read fail.
         """
         return {
-            "assign": json.dumps(TopicScope.of(self.ranges).as_json(), separators=(",", ":")),
+            "assign": json.dumps(TopicScope.exactly(self.ranges).as_json(), separators=(",", ":")),
             "startingOffsets": offsets_text(self.start),
             "endingOffsets": offsets_text(self.end),
         }
@@ -241,25 +257,25 @@ class OffsetWindow:
         return json.dumps({name: form[name] for name in parts}, separators=(",", ":"))
 
     @classmethod
-    def parse(cls, value: object, what: str = "window", *, show: Show = shorten) -> OffsetWindow:
+    def parse(cls, value: object, what: str = "window", *, show: DescribeValue = shorten) -> OffsetWindow:
         """
         Read a window as :meth:`as_json` gives it, or its JSON text.
 
         :param what: what the value is, for the error text.
         :param show: how an error text names what was found; see
-            :func:`~airflow_kafka_offsets.model.text.kind_of`.
+            :func:`~airflow_kafka_offsets.model.text.describe_type`.
         :raises OffsetsFormatError: if it is none, of another version, or a range ends before it starts.
         """
         if isinstance(value, str):
-            value = load_json(value, what, show=show)
+            value = load_json(value, what, describe=show)
         if not isinstance(value, Mapping) or value.get("version") != WINDOW_VERSION:
             raise OffsetsFormatError(
                 f"{what}: found {show(value)}; expected a window of version {WINDOW_VERSION}, as "
                 "PlanOffsetWindowOperator returns it"
             )
-        start = parse_offsets(value.get("start"), f"{what}, start", show=show)
-        end = parse_offsets(value.get("end"), f"{what}, end", show=show)
-        committed = parse_positions(value.get("committed"), f"{what}, committed", show=show)
+        start = parse_offsets(value.get("start"), f"{what}, start", describe=show)
+        end = parse_offsets(value.get("end"), f"{what}, end", describe=show)
+        committed = parse_positions(value.get("committed"), f"{what}, committed", describe=show)
         if not start.keys() == end.keys() == committed.keys():
             odd = (start.keys() ^ end.keys()) | (start.keys() ^ committed.keys())
             raise OffsetsFormatError(

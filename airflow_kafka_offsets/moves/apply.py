@@ -19,9 +19,9 @@ from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.moves.write import (
     commit_groups,
-    commit_over_late_ones,
     overwrite,
     prove_commits,
+    recommit_overtaken,
     write_plan,
 )
 from airflow_kafka_offsets.readings.log_checks import check_logs_again
@@ -42,7 +42,7 @@ def apply_groups(client: OffsetsClient, plan: PipelinePlan, metadata: CommitMeta
     plan.check()
     prove_commits(client, plan.to_write, always=False)
     commit_groups(client, plan.to_write, metadata, write_plan)
-    return plan.receipt(verified=not plan.empty)
+    return plan.make_receipt(verified=not plan.is_empty)
 
 
 def apply_position(
@@ -54,9 +54,11 @@ def apply_position(
     :raises CheckpointMovedError: if another move began; the text says whether anything was written.
     """
     plan.check()
-    known_moves.check("nothing was written")
+    known_moves.check_no_later_move("nothing was written")
     receipt = apply_groups(client, plan, metadata)
-    known_moves.check("what was committed may be from before the move, and is to be committed again")
+    known_moves.check_no_later_move(
+        "what was committed may be from before the move, and is to be committed again"
+    )
     return receipt
 
 
@@ -70,9 +72,9 @@ def apply_checkpoint(
     :raises CheckpointError: if the checkpoint could not be moved.
     """
     plan.check()
-    if plan.checkpoint is not None:
-        apply_checkpoint_plan(checkpoint, plan.checkpoint, quiet_period=quiet_period, by=metadata)
-    return plan.receipt(verified=True)
+    if plan.checkpoint_plan is not None:
+        apply_checkpoint_plan(checkpoint, plan.checkpoint_plan, quiet_period=quiet_period, made_by=metadata)
+    return plan.make_receipt(verified=True)
 
 
 def apply_pipeline(
@@ -90,33 +92,33 @@ def apply_pipeline(
     :raises CheckpointMovedError: if another move began; the text says whether anything was written.
     :raises GroupMovedError: if another process has committed a group since the plan; it was not written.
     """
-    moved = plan.checkpoint
+    moved = plan.checkpoint_plan
     if checkpoint is None or moved is None:
         return apply_groups(client, plan, metadata)
     plan.check()
-    groups, stamped = plan.to_write, plan.stamped(metadata)
+    groups, stamped = plan.to_write, plan.stamp(metadata)
     prove_commits(client, groups, always=bool(moved.steps))
 
     def commit() -> None:
         commit_groups(client, groups, stamped, overwrite if moved.steps else write_plan)
         verify_checkpoint(checkpoint, moved)
-        commit_over_late_ones(client, groups, stamped)
+        recommit_overtaken(client, groups, stamped)
 
     apply_checkpoint_plan(
         checkpoint,
         moved,
         quiet_period=quiet_period,
-        by=metadata,
-        attachments=plan.images(),
+        made_by=metadata,
+        attachments=plan.archive_files(),
         last_check=partial(_last_check, client, plan, resumes=moved.resumes),
         commit=commit,
     )
-    return plan.receipt(verified=not plan.empty)
+    return plan.make_receipt(verified=not plan.is_empty)
 
 
 def _last_check(client: OffsetsClient, plan: PipelinePlan, *, resumes: bool) -> None:
     """Check that logs and groups are still what they were when the plan was made."""
     check_logs_again(client, plan)
     # An interrupted try of the same move has written to some of them.
-    for each in () if resumes else plan.to_write:
-        each.check_unmoved(client.committed(each.group_id, each.found))
+    for group_plan in () if resumes else plan.to_write:
+        group_plan.check_not_moved(client.committed(group_plan.group_id, group_plan.planned_on))

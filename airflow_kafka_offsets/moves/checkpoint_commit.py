@@ -16,8 +16,9 @@ from airflow_kafka_offsets.errors import (
     PlanRefusedError,
 )
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
-from airflow_kafka_offsets.model.groups import Groups
+from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
+from airflow_kafka_offsets.model.wording import parameter_text
 from airflow_kafka_offsets.moves.commit import plan_commits
 from airflow_kafka_offsets.readings.known_moves import KnownMoves
 from airflow_kafka_offsets.readings.log_checks import LogCheck
@@ -32,34 +33,28 @@ log = logging.getLogger(__name__)
 _TRIES = 3
 """How often a position is read and committed again because the checkpoint was moved meanwhile."""
 
-_LOST_REMEDY = (
-    "Spark would fail there at its next start, and clamp moves the group alone: let the query finish one run "
-    "with failOnDataLoss=false, or move checkpoint and group on with a reset to committed and "
-    "on_out_of_range='clamp'; then commit"
-)
-
 
 class PositionCommit(NamedTuple):
-    """The plan of a commit, and what :func:`~airflow_kafka_offsets.moves.apply.apply` needs with it."""
+    """The plan of a commit, and what :func:`~airflow_kafka_offsets.moves.apply.apply_position` needs."""
 
     plan: PipelinePlan
     metadata: CommitMetadata
     known_moves: KnownMoves
 
-    def after(self, earlier: PipelinePlan | None) -> PositionCommit:
+    def with_earlier_attempt(self, earlier: PipelinePlan | None) -> PositionCommit:
         """Return it with what was there before an earlier attempt of the task that has written."""
         if earlier is None or not self.metadata.token:
             return self
-        first = {group.group_id: group.before for group in earlier.groups}
+        first = {group_plan.group_id: group_plan.before for group_plan in earlier.group_plans}
         before = {
-            group.group_id: {
-                tp: first[group.group_id][tp]
-                for tp, text in group.metadata.items()
+            group_plan.group_id: {
+                tp: first[group_plan.group_id][tp]
+                for tp, text in group_plan.metadata.items()
                 if (made := CommitMetadata.parse(text)) is not None
                 and made.token == self.metadata.token
-                and tp in first.get(group.group_id, {})
+                and tp in first.get(group_plan.group_id, {})
             }
-            for group in self.plan.groups
+            for group_plan in self.plan.group_plans
         }
         return self._replace(plan=self.plan.with_before(before))
 
@@ -67,7 +62,7 @@ class PositionCommit(NamedTuple):
 def plan_checkpoint_commit(
     client: OffsetsClient,
     checkpoint: SparkCheckpoint,
-    named: Groups,
+    selection: GroupSelection,
     metadata: CommitMetadata,
     *,
     on_out_of_range: OutOfRangePolicy = "fail",
@@ -78,7 +73,7 @@ def plan_checkpoint_commit(
     """
     Plan to commit what a checkpoint's newest committed batch has read.
 
-    Plan and apply it within :func:`until_unmoved`.
+    Plan and apply it within :func:`retry_while_checkpoint_moves`.
 
     :param metadata: what the commits record about their origin; the query, batch and newest move are added.
     :param allow_rewind: whether a group may go backwards.
@@ -90,30 +85,34 @@ def plan_checkpoint_commit(
         reset of this run.
     :raises CheckpointError: if no batch has finished.
     """
-    known_moves = KnownMoves.of(checkpoint)
+    known_moves = KnownMoves.read(checkpoint)
     state = _read(checkpoint)
-    targets = named.of(state.kafka_offsets)
+    targets = selection.assign_offsets(state.kafka_offsets)
     metadata = replace(metadata, query=state.query_id, batch=state.batch_id, move=known_moves.number)
     known_moves.log_unfinished_recovery(state.kafka_offsets, metadata)
     everything = {tp: offset for offsets in targets.by_group.values() for tp, offset in offsets.items()}
     known_moves.check_work(metadata, everything, client)
-    plans = plan_commits(
+    group_plans = plan_commits(
         client,
         targets,
         source={"checkpoint": state.location, "query_id": state.query_id, "batch_id": state.batch_id},
         on_out_of_range=on_out_of_range,
         allow_rewind=allow_rewind,
         query=None if allow_new_query else state.query_id,
-        may_go_back=partial(known_moves.may_go_back, state.query_id),
+        may_go_back=partial(known_moves.rewindable_partitions, state.query_id),
         # The offsets that a move has written into a batch's file are not those that the batch has read.
         read_at=None if known_moves.has_rewritten(state.batch_id) else state.batch_timestamp_ms,
         log_check=LogCheck(allow_new_cluster, checkpoint=checkpoint),
-        lost_remedy=_LOST_REMEDY,
+        if_lost=(
+            "Spark would fail there at its next start, and clamp moves the group alone: let the query finish "
+            "one run with failOnDataLoss=false, or move checkpoint and group on with a reset to committed "
+            f"and {parameter_text('on_out_of_range', 'clamp')}; then commit"
+        ),
     )
-    return PositionCommit(PipelinePlan(plans), metadata, known_moves)
+    return PositionCommit(PipelinePlan(group_plans), metadata, known_moves)
 
 
-def until_unmoved() -> Retrying:
+def retry_while_checkpoint_moves() -> Retrying:
     """Return what calls a function again if the checkpoint or its group was moved meanwhile."""
     return Retrying(
         retry=retry_if_exception_type((CheckpointMovedError, GroupMovedError)),

@@ -19,7 +19,8 @@ from airflow_kafka_offsets.model.offsets import (
     summarize,
 )
 from airflow_kafka_offsets.model.parameters import OutOfRangePolicy
-from airflow_kafka_offsets.model.plan import LOST_REMEDY, OffsetPlan
+from airflow_kafka_offsets.model.plan import OffsetPlan
+from airflow_kafka_offsets.model.wording import parameter_text
 from airflow_kafka_offsets.readings.log_checks import LogCheck, newer_than_batch
 from airflow_kafka_offsets.readings.log_ids import known_log_ids
 
@@ -40,7 +41,7 @@ def plan_commits(
     may_go_back: Callable[[str, Commits], Collection[TopicPartition]] | None = None,
     read_at: int | None = None,
     log_check: LogCheck = LogCheck(),  # noqa: B008  # it is frozen
-    lost_remedy: str = LOST_REMEDY,
+    if_lost: str | None = None,
 ) -> list[OffsetPlan]:
     """
     Lay target offsets beside what the groups and the logs hold.
@@ -52,7 +53,7 @@ def plan_commits(
     :param read_at: when the batch was planned that has read up to the offsets, in ms since 1970, if it is
         known.
     :param log_check: how the cluster and the topics are compared.
-    :param lost_remedy: what to do about an offset below the log start, for the refusal.
+    :param if_lost: see :meth:`OffsetPlan.make`.
     :return: a plan for each group, with its refusals; nothing was written.
     :raises PlanRefusedError: if a partition is not on the broker, so that there is nothing to plan with.
     """
@@ -67,9 +68,10 @@ def plan_commits(
         raise PlanRefusedError(
             f"{summarize(error.missing or partitions)} is not on the broker: the connection leads to another "
             "cluster, the topic was deleted, or the source is of another system that writes offsets in the "
-            "same form; correct the connection, or leave the topic out with topics="
+            "same form; correct the connection, or leave the topic out with "
+            f"{parameter_text('topics', ...)}"
         ) from error
-    plans = []
+    group_plans = []
     for group_id, offsets in targets.by_group.items():
         committed = client.committed(group_id, offsets)
         refusal = None if query is None else foreign_query(group_id, committed, query)
@@ -91,10 +93,10 @@ def plan_commits(
             may_go_back=may_go_back(group_id, committed) if may_go_back else (),
             refusals=refusals,
             log_ids=ids,
-            lost_remedy=lost_remedy,
+            if_lost=if_lost,
         )
-        plans.append(replace(plan, metadata=committed_texts(committed)))
-    return plans
+        group_plans.append(replace(plan, metadata=committed_texts(committed)))
+    return group_plans
 
 
 def _of_other_kind(client: OffsetsClient, group_id: str, committed: Commits) -> list[str]:
@@ -106,7 +108,7 @@ def _of_other_kind(client: OffsetsClient, group_id: str, committed: Commits) -> 
     """
     if any(commit and CommitMetadata.parse(commit.metadata) for commit in committed.values()):
         return []
-    other = client.describe_groups([group_id])[group_id].other
+    other = client.describe_groups([group_id])[group_id].kind_refusal
     return [other] if other else []
 
 

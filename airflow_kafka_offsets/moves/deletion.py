@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from airflow_kafka_offsets.kafka.client import OffsetsClient
 
 
-class Deletion(NamedTuple):
+class DeletionPlan(NamedTuple):
     """The offsets of each group that may be deleted, and why the others may not."""
 
     before: Mapping[str, Positions]
     refusals: Mapping[str, str]
 
 
-def plan_deletion(client: OffsetsClient, group_ids: Iterable[str]) -> Deletion:
+def plan_deletion(client: OffsetsClient, group_ids: Iterable[str]) -> DeletionPlan:
     """
     Read what groups hold that are to be deleted, once no window is being committed to them.
 
@@ -30,14 +30,14 @@ def plan_deletion(client: OffsetsClient, group_ids: Iterable[str]) -> Deletion:
     """
     groups = client.settled_groups(group_ids)
     refusals = {name: why for name, found in groups.items() if (why := _refusal(found))}
-    return Deletion({name: _committed(client, name) for name in groups if name not in refusals}, refusals)
+    return DeletionPlan({name: _committed(client, name) for name in groups if name not in refusals}, refusals)
 
 
 def _refusal(group: GroupDescription) -> str | None:
     if group.state == "Dead":
         return f"there is no group {group.group_id!r}: correct its name"
-    if group.other or not group.active:
-        return group.other
+    if group.kind_refusal or not group.is_active:
+        return group.kind_refusal
     return (
         f"group {group.group_id!r} is {group.state} with {len(group.members)} members "
         f"({name_members(group.members)}): only a group without members can be deleted; stop them first"

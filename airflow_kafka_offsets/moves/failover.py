@@ -7,15 +7,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from airflow_kafka_offsets.checkpoint.archive import (
-    Archive,
-    newest_archive,
-    newest_with_cluster,
+    ArchivedMove,
+    newest_archived_move,
+    newest_archived_move_with_cluster,
     read_attachment,
 )
 from airflow_kafka_offsets.checkpoint.open_moves import (
-    fingerprint,
     has_run_since,
-    resume,
+    resume_plan,
     unfinished_move,
     unfinished_refusal,
 )
@@ -23,6 +22,7 @@ from airflow_kafka_offsets.checkpoint.plan_failover import plan_checkpoint_failo
 from airflow_kafka_offsets.checkpoint.readiness_file import read_readiness
 from airflow_kafka_offsets.errors import OffsetsFormatError, PlanRefusedError
 from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan
+from airflow_kafka_offsets.model.digest import digest
 from airflow_kafka_offsets.model.failover_plan import (
     FAILOVER_FILE,
     FailoverPlan,
@@ -31,19 +31,20 @@ from airflow_kafka_offsets.model.failover_plan import (
     again_text,
 )
 from airflow_kafka_offsets.model.formats import load_json
-from airflow_kafka_offsets.model.groups import GroupOffsets, Groups
-from airflow_kafka_offsets.model.log_ids import LogIds, other_logs
+from airflow_kafka_offsets.model.groups import GroupOffsets, GroupSelection
+from airflow_kafka_offsets.model.log_ids import LogIds, other_logs_refusals
 from airflow_kafka_offsets.model.mirror import Mirror
 from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition, summarize
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.plan import OffsetPlan
 from airflow_kafka_offsets.model.readiness import Readiness
-from airflow_kafka_offsets.model.text import kind_of, shorten
+from airflow_kafka_offsets.model.text import describe_type, shorten
+from airflow_kafka_offsets.model.wording import parameter_text
 from airflow_kafka_offsets.moves.commit import plan_commits
-from airflow_kafka_offsets.moves.group_reset import active_groups
-from airflow_kafka_offsets.moves.reset import moving_sources
+from airflow_kafka_offsets.moves.group_reset import active_group_refusals
+from airflow_kafka_offsets.moves.reset import movable_sources
 from airflow_kafka_offsets.readings.failover import gather, translate_sources
-from airflow_kafka_offsets.readings.known_moves import kept_groups
+from airflow_kafka_offsets.readings.known_moves import archived_group_offsets
 from airflow_kafka_offsets.readings.log_checks import LogCheck
 from airflow_kafka_offsets.readings.log_ids import known_log_ids
 from airflow_kafka_offsets.readings.mirror_state import running_mirror
@@ -57,7 +58,7 @@ def plan_failover(
     source: OffsetsClient | None,
     target: OffsetsClient,
     checkpoint: SparkCheckpoint,
-    named: Groups,
+    selection: GroupSelection,
     mirror: Mirror,
     *,
     policy: FailoverPolicy | None = None,
@@ -70,8 +71,8 @@ def plan_failover(
 
     :param source: the cluster that is left; ``None`` if it does not answer.
     :param target: the mirror.
-    :param named: the groups and topics of the pipeline, by the names of the cluster that is left. Partitions
-        outside of ``topics`` stay as they are.
+    :param selection: the groups and topics of the pipeline, by the names of the cluster that is left.
+        Partitions outside of ``topics`` stay as they are.
     :param policy: what is allowed.
     :raises CheckpointError: if the checkpoint cannot be read, or no batch has finished.
     :raises MoveUnfinishedError: if a move of another request was begun and not finished.
@@ -79,13 +80,13 @@ def plan_failover(
     """
     policy = policy or FailoverPolicy()
     entered = target.cluster_id()
-    request = fingerprint("failover", entered, named.group_id, named.scope.as_json(), mirror.as_json())
+    request = digest("failover", entered, selection.group_id, selection.scope.as_json(), mirror.as_json())
     unfinished = unfinished_move(checkpoint)
     if unfinished is not None:
         if unfinished.request != request:
             raise unfinished_refusal(checkpoint, unfinished)
         return _rest_of(unfinished, target, checkpoint, policy)
-    newest = newest_archive(checkpoint)
+    newest = newest_archived_move(checkpoint)
     finished = newest is not None and newest.fails_over and newest.request == request
     if newest is not None and finished and not has_run_since(checkpoint, newest):
         return _rest_of(newest, target, checkpoint, policy)
@@ -94,20 +95,21 @@ def plan_failover(
     usable = kept.on(left.cluster)
     if kept.at and not usable.at:
         note.append(f"what was kept is of cluster {kept.cluster}, and is left alone")
-    sources = moving_sources(checkpoint)
-    named.of(sources)  # refuses names that do not fit
+    sources = movable_sources(checkpoint)
+    selection.assign_offsets(sources)  # refuses names that do not fit
     scoped = {
-        name: {tp: at for tp, at in offsets.items() if tp in named.scope} for name, offsets in sources.items()
+        name: {tp: at for tp, at in offsets.items() if tp in selection.scope}
+        for name, offsets in sources.items()
     }
     evidence = gather(source, target, mirror, scoped, usable)
     translated = translate_sources(target, mirror, scoped, evidence)
     if policy.on_unknown == "earliest":
         translated = [each.or_from(each.log and each.log.start) for each in translated]
     refusals = _refusals(translated)
-    groups = _group_plans(target, named, translated, policy, left)
+    groups = _group_plans(target, selection, translated, policy, left)
     after = _sources_after(sources, translated, groups)
     ids = known_log_ids(target, {each.mirrored.topic for each in translated})
-    running = running_mirror(target, named.ids, left.cluster, ids.cluster)
+    running = running_mirror(target, selection.group_ids, left.cluster, ids.cluster)
     if running and not policy.allow_running_mirror:
         refusals.append(running)
     moved = plan_checkpoint_failover(
@@ -126,7 +128,7 @@ def plan_failover(
 
 def _left(source: OffsetsClient | None, checkpoint: SparkCheckpoint, entered: str, kept: str) -> LogIds:
     """Return the cluster that the checkpoint counts on; refuse the mirror itself, and a third one."""
-    moved = newest_with_cluster(checkpoint)
+    moved = newest_archived_move_with_cluster(checkpoint)
     known = "" if moved is None else moved.log_ids.cluster
     asked = "" if source is None else source.cluster_id()
     if entered and entered in (known, asked):
@@ -158,15 +160,15 @@ def _refusals(translated: Collection[TranslatedPartition]) -> list[str]:
         if each.translation.offset is None:
             unknown.setdefault(each.translation.why, []).append(each.partition)
     return [
-        f"the position on the mirror is unknown on {summarize(partitions)}: {why}; correct mirror, or set "
-        "on_unknown='earliest' to read the mirror's whole log there"
+        f"the position on the mirror is unknown on {summarize(partitions)}: {why}; correct the names of the "
+        f"mirror, or set {parameter_text('on_unknown', 'earliest')} to read the mirror's whole log there"
         for why, partitions in unknown.items()
     ]
 
 
 def _group_plans(
     target: OffsetsClient,
-    named: Groups,
+    selection: GroupSelection,
     translated: Collection[TranslatedPartition],
     policy: FailoverPolicy,
     left: LogIds,
@@ -181,9 +183,9 @@ def _group_plans(
         names[each.partition] = each.mirrored
     by_group = {
         group: {names[tp]: offset for tp, offset in offsets.items()}
-        for group, offsets in named.of(known).by_group.items()
+        for group, offsets in selection.assign_offsets(known).by_group.items()
     }
-    active = active_groups(target, by_group)
+    active = active_group_refusals(target, by_group)
     plans = plan_commits(
         target,
         GroupOffsets(by_group),
@@ -191,7 +193,10 @@ def _group_plans(
         on_out_of_range=policy.on_out_of_range,
         # MirrorMaker copies the metadata of commits, so that these name the cluster that is left.
         log_check=LogCheck(allow_new_cluster=True),
-        lost_remedy="the mirror has deleted them: set on_out_of_range='clamp' to go on from its log start",
+        if_lost=(
+            f"the mirror has deleted them: set {parameter_text('on_out_of_range', 'clamp')} to go on from "
+            "its log start"
+        ),
     )
     return [
         replace(plan, refusals=tuple(dict.fromkeys((*plan.refusals, *active.get(plan.group_id, ())))))
@@ -227,11 +232,11 @@ def _made(
     notes: list[str],
     was: Mapping[str, Any] | None = None,
 ) -> FailoverPlan:
-    plan = PipelinePlan.make(groups, moved)
+    plan = PipelinePlan.combine(groups, moved)
     return FailoverPlan(
-        plan.groups,
+        plan.group_plans,
         # What the groups say of the logs is of the mirror.
-        replace(moved, log_ids=plan.checkpoint.log_ids if plan.checkpoint else moved.log_ids),
+        replace(moved, log_ids=plan.checkpoint_plan.log_ids if plan.checkpoint_plan else moved.log_ids),
         may_be_empty=True,
         translated=translated,
         notes=notes,
@@ -240,11 +245,11 @@ def _made(
 
 
 def _rest_of(
-    move: Archive, target: OffsetsClient, checkpoint: SparkCheckpoint, policy: FailoverPolicy
+    move: ArchivedMove, target: OffsetsClient, checkpoint: SparkCheckpoint, policy: FailoverPolicy
 ) -> FailoverPlan:
     """Return the rest of a failover, with the offsets that it was planned with."""
-    before, after = kept_groups(checkpoint, move)
-    active = active_groups(target, after)
+    before, after = archived_group_offsets(checkpoint, move)
+    active = active_group_refusals(target, after)
     plans = [
         replace(plan, refusals=(*plan.refusals, *active.get(plan.group_id, ())))
         for plan in plan_commits(
@@ -262,9 +267,14 @@ def _rest_of(
         request=move.request,
         log_ids=move.log_ids,
         left=move.left,
-        refusals=other_logs(f"the failover (archive {move.name})", move.log_ids, ids),
+        refusals=other_logs_refusals(f"the failover (archive {move.name})", move.log_ids, ids),
     )
-    moved = resume(checkpoint, moved, move)
-    was = load_json(read_attachment(checkpoint, move, FAILOVER_FILE) or "{}", FAILOVER_FILE, show=kind_of)
+    moved = resume_plan(checkpoint, moved, move)
+    was = load_json(
+        read_attachment(checkpoint, move, FAILOVER_FILE) or "{}", FAILOVER_FILE, describe=describe_type
+    )
     plan = _made(plans, moved, [], [], was)
-    return replace(plan, groups=[each.with_before(before.get(each.group_id, {})) for each in plan.groups])
+    return replace(
+        plan,
+        group_plans=[each.with_before(before.get(each.group_id, {})) for each in plan.group_plans],
+    )

@@ -8,11 +8,11 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from airflow_kafka_offsets.checkpoint.archive import newest_with_cluster
+from airflow_kafka_offsets.checkpoint.archive import newest_archived_move_with_cluster
 from airflow_kafka_offsets.errors import KafkaOffsetsError, PlanRefusedError
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.failover_plan import FailoverPolicy
-from airflow_kafka_offsets.model.groups import Groups
+from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.mirror import Mirror
 from airflow_kafka_offsets.moves.apply import apply_pipeline
 from airflow_kafka_offsets.moves.failover import plan_failover
@@ -30,7 +30,7 @@ class FleetMember:
 
     name: str
     checkpoint: SparkCheckpoint
-    named: Groups
+    selection: GroupSelection
     mirror: Mirror
 
 
@@ -119,7 +119,9 @@ def _fail_over(
     try:
         if _is_there(member.checkpoint, target):
             return Outcome(member.name, "moved before")
-        plan = plan_failover(source, target, member.checkpoint, member.named, member.mirror, policy=policy)
+        plan = plan_failover(
+            source, target, member.checkpoint, member.selection, member.mirror, policy=policy
+        )
         plan.check()
         if execute:
             apply_pipeline(target, plan, metadata, member.checkpoint, quiet_period)
@@ -135,7 +137,7 @@ def _fail_over(
 
 def _is_there(checkpoint: SparkCheckpoint, target: OffsetsClient) -> bool:
     """Return whether a checkpoint was moved to the mirror, and is finished."""
-    moved = newest_with_cluster(checkpoint)
+    moved = newest_archived_move_with_cluster(checkpoint)
     return (
         moved is not None and moved.fails_over and moved.done and moved.log_ids.cluster == target.cluster_id()
     )

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from airflow_kafka_offsets.kafka.groups import name_members
-from airflow_kafka_offsets.model.commit_metadata import CommitMetadata, log_ids_of, stopped_half_way
+from airflow_kafka_offsets.model.commit_metadata import CommitMetadata, is_partly_moved, log_ids_of
 from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds
 from airflow_kafka_offsets.model.offsets import (
     Offsets,
@@ -23,12 +23,12 @@ from airflow_kafka_offsets.model.receipt import check_restorable
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.readings.log_checks import LogCheck
 from airflow_kafka_offsets.readings.log_ids import known_log_ids
-from airflow_kafka_offsets.readings.places import named_by, resolve
+from airflow_kafka_offsets.readings.places import explicit_offsets, resolve_place
 from airflow_kafka_offsets.readings.positions import (
     check_partitions,
     group_positions,
     last_commits,
-    partitions_in,
+    partitions_in_scope,
 )
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def plan_resets(
     on_out_of_range: OutOfRangePolicy = "fail",
     on_no_commit: MissingCommitPolicy = "fail",
     at_checkpoint: Mapping[str, Offsets] | None = None,
-    by: CommitMetadata | None = None,
+    metadata: CommitMetadata | None = None,
     interrupted: bool | None = None,
     log_check: LogCheck = LogCheck(),  # noqa: B008  # it is frozen
     old_offsets: bool | None = None,
@@ -56,7 +56,7 @@ def plan_resets(
     :param now: the present time; a later one to move to is out of range.
     :param at_checkpoint: group -> where partitions without a commit start from; for others ``on_no_commit``
         decides.
-    :param by: who resets. A relative place leaves a partition alone that an earlier try has moved: one
+    :param metadata: who resets. A relative place leaves a partition alone that an earlier try has moved: one
         with the same token, or one of the same task that has stopped half-way, before it was cleared.
     :param interrupted: whether an earlier try of the task is known to have stopped half-way; by default the
         groups' commits show it.
@@ -67,22 +67,22 @@ def plan_resets(
     :raises UnknownTopicPartitionError: if a partition is not on the broker.
     :raises PlanRefusedError: if the receipt would be too large to be read back.
     """
-    place.check_named(scopes.values())
+    place.refuse_unused_offsets(scopes.values())
     # First: a window that is just being committed moves the positions.
-    refusals = active_groups(client, scopes)
+    refusals = active_group_refusals(client, scopes)
     given = {
-        group_id: named_by(client, place, group_id, scope, groups=len(scopes), log_check=log_check)
+        group_id: explicit_offsets(client, place, group_id, scope, groups=len(scopes), log_check=log_check)
         for group_id, scope in scopes.items()
     }
     positions = {
         group_id: _positions_to_move(client, group_id, scope, given[group_id])
         for group_id, scope in scopes.items()
     }
-    moved = _moved_before(client, positions, by, interrupted) if by and place.relative else {}
+    moved = _moved_before(client, positions, metadata, interrupted) if metadata and place.relative else {}
     ids = known_log_ids(client, {tp.topic for before in positions.values() for tp in before})
-    plans = []
+    group_plans = []
     if old_offsets is None:
-        old_offsets = place.from_commits
+        old_offsets = place.starts_from_commits
     for group_id, before in positions.items():
         commits = client.committed(group_id, before)
         others = log_check.refusals(ids, group_id, commits, old_offsets=old_offsets)
@@ -100,17 +100,17 @@ def plan_resets(
             refusals=[*refusals.get(group_id, []), *others],
             log_ids=ids,
         )
-        again = log_ids_of(commits, ids).created_again(ids)
-        plan = plan.noting(
+        again = log_ids_of(commits, ids).recreated_topics(ids)
+        plan = plan.with_note(
             [tp for tp in plan.before if tp.topic in again],
             "its topic was created again since the last commit",
         )
         without = [move.topic_partition for move in plan.moves if move.before is None]
-        plans.append(
-            plan.noting(without, "no committed offset yet, and a restore cannot take the new one away")
+        group_plans.append(
+            plan.with_note(without, "no committed offset yet, and a restore cannot take the new one away")
         )
-    check_restorable(plans)
-    return plans
+    check_restorable(group_plans)
+    return group_plans
 
 
 def plan_positions(
@@ -138,7 +138,7 @@ def plan_positions(
     """
     logs = client.log_ranges(before)
     filled = {**before, **{tp: (at_checkpoint or {}).get(tp) for tp, at in before.items() if at is None}}
-    found = resolve(
+    found = resolve_place(
         client,
         place,
         filled,
@@ -171,8 +171,8 @@ def _positions_to_move(
     if given is not None:
         # The offsets may name less than topics; but what topics names has to be there.
         if unused := set(scope.topics or ()) - {tp.topic for tp in given}:
-            partitions_in(client, scope.narrowed(unused))
-        if numbered := set(scope.numbered) - given.keys():
+            partitions_in_scope(client, scope.restricted_to(unused))
+        if numbered := set(scope.explicit_partitions) - given.keys():
             check_partitions(client, numbered)
         return committed_offsets(client.committed(group_id, given))
     positions = group_positions(client, group_id, scope)
@@ -183,7 +183,10 @@ def _positions_to_move(
 
 
 def _moved_before(
-    client: OffsetsClient, positions: Mapping[str, Positions], by: CommitMetadata, interrupted: bool | None
+    client: OffsetsClient,
+    positions: Mapping[str, Positions],
+    metadata: CommitMetadata,
+    interrupted: bool | None,
 ) -> dict[str, list[TopicPartition]]:
     """Return the partitions of each group that an earlier try of the same reset has moved."""
     makers = {
@@ -194,20 +197,23 @@ def _moved_before(
         for group_id, before in positions.items()
     }
     everything = [maker for group in makers.values() for maker in group.values()]
-    retried = bool(by.token) and any(maker is not None and maker.token == by.token for maker in everything)
-    if not retried and not (stopped_half_way(everything, by) if interrupted is None else interrupted):
+    retried = bool(metadata.token) and any(
+        maker is not None and maker.token == metadata.token for maker in everything
+    )
+    if not retried and not (is_partly_moved(everything, metadata) if interrupted is None else interrupted):
         return {}
     return {
         group_id: [
             tp
             for tp, maker in group.items()
-            if maker is not None and (maker.token == by.token if retried else by.same_task(maker))
+            if maker is not None
+            and (maker.token == metadata.token if retried else metadata.is_same_task(maker))
         ]
         for group_id, group in makers.items()
     }
 
 
-def active_groups(client: OffsetsClient, group_ids: Iterable[str]) -> dict[str, list[str]]:
+def active_group_refusals(client: OffsetsClient, group_ids: Iterable[str]) -> dict[str, list[str]]:
     """
     Return the refusal for each group with members, as Kafka would refuse it, but with the members named, and
     for each that is not a consumer group.
@@ -216,10 +222,10 @@ def active_groups(client: OffsetsClient, group_ids: Iterable[str]) -> dict[str, 
     """
     return {
         group_id: [
-            group.other
+            group.kind_refusal
             or f"group {group_id!r} is {group.state} with {len(group.members)} members "
             f"({name_members(group.members)}): only they may commit; stop them first"
         ]
         for group_id, group in client.settled_groups(group_ids).items()
-        if group.active
+        if group.is_active
     }

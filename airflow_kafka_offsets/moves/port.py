@@ -54,7 +54,8 @@ class GroupPort(CommitPort, Protocol):
         """
         Commit offsets as a member of the group, so that nobody commits between the comparison and the write.
 
-        :param left: given the group's commits, returns what is left to write; what it raises ends the commit.
+        :param left: given the group's commits, returns what is left to write; what it raises
+            ends the commit.
         :return: what was written, and read back.
         """
 

@@ -8,13 +8,12 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
-from airflow_kafka_offsets.checkpoint.archive import Archive, read_archives
-from airflow_kafka_offsets.checkpoint.batch import ends_of_finished, sources_at_batch
+from airflow_kafka_offsets.checkpoint.archive import ArchivedMove, read_archived_moves
+from airflow_kafka_offsets.checkpoint.batch import finished_batch_ends, source_offsets_at_batch
 from airflow_kafka_offsets.checkpoint.open_moves import (
-    fingerprint,
     has_run_since,
-    resume,
-    take_back,
+    resume_plan,
+    take_back_command,
     unfinished_move,
     unfinished_refusal,
 )
@@ -22,18 +21,20 @@ from airflow_kafka_offsets.checkpoint.plan_move import plan_seek
 from airflow_kafka_offsets.errors import CheckpointError, MisnamedError, PlanRefusedError
 from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan, CheckpointPolicy
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
-from airflow_kafka_offsets.model.groups import Groups
+from airflow_kafka_offsets.model.digest import digest
+from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.offsets import Offsets, Positions, summarize
 from airflow_kafka_offsets.model.parameters import MissingCommitPolicy, OutOfRangePolicy
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan, offsets_after
 from airflow_kafka_offsets.model.place import Place
 from airflow_kafka_offsets.model.plan import OffsetPlan
 from airflow_kafka_offsets.model.topics import TopicScope
+from airflow_kafka_offsets.model.wording import dag_text, parameter_text
 from airflow_kafka_offsets.moves.group_reset import plan_positions, plan_resets
-from airflow_kafka_offsets.readings.known_moves import KnownMoves, kept_groups
+from airflow_kafka_offsets.readings.known_moves import KnownMoves, archived_group_offsets
 from airflow_kafka_offsets.readings.log_checks import LogCheck
 from airflow_kafka_offsets.readings.log_ids import known_log_ids
-from airflow_kafka_offsets.readings.places import named_by
+from airflow_kafka_offsets.readings.places import explicit_offsets
 from airflow_kafka_offsets.readings.positions import last_commits
 
 if TYPE_CHECKING:
@@ -44,14 +45,14 @@ if TYPE_CHECKING:
 def plan_reset(
     client: OffsetsClient,
     checkpoint: SparkCheckpoint | None,
-    named: Groups,
+    selection: GroupSelection,
     place: Place,
     *,
     now: datetime,
     on_out_of_range: OutOfRangePolicy = "fail",
     on_no_commit: MissingCommitPolicy = "fail",
     policy: CheckpointPolicy | None = None,
-    by: CommitMetadata | None = None,
+    metadata: CommitMetadata | None = None,
     interrupted: bool | None = None,
     allow_new_cluster: bool = False,
 ) -> PipelinePlan:
@@ -66,8 +67,8 @@ def plan_reset(
     A move that was begun and not finished is finished by its task, and by the same request of anybody, with
     the offsets that it was planned with; any other request is refused until then.
 
-    :param named: the groups and topics of the pipeline.
-    :param by: who resets: names the task run.
+    :param selection: the groups and topics of the pipeline.
+    :param metadata: who resets: names the task run.
     :param interrupted: see :func:`~airflow_kafka_offsets.moves.group_reset.plan_resets`.
     :param allow_new_cluster: whether the offsets are known to be right on a cluster, or topic, that is
         another one than before.
@@ -78,39 +79,43 @@ def plan_reset(
     log_check = LogCheck(allow_new_cluster, checkpoint=checkpoint)
     plan = partial(plan_resets, client, now=now, on_out_of_range=on_out_of_range, log_check=log_check)
     if checkpoint is None:
-        scopes = named.scopes()
-        return PipelinePlan(plan(scopes, place, on_no_commit=on_no_commit, by=by, interrupted=interrupted))
-    sources = moving_sources(checkpoint)
-    positions = named.of(sources).by_group
-    request = fingerprint(repr(place), named.group_id, named.scope.as_json())
-    who = by or CommitMetadata()
+        scopes = selection.scopes()
+        return PipelinePlan(
+            plan(scopes, place, on_no_commit=on_no_commit, metadata=metadata, interrupted=interrupted)
+        )
+    sources = movable_sources(checkpoint)
+    positions = selection.assign_offsets(sources).by_group
+    request = digest(repr(place), selection.group_id, selection.scope.as_json())
+    who = metadata or CommitMetadata()
     open_move = _open_move(client, checkpoint, who, request, place, cleared=bool(interrupted))
-    goes_on = open_move is not None and (open_move.request == request or not open_move.over)
+    goes_on = open_move is not None and (open_move.request == request or not open_move.is_over)
     if open_move is None:
-        KnownMoves.of(checkpoint).log_unfinished_recovery(sources, who)
+        KnownMoves.read(checkpoint).log_unfinished_recovery(sources, who)
     before: dict[str, Positions] = {}
     known: Mapping[str, Offsets] | None = None
     if open_move is not None:
-        before, known = kept_groups(checkpoint, open_move)
+        before, known = archived_group_offsets(checkpoint, open_move)
     if open_move is not None and not goes_on:
         known = None
         # The end of the batch that the move has rewritten is not what it was.
-        if place.relative or place.from_commits or place == Place("batch", open_move.batch_id):
+        if place.relative or place.starts_from_commits or place == Place("batch", open_move.batch_id):
             raise PlanRefusedError(
                 f"{checkpoint.location}: this task has moved it before with other parameters (archive "
                 f"{open_move.name}), and nothing was committed since: take that back first "
-                f"({take_back(checkpoint, open_move)}), or trigger a new run"
+                f"({take_back_command(checkpoint, open_move)}){dag_text(', or trigger a new run')}"
             )
     if not goes_on and place.batch_id is not None:
-        known = named.of(_at_batch(checkpoint, place.batch_id, sources, named.scope)).by_group
+        known = selection.assign_offsets(
+            _at_batch(checkpoint, place.batch_id, sources, selection.scope)
+        ).by_group
     if known is None:
-        scopes = {group: TopicScope.of(offsets) for group, offsets in positions.items()}
+        scopes = {group: TopicScope.exactly(offsets) for group, offsets in positions.items()}
         groups = plan(
             scopes,
             place,
             on_no_commit=on_no_commit,
             at_checkpoint=positions,
-            by=by,
+            metadata=metadata,
             interrupted=interrupted,
         )
     else:
@@ -121,21 +126,21 @@ def plan_reset(
             replace(each, source=place.as_json())
             for group, offsets in known.items()
             for each in plan(
-                {group: TopicScope.of(offsets)},
+                {group: TopicScope.exactly(offsets)},
                 Place("offsets", offsets),
                 log_check=log_check,
                 old_offsets=True,
             )
         ]
-    targets = named.to_sources(sources, offsets_after(groups))
+    targets = selection.to_sources(sources, offsets_after(groups))
     if open_move is None:
-        return PipelinePlan.make(groups, plan_seek(checkpoint, targets, policy, request=request))
+        return PipelinePlan.combine(groups, plan_seek(checkpoint, targets, policy, request=request))
     checkpoint_plan = _plan_from(open_move, checkpoint, targets, policy, request, goes_on=goes_on)
-    return PipelinePlan.make(groups, checkpoint_plan).with_before(before)
+    return PipelinePlan.combine(groups, checkpoint_plan).with_before(before)
 
 
 def _plan_from(
-    open_move: Archive,
+    open_move: ArchivedMove,
     checkpoint: SparkCheckpoint,
     targets: Mapping[str, Offsets],
     policy: CheckpointPolicy | None,
@@ -146,14 +151,14 @@ def _plan_from(
     """Plan the checkpoint's part of a reset whose task has moved the checkpoint before."""
     if goes_on and not has_run_since(checkpoint, open_move):
         plan = plan_seek(checkpoint, targets, policy, request=open_move.request)
-        return resume(checkpoint, plan, open_move)
-    plan = plan_seek(checkpoint, targets, policy, request=request, keeps_begun=goes_on)
+        return resume_plan(checkpoint, plan, open_move)
+    plan = plan_seek(checkpoint, targets, policy, request=request, keep_pending_batch=goes_on)
     plan = replace(plan, before=open_move.before, carried=True)
     if goes_on and not plan.steps and plan.after == open_move.after:
         # The query has begun a batch from there, and has not finished it.
         plan = replace(plan, archive=open_move.name, resumes=True)
     if goes_on and plan.refusals:
-        way_out = f"or take this task's move back: {take_back(checkpoint, open_move, pending=True)}"
+        way_out = f"or take this task's move back: {take_back_command(checkpoint, open_move, pending=True)}"
         plan = replace(plan, refusals=(*plan.refusals, way_out))
     return plan
 
@@ -161,12 +166,12 @@ def _plan_from(
 def _open_move(
     client: OffsetsClient,
     checkpoint: SparkCheckpoint,
-    by: CommitMetadata,
+    metadata: CommitMetadata,
     request: str,
     place: Place,
     *,
     cleared: bool,
-) -> Archive | None:
+) -> ArchivedMove | None:
     """
     Return the move that a reset goes on from: one that was not finished, or that nobody has gone on from.
 
@@ -176,22 +181,22 @@ def _open_move(
     """
     unfinished = unfinished_move(checkpoint)
     if unfinished is not None:
-        same = by.same_task(unfinished.by) or not (by.run or unfinished.by.run)
-        lasting = not (place.relative or place.from_commits) or place.kind == "shift"
-        if unfinished.request == request and (same or lasting):
+        same = metadata.is_same_task(unfinished.made_by) or not (metadata.run or unfinished.made_by.run)
+        repeatable = not (place.relative or place.starts_from_commits) or place.kind == "shift"
+        if unfinished.request == request and (same or repeatable):
             return unfinished
         raise unfinished_refusal(checkpoint, unfinished)
-    archives = [each for each in read_archives(checkpoint) if not each.undone]
-    mine = [each for each in archives if by.same_task(each.by)]
-    retried = bool(mine and by.token and mine[-1].by.token == by.token)
+    archives = [each for each in read_archived_moves(checkpoint) if not each.undone]
+    mine = [each for each in archives if metadata.is_same_task(each.made_by)]
+    retried = bool(mine and metadata.token and mine[-1].made_by.token == metadata.token)
     if not mine or not (cleared or retried):
         return None
     # Somebody may have committed what a retry finds: the checkpoint is where it was moved to, all the same.
     if retried and mine[-1] is archives[-1] and not has_run_since(checkpoint, mine[-1]):
         return mine[-1]
-    _, after = kept_groups(checkpoint, mine[-1])
+    _, after = archived_group_offsets(checkpoint, mine[-1])
     still = any(
-        commit is not None and commit.by is not None and by.same_task(commit.by)
+        commit is not None and commit.by is not None and metadata.is_same_task(commit.by)
         for group, offsets in after.items()
         for commit in last_commits(client, group, offsets).values()
     )
@@ -219,8 +224,8 @@ def plan_checkpoint_seek(
     :param allow_new_cluster: see :func:`plan_reset`.
     """
     scope = scope or TopicScope()
-    request = fingerprint(repr(place), None, scope.as_json())
-    sources = moving_sources(checkpoint)
+    request = digest(repr(place), None, scope.as_json())
+    sources = movable_sources(checkpoint)
     unfinished = unfinished_move(checkpoint)
     if unfinished is not None and unfinished.request == request:
         plan = plan_seek(checkpoint, unfinished.after, policy, request=request)
@@ -228,10 +233,10 @@ def plan_checkpoint_seek(
         refusals = _check_of(unfinished, allow_new_cluster).refusals(ids)
         return PipelinePlan((), replace(plan, refusals=(*refusals, *plan.refusals), log_ids=ids))
     everything = {tp for offsets in sources.values() for tp in offsets}
-    if refusals := Groups(None, scope).misnamed(sources, partitions=True):
+    if refusals := GroupSelection(None, scope).unmatched_names(sources, partitions=True):
         raise MisnamedError(refusals)
     log_check = LogCheck(allow_new_cluster, checkpoint=checkpoint)
-    named = named_by(client, place, "", scope, within=everything, log_check=log_check)
+    named = explicit_offsets(client, place, "", scope, within=everything, log_check=log_check)
     unknown = sorted(set(named or ()) - everything)
     if unknown:
         raise PlanRefusedError(
@@ -240,7 +245,7 @@ def plan_checkpoint_seek(
         )
     batch_id = place.batch_id
     at_batch = None if batch_id is None else _at_batch(checkpoint, batch_id, sources, scope)
-    plans: dict[str, OffsetPlan] = {}
+    group_plans: dict[str, OffsetPlan] = {}
     ids = known_log_ids(client, {tp.topic for tp in everything})
     refusals = log_check.refusals(ids)
     for source, offsets in sources.items():
@@ -251,7 +256,7 @@ def plan_checkpoint_seek(
             continue
         known = named if at_batch is None else at_batch[source]
         to = place if known is None else Place("offsets", {tp: known[tp] for tp in before})
-        plans[source] = plan_positions(
+        group_plans[source] = plan_positions(
             client,
             source,
             before,
@@ -263,28 +268,28 @@ def plan_checkpoint_seek(
             refusals=refusals,
             log_ids=ids,
         )
-    targets = {source: plan.after for source, plan in plans.items()}
+    targets = {source: group_plan.after for source, group_plan in group_plans.items()}
     checkpoint_plan = plan_seek(checkpoint, targets, policy, request=request)
-    return PipelinePlan((), checkpoint_plan.judged(plans.values()))
+    return PipelinePlan((), checkpoint_plan.with_group_plans(group_plans.values()))
 
 
-def _check_of(move: Archive, allow_new_cluster: bool) -> LogCheck:
+def _check_of(move: ArchivedMove, allow_new_cluster: bool) -> LogCheck:
     return LogCheck(allow_new_cluster, f"the move to be finished (archive {move.name})", move.log_ids)
 
 
 def _at_batch(
     checkpoint: SparkCheckpoint, batch_id: int, newest: Mapping[str, Offsets], scope: TopicScope
 ) -> dict[str, Offsets]:
-    return sources_at_batch(batch_id, ends_of_finished(checkpoint, batch_id), newest, scope)
+    return source_offsets_at_batch(batch_id, finished_batch_ends(checkpoint, batch_id), newest, scope)
 
 
-def moving_sources(checkpoint: SparkCheckpoint) -> dict[str, Offsets]:
+def movable_sources(checkpoint: SparkCheckpoint) -> dict[str, Offsets]:
     """Return the offsets of the Kafka sources of a query that is moved; an error if it has none."""
     sources = checkpoint.read().kafka_offsets
     if not sources:
         raise CheckpointError(
             f"{checkpoint.location}: the newest finished batch has no Kafka offsets, or no batch has "
-            "finished, so there is nothing to move: check checkpoint_location, or let the query's first "
-            "batch finish"
+            f"finished, so there is nothing to move: check {parameter_text('checkpoint_location')}, or let "
+            "the query's first batch finish"
         )
     return sources

@@ -6,28 +6,28 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from airflow_kafka_offsets.checkpoint.archive import Archive, read_archives
-from airflow_kafka_offsets.checkpoint.archive_names import number_of
-from airflow_kafka_offsets.model.commit_metadata import CommitMetadata, committer
+from airflow_kafka_offsets.checkpoint.archive import ArchivedMove, read_archived_moves
+from airflow_kafka_offsets.checkpoint.archive_names import archive_number
+from airflow_kafka_offsets.model.commit_metadata import CommitMetadata, committer_text
 from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition, summarize
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.plan import OffsetPlan
-from airflow_kafka_offsets.model.stale import Followers, gone_on, moved_back
+from airflow_kafka_offsets.model.stale import LaterProgress, offset_changes, partitions_moved_on
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 
 
-def judge_stale(
+def refuse_stale(
     plan: PipelinePlan,
     moved_to: Mapping[str, Offsets],
     sources_to: Mapping[str, Offsets],
     *,
     checkpoint: SparkCheckpoint | None,
-    archive: Archive | None,
-    by: CommitMetadata,
-    own: bool = False,
-    allow: bool = False,
+    archive: ArchivedMove | None,
+    metadata: CommitMetadata,
+    same_run: bool = False,
+    allow_stale: bool = False,
 ) -> PipelinePlan:
     """
     Refuse a plan that takes back a move which others have followed; a note says so where it is allowed.
@@ -36,64 +36,70 @@ def judge_stale(
 
     :param moved_to: group -> where the move has put it; ``sources_to`` likewise for the checkpoint.
     :param archive: of the move, ``None`` if it changed no file of a checkpoint.
-    :param by: who takes it back.
-    :param own: whether the move is known to be of this run; else the archive says so.
+    :param metadata: who takes it back.
+    :param same_run: whether the move is known to be of this run; else the archive says so.
     """
     later = [] if checkpoint is None or archive is None else _later(checkpoint, archive)
-    own = own or (archive is not None and by.same_run(archive.by))
-    found = [f"move {each} followed" for each in later if not by.same_run(each.by)]
+    same_run = same_run or (archive is not None and metadata.is_same_run(archive.made_by))
+    found = [f"move {each} followed" for each in later if not metadata.is_same_run(each.made_by)]
     moves: list[tuple[int, int]] = []
-    for group in plan.groups:
-        found += _commits_of_others(group, moved_to.get(group.group_id, {}), by, own=own)
-        moves += moved_back(group.found, group.after)
-    if (of := plan.checkpoint) is not None:
+    for group_plan in plan.group_plans:
+        found += _commits_of_others(
+            group_plan, moved_to.get(group_plan.group_id, {}), metadata, same_run=same_run
+        )
+        moves += offset_changes(group_plan.planned_on, group_plan.after)
+    if (of := plan.checkpoint_plan) is not None:
         beyond: list[TopicPartition] = []
         of_query: list[tuple[int, int]] = []
         for source, back in of.after.items():
             at = of.before.get(source, {})
-            beyond += gone_on(at, back, sources_to.get(source, {}))
-            of_query += moved_back(at, back)
+            beyond += partitions_moved_on(at, back, sources_to.get(source, {}))
+            of_query += offset_changes(at, back)
         moves = of_query if any(now != back for now, back in of_query) else moves
-        if beyond and (found or not own):
+        if beyond and (found or not same_run):
             found.append(
                 f"the query has finished batch {of.batch_id} and is elsewhere on {summarize(beyond)}"
             )
-    followers = Followers(archive.name if archive else "the move of the receipt", tuple(found), tuple(moves))
+    followers = LaterProgress(
+        archive.name if archive else "the move of the receipt", tuple(found), tuple(moves)
+    )
     if not followers:
         return plan
-    notes, refusals = ((str(followers),), ()) if allow else ((), (followers.refusal,))
+    notes, refusals = ((str(followers),), ()) if allow_stale else ((), (followers.refusal,))
     if of is not None:
         checkpoint_plan = replace(of, notes=(*of.notes, *notes), refusals=(*of.refusals, *refusals))
-        return replace(plan, checkpoint=checkpoint_plan)
-    first, *others = plan.groups
+        return replace(plan, checkpoint_plan=checkpoint_plan)
+    first, *others = plan.group_plans
     first = replace(first, notes=(*first.notes, *notes), refusals=(*first.refusals, *refusals))
-    return replace(plan, groups=[first, *others])
+    return replace(plan, group_plans=[first, *others])
 
 
-def _later(checkpoint: SparkCheckpoint, archive: Archive) -> list[Archive]:
+def _later(checkpoint: SparkCheckpoint, archive: ArchivedMove) -> list[ArchivedMove]:
     """Return the moves after one that were not taken back."""
     return [
         each
-        for each in read_archives(checkpoint)
+        for each in read_archived_moves(checkpoint)
         if each.number > archive.number
         and not each.undone
-        and (each.undoes is None or number_of(each.undoes) < archive.number)
+        and (each.undoes is None or archive_number(each.undoes) < archive.number)
     ]
 
 
-def _commits_of_others(group: OffsetPlan, moved_to: Offsets, by: CommitMetadata, *, own: bool) -> list[str]:
+def _commits_of_others(
+    group_plan: OffsetPlan, moved_to: Offsets, metadata: CommitMetadata, *, same_run: bool
+) -> list[str]:
     """
     Return who has committed a group beyond its move.
 
-    :param own: whether a commit that names no run counts as the run's, such as one from a Spark cluster.
+    :param same_run: whether a commit that names no run counts as the run's, such as one from a Spark cluster.
     """
     of_others: dict[str, list[TopicPartition]] = {}
-    for tp in gone_on(group.found, group.after, moved_to):
-        text = group.metadata.get(tp)
+    for tp in partitions_moved_on(group_plan.planned_on, group_plan.after, moved_to):
+        text = group_plan.metadata.get(tp)
         made = CommitMetadata.parse(text)
-        if not (own if made is None or not made.run else by.same_run(made)):
-            of_others.setdefault(committer(text) or "another client", []).append(tp)
+        if not (same_run if made is None or not made.run else metadata.is_same_run(made)):
+            of_others.setdefault(committer_text(text) or "another client", []).append(tp)
     return [
-        f"group {group.group_id!r} was committed on {summarize(partitions)} by {who}"
+        f"group {group_plan.group_id!r} was committed on {summarize(partitions)} by {who}"
         for who, partitions in of_others.items()
     ]

@@ -8,18 +8,19 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from airflow_kafka_offsets.errors import WindowMismatchError
-from airflow_kafka_offsets.model.commit_metadata import CommitMetadata, committer
-from airflow_kafka_offsets.model.groups import GroupOffsets, Groups
+from airflow_kafka_offsets.model.commit_metadata import CommitMetadata, committer_text
+from airflow_kafka_offsets.model.groups import GroupOffsets, GroupSelection
 from airflow_kafka_offsets.model.offsets import OffsetRange, committed_texts, summarize
 from airflow_kafka_offsets.model.parameters import OutOfRangePolicy
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.plan import OffsetPlan, PartitionMove
-from airflow_kafka_offsets.model.text import printable
+from airflow_kafka_offsets.model.text import escape_controls
 from airflow_kafka_offsets.model.window import OffsetWindow
+from airflow_kafka_offsets.model.wording import parameter_text
 from airflow_kafka_offsets.moves.commit import plan_commits
 from airflow_kafka_offsets.moves.write import commit_groups, commit_window
 from airflow_kafka_offsets.readings.log_checks import LogCheck
-from airflow_kafka_offsets.readings.window_checks import other_logs_than
+from airflow_kafka_offsets.readings.window_checks import window_logs_refusals
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.kafka.client import OffsetsClient
@@ -28,16 +29,16 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-def window_targets(window: OffsetWindow, named: Groups) -> GroupOffsets:
+def window_targets(window: OffsetWindow, selection: GroupSelection) -> GroupOffsets:
     """
     Return the part of a window's end that each group is to hold.
 
     :raises PlanRefusedError: if the names do not fit the window. What its plan has left out is not missing.
     """
-    named, without = named.in_window(window.ranges, window.source)
+    selection, without = selection.restricted_to_window(window.ranges, window.source)
     if without:
-        log.info("Not in the window: %s", ", ".join(map(printable, without)))
-    return named.of({"window": window.end}, "the window")
+        log.info("Not in the window: %s", ", ".join(map(escape_controls, without)))
+    return selection.assign_offsets({"window": window.end}, "the window")
 
 
 def plan_window_commits(
@@ -65,17 +66,19 @@ def plan_window_commits(
     """
     by_group = targets.by_group
     part = window.only(tp for offsets in by_group.values() for tp in offsets)
-    elsewhere = [] if allow_new_cluster else other_logs_than(client, part)
-    plans = {}
+    elsewhere = [] if allow_new_cluster else window_logs_refusals(client, part)
+    group_plans = {}
     for group, offsets in by_group.items() if committed_at and not elsewhere else ():
         if done := _done(client, group, window.only(offsets), source, str(committed_at)):
-            plans[group] = done
-    left = replace(targets, by_group={group: by_group[group] for group in by_group if group not in plans})
+            group_plans[group] = done
+    left = replace(
+        targets, by_group={group: by_group[group] for group in by_group if group not in group_plans}
+    )
     check = LogCheck(allow_new_cluster)
     for plan in plan_commits(client, left, source=source, on_out_of_range=on_out_of_range, log_check=check):
         refusals = (*elsewhere, *plan.refusals, *_refusals(window, plan))
-        plans[plan.group_id] = replace(plan, refusals=refusals)
-    return [plans[group] for group in by_group]
+        group_plans[plan.group_id] = replace(plan, refusals=refusals)
+    return [group_plans[group] for group in by_group]
 
 
 def apply_window(
@@ -100,8 +103,10 @@ def apply_window(
 
     plan.check()
     written = commit_groups(client, plan.to_write, metadata, write)
-    plan = replace(plan, groups=[written.get(each.group_id, each) for each in plan.groups])
-    return plan.receipt(verified=not plan.empty)
+    plan = replace(
+        plan, group_plans=[written.get(group_plan.group_id, group_plan) for group_plan in plan.group_plans]
+    )
+    return plan.make_receipt(verified=not plan.is_empty)
 
 
 def _done(
@@ -116,7 +121,9 @@ def _done(
     if any(offset > logs[tp].end for tp, offset in now.items()):
         return None
     texts = committed_texts(commits)
-    movers = {who for tp, offset in now.items() if offset > part.end[tp] and (who := committer(texts[tp]))}
+    movers = {
+        who for tp, offset in now.items() if offset > part.end[tp] and (who := committer_text(texts[tp]))
+    }
     by = f", moved by {', '.join(sorted(movers))}" if movers else ""
     return OffsetPlan(
         group_id,
@@ -127,27 +134,27 @@ def _done(
             f"since{by}",
         ),
         metadata=texts,
-        done=True,
+        already_done=True,
     )
 
 
-def _refusals(window: OffsetWindow, plan: OffsetPlan) -> tuple[str, ...]:
-    part = _part(window, plan)
+def _refusals(window: OffsetWindow, group_plan: OffsetPlan) -> tuple[str, ...]:
+    part = _part(window, group_plan)
     if backwards := [tp for tp, offsets in part.ranges.items() if offsets.end < offsets.start]:
         return (
             f"the log ends before the window starts on {summarize(backwards)}: the topic was recreated, and "
             "the end of the log now is no place that the window has come to; reset the group, or leave the "
-            "topic out with topics=",
+            f"topic out with {parameter_text('topics', ...)}",
         )
     try:
-        part.to_commit(f"group {plan.group_id!r}", plan.before, plan.metadata)
+        part.to_commit(f"group {group_plan.group_id!r}", group_plan.before, group_plan.metadata)
     except WindowMismatchError as error:
         return error.refusals
     return ()
 
 
-def _part(window: OffsetWindow, plan: OffsetPlan) -> OffsetWindow:
+def _part(window: OffsetWindow, group_plan: OffsetPlan) -> OffsetWindow:
     """Return what of the window is in a plan, which may have moved an end into the log."""
-    part, ends = window.only(plan.after), plan.after
+    part, ends = window.only(group_plan.after), group_plan.after
     ranges = {tp: OffsetRange(offsets.start, ends[tp]) for tp, offsets in part.ranges.items()}
     return replace(part, ranges=ranges)

@@ -11,15 +11,22 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from airflow_kafka_offsets.errors import BrokerError, CommitError, GroupMovedError, PlanRefusedError
+from airflow_kafka_offsets.errors import (
+    BrokerError,
+    CommitError,
+    CommitProgress,
+    GroupMovedError,
+    KafkaOffsetsError,
+    PlanRefusedError,
+)
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.offsets import (
     Commits,
     Offsets,
     Positions,
-    beyond,
     committed_offsets,
     committed_texts,
+    positions_past_targets,
     summarize,
 )
 from airflow_kafka_offsets.model.plan import OffsetPlan, check_read_back
@@ -58,16 +65,16 @@ def commit_offsets(
     check_read_back(group_id, offsets, committed_offsets(client.committed(group_id, offsets)))
 
 
-def write_plan(client: CommitPort, plan: OffsetPlan, texts: Mapping[str, str]) -> OffsetPlan:
+def write_plan(client: CommitPort, group_plan: OffsetPlan, texts: Mapping[str, str]) -> OffsetPlan:
     """Commit a plan's offsets to a group that is where it was when the plan was made."""
-    commit_offsets(client, plan.group_id, plan.after, texts, plan.check_unmoved)
-    return plan
+    commit_offsets(client, group_plan.group_id, group_plan.after, texts, group_plan.check_not_moved)
+    return group_plan
 
 
-def overwrite(client: CommitPort, plan: OffsetPlan, texts: Mapping[str, str]) -> OffsetPlan:
+def overwrite(client: CommitPort, group_plan: OffsetPlan, texts: Mapping[str, str]) -> OffsetPlan:
     """Commit the offsets that a checkpoint was moved to, whatever the group holds."""
-    commit_offsets(client, plan.group_id, plan.after, texts)
-    return plan
+    commit_offsets(client, group_plan.group_id, group_plan.after, texts)
+    return group_plan
 
 
 def commit_window(
@@ -89,13 +96,13 @@ def commit_window(
     :raises GroupActiveError: if the group has other members.
     """
 
-    def left(found: Commits) -> Offsets:
+    def offsets_to_commit(found: Commits) -> Offsets:
         return window.to_commit(f"group {group_id!r}", committed_offsets(found), committed_texts(found))
 
     if fenced:
-        return client.commit_fenced(group_id, window.end, texts, left)
+        return client.commit_fenced(group_id, window.end, texts, offsets_to_commit)
     moves: list[Offsets] = []
-    commit_offsets(client, group_id, window.end, texts, lambda found: moves.append(left(found)))
+    commit_offsets(client, group_id, window.end, texts, lambda found: moves.append(offsets_to_commit(found)))
     return moves[-1] if moves else {}
 
 
@@ -117,12 +124,12 @@ def commit_forward(
 
     def check_again(now: Commits) -> None:
         check(now)
-        if moved := beyond(committed_offsets(now), after):
+        if moved := positions_past_targets(committed_offsets(now), after):
             raise _ahead_of(group_id, query, moved, offsets)
 
     commits = client.committed(group_id, offsets)
     check(commits)
-    ahead = beyond(committed_offsets(commits), offsets)
+    ahead = positions_past_targets(committed_offsets(commits), offsets)
     after = {tp: offset for tp, offset in offsets.items() if tp not in ahead}
     if after:
         client.commit(group_id, after, texts, check=check_again)
@@ -151,7 +158,7 @@ def _ahead_of(
     )
 
 
-def prove_commits(client: GroupPort, plans: Sequence[OffsetPlan], *, always: bool) -> None:
+def prove_commits(client: GroupPort, group_plans: Sequence[OffsetPlan], *, always: bool) -> None:
     """
     Check that this user may commit to every group and topic of plans; nothing is written.
 
@@ -159,14 +166,16 @@ def prove_commits(client: GroupPort, plans: Sequence[OffsetPlan], *, always: boo
 
     :param always: also for a single topic, because something else is written before the commit.
     """
-    wanted = {plan.group_id: sorted({tp.topic for tp in plan.after}) for plan in plans}
+    wanted = {
+        group_plan.group_id: sorted({tp.topic for tp in group_plan.after}) for group_plan in group_plans
+    }
     if always or sum(map(len, wanted.values())) > 1:
         for group_id, topics in wanted.items():
             client.prove_commit(group_id, topics)
 
 
 def commit_groups(
-    client: GroupPort, plans: Sequence[OffsetPlan], metadata: CommitMetadata, write: Write
+    client: GroupPort, group_plans: Sequence[OffsetPlan], metadata: CommitMetadata, write: Write
 ) -> dict[str, OffsetPlan]:
     """
     Commit plans that were checked, one after another; an error says which groups were written.
@@ -174,21 +183,26 @@ def commit_groups(
     :return: group -> its plan as it was carried out.
     """
     written: dict[str, OffsetPlan] = {}
-    for plan in plans:
+    for group_plan in group_plans:
         try:
-            carried_out = write(client, plan, metadata.texts(plan.after, plan.log_ids))
+            carried_out = write(client, group_plan, metadata.texts(group_plan.after, group_plan.log_ids))
         except (BrokerError, GroupMovedError, PlanRefusedError) as error:
+            error.progress = CommitProgress(group_plan.group_id, tuple(written))
             if written:
                 error.append(
                     f"written before: group {', '.join(written)}; running it again finishes the rest"
                 )
             raise
-        written[plan.group_id] = carried_out
-        log.info("Committed and read back: group %r, %d partitions", plan.group_id, len(plan.after))
+        written[group_plan.group_id] = carried_out
+        log.info(
+            "Committed and read back: group %r, %d partitions", group_plan.group_id, len(group_plan.after)
+        )
     return written
 
 
-def commit_over_late_ones(client: GroupPort, plans: Sequence[OffsetPlan], metadata: CommitMetadata) -> None:
+def recommit_overtaken(
+    client: GroupPort, group_plans: Sequence[OffsetPlan], metadata: CommitMetadata
+) -> None:
     """
     Commit groups again where a task has committed what the checkpoint was at before the move.
 
@@ -202,20 +216,27 @@ def commit_over_late_ones(client: GroupPort, plans: Sequence[OffsetPlan], metada
 
     for _ in range(_REPEATS):
         late = []
-        for plan in plans:
-            now = client.committed(plan.group_id, plan.after)
-            other = [now[tp] for tp, offset in committed_offsets(now).items() if offset != plan.after[tp]]
+        for group_plan in group_plans:
+            now = client.committed(group_plan.group_id, group_plan.after)
+            other = [
+                now[tp] for tp, offset in committed_offsets(now).items() if offset != group_plan.after[tp]
+            ]
             makers = [CommitMetadata.parse(commit.metadata) for commit in other if commit is not None]
             if other and all(map(is_late, makers)):
                 log.warning(
-                    "Group %r was committed by %s meanwhile: committed again", plan.group_id, makers[:1]
+                    "Group %r was committed by %s meanwhile: committed again", group_plan.group_id, makers[:1]
                 )
-                late.append(plan)
+                late.append(group_plan)
             elif other:
-                check_read_back(plan.group_id, plan.after, committed_offsets(now))
+                check_read_back(group_plan.group_id, group_plan.after, committed_offsets(now))
         if not late:
             return
-        commit_groups(client, late, metadata, overwrite)
+        try:
+            commit_groups(client, late, metadata, overwrite)
+        except KafkaOffsetsError as error:
+            # All groups were written before this second commit.
+            error.progress = None
+            raise
 
 
 def delete_groups(

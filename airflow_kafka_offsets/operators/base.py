@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from airflow.sdk import BaseOperator
 
 from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
-from airflow_kafka_offsets.kafka.worker import started_early
-from airflow_kafka_offsets.model.groups import Groups
+from airflow_kafka_offsets.kafka.worker import start_worker_early
+from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
+from airflow_kafka_offsets.operators.lineage import ReportsLineage
+from airflow_kafka_offsets.operators.links import LINKS
 from airflow_kafka_offsets.operators.outlets import GroupOutlets
-from airflow_kafka_offsets.pipeline import FILE_READERS, PIPELINE_PARAMETERS
-from airflow_kafka_offsets.task.failures import failing_at_once
-from airflow_kafka_offsets.task.given import GivenOptions, check_literals
+from airflow_kafka_offsets.pipeline import FILE_PARSERS, PIPELINE_PARAMETERS
+from airflow_kafka_offsets.task.failures import fail_without_retry
 from airflow_kafka_offsets.task.metrics import count_refused
+from airflow_kafka_offsets.task.parameter_checks import CheckedTemplates, check_literals
 
 if TYPE_CHECKING:
     from airflow.sdk import XComArg
@@ -25,20 +27,20 @@ if TYPE_CHECKING:
     from airflow_kafka_offsets.kafka.client import OffsetsClient
     from airflow_kafka_offsets.model.mirror import Mirror
 
-    Reader = Callable[[Any, str], Any]
+    Parser = Callable[[Any, str], Any]
     """Reads a parameter from its value and name."""
     Apply = Callable[[PipelinePlan], dict[str, Any]]
     """Carries out a plan, and returns its receipt."""
 
 
-class OffsetsOperator(GivenOptions, BaseOperator):
+class OffsetsOperator(ReportsLineage, CheckedTemplates, BaseOperator):
     """
     Base of the operators that name a pipeline and read its offsets: names, checks, client and errors.
 
     A task that commits nothing sends no event for the groups' assets in its ``outlets``.
 
     Every name selects something, see :mod:`airflow_kafka_offsets.model.groups`; and an option that is given
-    must not render to nothing, see :mod:`airflow_kafka_offsets.task.given`.
+    must not render to nothing, see :mod:`airflow_kafka_offsets.task.parameter_checks`.
 
     :param group_id: the consumer group, or ``{topic: group}``; a key ``"source:<index or name>"`` tells two
         sources of one topic apart. (templated, the mapping's keys are not)
@@ -57,9 +59,10 @@ class OffsetsOperator(GivenOptions, BaseOperator):
     template_fields_renderers: ClassVar[dict[str, str]] = dict.fromkeys(
         ("group_id", "topics", "offsets", "to_offset", "window", "start", "end", "receipt"), "json"
     )
-    readers: ClassVar[Mapping[str, Reader]] = {}
+    parsers: ClassVar[Mapping[str, Parser]] = {}
     """Read the parameters with a fixed form: literals at parse time, templates when the task runs."""
     ui_color = "#e8f4ea"
+    operator_extra_links = LINKS
     needs_group: ClassVar[bool] = True
     calls_timeout: ClassVar[float] = 120.0
     """Seconds for all calls to the broker together."""
@@ -85,19 +88,21 @@ class OffsetsOperator(GivenOptions, BaseOperator):
         self._touched: dict[str, set[str]] = {}
         self._group_outlets = GroupOutlets(())
         if group_id is None and self.needs_group:
-            raise self.misused("group_id is missing: name the consumer group, or **pipeline")
+            raise self.parameter_error("group_id is missing: name the consumer group, or **pipeline")
         if checkpoint_location is None:
-            self.check_own("checkpoint_conn_id", kwargs.get("default_args"), "without checkpoint_location")
+            self.refuse_unused_unless_default(
+                "checkpoint_conn_id", kwargs.get("default_args"), "without checkpoint_location"
+            )
 
     def check_parameters(self) -> None:
         """Check the parameters that are literals in the DAG's file; each constructor ends with this."""
-        check_literals(self, **FILE_READERS, **self.readers)
+        check_literals(self, **FILE_PARSERS, **self.parsers)
 
-    def misused(self, text: str) -> UsageError:
+    def parameter_error(self, text: str) -> UsageError:
         """Return the error for parameters that do not go together."""
         return UsageError(f"task {self.task_id}: {text}")
 
-    def check_unused(self, why: str, **defaults: object) -> None:
+    def refuse_unused(self, why: str, **defaults: object) -> None:
         """
         Refuse parameters that nothing would read.
 
@@ -106,22 +111,24 @@ class OffsetsOperator(GivenOptions, BaseOperator):
         """
         given = [name for name, default in defaults.items() if getattr(self, name) != default]
         if given:
-            raise self.misused(f"{' and '.join(given)} would be ignored {why}: leave it out")
+            raise self.parameter_error(f"{' and '.join(given)} would be ignored {why}: leave it out")
 
-    def read(self, name: str) -> Any:
+    def parse_parameter(self, name: str) -> Any:
         """Return a parameter as its reader gives it."""
-        return self.readers[name](getattr(self, name), name)
+        return self.parsers[name](getattr(self, name), name)
 
-    def named(self) -> Groups:
+    def selection(self) -> GroupSelection:
         """Return the groups and topics that the parameters name."""
-        return Groups.parse(self.group_id, self.topics, required=self.needs_group)
+        return GroupSelection.parse(self.group_id, self.topics, required=self.needs_group)
 
     def open_client(self) -> OffsetsClient:
         """Return a client for the connection, to be closed by the caller."""
         # Here, so that a DAG file does not load the Kafka client, which Airflow's own hook imports.
         from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
 
-        return KafkaOffsetsHook(self.kafka_config_id).get_offsets_client(total=self.calls_timeout)
+        client = KafkaOffsetsHook(self.kafka_config_id).get_offsets_client(total=self.calls_timeout)
+        self.keep_servers(self.kafka_config_id, client)
+        return client
 
     def open_checkpoint(self) -> SparkCheckpoint | None:
         """Return the pipeline's checkpoint, ``None`` if it names none."""
@@ -133,17 +140,18 @@ class OffsetsOperator(GivenOptions, BaseOperator):
         return spark_checkpoint(self.checkpoint_location, self.checkpoint_conn_id)
 
     @contextmanager
-    def refusing(self) -> Iterator[None]:
+    def run_checked(self) -> Iterator[None]:
         """Check rendered options, count what is refused, and let Airflow retry only what may pass."""
+        self.reset_lineage()
         # Until there is a plan only the groups are known, if any is named.
         self._touched = {group: set() for group in self._named_groups()}
         # A task that runs twice in one process has lost some of its outlets by then.
         self._group_outlets = GroupOutlets(self._group_outlets.declared or self.outlets)
-        self.outlets = self._group_outlets.present
+        self.outlets = self._group_outlets.outlets_with_events
         # A Kafka client for the ids of topics takes some time to start.
-        with started_early(), failing_at_once():
+        with start_worker_early(), fail_without_retry():
             try:
-                self.check_given()
+                self.check_rendered_parameters()
                 yield
             except KafkaOffsetsError as error:
                 count_refused(self._touched, error)
@@ -152,5 +160,5 @@ class OffsetsOperator(GivenOptions, BaseOperator):
 
     def _named_groups(self) -> list[str]:
         with suppress(UsageError):
-            return Groups.parse(self.group_id).ids
+            return GroupSelection.parse(self.group_id).group_ids
         return [""]

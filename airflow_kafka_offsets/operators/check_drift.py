@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from datetime import timedelta
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from airflow.providers.common.compat.sdk import AirflowException
@@ -15,28 +15,29 @@ from airflow_kafka_offsets.errors import DriftError, KafkaOffsetsError, UsageErr
 from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
 from airflow_kafka_offsets.model.drift import parse_grace
 from airflow_kafka_offsets.model.formats import load_json
-from airflow_kafka_offsets.model.groups import Groups
-from airflow_kafka_offsets.model.parameters import choice, parse_interval
+from airflow_kafka_offsets.model.groups import GroupSelection
+from airflow_kafka_offsets.model.lineage import lineage_of_report
+from airflow_kafka_offsets.model.parameters import choice_parser, parse_interval
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.operators.base import OffsetsOperator
-from airflow_kafka_offsets.pipeline import FILE_READERS, PIPELINE_PARAMETERS, KafkaPipeline
+from airflow_kafka_offsets.pipeline import FILE_PARSERS, PIPELINE_PARAMETERS, KafkaPipeline
 from airflow_kafka_offsets.readings.drift import pipeline_drift
-from airflow_kafka_offsets.readings.drift_of_many import CheckedPipeline, pipelines_json
-from airflow_kafka_offsets.task.failures import failing_at_once
-from airflow_kafka_offsets.task.given import check_rendered
+from airflow_kafka_offsets.readings.drift_reports import CheckedPipeline, pipelines_json
+from airflow_kafka_offsets.task.failures import fail_without_retry
 from airflow_kafka_offsets.task.metrics import report_drift
+from airflow_kafka_offsets.task.parameter_checks import check_rendered
 from airflow_kafka_offsets.task.xcom import push_result
 
 if TYPE_CHECKING:
     from airflow.sdk import Context, XComArg
 
     from airflow_kafka_offsets.kafka.client import OffsetsClient
-    from airflow_kafka_offsets.operators.base import Reader
+    from airflow_kafka_offsets.operators.base import Parser
 
 DriftPolicy = Literal["fail", "warn"]
 """What becomes of the task when a pipeline has drifted."""
 
-Cluster = Callable[[str], "tuple[OffsetsClient, Callable[[], int | None]]"]
+ClusterClient = Callable[[str], "tuple[OffsetsClient, Callable[[], int | None]]"]
 """The client of a Kafka connection, and what gives that cluster's retention of offsets."""
 
 
@@ -64,13 +65,13 @@ class CheckOffsetDriftOperator(OffsetsOperator):
     """
 
     template_fields: Sequence[str] = ("pipelines", *PIPELINE_PARAMETERS, "grace", "min_headroom", "on_drift")
-    readers: ClassVar[Mapping[str, Reader]] = {
+    parsers: ClassVar[Mapping[str, Parser]] = {
         "pipelines": lambda value, name: [
             _location(_pipeline(entry)) for entry in _read_pipelines(value, name)
         ],
         "grace": parse_grace,
         "min_headroom": parse_interval,
-        "on_drift": choice(DriftPolicy),
+        "on_drift": choice_parser(DriftPolicy),
     }
     ui_color = "#f4f1e8"
     needs_group: ClassVar[bool] = False
@@ -91,27 +92,28 @@ class CheckOffsetDriftOperator(OffsetsOperator):
         self.on_drift = on_drift
         given = [name for name in PIPELINE_PARAMETERS if getattr(self, name) not in (None, "kafka_default")]
         if pipelines is not None and given:
-            raise self.misused(
+            raise self.parameter_error(
                 f"found pipelines and {', '.join(given)}; expected one of both: name the pipeline in the "
                 "list, and leave the others out, also of default_args"
             )
         if pipelines is None and (self.group_id is None or self.checkpoint_location is None):
-            raise self.misused(
+            raise self.parameter_error(
                 "nothing to compare: give group_id and checkpoint_location, **pipeline, or pipelines=[...]"
             )
         self.check_parameters()
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Check, and return the report."""
-        with failing_at_once():
-            self.check_given()
+        with fail_without_retry():
+            self.reset_lineage()
+            self.check_rendered_parameters()
             return self._execute(context)
 
     def _execute(self, context: Context) -> dict[str, Any]:
         # Here, so that a DAG file does not load the Kafka client, which Airflow's own hook imports.
         from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
 
-        policy = self.read("on_drift")
+        policy = self.parse_parameter("on_drift")
         grace = parse_grace(self.grace)
         pipelines = self._named_pipelines(context)
         with ExitStack() as clients:
@@ -119,11 +121,13 @@ class CheckOffsetDriftOperator(OffsetsOperator):
             @cache
             def cluster(kafka_config_id: str) -> tuple[OffsetsClient, Callable[[], int | None]]:
                 client = clients.enter_context(KafkaOffsetsHook(kafka_config_id).get_offsets_client())
+                self.keep_servers(kafka_config_id, client)
                 return client, cache(client.offsets_retention_minutes)
 
             checked = [self._check(pipeline, cluster, grace) for pipeline in pipelines]
         report = pipelines_json(checked)
         push_result(context, report)
+        self.keep_lineage(partial(lineage_of_report, report, self.servers))
         failed = [one for one in checked if one.error is not None or (one.drifted and policy == "fail")]
         if failed:
             lines = [line for one in failed for line in one.failures()]
@@ -133,14 +137,14 @@ class CheckOffsetDriftOperator(OffsetsOperator):
             )
         return report
 
-    def _check(self, pipeline: KafkaPipeline, cluster: Cluster, grace: timedelta) -> CheckedPipeline:
+    def _check(self, pipeline: KafkaPipeline, cluster: ClusterClient, grace: timedelta) -> CheckedPipeline:
         try:
             checkpoint = spark_checkpoint(_location(pipeline), pipeline.checkpoint_conn_id)
             client, retention = cluster(pipeline.kafka_config_id)
             reports = pipeline_drift(
                 client,
                 checkpoint,
-                Groups.parse(pipeline.group_id, pipeline.topics),
+                GroupSelection.parse(pipeline.group_id, pipeline.topics),
                 grace=grace,
                 min_headroom=parse_interval(self.min_headroom, "min_headroom"),
                 retention=retention,
@@ -178,7 +182,7 @@ class CheckOffsetDriftOperator(OffsetsOperator):
 def _pipeline(names: object) -> KafkaPipeline:
     if not isinstance(names, Mapping):
         raise UsageError(f"pipelines: found {shorten(names)} in place of a KafkaPipeline or a dict")
-    unknown = sorted(set(names) - set(FILE_READERS))
+    unknown = sorted(set(names) - set(FILE_PARSERS))
     if unknown or not names.get("group_id"):
         raise UsageError(
             f"pipelines: found an entry with {', '.join(map(str, names)) or 'nothing in it'}; expected "

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Context
 
-    from airflow_kafka_offsets.operators.base import Reader
+    from airflow_kafka_offsets.operators.base import Parser
 
 
 class CheckMirrorOperator(OffsetsOperator):
@@ -39,7 +39,7 @@ class CheckMirrorOperator(OffsetsOperator):
     """
 
     template_fields: Sequence[str] = (*OffsetsOperator.template_fields, "max_again", "max_behind")
-    readers: ClassVar[Mapping[str, Reader]] = {"max_again": parse_count, "max_behind": parse_count}
+    parsers: ClassVar[Mapping[str, Parser]] = {"max_again": parse_count, "max_behind": parse_count}
     ui_color = "#f4f1e8"
 
     def __init__(
@@ -50,7 +50,9 @@ class CheckMirrorOperator(OffsetsOperator):
         self.max_behind = max_behind
         if self.checkpoint_location is None or self.mirror is None:
             missing = "checkpoint_location" if self.checkpoint_location is None else "mirror"
-            raise self.misused(f"{missing} is missing: give it, or **pipeline of a KafkaPipeline with both")
+            raise self.parameter_error(
+                f"{missing} is missing: give it, or **pipeline of a KafkaPipeline with both"
+            )
         self.check_parameters()
 
     def execute(self, context: Context) -> dict[str, Any]:
@@ -59,19 +61,19 @@ class CheckMirrorOperator(OffsetsOperator):
         from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
         from airflow_kafka_offsets.readings.mirror_check import check_mirror
 
-        with self.refusing(), ExitStack() as clients:
+        with self.run_checked(), ExitStack() as clients:
             mirror = Mirror.parse(self.mirror)
             checkpoint = self.open_checkpoint()
             if checkpoint is None:
-                raise self.misused("checkpoint_location is missing")
+                raise self.parameter_error("checkpoint_location is missing")
             source = clients.enter_context(self.open_client())
             hook = KafkaOffsetsHook(mirror.kafka_config_id)
             target = clients.enter_context(hook.get_offsets_client(total=self.calls_timeout))
-            found = check_mirror(source, target, checkpoint, self.named(), mirror)
+            found = check_mirror(source, target, checkpoint, self.selection(), mirror)
             report = found.as_json()
             push_result(context, report)
             self.log.info("%s", "\n".join(found.lines()))
-            failures = found.failures(self.read("max_again"), self.read("max_behind"))
+            failures = found.failures(self.parse_parameter("max_again"), self.parse_parameter("max_behind"))
             if failures:
                 raise PlanRefusedError(failures)
             return report

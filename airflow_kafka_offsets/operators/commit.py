@@ -11,7 +11,7 @@ from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.model.formats import parse_offsets
 from airflow_kafka_offsets.model.mirror import Mirror
 from airflow_kafka_offsets.model.offsets import Offsets
-from airflow_kafka_offsets.model.parameters import OutOfRangePolicy, choice, parse_switch, parse_text
+from airflow_kafka_offsets.model.parameters import OutOfRangePolicy, choice_parser, parse_switch, parse_text
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.operators.moving import MovingOperator, commit_metadata
 from airflow_kafka_offsets.task.metrics import count_unready
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
     from airflow_kafka_offsets.kafka.client import OffsetsClient
-    from airflow_kafka_offsets.operators.base import Reader
+    from airflow_kafka_offsets.operators.base import Parser
 
 _STORE_TABLE = "kafka_offsets"
 _MIRROR_TIMEOUT = 15.0
@@ -53,8 +53,8 @@ class CommitOffsetsOperator(MovingOperator):
     :mod:`airflow_kafka_offsets.readings.readiness`. That never fails the commit: a warning and the metric
     ``kafka_offsets.unready`` say that it could not be kept.
 
-    Returns the receipt (see :func:`airflow_kafka_offsets.model.receipt.receipt`): plain JSON with the offsets
-    before and after.
+    Returns the receipt (see :func:`airflow_kafka_offsets.model.receipt.make_receipt`): plain JSON with the
+    offsets before and after.
 
     :param offsets: commit these offsets, ``{"topic": {"0": 42}}``, in place of the checkpoint's. (templated)
     :param store_conn_id: Airflow connection (``common.sql``) of the database in which the job keeps its
@@ -83,13 +83,13 @@ class CommitOffsetsOperator(MovingOperator):
         "allow_new_cluster",
         "on_out_of_range",
     )
-    readers: ClassVar[Mapping[str, Reader]] = {
+    parsers: ClassVar[Mapping[str, Parser]] = {
         "offsets": parse_offsets,
         **dict.fromkeys(("store_conn_id", "store_table", "store_pipeline"), parse_text),
         "allow_rewind": parse_switch,
         "allow_new_query": parse_switch,
         "allow_new_cluster": parse_switch,
-        "on_out_of_range": choice(OutOfRangePolicy),
+        "on_out_of_range": choice_parser(OutOfRangePolicy),
     }
 
     def __init__(
@@ -115,16 +115,16 @@ class CommitOffsetsOperator(MovingOperator):
         self.allow_new_cluster = allow_new_cluster
         self.on_out_of_range = on_out_of_range
         if offsets is not None and store_conn_id is not None:
-            raise self.misused("offsets and store_conn_id are both given: expected one of them")
+            raise self.parameter_error("offsets and store_conn_id are both given: expected one of them")
         if offsets is not None or store_conn_id is not None:
-            self.check_unused("with offsets or store_conn_id", allow_new_query=False)
+            self.refuse_unused("with offsets or store_conn_id", allow_new_query=False)
         elif self.checkpoint_location is None:
-            raise self.misused(
+            raise self.parameter_error(
                 "nothing to commit: give checkpoint_location, the URI that the Spark job has, or offsets, or "
                 "store_conn_id"
             )
         if store_conn_id is None:
-            self.check_unused("without store_conn_id", store_table=_STORE_TABLE, store_pipeline=None)
+            self.refuse_unused("without store_conn_id", store_table=_STORE_TABLE, store_pipeline=None)
         self._overtaken: PipelinePlan | None = None
         self.reports_lag = offsets is None
         self.check_parameters()
@@ -133,31 +133,33 @@ class CommitOffsetsOperator(MovingOperator):
         """Commit, and return the receipt."""
         # Here and below, so that a DAG file loads none of what reads checkpoints and writes.
         from airflow_kafka_offsets.moves.apply import apply_groups
-        from airflow_kafka_offsets.moves.checkpoint_commit import until_unmoved
+        from airflow_kafka_offsets.moves.checkpoint_commit import retry_while_checkpoint_moves
         from airflow_kafka_offsets.moves.commit import plan_commits
         from airflow_kafka_offsets.readings.log_checks import LogCheck
 
         self._overtaken = None
-        with self.refusing():
+        with self.run_checked():
             offsets, source = self._given()
             checkpoint = self.open_checkpoint() if offsets is None else None
-            allowed = {name: self.read(name) for name in ("on_out_of_range", "allow_rewind")}
-            new_cluster = self.read("allow_new_cluster")
+            allowed = {name: self.parse_parameter(name) for name in ("on_out_of_range", "allow_rewind")}
+            new_cluster = self.parse_parameter("allow_new_cluster")
             with self.open_client() as client:
                 if checkpoint is not None:
                     allowed["allow_new_cluster"] = new_cluster
-                    receipt = until_unmoved()(self._commit_checkpoint, context, client, checkpoint, **allowed)
+                    receipt = retry_while_checkpoint_moves()(
+                        self._commit_checkpoint, context, client, checkpoint, **allowed
+                    )
                     if self.mirror is not None:
                         self._keep_readiness(client, checkpoint)
                     return receipt
                 origin = "offsets" if self.offsets is not None else "the store"
-                targets = self.named().of({"given": offsets or {}}, origin)
-                plans = plan_commits(
+                targets = self.selection().assign_offsets({"given": offsets or {}}, origin)
+                group_plans = plan_commits(
                     client, targets, source=source, log_check=LogCheck(new_cluster), **allowed
                 )
                 metadata = commit_metadata(context)
                 apply = partial(apply_groups, client, metadata=metadata)
-                return self.carry_out(context, client, PipelinePlan(plans), metadata, apply)
+                return self.apply_plan(context, client, PipelinePlan(group_plans), metadata, apply)
 
     def _commit_checkpoint(
         self, context: Context, client: OffsetsClient, checkpoint: SparkCheckpoint, **allowed: Any
@@ -165,14 +167,14 @@ class CommitOffsetsOperator(MovingOperator):
         from airflow_kafka_offsets.moves.apply import apply_position
         from airflow_kafka_offsets.moves.checkpoint_commit import plan_checkpoint_commit
 
-        allowed["allow_new_query"] = self.read("allow_new_query")
+        allowed["allow_new_query"] = self.parse_parameter("allow_new_query")
         planned = plan_checkpoint_commit(
-            client, checkpoint, self.named(), commit_metadata(context), **allowed
+            client, checkpoint, self.selection(), commit_metadata(context), **allowed
         )
-        plan, metadata, known_moves = planned.after(self._overtaken)
+        plan, metadata, known_moves = planned.with_earlier_attempt(self._overtaken)
         self._overtaken = plan
         apply = partial(apply_position, client, metadata=metadata, known_moves=known_moves)
-        return self.carry_out(context, client, plan, metadata, apply)
+        return self.apply_plan(context, client, plan, metadata, apply)
 
     def _keep_readiness(self, client: OffsetsClient, checkpoint: SparkCheckpoint) -> None:
         """Keep what a failover needs; whatever is wrong with the mirror must not fail the commit."""
@@ -199,10 +201,10 @@ class CommitOffsetsOperator(MovingOperator):
     def _given(self) -> tuple[Offsets | None, dict[str, Any]]:
         """Return the offsets that were given or that the store has, and where they come from."""
         if self.offsets is not None:
-            return self.read("offsets"), {"offsets": "given"}
+            return self.parse_parameter("offsets"), {"offsets": "given"}
         if self.store_conn_id is None:
             return None, {}
-        pipeline = self.named().group_id if self.store_pipeline is None else self.store_pipeline
+        pipeline = self.selection().group_id if self.store_pipeline is None else self.store_pipeline
         if not isinstance(pipeline, str):
             raise UsageError(
                 "store_pipeline is missing: with several groups name what the job saves its offsets under"

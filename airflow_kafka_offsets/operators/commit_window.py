@@ -7,18 +7,18 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_kafka_offsets.model.formats import offsets_json
-from airflow_kafka_offsets.model.parameters import OutOfRangePolicy, choice, parse_switch, parse_text
+from airflow_kafka_offsets.model.parameters import OutOfRangePolicy, choice_parser, parse_switch, parse_text
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.moves.window_commit import apply_window, plan_window_commits, window_targets
 from airflow_kafka_offsets.operators.moving import MovingOperator, commit_metadata
-from airflow_kafka_offsets.task.given import is_template
+from airflow_kafka_offsets.task.parameter_checks import is_template
 from airflow_kafka_offsets.task.window_file import load_window, split_window
 from airflow_kafka_offsets.task.window_memory import CommitMemory
 
 if TYPE_CHECKING:
     from airflow.sdk import Context, XComArg
 
-    from airflow_kafka_offsets.operators.base import Reader
+    from airflow_kafka_offsets.operators.base import Parser
 
 
 class CommitOffsetWindowOperator(MovingOperator):
@@ -33,8 +33,8 @@ class CommitOffsetWindowOperator(MovingOperator):
     On Airflow 3.3 and later a task that is cleared after it has committed its window is done where the group
     has come to the window's end, or further, in every partition.
 
-    Returns the receipt (see :func:`airflow_kafka_offsets.model.receipt.receipt`): plain JSON with the offsets
-    before and after.
+    Returns the receipt (see :func:`airflow_kafka_offsets.model.receipt.make_receipt`): plain JSON with the
+    offsets before and after.
 
     :param window: what ``PlanOffsetWindowOperator`` returned, its JSON, or the URI of its file. (templated)
     :param window_conn_id: Airflow connection of the window file's storage. (templated)
@@ -56,12 +56,12 @@ class CommitOffsetWindowOperator(MovingOperator):
         "allow_new_cluster",
         "on_out_of_range",
     )
-    readers: ClassVar[Mapping[str, Reader]] = {
+    parsers: ClassVar[Mapping[str, Parser]] = {
         "window": lambda value, _: split_window(value),
         "window_conn_id": parse_text,
         "fenced": parse_switch,
         "allow_new_cluster": parse_switch,
-        "on_out_of_range": choice(OutOfRangePolicy),
+        "on_out_of_range": choice_parser(OutOfRangePolicy),
     }
 
     def __init__(
@@ -81,32 +81,35 @@ class CommitOffsetWindowOperator(MovingOperator):
         self.allow_new_cluster = allow_new_cluster
         self.on_out_of_range = on_out_of_range
         if window is None:
-            raise self.misused("window is missing: give the output of PlanOffsetWindowOperator")
+            raise self.parameter_error("window is missing: give the output of PlanOffsetWindowOperator")
         self.check_parameters()
         if not is_template(window) and not split_window(window)[1]:
-            self.check_own("window_conn_id", kwargs.get("default_args"), "with a window that is in no file")
+            self.refuse_unused_unless_default(
+                "window_conn_id", kwargs.get("default_args"), "with a window that is in no file"
+            )
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Commit the window's end, and return the receipt."""
-        with self.refusing():
+        with self.run_checked():
             window = load_window(self.window, self.window_conn_id)
-            targets = window_targets(window, self.named())
+            self.committed_window = window
+            targets = window_targets(window, self.selection())
             groups = {group: offsets_json(offsets) for group, offsets in targets.by_group.items()}
             memory = CommitMemory(context, window, groups=groups, kafka_config_id=self.kafka_config_id)
             with self.open_client() as client:
-                plans = plan_window_commits(
+                group_plans = plan_window_commits(
                     client,
                     window,
                     targets,
                     source={"window": dict(window.source)},
-                    on_out_of_range=self.read("on_out_of_range"),
+                    on_out_of_range=self.parse_parameter("on_out_of_range"),
                     committed_at=memory.committed_at,
-                    allow_new_cluster=self.read("allow_new_cluster"),
+                    allow_new_cluster=self.parse_parameter("allow_new_cluster"),
                 )
                 metadata = commit_metadata(context)
-                fenced = self.read("fenced")
+                fenced = self.parse_parameter("fenced")
                 apply = partial(apply_window, client, metadata=metadata, window=window, fenced=fenced)
-                receipt = self.carry_out(context, client, PipelinePlan(plans), metadata, apply)
-                if all(plan.after for plan in plans):
+                receipt = self.apply_plan(context, client, PipelinePlan(group_plans), metadata, apply)
+                if all(group_plan.after for group_plan in group_plans):
                     memory.keep()
                 return receipt

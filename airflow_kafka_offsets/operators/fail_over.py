@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from airflow_kafka_offsets.errors import BrokerUnavailableError
 from airflow_kafka_offsets.model.failover_plan import DeletedPolicy, FailoverPolicy, UnknownPolicy
 from airflow_kafka_offsets.model.mirror import Mirror
-from airflow_kafka_offsets.model.parameters import choice, parse_switch
+from airflow_kafka_offsets.model.move_lineage import Operation
+from airflow_kafka_offsets.model.parameters import choice_parser, parse_switch
 from airflow_kafka_offsets.operators.moving import PipelineMovingOperator
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from airflow_kafka_offsets.kafka.client import OffsetsClient
-    from airflow_kafka_offsets.operators.base import Reader
+    from airflow_kafka_offsets.operators.base import Parser
 
 _SOURCE_TIMEOUT = 10.0
 """Seconds in which the cluster that is left must answer; else what was kept stands in for it."""
@@ -71,11 +72,11 @@ class FailOverOperator(PipelineMovingOperator):
         "ask_source",
         "plan_only",
     )
-    does: ClassVar[str] = "failover"
-    readers: ClassVar[Mapping[str, Reader]] = {
-        **PipelineMovingOperator.readers,
-        "on_unknown": choice(UnknownPolicy),
-        "on_out_of_range": choice(DeletedPolicy),
+    operation: ClassVar[Operation] = "failover"
+    parsers: ClassVar[Mapping[str, Parser]] = {
+        **PipelineMovingOperator.parsers,
+        "on_unknown": choice_parser(UnknownPolicy),
+        "on_out_of_range": choice_parser(DeletedPolicy),
         "allow_running_mirror": parse_switch,
         "ask_source": parse_switch,
         "plan_only": parse_switch,
@@ -101,7 +102,7 @@ class FailOverOperator(PipelineMovingOperator):
         self.plan_only = plan_only
         if self.checkpoint_location is None or self.mirror is None:
             missing = "checkpoint_location" if self.checkpoint_location is None else "mirror"
-            raise self.misused(
+            raise self.parameter_error(
                 f"{missing} is missing: give it, or **pipeline of a KafkaPipeline that has both"
             )
         self.check_parameters()
@@ -116,25 +117,25 @@ class FailOverOperator(PipelineMovingOperator):
         from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
         from airflow_kafka_offsets.moves.failover import plan_failover
 
-        with self.refusing(), ExitStack() as clients:
+        with self.run_checked(), ExitStack() as clients:
             mirror = Mirror.parse(self.mirror)
-            metadata = self.origin(context)
+            metadata = self.move_metadata(context)
             checkpoint = self.open_checkpoint()
             if checkpoint is None:
-                raise self.misused("checkpoint_location is missing")
+                raise self.parameter_error("checkpoint_location is missing")
             hook = KafkaOffsetsHook(mirror.kafka_config_id)
             target = clients.enter_context(hook.get_offsets_client(total=self.calls_timeout))
-            source = self._source(clients) if self.read("ask_source") else None
+            source = self._source(clients) if self.parse_parameter("ask_source") else None
             policy = FailoverPolicy(
-                on_unknown=self.read("on_unknown"),
-                on_out_of_range=self.read("on_out_of_range"),
-                allow_running_mirror=self.read("allow_running_mirror"),
+                on_unknown=self.parse_parameter("on_unknown"),
+                on_out_of_range=self.parse_parameter("on_out_of_range"),
+                allow_running_mirror=self.parse_parameter("allow_running_mirror"),
                 checkpoint=self.checkpoint_policy(),
             )
-            plan = plan_failover(source, target, checkpoint, self.named(), mirror, policy=policy)
-            if self.read("plan_only"):
-                return self.show_only(context, target, plan)
-            return self.move(context, target, plan, metadata, checkpoint)
+            plan = plan_failover(source, target, checkpoint, self.selection(), mirror, policy=policy)
+            if self.parse_parameter("plan_only"):
+                return self.show_plan(context, target, plan)
+            return self.apply_pipeline_plan(context, target, plan, metadata, checkpoint)
 
     def _source(self, clients: ExitStack) -> OffsetsClient | None:
         """Return a client of the cluster that is left, ``None`` if it does not answer."""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from airflow_kafka_offsets.errors import KafkaOffsetsError
 from airflow_kafka_offsets.model.checkpoint_plan import (
     QUIET_PERIOD,
     RECORDING_SINKS,
@@ -20,15 +19,17 @@ from airflow_kafka_offsets.model.checkpoint_plan import (
     parse_sink,
 )
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
-from airflow_kafka_offsets.model.parameters import choice, parse_switch
+from airflow_kafka_offsets.model.digest import digest
+from airflow_kafka_offsets.model.move_lineage import MoveRecord, Operation
+from airflow_kafka_offsets.model.parameters import choice_parser, parse_switch
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.receipt import CONNECTION_IDS
 from airflow_kafka_offsets.operators.base import OffsetsOperator
-from airflow_kafka_offsets.operators.outlets import GroupMove
+from airflow_kafka_offsets.operators.outlets import MoveTotals
 from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS, parse_location
-from airflow_kafka_offsets.task.given import is_template
 from airflow_kafka_offsets.task.identity import clear_mark, iteration, map_index, run_start
 from airflow_kafka_offsets.task.metrics import count_commit, count_reset, report_lag
+from airflow_kafka_offsets.task.parameter_checks import is_template
 from airflow_kafka_offsets.task.xcom import push_result
 
 if TYPE_CHECKING:
@@ -37,7 +38,8 @@ if TYPE_CHECKING:
 
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
     from airflow_kafka_offsets.kafka.client import OffsetsClient
-    from airflow_kafka_offsets.operators.base import Reader
+    from airflow_kafka_offsets.model.window import OffsetWindow
+    from airflow_kafka_offsets.operators.base import Parser
 
     Apply = Callable[[PipelinePlan], dict[str, Any]]
     """Carries out a plan, and returns its receipt."""
@@ -77,6 +79,10 @@ class MovingOperator(OffsetsOperator):
 
     reports_lag: bool = True
     """Whether it commits all partitions that its groups read, so that their lag is known."""
+    operation: ClassVar[Operation] = "commit"
+    """Operation in lineage events and in the metadata of its commits."""
+    committed_window: OffsetWindow | None = None
+    """The window whose end it commits."""
 
     def with_connections(self, plan: PipelinePlan) -> PipelinePlan:
         """Return a plan whose receipt names the connections of this task."""
@@ -85,7 +91,7 @@ class MovingOperator(OffsetsOperator):
         }
         return replace(plan, connections={name: conn_id for name, conn_id in ids.items() if conn_id})
 
-    def carry_out(
+    def apply_plan(
         self,
         context: Context,
         client: OffsetsClient,
@@ -102,20 +108,26 @@ class MovingOperator(OffsetsOperator):
         :return: the receipt.
         """
         plan, planned = self._present(context, client, plan, times=self.shows_times)
-        batch_id = plan.stamped(metadata).batch
-        self._group_outlets.send(context, self.groups_config_id, self._moves(planned), batch_id)
-        receipt = apply(plan)
-        if plan.empty:
+        batch_id = plan.stamp(metadata).batch
+        self._group_outlets.set_events(context, self.groups_config_id, self._moves(planned), batch_id)
+        record = self.keep_move(planned, begun=True)
+        try:
+            receipt = apply(plan)
+        except KafkaOffsetsError as error:
+            self.keep_lineage(record.failed(error).lineage)
+            raise
+        self.keep_move(receipt)
+        if plan.is_empty:
             self.log.warning("Nothing was written: no partition is left of the plan")
         if self._moves(receipt) != self._moves(planned):
-            self._group_outlets.send(context, self.groups_config_id, self._moves(receipt), batch_id)
+            self._group_outlets.set_events(context, self.groups_config_id, self._moves(receipt), batch_id)
         self.count_move(self._touched)
         if self.reports_lag:
-            report_lag(group.lag for group in plan.to_write)
-        self.outlets = self._group_outlets.present
+            report_lag(group_plan.lag for group_plan in plan.to_write)
+        self.outlets = self._group_outlets.outlets_with_events
         return receipt
 
-    def show_only(self, context: Context, client: OffsetsClient, plan: PipelinePlan) -> dict[str, Any]:
+    def show_plan(self, context: Context, client: OffsetsClient, plan: PipelinePlan) -> dict[str, Any]:
         """Show a plan and return its receipt; refuse what would be refused. Nothing is written."""
         plan, planned = self._present(context, client, plan, times=True, plan_only=True)
         plan.check()
@@ -132,23 +144,45 @@ class MovingOperator(OffsetsOperator):
     ) -> tuple[PipelinePlan, dict[str, Any]]:
         """Log a plan, and push its receipt; return both."""
         plan = self.with_connections(plan)
-        groups = {*self._named_groups(), *(group.group_id for group in plan.groups)}
-        self._group_outlets.check(context, self.groups_config_id, groups)
-        self._touched = {group.group_id: {tp.topic for tp in group.after} for group in plan.to_write}
+        groups = {*self._named_groups(), *(group_plan.group_id for group_plan in plan.group_plans)}
+        self._group_outlets.check_groups(context, self.groups_config_id, groups)
+        self._touched = {
+            group_plan.group_id: {tp.topic for tp in group_plan.after} for group_plan in plan.to_write
+        }
         if times:
             from airflow_kafka_offsets.readings.record_times import look_up_times
 
             plan = look_up_times(client, plan)
         for table in plan.tables():
             self.log.info("%s", table)
-        planned = plan.receipt(plan_only=plan_only)
+        planned = plan.make_receipt(plan_only=plan_only)
         push_result(context, planned)
+        self.keep_move(planned)
         return plan, planned
 
-    def _moves(self, receipt: Mapping[str, Any]) -> list[GroupMove]:
+    def keep_move(self, receipt: Mapping[str, Any], *, begun: bool = False) -> MoveRecord:
+        """
+        Keep a receipt for lineage.
+
+        :param begun: whether a write may have begun.
+        """
+        record = MoveRecord(
+            self.operation,
+            receipt,
+            self.servers.get(self.groups_config_id),
+            begun=begun,
+            # Offsets from a user or a reset do not show which records were read.
+            reads=self.reports_lag,
+            has_lag=self.reports_lag,
+            window=self.committed_window,
+        )
+        self.keep_lineage(record.lineage)
+        return record
+
+    def _moves(self, receipt: Mapping[str, Any]) -> list[MoveTotals]:
         """Return what a receipt says of the groups that are written."""
         groups = receipt.get("groups", [receipt])
-        return [GroupMove.of(group) for group in groups if group["group_id"] in self._touched]
+        return [MoveTotals.from_receipt(group) for group in groups if group["group_id"] in self._touched]
 
 
 class PipelineMovingOperator(MovingOperator):
@@ -175,12 +209,10 @@ class PipelineMovingOperator(MovingOperator):
     moves_on_purpose: ClassVar[bool] = True
     shows_times: ClassVar[bool] = True
     reports_lag = False
-    does: ClassVar[str]
-    """``reset`` or ``restore``, for the metadata of its commits."""
     count_move = staticmethod(count_reset)
     template_fields: Sequence[str] = (*PIPELINE_PARAMETERS, *_CHECKPOINT_DEFAULTS)
-    readers: ClassVar[Mapping[str, Reader]] = {
-        "on_pending_batch": choice(PendingBatch),
+    parsers: ClassVar[Mapping[str, Parser]] = {
+        "on_pending_batch": choice_parser(PendingBatch),
         "sink": parse_sink,
         "idempotent_sink": parse_switch,
         "sink_location": parse_location,
@@ -219,19 +251,19 @@ class PipelineMovingOperator(MovingOperator):
         """Check also that what concerns a checkpoint is given only with one."""
         super().check_parameters()
         if self.checkpoint_location is None:
-            self.check_unused("without checkpoint_location", **_CHECKPOINT_DEFAULTS)
+            self.refuse_unused("without checkpoint_location", **_CHECKPOINT_DEFAULTS)
         elif self.sink not in tuple(RECORDING_SINKS) and not is_template(self.sink):
-            self.check_unused(f"without sink={' or '.join(map(repr, RECORDING_SINKS))}", sink_location=None)
+            self.refuse_unused(f"without sink={' or '.join(map(repr, RECORDING_SINKS))}", sink_location=None)
 
-    def origin(self, context: Context) -> CommitMetadata:
+    def move_metadata(self, context: Context) -> CommitMetadata:
         """Return what the commits of this task run record: also that they move on purpose."""
-        return replace(commit_metadata(context), tool=self.does)
+        return replace(commit_metadata(context), tool=self.operation)
 
     def checkpoint_policy(self) -> CheckpointPolicy:
         """Return what the parameters allow."""
         return CheckpointPolicy.parse(**{name: getattr(self, name) for name in _POLICY})
 
-    def move(
+    def apply_pipeline_plan(
         self,
         context: Context,
         client: OffsetsClient,
@@ -239,11 +271,11 @@ class PipelineMovingOperator(MovingOperator):
         metadata: CommitMetadata,
         checkpoint: SparkCheckpoint | None,
     ) -> dict[str, Any]:
-        """Carry out a plan of groups and checkpoint, see :meth:`carry_out`."""
+        """Carry out a plan of groups and checkpoint, see :meth:`apply_plan`."""
         from airflow_kafka_offsets.moves.apply import apply_pipeline
 
-        how = metadata, checkpoint, self.read("quiet_period")
-        return self.carry_out(
+        how = metadata, checkpoint, self.parse_parameter("quiet_period")
+        return self.apply_plan(
             context, client, plan, metadata, lambda plan: apply_pipeline(client, plan, *how)
         )
 
@@ -257,7 +289,7 @@ def commit_metadata(context: Context) -> CommitMetadata:
     # deleted, and the task after it was cleared have another one. An iteration whose loop was cleared shows
     # it only by its region.
     region = getattr(ti, "region_id", None)
-    token = json.dumps([dag, run, task, index, loop, region, clear_mark(context), started.at], default=str)
+    token = digest(dag, run, task, index, loop, region, clear_mark(context), started.at, length=12)
     return CommitMetadata(
         dag=dag or "",
         run=run or "",
@@ -265,7 +297,7 @@ def commit_metadata(context: Context) -> CommitMetadata:
         map_index=index,
         iteration=loop,
         user=getattr(dag_run, "triggering_user_name", None) or "",
-        token=hashlib.sha256(token.encode()).hexdigest()[:12] if ti is not None else "",
+        token=token if ti is not None else "",
         started=started.at,
         clears=started.clears or None,
         try_number=getattr(ti, "try_number", None),

@@ -22,19 +22,34 @@ log = logging.getLogger(__name__)
 _SHOWN = 5
 
 
-class GroupMove(NamedTuple):
+MOST_TOPICS = 50
+"""Topics up to which an event lists each topic. A larger event has the group's totals only."""
+
+
+class MoveTotals(NamedTuple):
     """The totals of one group's move."""
 
     group_id: str
     partitions: int
     changed: int
-    records: int
+    moved_by: int
+    topics: Mapping[str, Mapping[str, int]]
+    """Topic -> ``from`` and ``until``, summed over its partitions, and the number of partitions."""
 
     @classmethod
-    def of(cls, receipt: Mapping[str, Any]) -> Self:
+    def from_receipt(cls, receipt: Mapping[str, Any]) -> Self:
         """Return the totals of one group's receipt."""
         partitions = sum(map(len, receipt["after"].values()))
-        return cls(receipt["group_id"], partitions, receipt["changed"], receipt["records"])
+        totals = receipt["group_id"], partitions, receipt["changed"], receipt["moved_by"]
+        return cls(*totals, {topic: _topic(receipt, topic) for topic in receipt["after"]})
+
+    def as_event(self, batch_id: int | None) -> dict[str, Any]:
+        """Return the ``extra`` of the asset event."""
+        totals = {"version": 1, **self._asdict(), "batch_id": batch_id}
+        if len(self.topics) > MOST_TOPICS:
+            # The receipt in XCom has the rest.
+            del totals["topics"]
+        return totals
 
 
 class GroupOutlets:
@@ -54,11 +69,11 @@ class GroupOutlets:
         self.sent: list[Any] = []
 
     @property
-    def present(self) -> list[Any]:
+    def outlets_with_events(self) -> list[Any]:
         """The outlets that an event is sent for if the task ends now."""
         return [outlet for outlet in self.declared if not _uri(outlet) or outlet in self.sent]
 
-    def check(self, context: Context, kafka_config_id: str, group_ids: Iterable[str]) -> None:
+    def check_groups(self, context: Context, kafka_config_id: str, group_ids: Iterable[str]) -> None:
         """
         Refuse the asset of a group that the task does not name; a mapped task may name those of all its
         indexes.
@@ -75,8 +90,8 @@ class GroupOutlets:
                 "the same KafkaPipeline"
             )
 
-    def send(
-        self, context: Context, kafka_config_id: str, moves: Iterable[GroupMove], batch_id: int | None
+    def set_events(
+        self, context: Context, kafka_config_id: str, moves: Iterable[MoveTotals], batch_id: int | None
     ) -> None:
         """
         Let the task send the events of the groups that it is about to commit to, with their totals.
@@ -86,10 +101,7 @@ class GroupOutlets:
         """
         if "outlet_events" not in context:
             return
-        by_uri = {
-            group_uri(kafka_config_id, move.group_id): {"version": 1, **move._asdict(), "batch_id": batch_id}
-            for move in moves
-        }
+        by_uri = {group_uri(kafka_config_id, move.group_id): move.as_event(batch_id) for move in moves}
         self.sent = [outlet for outlet in self.groups if _uri(outlet) in by_uri]
         for outlet in self.sent:
             context["outlet_events"][outlet].extra = by_uri[_uri(outlet)]
@@ -108,6 +120,14 @@ class GroupOutlets:
         unsent = [_uri(outlet) for outlet in self.groups if outlet not in self.sent]
         if unsent:
             log.info("No event, since this task has committed nothing to the group: %s", _shown(unsent))
+
+
+def _topic(receipt: Mapping[str, Any], topic: str) -> dict[str, int]:
+    # Without a commit a group reads from the log start. So until - from is the number of records.
+    starts = receipt["log_start"][topic]
+    before = [starts[number] if at is None else at for number, at in receipt["before"][topic].items()]
+    after = receipt["after"][topic].values()
+    return {"from": sum(before), "until": sum(after), "partitions": len(after)}
 
 
 def _uri(outlet: Any) -> str:

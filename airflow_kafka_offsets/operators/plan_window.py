@@ -12,30 +12,32 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from airflow.providers.common.compat.sdk import AirflowSkipException
 
 from airflow_kafka_offsets.errors import PlanRefusedError
+from airflow_kafka_offsets.model.digest import digest
+from airflow_kafka_offsets.model.lineage import lineage_of_window
 from airflow_kafka_offsets.model.parameters import (
     MissingCommitPolicy,
-    choice,
+    choice_parser,
     parse_count,
     parse_pattern,
     parse_text,
 )
 from airflow_kafka_offsets.model.place import Place
-from airflow_kafka_offsets.model.table import align
+from airflow_kafka_offsets.model.table import align_rows
 from airflow_kafka_offsets.model.window import WINDOW_CONF_KEY, OffsetWindow, check_bounds
 from airflow_kafka_offsets.operators.base import OffsetsOperator
 from airflow_kafka_offsets.pipeline import parse_location
-from airflow_kafka_offsets.readings.window import plan_window, topics_like
+from airflow_kafka_offsets.readings.window import plan_window, topics_matching
 from airflow_kafka_offsets.readings.window_checks import check_window
-from airflow_kafka_offsets.task.given import is_template
-from airflow_kafka_offsets.task.window_file import MAX_ARGUMENT, handed_over
-from airflow_kafka_offsets.task.window_memory import WindowMemory, fingerprint
+from airflow_kafka_offsets.task.parameter_checks import is_template
+from airflow_kafka_offsets.task.window_file import MAX_ARGUMENT, window_xcom
+from airflow_kafka_offsets.task.window_memory import WindowMemory
 from airflow_kafka_offsets.task.xcom import push_result
 
 if TYPE_CHECKING:
     from airflow.sdk import Context, XComArg
 
     from airflow_kafka_offsets.kafka.client import OffsetsClient
-    from airflow_kafka_offsets.operators.base import Reader
+    from airflow_kafka_offsets.operators.base import Parser
 
 OnEmpty = Literal["skip", "fail", "continue"]
 """What becomes of a run whose window is empty: what follows is skipped, the task fails, or it goes on."""
@@ -102,14 +104,14 @@ class PlanOffsetWindowOperator(OffsetsOperator):
         "window_file",
         "window_conn_id",
     )
-    readers: ClassVar[Mapping[str, Reader]] = {
+    parsers: ClassVar[Mapping[str, Parser]] = {
         **dict.fromkeys(("start", "end"), Place.parse),
         "topics_pattern": parse_pattern,
-        "max_records": partial(parse_count, least=1),
+        "max_records": partial(parse_count, minimum=1),
         "window_file": partial(parse_location, conn_parameter="window_conn_id"),
         "window_conn_id": parse_text,
-        "on_no_commit": choice(MissingCommitPolicy),
-        "on_empty": choice(OnEmpty),
+        "on_no_commit": choice_parser(MissingCommitPolicy),
+        "on_empty": choice_parser(OnEmpty),
     }
     needs_group: ClassVar[bool] = False
 
@@ -136,17 +138,19 @@ class PlanOffsetWindowOperator(OffsetsOperator):
         self.window_file = window_file
         self.window_conn_id = window_conn_id
         if topics_pattern is not None and self.topics is not None:
-            raise self.misused("topics and topics_pattern are both given: expected one of them")
+            raise self.parameter_error("topics and topics_pattern are both given: expected one of them")
         if window_file is None:
-            self.check_own("window_conn_id", kwargs.get("default_args"), "without window_file")
+            self.refuse_unused_unless_default(
+                "window_conn_id", kwargs.get("default_args"), "without window_file"
+            )
         self.check_parameters()
         if not (is_template(start) or is_template(end)):
             try:
                 check_bounds(*self._bounds())
             except PlanRefusedError as error:
-                raise self.misused("; ".join(error.refusals)) from None
-        if not is_template(start) and self.read("start").kind != "committed":
-            self.check_unused("with a start that is not 'committed'", on_no_commit="fail")
+                raise self.parameter_error("; ".join(error.refusals)) from None
+        if not is_template(start) and self.parse_parameter("start").kind != "committed":
+            self.refuse_unused("with a start that is not 'committed'", on_no_commit="fail")
 
     def spark_conf(self) -> dict[str, str]:
         """
@@ -159,14 +163,15 @@ class PlanOffsetWindowOperator(OffsetsOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Plan the window, keep it, and return it."""
-        with self.refusing():
-            on_empty = self.read("on_empty")
+        with self.run_checked():
+            on_empty = self.parse_parameter("on_empty")
             memory = WindowMemory(context, self.window_file, self.window_conn_id)
             with self.open_client() as client:
                 window = self._known(client, memory)
                 if window is None:  # an empty window is one as well
                     window = self._plan(client, memory)
             self._show(window)
+            self.keep_lineage(partial(lineage_of_window, window, self.servers))
             return self._hand_over(context, memory, window, on_empty)
 
     def _hand_over(
@@ -196,7 +201,7 @@ class PlanOffsetWindowOperator(OffsetsOperator):
             )
         memory.keep(window)
         if self.window_file:
-            result = handed_over(window, self.window_file, whole=len(text) <= MAX_ARGUMENT)
+            result = window_xcom(window, self.window_file, whole=len(text) <= MAX_ARGUMENT)
             text = self.window_file
         if "ti" in context:
             context["ti"].xcom_push(key=WINDOW_XCOM, value=text)
@@ -204,9 +209,9 @@ class PlanOffsetWindowOperator(OffsetsOperator):
 
     def _plan(self, client: OffsetsClient, memory: WindowMemory) -> OffsetWindow:
         start, end = self._bounds()
-        named = self.named()
+        named = self.selection()
         if self.topics_pattern is not None:
-            named = named.within(topics_like(client, self.topics_pattern))
+            named = named.with_scope(topics_matching(client, self.topics_pattern))
         if not (start.reproducible and end.reproducible):
             memory.refuse_other_records(client, named)
         now = datetime.now(tz=timezone.utc)
@@ -216,8 +221,8 @@ class PlanOffsetWindowOperator(OffsetsOperator):
             start,
             end,
             now=now,
-            max_records=self.read("max_records"),
-            on_no_commit=self.read("on_no_commit"),
+            max_records=self.parse_parameter("max_records"),
+            on_no_commit=self.parse_parameter("on_no_commit"),
         )
         asked = {
             **{
@@ -246,7 +251,7 @@ class PlanOffsetWindowOperator(OffsetsOperator):
                 f"topics={window.source.get('topics')}, max_records={window.source.get('max_records')}): put "
                 "them back, or trigger a new run"
             )
-        check_window(client, window, self.named())
+        check_window(client, window, self.selection())
         self.log.info("The window that this run has since %s", window.source.get("planned_at"))
         return window
 
@@ -256,13 +261,13 @@ class PlanOffsetWindowOperator(OffsetsOperator):
         for tp, offsets in sorted(window.ranges.items()):
             rows.append([tp.topic, *map(str, (tp.partition, offsets.start, offsets.end, offsets.size))])
         total = f"{window.records} records in {len(window.ranges)} partitions{limited}"
-        self.log.info("%s", "\n".join([total, *align(rows)]))
+        self.log.info("%s", "\n".join([total, *align_rows(rows)]))
 
     def _bounds(self) -> tuple[Place, Place]:
-        return self.read("start"), self.read("end")
+        return self.parse_parameter("start"), self.parse_parameter("end")
 
     def _asked(self) -> str:
         """Return what is the same as long as the same is asked for."""
         asked = {name: getattr(self, name) for name in _ASKED}
         asked |= {"start": self._bounds()[0].as_text(), "end": self._bounds()[1].as_text()}
-        return fingerprint(asked)
+        return digest(asked, length=12)

@@ -8,23 +8,24 @@ from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_kafka_offsets.errors import OffsetsFormatError, PlanRefusedError, UsageError
+from airflow_kafka_offsets.model.move_lineage import Operation
 from airflow_kafka_offsets.model.parameters import (
     MissingCommitPolicy,
     OutOfRangePolicy,
-    choice,
+    choice_parser,
     exactly_one,
     is_nothing,
     parse_switch,
 )
 from airflow_kafka_offsets.model.place import RESETS, Place
-from airflow_kafka_offsets.model.recovery import Work
-from airflow_kafka_offsets.moves.finished import plan_kept
+from airflow_kafka_offsets.model.recovery import RecoveryTasks
+from airflow_kafka_offsets.moves.recovery import plan_without_move
 from airflow_kafka_offsets.moves.reset import plan_reset
 from airflow_kafka_offsets.operators.moving import PipelineMovingOperator
 from airflow_kafka_offsets.readings.places import read_place
 from airflow_kafka_offsets.task.before_images import BeforeImages
-from airflow_kafka_offsets.task.given import is_template
-from airflow_kafka_offsets.task.run_tasks import identities, tasks_that_move, work_between
+from airflow_kafka_offsets.task.parameter_checks import is_template
+from airflow_kafka_offsets.task.run_tasks import commit_identities, tasks_between, tasks_that_move
 from airflow_kafka_offsets.task.teardowns import check_restore, restores_of
 from airflow_kafka_offsets.task.xcom import push_result
 
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
     from airflow_kafka_offsets.kafka.client import OffsetsClient
     from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
-    from airflow_kafka_offsets.operators.base import Reader
+    from airflow_kafka_offsets.operators.base import Parser
 
 
 class ResetOffsetsOperator(PipelineMovingOperator):
@@ -69,8 +70,9 @@ class ResetOffsetsOperator(PipelineMovingOperator):
     ``on_pending_batch``, ``sink``, ``idempotent_sink``, ``sink_location``, ``allow_stateful`` and
     ``quiet_period``.
 
-    Returns the receipt (see :func:`airflow_kafka_offsets.model.receipt.receipt`): plain JSON with the offsets
-    before and after. It is stored before the first write. On Airflow 3.3 and later a retry still shows the
+    Returns the receipt (see :func:`airflow_kafka_offsets.model.receipt.make_receipt`): plain JSON with the
+    offsets before and after. It is stored before the first write. On Airflow 3.3 and later a retry still
+    shows the
     offsets from before the first try; earlier versions keep nothing of a task's own over a retry.
 
     :param to_offset: a number for every partition; offsets, ``{"topic": {"0": 42}}``; ``earliest``,
@@ -109,11 +111,11 @@ class ResetOffsetsOperator(PipelineMovingOperator):
         "allow_new_cluster",
         "plan_only",
     )
-    does: ClassVar[str] = "reset"
-    readers: ClassVar[Mapping[str, Reader]] = {
-        **PipelineMovingOperator.readers,
-        "on_out_of_range": choice(OutOfRangePolicy),
-        "on_no_commit": choice(MissingCommitPolicy),
+    operation: ClassVar[Operation] = "reset"
+    parsers: ClassVar[Mapping[str, Parser]] = {
+        **PipelineMovingOperator.parsers,
+        "on_out_of_range": choice_parser(OutOfRangePolicy),
+        "on_no_commit": choice_parser(MissingCommitPolicy),
         "allow_new_cluster": parse_switch,
         "plan_only": parse_switch,
     }
@@ -160,70 +162,71 @@ class ResetOffsetsOperator(PipelineMovingOperator):
                 exactly_one({name: getattr(self, name) for name in RESETS})
             places = {name: Place.parse(value, name) for name, value in literals.items()}
         except (UsageError, OffsetsFormatError) as error:
-            raise self.misused(str(error)) from None
+            raise self.parameter_error(str(error)) from None
         if "to_batch" in given and self.checkpoint_location is None:
-            raise self.misused(
+            raise self.parameter_error(
                 "to_batch is a batch of a Spark checkpoint, and checkpoint_location is missing: "
                 "give it as well"
             )
         with_checkpoint = self.checkpoint_location is not None
         if not any(
-            places[name].asks_on_no_commit(with_checkpoint=with_checkpoint)
+            places[name].uses_on_no_commit(with_checkpoint=with_checkpoint)
             if name in places
-            else RESETS[name].may_ask_on_no_commit(with_checkpoint=with_checkpoint)
+            else RESETS[name].may_use_on_no_commit(with_checkpoint=with_checkpoint)
             for name in given
         ):
             why = f"with {', '.join(given)}, which does not start from a commit"
             if with_checkpoint:
                 why = "with checkpoint_location: a partition without a commit starts where the checkpoint is"
-            self.check_unused(why, on_no_commit="fail")
+            self.refuse_unused(why, on_no_commit="fail")
 
-    def may_be_nothing(self, name: str, template: object) -> bool:
+    def may_render_to_nothing(self, name: str, template: object) -> bool:
         """Whether it is a scenario: a DAG's ``params`` fill in one of them, see :func:`exactly_one`."""
-        return name in RESETS or super().may_be_nothing(name, template)
+        return name in RESETS or super().may_render_to_nothing(name, template)
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Move the group, and return the receipt."""
-        with self.refusing():
-            plan_only = self.read("plan_only")
+        with self.run_checked():
+            plan_only = self.parse_parameter("plan_only")
             restores = restores_of(self) if self.has_dag() else []  # type: ignore[no-untyped-call]
             for restore in restores:
                 check_restore(restore)
             work, has_work = (None, False) if plan_only else self._cleared_work(context)
             place = read_place(*exactly_one({name: getattr(self, name) for name in RESETS}))
-            metadata = self.origin(context)
+            metadata = self.move_metadata(context)
             checkpoint = self.open_checkpoint()
             images = BeforeImages(context)
             with self.open_client() as client:
                 if work is not None:
                     receipt = self._kept(client, checkpoint, work, metadata)
                     push_result(context, receipt)
+                    self.keep_move(receipt)
                     return receipt
                 plan = plan_reset(
                     client,
                     checkpoint,
-                    self.named(),
+                    self.selection(),
                     place,
                     now=datetime.now(tz=timezone.utc),
-                    on_out_of_range=self.read("on_out_of_range"),
-                    on_no_commit=self.read("on_no_commit"),
-                    allow_new_cluster=self.read("allow_new_cluster"),
+                    on_out_of_range=self.parse_parameter("on_out_of_range"),
+                    on_no_commit=self.parse_parameter("on_no_commit"),
+                    allow_new_cluster=self.parse_parameter("allow_new_cluster"),
                     policy=self.checkpoint_policy(),
-                    by=metadata,
+                    metadata=metadata,
                     # If a recovery is cleared before its work was committed, nobody has gone on from here.
                     interrupted=images.interrupted or has_work or None,
                 )
-                if restores and plan.checkpoint is not None:
-                    plan = replace(plan, checkpoint=replace(plan.checkpoint, recovery=True))
+                if restores and plan.checkpoint_plan is not None:
+                    plan = replace(plan, checkpoint_plan=replace(plan.checkpoint_plan, recovery=True))
                 if plan_only:
-                    return self.show_only(context, client, plan)
-                if not plan.refused:
+                    return self.show_plan(context, client, plan)
+                if not plan.is_refused:
                     plan = images.keep(plan, client, metadata, goes_on=has_work)
-                receipt = self.move(context, client, plan, metadata, checkpoint)
+                receipt = self.apply_pipeline_plan(context, client, plan, metadata, checkpoint)
                 images.finish()
                 return receipt
 
-    def _cleared_work(self, context: Context) -> tuple[Work | None, bool]:
+    def _cleared_work(self, context: Context) -> tuple[RecoveryTasks | None, bool]:
         """
         Return the tasks after this one, if some have succeeded already, and whether there are any.
 
@@ -232,43 +235,47 @@ class ResetOffsetsOperator(PipelineMovingOperator):
         """
         if not hasattr(context.get("ti"), "get_task_states") or not self.has_dag():  # type: ignore[no-untyped-call]
             return None, False
-        work = work_between(context, self, None, without=self._movers())
+        work = tasks_between(context, self, None, without=self._movers())
         mapped = (getattr(context["ti"], "map_index", -1) or 0) >= 0
-        if mapped and (parts := work.partly_done):
+        if mapped and (parts := work.partly_succeeded):
             raise PlanRefusedError(
                 f"{', '.join(parts)} succeeded for some of its map indexes in this run, and those were not "
                 "cleared: which of them read again what this index moves is not known. Clear all of them "
                 "(with Downstream), or trigger a new run"
             )
-        if not work.done:
+        if not work.succeeded:
             return None, bool(work.states)
-        if work.cut_off:
+        if work.outdated:
             raise PlanRefusedError(
-                f"{', '.join(work.cut_off)} succeeded in this run, and was not cleared with what comes "
+                f"{', '.join(work.outdated)} succeeded in this run, and was not cleared with what comes "
                 "before it: nobody would read again what this task moves. Clear it as well (with "
                 "Downstream), or trigger a new run"
             )
         return work, True
 
     def _kept(
-        self, client: OffsetsClient, checkpoint: SparkCheckpoint | None, work: Work, metadata: CommitMetadata
+        self,
+        client: OffsetsClient,
+        checkpoint: SparkCheckpoint | None,
+        work: RecoveryTasks,
+        metadata: CommitMetadata,
     ) -> dict[str, Any]:
         """Return the receipt of a reset that moves nothing, because its work was done and is not cleared."""
-        movers = identities(metadata, {self.task_id, *self._movers()})
-        plan, unfinished = plan_kept(client, checkpoint, self.named(), movers, work.done)
+        movers = commit_identities(metadata, {self.task_id, *self._movers()})
+        plan, unfinished = plan_without_move(client, checkpoint, self.selection(), movers, work.succeeded)
         if unfinished:
             raise PlanRefusedError(
-                f"{', '.join(work.done)} succeeded in this run, and nothing was committed to group "
+                f"{', '.join(work.succeeded)} succeeded in this run, and nothing was committed to group "
                 f"{', '.join(unfinished)} since the reset, or it was taken back: clear "
-                f"{'it' if len(work.done) == 1 else 'them'} as well, or trigger a new run"
+                f"{'it' if len(work.succeeded) == 1 else 'them'} as well, or trigger a new run"
             )
         self.log.info(
             "Nothing is moved: %s succeeded in this run, was committed, and was not cleared with %s. To read "
             "it all again, clear it too",
-            ", ".join(work.done),
+            ", ".join(work.succeeded),
             self.task_id,
         )
-        return self.with_connections(plan).receipt(verified=True)
+        return self.with_connections(plan).make_receipt(verified=True)
 
     def _movers(self) -> list[str]:
         return [name for name in tasks_that_move(self) if name != self.task_id]

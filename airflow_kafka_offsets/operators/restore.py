@@ -13,20 +13,26 @@ from airflow.sdk import XComArg
 from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.checkpoint_plan import read_checkpoint_receipt
 from airflow_kafka_offsets.model.formats import load_json
+from airflow_kafka_offsets.model.move_lineage import Operation
 from airflow_kafka_offsets.model.parameters import (
     OutOfRangePolicy,
     RestoreMissingCommitPolicy,
-    choice,
+    choice_parser,
     parse_switch,
     parse_text,
 )
 from airflow_kafka_offsets.model.receipt import read_receipt
-from airflow_kafka_offsets.model.recovery import FAILED, Recovery, Work
-from airflow_kafka_offsets.moves.finished import judge_recovery, restored_before
+from airflow_kafka_offsets.model.recovery import FAILED, Recovery, RecoveryTasks
+from airflow_kafka_offsets.moves.recovery import judge_recovery, plan_of_earlier_restore
 from airflow_kafka_offsets.moves.restore import plan_restore_file, plan_restore_receipt
 from airflow_kafka_offsets.operators.moving import PipelineMovingOperator
 from airflow_kafka_offsets.pipeline import parse_location
-from airflow_kafka_offsets.task.run_tasks import identities, states_of, tasks_that_move, work_between
+from airflow_kafka_offsets.task.run_tasks import (
+    commit_identities,
+    task_states,
+    tasks_between,
+    tasks_that_move,
+)
 from airflow_kafka_offsets.task.teardowns import check_restore
 from airflow_kafka_offsets.task.xcom import push_result
 
@@ -39,7 +45,7 @@ if TYPE_CHECKING:
     from airflow_kafka_offsets.kafka.client import OffsetsClient
     from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
     from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
-    from airflow_kafka_offsets.operators.base import Reader
+    from airflow_kafka_offsets.operators.base import Parser
 
 RestoreWhen = Literal["failed", "always"]
 
@@ -108,16 +114,16 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
         "allow_new_cluster",
         "allow_stale",
     )
-    does: ClassVar[str] = "restore"
-    readers: ClassVar[Mapping[str, Reader]] = {
-        **PipelineMovingOperator.readers,
+    operation: ClassVar[Operation] = "restore"
+    parsers: ClassVar[Mapping[str, Parser]] = {
+        **PipelineMovingOperator.parsers,
         "receipt": lambda value, name: read_receipt(
             load_json(parse_text(value, name), name) if isinstance(value, str) else value
         ),
         "from_file": partial(parse_location, conn_parameter=None),
-        "restore_when": choice(RestoreWhen),
-        "on_no_commit": choice(RestoreMissingCommitPolicy),
-        "on_out_of_range": choice(OutOfRangePolicy),
+        "restore_when": choice_parser(RestoreWhen),
+        "on_no_commit": choice_parser(RestoreMissingCommitPolicy),
+        "on_out_of_range": choice_parser(OutOfRangePolicy),
         "allow_new_cluster": parse_switch,
         "allow_stale": parse_switch,
     }
@@ -144,18 +150,18 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
         self.allow_new_cluster = allow_new_cluster
         self.allow_stale = allow_stale
         if receipt is not None and from_file is not None:
-            raise self.misused("receipt and from_file are both given: give one of them")
+            raise self.parameter_error("receipt and from_file are both given: give one of them")
         if receipt is None and from_file is None and restore_when == "always":
-            raise self.misused("nothing to restore: give receipt, usually reset.output, or from_file")
+            raise self.parameter_error("nothing to restore: give receipt, usually reset.output, or from_file")
         if from_file is not None:
-            self.check_unused("with from_file, which has no partition without a commit", on_no_commit="skip")
-            self.check_unused("with from_file, which is of no move", allow_stale=False)
+            self.refuse_unused("with from_file, which has no partition without a commit", on_no_commit="skip")
+            self.refuse_unused("with from_file, which is of no move", allow_stale=False)
         self.check_parameters()
 
-    def may_be_nothing(self, name: str, template: object) -> bool:
+    def may_render_to_nothing(self, name: str, template: object) -> bool:
         """Whether it is the output of a reset that was skipped, and so has none."""
         skipped = name == "receipt" and isinstance(template, XComArg) and self.receipt is None
-        return skipped or super().may_be_nothing(name, template)
+        return skipped or super().may_render_to_nothing(name, template)
 
     def prepare_template(self) -> None:
         """Check the whole DAG, which Airflow has read when it calls this."""
@@ -165,23 +171,23 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
 
     def execute(self, context: Context) -> dict[str, Any] | None:
         """Put back what was overwritten, and return the receipt of that."""
-        with self.refusing():
-            work = self._work(context) if self.read("restore_when") == "failed" else None
+        with self.run_checked():
+            work = self._work(context) if self.parse_parameter("restore_when") == "failed" else None
             receipt = self._loaded_receipt
             if self._is_nothing(context, receipt):
                 if work is not None and work.failed:
                     raise self._failed(work.describe(work.failed), "nothing was put back, see above")
                 return None
-            checkpoint, metadata = self.open_checkpoint(), self.origin(context)
+            checkpoint, metadata = self.open_checkpoint(), self.move_metadata(context)
             with self.open_client() as client:
                 restore = partial(self._restore, context, client, checkpoint, metadata)
                 if work is None:
                     return restore(receipt)
                 if receipt is None:
                     return self._restore_file(work, restore)
-                recovery = Recovery(self._resets(metadata), metadata, self.named().ids)
+                recovery = Recovery(self._resets(metadata), metadata, self.selection().group_ids)
                 judged = judge_recovery(client, checkpoint, receipt, recovery)
-                if judged.finished:
+                if judged.is_finished:
                     parts = " and ".join(judged.passed) or "nothing was moved: all"
                     passed = f"{parts} has passed where it was before"
                     self.log.info("Nothing to restore: %s", passed)
@@ -191,11 +197,13 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
                             f"fails, and the run with it: {passed}, and nothing was put back"
                         )
                     return None
-                restored = restore(judged.narrowed(receipt)) if judged.to_restore else None
+                restored = restore(judged.receipt_to_restore(receipt)) if judged.to_restore else None
                 if restored is None and judged.restored:
                     restore(receipt)
-                states = [work.describe(work.not_done)] if work.not_done else []
-                raise self._failed("; ".join([*judged.missed, *states]), judged.outcome(receipt, restored))
+                states = [work.describe(work.not_succeeded)] if work.not_succeeded else []
+                raise self._failed(
+                    "; ".join([*judged.shortfalls, *states]), judged.describe_outcome(receipt, restored)
+                )
 
     def _is_nothing(self, context: Context, receipt: Any) -> bool:
         """Whether nothing was moved, which is logged."""
@@ -208,13 +216,15 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
             return True
         return False
 
-    def _restore_file(self, work: Work, restore: Callable[[None], dict[str, Any]]) -> dict[str, Any] | None:
+    def _restore_file(
+        self, work: RecoveryTasks, restore: Callable[[None], dict[str, Any]]
+    ) -> dict[str, Any] | None:
         """Restore from a file, which does not say what was moved: the states of the tasks decide."""
-        if not work.not_done:
+        if not work.not_succeeded:
             self.log.info("Nothing to restore: every task upstream has succeeded (restore_when='failed')")
             return None
         restore(None)
-        raise self._failed(work.describe(work.not_done), f"{self.from_file} was put back")
+        raise self._failed(work.describe(work.not_succeeded), f"{self.from_file} was put back")
 
     def _failed(self, why: str, outcome: str) -> AirflowFailException:
         why = why and f" ({why})"
@@ -231,24 +241,25 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
         receipt: Any,
     ) -> dict[str, Any]:
         """Put back what a receipt has, or the file; return the receipt of that."""
-        done = None if receipt is None else restored_before(client, checkpoint, receipt, metadata)
+        done = None if receipt is None else plan_of_earlier_restore(client, checkpoint, receipt, metadata)
         if done is not None:
             self.log.info("Nothing is changed: an earlier try of this task has put everything back")
-            again = self.with_connections(done).receipt(verified=True)
+            again = self.with_connections(done).make_receipt(verified=True)
             push_result(context, again)
+            self.keep_move(again)
             return again
         if receipt is not None and read_checkpoint_receipt(receipt) is None:
             checkpoint = None
         # A teardown does not fail because there is nothing that it could put back.
         plan = replace(self._plan(client, checkpoint, receipt, metadata), may_be_empty=True)
-        restored = self.move(context, client, plan, metadata, checkpoint)
+        restored = self.apply_pipeline_plan(context, client, plan, metadata, checkpoint)
         # Also if this task then fails.
         push_result(context, restored)
         return restored
 
     def _resets(self, metadata: CommitMetadata) -> set[str]:
         """Return the identities of the resets that this task takes back."""
-        return identities(metadata, self._setups or set(tasks_that_move(self)) - {self.task_id})
+        return commit_identities(metadata, self._setups or set(tasks_that_move(self)) - {self.task_id})
 
     @property
     def _setups(self) -> list[str]:
@@ -277,7 +288,7 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
 
     def _check_nothing_moved(self, context: Context) -> None:
         """Refuse a missing receipt where the reset has succeeded: it has moved something."""
-        if done := states_of(context, self, self._setups).done:
+        if done := task_states(context, self, self._setups).succeeded:
             raise PlanRefusedError(
                 f"{', '.join(done)} has succeeded and has left no receipt, so that nothing can be put back: "
                 "give receipt=, the reset's output, and let the reset push its XCom (do_xcom_push); until "
@@ -293,21 +304,23 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
         metadata: CommitMetadata,
     ) -> PipelinePlan:
         allowed: dict[str, Any] = {
-            "on_out_of_range": self.read("on_out_of_range"),
-            "allow_new_cluster": self.read("allow_new_cluster"),
+            "on_out_of_range": self.parse_parameter("on_out_of_range"),
+            "allow_new_cluster": self.parse_parameter("allow_new_cluster"),
             "policy": self.checkpoint_policy(),
         }
         if self.from_file is not None:
-            return plan_restore_file(client, self.from_file, checkpoint, self.named(), **allowed)
-        allowed |= {"on_no_commit": self.read("on_no_commit"), "by": metadata}
-        allowed["own"] = not self.upstream_task_ids.isdisjoint(tasks_that_move(self))
+            return plan_restore_file(client, self.from_file, checkpoint, self.selection(), **allowed)
+        allowed |= {"on_no_commit": self.parse_parameter("on_no_commit"), "metadata": metadata}
+        allowed["same_run"] = not self.upstream_task_ids.isdisjoint(tasks_that_move(self))
         # As the teardown of a recovery that has gone on and was not finished, it takes back just that.
-        allowed["allow_stale"] = self.read("restore_when") == "failed" or self.read("allow_stale")
-        return plan_restore_receipt(client, receipt, checkpoint, self.named(), **allowed)
+        allowed["allow_stale"] = self.parse_parameter("restore_when") == "failed" or self.parse_parameter(
+            "allow_stale"
+        )
+        return plan_restore_receipt(client, receipt, checkpoint, self.selection(), **allowed)
 
-    def _work(self, context: Context) -> Work:
+    def _work(self, context: Context) -> RecoveryTasks:
         """Return the tasks between the reset and this one, and those beside them that have failed."""
-        upstream = work_between(context, None, self) if self.upstream_task_ids else Work({}, {})
+        upstream = tasks_between(context, None, self) if self.upstream_task_ids else RecoveryTasks({}, {})
         if not upstream.states:
             raise UsageError(
                 f"task {self.task_id} has no task upstream that could have failed: make it the teardown of "
@@ -320,4 +333,4 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
             for name, states in upstream.states.items()
             if not resets or name in between or FAILED.intersection(states)
         }
-        return Work(states, upstream.downstream)
+        return RecoveryTasks(states, upstream.downstream)

@@ -10,7 +10,7 @@ from airflow.providers.common.compat.sdk import AirflowNotFoundException
 from airflow.sdk import BaseHook, BaseOperator
 
 from airflow_kafka_offsets.errors import SetupError, UsageError
-from airflow_kafka_offsets.task.failures import failing_at_once
+from airflow_kafka_offsets.task.failures import fail_without_retry
 
 if TYPE_CHECKING:
     from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
@@ -54,7 +54,7 @@ class KafkaSparkSubmitOperator(SparkSubmitOperator):
         """Submit the job and wait for its end; the file is there meanwhile."""
         from airflow_kafka_offsets.task.kafka_options_file import kafka_options_file
 
-        with failing_at_once():
+        with fail_without_retry():
             self._refuse_cluster_mode()
             with kafka_options_file(self.kafka_config_id):
                 super().execute(context)

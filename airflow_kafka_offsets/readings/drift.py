@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING
 
-from airflow_kafka_offsets.checkpoint.archive import newest_archive, newest_with_cluster
-from airflow_kafka_offsets.checkpoint.open_moves import if_unfinished
+from airflow_kafka_offsets.checkpoint.archive import newest_archived_move, newest_archived_move_with_cluster
+from airflow_kafka_offsets.checkpoint.open_moves import still_unfinished
 from airflow_kafka_offsets.errors import (
     CheckpointError,
     DriftError,
@@ -20,8 +20,8 @@ from airflow_kafka_offsets.errors import (
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata, log_ids_of
 from airflow_kafka_offsets.model.drift import DriftReport, NewestBatch
 from airflow_kafka_offsets.model.drift_verdict import PartitionDrift
-from airflow_kafka_offsets.model.groups import Groups
-from airflow_kafka_offsets.model.log_ids import NEW_CLUSTER, UNKNOWN_LOGS, LogIds
+from airflow_kafka_offsets.model.groups import GroupSelection
+from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds
 from airflow_kafka_offsets.model.offsets import (
     Commit,
     Commits,
@@ -31,11 +31,12 @@ from airflow_kafka_offsets.model.offsets import (
     committed_offsets,
     summarize,
 )
+from airflow_kafka_offsets.model.wording import parameter_text
 from airflow_kafka_offsets.readings.known_moves import KnownMoves
 from airflow_kafka_offsets.readings.log_checks import LogCheck, newer_records
 from airflow_kafka_offsets.readings.log_ids import known_log_ids
-from airflow_kafka_offsets.readings.positions import check_partitions, partitions_in
-from airflow_kafka_offsets.readings.retention import headrooms, retentions
+from airflow_kafka_offsets.readings.positions import check_partitions, partitions_in_scope
+from airflow_kafka_offsets.readings.retention import read_headrooms, read_retentions
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import CheckpointState, SparkCheckpoint
@@ -44,13 +45,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_MOVED = f"commit or reset with {NEW_CLUSTER} if the pipeline was moved there"
-
 
 def pipeline_drift(
     client: OffsetsClient,
     checkpoint: SparkCheckpoint,
-    named: Groups,
+    selection: GroupSelection,
     *,
     grace: timedelta = timedelta(0),
     min_headroom: float | None = None,
@@ -74,23 +73,23 @@ def pipeline_drift(
     :raises BrokerError: if the broker does not answer.
     """
     state = checkpoint.read()
-    moves = None if state.batch_id is None else KnownMoves(checkpoint, newest_archive(checkpoint))
-    unfinished = None if moves is None else if_unfinished(checkpoint, moves.newest)
-    targets = _targets(state, named)
-    committed = _committed(client, state, targets, named)
+    moves = None if state.batch_id is None else KnownMoves(checkpoint, newest_archived_move(checkpoint))
+    unfinished = None if moves is None else still_unfinished(checkpoint, moves.newest)
+    targets = _targets(state, selection)
+    committed = _committed(client, state, targets, selection)
     if _ahead(committed, targets):
         # The query may have finished a batch since the checkpoint was read, and the group have followed it.
         state = checkpoint.read()
-        targets = _targets(state, named)
+        targets = _targets(state, selection)
     # The logs last: then no position of a live pipeline can be beyond the end that is read for it.
     looked_at = {group: {*committed[group], *targets.get(group, ())} for group in committed}
-    found_in = _Logs.look(client, checkpoint, committed)
+    found_in = _Logs.compare(client, checkpoint, committed)
     logs = _log_ranges(client, set().union(*looked_at.values()))
     batch = _newest_batch(checkpoint, state)
     minutes = (retention or client.offsets_retention_minutes)()
     checked_at = datetime.now(tz=timezone.utc)
     topics = {tp.topic for tp in logs}
-    kept = {} if min_headroom is None else retentions(client, topics)
+    kept = {} if min_headroom is None else read_retentions(client, topics)
     recovery = None if moves is None else moves.unfinished_recovery(state.kafka_offsets, committed)
     read = {tp.topic for offsets in state.kafka_offsets.values() for tp in offsets}
     # The offsets that a move has written into a batch's file are not those that the batch has read.
@@ -136,27 +135,28 @@ def _with_headroom(
     partitions: Sequence[PartitionDrift],
     logs: Mapping[TopicPartition, LogRange],
     kept: Mapping[str, Retention | str],
-    least: float,
+    min_headroom: float,
 ) -> list[PartitionDrift]:
     read_up_to = {
         each.topic_partition: each.log.start if each.position is None else each.position
         for each in partitions
         if each.log is not None
     }
-    found = headrooms(client, read_up_to, logs, kept, least=least)
+    found = read_headrooms(client, read_up_to, logs, kept, min_headroom=min_headroom)
     return [
-        replace(each, headroom=found.get(each.topic_partition), min_headroom=least) for each in partitions
+        replace(each, headroom=found.get(each.topic_partition), min_headroom=min_headroom)
+        for each in partitions
     ]
 
 
-def _targets(state: CheckpointState, named: Groups) -> Mapping[str, Offsets]:
+def _targets(state: CheckpointState, selection: GroupSelection) -> Mapping[str, Offsets]:
     """Return what each group is to hold; nothing while no batch has finished."""
     if state.batch_id is None:
         return {}
     if not state.kafka_offsets:
         raise CheckpointError(state.no_kafka_offsets)
     try:
-        targets = named.of(state.kafka_offsets)
+        targets = selection.assign_offsets(state.kafka_offsets)
     except PlanRefusedError as error:
         raise UsageError("; ".join(error.refusals)) from error
     if targets.left_out:
@@ -165,13 +165,17 @@ def _targets(state: CheckpointState, named: Groups) -> Mapping[str, Offsets]:
 
 
 def _committed(
-    client: OffsetsClient, state: CheckpointState, targets: Mapping[str, Offsets], named: Groups
+    client: OffsetsClient, state: CheckpointState, targets: Mapping[str, Offsets], selection: GroupSelection
 ) -> dict[str, Commits]:
     if state.batch_id is None:
-        scopes = dict.fromkeys(named.ids, named.scope) if named.names_sources else named.scopes()
+        scopes = (
+            dict.fromkeys(selection.group_ids, selection.scope)
+            if selection.names_sources
+            else selection.scopes()
+        )
         if topics := {topic for partitions in scopes.values() for topic in partitions.topics or ()}:
-            partitions_in(client, named.scope.narrowed(topics))
-            check_partitions(client, named.scope.numbered)
+            partitions_in_scope(client, selection.scope.restricted_to(topics))
+            check_partitions(client, selection.scope.explicit_partitions)
         return {
             group: {
                 tp: commit for tp, commit in client.committed_everywhere(group).items() if tp in partitions
@@ -182,10 +186,10 @@ def _committed(
     on_broker = client.partitions({tp.topic for offsets in targets.values() for tp in offsets})
     found: dict[str, Commits] = {}
     for group, offsets in targets.items():
-        here = named.scope.narrowed(tp.topic for tp in offsets).on_broker(on_broker)
+        here = selection.scope.restricted_to(tp.topic for tp in offsets).partitions_on_broker(on_broker)
         # A partition of another source, which has another group, was not added.
         found[group] = client.committed(group, {*offsets, *(tp for tp in here if tp not in read)})
-        if named.scope.topics is None:
+        if selection.scope.topics is None:
             topics = {tp.topic for tp in read}
             everywhere = client.committed_everywhere(group)
             others = {tp: commit for tp, commit in everywhere.items() if tp.topic not in topics}
@@ -207,13 +211,15 @@ class _Logs:
     now: LogIds
 
     @classmethod
-    def look(
+    def compare(
         cls, client: OffsetsClient, checkpoint: SparkCheckpoint, committed: Mapping[str, Commits]
     ) -> _Logs:
         """Compare what was recorded with the logs of now; another cluster is a DriftError."""
         now = LogIds(client.cluster_id())
-        check = LogCheck(checkpoint=checkpoint, remedy=_MOVED)
-        archive = newest_with_cluster(checkpoint)
+        allowed = parameter_text("allow_new_cluster", True)
+        remedy = f"commit or reset with {allowed} if the pipeline was moved there"
+        check = LogCheck(checkpoint=checkpoint, remedy=remedy)
+        archive = newest_archived_move_with_cluster(checkpoint)
         moved = UNKNOWN_LOGS if archive is None else archive.log_ids
         topics = set(moved.topics)
         for group, commits in committed.items():
@@ -234,8 +240,8 @@ class _Logs:
         silent: Offsets = {}
         for tp in {*commits, *offsets}:
             made = log_ids_of({tp: commits.get(tp)}, self.now)
-            then = made if made.topics else self.moved.only([tp.topic])
-            if then.created_again(self.now):
+            then = made if made.topics else self.moved.restricted_to([tp.topic])
+            if then.recreated_topics(self.now):
                 found.add(tp)
             elif not (made.cluster or then.topics) and tp in offsets:
                 silent[tp] = offsets[tp]

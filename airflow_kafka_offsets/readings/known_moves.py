@@ -14,11 +14,16 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from airflow_kafka_offsets.checkpoint.archive import Archive, newest_archive, read_archives, read_attachment
+from airflow_kafka_offsets.checkpoint.archive import (
+    ArchivedMove,
+    newest_archived_move,
+    read_archived_moves,
+    read_attachment,
+)
 from airflow_kafka_offsets.checkpoint.open_moves import (
     has_finished_since,
     has_run_since,
-    take_back,
+    take_back_command,
     unfinished_refusal,
 )
 from airflow_kafka_offsets.errors import CheckpointMovedError, PlanRefusedError
@@ -31,8 +36,8 @@ from airflow_kafka_offsets.model.offsets import (
     committed_offsets,
     summarize,
 )
-from airflow_kafka_offsets.model.pipeline_plan import GROUPS_FILE, read_images
-from airflow_kafka_offsets.model.recovery import MovedCheckpoint, missed_by
+from airflow_kafka_offsets.model.pipeline_plan import GROUPS_FILE, read_groups_file
+from airflow_kafka_offsets.model.recovery import MovedCheckpoint, group_shortfall
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
@@ -41,11 +46,11 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-def kept_groups(
-    checkpoint: SparkCheckpoint, archive: Archive
+def archived_group_offsets(
+    checkpoint: SparkCheckpoint, archive: ArchivedMove
 ) -> tuple[dict[str, Positions], dict[str, Offsets]]:
     """Return where each group was before a move, and where it was to be."""
-    return read_images(read_attachment(checkpoint, archive, GROUPS_FILE))
+    return read_groups_file(read_attachment(checkpoint, archive, GROUPS_FILE))
 
 
 @dataclass(frozen=True)
@@ -53,18 +58,18 @@ class KnownMoves:
     """The moves of a checkpoint, as they were before its position was read."""
 
     checkpoint: SparkCheckpoint
-    newest: Archive | None
+    newest: ArchivedMove | None
     """``None`` if it was never moved."""
 
     @classmethod
-    def of(cls, checkpoint: SparkCheckpoint) -> KnownMoves:
+    def read(cls, checkpoint: SparkCheckpoint) -> KnownMoves:
         """
         Read the moves of a checkpoint, before its position is read.
 
         :raises MoveUnfinishedError: if a move was begun and not finished.
         """
-        newest = newest_archive(checkpoint)
-        if newest is not None and not newest.over and not has_run_since(checkpoint, newest):
+        newest = newest_archived_move(checkpoint)
+        if newest is not None and not newest.is_over and not has_run_since(checkpoint, newest):
             raise unfinished_refusal(checkpoint, newest)
         return cls(checkpoint, newest)
 
@@ -91,33 +96,33 @@ class KnownMoves:
         moved = self.newest
         if moved is None or not moved.recovery or not moved.done or moved.undone:
             return None
-        missed = MovedCheckpoint(self.checkpoint.location, moved.before, moved.after, sources).missed
+        missed = MovedCheckpoint(self.checkpoint.location, moved.before, moved.after, sources).shortfall
         if not missed and commits:
-            before, after = kept_groups(self.checkpoint, moved)
+            before, after = archived_group_offsets(self.checkpoint, moved)
             for group, held in commits.items():
                 to = {tp: offset for tp, offset in after.get(group, {}).items() if tp in held}
-                missed = missed or missed_by(group, before.get(group, {}), to, committed_offsets(held))
+                missed = missed or group_shortfall(group, before.get(group, {}), to, committed_offsets(held))
         if not missed:
             return None
         return (
             f"recovery {moved} is neither finished nor taken back: {missed}: let its run go on, or take it "
-            f"back: {take_back(self.checkpoint, moved)}"
+            f"back: {take_back_command(self.checkpoint, moved)}"
         )
 
-    def log_unfinished_recovery(self, sources: Mapping[str, Offsets], by: CommitMetadata) -> None:
+    def log_unfinished_recovery(self, sources: Mapping[str, Offsets], metadata: CommitMetadata) -> None:
         """Name a recovery of another run that was to be finished or taken back, and was neither."""
-        own = self.newest is not None and by.same_run(self.newest.by)
+        own = self.newest is not None and metadata.is_same_run(self.newest.made_by)
         if not own and (text := self.unfinished_recovery(sources)):
             log.warning("%s", text)
 
-    def check(self, outcome: str) -> None:
+    def check_no_later_move(self, outcome: str) -> None:
         """
         Check that no move has begun since.
 
         :param outcome: what was written, for the error text.
         :raises CheckpointMovedError: if one has.
         """
-        now = newest_archive(self.checkpoint)
+        now = newest_archived_move(self.checkpoint)
         if now is not None and now.number != self.number:
             raise CheckpointMovedError(
                 f"{self.checkpoint.location}: move {now} began while its position was being committed; "
@@ -135,7 +140,7 @@ class KnownMoves:
         moved = self.newest
         if moved is None or not run.run or moved.undone or not moved.name.endswith("-seek"):
             return
-        if not run.same_run(moved.by) or has_finished_since(self.checkpoint.read(), moved):
+        if not run.is_same_run(moved.made_by) or has_finished_since(self.checkpoint.read(), moved):
             return
         # Where it moved forward, to the end of the log, there was nothing to read when it was moved.
         back = {
@@ -148,13 +153,15 @@ class KnownMoves:
         unread = [tp for tp in logs if positions[tp] < logs[tp].end]
         if unread:
             raise PlanRefusedError(
-                f"{self.checkpoint.location}: task {moved.by.task} of this run moved it (archive "
+                f"{self.checkpoint.location}: task {moved.made_by.task} of this run moved it (archive "
                 f"{moved.name}), and the query has finished no batch since, although there are records to "
                 f"read on {summarize(unread)}: run the job again, or clear it with this task",
                 retriable=True,
             )
 
-    def may_go_back(self, query: str, group_id: str, commits: Commits) -> Collection[TopicPartition]:
+    def rewindable_partitions(
+        self, query: str, group_id: str, commits: Commits
+    ) -> Collection[TopicPartition]:
         """Return where a group is at a commit from this checkpoint that did not know a later move of both."""
         known: dict[TopicPartition, int] = {}
         for tp, commit in commits.items():
@@ -164,8 +171,8 @@ class KnownMoves:
         if not known:
             return ()
         moves = {
-            each.number: kept_groups(self.checkpoint, each)[1]
-            for each in read_archives(self.checkpoint)
+            each.number: archived_group_offsets(self.checkpoint, each)[1]
+            for each in read_archived_moves(self.checkpoint)
             if not each.undone and each.number > min(known.values())
         }
         return {

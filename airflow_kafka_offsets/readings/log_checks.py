@@ -7,12 +7,13 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from airflow_kafka_offsets.checkpoint.archive import newest_with_cluster
+from airflow_kafka_offsets.checkpoint.archive import newest_archived_move_with_cluster
 from airflow_kafka_offsets.errors import BrokerError, PlanRefusedError
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata, foreign_logs, log_ids_of
-from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds, other_logs
+from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds, other_logs_refusals
 from airflow_kafka_offsets.model.offsets import Commits, Offsets, TopicPartition, summarize
 from airflow_kafka_offsets.model.parameters import iso_time
+from airflow_kafka_offsets.model.wording import parameter_text
 from airflow_kafka_offsets.readings.log_ids import known_log_ids
 
 if TYPE_CHECKING:
@@ -33,46 +34,46 @@ class LogCheck:
 
     :param allow_new_cluster: whether the caller knows that the offsets are those of the logs of now.
     :param what: where the offsets come from, such as ``the receipt``.
-    :param then: the ids that it names.
+    :param recorded: the ids that it names.
     :param checkpoint: its archives say on which cluster it was moved, where the group's commits do not.
-    :param remedy: see :func:`~airflow_kafka_offsets.model.log_ids.other_logs`.
+    :param remedy: see :func:`~airflow_kafka_offsets.model.log_ids.other_logs_refusals`.
     """
 
     allow_new_cluster: bool = False
     what: str = ""
-    then: LogIds = UNKNOWN_LOGS
+    recorded: LogIds = UNKNOWN_LOGS
     checkpoint: SparkCheckpoint | None = None
     remedy: str = ""
 
     def refusals(
-        self, now: LogIds, group_id: str = "", commits: Commits | None = None, *, old_offsets: bool = True
+        self, current: LogIds, group_id: str = "", commits: Commits | None = None, *, old_offsets: bool = True
     ) -> list[str]:
         """
         Return why the offsets must not be written.
 
-        :param now: the logs to which the connection leads.
+        :param current: the logs to which the connection leads.
         :param commits: the last commits of the group, if one is to be committed.
-        :param old_offsets: see :func:`~airflow_kafka_offsets.model.log_ids.other_logs`.
+        :param old_offsets: see :func:`~airflow_kafka_offsets.model.log_ids.other_logs_refusals`.
         """
         if self.allow_new_cluster:
             return []
         commits = commits or {}
         return (
-            other_logs(self.what, self.then, now, remedy=self.remedy)
-            or foreign_logs(group_id, commits, now, old_offsets=old_offsets, remedy=self.remedy)
-            or self._other_cluster(now, commits)
+            other_logs_refusals(self.what, self.recorded, current, remedy=self.remedy)
+            or foreign_logs(group_id, commits, current, old_offsets=old_offsets, remedy=self.remedy)
+            or self._other_cluster(current, commits)
         )
 
-    def _other_cluster(self, now: LogIds, commits: Commits) -> list[str]:
+    def _other_cluster(self, current: LogIds, commits: Commits) -> list[str]:
         """Return why a checkpoint counts elsewhere, unless its group was committed here since."""
-        here = log_ids_of(commits, now).cluster
-        if self.checkpoint is None or not now.cluster:
+        here = log_ids_of(commits, current).cluster
+        if self.checkpoint is None or not current.cluster:
             return []
-        archive = newest_with_cluster(self.checkpoint)
+        archive = newest_archived_move_with_cluster(self.checkpoint)
         if archive is None or (here and not (archive.fails_over and archive.created_at > _newest(commits))):
             return []
         what = f"the newest move of {self.checkpoint.location} (archive {archive.name})"
-        return other_logs(what, LogIds(archive.log_ids.cluster), now, remedy=self.remedy)
+        return other_logs_refusals(what, LogIds(archive.log_ids.cluster), current, remedy=self.remedy)
 
 
 def _newest(commits: Commits) -> int:
@@ -89,17 +90,17 @@ def check_logs_again(client: OffsetsClient, plan: PipelinePlan) -> None:
     """
     targets: Offsets = {}
     then = UNKNOWN_LOGS
-    if (moved := plan.checkpoint) is not None and not moved.leaves_mirror:
+    if (moved := plan.checkpoint_plan) is not None and not moved.leaves_mirror:
         then = moved.log_ids
         for source, offsets in moved.after.items():
             # What stays where it is may have been deleted by retention long ago.
             before = moved.before.get(source, {})
             targets |= {tp: offset for tp, offset in offsets.items() if before.get(tp) != offset}
-    for group in plan.groups:
-        targets |= group.after
-        then |= group.log_ids if moved is not None and moved.leaves_mirror else UNKNOWN_LOGS
+    for group_plan in plan.group_plans:
+        targets |= group_plan.after
+        then |= group_plan.log_ids if moved is not None and moved.leaves_mirror else UNKNOWN_LOGS
     now = known_log_ids(client, {tp.topic for tp in targets})
-    if refusals := other_logs("the plan", then, now):
+    if refusals := other_logs_refusals("the plan", then, now):
         raise PlanRefusedError(refusals)
     logs = client.log_ranges(targets)
     if outside := [tp for tp, offset in sorted(targets.items()) if offset not in logs[tp]]:
@@ -132,7 +133,8 @@ def newer_than_batch(client: OffsetsClient, offsets: Offsets, read_at: int) -> l
         f"{found} is newer than the batch of {iso_time(read_at)} that has read up to offset "
         f"{offsets[min(whole or newer)]}: the topic was deleted and created again, or the connection leads "
         "to another cluster; correct the connection, or let the query begin with a new checkpoint. If record "
-        "times are not those of writing, or the offsets are right here, set allow_new_cluster=True once"
+        "times are not those of writing, or the offsets are right here, set "
+        f"{parameter_text('allow_new_cluster', True)} once"
     ]
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from airflow_kafka_offsets.errors import BrokerError, SetupError
 from airflow_kafka_offsets.kafka.reader import LogIdsReader
-from airflow_kafka_offsets.model.log_ids import LogIds, other_logs
+from airflow_kafka_offsets.model.log_ids import LogIds, other_logs_refusals
 
 log = logging.getLogger(__name__)
 
@@ -21,17 +21,19 @@ def known_log_ids(client: LogIdsReader, topics: Iterable[str]) -> LogIds:
         return LogIds(client.cluster_id())
 
 
-def other_logs_now(client: LogIdsReader, what: str, then: LogIds, *, remedy: str = "") -> list[str]:
+def current_logs_refusals(
+    client: LogIdsReader, what: str, recorded: LogIds, *, remedy: str = ""
+) -> list[str]:
     """
-    Return why offsets of recorded logs mean nothing on this broker, see :func:`other_logs`.
+    Return why offsets of recorded logs mean nothing on this broker, see :func:`other_logs_refusals`.
 
     Only what was recorded is asked for: the ids of topics take a request of the admin process.
 
     :raises BrokerError: if ids were recorded, and cannot be had now.
     """
-    if not then:
+    if not recorded:
         return []
     now = LogIds(client.cluster_id())
-    if then.topics and not then.other_cluster(now):
-        now = client.log_ids(then.topics)
-    return other_logs(what, then, now, remedy=remedy)
+    if recorded.topics and not recorded.is_other_cluster(now):
+        now = client.log_ids(recorded.topics)
+    return other_logs_refusals(what, recorded, now, remedy=remedy)

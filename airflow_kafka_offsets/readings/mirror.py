@@ -24,6 +24,7 @@ MOST_SYNCS = 500_000
 """Syncs that are read at most, the newest ones: some seconds."""
 MOST_RECORDS = 50_000
 """Records of one partition in which a copy is looked for, at most."""
+_NAME, _ON = "syncs_topic of the mirror", "its syncs_on"
 _BACK = (16, 256, 4_096)
 """Offsets before a position in which its last record is looked for: markers and compaction leave holes."""
 
@@ -50,21 +51,20 @@ def find_syncs_topic(client: OffsetsClient, mirror: Mirror) -> str:
         if mirror.syncs_topic in client.partitions([mirror.syncs_topic]):
             return mirror.syncs_topic
         raise PlanRefusedError(
-            f"{where} has no topic {mirror.syncs_topic!r}: correct syncs_topic, or syncs_on; MirrorMaker "
-            "writes it to the source unless offset-syncs.topic.location=target"
+            f"{where} has no topic {mirror.syncs_topic!r}: correct {_NAME}, or {_ON}; MirrorMaker writes it "
+            "to the source unless offset-syncs.topic.location=target"
         )
     found = [topic for topic in client.partitions() if SYNCS_TOPIC.fullmatch(topic)]
     if len(found) == 1:
         return found[0]
     if found:
         raise PlanRefusedError(
-            f"{where} has several topics of offset syncs, {', '.join(found)}: name the mirror's with "
-            "syncs_topic"
+            f"{where} has several topics of offset syncs, {', '.join(found)}: name the mirror's ({_NAME})"
         )
     raise PlanRefusedError(
-        f"{where} has no topic of offset syncs (mm2-offset-syncs...internal): set syncs_on, name it with "
-        "syncs_topic, grant the user Describe on it, or let MirrorMaker write it to the mirror with "
-        "offset-syncs.topic.location=target"
+        f"{where} has no topic of offset syncs (mm2-offset-syncs...internal): say which cluster has it "
+        f"({_ON}), name it ({_NAME}), grant the user Describe on it, or let MirrorMaker write it to the "
+        "mirror with offset-syncs.topic.location=target"
     )
 
 

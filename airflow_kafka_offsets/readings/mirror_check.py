@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from airflow_kafka_offsets.checkpoint.readiness_file import read_readiness
 from airflow_kafka_offsets.errors import OffsetsFormatError, PlanRefusedError
-from airflow_kafka_offsets.model.groups import Groups
+from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.mirror import Mirror
 from airflow_kafka_offsets.model.mirror_check import MirrorCheck
 from airflow_kafka_offsets.model.offsets import Logs, OffsetRange, Offsets, TopicPartition
@@ -30,7 +30,7 @@ def check_mirror(
     source: OffsetsClient,
     target: OffsetsClient,
     checkpoint: SparkCheckpoint,
-    named: Groups,
+    selection: GroupSelection,
     mirror: Mirror,
 ) -> MirrorCheck:
     """
@@ -44,9 +44,9 @@ def check_mirror(
     state = checkpoint.read()
     if state.batch_id is None or not state.kafka_offsets:
         raise PlanRefusedError(f"{checkpoint.location}: no batch with Kafka offsets has finished")
-    named.of(state.kafka_offsets)
+    selection.assign_offsets(state.kafka_offsets)
     sources = {
-        name: {tp: at for tp, at in offsets.items() if tp in named.scope}
+        name: {tp: at for tp, at in offsets.items() if tp in selection.scope}
         for name, offsets in state.kafka_offsets.items()
     }
     notes: list[str] = []

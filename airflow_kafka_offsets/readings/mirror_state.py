@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from airflow_kafka_offsets.errors import BrokerError
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.text import shorten
+from airflow_kafka_offsets.model.wording import parameter_text
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.kafka.client import OffsetsClient
@@ -65,6 +66,6 @@ def running_mirror(client: OffsetsClient, groups: Collection[str], left: str, en
     return (
         f"a mirror still runs ({', '.join(map(shorten, running))}) and copies the offsets of group "
         f"{', '.join(map(shorten, copied))} (sync.group.offsets.enabled): it moves a group forward again "
-        "that was set back here; stop the mirror, or set allow_running_mirror=True if it does not copy "
-        "these groups any more"
+        f"that was set back here; stop the mirror, or set {parameter_text('allow_running_mirror', True)} if "
+        "it does not copy these groups any more"
     )

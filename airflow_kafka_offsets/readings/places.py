@@ -11,7 +11,6 @@ from airflow_kafka_offsets.errors import (
     KafkaOffsetsError,
     NoCommitError,
     PlanRefusedError,
-    UsageError,
 )
 from airflow_kafka_offsets.kafka.reader import OffsetsReader
 from airflow_kafka_offsets.model.offsets import (
@@ -32,8 +31,10 @@ from airflow_kafka_offsets.model.parameters import (
     timestamp_ms,
 )
 from airflow_kafka_offsets.model.place import Place
+from airflow_kafka_offsets.model.plan import lost_remedy
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.model.topics import TopicScope
+from airflow_kafka_offsets.model.wording import parameter_error, parameter_text
 from airflow_kafka_offsets.readings.log_checks import LogCheck
 from airflow_kafka_offsets.readings.log_ids import known_log_ids
 from airflow_kafka_offsets.readings.positions import group_commits
@@ -65,14 +66,15 @@ def read_file(uri: str) -> OffsetsFile:
         # It names the file, unless that holds a password.
         text, why = None, str(error)
     if text is None:
-        raise UsageError(
-            f"from_file: cannot be read ({why}): give a file of topic,partition,offset lines, "
-            "as kafka-consumer-groups --export prints them"
+        raise parameter_error(
+            "from_file",
+            f": cannot be read ({why}): give a file of topic,partition,offset lines, as "
+            "kafka-consumer-groups --export prints them",
         )
     return OffsetsFile(uri, text)
 
 
-def named_by(
+def explicit_offsets(
     client: OffsetsReader,
     place: Place,
     group_id: str,
@@ -94,13 +96,13 @@ def named_by(
     if place.group_id is not None:
         if place.group_id == group_id:
             raise PlanRefusedError(
-                f"to_group={group_id!r} is the group that is to be moved: name another one, or use "
-                "to_offset='committed' to commit its offsets again"
+                f"{parameter_text('to_group', group_id)} is the group that is to be moved: name another one, "
+                f"or use {parameter_text('to_offset', 'committed')} to commit its offsets again"
             )
         if within is not None:
-            scope = TopicScope.of(tp for tp in within if tp in scope)
+            scope = TopicScope.exactly(tp for tp in within if tp in scope)
         return _committed_by(client, place.group_id, scope, log_check)
-    named = place.named_for(group_id, scope, groups)
+    named = place.offsets_for_group(group_id, scope, groups)
     return None if named is None else dict(named)
 
 
@@ -111,9 +113,10 @@ def _committed_by(client: OffsetsReader, group_id: str, scope: TopicScope, log_c
         commits = {}
     if not any(commits.values()):
         raise NoCommitError(
-            f"to_group={group_id!r} has no committed offsets there: correct the name, topics= or the "
-            "connection, or grant this user Describe on the group and its topics; Kafka also forgets a group "
-            "that nobody joins, 7 days after its last commit by default"
+            f"{parameter_text('to_group', group_id)} has no committed offsets there: correct the name, "
+            f"{parameter_text('topics', ...)} or the connection, or grant this user Describe on the group "
+            "and its topics; Kafka also forgets a group that nobody joins, 7 days after its last commit by "
+            "default"
         )
     ids = known_log_ids(client, {tp.topic for tp in commits})
     if refusals := log_check.refusals(ids, group_id, commits):
@@ -121,16 +124,16 @@ def _committed_by(client: OffsetsReader, group_id: str, scope: TopicScope, log_c
     return committed_offsets(commits)
 
 
-def offsets_at(
+def place_offsets(
     client: OffsetsReader, place: Place, partitions: Iterable[TopicPartition], logs: Logs
 ) -> Offsets:
     """Return the offsets of a place that starts from no commits: those of a time are asked for."""
     if place.time is None:
-        return place.in_logs(dict.fromkeys(partitions, 0), logs)
+        return place.offsets_in_logs(dict.fromkeys(partitions, 0), logs)
     return offsets_at_time(client.offsets_for_time(partitions, max(0, timestamp_ms(place.time))), logs)
 
 
-class Resolved(NamedTuple):
+class ResolvedPlace(NamedTuple):
     """
     The offsets that a place means under policies, with remarks and refusals.
 
@@ -143,7 +146,7 @@ class Resolved(NamedTuple):
     clamped: Sequence[TopicPartition] = ()
 
 
-def resolve(
+def resolve_place(
     client: OffsetsReader,
     place: Place,
     positions: Positions,
@@ -152,7 +155,7 @@ def resolve(
     now: datetime,
     on_out_of_range: OutOfRangePolicy,
     on_no_commit: MissingCommitPolicy,
-) -> Resolved:
+) -> ResolvedPlace:
     """
     Return where a place moves partitions.
 
@@ -160,28 +163,29 @@ def resolve(
     :param now: the present time; a later one to move to is out of range.
     """
     if place.batch_id is not None:
-        raise UsageError(
-            f"to_batch={place.batch_id} is a batch of a Spark checkpoint: name the checkpoint as well"
+        raise parameter_error(
+            "to_batch", " is a batch of a Spark checkpoint: name the checkpoint as well", place.batch_id
         )
-    place = place.before(now)
+    place = place.with_duration_resolved(now)
     if place.time is not None:
         return _at_time(client, place, place.time, positions, logs, now, on_out_of_range)
     if place.offsets is not None:
         positions = {tp: place.offsets[tp] for tp in positions}
-    elif not place.from_commits:
+    elif not place.starts_from_commits:
         positions = dict.fromkeys(positions, 0)
     starts = starting_points(positions, logs, on_no_commit)
     left = positions.keys() - starts
     if left and on_no_commit == "fail":
-        return Resolved(
+        return ResolvedPlace(
             {},
             refusals=[
                 f"{summarize(left)} has no committed offset to {'go to' if place.offsets else 'start from'}: "
-                "leave it out with topics=, or set on_no_commit to 'earliest', 'latest' or 'skip'"
+                f"leave it out with {parameter_text('topics', ...)}, or set "
+                f"{parameter_text('on_no_commit')} to 'earliest', 'latest' or 'skip'"
             ],
         )
     notes = [f"no committed offset, left alone: {summarize(left)}"] if left else []
-    return Resolved(place.in_logs(starts, logs), notes)
+    return ResolvedPlace(place.offsets_in_logs(starts, logs), notes)
 
 
 def _at_time(
@@ -192,19 +196,20 @@ def _at_time(
     logs: Logs,
     now: datetime,
     on_out_of_range: OutOfRangePolicy,
-) -> Resolved:
+) -> ResolvedPlace:
     if moment <= now:
-        offsets = offsets_at(client, place, partitions, logs)
+        offsets = place_offsets(client, place, partitions, logs)
         return _compare_with_records(client, offsets, logs, moment, on_out_of_range)
-    text = f"to_datetime={moment.isoformat()} is in the future"
+    text = f"{parameter_text('to_datetime', moment.isoformat())} is in the future"
     if on_out_of_range == "fail":
-        return Resolved(
-            {}, refusals=[f"{text}: give a time that has passed, or to_offset='latest' for the log end"]
+        latest = parameter_text("to_offset", "latest")
+        return ResolvedPlace(
+            {}, refusals=[f"{text}: give a time that has passed, or {latest} for the log end"]
         )
     if on_out_of_range == "skip":
-        return Resolved({}, [f"{text}: every partition is left alone"])
+        return ResolvedPlace({}, [f"{text}: every partition is left alone"])
     ends = {tp: logs[tp].end for tp in partitions}
-    return Resolved(ends, [f"{text}: moved to the log end"], clamped=list(ends))
+    return ResolvedPlace(ends, [f"{text}: moved to the log end"], clamped=list(ends))
 
 
 def _compare_with_records(
@@ -213,12 +218,14 @@ def _compare_with_records(
     logs: Logs,
     moment: datetime,
     on_out_of_range: OutOfRangePolicy,
-) -> Resolved:
+) -> ResolvedPlace:
     asked = timestamp_ms(moment)
     try:
         times = client.record_times({tp: offset for tp, offset in offsets.items() if offset < logs[tp].end})
     except BrokerError as error:
-        return Resolved(offsets, [f"the records at these offsets were not compared with the time: {error}"])
+        return ResolvedPlace(
+            offsets, [f"the records at these offsets were not compared with the time: {error}"]
+        )
     there = {tp: time for tp, time in times.items() if time is not None}
     notes = [
         f"{tp}: the record at offset {offsets[tp]} and after is of {iso_time(time)}, older than the time "
@@ -228,18 +235,15 @@ def _compare_with_records(
     ]
     gone = {tp: time for tp, time in there.items() if time > asked and 0 < offsets[tp] == logs[tp].start}
     if not gone:
-        return Resolved(offsets, notes)
+        return ResolvedPlace(offsets, notes)
     tp, time = min(gone.items())
     text = (
         f"the log of {summarize(gone)} starts later than {moment.isoformat()} ({tp}: at offset "
         f"{logs[tp].start}, {iso_time(time)}): earlier records were deleted by retention"
     )
     if on_out_of_range == "fail":
-        remedy = (
-            "set on_out_of_range='clamp' to go on from the log start, or 'skip' to leave the partition alone"
-        )
-        return Resolved(offsets, notes, [f"{text}; {remedy}"])
+        return ResolvedPlace(offsets, notes, [f"{text}; {lost_remedy()}"])
     if on_out_of_range == "skip":
         kept = {tp: offset for tp, offset in offsets.items() if tp not in gone}
-        return Resolved(kept, [*notes, f"{text}: left alone"])
-    return Resolved(offsets, [*notes, f"{text}: moved to the log start"], clamped=list(gone))
+        return ResolvedPlace(kept, [*notes, f"{text}: left alone"])
+    return ResolvedPlace(offsets, [*notes, f"{text}: moved to the log start"], clamped=list(gone))

@@ -13,7 +13,6 @@ from airflow_kafka_offsets.errors import (
     KafkaOffsetsError,
     NoCommitError,
     UnknownTopicPartitionError,
-    UsageError,
 )
 from airflow_kafka_offsets.kafka.failures import NO_LEADER
 from airflow_kafka_offsets.kafka.reader import OffsetsReader, PositionsReader
@@ -32,13 +31,14 @@ from airflow_kafka_offsets.model.offsets import (
 from airflow_kafka_offsets.model.parameters import MissingCommitPolicy
 from airflow_kafka_offsets.model.recovery import LastCommit
 from airflow_kafka_offsets.model.topics import TopicScope
-from airflow_kafka_offsets.readings.retention import headrooms
+from airflow_kafka_offsets.model.wording import parameter_error, parameter_text
+from airflow_kafka_offsets.readings.retention import read_headrooms
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.kafka.client import OffsetsClient
 
 
-def partitions_in(client: PositionsReader, scope: TopicScope) -> list[TopicPartition]:
+def partitions_in_scope(client: PositionsReader, scope: TopicScope) -> list[TopicPartition]:
     """
     Return the partitions on the broker that a scope with named topics allows.
 
@@ -46,15 +46,16 @@ def partitions_in(client: PositionsReader, scope: TopicScope) -> list[TopicParti
     """
     topics = scope.topics
     if not topics:
-        raise UsageError("topics is missing: name the topics to look at")
+        raise parameter_error("topics", " is missing: name the topics to look at")
     on_broker = client.partitions(topics)
     missing = [topic for topic in topics if topic not in on_broker]
     if missing:
         raise UnknownTopicPartitionError(
-            f"topic {', '.join(missing)} is not on the broker: correct topics=, or the connection",
+            f"topic {', '.join(missing)} is not on the broker: correct {parameter_text('topics', ...)}, or "
+            "the connection",
             missing=[TopicPartition(topic, 0) for topic in missing],
         )
-    return scope.on_broker(on_broker)
+    return scope.partitions_on_broker(on_broker)
 
 
 def check_partitions(client: PositionsReader, partitions: Collection[TopicPartition]) -> None:
@@ -65,7 +66,8 @@ def check_partitions(client: PositionsReader, partitions: Collection[TopicPartit
         there = [TopicPartition(topic, number) for topic, numbers in on_broker.items() for number in numbers]
         has = f"; of the same topics it has {summarize(there)}" if there else ""
         raise UnknownTopicPartitionError(
-            f"{summarize(missing)} is not on the broker{has}: correct topics=, or the connection",
+            f"{summarize(missing)} is not on the broker{has}: correct {parameter_text('topics', ...)}, or "
+            "the connection",
             missing=missing,
         )
 
@@ -88,16 +90,16 @@ def group_commits(client: OffsetsReader, group_id: str, scope: TopicScope) -> Co
             _check_hidden(client, group_id, everywhere)
         if not everywhere:
             raise _no_commits(group_id)
-        topics = scope.narrowed(tp.topic for tp in everywhere)
-        return {tp: everywhere.get(tp) for tp in partitions_in(client, topics)}
-    return client.committed(group_id, partitions_in(client, scope))
+        topics = scope.restricted_to(tp.topic for tp in everywhere)
+        return {tp: everywhere.get(tp) for tp in partitions_in_scope(client, topics)}
+    return client.committed(group_id, partitions_in_scope(client, scope))
 
 
 def _no_commits(group_id: str) -> NoCommitError:
     return NoCommitError(
-        f"group {group_id!r} has no committed offsets on this broker: correct group_id or the connection; "
-        "Kafka also forgets a group that nobody joins, 7 days after its last commit by default; name topics= "
-        "to look at partitions without a commit"
+        f"group {group_id!r} has no committed offsets on this broker: correct {parameter_text('group_id')} "
+        "or the connection; Kafka also forgets a group that nobody joins, 7 days after its last commit by "
+        f"default; name {parameter_text('topics', ...)} to look at partitions without a commit"
     )
 
 
@@ -122,16 +124,17 @@ def _check_hidden(client: OffsetsReader, group_id: str, everywhere: Mapping[Topi
         raise BrokerAuthenticationError(
             f"group {group_id!r} was committed on {committed} partitions at once, and this user sees "
             f"{len(everywhere)} of them ({summarize(everywhere)}): grant it Describe on all topics of the "
-            "group, or name those to look at with topics="
+            f"group, or name those to look at with {parameter_text('topics', ...)}"
         )
     if not everywhere:
         raise NoCommitError(
             f"group {group_id!r} has no committed offsets on the topics that this user may see: correct "
-            "group_id, grant it Describe on the topics of the group, or name topics="
+            f"{parameter_text('group_id')}, grant it Describe on the topics of the group, or name "
+            f"{parameter_text('topics', ...)}"
         )
 
 
-def lag_of(
+def measure_lag(
     client: OffsetsReader,
     name: str,
     positions: Positions,
@@ -151,10 +154,10 @@ def lag_of(
         return lag
     if isolation_level == "read_committed":
         logs = client.log_ranges(positions)
-    return replace(lag, headroom=headrooms(client, lag.read_up_to, logs, strict=False))
+    return replace(lag, headroom=read_headrooms(client, lag.counted_positions, logs, strict=False))
 
 
-def lags_of_groups(
+def measure_group_lags(
     client: OffsetsClient,
     group_ids: Iterable[str] | None = None,
     *,
@@ -191,7 +194,7 @@ def lags_of_groups(
         # A topic that was deleted in this moment, or that has no leader, is a matter of its groups.
         for group_id, each in positions.items():
             try:
-                results[group_id] = lag_of(client, group_id, each, isolation_level=isolation_level)
+                results[group_id] = measure_lag(client, group_id, each, isolation_level=isolation_level)
             except BrokerError as own:  # noqa: PERF203  # each group has its own
                 results[group_id] = own
     return dict(sorted(results.items()))
@@ -225,4 +228,4 @@ def log_ranges(
     client: OffsetsReader, scope: TopicScope, isolation_level: IsolationLevel = "read_uncommitted"
 ) -> dict[TopicPartition, LogRange]:
     """Return what the logs of a scope with named topics hold."""
-    return client.log_ranges(partitions_in(client, scope), isolation_level=isolation_level)
+    return client.log_ranges(partitions_in_scope(client, scope), isolation_level=isolation_level)

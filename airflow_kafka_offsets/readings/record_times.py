@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from airflow_kafka_offsets.kafka.client import OffsetsClient
     from airflow_kafka_offsets.model.offsets import TopicPartition
     from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
-    from airflow_kafka_offsets.model.table import RecordTimes
+    from airflow_kafka_offsets.model.table import TimesByOffset
 
 log = logging.getLogger(__name__)
 
@@ -24,19 +24,19 @@ _TIMES_WITHIN = 5.0
 
 def look_up_times(client: OffsetsClient, plan: PipelinePlan) -> PipelinePlan:
     """Return a plan with the log's times at its positions, as far as the broker gives them soon."""
-    positions = {(tp, offset) for tp, offset in plan.positions() if offset >= 0}
+    positions = {(tp, offset) for tp, offset in plan.table_positions() if offset >= 0}
     try:
         logs = client.log_ranges({tp for tp, _ in positions})
         deleted = {(tp, offset) for tp, offset in positions if offset < logs[tp].start}
-        known = times_at(client, positions - deleted, _TIMES_WITHIN)
-        times: RecordTimes = {**known, **dict.fromkeys(deleted, DELETED)}
+        known = read_times_at(client, positions - deleted, _TIMES_WITHIN)
+        times: TimesByOffset = {**known, **dict.fromkeys(deleted, DELETED)}
         return plan.with_times(times)
     except BrokerError as error:
         log.info("The times of the log are not shown: %s", error)
         return plan
 
 
-def times_at(
+def read_times_at(
     client: OffsetsClient, positions: Iterable[tuple[TopicPartition, int]], within: float
 ) -> dict[tuple[TopicPartition, int], int | None]:
     """

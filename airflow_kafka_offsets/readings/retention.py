@@ -13,8 +13,8 @@ from airflow_kafka_offsets.model.headroom import (
     Headrooms,
     Retention,
     measure_headrooms,
-    undecided,
-    untimed,
+    partitions_without_verdict,
+    positions_needing_time,
 )
 from airflow_kafka_offsets.model.offsets import MAX_OFFSET, Logs, Offsets, TopicPartition
 
@@ -22,7 +22,7 @@ _BY_TOPIC = 10.0
 """Seconds for reading records topic by topic; those that are left have an unknown time."""
 
 
-def retentions(
+def read_retentions(
     client: OffsetsReader, topics: Collection[str], *, strict: bool = True
 ) -> dict[str, Retention | str]:
     """
@@ -46,47 +46,51 @@ def retentions(
                 raise settings
             result[topic] = str(settings)
         else:
-            result[topic] = Retention.of(settings)
+            result[topic] = Retention.from_settings(settings)
     return result
 
 
-def headrooms(
+def read_headrooms(
     client: OffsetsReader,
     positions: Offsets,
     logs: Logs,
-    known: Mapping[str, Retention | str] | None = None,
+    retentions: Mapping[str, Retention | str] | None = None,
     *,
-    least: float | None = None,
+    min_headroom: float | None = None,
     strict: bool = True,
 ) -> dict[TopicPartition, Headroom]:
     """
-    Return the headroom of positions; ``strict`` as in :func:`retentions`.
+    Return the headroom of positions; ``strict`` as in :func:`read_retentions`.
 
     :param logs: up to the log end: retention also deletes what is not committed.
-    :param known: how long the topics keep their records; default: it is asked for.
-    :param least: see :func:`decide`.
+    :param retentions: how long the topics keep their records; default: it is asked for.
+    :param min_headroom: see :func:`decide_by_time_lookup`.
     """
-    if known is None:
-        known = retentions(client, {tp.topic for tp in positions}, strict=strict)
-    wanted = untimed(positions, logs, known)
+    if retentions is None:
+        retentions = read_retentions(client, {tp.topic for tp in positions}, strict=strict)
+    wanted = positions_needing_time(positions, logs, retentions)
     try:
         times = client.record_times(wanted) if wanted else {}
     except BrokerAuthenticationError:
         if strict:
             raise
         times, refused = _times_by_topic(client, wanted)
-        known = {**known, **refused}
+        retentions = {**retentions, **refused}
     now_ms = int(time.time() * 1000)
-    found = measure_headrooms(positions, logs, known, times, now_ms)
-    return found if least is None else found | decide(client, found, positions, known, least, now_ms)
+    found = measure_headrooms(positions, logs, retentions, times, now_ms)
+    return (
+        found
+        if min_headroom is None
+        else found | decide_by_time_lookup(client, found, positions, retentions, min_headroom, now_ms)
+    )
 
 
-def decide(
+def decide_by_time_lookup(
     client: OffsetsReader,
     found: Headrooms,
     positions: Offsets,
-    known: Mapping[str, Retention | str],
-    least: float,
+    retentions: Mapping[str, Retention | str],
+    min_headroom: float,
     now_ms: int,
 ) -> dict[TopicPartition, Headroom]:
     """
@@ -94,16 +98,16 @@ def decide(
 
     That is one offset instead of one record for each partition, so that it works for any number of them.
 
-    :param least: seconds that are enough.
+    :param min_headroom: seconds that are enough.
     :return: the partitions of which that is now known.
     """
     decided: dict[TopicPartition, Headroom] = {}
-    for kept, partitions in undecided(found, known).items():
-        oldest_ms = math.ceil(now_ms + least * 1000) - (kept.ms or 0)
+    for kept, partitions in partitions_without_verdict(found, retentions).items():
+        oldest_ms = math.ceil(now_ms + min_headroom * 1000) - (kept.ms or 0)
         first = client.offsets_for_time(partitions, min(MAX_OFFSET, max(0, oldest_ms)))
         for tp in partitions:
             enough = (offset := first[tp]) is not None and offset <= positions[tp]
-            decided[tp] = found[tp].decided(least, kept, enough=enough)
+            decided[tp] = found[tp].with_verdict(min_headroom, kept, enough=enough)
     return decided
 
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.commit_metadata import foreign_logs
-from airflow_kafka_offsets.model.groups import Groups
-from airflow_kafka_offsets.model.log_ids import NEW_CLUSTER, LogIds
+from airflow_kafka_offsets.model.groups import GroupSelection
+from airflow_kafka_offsets.model.log_ids import LogIds
 from airflow_kafka_offsets.model.offsets import (
     Commits,
     LogRange,
@@ -27,13 +27,14 @@ from airflow_kafka_offsets.model.parameters import MissingCommitPolicy, parse_pa
 from airflow_kafka_offsets.model.place import Place
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.model.window import OffsetWindow, check_bounds
+from airflow_kafka_offsets.model.wording import parameter_error, parameter_text
 from airflow_kafka_offsets.readings.log_ids import known_log_ids
-from airflow_kafka_offsets.readings.places import offsets_at
-from airflow_kafka_offsets.readings.positions import partitions_in
+from airflow_kafka_offsets.readings.places import place_offsets
+from airflow_kafka_offsets.readings.positions import partitions_in_scope
 from airflow_kafka_offsets.readings.window_checks import (
-    deleted_before,
-    emptied,
-    log_elsewhere,
+    emptied_partitions,
+    partitions_cut_off,
+    warn_group_elsewhere,
     window_commits,
     window_positions,
 )
@@ -46,7 +47,7 @@ log = logging.getLogger(__name__)
 
 def plan_window(
     client: OffsetsClient,
-    named: Groups,
+    selection: GroupSelection,
     start: Place,
     end: Place,
     *,
@@ -61,7 +62,7 @@ def plan_window(
     log start. A topic that the group has no commit on is for ``on_no_commit``. Where the group is behind the
     end already, the range is empty.
 
-    :param named: without named topics the window is of those that the group has commits on, or that the
+    :param selection: without named topics the window is of those that the group has commits on, or that the
         offsets name.
     :param now: the present time; a window must not end later.
     :param max_records: a window with more records ends earlier, see
@@ -73,13 +74,14 @@ def plan_window(
     :raises UnknownTopicPartitionError: if a partition is not on the broker.
     """
     check_bounds(start, end, now)
-    if start.kind == "committed" and named.group_id is None:
+    if start.kind == "committed" and selection.group_id is None:
         raise UsageError(
-            "start='committed' needs a group_id; without a group start with 'earliest', a time or offsets"
+            f"{parameter_text('start', 'committed')} needs a {parameter_text('group_id')}; without a "
+            "group start with 'earliest', a time or offsets"
         )
-    commits = window_commits(client, named)
+    commits = window_commits(client, selection)
     positions = {tp: at for each in commits.values() for tp, at in committed_offsets(each).items()}
-    partitions = _partitions(client, named.scope, start, end, positions)
+    partitions = _partitions(client, selection.scope, start, end, positions)
     # Before the logs: of a topic that is created again in between the window does not have the new id.
     log_ids = known_log_ids(client, {tp.topic for tp in partitions})
     if start.kind == "committed":
@@ -88,7 +90,7 @@ def plan_window(
     logs = client.log_ranges(partitions)
     if start.kind == "committed":
         wanted = {tp: positions.get(tp) for tp in partitions}
-        starts = _from_commits(wanted, _known_topics(client, named, wanted), logs, on_no_commit)
+        starts = _from_commits(wanted, _known_topics(client, selection, wanted), logs, on_no_commit)
     else:
         starts = _at(client, start, partitions, logs)
     ends = _at(client, end, starts, logs)
@@ -107,17 +109,17 @@ def plan_window(
     )
     refusals = window.refusals(logs)
     if start.time is not None:
-        refusals += deleted_before(client, starts, logs, start.time)
-        refusals += emptied(window, positions, logs)
+        refusals += partitions_cut_off(client, starts, logs, start.time)
+        refusals += emptied_partitions(window, positions, logs)
     if refusals:
         raise PlanRefusedError(refusals)
     limited = window if max_records is None else window.limited(max_records)
-    log_elsewhere(limited, positions)
-    source = {"start": str(start), "end": str(end), "group_id": named.group_id, "logs": log_ids.as_json()}
+    warn_group_elsewhere(limited, positions)
+    source = {"start": str(start), "end": str(end), "group_id": selection.group_id, "logs": log_ids.as_json()}
     return replace(limited, source={**source, "limited": limited.records < window.records})
 
 
-def topics_like(client: OffsetsClient, pattern: str) -> TopicScope:
+def topics_matching(client: OffsetsClient, pattern: str) -> TopicScope:
     """
     Return the topics on the broker whose whole name fits a regular expression.
 
@@ -128,14 +130,16 @@ def topics_like(client: OffsetsClient, pattern: str) -> TopicScope:
     topics = [topic for topic in client.partitions() if fits(topic)]
     if not topics:
         raise PlanRefusedError(
-            f"no topic on the broker fits topics_pattern={pattern!r}: correct it, or the connection"
+            f"no topic on the broker fits {parameter_text('topics_pattern', pattern)}: correct it, or the "
+            "connection"
         )
     return TopicScope(dict.fromkeys(topics))
 
 
 def _refuse_foreign(commits: Mapping[str, Commits], log_ids: LogIds) -> None:
     """Refuse to begin at the position of a group that was committed on another cluster, or topic."""
-    remedy = f"reset the group with {NEW_CLUSTER} if the pipeline was moved there"
+    allowed = parameter_text("allow_new_cluster", True)
+    remedy = f"reset the group with {allowed} if the pipeline was moved there"
     found = [foreign_logs(group, each, log_ids, remedy=remedy) for group, each in commits.items()]
     if refusals := [refusal for each in found for refusal in each]:
         raise PlanRefusedError(refusals)
@@ -146,32 +150,34 @@ def _partitions(
 ) -> list[TopicPartition]:
     named = start.offsets or end.offsets
     if named is None and scope.topics is None and not positions:
-        raise UsageError("a window without a group needs topics, topics_pattern, or offsets as start or end")
-    everything = sorted(positions) if scope.topics is None else partitions_in(client, scope)
+        topics, pattern = parameter_text("topics"), parameter_text("topics_pattern")
+        raise UsageError(f"a window without a group needs {topics}, {pattern}, or offsets as start or end")
+    everything = sorted(positions) if scope.topics is None else partitions_in_scope(client, scope)
     if named is None:
         without_group = [tp for tp in everything if positions and tp not in positions]
         if without_group:
-            raise UsageError(
-                f"group_id has no group for {summarize(without_group)}: add a key for the topic, or leave it "
-                "out of topics"
+            raise parameter_error(
+                "group_id",
+                f" has no group for {summarize(without_group)}: add a key for the topic, or leave it out of "
+                f"{parameter_text('topics')}",
             )
         return everything
     outside = [tp for tp in named if tp not in scope or (positions and tp not in positions)]
     if outside:
         raise UsageError(
-            f"the offsets name {summarize(outside)}, which topics= or group_id leaves out, or the broker "
-            "does not have: name the same in both"
+            f"the offsets name {summarize(outside)}, which {parameter_text('topics')} or "
+            f"{parameter_text('group_id')} leaves out, or the broker does not have: name the same in both"
         )
     if left := sorted(set(everything) - set(named)):
         log.info("Not in the window, since the offsets do not name it: %s", summarize(left, limit=20))
     return sorted(named)
 
 
-def _known_topics(client: OffsetsClient, named: Groups, wanted: Positions) -> set[str]:
+def _known_topics(client: OffsetsClient, selection: GroupSelection, wanted: Positions) -> set[str]:
     """Return the topics of which the group has committed any partition, also one that is not wanted."""
     known = {tp.topic for tp, offset in wanted.items() if offset is not None}
     if unknown := {tp.topic for tp in wanted} - known:
-        positions = window_positions(client, named.within(TopicScope(dict.fromkeys(sorted(unknown)))))
+        positions = window_positions(client, selection.with_scope(TopicScope(dict.fromkeys(sorted(unknown)))))
         known |= {tp.topic for tp, offset in positions.items() if offset is not None}
     return known
 
@@ -187,14 +193,15 @@ def _from_commits(
     if unknown and on_no_commit == "fail":
         raise PlanRefusedError(
             f"the group has no committed offset on {summarize(unknown)}, so the window has no start there: "
-            "set on_no_commit to 'earliest', 'latest' or 'skip' for the first window, or correct group_id "
-            "and topics. Kafka also forgets a group that nobody joins, 7 days after its last commit by "
-            "default"
+            f"set {parameter_text('on_no_commit')} to 'earliest', 'latest' or 'skip' for the first window, "
+            f"or correct {parameter_text('group_id')} and {parameter_text('topics')}. Kafka also "
+            "forgets a group that nobody joins, 7 days after its last commit by default"
         )
     if added:
         log.info("Added to its topic since the last commit, read from its log start: %s", summarize(added))
     if unknown:
-        log.info("No committed offset, on_no_commit=%r: %s", on_no_commit, summarize(unknown))
+        policy = parameter_text("on_no_commit", on_no_commit)
+        log.info("No committed offset, %s: %s", policy, summarize(unknown))
     return dict(sorted(starting_points(wanted, logs, on_no_commit, known).items()))
 
 
@@ -204,7 +211,7 @@ def _at(
     partitions: Iterable[TopicPartition],
     logs: Mapping[TopicPartition, LogRange],
 ) -> Offsets:
-    found = offsets_at(client, bound, partitions, logs)
+    found = place_offsets(client, bound, partitions, logs)
     if bound.time is None:
         return found
     # What came after the look at the log's end is the next window's.

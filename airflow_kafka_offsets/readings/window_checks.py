@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from airflow_kafka_offsets.errors import NoCommitError, PlanRefusedError, WindowMismatchError
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
-from airflow_kafka_offsets.model.groups import Groups
+from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.offsets import (
     Commits,
     LogRange,
@@ -22,7 +22,8 @@ from airflow_kafka_offsets.model.offsets import (
 from airflow_kafka_offsets.model.parameters import iso_time, timestamp_ms
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.model.window import OffsetWindow
-from airflow_kafka_offsets.readings.log_ids import other_logs_now
+from airflow_kafka_offsets.model.wording import parameter_text
+from airflow_kafka_offsets.readings.log_ids import current_logs_refusals
 from airflow_kafka_offsets.readings.positions import group_commits, group_positions, last_commits
 
 if TYPE_CHECKING:
@@ -31,32 +32,34 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-def check_window(client: OffsetsClient, window: OffsetWindow, named: Groups) -> None:
+def check_window(client: OffsetsClient, window: OffsetWindow, selection: GroupSelection) -> None:
     """Refuse a window that cannot be read any more: records are deleted, or a topic was recreated."""
-    refusals = [*other_logs_than(client, window), *window.refusals(client.log_ranges(window.ranges))]
+    refusals = [*window_logs_refusals(client, window), *window.refusals(client.log_ranges(window.ranges))]
     if refusals:
         raise PlanRefusedError(refusals)
-    if named.group_id is not None:
-        log_elsewhere(window, window_positions(client, named.within(TopicScope.of(window.ranges))))
+    if selection.group_id is not None:
+        warn_group_elsewhere(
+            window, window_positions(client, selection.with_scope(TopicScope.exactly(window.ranges)))
+        )
 
 
-def other_logs_than(client: OffsetsClient, window: OffsetWindow) -> list[str]:
+def window_logs_refusals(client: OffsetsClient, window: OffsetWindow) -> list[str]:
     """
     Return why a window means other records now: another cluster, or a topic that was created again.
 
     :raises BrokerError: if the ids were known when it was planned, and cannot be had now.
     """
-    return other_logs_now(client, "the window", window.log_ids, remedy="trigger a new run")
+    return current_logs_refusals(client, "the window", window.log_ids, remedy="trigger a new run")
 
 
-def committed_by(client: OffsetsClient, named: Groups, run: CommitMetadata) -> bool:
+def is_committed_by_run(client: OffsetsClient, selection: GroupSelection, run: CommitMetadata) -> bool:
     """
     Whether a run made one of the groups' present commits, as their metadata shows.
 
     :param run: in a task loop only this iteration and later ones count: those before it have committed too.
     """
     first = -1 if run.iteration is None else run.iteration
-    for group, topics in named.scopes().items():
+    for group, topics in selection.scopes().items():
         try:
             partitions = group_positions(client, group, topics)
         except NoCommitError:
@@ -64,24 +67,24 @@ def committed_by(client: OffsetsClient, named: Groups, run: CommitMetadata) -> b
         for commit in last_commits(client, group, partitions).values():
             by = None if commit is None else commit.by
             loop = -1 if by is None or by.iteration is None else by.iteration
-            if by is not None and run.same_run(by) and loop >= first:
+            if by is not None and run.is_same_run(by) and loop >= first:
                 return True
     return False
 
 
-def window_positions(client: OffsetsClient, named: Groups) -> Positions:
+def window_positions(client: OffsetsClient, selection: GroupSelection) -> Positions:
     """Return the groups' positions in their topics, ``None`` for no commit; nothing without a group."""
-    found = window_commits(client, named)
+    found = window_commits(client, selection)
     return {tp: at for commits in found.values() for tp, at in committed_offsets(commits).items()}
 
 
-def window_commits(client: OffsetsClient, named: Groups) -> dict[str, Commits]:
+def window_commits(client: OffsetsClient, selection: GroupSelection) -> dict[str, Commits]:
     """Return the last commits of each group in its topics, ``None`` for no commit."""
-    scopes = {} if named.group_id is None else named.scopes()
+    scopes = {} if selection.group_id is None else selection.scopes()
     return {group: group_commits(client, group, topics) for group, topics in scopes.items()}
 
 
-def deleted_before(
+def partitions_cut_off(
     client: OffsetsClient, starts: Offsets, logs: Mapping[TopicPartition, LogRange], moment: datetime
 ) -> list[str]:
     """Return where the log starts later than the window, so that records of the window may be gone."""
@@ -104,7 +107,9 @@ def deleted_before(
     ]
 
 
-def emptied(window: OffsetWindow, positions: Positions, logs: Mapping[TopicPartition, LogRange]) -> list[str]:
+def emptied_partitions(
+    window: OffsetWindow, positions: Positions, logs: Mapping[TopicPartition, LogRange]
+) -> list[str]:
     """Return where retention has left nothing, so that the window's records may be gone."""
     emptied = [
         tp
@@ -114,18 +119,20 @@ def emptied(window: OffsetWindow, positions: Positions, logs: Mapping[TopicParti
     if not emptied:
         return []
     log.warning(
-        "Retention has deleted all records, some of which may be the window's, on %s", summarize(emptied)
+        "Retention has deleted all records, some of which may be the window's, on %s",
+        summarize(emptied),
     )
     if window:
         return []
     return [
         f"the window is empty, and retention has deleted all records of {summarize(emptied)}, "
         f"{sum(logs[tp].start for tp in emptied)} in all: some of them may be the window's; if that is as it "
-        "should be, start with 'earliest', or leave the partitions out with topics="
+        "should be, start with 'earliest', or leave the partitions out with "
+        f"{parameter_text('topics', ...)}"
     ]
 
 
-def log_elsewhere(window: OffsetWindow, positions: Positions) -> None:
+def warn_group_elsewhere(window: OffsetWindow, positions: Positions) -> None:
     """Log that the window can be read, but not be committed while the group is where it is."""
     try:
         window.to_commit(

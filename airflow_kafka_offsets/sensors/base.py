@@ -22,9 +22,10 @@ from airflow.sdk import BaseSensorOperator, PokeReturnValue
 from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
 from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
 from airflow_kafka_offsets.model.offsets import IsolationLevel
-from airflow_kafka_offsets.task.failures import failing_at_once
-from airflow_kafka_offsets.task.given import GivenOptions, check_literals, naming
+from airflow_kafka_offsets.operators.links import LINKS
+from airflow_kafka_offsets.task.failures import fail_without_retry
 from airflow_kafka_offsets.task.metrics import report_lag
+from airflow_kafka_offsets.task.parameter_checks import CheckedTemplates, check_literals, with_task_name
 from airflow_kafka_offsets.task.wait_memory import WaitMemory
 from airflow_kafka_offsets.task.xcom import push_result
 from airflow_kafka_offsets.waits.progress import Progress
@@ -40,7 +41,7 @@ TRIGGERER_MAY_BE_LATE = 120.0
 """Seconds after which Airflow ends a wait that the triggerer should have ended with its last reading."""
 
 
-class OffsetsSensor(GivenOptions, BaseSensorOperator):
+class OffsetsSensor(CheckedTemplates, BaseSensorOperator):
     """
     Base of the sensors that wait for a position.
 
@@ -74,6 +75,7 @@ class OffsetsSensor(GivenOptions, BaseSensorOperator):
     wait_class: ClassVar[type[Wait]]
     template_fields_renderers: ClassVar[dict[str, str]] = {"group_id": "json", "topics": "json"}
     ui_color = "#e8f0f8"
+    operator_extra_links = LINKS
 
     def __init__(
         self,
@@ -104,22 +106,24 @@ class OffsetsSensor(GivenOptions, BaseSensorOperator):
         self._progress: Progress | None = None
         self._last: Reading | None = None
         if checkpoint_location is None:
-            self.check_own("checkpoint_conn_id", kwargs.get("default_args"), "without checkpoint_location")
+            self.refuse_unused_unless_default(
+                "checkpoint_conn_id", kwargs.get("default_args"), "without checkpoint_location"
+            )
 
     def check_parameters(self) -> None:
         """Refuse literals that cannot be; a constructor calls it at its end."""
-        check_literals(self, **self.wait_class.readers)
-        with naming(self):
-            self.wait_class.check(self)
+        check_literals(self, **self.wait_class.parsers)
+        with with_task_name(self):
+            self.wait_class.check_parameters(self)
 
     def make_wait(self, memory: WaitMemory) -> Wait:  # noqa: ARG002
         """Return the wait that the task's parameters describe."""
-        return self.wait_class(**{name: getattr(self, name) for name in self.wait_class.readers})
+        return self.wait_class(**{name: getattr(self, name) for name in self.wait_class.parsers})
 
     def poke(self, context: Context) -> PokeReturnValue:
         """Poll once; the reading is the task's XCom when the wait is over."""
         memory = WaitMemory(context)
-        with failing_at_once():
+        with fail_without_retry():
             try:
                 reading, progress = self._poll(memory)
             except KafkaOffsetsError as error:
@@ -201,8 +205,8 @@ class OffsetsSensor(GivenOptions, BaseSensorOperator):
 
     def _poll(self, memory: WaitMemory) -> tuple[Reading, Progress]:
         if self._progress is None:
-            self.check_given()
-            stalled_after = self.wait_class.readers["stalled_after"](self.stalled_after, "stalled_after")
+            self.check_rendered_parameters()
+            stalled_after = self.wait_class.parsers["stalled_after"](self.stalled_after, "stalled_after")
             if stalled_after is not None and self._forgets(memory):
                 raise UsageError(
                     "stalled_after with mode='reschedule' needs Airflow 3.3 or later, since nothing here "
@@ -213,7 +217,7 @@ class OffsetsSensor(GivenOptions, BaseSensorOperator):
         if self._wait is None:
             self._wait = self.make_wait(memory)
         checkpoint = self.open_checkpoint() if self._wait.needs_checkpoint else None
-        reading = self._last = self._progress.add(self._wait.poll(self.open_client(), checkpoint))
+        reading = self._last = self._progress.add_reading(self._wait.poll(self.open_client(), checkpoint))
         if self._progress.news:
             (self.log.warning if reading.unknown else self.log.info)("%s", reading.text)
         self._remember(memory)
@@ -244,7 +248,7 @@ class OffsetsSensor(GivenOptions, BaseSensorOperator):
         return self.reschedule and not self.deferrable
 
     def _forgets(self, memory: WaitMemory) -> bool:
-        return self._rescheduled and not memory.lasts
+        return self._rescheduled and not memory.is_kept
 
     def _longest_interval(self) -> float:
         if not self.exponential_backoff:

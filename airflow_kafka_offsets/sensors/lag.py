@@ -45,7 +45,7 @@ class ConsumerGroupLagSensor(OffsetsSensor):
     """
 
     wait_class = LagWait
-    template_fields = tuple(LagWait.readers)
+    template_fields = tuple(LagWait.parsers)
 
     def __init__(
         self,

@@ -46,7 +46,7 @@ class OffsetsReachedSensor(OffsetsSensor):
     """
 
     wait_class = ReachedWait
-    template_fields = tuple(ReachedWait.readers)
+    template_fields = tuple(ReachedWait.parsers)
 
     def __init__(
         self,

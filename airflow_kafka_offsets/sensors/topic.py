@@ -32,7 +32,7 @@ class TopicReachedSensor(OffsetsSensor):
     """
 
     wait_class = TopicWait
-    template_fields = tuple(TopicWait.readers)
+    template_fields = tuple(TopicWait.parsers)
 
     def __init__(
         self,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_kafka_offsets.errors import CheckpointError, UsageError
 from airflow_kafka_offsets.model.offsets import OffsetRange, OffsetRanges, Offsets, summarize
-from airflow_kafka_offsets.spark.broker import broker
+from airflow_kafka_offsets.spark.broker import open_broker_client
 from airflow_kafka_offsets.spark.source_options import fails_on_data_loss
 
 if TYPE_CHECKING:
@@ -64,11 +64,11 @@ def batch_ranges(
                 f"{checkpoint.location}: several sources of batch {batch_id} read {summarize(again)}, each "
                 f"its own range: name one with source= (there are {', '.join(sorted(batch.ends))})"
             )
-        begin.update(batch.begin(name))
+        begin.update(batch.start_offsets(name))
         end.update(batch.ends[name])
     added = end.keys() - begin.keys()
     if added and not fails_on_data_loss(options or {}):
-        with broker(options or {}, spark=spark, client_config=client_config) as kafka:
+        with open_broker_client(options or {}, spark=spark, client_config=client_config) as kafka:
             begin.update({tp: min(logged.start, end[tp]) for tp, logged in kafka.log_ranges(added).items()})
     ranges = {tp: OffsetRange(begin.get(tp, 0), end[tp]) for tp in sorted(end)}
     if backwards := [tp for tp, offsets in ranges.items() if offsets.end < offsets.start]:

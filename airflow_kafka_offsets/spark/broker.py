@@ -24,7 +24,7 @@ TIMEOUT = 30.0
 
 
 @contextmanager
-def broker(
+def open_broker_client(
     options: Mapping[str, Any],
     *,
     spark: SparkSession | None = None,

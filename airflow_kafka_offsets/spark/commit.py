@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
-from airflow_kafka_offsets.model.commit_metadata import CommitMetadata, check_follows
-from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, other_logs
+from airflow_kafka_offsets.model.commit_metadata import CommitMetadata, check_group_follows
+from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, other_logs_refusals
 from airflow_kafka_offsets.model.offsets import OffsetRange, Offsets, TopicPartition, summarize
-from airflow_kafka_offsets.model.parameters import one_of
+from airflow_kafka_offsets.model.parameters import parse_choice
 from airflow_kafka_offsets.model.window import OffsetWindow
 from airflow_kafka_offsets.moves.write import commit_window
 from airflow_kafka_offsets.readings.log_ids import known_log_ids
@@ -69,7 +69,7 @@ def commit_ranges(
     """
     from airflow_kafka_offsets.kafka.client import OffsetsClient
 
-    one_of(on_no_commit, MissingCommit, "on_no_commit")
+    parse_choice(on_no_commit, MissingCommit, "on_no_commit")
     if options is None and client_config is None:
         found = "neither options nor client_config is given"
         raise UsageError(f"{found}: expected one of them, to reach the brokers")
@@ -78,7 +78,7 @@ def commit_ranges(
     with OffsetsClient(config, timeout=timeout) as client:
         commits = client.committed(group_id, window.ranges)
         log_ids = known_log_ids(client, {tp.topic for tp in window.ranges})
-        if refusals := other_logs("the window", window.log_ids, log_ids, remedy="trigger a new run"):
+        if refusals := other_logs_refusals("the window", window.log_ids, log_ids, remedy="trigger a new run"):
             raise PlanRefusedError(refusals)
         logs = client.log_ranges(window.ranges)
         if ranges is not window and on_no_commit == "begin":
@@ -92,7 +92,7 @@ def commit_ranges(
                 "another cluster, or the topic was recreated"
             )
         follows = "" if allow_new_query else query
-        check_follows(group_id, commits, follows, UNKNOWN_LOGS if allow_new_cluster else log_ids)
+        check_group_follows(group_id, commits, follows, UNKNOWN_LOGS if allow_new_cluster else log_ids)
         metadata = driver_metadata("commit_ranges", query=query, batch=batch)
         texts = metadata.texts(window.ranges, log_ids)
         return commit_window(client, group_id, window, texts, fenced=fenced)

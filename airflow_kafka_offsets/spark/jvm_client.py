@@ -9,11 +9,11 @@ from typing import Any
 
 from airflow_kafka_offsets.errors import BrokerError, SetupError, UnknownTopicPartitionError
 from airflow_kafka_offsets.kafka.config import RETENTION, scrubber
-from airflow_kafka_offsets.kafka.explain import Call, explain_commit
-from airflow_kafka_offsets.kafka.failures import RETRIABLE, UNKNOWN_PARTITION, Failed, Failure
+from airflow_kafka_offsets.kafka.explain import Call, commit_error
+from airflow_kafka_offsets.kafka.failures import RETRIABLE, UNKNOWN_PARTITION, CallError, Failure
 from airflow_kafka_offsets.model.kafka_security import SERVERS, check_servers
 from airflow_kafka_offsets.model.log_ids import LogIds
-from airflow_kafka_offsets.model.names import check_group
+from airflow_kafka_offsets.model.names import parse_group
 from airflow_kafka_offsets.model.offsets import (
     Commit,
     Commits,
@@ -99,7 +99,7 @@ class JvmOffsetsClient:
 
     def committed(self, group_id: str, partitions: Iterable[TopicPartition]) -> Commits:
         """Return a group's commits; ``None`` where it has none."""
-        check_group(group_id)
+        parse_group(group_id)
         with self._explaining(f"reading the offsets of group {group_id!r}"):
             found = self._wait(self._admin.listConsumerGroupOffsets(group_id).partitionsToOffsetAndMetadata())
             # As one text: each read of a Java object is a round trip.
@@ -118,7 +118,7 @@ class JvmOffsetsClient:
 
         :param check: given the group's commits right before they are overwritten; what it raises ends it.
         """
-        check_group(group_id)
+        parse_group(group_id)
         if check is not None:
             check(self.committed(group_id, offsets))
         what = f"committing to group {group_id!r}"
@@ -133,7 +133,7 @@ class JvmOffsetsClient:
             first = next(iter(failures.values()))
             if not written and set(failures.values()) == {first}:
                 raise self._explain(what, first)
-            raise explain_commit(
+            raise commit_error(
                 group_id,
                 offsets,
                 written,
@@ -219,7 +219,7 @@ class JvmOffsetsClient:
             try:
                 with self._failing():
                     found[topic] = self._wait(answers.get(topic))
-            except Failed as error:  # noqa: PERF203  # each topic has its own
+            except CallError as error:  # noqa: PERF203  # each topic has its own
                 if error.failure.code not in UNKNOWN_PARTITION:
                     raise self._explain(what, error.failure) from None
         return found
@@ -262,7 +262,7 @@ class JvmOffsetsClient:
         try:
             with self._failing():
                 self._wait(future, milliseconds)
-        except Failed as error:
+        except CallError as error:
             return error.failure
         return None
 
@@ -277,7 +277,7 @@ class JvmOffsetsClient:
         try:
             with self._failing():
                 yield
-        except Failed as error:
+        except CallError as error:
             raise self._explain(what, error.failure) from None
 
     @contextmanager
@@ -289,7 +289,7 @@ class JvmOffsetsClient:
             yield
         except (Py4JError, PySparkException) as error:
             code, text = self._code(error)
-            raise Failed(Failure(code, shorten(self._scrub(text), 300), _REMEDIES.get(code, ""))) from None
+            raise CallError(Failure(code, shorten(self._scrub(text), 300), _REMEDIES.get(code, ""))) from None
 
     def _explain(self, what: str, failure: Failure) -> BrokerError:
         return Call(what, self._servers, self._milliseconds / 1_000).explain(failure, "Read")

@@ -12,7 +12,7 @@ from typing import Any
 
 from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.model.kafka_security import PEM_FILES, PROBE, java_settings, reads_key
-from airflow_kafka_offsets.model.text import MAX_SIZE, too_large
+from airflow_kafka_offsets.model.text import MAX_SIZE, too_large_error
 
 OPTIONS_FILE = "AIRFLOW_KAFKA_OFFSETS_OPTIONS_FILE"
 """The variable of the driver's environment that names the file with the options."""
@@ -100,7 +100,7 @@ def _plain_key(pem: str, password: str | None) -> str:
 def _read(name: str, path: Path) -> str:
     try:
         if (size := path.stat().st_size) > MAX_SIZE:
-            raise UsageError(too_large(f"{name}={path}", size))
+            raise UsageError(too_large_error(f"{name}={path}", size))
         return path.read_text(encoding="utf-8")
     except OSError as error:
         raise UsageError(f"{name}={path} cannot be read on this machine ({error.strerror})") from None

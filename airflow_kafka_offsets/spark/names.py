@@ -9,7 +9,7 @@ from urllib.parse import unquote
 from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.model.formats import load_json
 from airflow_kafka_offsets.model.names import SPARK_CONF_KEY
-from airflow_kafka_offsets.model.text import kind_of
+from airflow_kafka_offsets.model.text import describe_type
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,5 +31,5 @@ def pipeline_names(spark: SparkSession) -> Mapping[str, Any]:
         )
     names = load_json(text if text.startswith("{") else unquote(text), SPARK_CONF_KEY, "names")
     if not isinstance(names, Mapping):
-        raise UsageError(f"{SPARK_CONF_KEY}: found {kind_of(names)}, expected a JSON object of names")
+        raise UsageError(f"{SPARK_CONF_KEY}: found {describe_type(names)}, expected a JSON object of names")
     return names

@@ -13,10 +13,10 @@ from airflow_kafka_offsets.errors import UnknownTopicPartitionError, UsageError,
 from airflow_kafka_offsets.model.formats import load_json
 from airflow_kafka_offsets.model.location import check_file_uri
 from airflow_kafka_offsets.model.offsets import TopicPartition, summarize
-from airflow_kafka_offsets.model.text import MAX_SIZE, kind_of, shorten, too_large
+from airflow_kafka_offsets.model.text import MAX_SIZE, describe_type, shorten, too_large_error
 from airflow_kafka_offsets.model.window import WINDOW_CONF_KEY, OffsetWindow
-from airflow_kafka_offsets.readings.log_ids import other_logs_now
-from airflow_kafka_offsets.spark.broker import broker
+from airflow_kafka_offsets.readings.log_ids import current_logs_refusals
+from airflow_kafka_offsets.spark.broker import open_broker_client
 from airflow_kafka_offsets.spark.source_options import isolation_level, refuse_other_ranges
 
 if TYPE_CHECKING:
@@ -127,8 +127,12 @@ class _Reading:
         window = self._window
         level = isolation_level(self._options)
         try:
-            with broker(self._options, spark=self._spark, client_config=self._client_config) as kafka:
-                elsewhere = other_logs_now(kafka, "the window", window.log_ids, remedy="trigger a new run")
+            with open_broker_client(
+                self._options, spark=self._spark, client_config=self._client_config
+            ) as kafka:
+                elsewhere = current_logs_refusals(
+                    kafka, "the window", window.log_ids, remedy="trigger a new run"
+                )
                 logs = seen = kafka.log_ranges(window.ranges)
                 if level == "read_committed":
                     seen = kafka.log_ranges(window.ranges, isolation_level=level)
@@ -169,13 +173,15 @@ def _load(spark: SparkSession, window: Window | None) -> OffsetWindow:
     if isinstance(window, OffsetWindow):
         return window
     if isinstance(window, str) and not window.lstrip().startswith("{"):
-        return OffsetWindow.parse(_read_text(spark, window), f"{what} in {shorten(window)}", show=kind_of)
+        return OffsetWindow.parse(
+            _read_text(spark, window), f"{what} in {shorten(window)}", show=describe_type
+        )
     value = load_json(window, what) if isinstance(window, str) else window
     if not isinstance(value, Mapping) or "start" in value or "window_file" not in value:
         return OffsetWindow.parse(value, what)
     # Too large for an XCom: the plan names its file.
     uri = str(value["window_file"])
-    planned = OffsetWindow.parse(_read_text(spark, uri), f"{what} in {shorten(uri)}", show=kind_of)
+    planned = OffsetWindow.parse(_read_text(spark, uri), f"{what} in {shorten(uri)}", show=describe_type)
     if planned.source != value.get("source"):
         raise UsageError(
             f"{uri} holds another window than the one that was planned (of {shorten(planned.source)}): give "
@@ -194,7 +200,7 @@ def _read_text(spark: SparkSession, uri: str) -> str:
         check_file_uri(uri)
         path = Path(unquote(urlsplit(uri).path) if uri.startswith("file:") else uri)
         if (size := path.stat().st_size) > MAX_SIZE:
-            raise UsageError(too_large(f"the window's file {shorten(uri)}", size))
+            raise UsageError(too_large_error(f"the window's file {shorten(uri)}", size))
         return path.read_text(encoding="utf-8")
     except UsageError:
         raise

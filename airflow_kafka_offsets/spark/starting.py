@@ -18,11 +18,11 @@ from airflow_kafka_offsets.model.offsets import (
     starting_points,
     summarize,
 )
-from airflow_kafka_offsets.model.parameters import StartMissingCommitPolicy, one_of
+from airflow_kafka_offsets.model.parameters import StartMissingCommitPolicy, parse_choice
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.model.window import OffsetWindow
-from airflow_kafka_offsets.readings.positions import partitions_in
-from airflow_kafka_offsets.spark.broker import broker
+from airflow_kafka_offsets.readings.positions import partitions_in_scope
+from airflow_kafka_offsets.spark.broker import open_broker_client
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -82,10 +82,10 @@ def starting_offsets(
     :raises NoCommitError: if a topic has no commit and ``on_no_commit`` is ``fail``.
     :raises PlanRefusedError: if an offset is outside the log.
     """
-    one_of(on_no_commit, StartMissingCommitPolicy, "on_no_commit")
-    one_of(on_out_of_range, OutOfRange, "on_out_of_range")
+    parse_choice(on_no_commit, StartMissingCommitPolicy, "on_no_commit")
+    parse_choice(on_out_of_range, OutOfRange, "on_out_of_range")
     _refuse_started(checkpoint)
-    with broker(options or {}, spark=spark, client_config=client_config) as kafka:
+    with open_broker_client(options or {}, spark=spark, client_config=client_config) as kafka:
         if isinstance(source, str):
             what = f"group {source!r}"
             positions, known = _of_group(kafka, source, TopicScope.parse(topics))
@@ -127,8 +127,8 @@ def _of_group(kafka: PositionsReader, group_id: str, scope: TopicScope) -> tuple
     """Return the group's positions in the scope, and the topics of which it has committed any partition."""
     if scope.topics is None:
         raise UsageError(f"group {group_id!r}: topics is missing: name the topics that the query reads")
-    wanted = partitions_in(kafka, scope)
-    whole = partitions_in(kafka, TopicScope(dict.fromkeys(scope.topics)))
+    wanted = partitions_in_scope(kafka, scope)
+    whole = partitions_in_scope(kafka, TopicScope(dict.fromkeys(scope.topics)))
     found = committed_offsets(kafka.committed(group_id, sorted({*wanted, *whole})))
     return {tp: found[tp] for tp in wanted}, {tp.topic for tp, offset in found.items() if offset is not None}
 
@@ -146,8 +146,8 @@ def _of_store(
             f"pipeline {pipeline!r}: the store has no offsets of it: correct pipeline, or name topics= and "
             "set on_no_commit to earliest or latest for a first start"
         )
-    wanted = scope.narrowed(topics)
-    partitions = {*partitions_in(kafka, wanted), *(tp for tp in saved if tp in wanted)}
+    wanted = scope.restricted_to(topics)
+    partitions = {*partitions_in_scope(kafka, wanted), *(tp for tp in saved if tp in wanted)}
     return {tp: saved.get(tp) for tp in sorted(partitions)}, {tp.topic for tp in saved}
 
 

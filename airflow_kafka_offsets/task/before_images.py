@@ -41,7 +41,7 @@ class BeforeImages:
         return None if self._store is None else bool(self._kept) and not self._kept.get("done")
 
     def keep(
-        self, plan: PipelinePlan, client: OffsetsClient, by: CommitMetadata, *, goes_on: bool
+        self, plan: PipelinePlan, client: OffsetsClient, metadata: CommitMetadata, *, goes_on: bool
     ) -> PipelinePlan:
         """
         Return the plan with what the groups held before the first write, which is kept from now on.
@@ -51,20 +51,31 @@ class BeforeImages:
         if self._store is None:
             return plan
         if self._kept and (goes_on or self.interrupted or self._kept.get("mark") == self._mark):
-            known = [group for group in plan.groups if group.group_id in self._kept["groups"]]
-            plan = plan.with_before({group.group_id: self._before(group, client, by) for group in known})
-        groups: Any = {group.group_id: offsets_json(group.before) for group in plan.groups if group.before}
+            known = [
+                group_plan for group_plan in plan.group_plans if group_plan.group_id in self._kept["groups"]
+            ]
+            plan = plan.with_before(
+                {group.group_id: self._before(group, client, metadata) for group in known}
+            )
+        groups: Any = {
+            group_plan.group_id: offsets_json(group_plan.before)
+            for group_plan in plan.group_plans
+            if group_plan.before
+        }
         self._kept = {"mark": self._mark, "groups": groups, "done": False}
         self._store.set(self._KEY, self._kept)
         return plan
 
-    def _before(self, plan: OffsetPlan, client: OffsetsClient, by: CommitMetadata) -> Positions:
+    def _before(self, group_plan: OffsetPlan, client: OffsetsClient, metadata: CommitMetadata) -> Positions:
         """Return what a group held in the partitions that an earlier try has written."""
-        first = parse_positions(self._kept["groups"][plan.group_id])
+        first = parse_positions(self._kept["groups"][group_plan.group_id])
         return {
             tp: first[tp]
-            for tp, commit in last_commits(client, plan.group_id, plan.before).items()
-            if tp in first and commit is not None and commit.by is not None and by.same_task(commit.by)
+            for tp, commit in last_commits(client, group_plan.group_id, group_plan.before).items()
+            if tp in first
+            and commit is not None
+            and commit.by is not None
+            and metadata.is_same_task(commit.by)
         }
 
     def finish(self) -> None:

@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 
 
 @contextmanager
-def failing_at_once() -> Iterator[None]:
+def fail_without_retry() -> Iterator[None]:
     """
     Turn errors that every try would repeat into :class:`AirflowFailException`.
 

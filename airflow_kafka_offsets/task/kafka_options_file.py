@@ -13,7 +13,7 @@ from pathlib import Path
 
 from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
 from airflow_kafka_offsets.spark.kafka_options import OPTIONS_FILE, spark_kafka_options
-from airflow_kafka_offsets.spark.own_directory import own_directory
+from airflow_kafka_offsets.spark.private_tmp_dir import private_tmp_dir
 
 _PATTERN = "kafka-options-*.json"
 _NEW = 60.0
@@ -33,7 +33,7 @@ def kafka_options_file(kafka_config_id: str = "kafka_default") -> Iterator[Path]
     :raises UsageError: if the connection cannot be used, or not be translated.
     """
     options = spark_kafka_options(KafkaOffsetsHook(kafka_config_id).client_config())
-    directory = own_directory()
+    directory = private_tmp_dir()
     _remove_left_behind(directory)
     path = directory / _PATTERN.replace("*", uuid.uuid4().hex)
     before = os.environ.get(OPTIONS_FILE)

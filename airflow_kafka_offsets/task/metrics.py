@@ -77,9 +77,9 @@ def report_lag(lags: Iterable[Lag], checkpoint: str | None = None) -> None:
         group = checkpoint or lag.name
         for topic, waiting in lag.by_topic.items():
             records[group, topic] += waiting
-            if lag.late is not None:
+            if lag.time_lags is not None:
                 seconds.setdefault((group, topic), 0.0)
-        for tp, late in (lag.late or {}).items():
+        for tp, late in (lag.time_lags or {}).items():
             if late is None:
                 unknown.add((group, tp.topic))
             else:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from airflow_kafka_offsets.errors import PlanRefusedError
-from airflow_kafka_offsets.model.recovery import Work
+from airflow_kafka_offsets.model.recovery import RecoveryTasks
 from airflow_kafka_offsets.task.identity import iteration, map_index
 
 if TYPE_CHECKING:
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 
 
-def work_between(
+def tasks_between(
     context: Context, first: BaseOperator | None, last: BaseOperator | None, *, without: Collection[str] = ()
-) -> Work:
+) -> RecoveryTasks:
     """
     Return the tasks between two (``None``: no bound), with their states in this run; no teardowns.
 
@@ -31,12 +31,12 @@ def work_between(
     named_tasks = {name: dag.get_task(name) for name in named or () if name not in without}
     tasks = {name: task for name, task in named_tasks.items() if not getattr(task, "is_teardown", False)}
     downstream = {name: _flat(task, upstream=False) for name, task in tasks.items()}
-    return Work(_states(context, tasks, first or last), downstream)
+    return RecoveryTasks(_states(context, tasks, first or last), downstream)
 
 
-def states_of(context: Context, of: BaseOperator, task_ids: Collection[str]) -> Work:
-    """Return tasks of a task's DAG with their states in this run, see :func:`work_between`."""
-    return Work(_states(context, {name: of.dag.get_task(name) for name in task_ids}, of), {})
+def task_states(context: Context, task: BaseOperator, task_ids: Collection[str]) -> RecoveryTasks:
+    """Return tasks of a task's DAG with their states in this run, see :func:`tasks_between`."""
+    return RecoveryTasks(_states(context, {name: task.dag.get_task(name) for name in task_ids}, task), {})
 
 
 def tasks_that_move(task: BaseOperator) -> list[str]:
@@ -47,16 +47,16 @@ def tasks_that_move(task: BaseOperator) -> list[str]:
     return [name for name, kind in kinds.items() if getattr(kind, "moves_on_purpose", False) is True]
 
 
-def identities(by: CommitMetadata, task_ids: Collection[str]) -> set[str]:
+def commit_identities(metadata: CommitMetadata, task_ids: Collection[str]) -> set[str]:
     """
     Return the identities in commits of other tasks of a run: mapped with the same index or not mapped, in the
     same iteration of a task loop or outside it.
     """
     return {
-        replace(by, task=name, map_index=index, iteration=loop, key="").identity
+        replace(metadata, task=name, map_index=index, iteration=loop, key="").identity
         for name in task_ids
-        for index in {-1, by.map_index}
-        for loop in {None, by.iteration}
+        for index in {-1, metadata.map_index}
+        for loop in {None, metadata.iteration}
     }
 
 
@@ -70,8 +70,7 @@ def _states(context: Context, tasks: Mapping[str, Any], of: Any) -> dict[str, li
     found: dict[str, list[str | None]] = {name: [] for name in tasks}
     group = _mapped_group(of)
     for names in _told_apart(sorted(tasks)):
-        by_run = ti.get_task_states(dag_id=ti.dag_id, task_ids=names, run_ids=[ti.run_id])
-        for key, state in by_run.get(ti.run_id, {}).items():
+        for key, state in _instances(ti, names).items():
             # Airflow names an instance of a mapped task "<task id>_<map index>".
             name = key if key in names else key.rpartition("_")[0]
             if name not in names:
@@ -79,6 +78,13 @@ def _states(context: Context, tasks: Mapping[str, Any], of: Any) -> dict[str, li
             if group is None or _mapped_group(tasks[name]) != group or key == f"{name}_{ti.map_index}":
                 found[name].append(None if state is None else str(state))
     return found
+
+
+def _instances(ti: Any, task_ids: list[str]) -> Mapping[str, Any]:
+    """Return the states of the instances of tasks in the run of a task instance, by their names."""
+    by_run = ti.get_task_states(dag_id=ti.dag_id, task_ids=task_ids, run_ids=[ti.run_id])
+    states: Mapping[str, Any] = by_run.get(ti.run_id, {})
+    return states
 
 
 def _check_newest_iteration(context: Context, ti: Any) -> None:
@@ -90,8 +96,7 @@ def _check_newest_iteration(context: Context, ti: Any) -> None:
     if iteration(context) is None:
         return
     key = ti.task_id if map_index(context) < 0 else f"{ti.task_id}_{ti.map_index}"
-    by_run = ti.get_task_states(dag_id=ti.dag_id, task_ids=[ti.task_id], run_ids=[ti.run_id])
-    state = by_run.get(ti.run_id, {}).get(key)
+    state = _instances(ti, [ti.task_id]).get(key)
     if str(state) != "running":
         raise PlanRefusedError(
             f"iteration {iteration(context)} of the task loop was cleared without the later ones (found "

@@ -13,14 +13,14 @@ _PASSED_ON = frozenset({"all_success", "none_failed", "none_failed_min_one_succe
 """Trigger rules of tasks that fail when a task before them has failed."""
 
 
-def moves(task: Any, does: str) -> bool:
+def is_move_task(task: Any, tool: str) -> bool:
     """Whether a task, mapped or not, is a ``reset`` or a ``restore``."""
-    return getattr(getattr(task, "operator_class", type(task)), "does", None) == does
+    return getattr(getattr(task, "operator_class", type(task)), "operation", None) == tool
 
 
 def restores_of(reset: Any) -> list[Any]:
     """Return the restores that are teardowns of a reset."""
-    return [task for task in reset.downstream_list if task.is_teardown and moves(task, "restore")]
+    return [task for task in reset.downstream_list if task.is_teardown and is_move_task(task, "restore")]
 
 
 def check_restore(restore: Any) -> None:
@@ -30,7 +30,9 @@ def check_restore(restore: Any) -> None:
     :raises UsageError: if a reset that it is the teardown of is not in its receipt, or if its failure would
         not fail the run.
     """
-    resets = sorted(task.task_id for task in restore.upstream_list if task.is_setup and moves(task, "reset"))
+    resets = sorted(
+        task.task_id for task in restore.upstream_list if task.is_setup and is_move_task(task, "reset")
+    )
     given = list(_given(restore, "receipt"))
     always = "always" in _given(restore, "restore_when")
     named = {task.task_id for value in given for task, _ in XComArg.iter_xcom_references(value)}

@@ -28,7 +28,7 @@ class WaitMemory:
         self._target, self._progress = (f"kafka_offsets.{what}.{clears}" for what in ("target", "progress"))
 
     @property
-    def lasts(self) -> bool:
+    def is_kept(self) -> bool:
         """Whether anything is remembered at all."""
         return self._store is not None
 
@@ -39,7 +39,7 @@ class WaitMemory:
 
     @target.setter
     def target(self, target: Mapping[str, Any]) -> None:
-        if self.lasts:
+        if self.is_kept:
             self._store.set(self._target, cast("Any", target))
 
     @property
@@ -50,15 +50,15 @@ class WaitMemory:
 
     @progress.setter
     def progress(self, kept: Mapping[str, Any]) -> None:
-        if self.lasts:
+        if self.is_kept:
             self._store.set(self._progress, {**kept, "try": self._try})
 
     def _get(self, key: str) -> Mapping[str, Any] | None:
-        kept = self._store.get(key) if self.lasts else None
+        kept = self._store.get(key) if self.is_kept else None
         return kept if isinstance(kept, Mapping) else None
 
     def forget(self) -> None:
         """Forget everything: a later run of the task waits for something else."""
         for key in (self._target, self._progress):
-            if self.lasts and self._store.get(key) is not None:
+            if self.is_kept and self._store.get(key) is not None:
                 self._store.delete(key)

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from airflow_kafka_offsets.errors import PlanRefusedError
-from airflow_kafka_offsets.hooks.checkpoint import storage_of
+from airflow_kafka_offsets.hooks.checkpoint import storage_from_connection
 from airflow_kafka_offsets.model.commit_metadata import RunStart
 from airflow_kafka_offsets.model.formats import load_json
 from airflow_kafka_offsets.model.location import check_location
-from airflow_kafka_offsets.model.text import kind_of, shorten
+from airflow_kafka_offsets.model.text import describe_type, shorten
 from airflow_kafka_offsets.model.window import OffsetWindow
 from airflow_kafka_offsets.pipeline import parse_location
 from airflow_kafka_offsets.storage import open_location, read_text, replace_file
@@ -37,7 +35,7 @@ def write_window(uri: str, window: OffsetWindow, conn_id: str | None = None) -> 
 def read_window_file(uri: str, conn_id: str | None = None) -> OffsetWindow | None:
     """Return the window that a file holds, ``None`` if there is no such file."""
     text = read_text(uri, _storage(uri, conn_id))
-    return None if text is None else OffsetWindow.parse(text, uri, show=kind_of)
+    return None if text is None else OffsetWindow.parse(text, uri, show=describe_type)
 
 
 def load_window(value: object, conn_id: str | None = None) -> OffsetWindow:
@@ -67,18 +65,18 @@ def split_window(value: object) -> tuple[OffsetWindow | Mapping[str, Any] | None
     return OffsetWindow.parse(value), ""
 
 
-def same_run(source: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+def is_same_task_run(source: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     """Whether two windows were planned by the same task of the same run."""
     return all(source.get(name) == other.get(name) for name in RUN)
 
 
-def planned_in(window: OffsetWindow) -> RunStart:
+def planning_run_start(window: OffsetWindow) -> RunStart:
     """Return when the run was started that a window was planned in."""
     at, clears = (window.source.get(name) for name in RUN_START)
     return RunStart(at if isinstance(at, int) else None, clears if isinstance(clears, int) else 0)
 
 
-def not_this_run(uri: str, window: OffsetWindow) -> PlanRefusedError:
+def other_run_refusal(uri: str, window: OffsetWindow) -> PlanRefusedError:
     """Return the refusal of a file that another run's window is in."""
     names = (name for name in RUN if window.source.get(name) is not None)
     found = ", ".join(f"{name}={shorten(window.source[name])}" for name in names)
@@ -92,7 +90,7 @@ def not_this_run(uri: str, window: OffsetWindow) -> PlanRefusedError:
     )
 
 
-def handed_over(window: OffsetWindow, uri: str, *, whole: bool) -> dict[str, Any]:
+def window_xcom(window: OffsetWindow, uri: str, *, whole: bool) -> dict[str, Any]:
     """
     Return the XCom of a window that is in a file.
 
@@ -113,21 +111,21 @@ def _in_its_file(value: Mapping[str, Any], uri: str, conn_id: str | None) -> Off
         # The job has read it, and all of it is here.
         return OffsetWindow.parse(value)
     source = value.get("source") or {}
-    if not isinstance(source, Mapping) or not same_run(window.source, source):
-        raise not_this_run(uri, window)
+    if not isinstance(source, Mapping) or not is_same_task_run(window.source, source):
+        raise other_run_refusal(uri, window)
     found = _marks(window)
     planned = _marks(whole) if whole else {**value, "ranges": source.get("ranges")}
     if others := [name for name in found if planned.get(name) not in (None, found[name])]:
         differs = ", ".join(f"{name}={found[name]} in place of {shorten(planned[name])}" for name in others)
-        raise file_changed(uri, differs)
+        raise changed_file_refusal(uri, differs)
     return window
 
 
 def _marks(window: OffsetWindow) -> dict[str, Any]:
-    return {"records": window.records, "partitions": len(window.ranges), "ranges": ranges_digest(window)}
+    return {"records": window.records, "partitions": len(window.ranges), "ranges": window.digest}
 
 
-def file_changed(uri: str, found: str) -> PlanRefusedError:
+def changed_file_refusal(uri: str, found: str) -> PlanRefusedError:
     """Return the refusal of a file whose window is not the one that was planned."""
     return PlanRefusedError(
         [
@@ -135,13 +133,6 @@ def file_changed(uri: str, found: str) -> PlanRefusedError:
             "read other records than were planned: put the file back, or trigger a new run"
         ]
     )
-
-
-def ranges_digest(window: OffsetWindow) -> str:
-    """Return what is the same for the same ranges only, wherever they come from."""
-    form = window.as_json()
-    text = json.dumps([form["start"], form["end"], form["committed"]], sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def _existing(uri: str, conn_id: str | None) -> OffsetWindow:
@@ -158,4 +149,4 @@ def _existing(uri: str, conn_id: str | None) -> OffsetWindow:
 
 def _storage(uri: str, conn_id: str | None) -> AbstractFileSystem | None:
     check_location(uri, "window_file", "window_conn_id")
-    return storage_of(uri, conn_id, "window_conn_id")
+    return storage_from_connection(uri, conn_id, "window_conn_id")

@@ -7,7 +7,6 @@ task's own state for as long as the run is known; a window file keeps the window
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 from collections.abc import Mapping
@@ -16,19 +15,19 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
-from airflow_kafka_offsets.model.groups import Groups
+from airflow_kafka_offsets.model.digest import digest
+from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.window import OffsetWindow
-from airflow_kafka_offsets.readings.window_checks import committed_by
+from airflow_kafka_offsets.readings.window_checks import is_committed_by_run
 from airflow_kafka_offsets.task.identity import iteration, map_index, run_start
 from airflow_kafka_offsets.task.window_file import (
     RUN,
     RUN_START,
-    file_changed,
-    not_this_run,
-    planned_in,
-    ranges_digest,
+    changed_file_refusal,
+    is_same_task_run,
+    other_run_refusal,
+    planning_run_start,
     read_window_file,
-    same_run,
     write_window,
 )
 
@@ -86,13 +85,17 @@ class WindowMemory:
             raise PlanRefusedError(
                 [f"{uri} is gone, where the window of this run was kept: trigger a new run"]
             )
-        if window is not None and not same_run(window.source, self.run):
-            raise not_this_run(uri, window)
-        if window is not None and stored is None and not self._run.start.continues(planned_in(window)):
+        if window is not None and not is_same_task_run(window.source, self.run):
+            raise other_run_refusal(uri, window)
+        if (
+            window is not None
+            and stored is None
+            and not self._run.run_start.continues(planning_run_start(window))
+        ):
             log.info("%s holds the window of a deleted run with this run's id, and is replaced", uri)
             return None
-        if window is not None and stored and stored.get("ranges") not in (None, ranges_digest(window)):
-            raise file_changed(uri, "other ranges")
+        if window is not None and stored and stored.get("ranges") not in (None, window.digest):
+            raise changed_file_refusal(uri, "other ranges")
         return window
 
     def keep(self, window: OffsetWindow) -> None:
@@ -102,11 +105,11 @@ class WindowMemory:
         if self._store is not None:
             kept: Any = json.loads(window.as_text())
             if self._file:
-                kept = {"window_file": self._file, "ranges": ranges_digest(window)}
+                kept = {"window_file": self._file, "ranges": window.digest}
             # airflow.sdk.NEVER_EXPIRE, which versions before 3.3 do not have. It goes when the run does.
             self._store.set(_KEY, kept, retention=timedelta.max)
 
-    def refuse_other_records(self, client: OffsetsClient, named: Groups) -> None:
+    def refuse_other_records(self, client: OffsetsClient, selection: GroupSelection) -> None:
         """
         Refuse to plan from where the group is now for a run that may have had a window.
 
@@ -120,10 +123,10 @@ class WindowMemory:
         """
         if self._store is not None and self._store.get(_BEGUN) is not None:
             return
-        in_loop, has_group = self._run.iteration is not None, named.group_id is not None
+        in_loop, has_group = self._run.iteration is not None, selection.group_id is not None
         cleared = self._cleared and (self._ran_before or (in_loop and not has_group))
         may_have_run = self._ran_before or (in_loop and self._cleared)
-        if cleared or (may_have_run and has_group and committed_by(client, named, self._run)):
+        if cleared or (may_have_run and has_group and is_committed_by_run(client, selection, self._run)):
             found = "was cleared" if cleared else "has committed already"
             raise PlanRefusedError(
                 [
@@ -147,7 +150,7 @@ class CommitMemory:
 
     def __init__(self, context: Context, window: OffsetWindow, **same: Any) -> None:
         self._store: Any = context.get("task_state_store")
-        self._digest = fingerprint({"ranges": ranges_digest(window), **same})
+        self._digest = digest(window.digest, same, length=12)
 
     @property
     def committed_at(self) -> str | None:
@@ -162,9 +165,3 @@ class CommitMemory:
         if self._store is not None and self.committed_at is None:
             at = datetime.now(tz=timezone.utc).isoformat(timespec="seconds")
             self._store.set(_COMMITTED, {"digest": self._digest, "at": at}, retention=timedelta.max)
-
-
-def fingerprint(parameters: Mapping[str, Any]) -> str:
-    """Return what is the same for the same parameters only."""
-    text = json.dumps(parameters, sort_keys=True, default=str)
-    return hashlib.sha256(text.encode()).hexdigest()[:12]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import json
 import logging
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -16,6 +14,7 @@ from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
 from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.model.backlog import Backlog
+from airflow_kafka_offsets.model.digest import digest
 from airflow_kafka_offsets.model.offsets import IsolationLevel
 from airflow_kafka_offsets.model.parameters import (
     MissingCommitPolicy,
@@ -24,8 +23,8 @@ from airflow_kafka_offsets.model.parameters import (
     parse_seconds,
 )
 from airflow_kafka_offsets.task.metrics import report_lag
-from airflow_kafka_offsets.triggers.poll import polls
-from airflow_kafka_offsets.triggers.refused import RefusableTrigger, refused_when_run
+from airflow_kafka_offsets.triggers.poll import poll_repeatedly
+from airflow_kafka_offsets.triggers.refusable import RefusableTrigger, defer_refusal
 from airflow_kafka_offsets.waits.lag import THRESHOLDS, LagWait
 from airflow_kafka_offsets.waits.wait import PositionSource
 
@@ -71,7 +70,7 @@ class LagEventTrigger(RefusableTrigger, BaseEventTrigger):
         cannot be.
     """
 
-    @refused_when_run
+    @defer_refusal
     def __init__(
         self,
         *,
@@ -131,7 +130,7 @@ class LagEventTrigger(RefusableTrigger, BaseEventTrigger):
             await asyncio.Event().wait()
         backlog = kept = await self._recall()
         trouble = ""
-        async with aclosing(polls(self.wait, self.poll_interval)) as outcomes:
+        async with aclosing(poll_repeatedly(self.wait, self.poll_interval)) as outcomes:
             async for outcome in outcomes:
                 # With the next poll: then the event is in the database, and a restart in between fires again.
                 if backlog != kept:
@@ -145,7 +144,7 @@ class LagEventTrigger(RefusableTrigger, BaseEventTrigger):
                     continue
                 report_lag(outcome.lags, outcome.checkpoint)
                 waiting = bool(outcome.lags) and not (outcome.done or outcome.unknown)
-                backlog, news = backlog.seen(
+                backlog, news = backlog.after_poll(
                     waiting, time.time(), self.refire_after, position=outcome.position
                 )
                 if news:
@@ -159,8 +158,7 @@ class LagEventTrigger(RefusableTrigger, BaseEventTrigger):
     @property
     def _key(self) -> str:
         # An asset may have several watchers.
-        parameters = json.dumps(self.serialize()[1], sort_keys=True)
-        return f"kafka_offsets.backlog.{hashlib.sha256(parameters.encode()).hexdigest()[:12]}"
+        return f"kafka_offsets.backlog.{digest(self.serialize()[1], length=12)}"
 
     async def _recall(self) -> Backlog:
         try:

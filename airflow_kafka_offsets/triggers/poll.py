@@ -44,7 +44,7 @@ _guard = threading.RLock()
 _opening: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
 
 
-async def polls(
+async def poll_repeatedly(
     wait: Wait, interval: float, longest: float | None = None, ends_in: float | None = None
 ) -> AsyncGenerator[Reading | Exception, None]:
     """

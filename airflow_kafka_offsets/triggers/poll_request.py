@@ -42,7 +42,7 @@ class PollRequest:
     """When it may be polled because others are, to be in step with them afterwards."""
     in_trouble: bool = False
 
-    def answer(self, outcome: Reading | Exception) -> None:
+    def set_outcome(self, outcome: Reading | Exception) -> None:
         """Give an outcome to whoever awaits it."""
         try:
             self.loop.call_soon_threadsafe(self.outcomes.put_nowait, outcome)

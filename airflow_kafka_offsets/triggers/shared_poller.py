@@ -74,7 +74,7 @@ class SharedPoller:
                 self._requests.add(request)
                 self._changed.notify()
                 return
-        request.answer(self.broken)
+        request.set_outcome(self.broken)
 
     def remove(self, request: PollRequest) -> None:
         """Stop serving a request."""
@@ -107,7 +107,7 @@ class SharedPoller:
                 self.broken = error
                 requests = list(self._requests)
             for request in requests:
-                request.answer(error)
+                request.set_outcome(error)
         finally:
             if client is not None:
                 client.close()
@@ -127,7 +127,7 @@ class SharedPoller:
 
     def _poll(self, batch: Sequence[PollRequest], reader: CachedReader, storage: ThreadPoolExecutor) -> None:
         reader.next_round()
-        reader.read_groups({group_id for request in batch for group_id in request.wait.groups})
+        reader.read_groups({group_id for request in batch for group_id in request.wait.group_ids})
         states = self._read_checkpoints(batch, storage)
         found: dict[PollRequest, Mapping[str, Positions]] = {}
 
@@ -135,10 +135,10 @@ class SharedPoller:
             state = states.get(_storage_key(request))
             if isinstance(state, Exception):
                 raise state
-            found[request] = request.wait.find(reader, state)
+            found[request] = request.wait.find_positions(reader, state)
 
         _for_each(batch, find)
-        _for_each(found, lambda request: request.answer(request.wait.judge(reader, found[request])))
+        _for_each(found, lambda request: request.set_outcome(request.wait.judge(reader, found[request])))
 
     def _read_checkpoints(
         self, batch: Sequence[PollRequest], storage: ThreadPoolExecutor
@@ -174,7 +174,7 @@ def _for_each(requests: Iterable[PollRequest], step: Callable[[PollRequest], Non
     for request in requests:
         if silent is not None and time.monotonic() > give_up:
             # Or a broker that is away would take the time of each wait, one after the other.
-            request.answer(silent)
+            request.set_outcome(silent)
             continue
         try:
             step(request)
@@ -184,9 +184,9 @@ def _for_each(requests: Iterable[PollRequest], step: Callable[[PollRequest], Non
                 log.exception("A poll failed")
             request.in_trouble = True
             silent = error if isinstance(error, BrokerUnavailableError) else silent
-            request.answer(error)
+            request.set_outcome(error)
 
 
 def _storage_key(request: PollRequest) -> StorageKey:
     wait = request.wait
-    return wait.checkpoint_location, wait.checkpoint_conn_id, wait.from_checkpoint
+    return wait.checkpoint_location, wait.checkpoint_conn_id, wait.position_is_checkpoint

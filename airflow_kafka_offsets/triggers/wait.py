@@ -13,8 +13,8 @@ from airflow.triggers.base import TriggerEvent
 
 from airflow_kafka_offsets.errors import KafkaOffsetsError
 from airflow_kafka_offsets.task.metrics import report_lag
-from airflow_kafka_offsets.triggers.poll import polls
-from airflow_kafka_offsets.triggers.refused import RefusableTrigger, refused_when_run
+from airflow_kafka_offsets.triggers.poll import poll_repeatedly
+from airflow_kafka_offsets.triggers.refusable import RefusableTrigger, defer_refusal
 from airflow_kafka_offsets.waits.lag import LagWait
 from airflow_kafka_offsets.waits.progress import Progress
 from airflow_kafka_offsets.waits.reached import ReachedWait
@@ -45,7 +45,7 @@ class WaitTrigger(RefusableTrigger):
 
     wait_class: ClassVar[type[Wait]]
 
-    @refused_when_run
+    @defer_refusal
     def __init__(
         self,
         *,
@@ -76,7 +76,7 @@ class WaitTrigger(RefusableTrigger):
         progress = Progress(self.wait.stalled_after)
         last: Reading | None = None
         async with aclosing(
-            polls(self.wait, self.poll_interval, self.max_interval, self._time_left())
+            poll_repeatedly(self.wait, self.poll_interval, self.max_interval, self._time_left())
         ) as outcomes:
             while True:
                 try:
@@ -84,7 +84,7 @@ class WaitTrigger(RefusableTrigger):
                 except asyncio.TimeoutError:
                     break
                 if isinstance(outcome, Reading):
-                    last = outcome = progress.add(outcome)
+                    last = outcome = progress.add_reading(outcome)
                     if progress.news:
                         (log.warning if outcome.unknown else log.info)("%s", outcome.text)
                     report_lag(outcome.lags, outcome.checkpoint)

@@ -15,8 +15,8 @@ from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 
 from airflow_kafka_offsets.errors import SetupError
-from airflow_kafka_offsets.ui.airflow_api import AsUser, in_thread
-from airflow_kafka_offsets.ui.fresh import Fresh
+from airflow_kafka_offsets.ui.airflow_api import AsUser, run_in_thread
+from airflow_kafka_offsets.ui.single_flight_cache import SingleFlightCache
 
 REMEMBERED = 5.0
 """Seconds for which what a user may read is remembered."""
@@ -32,9 +32,9 @@ class Rights:
     """What users may read, asked once for all requests that a user makes at the same time."""
 
     def __init__(self) -> None:
-        self.dags: Fresh[tuple[str, str], bool] = Fresh(REMEMBERED, _MOST_RIGHTS)
+        self.dags: SingleFlightCache[tuple[str, str], bool] = SingleFlightCache(REMEMBERED, _MOST_RIGHTS)
         """By user and DAG."""
-        self.ids: Fresh[str, frozenset[str]] = Fresh(REMEMBERED, _MOST_USERS)
+        self.ids: SingleFlightCache[str, frozenset[str]] = SingleFlightCache(REMEMBERED, _MOST_USERS)
         """The DAGs that Airflow's own lists show, by user."""
         self.asking = asyncio.Lock()
 
@@ -46,7 +46,7 @@ class Rights:
 
 def as_user(request: Request, user: GetUserDep) -> AsUser:
     """Return what asks Airflow's API as the user of a request."""
-    return AsUser.of(request, user, request.app.state.turns)
+    return AsUser.for_request(request, user, request.app.state.turns)
 
 
 AsUserDep = Annotated[AsUser, Depends(as_user)]
@@ -70,11 +70,11 @@ class ReadableDags:
 
         async def ask() -> frozenset[str]:
             listed = get_auth_manager().get_authorized_dag_ids
-            return frozenset(await in_thread(lambda: listed(user=self._user, method="GET")))
+            return frozenset(await run_in_thread(lambda: listed(user=self._user, method="GET")))
 
         return await self._rights.ids.get(self._identity, ask)
 
-    async def of(self, dag_ids: Collection[str]) -> set[str]:
+    async def filter_readable(self, dag_ids: Collection[str]) -> set[str]:
         """Return those of some DAGs that the user may read."""
         known = self._known(dag_ids)
         if None in known.values():
@@ -83,13 +83,13 @@ class ReadableDags:
                 known = self._known(dag_ids)
                 asked = [dag_id for dag_id, allowed in known.items() if allowed is None]
                 if asked:
-                    known |= await in_thread(lambda: {dag_id: self._may_read(dag_id) for dag_id in asked})
+                    known |= await run_in_thread(lambda: {dag_id: self._may_read(dag_id) for dag_id in asked})
                 for dag_id in asked:
                     self._rights.dags.put((self._identity, dag_id), bool(known[dag_id]))
         return {dag_id for dag_id, allowed in known.items() if allowed}
 
     def _known(self, dag_ids: Collection[str]) -> dict[str, bool | None]:
-        return {dag_id: self._rights.dags.known((self._identity, dag_id)) for dag_id in dag_ids}
+        return {dag_id: self._rights.dags.get_known((self._identity, dag_id)) for dag_id in dag_ids}
 
     def _may_read(self, dag_id: str) -> bool:
         try:
@@ -112,7 +112,7 @@ ReadableDagsDep = Annotated[ReadableDags, Depends(readable_dags)]
 
 async def may_read_dag(dag_id: str, readable: ReadableDagsDep) -> None:
     """Guard of the routes below ``dags/{dag_id}``."""
-    if not await readable.of([dag_id]):
+    if not await readable.filter_readable([dag_id]):
         raise HTTPException(403, "Forbidden")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import json
 import logging
 import time
@@ -17,6 +16,7 @@ from anyio.to_thread import run_sync
 from fastapi import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from airflow_kafka_offsets.model.digest import digest
 from airflow_kafka_offsets.model.text import is_plain
 
 PAGE = 100
@@ -122,7 +122,7 @@ class AsUser:
     identity: str
 
     @classmethod
-    def of(cls, request: Request, user: Any, turns: Turns) -> AsUser:
+    def for_request(cls, request: Request, user: Any, turns: Turns) -> AsUser:
         """Return what asks as the user of a request."""
         app, airflow, root_path = request.scope[_AIRFLOW]
         headers = [(name, value) for name, value in request.scope["headers"] if name in _SENT]
@@ -140,8 +140,7 @@ class AsUser:
             # Airflow's middleware leaves the user there if it has just renewed his login.
             "state": dict(request.scope.get("state") or {}),
         }
-        named = repr((headers, user.get_id(), user.get_name()))
-        return cls(app, scope, turns, hashlib.sha256(named.encode()).hexdigest())
+        return cls(app, scope, turns, digest(headers, user.get_id(), user.get_name(), length=64))
 
     async def get(self, *steps: str, **parameters: Any) -> Any:
         """
@@ -170,7 +169,7 @@ class AsUser:
             return None
         if status != 200:
             raise AirflowError(f"Airflow's API answered with status {status}", status)
-        return await in_thread(json.loads, body) if len(body) > _LARGE else json.loads(body)
+        return await run_in_thread(json.loads, body) if len(body) > _LARGE else json.loads(body)
 
     async def pages(self, most: int, *steps: str, of: str, **parameters: Any) -> list[Any]:
         """
@@ -226,7 +225,7 @@ class AsUser:
 _limiters: dict[Any, anyio.CapacityLimiter] = {}
 
 
-async def in_thread(work: Callable[..., T], *arguments: Any) -> T:
+async def run_in_thread(work: Callable[..., T], *arguments: Any) -> T:
     """Do what takes a while outside of the event loop, one thing at a time: no thread of Airflow's waits."""
     loop = asyncio.get_running_loop()
     if loop not in _limiters:

@@ -14,10 +14,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from airflow_kafka_offsets.ui.access import Rights, check_frames, check_guards
 from airflow_kafka_offsets.ui.airflow_api import AirflowError, Turns
 from airflow_kafka_offsets.ui.dags import Dags
-from airflow_kafka_offsets.ui.fresh import Fresh
-from airflow_kafka_offsets.ui.live import FRESH, Live
+from airflow_kafka_offsets.ui.live_client import FRESH, LiveClient
 from airflow_kafka_offsets.ui.routes import dag_routes, user_routes
-from airflow_kafka_offsets.ui.task_instances import Moves
+from airflow_kafka_offsets.ui.single_flight_cache import SingleFlightCache
+from airflow_kafka_offsets.ui.task_instances import TaskOutcomes
 
 HEADERS = {
     "Content-Security-Policy": (
@@ -38,7 +38,7 @@ _MOST_RECEIPTS = 50
 log = logging.getLogger(__name__)
 
 
-def make_app(live: Live | None = None) -> FastAPI:
+def make_app(live: LiveClient | None = None) -> FastAPI:
     """
     Return the app.
 
@@ -57,12 +57,12 @@ def make_app(live: Live | None = None) -> FastAPI:
         lifespan=_lifespan,
         exception_handlers={AirflowError: _unanswered, Exception: _failed},
     )
-    app.state.live = live or Live()
+    app.state.live = live or LiveClient()
     app.state.turns = Turns()
     app.state.rights = Rights()
-    app.state.dags = Dags(Moves())
-    app.state.histories = Fresh(FRESH, _MOST_HISTORIES)
-    app.state.receipts = Fresh(FRESH, _MOST_RECEIPTS)
+    app.state.dags = Dags(TaskOutcomes())
+    app.state.histories = SingleFlightCache(FRESH, _MOST_HISTORIES)
+    app.state.receipts = SingleFlightCache(FRESH, _MOST_RECEIPTS)
     app.include_router(user_routes)
     app.include_router(dag_routes)
     app.add_middleware(SecurityHeaders)

@@ -11,7 +11,7 @@ _LEVEL = 5
 """Of Airflow's own middleware."""
 
 
-def packed(found: BaseModel) -> bytes:
+def pack_model(found: BaseModel) -> bytes:
     """Return a model as packed JSON; of many partitions that takes a while."""
     return gzip.compress(found.model_dump_json().encode(), _LEVEL)
 

@@ -8,9 +8,9 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from airflow_kafka_offsets.ui.airflow_api import AsUser
-from airflow_kafka_offsets.ui.discovery import Found, find_all_pipelines, find_pipelines
-from airflow_kafka_offsets.ui.fresh import Fresh
-from airflow_kafka_offsets.ui.task_instances import Moves
+from airflow_kafka_offsets.ui.discovery import DagPipelines, find_all_pipelines, find_pipelines
+from airflow_kafka_offsets.ui.single_flight_cache import SingleFlightCache
+from airflow_kafka_offsets.ui.task_instances import TaskOutcomes
 
 FRESH = 5.0
 """Seconds for which what was found of a DAG is shown on its own page."""
@@ -30,14 +30,14 @@ _AT_ONCE = 100
 
 
 @dataclass(frozen=True)
-class Listed:
+class ListedPipelines:
     """
     The pipelines of several DAGs.
 
     :param problems: a sentence for each thing that is missing.
     """
 
-    dags: Mapping[str, Found]
+    dags: Mapping[str, DagPipelines]
     problems: list[str]
 
 
@@ -50,10 +50,10 @@ class Dags:
     :param moves: what task instances have left.
     """
 
-    def __init__(self, moves: Moves) -> None:
+    def __init__(self, moves: TaskOutcomes) -> None:
         self.moves = moves
-        self._found: Fresh[str, Found] = Fresh(FRESH, _MOST_DAGS)
-        self._active: Fresh[frozenset[str], frozenset[str]] = Fresh(LISTED, 50)
+        self._found: SingleFlightCache[str, DagPipelines] = SingleFlightCache(FRESH, _MOST_DAGS)
+        self._active: SingleFlightCache[frozenset[str], frozenset[str]] = SingleFlightCache(LISTED, 50)
         self._took = 0.0
         self._reading = asyncio.Lock()
 
@@ -62,16 +62,18 @@ class Dags:
         self._found.clear()
         self._active.clear()
 
-    async def one(self, ask: AsUser, dag_id: str, seconds: float = FRESH) -> Found:
+    async def get_one(self, ask: AsUser, dag_id: str, seconds: float = FRESH) -> DagPipelines:
         """Return what was found of a DAG at most so many seconds ago."""
         return await self._found.get(dag_id, lambda: find_pipelines(ask, self.moves, dag_id), seconds)
 
     def candidates(self, dag_ids: Iterable[str]) -> list[str]:
         """Return those of some DAGs of which it is not known that they have no pipelines."""
-        known = {dag_id: self._found.known(dag_id, _WITHOUT) for dag_id in dag_ids}
+        known = {dag_id: self._found.get_known(dag_id, _WITHOUT) for dag_id in dag_ids}
         return [dag_id for dag_id, found in known.items() if found is None or found.tasks]
 
-    async def all(self, ask: AsUser, dag_ids: Collection[str], seconds: float = LISTED) -> Listed:
+    async def get_all(
+        self, ask: AsUser, dag_ids: Collection[str], seconds: float = LISTED
+    ) -> ListedPipelines:
         """Return what is known of some DAGs; what takes longer is read on, and there the next time."""
         began = time.monotonic()
         active = await self._active.get(frozenset(dag_ids), lambda: _active(ask))
@@ -86,7 +88,7 @@ class Dags:
         for each in done:
             each.result()
             self._took = max(self._took / 2, time.monotonic() - began)
-        known = {dag_id: self._found.known(dag_id, float("inf")) for dag_id in candidates}
+        known = {dag_id: self._found.get_known(dag_id, float("inf")) for dag_id in candidates}
         found = {dag_id: its for dag_id, its in known.items() if its is not None}
         reasons = {str(error): dag_id for dag_id, error in failed.items() if dag_id not in found}
         problems = [f"DAG {dag_id} cannot be read: {reason}" for reason, dag_id in reasons.items()]
@@ -94,14 +96,14 @@ class Dags:
             problems.append(
                 f"{unread:,} DAGs are not read yet: they appear when this page asks again, within minutes"
             )
-        return Listed(found, problems)
+        return ListedPipelines(found, problems)
 
     async def _read(
         self, ask: AsUser, dag_ids: Iterable[str], seconds: float, failed: dict[str, Exception]
     ) -> None:
         """Read those DAGs that nobody has read for so many seconds; who asks meanwhile finds them read."""
         async with self._reading:
-            old = [dag_id for dag_id in dag_ids if self._found.known(dag_id, seconds) is None]
+            old = [dag_id for dag_id in dag_ids if self._found.get_known(dag_id, seconds) is None]
             for start in range(0, len(old), _AT_ONCE):
                 these = await find_all_pipelines(ask, self.moves, old[start : start + _AT_ONCE])
                 for dag_id, its in these.items():

@@ -12,13 +12,20 @@ from airflow_kafka_offsets.ui.pipelines import (
     NamedTask,
     Pipeline,
     check_names,
-    merged,
+    merge_pipelines,
     named_tasks,
-    only_names,
+    pick_names,
     read_pipelines,
 )
-from airflow_kafka_offsets.ui.receipts import Move
-from airflow_kafka_offsets.ui.task_instances import Moves, Row, newest, newest_of_many, past, with_fields
+from airflow_kafka_offsets.ui.receipts import TaskOutcome
+from airflow_kafka_offsets.ui.task_instances import (
+    Row,
+    TaskOutcomes,
+    newest_instances,
+    newest_instances_of_dags,
+    past_instances,
+    with_rendered_fields,
+)
 
 T = TypeVar("T")
 
@@ -27,7 +34,7 @@ _MOST_TRIED = 50
 
 
 @dataclass
-class Found:
+class DagPipelines:
     """
     The pipelines of a DAG.
 
@@ -44,7 +51,7 @@ class Found:
         return next((pipeline for pipeline in self.pipelines if pipeline.key == key), None)
 
 
-async def find_pipelines(ask: AsUser, moves: Moves, dag_id: str) -> Found:
+async def find_pipelines(ask: AsUser, moves: TaskOutcomes, dag_id: str) -> DagPipelines:
     """
     Return the pipelines that tasks of a DAG name.
 
@@ -54,12 +61,12 @@ async def find_pipelines(ask: AsUser, moves: Moves, dag_id: str) -> Found:
 
 
 async def find_all_pipelines(
-    ask: AsUser, moves: Moves, dag_ids: Iterable[str]
-) -> dict[str, Found | Exception]:
+    ask: AsUser, moves: TaskOutcomes, dag_ids: Iterable[str]
+) -> dict[str, DagPipelines | Exception]:
     """Return the pipelines of several DAGs, and an error for each DAG that cannot be read."""
     listed = {dag_id: await _outcome(_tasks(ask, dag_id)) for dag_id in dag_ids}
     tasks = [task for its in listed.values() if not isinstance(its, Exception) for task in its]
-    known = await _outcome(newest_of_many(ask, tasks))
+    known = await _outcome(newest_instances_of_dags(ask, tasks))
     # Whoever may read each DAG need not be able to ask about all.
     rows = {} if isinstance(known, Exception) else known
     return {
@@ -81,40 +88,42 @@ async def _tasks(ask: AsUser, dag_id: str) -> list[NamedTask]:
 
 
 async def _find(
-    ask: AsUser, moves: Moves, tasks: Sequence[NamedTask], known: Mapping[NamedTask, list[Row]]
-) -> Found:
+    ask: AsUser, moves: TaskOutcomes, tasks: Sequence[NamedTask], known: Mapping[NamedTask, list[Row]]
+) -> DagPipelines:
     if not tasks:
-        return Found()
-    found, named = Found(tasks), []
-    instances = await newest(ask, tasks, known)
+        return DagPipelines()
+    found, named = DagPipelines(tasks), []
+    instances = await newest_instances(ask, tasks, known)
     for task in tasks:
         rows = instances[task]
-        rendered = list(_rendered(task, await with_fields(ask, rows)))
+        rendered = list(_rendered(task, await with_rendered_fields(ask, rows)))
         if not rendered:
             rendered = list(_reported(task, await _newest_moves(ask, moves, task, rows)))
         for pipeline in rendered or [_open(task)]:
             if problem := check_names(pipeline.names):
                 found.problems.append(f"DAG {task.dag_id}, task {task.task_id}: {problem}")
-            elif pipeline.group_ids or pipeline.checkpoint or pipeline.unresolved:
+            elif pipeline.group_ids or pipeline.checkpoint or pipeline.unresolved_parameters:
                 named.append(pipeline)
-    found.pipelines = merged(named)
+    found.pipelines = merge_pipelines(named)
     found.problems = list(dict.fromkeys(found.problems))
     return found
 
 
-async def _newest_moves(ask: AsUser, moves: Moves, task: NamedTask, rows: Sequence[Row]) -> list[Move]:
+async def _newest_moves(
+    ask: AsUser, moves: TaskOutcomes, task: NamedTask, rows: Sequence[Row]
+) -> list[TaskOutcome]:
     """Return the newest move of a task, or of each of its map indexes."""
     mapped = bool(rows) and rows[0]["map_index"] >= 0
     found = []
     for row in rows:
-        if (move := await moves.of(ask, row, task.kind)) is not None:
+        if (move := await moves.read(ask, row, task.kind)) is not None:
             found.append(move)
             if not mapped:
                 return found
     if not found and rows:
         # The newest have failed, or left nothing.
-        for row in (await past(ask, task, None, _MOST_TRIED))[len(rows) :]:
-            if (move := await moves.of(ask, row, task.kind)) is not None:
+        for row in (await past_instances(ask, task, None, _MOST_TRIED))[len(rows) :]:
+            if (move := await moves.read(ask, row, task.kind)) is not None:
                 return [move]
     return found
 
@@ -130,12 +139,12 @@ def _rendered(task: NamedTask, rows: Sequence[Row]) -> Iterator[Pipeline]:
             yield _pipeline(task, names, "run", row["map_index"])
 
 
-def _reported(task: NamedTask, moves: Iterable[Move]) -> Iterator[Pipeline]:
+def _reported(task: NamedTask, moves: Iterable[TaskOutcome]) -> Iterator[Pipeline]:
     for move in moves:
         index = move.instance.map_index
-        for names in move.named:
+        for names in move.pipelines:
             yield _pipeline(task, names, "receipt", index)
-        if not move.named and (move.groups or move.checkpoint):
+        if not move.pipelines and (move.groups or move.checkpoint):
             known: dict[str, Any] = dict(move.connections)
             known |= {"group_id": move.groups[0]} if len(move.groups) == 1 else {}
             known |= {"checkpoint_location": move.checkpoint} if move.checkpoint else {}
@@ -149,4 +158,4 @@ def _open(task: NamedTask) -> Pipeline:
 
 def _pipeline(task: NamedTask, names: Mapping[str, Any], found_in: str, map_index: int = -1) -> Pipeline:
     indexes = frozenset([map_index]) if map_index >= 0 else None
-    return Pipeline(task.dag_id, DEFAULTS | only_names(names), ((task, indexes),), frozenset([found_in]))
+    return Pipeline(task.dag_id, DEFAULTS | pick_names(names), ((task, indexes),), frozenset([found_in]))

@@ -11,11 +11,11 @@ from typing import Any
 from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.pipeline import group_uri
 from airflow_kafka_offsets.ui.airflow_api import AsUser, RefusedError
-from airflow_kafka_offsets.ui.discovery import Found
+from airflow_kafka_offsets.ui.discovery import DagPipelines
 from airflow_kafka_offsets.ui.pipelines import NamedTask, Pipeline
-from airflow_kafka_offsets.ui.receipts import Move
+from airflow_kafka_offsets.ui.receipts import TaskOutcome
 from airflow_kafka_offsets.ui.responses import MoveResponse
-from airflow_kafka_offsets.ui.task_instances import Budget, Moves, Row, past
+from airflow_kafka_offsets.ui.task_instances import Budget, Row, TaskOutcomes, past_instances
 
 MOST_MOVES = 200
 _MOST_ASSETS = 500
@@ -31,7 +31,7 @@ _UNREAD = "results of tasks are not read yet: they appear when this page asks ag
 Key = tuple[str | None, str | None, str | None, int | None]
 
 
-class Past:
+class PipelineHistory:
     """
     Reads the past of one pipeline.
 
@@ -43,10 +43,10 @@ class Past:
     def __init__(
         self,
         ask: AsUser,
-        moves: Moves,
+        moves: TaskOutcomes,
         pipeline: Pipeline,
         ids: frozenset[str],
-        elsewhere: Mapping[str, Found],
+        elsewhere: Mapping[str, DagPipelines],
         within: float,
     ) -> None:
         self._ask = ask
@@ -64,7 +64,7 @@ class Past:
         # What a task of another DAG left says more than its event, which only a task with an outlet has.
         for moves in (await self._own(), await self._behind(events), await self._named_elsewhere()):
             # In a loop a task has several instances with one name.
-            found += [response(move) for move in moves if _key(move) not in seen]
+            found += [move_response(move) for move in moves if _key(move) not in seen]
             seen |= set(map(_key, moves))
         kinds: dict[tuple[str | None, str | None], str] = {
             (task.dag_id, task.task_id): task.kind for task, _ in self._pipeline.tasks
@@ -74,11 +74,11 @@ class Past:
         problems = [f"{unread:,} {_UNREAD}"] if unread else []
         return sorted(found, key=lambda move: move.at)[-MOST_MOVES:], problems
 
-    async def _own(self) -> list[Move]:
+    async def _own(self) -> list[TaskOutcome]:
         pipeline = self._pipeline
-        return await self._read(pipeline.tasks, lambda move: concerns(move, pipeline))
+        return await self._read(pipeline.tasks, lambda move: is_of_pipeline(move, pipeline))
 
-    async def _behind(self, events: Collection[Mapping[str, Any]]) -> list[Move]:
+    async def _behind(self, events: Collection[Mapping[str, Any]]) -> list[TaskOutcome]:
         """Return the moves behind the events of other DAGs' tasks."""
         known = {_source(event) for event in events}
         names = {(dag_id, task_id) for dag_id, _, task_id, _ in known}
@@ -91,7 +91,7 @@ class Past:
         moves = await self._read(tasks, lambda move: _key(move) in known)
         return [_part(move, self._pipeline) for move in moves]
 
-    async def _named_elsewhere(self) -> list[Move]:
+    async def _named_elsewhere(self) -> list[TaskOutcome]:
         """Return the moves of other DAGs' tasks that name the same pipeline."""
         pipeline = self._pipeline
         others = [
@@ -107,26 +107,26 @@ class Past:
             if task.kind not in _MOVE_NOTHING and task.operator != "PlanOffsetWindowOperator"
         }
 
-        def is_its(move: Move) -> bool:
+        def is_its(move: TaskOutcome) -> bool:
             # A commit moves its groups only, a reset and a restore the checkpoint too.
             of_checkpoint = move.kind in ("reset", "restore") and _is_at(move.checkpoint, pipeline)
             return (of_checkpoint or not set(move.groups).isdisjoint(pipeline.group_ids)) and any(
-                concerns(move, other) for other in others
+                is_of_pipeline(move, other) for other in others
             )
 
         return [_part(move, pipeline) for move in await self._read(tasks, is_its)]
 
     async def _read(
-        self, tasks: Iterable[tuple[NamedTask, frozenset[int] | None]], wanted: Callable[[Move], bool]
-    ) -> list[Move]:
+        self, tasks: Iterable[tuple[NamedTask, frozenset[int] | None]], wanted: Callable[[TaskOutcome], bool]
+    ) -> list[TaskOutcome]:
         """Return the newest moves of some tasks, the newest first."""
         rows: list[tuple[Row, NamedTask]] = []
         for task, indexes in tasks:
-            rows += [(row, task) for row in await past(self._ask, task, indexes, MOST_MOVES)]
+            rows += [(row, task) for row in await past_instances(self._ask, task, indexes, MOST_MOVES)]
         rows.sort(key=lambda each: each[0]["start_date"] or "", reverse=True)
-        found: list[Move] = []
+        found: list[TaskOutcome] = []
         for row, task in rows:
-            move = await self._moves.of(self._ask, row, task.kind, self._budget)
+            move = await self._moves.read(self._ask, row, task.kind, self._budget)
             if move is not None and wanted(move):
                 found.append(move)
             if len(found) == MOST_MOVES:
@@ -156,7 +156,7 @@ class Past:
         return [event for event in found if event["source_dag_id"] in {None, *self._ids}]
 
 
-def concerns(move: Move, pipeline: Pipeline) -> bool:
+def is_of_pipeline(move: TaskOutcome, pipeline: Pipeline) -> bool:
     """Whether a move is one of a pipeline: of its tasks and indexes, about its groups and checkpoint."""
     its = {task.task_id: indexes for task, indexes in pipeline.tasks}
     instance = move.instance
@@ -184,14 +184,14 @@ def _is_at(checkpoint: str | None, pipeline: Pipeline) -> bool:
     return None not in (checkpoint, its) and str(checkpoint).rstrip("/") == str(its).rstrip("/")
 
 
-def _part(move: Move, pipeline: Pipeline) -> Move:
+def _part(move: TaskOutcome, pipeline: Pipeline) -> TaskOutcome:
     if set(move.groups) <= set(pipeline.group_ids):
         return move
     # Its totals are of other groups too.
-    return replace(move, records=None, lag=None, offset=None, log_end=None)
+    return replace(move, moved_by=None, lag=None, offset=None, log_end=None)
 
 
-def response(move: Move) -> MoveResponse:
+def move_response(move: TaskOutcome) -> MoveResponse:
     """Return a move as the routes do."""
     of = move.instance
     state = None if of.state is None else str(of.state)
@@ -205,7 +205,7 @@ def response(move: Move) -> MoveResponse:
         task_id=of.task_id,
         map_index=of.map_index,
         try_number=of.try_number,
-        records=move.records,
+        moved_by=move.moved_by,
         lag=move.lag if done else None,
         offset=move.offset if done else None,
         log_end=move.log_end if done else None,
@@ -227,14 +227,14 @@ def _source(event: Mapping[str, Any]) -> Key:
     return dag_id, run_id, task_id, map_index
 
 
-def _key(move: Move) -> Key:
+def _key(move: TaskOutcome) -> Key:
     of = move.instance
     return of.dag_id, of.run_id, of.task_id, of.map_index
 
 
 def _of_event(event: Mapping[str, Any], kinds: Mapping[tuple[str | None, str | None], str]) -> MoveResponse:
     extra = event["extra"] if isinstance(event["extra"], dict) else {}
-    records = extra.get("records")
+    moved_by = extra.get("moved_by")
     dag_id, run_id, task_id, map_index = _source(event)
     return MoveResponse(
         at=datetime.fromisoformat(event["timestamp"]),
@@ -243,5 +243,5 @@ def _of_event(event: Mapping[str, Any], kinds: Mapping[tuple[str | None, str | N
         run_id=run_id,
         task_id=task_id,
         map_index=map_index,
-        records=records if isinstance(records, int) and not isinstance(records, bool) else None,
+        moved_by=moved_by if isinstance(moved_by, int) and not isinstance(moved_by, bool) else None,
     )

@@ -11,18 +11,18 @@ from datetime import datetime, timezone
 from typing import Any
 
 from airflow_kafka_offsets.model.groups import SOURCE_PREFIX
-from airflow_kafka_offsets.model.table import columns
-from airflow_kafka_offsets.ui.airflow_api import AirflowError, AsUser, in_thread
-from airflow_kafka_offsets.ui.history import response
-from airflow_kafka_offsets.ui.pipelines import kind_of_operator
+from airflow_kafka_offsets.model.table import to_columns
+from airflow_kafka_offsets.ui.airflow_api import AirflowError, AsUser, run_in_thread
+from airflow_kafka_offsets.ui.history import move_response
+from airflow_kafka_offsets.ui.pipelines import operator_kind
 from airflow_kafka_offsets.ui.receipts import (
-    Move,
+    TaskOutcome,
     Value,
-    cells,
-    kind_of_value,
-    own_value,
-    parts_of,
-    read_move,
+    group_receipts,
+    offset_cells,
+    parse_package_value,
+    read_outcome,
+    value_kind,
 )
 from airflow_kafka_offsets.ui.responses import (
     ReceiptPartitions,
@@ -30,7 +30,14 @@ from airflow_kafka_offsets.ui.responses import (
     ReceiptTotals,
     TaskInstanceResponse,
 )
-from airflow_kafka_offsets.ui.task_instances import UNTOLD, Row, begun, instance_of, left_at, result
+from airflow_kafka_offsets.ui.task_instances import (
+    UNTOLD,
+    Row,
+    begun_instances,
+    make_instance,
+    result_entry,
+    stored_at,
+)
 
 _MOST_IN_COMMAND = 100_000
 """Characters of a receipt that is put into a command."""
@@ -44,13 +51,13 @@ RECEIPT_FILE = "kafka-offsets-receipt.json"
 _EXCEPTIONS = ("skipped", "clamped")
 _NOTHING = object()
 _COLUMNS = (
-    *("group", "topic", "partition", "before", "after", "records", "log_start", "log_end"),
+    *("group", "topic", "partition", "before", "after", "moved_by", "log_start", "log_end"),
     *("note", "time_before", "time_after"),
 )
 
 
 @dataclass(frozen=True)
-class Left:
+class InstanceResult:
     """
     A task instance, and what it has left in XCom.
 
@@ -78,7 +85,9 @@ class Left:
         return fields
 
 
-async def find(ask: AsUser, dag_id: str, run_id: str, task_id: str, map_index: int) -> Left | None:
+async def find_instance(
+    ask: AsUser, dag_id: str, run_id: str, task_id: str, map_index: int
+) -> InstanceResult | None:
     """Return a task instance, ``None`` if there is no such instance."""
     if "~" in (run_id, task_id):
         return None
@@ -89,33 +98,33 @@ async def find(ask: AsUser, dag_id: str, run_id: str, task_id: str, map_index: i
     except AirflowError as error:
         if error.status not in UNTOLD:
             raise
-        of_run = await begun(ask, dag_id, 1, run_id, task_id=task_id)
+        of_run = await begun_instances(ask, dag_id, 1, run_id, task_id=task_id)
         row, iterations = (of_run[0] if of_run else None), True
     if row is None:
         return None
-    entry = await result(ask, row)
-    value = None if entry is None else await in_thread(own_value, entry["value"])
-    at = datetime.now(tz=timezone.utc) if entry is None else left_at(entry)
-    return Left(row, value, at, iterations)
+    entry = await result_entry(ask, row)
+    value = None if entry is None else await run_in_thread(parse_package_value, entry["value"])
+    at = datetime.now(tz=timezone.utc) if entry is None else stored_at(entry)
+    return InstanceResult(row, value, at, iterations)
 
 
-def read(left: Left) -> TaskInstanceResponse:
+def read_instance(instance: InstanceResult) -> TaskInstanceResponse:
     """Return what a task instance did or saw."""
-    row, value = left.row, left.value
-    found = TaskInstanceResponse(operator=row["operator"], state=left.state)
-    if left.iterations:
+    row, value = instance.row, instance.value
+    found = TaskInstanceResponse(operator=row["operator"], state=instance.state)
+    if instance.iterations:
         found.problems.append("this is the newest iteration of a loop; the history has the others")
     if value is None:
         return found
-    move = read_move(instance_of(row, left.at), kind_of_operator(row["operator"] or ""), value)
+    move = read_outcome(make_instance(row, instance.at), operator_kind(row["operator"] or ""), value)
     if move is None:
         found.problems.append("the value in XCom is not in the form of this package, and is not shown")
         return found
-    found.move = response(move)
-    match kind_of_value(value):
+    found.move = move_response(move)
+    match value_kind(value):
         case "receipt":
             found.receipt = receipt_table(value, move)
-            found.undo, problems = undo_command(value, move)
+            found.restore_command, problems = restore_command(value, move)
             found.problems += problems
         case "drift":
             found.drift = dict(value)
@@ -124,9 +133,9 @@ def read(left: Left) -> TaskInstanceResponse:
     return found
 
 
-def receipt_table(value: Value, move: Move) -> ReceiptResponse:
+def receipt_table(value: Value, move: TaskOutcome) -> ReceiptResponse:
     """Return a receipt as columns, one row for each partition."""
-    rows = [(*row, *_remarks(part, *row[1:3])) for part in parts_of(value) for row in _rows(part)]
+    rows = [(*row, *_remarks(part, *row[1:3])) for part in group_receipts(value) for row in _rows(part)]
     source, checkpoint = value.get("source"), value.get("checkpoint")
     changed = value.get("changed")
     return ReceiptResponse(
@@ -138,19 +147,19 @@ def receipt_table(value: Value, move: Move) -> ReceiptResponse:
         checkpoint=dict(checkpoint) if isinstance(checkpoint, Mapping) else None,
         totals=ReceiptTotals(
             partitions=len(rows),
-            records=move.records,
+            moved_by=move.moved_by,
             lag=move.lag,
             **{
-                name: sum(1 for part in parts_of(value) for _ in cells(part.get(name)))
+                name: sum(1 for part in group_receipts(value) for _ in offset_cells(part.get(name)))
                 for name in _EXCEPTIONS
             },
             lost=lost if isinstance(lost := value.get("lost"), int) else None,
         ),
-        partitions=ReceiptPartitions(**columns(rows, _COLUMNS)),
+        partitions=ReceiptPartitions(**to_columns(rows, _COLUMNS)),
     )
 
 
-def undo_command(value: Value, move: Move) -> tuple[str | None, list[str]]:
+def restore_command(value: Value, move: TaskOutcome) -> tuple[str | None, list[str]]:
     """
     Return the command that takes a move back, for a shell, and what else there is to know.
 
@@ -168,7 +177,7 @@ def undo_command(value: Value, move: Move) -> tuple[str | None, list[str]]:
             "the receipt does not name the Kafka connection: take it back with airflow-kafka-offsets group "
             "restore, the receipt in XCom, and the task's connection"
         ]
-    before = [offset for part in parts_of(value) for _, _, offset in cells(part.get("before"))]
+    before = [offset for part in group_receipts(value) for _, _, offset in offset_cells(part.get("before"))]
     problems = []
     if none := before.count(None):
         these = "partition had no commit before, and stays where it is"
@@ -202,7 +211,7 @@ def undo_command(value: Value, move: Move) -> tuple[str | None, list[str]]:
 
 def _by_topic(value: Value, groups: Sequence[str]) -> dict[str, str]:
     """Return the groups as the mapping that a restore takes: by topic, or by source if they share a topic."""
-    topics = {topic: part["group_id"] for part in parts_of(value) for topic in part.get("after") or ()}
+    topics = {topic: part["group_id"] for part in group_receipts(value) for topic in part.get("after") or ()}
     if set(topics.values()) == set(groups):
         return topics
     return {f"{SOURCE_PREFIX}{number}": group_id for number, group_id in enumerate(groups)}
@@ -212,24 +221,24 @@ def _is_large(value: Value) -> bool:
     return len(json.dumps(value)) > _MOST_IN_COMMAND
 
 
-def rows_of(value: Value) -> list[tuple[Any, ...]]:
+def receipt_rows(value: Value) -> list[tuple[Any, ...]]:
     """Return a receipt as rows, one for each partition of each group."""
-    return [row for part in parts_of(value) for row in _rows(part)]
+    return [row for part in group_receipts(value) for row in _rows(part)]
 
 
 def _rows(part: Value) -> list[tuple[Any, ...]]:
     known = {
-        name: {(topic, number): offset for topic, number, offset in cells(part.get(name))}
+        name: {(topic, number): offset for topic, number, offset in offset_cells(part.get(name))}
         for name in ("before", "after", "log_start", "log_end")
     }
-    for topic, number, offset in cells(part.get("skipped")):
+    for topic, number, offset in offset_cells(part.get("skipped")):
         known["before"].setdefault((topic, number), offset)
         known["after"].setdefault((topic, number), offset)
     rows = []
     for topic, number in sorted(known["before"].keys() | known["after"].keys()):
         before, after, start, end = (known[name].get((topic, number)) for name in known)
-        records = None if before is None or after is None else after - before
-        rows.append((str(part.get("group_id")), topic, number, before, after, records, start, end))
+        moved_by = None if before is None or after is None else after - before
+        rows.append((str(part.get("group_id")), topic, number, before, after, moved_by, start, end))
     return rows
 
 

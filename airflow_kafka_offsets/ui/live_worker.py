@@ -13,8 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from airflow_kafka_offsets.checkpoint.archive import Archive
-from airflow_kafka_offsets.checkpoint.history import Batch, read_history
+from airflow_kafka_offsets.checkpoint.archive import ArchivedMove
+from airflow_kafka_offsets.checkpoint.history import PastBatch, read_history
 from airflow_kafka_offsets.checkpoint.reader import CheckpointState, SparkCheckpoint
 from airflow_kafka_offsets.errors import (
     BrokerAuthenticationError,
@@ -29,15 +29,15 @@ from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
 from airflow_kafka_offsets.kafka.admin_worker import read_lines
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.kafka.failures import GUARDED
-from airflow_kafka_offsets.model.groups import Groups
+from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.kafka_security import SERVERS
 from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.model.topics import TopicScope
-from airflow_kafka_offsets.ui.now import PipelineNow, reason
+from airflow_kafka_offsets.ui.move_state import read_move_state
+from airflow_kafka_offsets.ui.now import PipelineNow, error_text
+from airflow_kafka_offsets.ui.partition_sets import partition_set
 from airflow_kafka_offsets.ui.receipt_times import read_times
-from airflow_kafka_offsets.ui.since import read_since
-from airflow_kafka_offsets.ui.sums import partition_set
 from airflow_kafka_offsets.ui.watched_rates import WatchedRates
 from airflow_kafka_offsets.ui.watched_waits import WatchedWaits
 
@@ -55,7 +55,7 @@ _MARGIN = 1.0
 """Seconds before the end of its time at which a question gives up."""
 
 
-class Cluster:
+class ClusterClient:
     """
     The client of one Kafka connection, which one question uses at a time.
 
@@ -71,7 +71,7 @@ class Cluster:
         self._failure = ""
 
     @contextmanager
-    def client(self, end: float) -> Iterator[tuple[OffsetsClient, str]]:
+    def lend(self, end: float) -> Iterator[tuple[OffsetsClient, str]]:
         """
         Lend the client, and say where it asks.
 
@@ -90,7 +90,9 @@ class Cluster:
                 self._client = OffsetsClient(config, timeout=_CALL)
             yield self._client, self._servers
         except BrokerError as error:
-            text = f"the broker of connection {self._hook.kafka_config_id!r}: {reason(error, self._servers)}"
+            text = (
+                f"the broker of connection {self._hook.kafka_config_id!r}: {error_text(error, self._servers)}"
+            )
             if _of_all(error):
                 self._shut_until, self._failure = time.monotonic() + _SHUT, text
                 if self._client is not None:
@@ -118,7 +120,7 @@ class LiveWorker:
     """Answers questions, several at once."""
 
     def __init__(self) -> None:
-        self._clusters: dict[str, Cluster] = {}
+        self._clusters: dict[str, ClusterClient] = {}
         self._lock = threading.Lock()
         self._waits = WatchedWaits(self._lend)
         self._rates = WatchedRates()
@@ -143,39 +145,39 @@ class LiveWorker:
 
     def _now(self, request: Mapping[str, Any], end: float) -> dict[str, Any]:
         names = request["names"]
-        named = Groups.parse(names["group_id"], names["topics"], required=False)
+        named = GroupSelection.parse(names["group_id"], names["topics"], required=False)
         checkpoint = None
         if names["checkpoint_location"]:
             checkpoint = ReadAhead(
                 spark_checkpoint(names["checkpoint_location"], names["checkpoint_conn_id"])
             )
-        with self._cluster(names["kafka_config_id"]).client(end) as (client, servers):
+        with self._cluster(names["kafka_config_id"]).lend(end) as (client, servers):
             reading = PipelineNow(client, named, checkpoint, servers=servers, end=end).read()
-        return {**reading, "pace": self._rates.seen(json.dumps(names, sort_keys=True), reading)}
+        return {**reading, "pace": self._rates.after_reading(json.dumps(names, sort_keys=True), reading)}
 
     def _times(self, request: Mapping[str, Any], end: float) -> dict[str, Any]:
         with self._lend(request["names"]["kafka_config_id"], end) as client:
-            since = read_since(client, request["moved"])
+            since = read_move_state(client, request["moved"])
             within = max(0.0, end - time.monotonic() - _MARGIN)
             return {**read_times(client, request["offsets"], request["made_ms"], within), "since": since}
 
-    def _cluster(self, kafka_config_id: str | None) -> Cluster:
+    def _cluster(self, kafka_config_id: str | None) -> ClusterClient:
         name = kafka_config_id or "kafka_default"
         with self._lock:
             if name not in self._clusters:
-                self._clusters[name] = Cluster(name)
+                self._clusters[name] = ClusterClient(name)
             return self._clusters[name]
 
     @contextmanager
     def _lend(self, kafka_config_id: str | None, end: float) -> Iterator[OffsetsClient]:
-        with self._cluster(kafka_config_id).client(end) as (client, _):
+        with self._cluster(kafka_config_id).lend(end) as (client, _):
             yield client
 
     def _batches(self, request: Mapping[str, Any], end: float) -> dict[str, Any]:
         names = request["names"]
         checkpoint = spark_checkpoint(names["checkpoint_location"], names["checkpoint_conn_id"])
         found = read_history(checkpoint, within=max(0.5, end - time.monotonic() - _MARGIN))
-        scope = Groups.parse(names["group_id"], names["topics"], required=False).scope
+        scope = GroupSelection.parse(names["group_id"], names["topics"], required=False).scope
         return {
             "batches": [_batch(each, scope) for each in found.batches],
             "moves": [_checkpoint_move(each, scope) for each in found.archives if _by_command(each)],
@@ -188,7 +190,7 @@ def _reason(error: KafkaOffsetsError, names: Mapping[str, Any]) -> str:
         isinstance(error, UsageError) and isinstance(cause, ValueError)
     )
     if cause is None or not of_storage:
-        return reason(error)
+        return error_text(error)
     # A driver's text may hold its endpoint, or who it is there.
     where = shorten(names["checkpoint_location"], 300)
     return f"{where}: the storage refuses or does not answer: see the log of a task of this pipeline"
@@ -206,7 +208,7 @@ def _of_all(error: BrokerError) -> bool:
     return isinstance(error, BrokerUnavailableError) and (error.code or "").startswith("_")
 
 
-def _batch(batch: Batch, scope: TopicScope) -> dict[str, Any]:
+def _batch(batch: PastBatch, scope: TopicScope) -> dict[str, Any]:
     ends = _named(batch.offsets, scope)
     return {
         "batch": batch.batch,
@@ -215,23 +217,23 @@ def _batch(batch: Batch, scope: TopicScope) -> dict[str, Any]:
         "records": batch.records,
         **_sum(ends),
         "pending": batch.pending,
-        "moved_by": batch.moved_by,
+        "moved_in": batch.moved_in,
     }
 
 
-def _by_command(archive: Archive) -> bool:
+def _by_command(archive: ArchivedMove) -> bool:
     # A task's move is in its receipt, which not everybody may read.
-    return archive.done and bool(archive.by.tool) and not (archive.by.dag or archive.by.run)
+    return archive.done and bool(archive.made_by.tool) and not (archive.made_by.dag or archive.made_by.run)
 
 
-def _checkpoint_move(archive: Archive, scope: TopicScope) -> dict[str, Any]:
+def _checkpoint_move(archive: ArchivedMove, scope: TopicScope) -> dict[str, Any]:
     """Return a move of the checkpoint as :class:`~airflow_kafka_offsets.ui.responses.MoveResponse`."""
     return {
         "at": archive.created,
-        "kind": archive.name.rpartition("-")[2],
+        "kind": archive.kind,
         **dict.fromkeys(("dag_id", "run_id", "task_id", "map_index")),
         **_sum(_named(archive.after, scope)),
-        "tool": archive.by.tool,
+        "tool": archive.made_by.tool,
         "state": "taken back" if archive.undone else None,
     }
 

@@ -13,20 +13,25 @@ from airflow_kafka_offsets.errors import (
     BrokerUnavailableError,
     KafkaOffsetsError,
 )
-from airflow_kafka_offsets.kafka.explain import remedy
+from airflow_kafka_offsets.kafka.explain import remedy_for
 from airflow_kafka_offsets.kafka.failures import GUARDED
 from airflow_kafka_offsets.model.drift import DriftReport, NewestBatch
-from airflow_kafka_offsets.model.drift_verdict import REMEDIES, PartitionDrift
-from airflow_kafka_offsets.model.groups import Groups
-from airflow_kafka_offsets.model.headroom import Headroom, headrooms_json, measure_headrooms, untimed
+from airflow_kafka_offsets.model.drift_verdict import PartitionDrift, remedies
+from airflow_kafka_offsets.model.groups import GroupSelection
+from airflow_kafka_offsets.model.headroom import (
+    Headroom,
+    headrooms_json,
+    measure_headrooms,
+    positions_needing_time,
+)
 from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition
-from airflow_kafka_offsets.model.table import columns
+from airflow_kafka_offsets.model.table import to_columns
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.readings.drift import pipeline_drift
-from airflow_kafka_offsets.readings.positions import group_positions, partitions_in
-from airflow_kafka_offsets.readings.retention import retentions
-from airflow_kafka_offsets.ui.makers import read_makers
-from airflow_kafka_offsets.ui.sums import partition_set
+from airflow_kafka_offsets.readings.positions import group_positions, partitions_in_scope
+from airflow_kafka_offsets.readings.retention import read_retentions
+from airflow_kafka_offsets.ui.partition_sets import partition_set
+from airflow_kafka_offsets.ui.provenance import read_provenance
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
@@ -78,7 +83,7 @@ class PipelineNow:
     """
     One reading of a pipeline.
 
-    :param named: its groups and topics.
+    :param selection: its groups and topics.
     :param checkpoint: ``None`` if it names none.
     :param servers: the broker's addresses, which no text may show.
     :param end: when it has to be over, by ``time.monotonic()``.
@@ -87,14 +92,14 @@ class PipelineNow:
     def __init__(
         self,
         client: OffsetsClient,
-        named: Groups,
+        selection: GroupSelection,
         checkpoint: SparkCheckpoint | None,
         *,
         servers: str,
         end: float,
     ) -> None:
         self._client = client
-        self._named = named
+        self._named = selection
         self._checkpoint = checkpoint
         self._servers = servers
         self._end = end
@@ -102,29 +107,29 @@ class PipelineNow:
 
     def read(self) -> dict[str, Any]:
         """
-        Return the reading as plain JSON, see :class:`~airflow_kafka_offsets.ui.responses.Now`.
+        Return the reading as plain JSON, see :class:`~airflow_kafka_offsets.ui.responses.NowResponse`.
 
         What cannot be read besides the positions is ``None``, and a sentence in ``problems``.
 
         :raises KafkaOffsetsError: if the positions cannot be read.
         """
         reports = self._reports()
-        compared = self._checkpoint is not None and bool(self._named.ids)
+        compared = self._checkpoint is not None and bool(self._named.group_ids)
         lines: list[tuple[Any, ...]] = []
         found: list[Headroom] = []
         for report in reports:
             late, headroom = self._times(report)
             found += headroom.values()
             lines += [_line(report, row, late, headroom, compared=compared) for row in report.partitions]
-        partitions = columns(lines, _COLUMNS)
+        partitions = to_columns(lines, _COLUMNS)
         state, members = self._members([report.group_id for report in reports if report.group_id])
         lags = [lag for lag in partitions["lag"] if lag is not None]
-        makers = read_makers(self._client, reports)
+        makers = read_provenance(self._client, reports)
         rows = [row for report in reports for row in report.partitions]
         uncounted = sum(row.log.end - row.log.start for row in rows if row.log and _lag(row) is None)
         ages = [age for lag, age in zip(partitions["lag"], partitions["time_lag"], strict=True) if lag]
         worst = headrooms_json(found)
-        without = partitions["committed"].count(None) if self._named.ids else None
+        without = partitions["committed"].count(None) if self._named.group_ids else None
         if without and worst["headroom_state"] != "lost":
             # Where there is no commit nobody knows what is unread.
             worst["headroom_state"] = "unknown"
@@ -153,11 +158,11 @@ class PipelineNow:
         }
 
     def _reports(self) -> list[DriftReport]:
-        if self._checkpoint is not None and self._named.ids:
+        if self._checkpoint is not None and self._named.group_ids:
             return pipeline_drift(self._client, self._checkpoint, self._named, retention=lambda: None)
         if self._checkpoint is not None:
             return [self._of_checkpoint(self._checkpoint)]
-        return [self._of_group(group_id) for group_id in self._named.ids]
+        return [self._of_group(group_id) for group_id in self._named.group_ids]
 
     def _of_group(self, group_id: str) -> DriftReport:
         scope = self._named.scopes()[group_id]
@@ -169,8 +174,8 @@ class PipelineNow:
     def _of_checkpoint(self, checkpoint: SparkCheckpoint) -> DriftReport:
         state = checkpoint.read()
         offsets = {tp: at for each in state.kafka_offsets.values() for tp, at in each.items()}
-        scope = self._named.scope.narrowed(tp.topic for tp in offsets)
-        there = set(partitions_in(self._client, scope)) if offsets else set()
+        scope = self._named.scope.restricted_to(tp.topic for tp in offsets)
+        there = set(partitions_in_scope(self._client, scope)) if offsets else set()
         logs = self._client.log_ranges(there)
         rows = tuple(PartitionDrift(tp, offsets.get(tp), None, logs.get(tp)) for tp in sorted(there))
         ended_at = None if state.batch_id is None else checkpoint.ended_at(state.batch_id)
@@ -189,14 +194,17 @@ class PipelineNow:
             for row in report.partitions
             if row.log is not None
         }
-        known = retentions(self._client, {tp.topic for tp in unread}, strict=False)
+        known = read_retentions(self._client, {tp.topic for tp in unread}, strict=False)
         for topic, found in known.items():
             if isinstance(found, str):
                 self._problems.append(
-                    f"how long topic {topic} keeps its records is not known: {hidden(found, self._servers)}"
+                    f"how long topic {topic} keeps its records is not known: "
+                    f"{hide_servers(found, self._servers)}"
                 )
         times = self._record_times(behind)
-        more = {tp: at for tp, at in untimed(unread, logs, known).items() if behind.get(tp) != at}
+        more = {
+            tp: at for tp, at in positions_needing_time(unread, logs, known).items() if behind.get(tp) != at
+        }
         of_unread = {**times, **self._record_times(more)}
         now = time.time()
         late = {tp: max(0.0, now - at / 1000) for tp, at in times.items() if at is not None and at >= 0}
@@ -210,7 +218,7 @@ class PipelineNow:
             return self._client.record_times(offsets, within=within)
         except BrokerError as error:
             self._problems.append(
-                f"how old the unread records are is not known: {reason(error, self._servers)}"
+                f"how old the unread records are is not known: {error_text(error, self._servers)}"
             )
             return {}
 
@@ -220,7 +228,7 @@ class PipelineNow:
         try:
             described = self._client.describe_groups(group_ids)
         except KafkaOffsetsError as error:
-            self._problems.append(f"who is in the group is not known: {reason(error, self._servers)}")
+            self._problems.append(f"who is in the group is not known: {error_text(error, self._servers)}")
             return None, None
         states = dict.fromkeys(group.state for group in described.values())
         return ", ".join(states), [
@@ -236,7 +244,7 @@ class PipelineNow:
         ]
 
 
-def reason(error: KafkaOffsetsError, servers: str = "") -> str:
+def error_text(error: KafkaOffsetsError, servers: str = "") -> str:
     """
     Return an error as one sentence without where the broker is: that is not for all viewers.
 
@@ -244,15 +252,15 @@ def reason(error: KafkaOffsetsError, servers: str = "") -> str:
     """
     code = error.code if isinstance(error, BrokerError) else None
     if code in GUARDED:
-        return f"its user has no right to it: {remedy(code, 'Describe')}"
+        return f"its user has no right to it: {remedy_for(code, 'Describe')}"
     if isinstance(error, BrokerAuthenticationError):
         return "it refuses its user: see the log of a task of this pipeline"
     if isinstance(error, BrokerUnavailableError):
         return "it does not answer"
-    return hidden(str(error), servers)
+    return hide_servers(str(error), servers)
 
 
-def hidden(text: str, servers: str) -> str:
+def hide_servers(text: str, servers: str) -> str:
     """Return the first line of a text without the broker's addresses."""
     text = text.split("\n")[0]
     for address in filter(None, map(str.strip, (servers, *servers.split(",")))):
@@ -310,7 +318,7 @@ def _remedies(verdicts: Collection[str], worst: Mapping[str, Any]) -> dict[str, 
     """
     lost = ["records lost"] if worst["headroom_state"] == "lost" else []
     soon = ["expiring"] if worst["headroom"] is not None and worst["headroom_state"] != "none" else []
-    known = {str(verdict): text for verdict, text in REMEDIES.items()} | {MOVE_UNFINISHED: _FINISH}
+    known = {str(verdict): text for verdict, text in remedies().items()} | {MOVE_UNFINISHED: _FINISH}
     return {verdict: known[verdict] for verdict in (*lost, *verdicts, *soon)}
 
 

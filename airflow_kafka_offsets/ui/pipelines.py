@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,10 +10,11 @@ from functools import cached_property
 from typing import Any
 
 from airflow_kafka_offsets.errors import KafkaOffsetsError
-from airflow_kafka_offsets.model.groups import Groups
+from airflow_kafka_offsets.model.digest import digest
+from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.location import check_location
-from airflow_kafka_offsets.pipeline import NAME_READERS, PIPELINE_PARAMETERS
-from airflow_kafka_offsets.task.given import is_template
+from airflow_kafka_offsets.pipeline import NAME_PARSERS, PIPELINE_PARAMETERS
+from airflow_kafka_offsets.task.parameter_checks import is_template
 
 PACKAGE = "airflow_kafka_offsets."
 DEFAULTS = {"kafka_config_id": "kafka_default"}
@@ -44,7 +44,7 @@ class NamedTask:
     @property
     def kind(self) -> str:
         """What its moves are called."""
-        return kind_of_operator(self.operator)
+        return operator_kind(self.operator)
 
 
 @dataclass(frozen=True)
@@ -62,16 +62,16 @@ class Pipeline:
     found_in: frozenset[str] = frozenset()
 
     @cached_property
-    def groups(self) -> Groups:
+    def groups(self) -> GroupSelection:
         """The groups and topics; without any if they are templates."""
         if is_unknown(self.names.get("group_id")) or is_unknown(self.names.get("topics")):
-            return Groups(None)
-        return Groups.parse(self.names.get("group_id"), self.names.get("topics"), required=False)
+            return GroupSelection(None)
+        return GroupSelection.parse(self.names.get("group_id"), self.names.get("topics"), required=False)
 
     @property
     def group_ids(self) -> list[str]:
         """The names of the groups."""
-        return self.groups.ids
+        return self.groups.group_ids
 
     @property
     def kafka_config_id(self) -> str:
@@ -95,19 +95,18 @@ class Pipeline:
         ]
 
     @property
-    def unresolved(self) -> list[str]:
+    def unresolved_parameters(self) -> list[str]:
         """The parameters that are templates which no run has rendered."""
-        return unresolved(self.names)
+        return unresolved_parameters(self.names)
 
     @cached_property
     def key(self) -> str:
         """A short name for addresses; the same as long as connection, groups and checkpoint are."""
-        open_task = [self.tasks[0][0].task_id] if self.unresolved and self.tasks else []
-        text = json.dumps([self.kafka_config_id, self.group_ids, self.checkpoint, open_task])
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
+        open_task = [self.tasks[0][0].task_id] if self.unresolved_parameters and self.tasks else []
+        return digest(self.kafka_config_id, self.group_ids, self.checkpoint, open_task)
 
 
-def kind_of_operator(operator: str) -> str:
+def operator_kind(operator: str) -> str:
     """Return what the moves of an operator are called."""
     return _KINDS.get(operator, "wait" if operator.endswith("Sensor") else "commit")
 
@@ -121,7 +120,7 @@ def is_unknown(value: object) -> bool:
     return is_template(value) or (isinstance(value, str) and (value == "***" or value.startswith(_TRUNCATED)))
 
 
-def unresolved(names: Names) -> list[str]:
+def unresolved_parameters(names: Names) -> list[str]:
     """Return the parameters that are known only when the task runs."""
     return [name for name in PIPELINE_PARAMETERS if is_unknown(names.get(name))]
 
@@ -142,7 +141,7 @@ def named_tasks(dag_id: str, listed: Iterable[Mapping[str, Any]]) -> list[NamedT
     return found
 
 
-def merged(pipelines: Iterable[Pipeline]) -> list[Pipeline]:
+def merge_pipelines(pipelines: Iterable[Pipeline]) -> list[Pipeline]:
     """
     Return each pipeline of a DAG once, with all tasks that name it.
 
@@ -164,7 +163,7 @@ def merged(pipelines: Iterable[Pipeline]) -> list[Pipeline]:
         whole: object = (*cluster, groups, pipeline.checkpoint)
         # What names less comes later: a group without its checkpoint, or a checkpoint without its group.
         less: list[object] = [(*cluster, groups, None), (*cluster, (), pipeline.checkpoint)]
-        if pipeline.unresolved:
+        if pipeline.unresolved_parameters:
             whole, less = (pipeline.dag_id, json.dumps(dict(pipeline.names), sort_keys=True)), []
         place = places.get(whole, whole)
         for each in (whole, *less):
@@ -184,22 +183,22 @@ def check_names(names: Names) -> str | None:
     """Return why names are none of a pipeline, ``None`` if they are."""
     try:
         for name, value in names.items():
-            if name in NAME_READERS and value is not None and not is_unknown(value):
-                NAME_READERS[name](value, name)
+            if name in NAME_PARSERS and value is not None and not is_unknown(value):
+                NAME_PARSERS[name](value, name)
         check_location(names.get("checkpoint_location"))
     except KafkaOffsetsError as error:
         return str(error)
     return None
 
 
-def only_names(value: Mapping[str, Any]) -> dict[str, Any]:
+def pick_names(value: Mapping[str, Any]) -> dict[str, Any]:
     """Return the five names of a mapping, those that are given."""
     return {name: value[name] for name in PIPELINE_PARAMETERS if value.get(name) is not None}
 
 
 def _widest(one: Pipeline, other: Pipeline) -> Names:
     """Return the names of one entry of a pipeline, with the topics of both."""
-    if one.unresolved or (one.checkpoint and one.checkpoint != other.checkpoint):
+    if one.unresolved_parameters or (one.checkpoint and one.checkpoint != other.checkpoint):
         # What others read of the group need not be in the checkpoint.
         return one.names
     names = dict(one.names)
@@ -233,9 +232,9 @@ def read_pipelines(value: object) -> list[Names]:
     found: list[Names] = []
     for each in listed if isinstance(listed, list) else ():
         if isinstance(each, Mapping):
-            found.append(only_names(each))
+            found.append(pick_names(each))
         elif isinstance(each, str):
-            found += map(only_names, _from_repr(each))
+            found += map(pick_names, _from_repr(each))
     return found
 
 

@@ -5,16 +5,11 @@ from __future__ import annotations
 import logging
 from functools import cached_property
 from typing import Any
-from urllib.parse import urlsplit
 
 from airflow.configuration import conf
 from airflow.plugins_manager import AirflowPlugin
 
-PREFIX = "/kafka-offsets"
-"""Where the pages are, below the path of ``[api] base_url``."""
-
-SECTION, SWITCH = "kafka_offsets", "tab"
-"""The setting that turns the tab off: ``[kafka_offsets] tab = False``."""
+from airflow_kafka_offsets.task.offsets_tab import PREFIX, is_on, root
 
 _INSTANCE = "dags/{DAG_ID}/runs/{RUN_ID}/tasks/{TASK_ID}/{MAP_INDEX}"
 
@@ -33,7 +28,7 @@ class KafkaOffsetsPlugin(AirflowPlugin):
 
     @cached_property
     def _app(self) -> Any:
-        if not conf.getboolean(SECTION, SWITCH, fallback=True):
+        if not is_on(conf):
             return None
         try:
             from airflow_kafka_offsets.errors import SetupError
@@ -70,7 +65,7 @@ class KafkaOffsetsPlugin(AirflowPlugin):
         """The views that Airflow shows in a frame."""
         if self._app is None:
             return []
-        base = urlsplit(conf.get("api", "base_url", fallback="") or "").path.rstrip("/") + PREFIX
+        base = root(conf)
         icons = {"icon": f"{base}/static/icon.svg", "icon_dark_mode": f"{base}/static/icon-dark.svg"}
         views = {
             "nav": ("Kafka offsets", "kafka-offsets", ""),

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition
 from airflow_kafka_offsets.model.parameters import iso_time
-from airflow_kafka_offsets.model.table import DELETED, END, furthest
-from airflow_kafka_offsets.readings.record_times import times_at
+from airflow_kafka_offsets.model.table import DELETED, END, furthest_moves
+from airflow_kafka_offsets.readings.record_times import read_times_at
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.kafka.client import OffsetsClient
@@ -17,7 +17,7 @@ _SKEW_MS = 3_600_000
 """Milliseconds by which a producer's clock may be ahead of Airflow's."""
 
 
-class Place(NamedTuple):
+class ReceiptOffset(NamedTuple):
     """An offset of a receipt."""
 
     topic_partition: TopicPartition
@@ -26,14 +26,14 @@ class Place(NamedTuple):
     """What the log held when the receipt was made."""
 
 
-def places(rows: Sequence[tuple[Any, ...]]) -> dict[tuple[int, str], list[Any]]:
+def receipt_offsets(rows: Sequence[tuple[Any, ...]]) -> dict[tuple[int, str], list[Any]]:
     """
     Return the offsets of a receipt's table of which the times are asked for.
 
     :param rows: group, topic, partition, before, after, records, log start and log end.
     :return: by row and column (``before`` or ``after``), as plain JSON; of many rows those of the furthest.
     """
-    shown, _ = furthest(list(enumerate(rows)), _records)
+    shown, _ = furthest_moves(list(enumerate(rows)), _moved_by)
     return {
         (number, column): [topic, partition, offset, start, end]
         for number, (_, topic, partition, before, after, _, start, end) in shown
@@ -42,7 +42,7 @@ def places(rows: Sequence[tuple[Any, ...]]) -> dict[tuple[int, str], list[Any]]:
     }
 
 
-def _records(row: tuple[int, tuple[Any, ...]]) -> int:
+def _moved_by(row: tuple[int, tuple[Any, ...]]) -> int:
     _, (_, _, _, before, after, _, start, _) = row
     return (after or 0) - (before if before is not None else start or 0)
 
@@ -53,12 +53,12 @@ def read_times(
     """
     Read the times at offsets of a receipt.
 
-    :param asked: places as :func:`places` returns them.
+    :param asked: places as :func:`receipt_offsets` returns them.
     :param made_ms: when the receipt was made.
     :param within: seconds for it.
     """
     wanted = [
-        Place(TopicPartition(topic, partition), offset, LogRange(start, end))
+        ReceiptOffset(TopicPartition(topic, partition), offset, LogRange(start, end))
         for topic, partition, offset, start, end in asked
     ]
     logs = client.log_ranges({place.topic_partition for place in wanted})
@@ -67,11 +67,11 @@ def read_times(
         for place in wanted
         if place.offset in logs[place.topic_partition] and not _is_other(place, logs)
     }
-    return judge(wanted, logs, times_at(client, there, within), made_ms)
+    return resolve_times(wanted, logs, read_times_at(client, there, within), made_ms)
 
 
-def judge(
-    wanted: Sequence[Place],
+def resolve_times(
+    wanted: Sequence[ReceiptOffset],
     logs: Mapping[TopicPartition, LogRange],
     times: Mapping[tuple[TopicPartition, int], int | None],
     made_ms: int,
@@ -99,7 +99,7 @@ def judge(
     return {"times": found, "others": sorted(others)}
 
 
-def _is_other(place: Place, logs: Mapping[TopicPartition, LogRange]) -> bool:
+def _is_other(place: ReceiptOffset, logs: Mapping[TopicPartition, LogRange]) -> bool:
     """Whether a partition holds another log than when the receipt was made: neither end of one goes back."""
     log = logs[place.topic_partition]
     return log.start < place.log.start or log.end < place.log.end

@@ -11,8 +11,8 @@ from typing import Any
 from airflow_kafka_offsets.errors import OffsetsFormatError
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.model.receipt import CONNECTION_IDS, RECEIPT_VERSION, read_receipt
-from airflow_kafka_offsets.model.text import excess
-from airflow_kafka_offsets.ui.sums import partition_set
+from airflow_kafka_offsets.model.text import size_error
+from airflow_kafka_offsets.ui.partition_sets import partition_set
 
 Value = Mapping[str, Any]
 
@@ -21,7 +21,7 @@ _MOST_DIGITS = 10
 
 
 @dataclass(frozen=True)
-class Instance:
+class TaskInstance:
     """One task instance, and when it left what."""
 
     dag_id: str
@@ -34,50 +34,49 @@ class Instance:
 
 
 @dataclass(frozen=True)
-class Move:
+class TaskOutcome:
     """
     What a task instance did to a pipeline, or saw of it.
 
     :param groups: the groups that it is about; empty for a checkpoint alone.
     :param checkpoint: the checkpoint that it is about, as far as it says.
+    :param moved_by: offsets by which its groups moved, or that the window has.
     :param offset: sum of the offsets afterwards, and ``log_end`` that of the log ends.
     :param over: names the partitions that these are sums of.
     :param verified: whether what was written was read back; a receipt is stored before the first write.
     """
 
-    instance: Instance
+    instance: TaskInstance
     kind: str
     groups: tuple[str, ...]
     checkpoint: str | None = None
-    records: int | None = None
+    moved_by: int | None = None
     lag: int | None = None
     offset: int | None = None
     log_end: int | None = None
     over: str | None = None
     plan_only: bool = False
     verified: bool = True
-    named: tuple[Mapping[str, Any], ...] = ()
+    pipelines: tuple[Mapping[str, Any], ...] = ()
     """The names of the pipelines that a drift report is about."""
     connections: Mapping[str, str] = field(default_factory=dict)
     """The ids of the connections that a receipt names."""
 
 
-def own_value(stored: object) -> Value | None:
+def parse_package_value(stored: object) -> Value | None:
     """Return a value from XCom if it is one of this package, ``None`` for any other."""
     if isinstance(stored, str):
-        if excess("XCom", stored):
+        if size_error("XCom", stored):
             return None
         try:
             stored = json.loads(stored)
         except (ValueError, RecursionError):
             return None
-    is_own = (
-        isinstance(stored, Mapping) and stored.get("version") == RECEIPT_VERSION and kind_of_value(stored)
-    )
+    is_own = isinstance(stored, Mapping) and stored.get("version") == RECEIPT_VERSION and value_kind(stored)
     return stored if is_own and isinstance(stored, Mapping) else None
 
 
-def kind_of_value(value: Value) -> str | None:
+def value_kind(value: Value) -> str | None:
     """Return ``receipt``, ``window``, ``drift`` or ``reading``, by the keys that only it has."""
     if isinstance(value.get("pipelines"), list) and "drifted" in value:
         return "drift"
@@ -88,26 +87,26 @@ def kind_of_value(value: Value) -> str | None:
     return "receipt" if "changed" in value and ("after" in value or "groups" in value) else None
 
 
-def read_move(instance: Instance, kind: str, value: Value) -> Move | None:
+def read_outcome(instance: TaskInstance, kind: str, value: Value) -> TaskOutcome | None:
     """
     Return what a value says in short; ``None`` if it is not in its form.
 
     :param kind: what moves of the task are called.
     """
-    match kind_of_value(value):
+    match value_kind(value):
         case "drift":
             return _of_drift(instance, value)
         case "window":
             groups = (
                 value.get("source", {}).get("group_id") if isinstance(value.get("source"), Mapping) else None
             )
-            return Move(
+            return TaskOutcome(
                 instance,
                 "window",
                 _texts(groups),
                 None,
                 _count(value.get("records")),
-                offset=total(value["end"]),
+                offset=sum_offsets(value["end"]),
                 plan_only=True,
             )
         case "reading":
@@ -117,7 +116,7 @@ def read_move(instance: Instance, kind: str, value: Value) -> Move | None:
     return None
 
 
-def _of_receipt(instance: Instance, kind: str, value: Value) -> Move | None:
+def _of_receipt(instance: TaskInstance, kind: str, value: Value) -> TaskOutcome | None:
     try:
         groups = read_receipt(value)
     except (OffsetsFormatError, KeyError, TypeError):
@@ -126,18 +125,18 @@ def _of_receipt(instance: Instance, kind: str, value: Value) -> Move | None:
     offsets = [offset for group in groups for offset in group.after.values()]
     ends = [
         end
-        for group, part in zip(groups, parts_of(value), strict=True)
+        for group, part in zip(groups, group_receipts(value), strict=True)
         for end in _at(part.get("log_end"), group.after)
     ]
     offset = sum(offsets) if offsets else None
     # Sums over different partitions say nothing together.
     log_end = sum(ends) if ends and len(ends) == len(offsets) else None
-    return Move(
+    return TaskOutcome(
         instance,
         kind if kind in ("commit", "reset", "restore", "window") else "commit",
         tuple(group.group_id for group in groups),
-        checkpoint_of(value),
-        _count(value.get("records")),
+        checkpoint_location(value),
+        _count(value.get("moved_by")),
         None if offset is None or log_end is None else max(0, log_end - offset),
         offset,
         log_end,
@@ -148,13 +147,13 @@ def _of_receipt(instance: Instance, kind: str, value: Value) -> Move | None:
     )
 
 
-def _of_drift(instance: Instance, value: Value) -> Move:
+def _of_drift(instance: TaskInstance, value: Value) -> TaskOutcome:
     pipelines = [each for each in value["pipelines"] if isinstance(each, Mapping)]
     groups = (group for each in pipelines for group in _texts(each.get("group_id")))
-    return Move(instance, "drift", tuple(dict.fromkeys(groups)), named=tuple(pipelines))
+    return TaskOutcome(instance, "drift", tuple(dict.fromkeys(groups)), pipelines=tuple(pipelines))
 
 
-def _of_reading(instance: Instance, value: Value) -> Move:
+def _of_reading(instance: TaskInstance, value: Value) -> TaskOutcome:
     partitions = value.get("partitions")
     rows = [row for row in partitions if isinstance(row, Mapping)] if isinstance(partitions, list) else []
     sums = [
@@ -163,7 +162,7 @@ def _of_reading(instance: Instance, value: Value) -> Move:
         else None
         for name in ("committed", "log_end")
     ]
-    return Move(
+    return TaskOutcome(
         instance,
         "wait",
         _texts(value.get("group_id")),
@@ -179,13 +178,13 @@ def _of_reading(instance: Instance, value: Value) -> Move:
     )
 
 
-def parts_of(value: Value) -> list[Mapping[str, Any]]:
+def group_receipts(value: Value) -> list[Mapping[str, Any]]:
     """Return the parts of a receipt, one for each group."""
     groups = value.get("groups")
     return list(groups) if isinstance(groups, Sequence) and not isinstance(groups, str) else [value]
 
 
-def checkpoint_of(value: Value) -> str | None:
+def checkpoint_location(value: Value) -> str | None:
     """Return the location of the checkpoint that a receipt is about."""
     part, source = value.get("checkpoint"), value.get("source")
     found = part.get("location") if isinstance(part, Mapping) else None
@@ -193,7 +192,7 @@ def checkpoint_of(value: Value) -> str | None:
     return found if isinstance(found, str) else None
 
 
-def cells(offsets: object) -> Iterator[tuple[str, int, int | None]]:
+def offset_cells(offsets: object) -> Iterator[tuple[str, int, int | None]]:
     """Return topic, partition and offset, one by one; what is not in Spark's form is skipped."""
     for topic, numbers in offsets.items() if isinstance(offsets, Mapping) else ():
         for number, offset in numbers.items() if isinstance(numbers, Mapping) else ():
@@ -206,9 +205,9 @@ def cells(offsets: object) -> Iterator[tuple[str, int, int | None]]:
                 yield str(topic), int(number), offset
 
 
-def total(*offsets: object) -> int | None:
+def sum_offsets(*offsets: object) -> int | None:
     """Return the sum of offsets in Spark's form, ``None`` if there are none."""
-    known = [offset for each in offsets for _, _, offset in cells(each) if offset is not None]
+    known = [offset for each in offsets for _, _, offset in offset_cells(each) if offset is not None]
     return sum(known) if known else None
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import BaseModel
 
 
-class Task(BaseModel):
+class TaskResponse(BaseModel):
     """A task that names a pipeline."""
 
     task_id: str
@@ -25,7 +25,7 @@ class MoveResponse(BaseModel):
     task_id: str | None
     map_index: int | None
     try_number: int | None = None
-    records: int | None = None
+    moved_by: int | None = None
     lag: int | None = None
     offset: int | None = None
     log_end: int | None = None
@@ -47,26 +47,26 @@ class PipelineResponse(BaseModel):
     checkpoint: str | None
     kafka_config_id: str
     checkpoint_conn_id: str | None
-    tasks: list[Task]
+    tasks: list[TaskResponse]
     found_in: list[str]
     unresolved: list[str]
 
 
-class Pipelines(BaseModel):
+class PipelinesResponse(BaseModel):
     """The pipelines that the user may read."""
 
     pipelines: list[PipelineResponse]
     problems: list[str]
 
 
-class Failure(BaseModel):
+class FailureResponse(BaseModel):
     """Why there is no new reading."""
 
     message: str
     since: datetime
 
 
-class Totals(BaseModel):
+class TotalsResponse(BaseModel):
     """All partitions of a pipeline together."""
 
     lag: int | None = None
@@ -83,7 +83,7 @@ class Totals(BaseModel):
     """Names the partitions, as :attr:`MoveResponse.over` does."""
 
 
-class Member(BaseModel):
+class MemberResponse(BaseModel):
     """A consumer that joined the group."""
 
     group_id: str
@@ -93,7 +93,7 @@ class Member(BaseModel):
     partitions: int
 
 
-class Drift(BaseModel):
+class DriftResponse(BaseModel):
     """Whether group and checkpoint are in step."""
 
     verdict: str
@@ -109,7 +109,7 @@ class CheckpointResponse(BaseModel):
     written_at: datetime | None
 
 
-class Provenance(BaseModel):
+class ProvenanceResponse(BaseModel):
     """Who made a commit, as its metadata says."""
 
     kind: str = "commit"
@@ -125,7 +125,7 @@ class Provenance(BaseModel):
     at: datetime | None = None
 
 
-class Pace(BaseModel):
+class PaceResponse(BaseModel):
     """Records a second while pages are open, measured as the sensors do; ``null`` until that is known."""
 
     records_in: float | None = None
@@ -134,7 +134,7 @@ class Pace(BaseModel):
     seconds_left: float | None = None
 
 
-class Partitions(BaseModel):
+class PartitionsResponse(BaseModel):
     """Columns of one length."""
 
     group: list[str | None]
@@ -151,26 +151,26 @@ class Partitions(BaseModel):
     verdict: list[str | None]
 
 
-class Now(BaseModel):
+class NowResponse(BaseModel):
     """Where a pipeline is; all ``null`` but ``error`` if that was never read."""
 
     read_at: datetime | None = None
     stale_since: datetime | None = None
-    error: Failure | None = None
-    totals: Totals | None = None
+    error: FailureResponse | None = None
+    totals: TotalsResponse | None = None
     state: str | None = None
-    members: list[Member] | None = None
-    drift: Drift | None = None
+    members: list[MemberResponse] | None = None
+    drift: DriftResponse | None = None
     remedies: dict[str, str] = {}
     """What to do about each verdict that occurs."""
     checkpoint: CheckpointResponse | None = None
-    provenance: Provenance | None = None
+    provenance: ProvenanceResponse | None = None
     """Who made the newest commit."""
-    commits: list[Provenance] = []
+    commits: list[ProvenanceResponse] = []
     """Who made the commits that the group has now, the newest first."""
     topics: list[str] = []
-    pace: Pace | None = None
-    partitions: Partitions | None = None
+    pace: PaceResponse | None = None
+    partitions: PartitionsResponse | None = None
     problems: list[str] = []
 
 
@@ -189,7 +189,7 @@ class BatchResponse(BaseModel):
     """The archive of the move that made the query continue from other offsets after this batch."""
 
 
-class History(BaseModel):
+class HistoryResponse(BaseModel):
     """What is known of a pipeline's past."""
 
     batches: list[BatchResponse]
@@ -207,21 +207,21 @@ class ReceiptPartitions(BaseModel):
     partition: list[int]
     before: list[int | None]
     after: list[int | None]
-    records: list[int | None]
+    moved_by: list[int | None]
     log_start: list[int | None]
     log_end: list[int | None]
     note: list[str | None]
     """Why a partition is elsewhere than it was asked to be."""
     time_before: list[str | None]
     time_after: list[str | None]
-    """Times of the records when the move was planned, as in :class:`RecordTimes`."""
+    """Times of the records when the move was planned, as in :class:`RecordTimesResponse`."""
 
 
 class ReceiptTotals(BaseModel):
     """All partitions of a receipt together."""
 
     partitions: int
-    records: int | None
+    moved_by: int | None
     lag: int | None
     skipped: int
     """Partitions that were left alone."""
@@ -253,11 +253,11 @@ class TaskInstanceResponse(BaseModel):
     receipt: ReceiptResponse | None = None
     reading: dict[str, Any] | None = None
     drift: dict[str, Any] | None = None
-    undo: str | None = None
+    restore_command: str | None = None
     problems: list[str] = []
 
 
-class RecordTimes(BaseModel):
+class RecordTimesResponse(BaseModel):
     """
     When the records were written at a receipt's offsets, a row for each of its partitions.
 
@@ -279,7 +279,7 @@ class WaitResponse(BaseModel):
     pace: str | None
 
 
-class Since(BaseModel):
+class MoveStateResponse(BaseModel):
     """Where the groups of a move are now, and their newest commit."""
 
     state: str
@@ -289,12 +289,12 @@ class Since(BaseModel):
     at: datetime | None = None
 
 
-class TaskInstanceNow(BaseModel):
+class TaskInstanceNowResponse(BaseModel):
     """What Kafka says about one task instance."""
 
     state: str | None
     read_at: datetime | None = None
-    times: RecordTimes | None = None
-    since: Since | None = None
+    times: RecordTimesResponse | None = None
+    since: MoveStateResponse | None = None
     wait: WaitResponse | None = None
     problems: list[str] = []

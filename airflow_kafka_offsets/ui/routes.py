@@ -13,25 +13,25 @@ from pydantic import BaseModel
 from airflow_kafka_offsets.model.text import is_plain
 from airflow_kafka_offsets.ui import history, instance_now, instances
 from airflow_kafka_offsets.ui.access import AsUserDep, ReadableDags, ReadableDagsDep, may_read_dag
-from airflow_kafka_offsets.ui.airflow_api import AsUser, RefusedError, in_thread
-from airflow_kafka_offsets.ui.bodies import packed, packed_response
-from airflow_kafka_offsets.ui.dags import FRESH, LISTED, Dags, Listed
-from airflow_kafka_offsets.ui.discovery import Found
-from airflow_kafka_offsets.ui.fresh import Fresh
-from airflow_kafka_offsets.ui.live import Answer, Live
+from airflow_kafka_offsets.ui.airflow_api import AsUser, RefusedError, run_in_thread
+from airflow_kafka_offsets.ui.bodies import pack_model, packed_response
+from airflow_kafka_offsets.ui.dags import FRESH, LISTED, Dags, ListedPipelines
+from airflow_kafka_offsets.ui.discovery import DagPipelines
+from airflow_kafka_offsets.ui.live_client import Answer, LiveClient
 from airflow_kafka_offsets.ui.pages import shell_response, static_response
 from airflow_kafka_offsets.ui.pipelines import Pipeline
 from airflow_kafka_offsets.ui.responses import (
-    Failure,
-    History,
+    FailureResponse,
+    HistoryResponse,
     MoveResponse,
-    Now,
+    NowResponse,
     PipelineResponse,
-    Pipelines,
-    Task,
-    TaskInstanceNow,
+    PipelinesResponse,
+    TaskInstanceNowResponse,
     TaskInstanceResponse,
+    TaskResponse,
 )
+from airflow_kafka_offsets.ui.single_flight_cache import SingleFlightCache
 
 UNMAPPED = "{MAP_INDEX}"
 """What Airflow leaves in the address of a task that is not mapped."""
@@ -55,7 +55,7 @@ async def static_file(request: Request, name: str) -> Response:
     return static_response(request, name)
 
 
-@user_routes.get("/api/pipelines", response_model=Pipelines)
+@user_routes.get("/api/pipelines", response_model=PipelinesResponse)
 async def all_pipelines(request: Request, readable: ReadableDagsDep, ask: AsUserDep) -> Response:
     """Return the pipelines of all DAGs that the user may read."""
     return as_json(_overview(request, await _all(request, readable, ask)))
@@ -79,16 +79,16 @@ async def task_instance_page(
     return shell_response(request)
 
 
-@dag_routes.get("/api/dags/{dag_id}/pipelines", response_model=Pipelines)
+@dag_routes.get("/api/dags/{dag_id}/pipelines", response_model=PipelinesResponse)
 async def dag_pipelines(request: Request, dag_id: str, ask: AsUserDep) -> Response:
     """Return the pipelines of one DAG; an unknown DAG has none."""
-    found = await _dags(request).one(ask, dag_id)
-    return as_json(_overview(request, Listed({dag_id: found}, [])))
+    found = await _dags(request).get_one(ask, dag_id)
+    return as_json(_overview(request, ListedPipelines({dag_id: found}, [])))
 
 
 # Nothing here waits in a thread: a hundred pages must not keep the API server's threads busy. What handles a
 # large answer does it in a thread of ours, and not in the server's loop.
-@dag_routes.get("/api/dags/{dag_id}/pipelines/{key}/now", response_model=Now)
+@dag_routes.get("/api/dags/{dag_id}/pipelines/{key}/now", response_model=NowResponse)
 async def now(
     request: Request,
     dag_id: str,
@@ -100,14 +100,14 @@ async def now(
     """Return where a pipeline is: what was read in the last seconds, by whomever."""
     pipeline = await _named(request, ask, dag_id, key)
     answer = await asyncio.wrap_future(_live(request).ask("now", pipeline))
-    value = await in_thread(lambda: answer.value or {})
+    value = await run_in_thread(lambda: answer.value or {})
     # All viewers share what was read, and each has rights of his own.
     value["provenance"] = await visible_maker(value.get("provenance"), dag_id, readable, ask)
     value["commits"] = [await visible_maker(made, dag_id, readable, ask) for made in value.get("commits", ())]
-    return await in_thread(_now, answer, value, partitions)
+    return await run_in_thread(_now, answer, value, partitions)
 
 
-@dag_routes.get("/api/dags/{dag_id}/pipelines/{key}/history", response_model=History)
+@dag_routes.get("/api/dags/{dag_id}/pipelines/{key}/history", response_model=HistoryResponse)
 async def pipeline_history(
     request: Request,
     dag_id: str,
@@ -120,17 +120,17 @@ async def pipeline_history(
     pipeline = await _named(request, ask, dag_id, key)
     ids, listed = await readable.ids(), await _all(request, readable, ask, _NAMED)
     elsewhere = {other: found for other, found in listed.dags.items() if other != dag_id}
-    histories: Fresh[tuple[Any, ...], bytes] = request.app.state.histories
+    histories: SingleFlightCache[tuple[Any, ...], bytes] = request.app.state.histories
 
     async def read() -> bytes:
         asked = None
-        if batches and pipeline.checkpoint and not pipeline.unresolved:
+        if batches and pipeline.checkpoint and not pipeline.unresolved_parameters:
             asked = _live(request).ask("batches", pipeline)
         dags = _dags(request)
-        past = history.Past(ask, dags.moves, pipeline, ids, elsewhere, history.READING_WITHIN)
+        past = history.PipelineHistory(ask, dags.moves, pipeline, ids, elsewhere, history.READING_WITHIN)
         moves, problems = await past.read()
         answer = Answer() if asked is None else await asyncio.wrap_future(asked)
-        return await in_thread(lambda: packed(_history(moves, [*problems, *listed.problems], answer)))
+        return await run_in_thread(lambda: pack_model(_history(moves, [*problems, *listed.problems], answer)))
 
     # Made once for all who may read the same DAGs.
     viewed = (dag_id, key, batches, ids, frozenset(elsewhere))
@@ -144,26 +144,27 @@ async def task_instance(
     request: Request, dag_id: str, run_id: str, task_id: str, map_index: str, ask: AsUserDep
 ) -> Response:
     """Return what one task instance did, or saw."""
-    receipts: Fresh[tuple[str, ...], bytes] = request.app.state.receipts
+    receipts: SingleFlightCache[tuple[str, ...], bytes] = request.app.state.receipts
 
     async def read() -> bytes:
         left = await _left(ask, dag_id, run_id, task_id, map_index)
-        return await in_thread(lambda: packed(instances.read(left)))
+        return await run_in_thread(lambda: pack_model(instances.read_instance(left)))
 
     return packed_response(request, await receipts.get((dag_id, run_id, task_id, map_index), read))
 
 
 @dag_routes.get(
-    "/api/dags/{dag_id}/runs/{run_id:path}/tasks/{task_id}/{map_index}/now", response_model=TaskInstanceNow
+    "/api/dags/{dag_id}/runs/{run_id:path}/tasks/{task_id}/{map_index}/now",
+    response_model=TaskInstanceNowResponse,
 )
 async def task_instance_now(
     request: Request, dag_id: str, run_id: str, task_id: str, map_index: str, ask: AsUserDep
 ) -> Response:
     """Return what Kafka says about one task instance: times of its receipt's records, or its progress."""
     left = await _left(ask, dag_id, run_id, task_id, map_index)
-    asked = await in_thread(instance_now.ask, _live(request), left)
+    asked = await run_in_thread(instance_now.ask_about_instance, _live(request), left)
     answer = Answer() if asked.answer is None else await asyncio.wrap_future(asked.answer)
-    return await in_thread(lambda: as_json(instance_now.response(asked, answer)))
+    return await run_in_thread(lambda: as_json(instance_now.make_response(asked, answer)))
 
 
 def as_json(found: BaseModel) -> Response:
@@ -181,7 +182,7 @@ async def visible_maker(
     if maker == dag_id or (maker is None and run_id is None):
         return provenance
     # The names come from Kafka, and may be none that a database takes.
-    if maker is not None and is_plain(maker) and await readable.of([maker]):
+    if maker is not None and is_plain(maker) and await readable.filter_readable([maker]):
         return provenance
     if maker is None and run_id not in (None, "~") and await _has_run(ask, dag_id, str(run_id)):
         # A commit of many partitions leaves out its DAG.
@@ -196,8 +197,8 @@ async def _has_run(ask: AsUser, dag_id: str, run_id: str) -> bool:
         return False
 
 
-def _live(request: Request) -> Live:
-    live: Live = request.app.state.live
+def _live(request: Request) -> LiveClient:
+    live: LiveClient = request.app.state.live
     return live
 
 
@@ -206,22 +207,28 @@ def _dags(request: Request) -> Dags:
     return dags
 
 
-async def _all(request: Request, readable: ReadableDags, ask: AsUser, seconds: float = LISTED) -> Listed:
+async def _all(
+    request: Request, readable: ReadableDags, ask: AsUser, seconds: float = LISTED
+) -> ListedPipelines:
     dags = _dags(request)
-    return await dags.all(ask, await readable.of(dags.candidates(await readable.ids())), seconds)
+    return await dags.get_all(
+        ask, await readable.filter_readable(dags.candidates(await readable.ids())), seconds
+    )
 
 
 async def _named(request: Request, ask: AsUser, dag_id: str, key: str) -> Pipeline:
     """Return a pipeline that was found a while ago: open pages ask about it every few seconds."""
     dags = _dags(request)
     for seconds in (_NAMED, FRESH):
-        if (pipeline := (await dags.one(ask, dag_id, seconds)).with_key(key)) is not None:
+        if (pipeline := (await dags.get_one(ask, dag_id, seconds)).with_key(key)) is not None:
             return pipeline
     raise HTTPException(404, "Not Found")
 
 
-async def _left(ask: AsUser, dag_id: str, run_id: str, task_id: str, map_index: str) -> instances.Left:
-    left = await instances.find(ask, dag_id, run_id, task_id, _index(map_index))
+async def _left(
+    ask: AsUser, dag_id: str, run_id: str, task_id: str, map_index: str
+) -> instances.InstanceResult:
+    left = await instances.find_instance(ask, dag_id, run_id, task_id, _index(map_index))
     if left is None:
         raise HTTPException(404, "Not Found")
     return left
@@ -238,17 +245,17 @@ def _now(answer: Answer, value: Mapping[str, Any], partitions: bool) -> Response
     shown = {**value} if partitions else {**value, "partitions": None}
     error = None
     if answer.error is not None:
-        error = Failure(message=answer.error, since=answer.since or datetime.now(tz=timezone.utc))
+        error = FailureResponse(message=answer.error, since=answer.since or datetime.now(tz=timezone.utc))
     stale_since = answer.read_at if error else None
-    return as_json(Now(**shown, read_at=answer.read_at, stale_since=stale_since, error=error))
+    return as_json(NowResponse(**shown, read_at=answer.read_at, stale_since=stale_since, error=error))
 
 
-def _history(moves: list[MoveResponse], problems: list[str], answer: Answer) -> History:
+def _history(moves: list[MoveResponse], problems: list[str], answer: Answer) -> HistoryResponse:
     found = answer.value or {}
     # Of the checkpoint: those that no task made are in no receipt.
     moves = [*moves, *map(MoveResponse.model_validate, found.get("moves", ()))]
     problems = [*problems, *([answer.error] if answer.error else [])]
-    return History(
+    return HistoryResponse(
         batches=found.get("batches", []),
         moves=sorted(moves, key=lambda move: move.at),
         problems=problems,
@@ -256,14 +263,14 @@ def _history(moves: list[MoveResponse], problems: list[str], answer: Answer) -> 
     )
 
 
-def _overview(request: Request, listed: Listed) -> Pipelines:
-    founds: Iterable[Found] = [listed.dags[dag_id] for dag_id in sorted(listed.dags)]
+def _overview(request: Request, listed: ListedPipelines) -> PipelinesResponse:
+    founds: Iterable[DagPipelines] = [listed.dags[dag_id] for dag_id in sorted(listed.dags)]
     pipelines = [_response(each) for found in founds for each in found.pipelines]
     if pipelines:
         # The page is about to ask where they are.
         _live(request).warm()
     problems = [problem for found in founds for problem in found.problems]
-    return Pipelines(pipelines=pipelines, problems=[*problems, *listed.problems])
+    return PipelinesResponse(pipelines=pipelines, problems=[*problems, *listed.problems])
 
 
 def _response(pipeline: Pipeline) -> PipelineResponse:
@@ -276,7 +283,7 @@ def _response(pipeline: Pipeline) -> PipelineResponse:
         checkpoint=pipeline.checkpoint,
         kafka_config_id=pipeline.kafka_config_id,
         checkpoint_conn_id=conn_id,
-        tasks=[Task(task_id=task.task_id, operator=task.operator) for task, _ in pipeline.tasks],
+        tasks=[TaskResponse(task_id=task.task_id, operator=task.operator) for task, _ in pipeline.tasks],
         found_in=sorted(pipeline.found_in),
-        unresolved=pipeline.unresolved,
+        unresolved=pipeline.unresolved_parameters,
     )

@@ -9,9 +9,9 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from airflow_kafka_offsets.ui.airflow_api import INSTANCES, AirflowError, AsUser, in_thread
+from airflow_kafka_offsets.ui.airflow_api import INSTANCES, AirflowError, AsUser, run_in_thread
 from airflow_kafka_offsets.ui.pipelines import NamedTask
-from airflow_kafka_offsets.ui.receipts import Instance, Move, own_value, read_move
+from airflow_kafka_offsets.ui.receipts import TaskInstance, TaskOutcome, parse_package_value, read_outcome
 
 RESULT = "return_value"
 
@@ -33,7 +33,7 @@ Row = Mapping[str, Any]
 """A task instance as Airflow's API returns it."""
 
 
-class Moves:
+class TaskOutcomes:
     """
     What task instances did, the last used ones.
 
@@ -42,9 +42,11 @@ class Moves:
     """
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[str, Move | None] = OrderedDict()
+        self._kept: OrderedDict[str, TaskOutcome | None] = OrderedDict()
 
-    async def of(self, ask: AsUser, row: Row, kind: str, budget: Budget | None = None) -> Move | None:
+    async def read(
+        self, ask: AsUser, row: Row, kind: str, budget: Budget | None = None
+    ) -> TaskOutcome | None:
         """
         Return what an instance did; ``None`` if it has left nothing of this package.
 
@@ -55,14 +57,14 @@ class Moves:
             self._kept.move_to_end(key)
             kept = self._kept[key]
             # Somebody may have marked it as failed.
-            return kept and replace(kept, instance=instance_of(row, kept.instance.at))
+            return kept and replace(kept, instance=make_instance(row, kept.instance.at))
         if budget is not None and budget.is_over:
             budget.unread += 1
             return None
         move = None
-        if (entry := await result(ask, row)) is not None:
+        if (entry := await result_entry(ask, row)) is not None:
             # Of a receipt of many partitions that takes a while.
-            move = await in_thread(_digest, row, kind, entry)
+            move = await run_in_thread(_digest, row, kind, entry)
         if row["state"] in _ENDED:
             self._kept[key] = move
             while len(self._kept) > _KEPT:
@@ -88,7 +90,7 @@ class Budget:
         return time.monotonic() >= self._end
 
 
-async def result(ask: AsUser, row: Row) -> Mapping[str, Any] | None:
+async def result_entry(ask: AsUser, row: Row) -> Mapping[str, Any] | None:
     """Return the entry in XCom of what an instance has returned, ``None`` if there is none."""
     of = ("dags", row["dag_id"], "dagRuns", row["dag_run_id"], "taskInstances", row["task_id"])
     # In a loop (Airflow 3.4) the index alone does not say which iteration.
@@ -98,9 +100,9 @@ async def result(ask: AsUser, row: Row) -> Mapping[str, Any] | None:
     return found
 
 
-def instance_of(row: Row, at: datetime) -> Instance:
+def make_instance(row: Row, at: datetime) -> TaskInstance:
     """Return a task instance, and when it left what."""
-    return Instance(
+    return TaskInstance(
         row["dag_id"],
         row["dag_run_id"],
         row["task_id"],
@@ -111,17 +113,17 @@ def instance_of(row: Row, at: datetime) -> Instance:
     )
 
 
-def left_at(entry: Mapping[str, Any]) -> datetime:
+def stored_at(entry: Mapping[str, Any]) -> datetime:
     """Return when an entry was written to XCom."""
     return datetime.fromisoformat(entry["timestamp"])
 
 
-def _digest(row: Row, kind: str, entry: Mapping[str, Any]) -> Move | None:
-    value = own_value(entry["value"])
-    return None if value is None else read_move(instance_of(row, left_at(entry)), kind, value)
+def _digest(row: Row, kind: str, entry: Mapping[str, Any]) -> TaskOutcome | None:
+    value = parse_package_value(entry["value"])
+    return None if value is None else read_outcome(make_instance(row, stored_at(entry)), kind, value)
 
 
-async def newest(
+async def newest_instances(
     ask: AsUser, tasks: Sequence[NamedTask], known: Mapping[NamedTask, list[Row]]
 ) -> dict[NamedTask, list[Row]]:
     """
@@ -129,28 +131,28 @@ async def newest(
 
     Of a mapped task they are all indexes of its newest run.
 
-    :param known: what :func:`newest_of_many` has found.
+    :param known: what :func:`newest_instances_of_dags` has found.
     """
     found = {task: known.get(task, []) for task in tasks}
     if asked := {task.task_id: task for task in tasks if task not in known}:
         few = 4 * len(asked)
         operators = sorted({task.operator for task in asked.values()})
-        rows = await begun(ask, tasks[0].dag_id, few, operator=operators)
+        rows = await begun_instances(ask, tasks[0].dag_id, few, operator=operators)
         for row in rows:
             if task := asked.get(row["task_id"]):
                 found[task].append(row)
         for task in asked.values():
             if not found[task] and len(rows) >= few:
-                found[task] = await begun(ask, task.dag_id, 4, task_id=task.task_id)
+                found[task] = await begun_instances(ask, task.dag_id, 4, task_id=task.task_id)
     for task, its in found.items():
         if its and its[0]["map_index"] >= 0:
-            found[task] = await begun(
+            found[task] = await begun_instances(
                 ask, task.dag_id, _MOST_INDEXES, run_id=its[0]["dag_run_id"], task_id=task.task_id
             )
     return found
 
 
-async def newest_of_many(ask: AsUser, tasks: Collection[NamedTask]) -> dict[NamedTask, list[Row]]:
+async def newest_instances_of_dags(ask: AsUser, tasks: Collection[NamedTask]) -> dict[NamedTask, list[Row]]:
     """
     Return the newest task instances of tasks of several DAGs, the newest first.
 
@@ -184,7 +186,7 @@ async def newest_of_many(ask: AsUser, tasks: Collection[NamedTask]) -> dict[Name
     return found
 
 
-async def with_fields(ask: AsUser, rows: Sequence[Row]) -> Sequence[Row]:
+async def with_rendered_fields(ask: AsUser, rows: Sequence[Row]) -> Sequence[Row]:
     """
     Return task instances of one task with what they have rendered.
 
@@ -193,11 +195,11 @@ async def with_fields(ask: AsUser, rows: Sequence[Row]) -> Sequence[Row]:
     if not rows or any(row["rendered_fields"] for row in rows):
         return rows
     of_run = [row for row in rows if row["dag_run_id"] == rows[0]["dag_run_id"]]
-    found = [await one(ask, row) for row in of_run[:_MOST_NAMED]]
+    found = [await read_one(ask, row) for row in of_run[:_MOST_NAMED]]
     return [row for row in found if row is not None]
 
 
-async def one(ask: AsUser, row: Row) -> Row | None:
+async def read_one(ask: AsUser, row: Row) -> Row | None:
     """Return a task instance as its own address has it."""
     index = [] if row["map_index"] < 0 else [str(row["map_index"])]
     steps = ("dags", row["dag_id"], "dagRuns", row["dag_run_id"], "taskInstances", row["task_id"], *index)
@@ -210,20 +212,24 @@ async def one(ask: AsUser, row: Row) -> Row | None:
     return found
 
 
-async def past(ask: AsUser, task: NamedTask, indexes: Collection[int] | None, most: int) -> list[Row]:
+async def past_instances(
+    ask: AsUser, task: NamedTask, indexes: Collection[int] | None, limit: int
+) -> list[Row]:
     """
     Return the newest instances of one task, the newest first.
 
     :param indexes: its map indexes, ``None`` for all.
     """
     named = sorted(indexes) if indexes is not None and len(indexes) <= _MOST_NAMED else None
-    return await begun(ask, task.dag_id, most, task_id=task.task_id, map_index=named)
+    return await begun_instances(ask, task.dag_id, limit, task_id=task.task_id, map_index=named)
 
 
-async def begun(ask: AsUser, dag_id: str, most: int, run_id: str = "~", **parameters: Any) -> list[Row]:
+async def begun_instances(
+    ask: AsUser, dag_id: str, limit: int, run_id: str = "~", **parameters: Any
+) -> list[Row]:
     """Return task instances of a DAG that have begun, the newest first."""
     steps = ("dags", dag_id, "dagRuns", run_id, "taskInstances")
-    return await ask.pages(most, *steps, of="task_instances", **_newest_first(**parameters))
+    return await ask.pages(limit, *steps, of="task_instances", **_newest_first(**parameters))
 
 
 def _newest_first(**parameters: Any) -> dict[str, Any]:

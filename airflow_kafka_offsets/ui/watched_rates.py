@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from airflow_kafka_offsets.model.pace import Descent
+from airflow_kafka_offsets.model.pace import ProgressHistory
 
 _FORGOTTEN = 120.0
 """Seconds without a viewer after which the rates are measured again."""
@@ -24,9 +24,9 @@ class _Watched:
 
     over: str | None
     at: float
-    lag: Descent = field(default_factory=Descent)
-    written: Descent = field(default_factory=Descent)
-    read: Descent = field(default_factory=Descent)
+    lag: ProgressHistory = field(default_factory=ProgressHistory)
+    written: ProgressHistory = field(default_factory=ProgressHistory)
+    read: ProgressHistory = field(default_factory=ProgressHistory)
 
 
 class WatchedRates:
@@ -41,7 +41,7 @@ class WatchedRates:
         self._lock = threading.Lock()
         self._watched: OrderedDict[str, _Watched] = OrderedDict()
 
-    def seen(self, key: str, reading: Mapping[str, Any]) -> dict[str, float | None]:
+    def after_reading(self, key: str, reading: Mapping[str, Any]) -> dict[str, float | None]:
         """
         Note a reading of a pipeline.
 
@@ -57,10 +57,10 @@ class WatchedRates:
                 over,
                 now,
                 # The thresholds of a sensor that waits for max_lag=0 and max_partition_lag=0.
-                before.lag.seen(now, _remaining(partitions)),
+                before.lag.after_poll(now, _remaining(partitions)),
                 # A position that rises is a remainder that falls.
-                before.written.seen(now, _negative(partitions["log_end"])),
-                before.read.seen(now, _negative(partitions["committed"])),
+                before.written.after_poll(now, _negative(partitions["log_end"])),
+                before.read.after_poll(now, _negative(partitions["committed"])),
             )
             self._watched[key] = watched
             while len(self._watched) > _MOST:
@@ -86,6 +86,6 @@ def _negative(positions: Sequence[int | None]) -> tuple[int, ...]:
     return (-sum(known),) if known and len(known) == len(positions) else ()
 
 
-def _rate(descent: Descent) -> float | None:
+def _rate(descent: ProgressHistory) -> float | None:
     pace = descent.pace
     return None if pace is None else float(f"{pace.rate:.3g}")

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
-from airflow_kafka_offsets.model.pace import Descent
+from airflow_kafka_offsets.model.pace import ProgressHistory
 from airflow_kafka_offsets.waits.lag import LagWait
 from airflow_kafka_offsets.waits.reached import ReachedWait
 from airflow_kafka_offsets.waits.wait import Wait
@@ -38,7 +38,7 @@ class WatchedWaits:
     def __init__(self, lend: Callable[[str, float], AbstractContextManager[OffsetsClient]]) -> None:
         self._lend = lend
         self._lock = threading.Lock()
-        self._descents: OrderedDict[str, Descent] = OrderedDict()
+        self._descents: OrderedDict[str, ProgressHistory] = OrderedDict()
 
     def poll(self, question: Mapping[str, Any], end: float) -> dict[str, Any]:
         """
@@ -50,7 +50,7 @@ class WatchedWaits:
         :return: see :class:`~airflow_kafka_offsets.ui.responses.WaitResponse`.
         """
         kind, given = WAITS[question["kind"]], question["parameters"]
-        wait = kind(**{name: given[name] for name in kind.readers if given.get(name) is not None})
+        wait = kind(**{name: given[name] for name in kind.parsers if given.get(name) is not None})
         checkpoint = None
         if wait.checkpoint_location is not None:
             checkpoint = spark_checkpoint(wait.checkpoint_location, wait.checkpoint_conn_id)
@@ -59,7 +59,7 @@ class WatchedWaits:
         with self._lend(wait.kafka_config_id, end) as client:
             if isinstance(wait, ReachedWait):
                 wait = wait.freeze(client, checkpoint)  # leaves out what topics does; the target is given
-            reading = wait.judge(client, wait.find(client, state))
+            reading = wait.judge(client, wait.find_positions(client, state))
         descent = self._seen(question, reading.remaining)
         pace = descent.pace
         return {
@@ -70,18 +70,18 @@ class WatchedWaits:
             "pace": None if pace is None else pace.text(moving=reading.moving),
         }
 
-    def _seen(self, question: Mapping[str, Any], remaining: tuple[int, ...]) -> Descent:
+    def _seen(self, question: Mapping[str, Any], remaining: tuple[int, ...]) -> ProgressHistory:
         # Each question has its own id and deadline.
         wait = {name: question[name] for name in ("kind", "parameters", "began")}
         key, now = json.dumps(wait, sort_keys=True), time.time()
         with self._lock:
             descent = self._descents.pop(key, None)
             if descent is None or descent.last is None or now - descent.last.at > _FORGOTTEN:
-                descent = Descent()
+                descent = ProgressHistory()
                 if question["began"] is not None and remaining:
                     at, amount = question["began"]
-                    descent = descent.seen(at, (amount,) * len(remaining))
-            self._descents[key] = descent = descent.seen(now, remaining)
+                    descent = descent.after_poll(at, (amount,) * len(remaining))
+            self._descents[key] = descent = descent.after_poll(now, remaining)
             while len(self._descents) > _MOST:
                 self._descents.popitem(last=False)
         return descent

@@ -193,7 +193,7 @@ class CachedReader:
         """Return all that a group committed, in the topics where it had a commit at most a minute ago."""
         since, topics = self._topics_of.get(group_id, (0.0, frozenset()))
         if topics and since > time.monotonic() - METADATA_AGE:
-            wanted = TopicScope(dict.fromkeys(topics)).on_broker(self.partitions(topics))
+            wanted = TopicScope(dict.fromkeys(topics)).partitions_on_broker(self.partitions(topics))
             commits = sorted(self.committed(group_id, wanted).items())
             if found := {tp: commit for tp, commit in commits if commit is not None}:
                 return found

@@ -9,19 +9,26 @@ from typing import Any, ClassVar
 
 from airflow_kafka_offsets.errors import NoCommitError, UsageError
 from airflow_kafka_offsets.kafka.reader import OffsetsReader
-from airflow_kafka_offsets.model.headroom import Headroom, headrooms_json, measure_headrooms, untimed, worse
+from airflow_kafka_offsets.model.headroom import (
+    Headroom,
+    headrooms_json,
+    measure_headrooms,
+    positions_needing_time,
+    worse_headroom,
+)
 from airflow_kafka_offsets.model.lag import Lag
 from airflow_kafka_offsets.model.offsets import Offsets, Positions, TopicPartition
 from airflow_kafka_offsets.model.parameters import (
     MissingCommitPolicy,
-    choice,
+    choice_parser,
     duration_text,
     parse_count,
     parse_interval,
     parse_seconds,
 )
-from airflow_kafka_offsets.readings.retention import decide, retentions
-from airflow_kafka_offsets.waits.wait import SHOWN, Reading, Wait, check_in_log, says_unknown
+from airflow_kafka_offsets.model.wording import parameter_text
+from airflow_kafka_offsets.readings.retention import decide_by_time_lookup, read_retentions
+from airflow_kafka_offsets.waits.wait import SHOWN, Reading, Wait, check_in_log, unknown_groups_text
 
 THRESHOLDS = ("max_lag", "max_partition_lag", "max_time_lag", "min_headroom")
 
@@ -39,14 +46,14 @@ class LagWait(Wait):
     :param on_no_commit: what a partition without a commit counts as.
     """
 
-    readers: ClassVar = {
-        **Wait.readers,
+    parsers: ClassVar = {
+        **Wait.parsers,
         "max_lag": parse_count,
         "max_partition_lag": parse_count,
         "max_time_lag": parse_seconds,
         "min_headroom": parse_interval,
         "tolerance": parse_count,
-        "on_no_commit": choice(MissingCommitPolicy),
+        "on_no_commit": choice_parser(MissingCommitPolicy),
     }
 
     max_lag: int | None = None
@@ -57,24 +64,25 @@ class LagWait(Wait):
     on_no_commit: MissingCommitPolicy = "fail"
 
     @classmethod
-    def check(cls, given: Any) -> None:
+    def check_parameters(cls, parameters: Any) -> None:
         """Refuse parameters that are missing or contradict each other."""
-        super().check(given)
-        if all(getattr(given, threshold) is None for threshold in THRESHOLDS):
-            raise UsageError(f"no threshold: give {', '.join(THRESHOLDS[:-1])} or {THRESHOLDS[-1]}")
+        super().check_parameters(parameters)
+        if all(getattr(parameters, threshold) is None for threshold in THRESHOLDS):
+            *others, last = map(parameter_text, THRESHOLDS)
+            raise UsageError(f"no threshold: give {', '.join(others)} or {last}")
 
     def judge(self, client: OffsetsReader, positions: Mapping[str, Positions]) -> Reading:
         """Measure the lag of every group or source; they count together."""
         lags = tuple(self._measure(client, name, found) for name, found in positions.items())
         if not lags:
-            return self.no_batch_yet(
+            return self.reading_without_batch(
                 total_lag=None, max_partition_lag=None, lost=None, topics={}, partitions=[]
             )
         if all(partition.lag is None for lag in lags for partition in lag.partitions):
             raise NoCommitError(
                 f"{', '.join(lag.name for lag in lags)} has no committed offset, and with "
-                "on_no_commit='skip' no partition is left to measure: correct the name of the group, or "
-                "commit first"
+                f"{parameter_text('on_no_commit', 'skip')} no partition is left to measure: correct the name "
+                "of the group, or commit first"
             )
         together = Lag(
             "all",
@@ -92,25 +100,28 @@ class LagWait(Wait):
             within and not unknown,
             lambda: self._value(lags, together),
             "\n".join([*(lag.table(SHOWN) for lag in lags), *last]),
-            news="\n".join([*(lag.ageless().table(SHOWN) for lag in lags), *last]),
+            news="\n".join([*(lag.without_durations().table(SHOWN) for lag in lags), *last]),
             positions=positions,
             lags=lags,
-            checkpoint=self.checkpoint_location if self.from_checkpoint else None,
+            checkpoint=self.checkpoint_location if self.position_is_checkpoint else None,
             remaining=self._remaining(together),
             moving=True,
             unknown=unknown,
         )
 
     def _within(self, lag: Lag) -> bool:
-        return lag.within(self.max_lag, self.max_partition_lag)
+        return lag.is_within(self.max_lag, self.max_partition_lag)
 
     @property
     def _thresholds(self) -> str:
-        """The thresholds that are given, as the parameters name them."""
-        records = {name: value for name in THRESHOLDS[:2] if (value := getattr(self, name)) is not None}
-        times = {name: value for name in THRESHOLDS[2:] if (value := getattr(self, name)) is not None}
-        texts = {**records, **{name: duration_text(value) for name, value in times.items()}}
-        return ", ".join(f"{name}={value}" for name, value in texts.items())
+        """The thresholds that are given, with the parameters that name them."""
+        given = {name: value for name in THRESHOLDS if (value := getattr(self, name)) is not None}
+        return ", ".join(
+            parameter_text(name, value)
+            if name in THRESHOLDS[:2]
+            else f"{parameter_text(name)} {duration_text(value)}"
+            for name, value in given.items()
+        )
 
     def _unknown(self, client: OffsetsReader, positions: Mapping[str, Positions]) -> str:
         """
@@ -121,24 +132,24 @@ class LagWait(Wait):
 
         :raises NoCommitError: unless ``on_no_commit`` says what a group counts as before its first commit.
         """
-        groups = [] if self.on_no_commit == "earliest" else self.unknown_groups(client, positions)
+        groups = [] if self.on_no_commit == "earliest" else self.groups_without_commits(client, positions)
         if groups and self.on_no_commit != "latest":
             raise NoCommitError(
                 f"{', '.join(groups)} has no committed offset on this broker, so its lag is undefined: "
                 "correct the name of the group, or commit first"
             )
-        return says_unknown(groups)
+        return unknown_groups_text(groups)
 
     def _remaining(self, lag: Lag) -> tuple[int, ...]:
         """Return by how many records each threshold is exceeded; nothing where that is not all there is."""
         if self.max_time_lag is not None or self.min_headroom is not None or lag.lost:
             return ()
-        furthest = lag.max if lag.max > self.tolerance else 0
-        limits = ((lag.counted, self.max_lag), (furthest, self.max_partition_lag))
+        furthest = lag.max_partition_lag if lag.max_partition_lag > self.tolerance else 0
+        limits = ((lag.lag_above_tolerance, self.max_lag), (furthest, self.max_partition_lag))
         return tuple(max(0, found - limit) for found, limit in limits if limit is not None)
 
     def _value(self, lags: tuple[Lag, ...], together: Lag) -> dict[str, Any]:
-        value = self.base_value(**together.as_json())
+        value = self.base_json(**together.as_json())
         if len(lags) > 1:
             del value["partitions"]
             if self.min_headroom is not None:
@@ -158,16 +169,16 @@ class LagWait(Wait):
         lag = Lag.measure(name, positions, logs, self.on_no_commit, self.tolerance, named=named)
         now_ms = int(time.time() * 1000)
         late: Offsets = {}
-        if self.max_time_lag is not None and (behind := lag.waiting):
+        if self.max_time_lag is not None and (behind := lag.first_unread):
             limit_ms = max(0, now_ms - int(self.max_time_lag * 1000))
-            late = lag.before(client.offsets_for_time(behind, limit_ms))
+            late = lag.unread_before(client.offsets_for_time(behind, limit_ms))
         expiring: Offsets = {}
         if self.min_headroom is not None:
-            read_up_to = lag.read_up_to
+            read_up_to = lag.counted_positions
             # Retention also deletes what is not committed.
             whole = client.log_ranges(read_up_to) if committed else logs
-            kept = retentions(client, {tp.topic for tp in read_up_to})
-            expiring = untimed(read_up_to, whole, kept)
+            kept = read_retentions(client, {tp.topic for tp in read_up_to})
+            expiring = positions_needing_time(read_up_to, whole, kept)
         if committed:
             times = self.record_times(client, late)
             oldest = client.record_times(expiring) if expiring else {}
@@ -176,15 +187,17 @@ class LagWait(Wait):
         if (least := self.min_headroom) is not None:
             read_ms = int(time.time() * 1000)
             found = measure_headrooms(read_up_to, whole, kept, oldest, read_ms)
-            found |= decide(client, found, read_up_to, kept, least, read_ms)
+            found |= decide_by_time_lookup(client, found, read_up_to, kept, least, read_ms)
             lag = replace(lag, headroom=found, min_headroom=least)
-        return lag if self.max_time_lag is None else lag.timed(late, times, now_ms, self.max_time_lag)
+        return (
+            lag if self.max_time_lag is None else lag.with_time_lags(late, times, now_ms, self.max_time_lag)
+        )
 
 
 def _latest(lags: tuple[Lag, ...]) -> dict[TopicPartition, float | None]:
     late: dict[TopicPartition, float | None] = {}
     for lag in lags:
-        for tp, seconds in (lag.late or {}).items():
+        for tp, seconds in (lag.time_lags or {}).items():
             late[tp] = max(seconds or 0.0, late.get(tp) or 0.0) or None
     return late
 
@@ -193,5 +206,5 @@ def _worst(lags: tuple[Lag, ...]) -> dict[TopicPartition, Headroom]:
     found: dict[TopicPartition, Headroom] = {}
     for lag in lags:
         for tp, headroom in (lag.headroom or {}).items():
-            found[tp] = worse(headroom, found.get(tp))
+            found[tp] = worse_headroom(headroom, found.get(tp))
     return found

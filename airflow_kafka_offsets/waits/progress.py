@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from airflow_kafka_offsets.model.pace import Descent
+from airflow_kafka_offsets.model.pace import ProgressHistory
 from airflow_kafka_offsets.model.parameters import duration_text
+from airflow_kafka_offsets.model.wording import dag_text, parameter_text
 from airflow_kafka_offsets.waits.wait import Reading
 
 
@@ -24,21 +25,21 @@ class Progress:
         self._stalled_after = stalled_after
         self.kept: dict[str, Any] = dict(kept or {})
         """What has to be remembered, as plain JSON."""
-        self._descent = Descent.from_json(self.kept.get("descent"))
+        self._descent = ProgressHistory.from_json(self.kept.get("descent"))
         self._last_text = ""
         self.news = False
         """Whether the last reading differs from the one before."""
         self.trouble = ""
         """Why the last poll failed; empty if it did not."""
 
-    def add(self, reading: Reading) -> Reading:
+    def add_reading(self, reading: Reading) -> Reading:
         """Note a reading; return it with its pace, where that can be said."""
         now = time.time()
         if self.kept.get("position") != reading.position:
             self.kept |= {"position": reading.position, "since": now}
         before, self.kept["shown"] = self.kept.get("shown"), reading.digest
         self.news = before != reading.digest
-        self._descent = self._descent.seen(now, reading.remaining)
+        self._descent = self._descent.after_poll(now, reading.remaining)
         self.kept["descent"] = self._descent.as_json()
         if (pace := self._descent.pace) is not None:
             plain, value = reading.as_json, pace.as_json()
@@ -69,6 +70,7 @@ class Progress:
             return None
         return (
             f"nothing has moved for {duration_text(quiet)} "
-            f"(stalled_after={duration_text(self._stalled_after)}), and the wait is not over: check whether "
-            "what it waits for is running; then clear this task"
+            f"({parameter_text('stalled_after')} {duration_text(self._stalled_after)}), and the wait is not "
+            "over: check whether what it waits for is running; then "
+            f"{dag_text('clear this task', 'wait again')}"
         )

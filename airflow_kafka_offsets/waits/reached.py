@@ -13,33 +13,27 @@ from airflow_kafka_offsets.checkpoint.reader import CheckpointState, SparkCheckp
 from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.kafka.reader import OffsetsReader
 from airflow_kafka_offsets.model.formats import load_json, offsets_json, parse_offsets
-from airflow_kafka_offsets.model.groups import Groups
-from airflow_kafka_offsets.model.lag import in_log, past_log_start, remaining
+from airflow_kafka_offsets.model.groups import GroupSelection
+from airflow_kafka_offsets.model.lag import clamp_to_log_start, readable_target, remaining_offsets
 from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds
 from airflow_kafka_offsets.model.offsets import Logs, Offsets, Positions, TopicPartition
-from airflow_kafka_offsets.model.parameters import iso_time, parse_count, timestamp_ms
+from airflow_kafka_offsets.model.parameters import iso_time, parse_count, time_example, timestamp_ms
 from airflow_kafka_offsets.model.place import Place
 from airflow_kafka_offsets.model.receipt import read_receipt
 from airflow_kafka_offsets.model.table import offset_cell
-from airflow_kafka_offsets.model.text import quoted
 from airflow_kafka_offsets.model.topics import TopicScope
-from airflow_kafka_offsets.readings.log_ids import other_logs_now
-from airflow_kafka_offsets.readings.places import offsets_at
-from airflow_kafka_offsets.readings.positions import partitions_in
+from airflow_kafka_offsets.model.wording import dag_text, parameter_error, parameter_text, unexpected
+from airflow_kafka_offsets.readings.log_ids import current_logs_refusals
+from airflow_kafka_offsets.readings.places import place_offsets
+from airflow_kafka_offsets.readings.positions import partitions_in_scope
 from airflow_kafka_offsets.waits.wait import (
     Reading,
     Wait,
     check_in_log,
     partition_table,
     refuse_other_logs,
-    says_unknown,
+    unknown_groups_text,
 )
-
-_TARGETS = (
-    "'latest', a time such as '2026-03-01T00:00:00+00:00' or '{{ data_interval_end }}', offsets such as "
-    '{"orders": {"0": 42}}, or the receipt of a task that has moved the group'
-)
-"""The choices, for an error text."""
 
 _NEW_RECEIPT = "give the receipt of a task that moved the group there"
 _SOON = 60_000
@@ -58,8 +52,8 @@ class ReachedWait(Wait):
         :class:`~airflow_kafka_offsets.model.lag.Lag`.
     """
 
-    readers: ClassVar = {
-        **Wait.readers,
+    parsers: ClassVar = {
+        **Wait.parsers,
         "target": lambda value, name: _read_target(value, name),
         "tolerance": parse_count,
     }
@@ -68,11 +62,11 @@ class ReachedWait(Wait):
     tolerance: int = 0
 
     @classmethod
-    def check(cls, given: Any) -> None:
+    def check_parameters(cls, parameters: Any) -> None:
         """Refuse parameters that are missing or contradict each other."""
-        super().check(given)
-        if given.target is None:
-            raise UsageError(f"target is missing: give {_TARGETS}")
+        super().check_parameters(parameters)
+        if parameters.target is None:
+            raise parameter_error("target", f" is missing: give {_targets()}")
 
     def freeze(self, client: OffsetsReader, checkpoint: SparkCheckpoint | None) -> ReachedWait:
         """
@@ -82,57 +76,62 @@ class ReachedWait(Wait):
             about to come.
         :raises DriftError: for a receipt of another cluster, or of a topic that was created again.
         """
-        scope = self.named.scope
+        scope = self.selection.scope
         if isinstance(self.target, Mapping):
-            refuse_other_logs(other_logs_now(client, "target", self._recorded, remedy=_NEW_RECEIPT))
+            target = parameter_text("target")
+            refuse_other_logs(current_logs_refusals(client, target, self._recorded, remedy=_NEW_RECEIPT))
             named = {"target": self._target}
-            if refusals := Groups(None, scope).misnamed(named, "the target", partitions=True):
+            if refusals := GroupSelection(None, scope).unmatched_names(named, "the target", partitions=True):
                 raise UsageError("; ".join(refusals))
             return self._at({tp: at for tp, at in self._target.items() if tp in scope})
         if self.group_id is not None and not self.checkpoint_location:
-            self.named.scopes()
+            self.selection.scopes()
         if scope.topics is not None:
-            partitions = partitions_in(client, scope)
+            partitions = partitions_in_scope(client, scope)
         else:
             found = self.positions_in(client, self.read_checkpoint(checkpoint), scope)
             partitions = sorted({tp for each in found.values() for tp in each})
             if not partitions:
                 raise UsageError(
                     "the checkpoint has finished no batch, so its topics are unknown and there is no target "
-                    "to freeze: name topics="
+                    f"to freeze: name {parameter_text('topics', ...)}"
                 )
         logs = client.log_ranges(partitions, isolation_level=self.isolation_level)
         place = Place.parse(self.target, "target")
         if place.time is not None:
             _check_passed(timestamp_ms(place.time))
-        return self._at(offsets_at(client, place, partitions, logs))
+        return self._at(place_offsets(client, place, partitions, logs))
 
     def _at(self, target: Offsets) -> ReachedWait:
         return replace(self, target=offsets_json(target))
 
-    def find(self, client: OffsetsReader, state: CheckpointState | None) -> Mapping[str, Positions]:
+    def find_positions(self, client: OffsetsReader, state: CheckpointState | None) -> Mapping[str, Positions]:
         """Return the positions in the topics that the target names."""
         topics = sorted({tp.topic for tp in self._target})
-        return self.positions_in(client, state, TopicScope(dict.fromkeys(topics), named_by="target"))
+        return self.positions_in(client, state, TopicScope(dict.fromkeys(topics), parameter="target"))
 
     def judge(self, client: OffsetsReader, positions: Mapping[str, Positions]) -> Reading:
         """Compare every group or source with the target."""
         target = self._target
         if not positions:
-            return self.no_batch_yet(reached=False, target=self.target, current={}, remaining=None, lost=None)
+            return self.reading_without_batch(
+                reached=False, target=self.target, current={}, remaining=None, lost=None
+            )
         lowest = _furthest_behind(positions, target)
         # The broker's log end, also under read_committed: only beyond that a position means nothing.
         logs = client.log_ranges(target)
         for name, found in positions.items():
             check_in_log(name, found, logs)
-        short = remaining(in_log(lowest, logs), past_log_start(lowest, target, logs), self.tolerance)
+        short = remaining_offsets(
+            clamp_to_log_start(lowest, logs), readable_target(lowest, target, logs), self.tolerance
+        )
         lost = {
             tp: gone
             for tp, end in target.items()
             if (at := lowest[tp]) is not None and (gone := min(end, logs[tp].start) - at) > 0
         }
-        unknown = says_unknown(self.unknown_groups(client, positions))
-        value = self.base_value(
+        unknown = unknown_groups_text(self.groups_without_commits(client, positions))
+        value = self.base_json(
             reached=not short and not unknown,
             target=self.target,
             current=offsets_json(lowest),
@@ -154,7 +153,9 @@ class ReachedWait(Wait):
 
     @cached_property
     def _target(self) -> Offsets:
-        return _moved_to(self.target) if _is_receipt(self.target) else parse_offsets(self.target, "target")
+        if _is_receipt(self.target):
+            return _moved_to(self.target)
+        return parse_offsets(self.target, parameter_text("target"))
 
     @property
     def _recorded(self) -> LogIds:
@@ -166,17 +167,25 @@ class ReachedWait(Wait):
 def _read_target(value: object, parameter: str) -> str | dict[str, Any]:
     """Read a target: offsets or a receipt as plain JSON, ``latest``, or a time as text."""
     if isinstance(value, str) and value.lstrip().startswith("{"):
-        value = load_json(value, parameter)
+        value = load_json(value, parameter_text(parameter))
     if _is_receipt(value):
         _moved_to(value)
         return dict(value)
     try:
         place = Place.parse(value, parameter)
     except UsageError:
-        raise UsageError(f"{parameter}={quoted(value)}: expected {_TARGETS}") from None
+        raise unexpected(parameter, value, _targets()) from None
     if place.offsets is not None:
         return offsets_json(place.offsets)
     return str(place) if place.time is None else iso_time(timestamp_ms(place.time))
+
+
+def _targets() -> str:
+    """Return what a target may be, for an error text."""
+    return (
+        f"'latest', {time_example('data_interval_end')}, offsets such as "
+        '{"orders": {"0": 42}}, or the receipt of a task that has moved the group'
+    )
 
 
 def _is_receipt(value: object) -> TypeGuard[Mapping[str, Any]]:
@@ -188,8 +197,10 @@ def _check_passed(moment: int) -> None:
     now = int(time.time() * 1000)
     if moment > now:
         raise UsageError(
-            f"target={iso_time(moment)} is in the future (it is {iso_time(now)}): records of before it may "
-            "still come; give a time that has passed, or put a sensor before this one that waits for it",
+            f"{parameter_text('target', iso_time(moment))} is in the future (it is {iso_time(now)}): records "
+            "of before it may still come; give a time that has passed, or "
+            + dag_text("put a sensor before this one that waits for it", "wait for it with 'wait topic'"),
+            parameter="target",
             retriable=moment - now <= _SOON,
         )
 
@@ -199,7 +210,7 @@ def _moved_to(receipt: Mapping[str, Any]) -> Offsets:
     for each in read_receipt(receipt):
         if each.plan_only:
             raise UsageError(
-                "target is the receipt of a plan that was not carried out (plan_only, group "
+                f"{parameter_text('target')} is the receipt of a plan that was not carried out (group "
                 f"{each.group_id!r}): nobody committed its offsets; give the receipt of a task that moved "
                 "the group"
             )
@@ -218,12 +229,12 @@ def _furthest_behind(positions: Mapping[str, Positions], target: Offsets) -> Pos
     return {tp: lowest.get(tp) for tp in target}
 
 
-def _table(target: Offsets, current: Positions, logs: Logs, short: Offsets, lost: Offsets) -> str:
+def _table(target: Offsets, current: Positions, logs: Logs, remaining: Offsets, lost: Offsets) -> str:
     rows: dict[TopicPartition, Sequence[str]] = {}
     for tp, end in target.items():
         note = f"  ({lost[tp]} records lost to retention)" if tp in lost else ""
         note += f"  (the log ends at {logs[tp].end})" if end > logs[tp].end else ""
-        rows[tp] = (offset_cell(current[tp]), str(end), f"{short.get(tp, 0)}{note}")
-    lead = f"{sum(short.values())} records before the target" if short else "the target is reached"
+        rows[tp] = (offset_cell(current[tp]), str(end), f"{remaining.get(tp, 0)}{note}")
+    lead = f"{sum(remaining.values())} records before the target" if remaining else "the target is reached"
     header = ("CURRENT-OFFSET", "TARGET", "REMAINING")
-    return partition_table(lead, header, rows, lambda tp: -short.get(tp, 0))
+    return partition_table(lead, header, rows, lambda tp: -remaining.get(tp, 0))

@@ -13,15 +13,17 @@ from airflow_kafka_offsets.kafka.reader import OffsetsReader
 from airflow_kafka_offsets.model.formats import offsets_json
 from airflow_kafka_offsets.model.offsets import Logs, Positions, TopicPartition
 from airflow_kafka_offsets.model.parameters import (
-    choice,
+    choice_parser,
     duration_text,
     iso_time,
     parse_interval,
     parse_time,
+    time_example,
     timestamp_ms,
 )
 from airflow_kafka_offsets.model.table import offset_cell
-from airflow_kafka_offsets.readings.positions import partitions_in
+from airflow_kafka_offsets.model.wording import dag_text, parameter_error, parameter_text
+from airflow_kafka_offsets.readings.positions import partitions_in_scope
 from airflow_kafka_offsets.waits.wait import Reading, Wait, partition_table
 
 IdlePartitionPolicy = Literal["wait", "ignore"]
@@ -47,10 +49,10 @@ class TopicWait(Wait):
     :param idle_after: seconds: a partition whose newest record is older than that is idle. 10 minutes.
     """
 
-    readers: ClassVar = {
-        **{name: read for name, read in Wait.readers.items() if name != "position"},
+    parsers: ClassVar = {
+        **{name: read for name, read in Wait.parsers.items() if name != "position"},
         "target": lambda value, name: iso_time(timestamp_ms(parse_time(value, name))),
-        "on_idle_partition": choice(IdlePartitionPolicy),
+        "on_idle_partition": choice_parser(IdlePartitionPolicy),
         "idle_after": parse_interval,
     }
 
@@ -59,27 +61,34 @@ class TopicWait(Wait):
     idle_after: float | None = None
 
     @classmethod
-    def check(cls, given: Any) -> None:
+    def check_parameters(cls, parameters: Any) -> None:
         """Refuse parameters that are missing or contradict each other."""
-        if given.topics is None and given.group_id is None and given.checkpoint_location is None:
-            raise UsageError("no topic to read: give topics, or **pipeline")
-        if given.target is None:
-            raise UsageError("target is missing: give a time, such as '{{ data_interval_end }}'")
-        if given.idle_after is not None and given.on_idle_partition in (None, "wait"):
+        if (
+            parameters.topics is None
+            and parameters.group_id is None
+            and parameters.checkpoint_location is None
+        ):
             raise UsageError(
-                "idle_after is given, and no idle partition is ignored: set on_idle_partition='ignore'"
+                f"no topic to read: give {parameter_text('topics')}{dag_text(', or **pipeline')}"
+            )
+        if parameters.target is None:
+            raise parameter_error("target", f" is missing: give {time_example('data_interval_end')}")
+        if parameters.idle_after is not None and parameters.on_idle_partition in (None, "wait"):
+            raise UsageError(
+                f"{parameter_text('idle_after')} is given, and no idle partition is ignored: set "
+                f"{parameter_text('on_idle_partition', 'ignore')}"
             )
 
     @property
     def needs_checkpoint(self) -> bool:
         """Whether the checkpoint says which topics there are; named topics need none."""
-        return super().needs_checkpoint and self.named.scope.topics is None
+        return super().needs_checkpoint and self.selection.scope.topics is None
 
-    def find(self, client: OffsetsReader, state: CheckpointState | None) -> Mapping[str, Positions]:
+    def find_positions(self, client: OffsetsReader, state: CheckpointState | None) -> Mapping[str, Positions]:
         """Return the partitions of the topics that are named, or that the checkpoint or the group reads."""
-        scope = self.named.scope
+        scope = self.selection.scope
         if scope.topics is not None:
-            return {"": dict.fromkeys(partitions_in(client, scope))}
+            return {"": dict.fromkeys(partitions_in_scope(client, scope))}
         found = self.positions_in(client, state, scope)
         return {"": dict.fromkeys(sorted({tp for each in found.values() for tp in each}))} if found else {}
 
@@ -88,7 +97,7 @@ class TopicWait(Wait):
         moment = timestamp_ms(parse_time(self.target, "target"))
         partitions = sorted(positions.get("", {}))
         if not partitions:
-            return self.no_batch_yet(reached=False, offsets={}, log_end={}, idle={})
+            return self.reading_without_batch(reached=False, offsets={}, log_end={}, idle={})
         logs = client.log_ranges(partitions, isolation_level=self.isolation_level)
         found = self._first(client, client.offsets_for_time(partitions, moment), moment, logs)
         first = {tp: at if at is not None and at < logs[tp].end else None for tp, at in found.items()}
@@ -96,7 +105,7 @@ class TopicWait(Wait):
         idle = self._idle(client, silent, first) if silent and self.on_idle_partition == "ignore" else []
         missing = [tp for tp in silent if tp not in idle]
         ends: Positions = {tp: log.end for tp, log in logs.items()}
-        value = self.base_value(
+        value = self.base_json(
             reached=not missing,
             offsets=offsets_json(first),
             log_end=offsets_json(ends),
@@ -105,7 +114,7 @@ class TopicWait(Wait):
         text = self._table(first, ends, idle, missing)
         return Reading(not missing, lambda: value, text, positions={"": ends})
 
-    def base_value(self, **values: Any) -> dict[str, Any]:
+    def base_json(self, **values: Any) -> dict[str, Any]:
         """Return a reading's JSON, with what all readings of topics have."""
         return {"version": 1, "target": self.target, **values}
 

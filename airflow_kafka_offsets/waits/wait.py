@@ -10,22 +10,21 @@ behind than it is. Many waits share each step, see
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, ClassVar, Literal
 
-from airflow_kafka_offsets.checkpoint.archive import newest_with_cluster
+from airflow_kafka_offsets.checkpoint.archive import newest_archived_move_with_cluster
 from airflow_kafka_offsets.checkpoint.reader import CheckpointState, SparkCheckpoint
 from airflow_kafka_offsets.errors import CheckpointError, CheckpointNotFoundError, DriftError, UsageError
 from airflow_kafka_offsets.kafka.reader import OffsetsReader
 from airflow_kafka_offsets.model.commit_metadata import foreign_logs
+from airflow_kafka_offsets.model.digest import digest
 from airflow_kafka_offsets.model.formats import offsets_json
-from airflow_kafka_offsets.model.groups import Groups
+from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.lag import Lag
-from airflow_kafka_offsets.model.log_ids import NEW_CLUSTER, LogIds, other_logs
+from airflow_kafka_offsets.model.log_ids import LogIds, other_logs_refusals
 from airflow_kafka_offsets.model.offsets import (
     IsolationLevel,
     Logs,
@@ -35,17 +34,15 @@ from airflow_kafka_offsets.model.offsets import (
     committed_offsets,
     summarize,
 )
-from airflow_kafka_offsets.model.parameters import choice, parse_interval
-from airflow_kafka_offsets.model.table import align
-from airflow_kafka_offsets.model.text import printable, shorten
+from airflow_kafka_offsets.model.parameters import choice_parser, parse_interval
+from airflow_kafka_offsets.model.table import align_rows
+from airflow_kafka_offsets.model.text import escape_controls, shorten
 from airflow_kafka_offsets.model.topics import TopicScope, plain_names
-from airflow_kafka_offsets.pipeline import NAME_READERS
-from airflow_kafka_offsets.readings.positions import group_commits, partitions_in
+from airflow_kafka_offsets.model.wording import dag_text, parameter_text
+from airflow_kafka_offsets.pipeline import NAME_PARSERS
+from airflow_kafka_offsets.readings.positions import group_commits, partitions_in_scope
 
 PositionSource = Literal["group", "checkpoint"]
-
-_MOVED = f"reset the pipeline with {NEW_CLUSTER} if it was moved there"
-"""What to do where a position is of another cluster."""
 
 SHOWN = 20
 """Partitions in the table of a reading: those that are furthest behind."""
@@ -62,7 +59,7 @@ class Reading:
     :param news: the text without what changes by itself, such as an age; by default the text.
     :param checkpoint: URI of the checkpoint that the positions come from, if not from a group.
     :param remaining: amounts that all have to become 0 for the wait to be over, see
-        :class:`~airflow_kafka_offsets.model.pace.Descent`; empty if that is not known.
+        :class:`~airflow_kafka_offsets.model.pace.ProgressHistory`; empty if that is not known.
     :param moving: whether what the position is compared with moves.
     :param unknown: why the wait is not over although nothing seems to be left: a group that the broker does
         not know.
@@ -86,12 +83,12 @@ class Reading:
             name: offsets_json({tp: at for tp, at in found.items() if at is not None})
             for name, found in self.positions.items()
         }
-        return _digest(json.dumps(plain, sort_keys=True))
+        return digest(plain)
 
     @property
     def digest(self) -> str:
         """A short text that changes with what the reading says."""
-        return _digest(self.news or self.text)
+        return digest(self.news or self.text)
 
 
 @dataclass(frozen=True)
@@ -105,10 +102,10 @@ class Wait:
         never.
     """
 
-    readers: ClassVar[Mapping[str, Callable[[Any, str], Any]]] = {
-        **NAME_READERS,
-        "position": choice(PositionSource),
-        "isolation_level": choice(IsolationLevel),
+    parsers: ClassVar[Mapping[str, Callable[[Any, str], Any]]] = {
+        **NAME_PARSERS,
+        "position": choice_parser(PositionSource),
+        "isolation_level": choice_parser(IsolationLevel),
         "stalled_after": parse_interval,
     }
     """Reads each parameter from its value and name. ``None`` is not read: it is the parameter's default."""
@@ -123,29 +120,33 @@ class Wait:
     stalled_after: float | None = None
 
     def __post_init__(self) -> None:
-        self.check(self)
-        for name, read in self.readers.items():
+        self.check_parameters(self)
+        for name, read in self.parsers.items():
             value = getattr(self, name)
             value = getattr(type(self), name) if value is None else value
             object.__setattr__(self, name, None if value is None else read(value, name))
 
     @classmethod
-    def check(cls, given: Any) -> None:
+    def check_parameters(cls, parameters: Any) -> None:
         """
         Refuse parameters that are missing or contradict each other; templates are not judged.
 
-        :param given: has the parameters as attributes: a wait, or a sensor before its templates are rendered.
+        :param parameters: has the parameters as attributes: a wait, or a sensor before its templates are
+            rendered.
         :raises UsageError: saying what was found and what to do.
         """
-        if given.group_id is None and given.checkpoint_location is None:
-            raise UsageError("no position to read: give group_id, checkpoint_location, or **pipeline")
-        if given.position == "checkpoint" and given.checkpoint_location is None:
-            raise UsageError("position='checkpoint' and no checkpoint_location: name the checkpoint")
-        if given.position == "group" and given.group_id is None:
-            raise UsageError("position='group' and no group_id: name the group, or use position='checkpoint'")
+        group, location = parameter_text("group_id"), parameter_text("checkpoint_location")
+        of_checkpoint = parameter_text("position", "checkpoint")
+        if parameters.group_id is None and parameters.checkpoint_location is None:
+            raise UsageError(f"no position to read: give {group} or {location}{dag_text(', or **pipeline')}")
+        if parameters.position == "checkpoint" and parameters.checkpoint_location is None:
+            raise UsageError(f"{of_checkpoint} and no {location}: name the checkpoint")
+        if parameters.position == "group" and parameters.group_id is None:
+            of_group = parameter_text("position", "group")
+            raise UsageError(f"{of_group} and no {group}: name the group, or use {of_checkpoint}")
 
     @property
-    def from_checkpoint(self) -> bool:
+    def position_is_checkpoint(self) -> bool:
         """Whether the position is the checkpoint's."""
         return self.position == "checkpoint" or not (self.position or self.group_id)
 
@@ -155,14 +156,14 @@ class Wait:
         return self.checkpoint_location is not None
 
     @cached_property
-    def named(self) -> Groups:
+    def selection(self) -> GroupSelection:
         """The groups and topics that are named."""
-        return Groups.parse(self.group_id, self.topics, required=False)
+        return GroupSelection.parse(self.group_id, self.topics, required=False)
 
     @property
-    def groups(self) -> frozenset[str]:
+    def group_ids(self) -> frozenset[str]:
         """The groups whose commits are read."""
-        return frozenset() if self.from_checkpoint else frozenset(self.named.ids)
+        return frozenset() if self.position_is_checkpoint else frozenset(self.selection.group_ids)
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -181,15 +182,15 @@ class Wait:
         try:
             state = checkpoint.read()
         except CheckpointNotFoundError:
-            if self.from_checkpoint:
+            if self.position_is_checkpoint:
                 raise
             return None
-        moved = newest_with_cluster(checkpoint) if self.from_checkpoint else None
+        moved = newest_archived_move_with_cluster(checkpoint) if self.position_is_checkpoint else None
         return state if moved is None else replace(state, log_ids=moved.log_ids)
 
-    def find(self, client: OffsetsReader, state: CheckpointState | None) -> Mapping[str, Positions]:
+    def find_positions(self, client: OffsetsReader, state: CheckpointState | None) -> Mapping[str, Positions]:
         """Return the positions of each group or source; empty before a checkpoint's first finished batch."""
-        return self.positions_in(client, state, self.named.scope)
+        return self.positions_in(client, state, self.selection.scope)
 
     def judge(self, client: OffsetsReader, positions: Mapping[str, Positions]) -> Reading:
         """Decide whether the wait is over; the logs are read now, after the positions."""
@@ -198,7 +199,7 @@ class Wait:
     def poll(self, client: OffsetsReader, checkpoint: SparkCheckpoint | None) -> Reading:
         """Read the positions and the logs, and decide whether the wait is over."""
         state = self.read_checkpoint(checkpoint) if self.needs_checkpoint else None
-        return self.judge(client, self.find(client, state))
+        return self.judge(client, self.find_positions(client, state))
 
     def positions_in(
         self, client: OffsetsReader, state: CheckpointState | None, scope: TopicScope
@@ -215,42 +216,42 @@ class Wait:
             sources = state.kafka_offsets
             if state.without_kafka:
                 raise CheckpointError(state.without_kafka)
-        if self.from_checkpoint:
+        if self.position_is_checkpoint:
             if state is not None:
                 what, cluster = f"the newest move of {state.location}", LogIds(client.cluster_id())
-                refuse_other_logs(other_logs(what, state.log_ids, cluster, remedy=_MOVED))
+                refuse_other_logs(other_logs_refusals(what, state.log_ids, cluster, remedy=_if_moved()))
             return _checkpoint_positions(client, sources, scope) if sources else {}
-        named = self.named.within(scope)
+        named = self.selection.with_scope(scope)
         if not sources and self.checkpoint_location and named.names_sources:
             return {}
         scopes = named.scopes(sources or None)
         positions = {}
         for group, partitions in scopes.items():
             commits = group_commits(client, group, partitions)
-            refuse_other_logs(foreign_logs(group, commits, LogIds(client.cluster_id()), remedy=_MOVED))
+            refuse_other_logs(foreign_logs(group, commits, LogIds(client.cluster_id()), remedy=_if_moved()))
             positions[group] = committed_offsets(commits)
         return positions
 
-    def unknown_groups(self, client: OffsetsReader, positions: Mapping[str, Positions]) -> list[str]:
+    def groups_without_commits(self, client: OffsetsReader, positions: Mapping[str, Positions]) -> list[str]:
         """Return the groups that have committed nothing in any topic that this user may see."""
         return [
             group
             for group, found in positions.items()
-            if not self.from_checkpoint
+            if not self.position_is_checkpoint
             and all(at is None for at in found.values())
             and not client.committed_everywhere(group)
         ]
 
-    def base_value(self, **values: Any) -> dict[str, Any]:
+    def base_json(self, **values: Any) -> dict[str, Any]:
         """Return a reading's JSON, with what all readings have."""
-        group_id = None if self.from_checkpoint else self.group_id
-        position = "checkpoint" if self.from_checkpoint else "group"
+        group_id = None if self.position_is_checkpoint else self.group_id
+        position = "checkpoint" if self.position_is_checkpoint else "group"
         return {"version": 1, "group_id": group_id, "position": position, **values, "progress": None}
 
-    def no_batch_yet(self, **values: Any) -> Reading:
+    def reading_without_batch(self, **values: Any) -> Reading:
         """Return the reading of a checkpoint that has not finished its first batch."""
         return Reading(
-            False, lambda: self.base_value(**values), "the checkpoint has not finished its first batch"
+            False, lambda: self.base_json(**values), "the checkpoint has not finished its first batch"
         )
 
     def record_times(
@@ -272,10 +273,10 @@ def partition_table(
     shown = sorted(sorted(rows, key=lambda tp: (order(tp), tp))[:SHOWN])
     cells = [(tp.topic, str(tp.partition), *rows[tp]) for tp in shown]
     more = [f"... and {len(rows) - len(shown)} more partitions"] if len(shown) < len(rows) else []
-    return "\n".join([lead, *align([("TOPIC", "PARTITION", *header), *cells]), *more])
+    return "\n".join([lead, *align_rows([("TOPIC", "PARTITION", *header), *cells]), *more])
 
 
-def says_unknown(groups: Sequence[str]) -> str:
+def unknown_groups_text(groups: Sequence[str]) -> str:
     """Say that the wait goes on until the first commit of groups; ``""`` for none."""
     if not groups:
         return ""
@@ -283,9 +284,14 @@ def says_unknown(groups: Sequence[str]) -> str:
     names = ", ".join(shorten(repr(group)) for group in groups)
     return (
         f"{'groups' if several else 'group'} {names} {'have' if several else 'has'} committed nothing on "
-        "this broker: the wait goes on until the first commit; if there should be one, correct group_id or "
-        "the connection"
+        "this broker: the wait goes on until the first commit; if there should be one, correct "
+        f"{parameter_text('group_id')} or the connection"
     )
+
+
+def _if_moved() -> str:
+    """Return what to do where a position is of another cluster."""
+    return f"reset the pipeline with {parameter_text('allow_new_cluster', True)} if it was moved there"
 
 
 def refuse_other_logs(refusals: Sequence[str]) -> None:
@@ -300,9 +306,9 @@ def check_in_log(name: str, positions: Mapping[TopicPartition, int | None], logs
     if beyond:
         tp = min(beyond)
         raise DriftError(
-            f"{printable(name)} is beyond the log end in {summarize(beyond)} (at {beyond[tp]} in {tp}, which "
-            f"ends at {logs[tp].end}): the topic was deleted and created again, or kafka_config_id leads to "
-            "another cluster; correct the connection, or reset the pipeline"
+            f"{escape_controls(name)} is beyond the log end in {summarize(beyond)} (at {beyond[tp]} in {tp}, "
+            f"which ends at {logs[tp].end}): the topic was deleted and created again, or the connection "
+            "leads to another cluster; correct the connection, or reset the pipeline"
         )
 
 
@@ -310,16 +316,12 @@ def _checkpoint_positions(
     client: OffsetsReader, sources: Mapping[str, Offsets], scope: TopicScope
 ) -> dict[str, Positions]:
     """Return the position of each Kafka source; a partition that was added since has none."""
-    if refusals := Groups(None, scope).misnamed(sources):
+    if refusals := GroupSelection(None, scope).unmatched_names(sources):
         raise UsageError("; ".join(refusals))
     result: dict[str, Positions] = {}
     for source, offsets in sources.items():
-        topics = scope.narrowed(tp.topic for tp in offsets)
+        topics = scope.restricted_to(tp.topic for tp in offsets)
         if topics.topics:
             name = "the checkpoint" if len(sources) == 1 else f"source {source} of the checkpoint"
-            result[name] = {tp: offsets.get(tp) for tp in partitions_in(client, topics)}
+            result[name] = {tp: offsets.get(tp) for tp in partitions_in_scope(client, topics)}
     return result
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:16]

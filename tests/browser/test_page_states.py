@@ -285,13 +285,13 @@ def test_the_receipt_of_a_reset(browser, pages):
         rows = page.get_by_role("region", name="What was moved").locator("tbody tr")
         expect(rows.nth(0)).to_contain_text("1,000")
         expect(rows.nth(1)).to_contain_text("\u2013")
-        expect(page.locator("code")).to_have_text(task_instance()["undo"])
+        expect(page.locator("code")).to_have_text(task_instance()["restore_command"])
         expect(page.get_by_text("As it is, it only shows what it would do")).to_be_visible()
         assert page.get_by_role("button").all_inner_texts()[-1] == "Copy"
 
 
-def test_a_plan_is_marked_and_needs_no_undo(browser, pages):
-    values = task_instance(undo=None, move=move("reset", plan_only=True))
+def test_a_plan_is_marked_and_needs_no_restore(browser, pages):
+    values = task_instance(restore_command=None, move=move("reset", plan_only=True))
     values["receipt"]["plan_only"] = True
     pages.answers["dags/orders/runs/r/tasks/reset/-1"] = values
     with quiet_page(browser) as page:
@@ -368,7 +368,7 @@ GATE = "dags/orders/runs/r/tasks/gate/-1"
 
 def gate(state, reading=READING):
     return task_instance(
-        operator="ConsumerGroupLagSensor", state=state, receipt=None, undo=None, reading=reading
+        operator="ConsumerGroupLagSensor", state=state, receipt=None, restore_command=None, reading=reading
     )
 
 
@@ -459,7 +459,9 @@ def test_a_wait_without_a_new_reading_shows_no_old_one(browser, pages):
     ],
 )
 def test_another_kind_of_task_has_nothing_to_show(browser, pages, state, why):
-    nothing = task_instance(operator="BashOperator", move=None, receipt=None, undo=None, state=state)
+    nothing = task_instance(
+        operator="BashOperator", move=None, receipt=None, restore_command=None, state=state
+    )
     pages.answers["dags/orders/runs/r/tasks/other/-1"] = nothing
     with quiet_page(browser) as page:
         page.goto(f"{pages.url}dags/orders/runs/r/tasks/other/-1")
@@ -534,7 +536,7 @@ def test_nothing_is_wider_than_the_window(browser, width):
             pipeline(1), now=now(columns(300, topic=long)), history=history(),
         )  # fmt: skip
         pages.answers["dags/orders/runs/r/tasks/reset/-1"] = task_instance(
-            undo=f"airflow-kafka-offsets {long}"
+            restore_command=f"airflow-kafka-offsets {long}"
         )
         viewport = {"width": width, "height": width * 9 // 16 if width > 400 else 740}
         with quiet_page(browser, viewport=viewport) as page:
@@ -701,12 +703,12 @@ def test_the_run_of_another_dag_is_told_from_one_of_this_dag(browser, pages):
 
 @pytest.mark.parametrize("tls", [True, False])
 def test_a_command_is_shown_as_it_is_and_copied_as_it_must_be(browser, pages, tls):
-    undo = f"cat <<'EOF'\n{RIGHT_TO_LEFT}\nEOF\nairflow-kafka-offsets group restore"
-    pages.answers["dags/orders/runs/r/tasks/reset/-1"] = task_instance(undo=undo)
+    command = f"cat <<'EOF'\n{RIGHT_TO_LEFT}\nEOF\nairflow-kafka-offsets group restore"
+    pages.answers["dags/orders/runs/r/tasks/reset/-1"] = task_instance(restore_command=command)
     with quiet_page(browser, permissions=["clipboard-read", "clipboard-write"]) as page:
         page.goto(f"{pages.url}dags/orders/runs/r/tasks/reset/-1")
         expect(page.get_by_text("the copy has the character")).to_be_visible()
-        shown = undo.replace("\u202e", "\\u{202e}")
+        shown = command.replace("\u202e", "\\u{202e}")
         assert page.locator("code").text_content() == shown
         if not tls:
             page.evaluate("() => { navigator.clipboard.writeText = () => Promise.reject(); }")
@@ -714,4 +716,4 @@ def test_a_command_is_shown_as_it_is_and_copied_as_it_must_be(browser, pages, tl
         expect(page.get_by_role("status")).to_have_text("copied" if tls else "marked: press Ctrl+C")
         if not tls:
             page.keyboard.press("Control+c")
-        assert page.evaluate("navigator.clipboard.readText()") == undo
+        assert page.evaluate("navigator.clipboard.readText()") == command

@@ -35,7 +35,7 @@ from run import (  # type: ignore[attr-defined]  # mypy finds benchmarks/run.py
 )
 
 from airflow_kafka_offsets.errors import SetupError
-from airflow_kafka_offsets.local.cache import cache_directory, one_at_a_time
+from airflow_kafka_offsets.local.cache import cache_directory, lock_file
 
 INSTALL_LIMIT = 1200
 DEFAULT_PYTHON = "3.11"
@@ -145,7 +145,7 @@ def _environment(cell: Cell, directory: Path) -> Path:
     python, made = home / "bin" / "python", home / "made-from"
     constraints = ROOT / "constraints.txt"
     wanted = constraints.read_text() + (ROOT / "pyproject.toml").read_text()
-    with one_at_a_time(directory / f"{home.name}.lock", f"making {home.name}", INSTALL_LIMIT):
+    with lock_file(directory / f"{home.name}.lock", f"making {home.name}", INSTALL_LIMIT):
         if not made.exists() or made.read_text() != wanted:
             shutil.rmtree(home, ignore_errors=True)
             output_of([_python(cell.python), "-m", "venv", str(home)])

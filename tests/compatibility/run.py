@@ -33,7 +33,7 @@ from rich.console import Console
 from rich.table import Table
 
 from airflow_kafka_offsets.errors import SetupError
-from airflow_kafka_offsets.local.cache import cache_directory, one_at_a_time
+from airflow_kafka_offsets.local.cache import cache_directory, lock_file
 from airflow_kafka_offsets.local.jars import kafka_classpath, tools_classpath
 
 ROOT = Path(__file__).parents[2]
@@ -175,7 +175,7 @@ def environment_of(spark: Version, directory: Path, program: str) -> Path:
     fits = not spark.pyspark.startswith("3.") and not number.startswith("3.10.")
     constraints = _constraints() if fits else ""
     wanted = "\n".join([*requirements, constraints])
-    with one_at_a_time(directory / f"{home.name}.lock", f"making {home.name}", INSTALL_LIMIT):
+    with lock_file(directory / f"{home.name}.lock", f"making {home.name}", INSTALL_LIMIT):
         made, python = home / "made-from", home / "bin" / "python"
         if not made.exists() or made.read_text() != wanted:
             shutil.rmtree(home, ignore_errors=True)

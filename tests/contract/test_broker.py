@@ -212,7 +212,7 @@ def test_groups_are_described_listed_and_deleted(client, topic, group, new_group
     missing = new_group()
     client.commit(group, {TopicPartition(topic, 0): 0})
     found = client.describe_groups([group, missing])
-    assert [(found[name].state, found[name].active, found[name].members) for name in (group, missing)] == [
+    assert [(found[name].state, found[name].is_active, found[name].members) for name in (group, missing)] == [
         ("Empty", False, ()),
         ("Dead", False, ()),
     ]
@@ -233,7 +233,7 @@ def test_a_group_with_members_is_not_committed_to_and_they_are_named(cluster, to
     window = OffsetWindow({first: OffsetRange(1, 2)})
     with cluster.member(group, topic):
         described = client.describe_groups([group])[group]
-        assert (described.state, described.active, described.occupied) == ("Stable", True, False)
+        assert (described.state, described.is_active, described.is_occupied) == ("Stable", True, False)
         assert [member.partitions for member in described.members] == [tuple(partitions_of(topic))]
         assert client.assigned(group) == frozenset(partitions_of(topic))
         for commit in (

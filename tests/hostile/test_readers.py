@@ -29,13 +29,13 @@ from airflow_kafka_offsets.errors import (
 )
 from airflow_kafka_offsets.kafka.config import client_config, load_properties
 from airflow_kafka_offsets.model.formats import load_json, parse_csv, parse_offsets
-from airflow_kafka_offsets.model.groups import Groups
+from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.location import check_location
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.model.offsets_file import OffsetsFile
 from airflow_kafka_offsets.model.parameters import (
     OutOfRangePolicy,
-    one_of,
+    parse_choice,
     parse_count,
     parse_duration,
     parse_pattern,
@@ -48,7 +48,7 @@ from airflow_kafka_offsets.model.text import MAX_SIZE, MAX_VALUES
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.model.window import OffsetWindow
 from airflow_kafka_offsets.storage import open_location
-from airflow_kafka_offsets.ui.receipts import own_value
+from airflow_kafka_offsets.ui.receipts import parse_package_value
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -121,15 +121,15 @@ def test_a_pattern_that_python_cannot_compile_is_refused(pattern):
 
 @pytest.mark.parametrize("pattern", ["(", "a{99999999999}"])
 def test_a_window_with_a_pattern_that_is_none_is_refused(pattern):
-    groups = Groups.parse("g", ["orders", "returns"])
+    groups = GroupSelection.parse("g", ["orders", "returns"])
     with pytest.raises(UsageError, match="is not a regular expression"):
-        groups.in_window({TopicPartition("orders", 0)}, {"topics_pattern": pattern})
+        groups.restricted_to_window({TopicPartition("orders", 0)}, {"topics_pattern": pattern})
 
 
 @pytest.mark.parametrize("value", [10**5_000, "x" * 10_000, "\x1b[2J"], ids=["digits", "long", "cursor"])
 def test_a_value_that_is_no_choice_is_shown_in_short(value):
     with pytest.raises(UsageError) as refused:
-        one_of(value, OutOfRangePolicy, "on_out_of_range")
+        parse_choice(value, OutOfRangePolicy, "on_out_of_range")
     assert str(refused.value).isprintable()
     assert len(str(refused.value)) < 300
 
@@ -144,15 +144,17 @@ def test_a_number_with_odd_space_around_it_is_read(text):
 )
 def test_a_key_that_selects_nothing_is_shown_in_short(key):
     with pytest.raises(UsageError) as refused:
-        Groups.parse({key: "g"}, ["returns"]).scopes()
+        GroupSelection.parse({key: "g"}, ["returns"]).scopes()
     assert str(refused.value).isprintable()
     assert len(str(refused.value)) < 500
 
 
 def test_many_names_that_select_nothing_are_named_in_short():
-    groups = Groups.parse({f"t{number}": "g" for number in range(5_000)}, [f"u{n}" for n in range(5_000)])
+    groups = GroupSelection.parse(
+        {f"t{number}": "g" for number in range(5_000)}, [f"u{n}" for n in range(5_000)]
+    )
     with pytest.raises(MisnamedError) as refused:
-        groups.of({"0": {TopicPartition("orders", 0): 1}})
+        groups.assign_offsets({"0": {TopicPartition("orders", 0): 1}})
     assert "'t0', 't1', 't10'" in str(refused.value)
     assert len(str(refused.value)) < 2_000
 
@@ -193,10 +195,10 @@ def test_a_topic_named_in_many_entries_is_read_at_once():
 def test_a_file_of_many_groups_is_read_once_for_all_of_them():
     # Read once for each, this would take minutes.
     names = [f"g{number}" for number in range(3_000)]
-    offsets = OffsetsFile("file", "".join(f"{name},orders,0,1\n" for name in names)).of_groups(names)
+    offsets = OffsetsFile("file", "".join(f"{name},orders,0,1\n" for name in names)).offsets_by_group(names)
     assert offsets["g2999"] == {TopicPartition("orders", 0): 1}
     with pytest.raises(OffsetsFormatError, match="no line for group 'other'"):
-        OffsetsFile("file", "g,orders,0,1\nh,orders,0,1").of_groups(["g", "other"])
+        OffsetsFile("file", "g,orders,0,1\nh,orders,0,1").offsets_by_group(["g", "other"])
 
 
 def test_the_lines_of_a_long_file_of_settings_are_counted_once(tmp_path: Path):
@@ -290,7 +292,7 @@ def test_a_long_text_is_not_written_out_to_show_its_beginning():
     tracemalloc.start()
     try:
         with pytest.raises(UsageError, match=r"expected one of") as caught:
-            one_of(text, OutOfRangePolicy, "on_out_of_range")
+            parse_choice(text, OutOfRangePolicy, "on_out_of_range")
         assert tracemalloc.get_traced_memory()[1] < 1_000_000
     finally:
         tracemalloc.stop()
@@ -304,8 +306,8 @@ def test_a_pattern_that_takes_much_to_compile_is_refused():
 
 
 def test_a_value_from_xcom_with_too_many_values_is_none_of_ours():
-    assert own_value('{"version": 1, "changed": 1, "groups": [1]}') is not None
-    assert own_value('{"version": 1, "changed": 1, "groups": [' + "1," * MAX_VALUES + "1]}") is None
+    assert parse_package_value('{"version": 1, "changed": 1, "groups": [1]}') is not None
+    assert parse_package_value('{"version": 1, "changed": 1, "groups": [' + "1," * MAX_VALUES + "1]}") is None
 
 
 def large(partitions, first=10**9):

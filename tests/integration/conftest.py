@@ -8,6 +8,7 @@ import threading
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
+from command_line_words import words_of_dags
 from confluent_kafka import Consumer, Producer
 from written_query import QUERY_ID, Query
 
@@ -130,6 +131,9 @@ def cli(monkeypatch, capsys):
         capsys.readouterr()
         with pytest.raises(SystemExit) as end:
             main()
-        return Done(int(end.value.code or 0), *capsys.readouterr())
+        done = Done(int(end.value.code or 0), *capsys.readouterr())
+        assert not words_of_dags(done.err), done.err
+        assert done.out.startswith("{") or not words_of_dags(done.out), done.out
+        return done
 
     return run

@@ -20,12 +20,12 @@ from airflow_kafka_offsets.cli.execution import REFUSED
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPolicy
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
-from airflow_kafka_offsets.model.groups import Groups
+from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.place import Place
 from airflow_kafka_offsets.model.window import OffsetWindow
 from airflow_kafka_offsets.moves.apply import apply_pipeline, apply_position
-from airflow_kafka_offsets.moves.checkpoint_commit import plan_checkpoint_commit, until_unmoved
+from airflow_kafka_offsets.moves.checkpoint_commit import plan_checkpoint_commit, retry_while_checkpoint_moves
 from airflow_kafka_offsets.moves.reset import plan_reset
 from airflow_kafka_offsets.moves.restore import plan_restore_receipt
 from airflow_kafka_offsets.moves.window_commit import apply_window, plan_window_commits, window_targets
@@ -33,7 +33,7 @@ from airflow_kafka_offsets.readings.drift import pipeline_drift
 from airflow_kafka_offsets.readings.places import read_place
 from airflow_kafka_offsets.readings.window import plan_window
 from airflow_kafka_offsets.triggers.event import LagEventTrigger
-from airflow_kafka_offsets.triggers.poll import polls
+from airflow_kafka_offsets.triggers.poll import poll_repeatedly
 from airflow_kafka_offsets.waits.lag import LagWait
 from airflow_kafka_offsets.waits.reached import ReachedWait
 
@@ -77,9 +77,9 @@ class Order:
         return CommitMetadata(dag="soak", run=self.run, task=self.name, token=token, at=int(time.time()))
 
     @property
-    def named(self) -> Groups:
+    def named(self) -> GroupSelection:
         """The names of the pipeline."""
-        return Groups.parse(self.group, self.topic)
+        return GroupSelection.parse(self.group, self.topic)
 
     def open_checkpoint(self) -> SparkCheckpoint | None:
         """Open the checkpoint, if there is one."""
@@ -108,7 +108,7 @@ def _commit(order: Order, client: OffsetsClient) -> Any:
         plan, metadata, moves = plan_checkpoint_commit(client, checkpoint, order.named, order.metadata)
         return apply_position(client, plan, metadata, moves)
 
-    return until_unmoved()(once)
+    return retry_while_checkpoint_moves()(once)
 
 
 def _reset(order: Order, client: OffsetsClient) -> Any:
@@ -121,7 +121,7 @@ def _reset(order: Order, client: OffsetsClient) -> Any:
         now=datetime.now(tz=timezone.utc),
         on_out_of_range="clamp",
         policy=order.policy,
-        by=order.metadata,
+        metadata=order.metadata,
     )
     return apply_pipeline(client, plan, order.metadata, checkpoint, quiet_period=0)
 
@@ -199,7 +199,7 @@ def _wait(order: Order) -> Any:
     trigger = LagEventTrigger(**names, min_lag=order.given["max_lag"] + 1, poll_interval=1)
 
     async def first(wait: Wait) -> bool:
-        async with contextlib.aclosing(polls(wait, 1.0)) as outcomes:
+        async with contextlib.aclosing(poll_repeatedly(wait, 1.0)) as outcomes:
             async for outcome in outcomes:
                 if not isinstance(outcome, Exception):
                     reading: Reading = outcome

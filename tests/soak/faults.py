@@ -57,7 +57,7 @@ class Steps:
         if self._fault is not None and self._fault.kind == "stall-endless":
             # As for a task with an execution_timeout.
             signal.signal(signal.SIGALRM, _time_is_over)
-        calling, step = Session.calling, self._step
+        calling, step = Session.begin_call, self._step
 
         @contextmanager
         def counted(self: Session, what: str, timeout: float | None = None) -> Iterator[Call]:
@@ -65,7 +65,7 @@ class Steps:
             with calling(self, what, timeout) as call:
                 yield call
 
-        Session.calling = counted  # type: ignore[method-assign]
+        Session.begin_call = counted  # type: ignore[method-assign]
 
     def end(self) -> None:
         """Count no more."""

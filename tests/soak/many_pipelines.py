@@ -28,7 +28,7 @@ from airflow_kafka_offsets.operators.plan_window import PlanOffsetWindowOperator
 from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
 from airflow_kafka_offsets.operators.restore import RestoreOffsetsOperator
 from airflow_kafka_offsets.pipeline import KafkaPipeline
-from airflow_kafka_offsets.triggers.poll import polls
+from airflow_kafka_offsets.triggers.poll import poll_repeatedly
 from airflow_kafka_offsets.waits.lag import LagWait
 from airflow_kafka_offsets.waits.reached import ReachedWait
 from tests.soak.positions import committed, differences, log_ends, total
@@ -300,7 +300,7 @@ class ManyPipelines:
 
     async def _follow(self, each: Pipeline) -> None:
         wait = LagWait(group_id=each.group, topics=each.topics, max_lag=0, on_no_commit="earliest")
-        async with contextlib.aclosing(polls(wait, INTERVAL)) as outcomes:
+        async with contextlib.aclosing(poll_repeatedly(wait, INTERVAL)) as outcomes:
             async for outcome in outcomes:
                 if isinstance(outcome, Exception):
                     self._broken.append(f"the wait for {each.group}: {outcome}")
@@ -311,7 +311,7 @@ class ManyPipelines:
         while True:
             began = time.monotonic()
             wait = await asyncio.to_thread(self._frozen, each)
-            async with contextlib.aclosing(polls(wait, INTERVAL)) as outcomes:
+            async with contextlib.aclosing(poll_repeatedly(wait, INTERVAL)) as outcomes:
                 async for outcome in outcomes:
                     if isinstance(outcome, Exception):
                         self._broken.append(f"the target of {each.group}: {outcome}")

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import psutil
 from airflow.providers.common.compat.sdk import AirflowTaskTimeout
 
+from airflow_kafka_offsets.cleanup import THREAD as TIDYING
 from airflow_kafka_offsets.errors import KafkaOffsetsError
-from airflow_kafka_offsets.tidying import THREAD as TIDYING
 from tests.soak import actions
 from tests.soak.faults import FAULT_THREAD, Steps
 

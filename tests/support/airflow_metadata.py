@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta, timezone
+from inspect import signature
 from typing import Any
 from uuid import uuid4
 
@@ -203,8 +204,9 @@ class Metadata:
                 dag_id=dag_id,
                 task_id=task_id,
                 run_id=run_id,
-                serialize=False,
                 session=session,
+                # Airflow 3.1 always makes text of a value, and its API reads either.
+                **({"serialize": False} if "serialize" in signature(XComModel.set).parameters else {}),
             )
 
     def add_event(self, uri: str, dag_id: str, run_id: str, task_id: str, **extra: Any) -> None:

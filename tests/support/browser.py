@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 import pytest
 from playwright.sync_api import sync_playwright
 
-from airflow_kafka_offsets.local.cache import one_at_a_time
+from airflow_kafka_offsets.local.cache import lock_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,7 +42,7 @@ def find_chromium() -> str:
         pytest.skip("no Chromium is here: install one (apt-get install chromium), or name it in CHROMIUM")
     if shutil.which("apt-get") and os.geteuid() == 0:
         lock = Path(tempfile.gettempdir()) / "airflow-kafka-offsets-chromium.lock"
-        with one_at_a_time(lock, "installing Chromium", UPDATE + INSTALL):
+        with lock_file(lock, "installing Chromium", UPDATE + INSTALL):
             if not _installed():
                 _install()
     found = _installed()

@@ -32,7 +32,7 @@ from airflow_kafka_offsets.sensors.lag import ConsumerGroupLagSensor
 from airflow_kafka_offsets.sensors.reached import OffsetsReachedSensor
 from airflow_kafka_offsets.sensors.topic import TopicReachedSensor
 from airflow_kafka_offsets.triggers.event import LagEventTrigger
-from airflow_kafka_offsets.ui.live import Live
+from airflow_kafka_offsets.ui.live_client import LiveClient
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -106,7 +106,7 @@ def first_event(trigger: Any) -> object:
     return asyncio.run(first())
 
 
-def run(names: dict[str, Any], config_file: str, live: Live) -> None:
+def run(names: dict[str, Any], config_file: str, live: LiveClient) -> None:
     """Run everything for one pipeline."""
     conn_id = names["kafka_config_id"]
     with DAG(f"canaries-{conn_id}") as dag:
@@ -127,7 +127,7 @@ def run(names: dict[str, Any], config_file: str, live: Live) -> None:
         sys.argv = ["airflow-kafka-offsets", "group", "describe", names["group_id"], *source]
         sys.argv += ["--timeout", str(_PATIENCE), "--output", "json"]
         tried(f"{conn_id} command line", command_line)
-    pipeline: Any = SimpleNamespace(names=names, unresolved=())
+    pipeline: Any = SimpleNamespace(names=names, unresolved_parameters=())
     for answer in (live.ask("now", pipeline), live.ask("batches", pipeline)):
         print(f"{conn_id} live", answer.result(30))
 
@@ -136,7 +136,7 @@ def main() -> None:
     """Run everything for each pipeline."""
     offsets.CALL_TIMEOUT = _PATIENCE
     logging.basicConfig(level=logging.DEBUG, stream=sys.stdout, force=True)
-    live = Live()
+    live = LiveClient()
     live.warm()
     for names, config_file in json.load(sys.stdin):
         run(names, config_file, live)

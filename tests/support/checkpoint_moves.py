@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from fsspec.implementations.local import LocalFileSystem
 
 from airflow_kafka_offsets.checkpoint.apply_move import apply_checkpoint_plan
-from airflow_kafka_offsets.checkpoint.archive import Archive, read_archives
-from airflow_kafka_offsets.checkpoint.plan_move import plan_seek, plan_truncate, plan_undo
+from airflow_kafka_offsets.checkpoint.archive import ArchivedMove, read_archived_moves
+from airflow_kafka_offsets.checkpoint.plan_move import plan_put_back_archive, plan_seek, plan_truncate
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan, CheckpointPolicy
 from airflow_kafka_offsets.model.offsets import TopicPartition
@@ -34,11 +34,11 @@ def truncate(root: Path, batch_id: int, **policy: Any) -> CheckpointPlan:
     return plan_truncate(SparkCheckpoint(str(root)), batch_id, CheckpointPolicy(**policy))
 
 
-def undo(root: Path, archive: str | None = None, **policy: Any) -> CheckpointPlan:
-    return plan_undo(SparkCheckpoint(str(root)), archive, CheckpointPolicy(**policy))
+def restore(root: Path, archive: str | None = None, **policy: Any) -> CheckpointPlan:
+    return plan_put_back_archive(SparkCheckpoint(str(root)), archive, CheckpointPolicy(**policy))
 
 
-def carry_out(root: Path, checkpoint_plan: CheckpointPlan, **how: Any) -> CheckpointPlan:
+def apply_plan(root: Path, checkpoint_plan: CheckpointPlan, **how: Any) -> CheckpointPlan:
     apply_checkpoint_plan(SparkCheckpoint(str(root)), checkpoint_plan, **({"quiet_period": 0} | how))
     return checkpoint_plan
 
@@ -56,9 +56,11 @@ def sparks_own(found: dict[str, bytes]) -> dict[str, bytes]:
     }
 
 
-def kept_by(checkpoint: SparkCheckpoint, token: str) -> Archive | None:
+def kept_by(checkpoint: SparkCheckpoint, token: str) -> ArchivedMove | None:
     """The archive of a run's newest move that was not taken back."""
-    mine = [each for each in read_archives(checkpoint) if each.by.token == token and not each.undone]
+    mine = [
+        each for each in read_archived_moves(checkpoint) if each.made_by.token == token and not each.undone
+    ]
     return mine[-1] if mine else None
 
 

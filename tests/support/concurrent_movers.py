@@ -146,7 +146,7 @@ def deterministic() -> Iterator[None]:
         patch.setattr(time, "time", lambda: NOW)
         patch.setattr(time, "sleep", lambda seconds: None)
         patch.setattr(uuid, "uuid4", lambda: uuid.UUID(int=Script.random.getrandbits(128)))
-        patch.setattr(base, "started_early", nullcontext)
+        patch.setattr(base, "start_worker_early", nullcontext)
         patch.setattr(base.OffsetsOperator, "log", logging.getLogger("silent"), raising=False)
         for module in (apply_move, archive, reset):
             patch.setattr(module, "datetime", _StoppedClock)
@@ -321,11 +321,11 @@ class ListenerMover(Mover):
             def not_committed(query: Any, error: KafkaOffsetsError, group_id: str = "") -> None:
                 refusals.append(error)
 
-            committer.outcomes.not_committed = not_committed  # type: ignore[method-assign]
+            committer.outcomes.record_error = not_committed  # type: ignore[method-assign]
             committer.follow("run", query)
-            committer.finished("run", 1)
+            committer.record_finished("run", 1)
             try:
-                committer.step()
+                committer.commit_due()
             finally:
                 committer.close()
             if refusals:
@@ -352,7 +352,7 @@ class ToolMover(Mover):
 
     def prepare(self, place: Place, desk: Desk) -> Callable[[], Any]:
         def move() -> int:
-            if desk.client.describe_groups([GROUP])[GROUP].active:
+            if desk.client.describe_groups([GROUP])[GROUP].is_active:
                 raise ToolError("the group is not inactive")
             refused = desk.ask(("send", GROUP, tuple((tp, Commit(self._to)) for tp in PARTITIONS)))
             if refused:

@@ -24,12 +24,12 @@ from typing import Any, NamedTuple
 from fsspec.implementations.memory import MemoryFileSystem
 
 from airflow_kafka_offsets.checkpoint.apply_move import apply_checkpoint_plan
-from airflow_kafka_offsets.checkpoint.archive import digest, read_archives
-from airflow_kafka_offsets.checkpoint.batch import CheckpointBatch, ends_of_finished
+from airflow_kafka_offsets.checkpoint.archive import file_digest, read_archived_moves
+from airflow_kafka_offsets.checkpoint.batch import CheckpointBatch, finished_batch_ends
 from airflow_kafka_offsets.checkpoint.history import read_history
 from airflow_kafka_offsets.checkpoint.log import check_commit_log, parse_offset_log, parse_query_id
 from airflow_kafka_offsets.checkpoint.open_moves import unfinished_move, unfinished_refusal
-from airflow_kafka_offsets.checkpoint.plan_move import plan_seek, plan_truncate, plan_undo
+from airflow_kafka_offsets.checkpoint.plan_move import plan_put_back_archive, plan_seek, plan_truncate
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.checkpoint.sink_logs import delta_batch, hudi_batch, hudi_layout, iceberg_table
 from airflow_kafka_offsets.checkpoint.state_store import StateStores
@@ -50,17 +50,17 @@ from airflow_kafka_offsets.model.checkpoint_plan import (
     read_checkpoint_receipt,
     read_sources,
 )
-from airflow_kafka_offsets.model.commit_metadata import CommitMetadata, committer, foreign_query
+from airflow_kafka_offsets.model.commit_metadata import CommitMetadata, committer_text, foreign_query
 from airflow_kafka_offsets.model.drift import parse_grace
 from airflow_kafka_offsets.model.formats import load_json, parse_csv, parse_offsets, parse_positions
-from airflow_kafka_offsets.model.groups import Groups, parse_group_id
+from airflow_kafka_offsets.model.groups import GroupSelection, parse_group_id
 from airflow_kafka_offsets.model.kafka_security import SERVERS
-from airflow_kafka_offsets.model.names import check_group, check_known_group, check_known_groups
+from airflow_kafka_offsets.model.names import parse_existing_group, parse_existing_groups, parse_group
 from airflow_kafka_offsets.model.offsets import Commit, TopicPartition
 from airflow_kafka_offsets.model.offsets_file import OffsetsFile
 from airflow_kafka_offsets.model.parameters import (
     OutOfRangePolicy,
-    one_of,
+    parse_choice,
     parse_count,
     parse_duration,
     parse_pattern,
@@ -69,17 +69,17 @@ from airflow_kafka_offsets.model.parameters import (
     parse_text,
     timestamp_ms,
 )
-from airflow_kafka_offsets.model.pipeline_plan import read_images
+from airflow_kafka_offsets.model.pipeline_plan import read_groups_file
 from airflow_kafka_offsets.model.pipelines_file import read_pipelines
 from airflow_kafka_offsets.model.place import PARAMETERS, Place
 from airflow_kafka_offsets.model.receipt import read_receipt
-from airflow_kafka_offsets.model.text import kind_of
+from airflow_kafka_offsets.model.text import describe_type
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.model.window import OffsetWindow, check_bounds
-from airflow_kafka_offsets.pipeline import NAME_READERS, KafkaPipeline
+from airflow_kafka_offsets.pipeline import NAME_PARSERS, KafkaPipeline
 from airflow_kafka_offsets.spark.source_options import librdkafka_config
 from airflow_kafka_offsets.storage import decode, open_location
-from airflow_kafka_offsets.ui.receipts import Instance, own_value, read_move
+from airflow_kafka_offsets.ui.receipts import TaskInstance, parse_package_value, read_outcome
 
 RECORDED = Path(__file__).parents[1] / "checkpoints"
 TABLES = Path(__file__).parents[1] / "tables"
@@ -148,7 +148,7 @@ PARSERS: dict[str, Callable[[Any], object]] = {
     "grace": parse_grace,
     "count": lambda value: parse_count(value, "max_lag"),
     "seconds": lambda value: parse_seconds(value, "timeout"),
-    "choice": lambda value: one_of(value, OutOfRangePolicy, "on_out_of_range"),
+    "choice": lambda value: parse_choice(value, OutOfRangePolicy, "on_out_of_range"),
     "sink": parse_sink,
     "pattern": lambda value: parse_pattern(value, "topics_pattern"),
     "switch": lambda value: parse_switch(value, "allow_rewind"),
@@ -156,12 +156,12 @@ PARSERS: dict[str, Callable[[Any], object]] = {
 }
 TEXT_PARSERS: dict[str, Callable[[str], object]] = {
     "json": lambda text: load_json(text, "file"),
-    "pipelines": lambda text: read_pipelines(text, "file.yaml", NAME_READERS),
-    "pipelines of JSON": lambda text: read_pipelines(text, "file.json", NAME_READERS),
+    "pipelines": lambda text: read_pipelines(text, "file.yaml", NAME_PARSERS),
+    "pipelines of JSON": lambda text: read_pipelines(text, "file.json", NAME_PARSERS),
     "csv": parse_csv,
     "csv of a group": lambda text: parse_csv(text, "g"),
-    "from_file": lambda text: OffsetsFile("file", text).of_groups(["g", "h"]),
-    "images": read_images,
+    "from_file": lambda text: OffsetsFile("file", text).offsets_by_group(["g", "h"]),
+    "images": read_groups_file,
     "metadata": lambda text: str(CommitMetadata.parse(text)),
     "query": lambda text: foreign_query("g", {TopicPartition("t", 0): Commit(0, text)}, "mine"),
 }
@@ -223,7 +223,7 @@ _RECEIPT = {
     "log_start": _POSITIONS,
     "log_end": _POSITIONS,
     "changed": 2,
-    "records": -2,
+    "moved_by": -2,
     "plan_only": False,
     "verified": True,
     "source": {"to_offset": "earliest"},
@@ -243,17 +243,17 @@ _WINDOW = {
     "records": 8,
     "source": {"topics": ["orders:0,1", "returns"], "topics_pattern": "or.*", "group_id": {"orders": "g"}},
 }
-_INSTANCE = Instance("dag", "run", "task", -1, datetime(2026, 3, 1))
+_INSTANCE = TaskInstance("dag", "run", "task", -1, datetime(2026, 3, 1))
 _CSV = ("orders,0,42\norders,1,7\n", "g,orders,0,42\ng,orders,1,7\nh,returns,0,0\n", '"g,1",orders,0,42\r\n')
 
 
 def _read_receipt(data: bytes) -> None:
-    for value in (_json(data), own_value(_text(data))):
+    for value in (_json(data), parse_package_value(_text(data))):
         if value is not None:
-            own = own_value(value)
+            own = parse_package_value(value)
             if own is not None:
-                read_move(_INSTANCE, "reset", own)
-            read_receipt(value, show=kind_of)
+                read_outcome(_INSTANCE, "reset", own)
+            read_receipt(value, describe=describe_type)
             read_checkpoint_receipt(value)
 
 
@@ -268,7 +268,7 @@ def _read_window(data: bytes) -> None:
         raise HostileInputError("a window is another one when it is written and read again")
     bool(window.limited(3))
     window.spark_options()
-    Groups.parse({"orders": "g", "returns": "h"}, ["orders:0,7", "returns"]).in_window(
+    GroupSelection.parse({"orders": "g", "returns": "h"}, ["orders:0,7", "returns"]).restricted_to_window(
         window.ranges, window.source
     )
 
@@ -278,7 +278,7 @@ def _read_csv(data: bytes) -> None:
     with suppress(KafkaOffsetsError):
         parse_csv(text, "g")
     with suppress(KafkaOffsetsError):
-        OffsetsFile("the file", text).of_groups(["g", "h"])
+        OffsetsFile("the file", text).offsets_by_group(["g", "h"])
     parse_csv(text)
 
 
@@ -292,16 +292,16 @@ _PARAMETERS = (
 
 def _read_names(data: bytes) -> None:
     text = _text(data)
-    for read in (check_group, check_known_group, lambda name: check_known_groups([name, name])):
+    for read in (parse_group, parse_existing_group, lambda name: parse_existing_groups([name, name])):
         with suppress(KafkaOffsetsError):
             read(text)
     value = _json(data)
     names = (
         value if isinstance(value, dict) and value.keys() == {"group_id", "topics"} else {"group_id": value}
     )
-    groups = Groups.parse(**names, required=False)
+    groups = GroupSelection.parse(**names, required=False)
     groups.scopes()
-    groups.of({"0": {TopicPartition("orders", 0): 1}, "1": {TopicPartition("returns", 0): 1}})
+    groups.assign_offsets({"0": {TopicPartition("orders", 0): 1}, "1": {TopicPartition("returns", 0): 1}})
 
 
 def _read_bounds(data: bytes) -> None:
@@ -317,14 +317,14 @@ def _read_durations(data: bytes) -> None:
         with suppress(KafkaOffsetsError):
             parse_quiet_period(value)
         with suppress(KafkaOffsetsError):
-            parse_duration(value, "grace", zero=False)
+            parse_duration(value, "grace", allow_zero=False)
     _of_values("by_duration", "grace", "seconds")(data)
 
 
 def _read_metadata(data: bytes) -> None:
     text = _text(data)
     metadata = CommitMetadata.parse(text)
-    for shown in (str(metadata), committer(text)):
+    for shown in (str(metadata), committer_text(text)):
         if not shown.isprintable():
             raise HostileInputError(f"metadata is shown as {shown!r}")
     foreign_query("g", {TopicPartition("t", 0): Commit(0, text)}, "mine")
@@ -500,9 +500,9 @@ def _ask_state(checkpoint: SparkCheckpoint) -> None:
 def _ask_batch(checkpoint: SparkCheckpoint) -> None:
     batch = CheckpointBatch(checkpoint, 1)
     for source in batch.kafka_sources(None):
-        batch.begin(source)
-    CheckpointBatch(checkpoint, 0).begin("0")
-    ends_of_finished(checkpoint, 1)
+        batch.start_offsets(source)
+    CheckpointBatch(checkpoint, 0).start_offsets("0")
+    finished_batch_ends(checkpoint, 1)
 
 
 def _ask_history(checkpoint: SparkCheckpoint) -> None:
@@ -510,11 +510,11 @@ def _ask_history(checkpoint: SparkCheckpoint) -> None:
 
 
 def _ask_moves(checkpoint: SparkCheckpoint) -> None:
-    StateStores.of(checkpoint).whole_after(1)
+    StateStores.read(checkpoint).snapshots_after(1)
     plans: tuple[Callable[[], CheckpointPlan], ...] = (
         lambda: plan_seek(checkpoint, {"0": {ORDERS_0: 3}}),
         lambda: plan_truncate(checkpoint, 1, CheckpointPolicy(sink="noop")),
-        lambda: plan_undo(checkpoint),
+        lambda: plan_put_back_archive(checkpoint),
     )
     for plan in plans:
         with suppress(KafkaOffsetsError):
@@ -523,7 +523,7 @@ def _ask_moves(checkpoint: SparkCheckpoint) -> None:
                 raise HostileInputError(f"a plan is shown as {shown!r}")
 
 
-_QUESTIONS = (_ask_state, _ask_batch, _ask_history, _ask_moves, read_archives)
+_QUESTIONS = (_ask_state, _ask_batch, _ask_history, _ask_moves, read_archived_moves)
 
 _ORIGINAL, _MOVED = _LOG % 7, _LOG % 3
 
@@ -547,7 +547,7 @@ def manifest(**changed: Any) -> dict[str, Any]:
         "nonce": "0" * 32,
         "before": {"0": {"orders": {"0": 7}}},
         "after": {"0": {"orders": {"0": 3}}},
-        "files": {"offsets/2": {"before": digest(_ORIGINAL), "after": digest(_MOVED)}},
+        "files": {"offsets/2": {"before": file_digest(_ORIGINAL), "after": file_digest(_MOVED)}},
         **changed,
     }
 
@@ -601,7 +601,7 @@ def _read_manifest(data: bytes) -> None:
                 if unfinished := unfinished_move(checkpoint):
                     # It is shown, and a command with its names is recommended.
                     raise unfinished_refusal(checkpoint, unfinished)
-                apply_checkpoint_plan(checkpoint, plan_undo(checkpoint), quiet_period=0)
+                apply_checkpoint_plan(checkpoint, plan_put_back_archive(checkpoint), quiet_period=0)
             except KafkaOffsetsError as error:
                 refused = error
     if refused is not None:
@@ -725,7 +725,7 @@ READERS: Mapping[str, Reader] = {
         ],
     ),
     "groups of an archive": Reader(
-        lambda data: read_images(decode(data, "groups.json")), _seeds(_IMAGES, "")
+        lambda data: read_groups_file(decode(data, "groups.json")), _seeds(_IMAGES, "")
     ),
     "CSV": Reader(_read_csv, _seeds(*_CSV)),
     "JSON offsets": Reader(

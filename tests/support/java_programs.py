@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 S3PROXY_VERSION = "2.6.0"
 HADOOP_VERSION = "3.4.1"
+OPENLINEAGE_VERSION = "1.53.0"
 AWS_SDK_VERSION = "2.24.12"
 """Hadoop 3.4.1 names 2.24.6; in one jar of 560 MB, of which these parts are what S3A needs."""
 AWS_SDK_PARTS = ("apache-client", "netty-nio-client", "s3", "s3-transfer-manager", "sts")
@@ -47,6 +48,12 @@ def hadoop_minicluster() -> list[Path]:
     names = [f"org.apache.hadoop:hadoop-client-minicluster:{HADOOP_VERSION}", "javax.xml.bind:jaxb-api:2.3.1"]
     resolve = with_dependencies(names)
     return _jars("HDFS", f"hadoop-minicluster {HADOOP_VERSION}", "93 MB", resolve)
+
+
+def openlineage_spark() -> list[Path]:
+    """Return OpenLineage's agent for Spark, one jar."""
+    artifact = ("io.openlineage", "openlineage-spark_2.13", OPENLINEAGE_VERSION)
+    return _jars("OpenLineage", f"openlineage-spark {OPENLINEAGE_VERSION}", "43 MB", _alone(*artifact, ""))
 
 
 def _alone(group: str, name: str, version: str, classifier: str) -> Callable[[MavenContext], list[Path]]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from airflow_kafka_offsets.errors import BrokerError, GroupActiveError, UnknownTopicPartitionError, UsageError
 from airflow_kafka_offsets.kafka.admin import _NOT_DELETED
 from airflow_kafka_offsets.kafka.commits import check_commit
-from airflow_kafka_offsets.kafka.explain import Call, active_group, explain_commit
+from airflow_kafka_offsets.kafka.explain import Call, active_group_error, commit_error
 from airflow_kafka_offsets.kafka.failures import ACTIVE_GROUP, OCCUPIED, TOPIC_HIDDEN, Failure
 from airflow_kafka_offsets.kafka.groups import (
     COMMITTER,
@@ -28,7 +28,7 @@ from airflow_kafka_offsets.kafka.groups import (
 )
 from airflow_kafka_offsets.kafka.record_times import positions_in_logs
 from airflow_kafka_offsets.model.log_ids import LogIds
-from airflow_kafka_offsets.model.names import check_group, check_known_groups
+from airflow_kafka_offsets.model.names import parse_existing_groups, parse_group
 from airflow_kafka_offsets.model.offsets import (
     MAX_OFFSET,
     MAX_PARTITION,
@@ -337,7 +337,7 @@ class MemoryClient:
         return self._read(group_id, wanted, what)
 
     def committed_everywhere(self, group_id: str) -> dict[TopicPartition, Commit]:
-        self._need("group", check_group(group_id), "Describe", f"reading all offsets of group {group_id!r}")
+        self._need("group", parse_group(group_id), "Describe", f"reading all offsets of group {group_id!r}")
         found = self._broker.fetch_all(group_id)
         return {tp: commit for tp, commit in found if self._may("topic", tp.topic)}
 
@@ -360,16 +360,16 @@ class MemoryClient:
 
     def describe_groups(self, group_ids: Iterable[str]) -> dict[str, GroupDescription]:
         described = {}
-        for group_id in check_known_groups(group_ids):
+        for group_id in parse_existing_groups(group_ids):
             self._need("group", group_id, "Describe", f"describing group {group_id!r}")
             described[group_id] = self._described(group_id, self._broker.describe(group_id))
         return described
 
     def settled_groups(self, group_ids: Iterable[str]) -> dict[str, GroupDescription]:
-        names = check_known_groups(group_ids)
+        names = parse_existing_groups(group_ids)
         while True:
             described = self.describe_groups(names)
-            occupied = [group.group_id for group in described.values() if group.occupied]
+            occupied = [group.group_id for group in described.values() if group.is_occupied]
             if not occupied:
                 return described
             self._wait(occupied[0], self._call(f"describing group {occupied[0]!r}"))
@@ -386,7 +386,7 @@ class MemoryClient:
 
     def delete_groups(self, group_ids: Iterable[str]) -> dict[str, str | None]:
         results: dict[str, str | None] = {}
-        for group_id in check_known_groups(group_ids):
+        for group_id in parse_existing_groups(group_ids):
             try:
                 self._need("group", group_id, "Delete", f"deleting group {group_id!r}")
                 code = self._broker.delete(group_id)
@@ -427,12 +427,12 @@ class MemoryClient:
             members: Sequence[GroupMember] = ()
             if not ACTIVE_GROUP.isdisjoint(refused.values()):
                 group = self._described(group_id, self._broker.describe(group_id))
-                if group.occupied or not group.active:
+                if group.is_occupied or not group.is_active:
                     self._wait(group_id, call)
                     found = look()
                     continue
                 members = group.members
-            raise explain_commit(
+            raise commit_error(
                 group_id,
                 offsets,
                 [tp for tp in commits if tp not in refused],
@@ -467,11 +467,11 @@ class MemoryClient:
             if not self._may("group", group_id, "Read"):
                 raise call.explain(_failure(GROUP_HIDDEN), "Read").append("nothing was written")
             group = self._described(group_id, self._broker.describe(group_id))
-            if group.occupied:
+            if group.is_occupied:
                 self._wait(group_id, call)
                 continue
-            if group.active:
-                raise active_group(group_id, group.members, "nothing was written")
+            if group.is_active:
+                raise active_group_error(group_id, group.members, "nothing was written")
             member = f"{self._name}-{next(self._members)}"
             generation, mine = self._broker.join(group_id, member, f"{self._name}{COMMITTER}", topics)
             refused: dict[TopicPartition, str] = {}
@@ -488,7 +488,7 @@ class MemoryClient:
             finally:
                 self._broker.leave(group_id, member)
             if refused and ACTIVE_GROUP.isdisjoint(refused.values()):
-                raise explain_commit(
+                raise commit_error(
                     group_id,
                     offsets,
                     [tp for tp in commits if tp not in refused],
@@ -525,7 +525,7 @@ class MemoryClient:
         self, group_id: str, partitions: Sequence[TopicPartition], what: str, right: Right = "Describe"
     ) -> dict[TopicPartition, Commit | None]:
         """Read commits, which needs Describe; before a commit the error names the right to commit."""
-        self._need("group", check_group(group_id), "Describe", what, right)
+        self._need("group", parse_group(group_id), "Describe", what, right)
         for topic in sorted({tp.topic for tp in partitions}):
             self._need("topic", topic, "Describe", what, right)
         return dict(zip(partitions, self._broker.fetch(group_id, tuple(partitions)), strict=True))

@@ -16,7 +16,7 @@ def receipt(
         "group_id": group_id,
         **dict(zip(names, offsets, strict=True)),
         "changed": int(before != after),
-        "records": after - (before or 0),
+        "moved_by": after - (before or 0),
         "plan_only": False,
         "verified": True,
         "source": {},

@@ -16,7 +16,7 @@ from deadlines import until
 from java_programs import hadoop_minicluster
 
 from airflow_kafka_offsets.local.broker_config import LOOPBACK, free_port, is_free
-from airflow_kafka_offsets.local.cache import cache_directory, one_at_a_time
+from airflow_kafka_offsets.local.cache import cache_directory, lock_file
 from airflow_kafka_offsets.local.java import find_java
 from airflow_kafka_offsets.local.process import SupervisedProcess
 
@@ -102,7 +102,7 @@ def _installed(tool: str, name: str, arguments: list[str]) -> Path:
         pytest.skip(f"{tool} is not installed, which {name} comes from")
     home = cache_directory() / "stores" / name
     home.mkdir(parents=True, exist_ok=True)
-    with one_at_a_time(home.with_suffix(".lock"), f"installing {name}", INSTALL):
+    with lock_file(home.with_suffix(".lock"), f"installing {name}", INSTALL):
         finished = home / "installed"
         if not finished.exists():
             environment = {**os.environ, "GOBIN": str(home)}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from offsets_pages import instance_now, task_instance
 
-from airflow_kafka_offsets.model.drift_verdict import REMEDIES
+from airflow_kafka_offsets.model.drift_verdict import remedies
 
 if TYPE_CHECKING:
     from offsets_pages import OffsetsPages
@@ -43,7 +43,7 @@ def move(kind: str, minute: float, offset: int, **values: Any) -> dict[str, Any]
         "task_id": kind,
         "map_index": -1,
         "try_number": 1,
-        "records": None,
+        "moved_by": None,
         "lag": log_end(minute) - offset,
         "offset": offset,
         "log_end": log_end(minute),
@@ -64,7 +64,7 @@ def history() -> dict[str, Any]:
             before, committed = committed, log_end(BACK + 9)
             moves.append(
                 move(
-                    "reset", RESET, committed, run_id=RUN, task_id="reset_orders", records=committed - before
+                    "reset", RESET, committed, run_id=RUN, task_id="reset_orders", moved_by=committed - before
                 )
             )
         moves.append(move("wait", start, committed, task_id="wait_for_records"))
@@ -83,7 +83,7 @@ def history() -> dict[str, Any]:
             }
         )
         committed = until
-        moves.append(move("commit", start + 1 + duration / 60, committed, records=read))
+        moves.append(move("commit", start + 1 + duration / 60, committed, moved_by=read))
     return {"batches": batches, "moves": moves, "problems": [], "batches_known": True}
 
 
@@ -134,7 +134,7 @@ def reading(verdict: str | None = "in step", *, topics: list[str], **values: Any
         "drift": verdict and {"verdict": verdict, "text": verdict},
         "topics": topics,
         "commits": [],
-        "remedies": {**REMEDIES},
+        "remedies": {**remedies()},
         "provenance": None,
         "pace": None,
         "partitions": None,
@@ -279,7 +279,7 @@ def give_reset(pages: OffsetsPages) -> None:
         },
         "totals": {
             "partitions": PARTITIONS,
-            "records": sum(after) - sum(before),
+            "moved_by": sum(after) - sum(before),
             "lag": 118_220,
             "skipped": 0,
             "clamped": 0,
@@ -291,7 +291,7 @@ def give_reset(pages: OffsetsPages) -> None:
             "partition": rows["partition"],
             "before": before,
             "after": after,
-            "records": [b - a for a, b in zip(before, after, strict=True)],
+            "moved_by": [b - a for a, b in zip(before, after, strict=True)],
             "log_start": rows["log_start"],
             "log_end": rows["log_end"],
             "note": [None] * PARTITIONS,
@@ -299,7 +299,7 @@ def give_reset(pages: OffsetsPages) -> None:
             "time_after": [None] * PARTITIONS,
         },
     }
-    undo = (
+    command = (
         "airflow-kafka-offsets group restore --kafka-config-id kafka_default --checkpoint "
         "s3a://lake/checkpoints/orders-to-lake --archive 0003-seek --checkpoint-conn-id lake orders-to-lake"
     )
@@ -310,5 +310,5 @@ def give_reset(pages: OffsetsPages) -> None:
     }
     since = {"state": "moved on", "kind": "commit", "tool": None, "at": at(NOW - 14)}
     moved = move("reset", RESET, sum(after), run_id=RUN, task_id="reset_orders")
-    pages.answers[address] = task_instance(receipt=receipt, move=moved, undo=undo)
+    pages.answers[address] = task_instance(receipt=receipt, move=moved, restore_command=command)
     pages.answers[f"{address}/now"] = instance_now(read_at=at(NOW), times=times, since=since)

@@ -38,7 +38,7 @@ class Pipeline:
     def tasks(self, receipt: Any = None, *, group_only: bool = False, **scenario: Any) -> dict[str, Any]:
         """reset >> job >> commit >> restore.as_teardown(setups=reset)."""
         quick: dict[str, Any] = {} if group_only else {"quiet_period": 0}
-        undo: dict[str, Any] = (
+        options: dict[str, Any] = (
             {} if group_only else {**quick, "on_pending_batch": "discard", "idempotent_sink": True}
         )
         with DAG("flights"):
@@ -50,7 +50,7 @@ class Pipeline:
                 if group_only
                 else CommitOffsetsOperator(task_id="commit", **self.names)
             )
-            restore = RestoreOffsetsOperator(task_id="restore", receipt=reset.output, **undo, **self.names)
+            restore = RestoreOffsetsOperator(task_id="restore", receipt=reset.output, **options, **self.names)
             reset >> EmptyOperator(task_id="job") >> commit >> restore.as_teardown(setups=reset)
         if receipt is not None:
             restore.receipt = receipt

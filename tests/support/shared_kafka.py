@@ -11,7 +11,7 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from breakable_kafka import BreakableKafka
 
-from airflow_kafka_offsets.local.cache import one_at_a_time
+from airflow_kafka_offsets.local.cache import lock_file
 from airflow_kafka_offsets.local.kafka import EmbeddedKafka
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def shared(
     started: AnyKafka | None = None
     # A shared lock for as long as it is used: the kernel lets go of it however a process ends.
     with (directory / f"{name}.users").open("w") as users:
-        with one_at_a_time(lock, "starting Kafka", START):
+        with lock_file(lock, "starting Kafka", START):
             if not address.exists():
                 started = make().start()
                 address.write_text(json.dumps(describe(started), default=str))
@@ -75,7 +75,7 @@ def _wait_for_the_others(users: IO[str], lock: Path, address: Path) -> None:
     deadline = time.monotonic() + WHOLE_RUN
     while time.monotonic() < deadline:
         # Under the lock: nobody may come while it is given up.
-        with one_at_a_time(lock, "starting Kafka", START):
+        with lock_file(lock, "starting Kafka", START):
             try:
                 fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:

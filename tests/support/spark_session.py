@@ -18,7 +18,7 @@ import pytest
 from deadlines import until
 
 from airflow_kafka_offsets.kafka.client import OffsetsClient
-from airflow_kafka_offsets.local.cache import one_at_a_time
+from airflow_kafka_offsets.local.cache import lock_file
 from airflow_kafka_offsets.local.environment import default_spark
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def prepare_spark(directory: Path) -> dict[str, str]:
 
     connector = connector_setting()
     archive = directory / "spark.jsa"
-    with one_at_a_time(directory / "spark.lock", "preparing Spark", FETCH):
+    with lock_file(directory / "spark.lock", "preparing Spark", FETCH):
         prepared = directory / "spark-is-prepared"
         if not prepared.exists():
             job = directory / "warm_up.py"

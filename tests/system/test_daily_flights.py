@@ -62,7 +62,7 @@ def test_each_day_commits_its_departures_and_is_published(two_days, output):
         assert day["state"] == "success"
         records = LEFT[day["day"]]
         assert day["produce"] == {"day": day["day"], "records": records, "written": records}
-        assert day["commit"]["records"] == records
+        assert day["commit"]["moved_by"] == records
         assert day["publish"] == {"day": day["day"], "rows": records}
         table = parquet.read_table(
             output / "flights" / f"day={day['day']}" / "flights.parquet", partitioning=None

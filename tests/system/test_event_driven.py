@@ -199,7 +199,7 @@ def test_a_mapped_commit_tells_the_asset_of_its_own_group(live):
     for number, region in enumerate(REGIONS, 1):
         (event,) = live.events(f"orders of {region}")
         assert event["extra"]["group_id"] == f"orders-{region}"
-        assert event["extra"]["records"] == number
+        assert event["extra"]["moved_by"] == number
         assert len(live.wait_for_runs(f"after_orders_of_{region}", 1)) == 1
 
 

@@ -13,6 +13,7 @@ import tempfile
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 import pytest
 from browser import overflow, quiet_page
@@ -120,6 +121,26 @@ def test_other_tasks_have_pages_too(visit, task, text):
     moves.locator("tr", has=page.get_by_text(task, exact=True)).get_by_role("link").first.click()
     expect(page.get_by_role("heading", level=1)).to_contain_text(task)
     expect(page.locator("main")).to_contain_text(text)
+
+
+def test_airflow_links_from_a_task_instance_to_its_pages(installation, visit):
+    with installation.browser.new_context() as context:
+        installation.log_in(context)
+        api = f"{installation.airflow.url}/api/v2/dags/orders/dagRuns"
+        run = context.request.get(f"{api}?order_by=-id&limit=1").json()["dag_runs"][0]["dag_run_id"]
+        tasks = f"{api}/{quote(run, safe='')}/taskInstances"
+        links = {
+            task: context.request.get(f"{tasks}/{task}/links").json()["extra_links"]
+            for task in ("commit", "gate", "recover")
+        }
+    # That one is none of this package.
+    assert links.pop("recover") == {}
+    for task, found in links.items():
+        for name, heading in (("DAG", "Offsets of orders"), ("task", task)):
+            path = found[f"Offsets of this {name}"]
+            assert path.startswith("/team/airflow/kafka-offsets/dags/orders")
+            page = visit(path.partition("/kafka-offsets/")[2])
+            expect(page.get_by_role("heading", level=1)).to_contain_text(heading)
 
 
 def test_a_task_of_another_kind_has_nothing_to_show(visit):

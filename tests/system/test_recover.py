@@ -91,9 +91,9 @@ def test_a_recovery_reads_the_bad_day_and_all_later_ones_again(recovered):
     reset, commit = (recovered["run"]["results"][task] for task in ("reset", "commit"))
     ends, target = recovered["begin"][0], recovered["target"]
     assert reset["after"] == reset["checkpoint"]["after"]["0"] == offsets_json(target)
-    assert commit["records"] == sum(ends[tp] - target[tp] for tp in ends) == -reset["records"]
+    assert commit["moved_by"] == sum(ends[tp] - target[tp] for tp in ends) == -reset["moved_by"]
     # Of the first day only what lies behind its one flight that left after midnight.
-    assert LEFT[SECOND] + LEFT[THIRD] <= commit["records"] < sum(LEFT.values())
+    assert LEFT[SECOND] + LEFT[THIRD] <= commit["moved_by"] < sum(LEFT.values())
 
 
 def test_the_bad_day_is_corrected_and_the_others_come_out_identical(recovered, three_days):

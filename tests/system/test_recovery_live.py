@@ -13,7 +13,7 @@ from running_airflow import COMPONENTS, TRIGGERER, RunningAirflow
 
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.kafka.client import OffsetsClient
-from airflow_kafka_offsets.model.groups import Groups
+from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.readings.drift import pipeline_drift
 
@@ -195,7 +195,7 @@ def drift(live, topic, client):
 
     def check(name):
         checkpoint = SparkCheckpoint(str(live.pipelines / name))
-        (report,) = pipeline_drift(client, checkpoint, Groups.parse(f"{name}-{topic}"))
+        (report,) = pipeline_drift(client, checkpoint, GroupSelection.parse(f"{name}-{topic}"))
         assert report.drifted
         return report.summary()
 
@@ -248,7 +248,7 @@ def test_a_reset_that_another_dag_has_taken_back_is_not_finished_and_its_newer_r
     wait_for(live, "taken_back", run, "success", "failed")
     assert (state_of(live, "taken_back", run), at("taken_back")) == ("failed", (30, 30))
     archives = live.pipelines / "taken_back" / "_kafka_offsets"
-    assert sorted(each.name for each in archives.iterdir()) == ["0001-seek", "0002-undo", "0003-seek"]
+    assert sorted(each.name for each in archives.iterdir()) == ["0001-seek", "0002-restore", "0003-seek"]
     assert not (archives / "0003-seek" / "undone").exists()
 
 

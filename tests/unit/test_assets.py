@@ -1,10 +1,9 @@
 from __future__ import annotations
 
-import sys
-from types import ModuleType
 from urllib.parse import urlsplit
 
 import pytest
+from airflow.providers.openlineage.utils.utils import translate_airflow_asset
 from airflow.sdk import Asset
 
 from airflow_kafka_offsets import assets
@@ -15,15 +14,11 @@ try:
 except ImportError:  # Airflow 3.1
     from airflow.providers_manager import ProvidersManager  # type: ignore[assignment]
 
-FACET = "airflow.providers.common.compat.openlineage.facet"
 
-
-def test_airflow_finds_handler_factory_and_converter():
+def test_airflow_finds_handler_and_factory():
     found = ProvidersManager()
     assert found.asset_uri_handlers[KAFKA_GROUP_SCHEME] is assets.sanitize_uri
     assert found.asset_factories[KAFKA_GROUP_SCHEME] is assets.create_asset
-    converter = found.asset_to_openlineage_converters[KAFKA_GROUP_SCHEME]
-    assert converter is assets.convert_asset_to_openlineage
 
 
 def test_the_scheme_of_the_official_provider_keeps_its_own_handler():
@@ -68,19 +63,13 @@ def test_the_factory_makes_the_asset_of_the_pipeline():
     assert assets.create_asset(group_id="orders").uri == "kafka-group://kafka_default/orders"
 
 
-def test_openlineage_gets_connection_and_group(monkeypatch):
-    class Dataset(dict):
-        def __init__(self, **values):
-            super().__init__(values)
-
-    module = ModuleType(FACET)
-    vars(module)["Dataset"] = Dataset
-    monkeypatch.setitem(sys.modules, FACET, module)
+def test_openlineage_is_told_no_dataset_of_a_group():
+    """A dataset of its own would join nothing: the tasks name the group's topics, as Spark does."""
     asset = assets.create_asset(group_id="daily orders")
-    assert assets.convert_asset_to_openlineage(asset, None) == {
-        "namespace": "kafka-group://kafka_default",
-        "name": "daily orders",
-    }
+    assert translate_airflow_asset(asset, None) is None
+    topic = translate_airflow_asset(Asset("kafka://broker:9092/orders"), None)
+    assert topic is not None
+    assert (topic.namespace, topic.name) == ("kafka://broker:9092", "orders")
 
 
 def test_sanitising_twice_changes_nothing():

@@ -13,6 +13,8 @@ import doc_examples
 import pytest
 import tomllib
 
+import airflow_kafka_offsets
+
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "dags_examples").glob("*.py"))
 PAGES = [
@@ -172,6 +174,19 @@ def test_the_public_api_page_shows_no_internals():
         "triggers.wait",
     )
     assert [name for name in shown if name.startswith(internal)] == []
+
+
+@pytest.mark.parametrize(
+    "name",
+    [name for name in airflow_kafka_offsets.__all__ if name.endswith(("Operator", "Sensor", "Trigger"))],
+)
+def test_each_page_with_a_row_for_every_task_has_the_newest_one(name):
+    pages = ["README.md", "docs/reference/api.md", "docs/reference/security.md"]
+    if name == "KafkaSparkSubmitOperator":
+        # It is the official provider's operator, and moves nothing.
+        pages.remove("README.md")
+    missing = [page for page in pages if name not in (ROOT / page).read_text(encoding="utf-8")]
+    assert not missing
 
 
 def test_the_files_that_the_architecture_names_are_there():

@@ -67,6 +67,17 @@ def test_type_checkers_see_the_exports_that_there_are():
     assert stubbed == there
 
 
+def test_the_root_exports_each_operator_sensor_hook_and_trigger_of_the_provider():
+    info = get_provider_info()
+    kinds = ("operators", "sensors", "hooks", "triggers")
+    modules = {name for kind in kinds for entry in info.get(kind, ()) for name in entry["python-modules"]}
+    # The sensors start the triggers of waits.
+    modules -= {"airflow_kafka_offsets.triggers.wait"}
+    assert modules <= {
+        getattr(airflow_kafka_offsets, name).__module__ for name in airflow_kafka_offsets.__all__
+    }
+
+
 def test_a_name_that_is_not_exported_is_an_attribute_error():
     with pytest.raises(AttributeError, match="no attribute 'CommitOffsetOperator'"):
         getattr(airflow_kafka_offsets, "CommitOffsetOperator")  # noqa: B009

@@ -17,7 +17,7 @@ from airflow_kafka_offsets.errors import (
     PlanRefusedError,
     SetupError,
 )
-from airflow_kafka_offsets.model.commit_metadata import check_follows
+from airflow_kafka_offsets.model.commit_metadata import check_group_follows
 from airflow_kafka_offsets.model.groups import GroupIds
 from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds
 from airflow_kafka_offsets.model.offsets import Commits, Offsets, TopicPartition, summarize
@@ -90,8 +90,9 @@ class Committer:
     """
     Follows queries, and commits what they have finished.
 
-    Events (:meth:`follow`, :meth:`finished`, :meth:`idle`, :meth:`ended`) are only recorded. :meth:`step`
-    makes the commits, on the thread that calls it, and only for the newest state of each query.
+    Events (:meth:`follow`, :meth:`record_finished`, :meth:`record_idle`, :meth:`record_ended`) are only
+    recorded. :meth:`commit_due` makes the commits, on the thread that calls it, and only for the newest state
+    of each query.
 
     :param new_client: makes a client from the ``kafka.*`` settings of a source.
     """
@@ -115,7 +116,7 @@ class Committer:
         self._noting = threading.Lock()
         self._committing = threading.Lock()
 
-    def followed(self, run_id: str) -> RunningQuery | None:
+    def get_query(self, run_id: str) -> RunningQuery | None:
         """Return the query of a run, if it is followed."""
         with self._noting:
             run = self._runs.get(run_id)
@@ -131,11 +132,11 @@ class Committer:
         with self._noting:
             self._runs.setdefault(run_id, _Run(query))
 
-    def finished(self, run_id: str, batch: int | None) -> None:
+    def record_finished(self, run_id: str, batch: int | None) -> None:
         """Record that a query has finished a batch."""
         self._want(run_id, batch)
 
-    def idle(self, run_id: str) -> None:
+    def record_idle(self, run_id: str) -> None:
         """Record that a query waits for data; what it has finished is committed, and again after a while."""
         with self._noting:
             run = self._runs.get(run_id)
@@ -146,11 +147,11 @@ class Committer:
         if due:
             self._want(run_id, None)
 
-    def ended(self, run_id: str) -> None:
+    def record_ended(self, run_id: str) -> None:
         """Record that a query has ended; it is committed once more and then forgotten."""
         self._want(run_id, None, ended=time.monotonic())
 
-    def step(self) -> float | None:
+    def commit_due(self) -> float | None:
         """Commit what is due; return the seconds until more is, ``None`` when no query is followed."""
         with self._committing:
             return self._step()
@@ -170,15 +171,15 @@ class Committer:
             if left <= 0 or not self._wanted():
                 break
             time.sleep(min(_FLUSH_PAUSE, left))
-        self.late(timeout)
+        self.record_late(timeout)
 
-    def late(self, timeout: float) -> None:
+    def record_late(self, timeout: float) -> None:
         """Record the queries of which a commit is not done after so many seconds."""
         with self._noting:
             late = [run.query for run in self._runs.values() if run.wanted or run.busy]
         text = f"its last commit was not done within {timeout:.3g} s; its next run does it"
         for query in late:
-            self.outcomes.incomplete(query, text)
+            self.outcomes.record_incomplete(query, text)
 
     def close(self, timeout: float = GIVE_UP) -> None:
         """Forget all queries and close all clients, or after ``timeout`` leave that to a running commit."""
@@ -199,7 +200,7 @@ class Committer:
             runs = dict(self._runs)
         for run_id, run in runs.items():
             if run.ended is None and not _try(run.query.is_active):
-                self.ended(run_id)
+                self.record_ended(run_id)
 
     def _want(self, run_id: str, batch: int | None, ended: float | None = None) -> None:
         with self._noting:
@@ -266,14 +267,14 @@ class Committer:
             if targets and batch is None:
                 batch = run.query.newest_batch()
         except KafkaOffsetsError as refusal:
-            self.outcomes.not_committed(run.query, refusal)
+            self.outcomes.record_error(run.query, refusal)
             return False
         except Exception as failure:  # noqa: BLE001  # py4j and a Spark that shuts down raise anything
             if batch is None:
                 log.debug("Query %s does not tell what it has finished: %s", run.query.name, failure)
             else:
                 text = f"Spark does not tell what it has finished, so nothing is committed: {failure}"
-                self.outcomes.not_committed(run.query, SetupError(text))
+                self.outcomes.record_error(run.query, SetupError(text))
             return False
         for text in without_group:
             self.outcomes.warn_once(run.query, "", text, text)
@@ -286,12 +287,12 @@ class Committer:
                     raise silent[target.cluster]
                 self._write(run, target, wanted, batch)
                 run.committed = time.monotonic()
-                self.outcomes.committed(run.query, target.group_id)
+                self.outcomes.record_commit(run.query, target.group_id)
             except KafkaOffsetsError as error:  # noqa: PERF203  # the next group is tried
                 if isinstance(error, BrokerUnavailableError):
                     silent[target.cluster] = error
                 retry = retry or error.retriable
-                self.outcomes.not_committed(run.query, error, target.group_id)
+                self.outcomes.record_error(run.query, error, target.group_id)
         return retry
 
     def _write(self, run: _Run, target: Target, wanted: TargetOffsets, batch: int | None) -> None:
@@ -309,14 +310,16 @@ class Committer:
 
         def check(found: Commits) -> None:
             follows = "" if self._allow_new_query else query.query_id
-            check_follows(group_id, found, follows, UNKNOWN_LOGS if self._allow_new_cluster else log_ids)
+            check_group_follows(
+                group_id, found, follows, UNKNOWN_LOGS if self._allow_new_cluster else log_ids
+            )
             run.claims.setdefault(target, set()).update(offsets)
 
         try:
             commit_forward(client, group_id, offsets, texts, query=query.name, check=check)
         except CommitError as error:
             if error.written:
-                self.outcomes.committed(query, group_id, wholly=False)
+                self.outcomes.record_commit(query, group_id, wholly=False)
             raise
         log.debug("Committed and read back: group %r, query %s, batch %s", group_id, query.name, batch)
 

@@ -43,7 +43,12 @@ from airflow_kafka_offsets.spark.listener.refusals import (
     token_targets,
     topic_groups,
 )
-from airflow_kafka_offsets.spark.listener.threads import DaemonCall, LimitedCalls, NoThreadError, Worker
+from airflow_kafka_offsets.spark.listener.threads import (
+    BackgroundThread,
+    DaemonCall,
+    LimitedCalls,
+    NoThreadError,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -117,7 +122,7 @@ class KafkaOffsetCommitterListener(StreamingQueryListener):  # type: ignore[misc
             self._tokens = token_targets(dict(spark.sparkContext.getConf().getAll()))
         allowed = {"allow_new_query": allow_new_query, "allow_new_cluster": allow_new_cluster}
         self._committer = Committer(self._new_client, group_id=groups, **allowed)
-        self._worker = Worker(self._committer.step, "kafka-offset-committer")
+        self._worker = BackgroundThread(self._committer.commit_due, "kafka-offset-committer")
         self._server = LimitedCalls("kafka-offset-committer-asks", REQUEST)
         self._ended = False
         self._at_exit: Callable[[], None] | None = _stop_at_exit(self)
@@ -156,7 +161,7 @@ class KafkaOffsetCommitterListener(StreamingQueryListener):  # type: ignore[misc
             unknown = [query for query in self._committer.queries() if not self._ask_for_last_progress(query)]
         self._committer.flush(max(0.0, deadline - time.monotonic()))
         for query in unknown:
-            self._committer.outcomes.incomplete(query, _UNKNOWN_END)
+            self._committer.outcomes.record_incomplete(query, _UNKNOWN_END)
 
     def stop(self, timeout: float = FLUSH) -> None:
         """
@@ -179,7 +184,7 @@ class KafkaOffsetCommitterListener(StreamingQueryListener):  # type: ignore[misc
         except NoThreadError:
             self._end(deadline)
         except TimeoutError:
-            self._committer.late(timeout)
+            self._committer.record_late(timeout)
             log.warning("Kafka offsets: the end took longer than %g s; a daemon thread continues it", timeout)
 
     def _end(self, deadline: float) -> None:
@@ -229,28 +234,28 @@ class KafkaOffsetCommitterListener(StreamingQueryListener):  # type: ignore[misc
             progress = event.progress
             query = self._followed(progress)
             if isinstance(query, ConnectQuery):
-                query.note(progress)
-            self._committer.finished(str(progress.runId), int(progress.batchId))
+                query.add_progress(progress)
+            self._committer.record_finished(str(progress.runId), int(progress.batchId))
             self._worker.wake()
 
     def onQueryIdle(self, event: Any) -> None:  # noqa: N802
         """Record that a query waits for data; Spark calls it."""
         with _only_logged():
             if self._followed(event) is not None:
-                self._committer.idle(str(event.runId))
+                self._committer.record_idle(str(event.runId))
                 self._worker.wake()
 
     def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
         """Record a query's end; Spark calls it."""
         with _only_logged():
-            self._committer.ended(str(event.runId))
+            self._committer.record_ended(str(event.runId))
             self._worker.wake()
 
     def _followed(self, event: Any, called_on: CallbackConnection | None = None) -> RunningQuery | None:
         if self._ended:
             return None
         run_id = str(event.runId)
-        known = self._committer.followed(run_id)
+        known = self._committer.get_query(run_id)
         if known is not None:
             return known
         query_id = str(event.id)
@@ -285,7 +290,7 @@ class KafkaOffsetCommitterListener(StreamingQueryListener):  # type: ignore[misc
         """Ask for the last progress, since events get lost; return whether there was an answer."""
         try:
             if isinstance(query, ConnectQuery):
-                query.note_last()
+                query.ask_last_progress()
         except TimeoutError:
             return False
         except Exception as error:  # noqa: BLE001  # the session may be stopped, or not know the query

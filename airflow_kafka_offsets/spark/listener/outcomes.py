@@ -47,7 +47,7 @@ class Outcomes:
         with self._lock:
             return list(self._errors.values())
 
-    def committed(self, query: RunningQuery, group_id: str, *, wholly: bool = True) -> None:
+    def record_commit(self, query: RunningQuery, group_id: str, *, wholly: bool = True) -> None:
         """Record a commit that was read back; ``wholly`` if the group is now at the query's offsets."""
         self.counts = self.counts._replace(committed=self.counts.committed + 1)
         if not wholly:
@@ -58,7 +58,7 @@ class Outcomes:
         if any(fixed):
             log.info("Group %r follows query %s again", group_id, query.name)
 
-    def not_committed(
+    def record_error(
         self, query: RunningQuery, error: KafkaOffsetsError, group_id: str = _WHOLE_QUERY
     ) -> None:
         """Record why a group is not at its query's offsets."""
@@ -70,7 +70,7 @@ class Outcomes:
             self._errors[query.query_id, group_id] = error
         self.warn_once(query, group_id, type(error).__name__, str(error))
 
-    def incomplete(self, query: RunningQuery, text: str) -> None:
+    def record_incomplete(self, query: RunningQuery, text: str) -> None:
         """Record that a query's last offsets were not committed, unless it has a more specific error."""
         with self._lock:
             if any(query_id == query.query_id for query_id, _ in self._errors):

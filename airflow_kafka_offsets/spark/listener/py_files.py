@@ -10,11 +10,11 @@ import zipfile
 from pathlib import Path
 
 import airflow_kafka_offsets
-from airflow_kafka_offsets.spark.own_directory import own_directory
+from airflow_kafka_offsets.spark.private_tmp_dir import private_tmp_dir
 
 ROOT = Path(airflow_kafka_offsets.__file__).parent
 
-_MODULES = ("__init__", "errors", "local_disk", "pipeline", "storage", "storage_credentials", "tidying")
+_MODULES = ("__init__", "cleanup", "errors", "local_disk", "pipeline", "storage", "storage_credentials")
 PARTS = (*(f"{name}.py" for name in _MODULES), "model", "checkpoint", "kafka", "readings", "moves", "spark")
 """All that needs no Airflow; other packages are imported on use."""
 
@@ -30,7 +30,7 @@ def package_zip() -> Path:
     make it at the same time.
     """
     content = _zipped()
-    directory = own_directory()
+    directory = private_tmp_dir()
     path = directory / f"{ROOT.name}-{hashlib.sha256(content).hexdigest()[:16]}.zip"
     if not path.is_file() or path.read_bytes() != content:
         with tempfile.NamedTemporaryFile(dir=directory, delete=False) as part:

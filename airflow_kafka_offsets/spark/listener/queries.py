@@ -159,7 +159,7 @@ class ConnectQuery:
     def forget(self) -> None:
         """Do nothing: it has no resources."""
 
-    def note(self, progress: Any) -> None:
+    def add_progress(self, progress: Any) -> None:
         """Read the progress of a batch, unless a newer one is known."""
         batch = int(progress.batchId)
         if batch >= self._batch:
@@ -172,12 +172,12 @@ class ConnectQuery:
             if states:
                 self._batch, self._states = batch, states
 
-    def note_last(self) -> None:
+    def ask_last_progress(self) -> None:
         """Ask for the last progress, since events get lost; raises ``TimeoutError`` without an answer."""
         query = self._query
         progress = None if query is None else self._server(lambda: query.lastProgress)
         if progress is not None:
-            self.note(progress)
+            self.add_progress(progress)
 
 
 RunningQuery = ClassicQuery | ConnectQuery

@@ -77,7 +77,7 @@ class LimitedCalls:
             raise
 
 
-class Worker:
+class BackgroundThread:
     """
     A daemon thread that calls a function when it is woken, and again when the function asks for it.
 

@@ -54,7 +54,7 @@ const COLUMNS = [
   { label: "Partition", numeric: true, value: (row) => row.partition, cell: (_, value) => String(value) },
   { label: "Before", numeric: true, value: (row) => row.before },
   { label: "After", numeric: true, value: (row) => row.after },
-  { label: "Records", numeric: true, value: (row) => row.records },
+  { label: "Moved by", numeric: true, value: (row) => row.moved_by },
   { label: "Record time before", value: (row) => row.time_before, cell: (_, value) => recordTime(value) },
   { label: "Record time after", value: (row) => row.time_after, cell: (_, value) => recordTime(value) },
   { label: "Log start", numeric: true, value: (row) => row.log_start },
@@ -95,7 +95,7 @@ function receiptOf(receipt, move) {
     facts([
       [several ? "Groups" : "Group", names(receipt.groups)],
       ["Partitions", `${count(receipt.changed)} ${changed}, of ${count(receipt.totals.partitions)}`],
-      ["Records", plain(receipt.totals.records)],
+      ["Moved by", plain(receipt.totals.moved_by)],
       ["Lag after it", plain(receipt.totals.lag)],
       ["Left alone", partitionsOf(receipt.totals.skipped)],
       ["Moved to an end of the log instead", partitionsOf(receipt.totals.clamped)],
@@ -206,11 +206,11 @@ export async function show(page, where) {
     since,
     progress,
     moved?.element ?? "",
-    ...(found.undo ? [h("section", {}, h("h2", {}, "Take it back"),
+    ...(found.restore_command ? [h("section", {}, h("h2", {}, "Take it back"),
       h("p", {}, "This page changes nothing. To put back what was there before, run this where Airflow's connection is known, "
         + "such as on a worker. As it is, it only shows what it would do: add --execute after the word restore to do it. "
         + "If the pipeline has moved on since, it says who followed and is refused, unless you add --allow-stale."),
-      copyable(found.undo),
+      copyable(found.restore_command),
       receipt?.checkpoint ? "" : h("p", { class: "quiet" }, "It moves the group only: a checkpoint stays where it is, and the "
         + "next commit of its offsets moves the group there again."))] : []),
     ...(reading ? [h("section", {}, h("h2", {}, ENDED.has(state) ? "Last reading" : "Reading when the wait began"),

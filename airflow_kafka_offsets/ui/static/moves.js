@@ -44,7 +44,7 @@ const same = (made, move) => made.run_id !== null && made.run_id === move.run_id
 /** Add to moves that tasks have left those that only the commits' metadata knows. */
 export function withCommits(moves, commits) {
   const others = commits.filter((made) => made.at && !moves.some((move) => same(made, move)));
-  return [...moves, ...others.map((made) => ({ plan_only: false, records: null, lag: null, state: null, ...made }))]
+  return [...moves, ...others.map((made) => ({ plan_only: false, moved_by: null, lag: null, state: null, ...made }))]
     .sort((a, b) => Date.parse(a.at) - Date.parse(b.at));
 }
 

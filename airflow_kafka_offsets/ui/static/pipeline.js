@@ -53,7 +53,7 @@ const MOVE_COLUMNS = [
     cell: (move, value) => [move.elsewhere ? [name(move.dag_id), ": "] : [], run(value)].flat(),
   },
   { label: "Task or tool", value: (move) => move.task_id ?? move.tool ?? null, cell: mover },
-  { label: "Records", numeric: true, value: (move) => move.records },
+  { label: "Moved by", numeric: true, value: (move) => move.moved_by },
   { label: "Lag", numeric: true, value: (move) => move.lag },
   { label: "State", value: (move) => move.state, cell: (move, value) => badge(value, move) },
 ];

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from command_line_words import words_of_dags
 
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.offsets import TopicPartition
@@ -23,7 +24,10 @@ def cli(bootstrap_servers):
     def run(*arguments, broker=True):
         command = [sys.executable, "-m", "airflow_kafka_offsets.cli", *arguments]
         command += ["--bootstrap-server", bootstrap_servers] if broker else []
-        return subprocess.run(command, capture_output=True, text=True, timeout=90, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=90, check=False)
+        assert not words_of_dags(done.stderr, keys="--pipelines" in arguments), done.stderr
+        assert done.stdout.startswith("{") or not words_of_dags(done.stdout), done.stdout
+        return done
 
     return run
 

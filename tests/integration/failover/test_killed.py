@@ -17,7 +17,7 @@ from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPolicy
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.failover_plan import FailoverPolicy
-from airflow_kafka_offsets.model.groups import Groups
+from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.mirror import Mirror
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.moves.apply import apply_pipeline
@@ -38,7 +38,7 @@ from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPolicy
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
-from airflow_kafka_offsets.model.groups import Groups
+from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.mirror import Mirror
 from airflow_kafka_offsets.moves.apply import apply_pipeline
 from airflow_kafka_offsets.model.failover_plan import FailoverPolicy
@@ -78,8 +78,8 @@ def run(last):
         OffsetsClient({"bootstrap.servers": source}) as left,
         OffsetsClient({"bootstrap.servers": target}) as entered,
     ):
-        plan = plan_failover(left, entered, checkpoint, Groups(f"{group}-{last}"), mirror, policy=policy)
-        apply_pipeline(entered, plan, CommitMetadata(tool="test"), checkpoint, quiet_period=0)
+        plan = plan_failover(left, entered, checkpoint, GroupSelection(f"{group}-{last}"), mirror,
+        policy=policy) apply_pipeline(entered, plan, CommitMetadata(tool="test"), checkpoint, quiet_period=0)
 
 numbers, running, finished = map(int, sys.stdin.readline().split()), {}, False
 while not finished or running:
@@ -145,11 +145,13 @@ def test_a_killed_failover_is_finished_or_taken_back(mirrored, topic, new_group,
         assert checkpoint.read().kafka_offsets["0"] in (here, there)
         # Once it was begun, what is left is done with what was planned: the source may be gone.
         source = None if begun(number) else mirrored.on_source
-        plan = plan_failover(source, client, checkpoint, Groups(f"{group}-{number}"), mirror, policy=POLICY)
+        plan = plan_failover(
+            source, client, checkpoint, GroupSelection(f"{group}-{number}"), mirror, policy=POLICY
+        )
         apply_pipeline(client, plan, CommitMetadata(tool="test"), checkpoint, quiet_period=0)
         assert checkpoint.read().kafka_offsets["0"] == there
         assert committed(number) == there
-        receipt = json.loads(json.dumps(plan.receipt(verified=True)))
+        receipt = json.loads(json.dumps(plan.make_receipt(verified=True)))
         assert receipt["failover"]["kinds"] == {"exact (record)": 2}, number
         assert receipt["checkpoint"]["before"] == {"0": {topic: {"0": 70, "1": 55}}}, number
 

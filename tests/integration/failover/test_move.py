@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient
 from mirrored_clusters import MIRRORS, SYNCS, Mirrored, produce, produce_in_transactions
 from written_query import Query
 
-from airflow_kafka_offsets.checkpoint.archive import read_archives
+from airflow_kafka_offsets.checkpoint.archive import read_archived_moves
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.model.mirror import Mirror
 from airflow_kafka_offsets.model.offsets import TopicPartition
@@ -127,7 +127,7 @@ def test_checkpoint_and_group_move_and_are_read_back(mirrored, pipeline, failove
     assert receipt["failover"]["kinds"] == {"exact (record)": 2}
     assert pipeline.at() == {TopicPartition(pipeline.mirrored, number): at for number, at in READ.items()}
     assert committed(mirrored, pipeline) == READ
-    (archive,) = read_archives(SparkCheckpoint(pipeline.query.location))
+    (archive,) = read_archived_moves(SparkCheckpoint(pipeline.query.location))
     assert archive.name == "0001-failover"
     assert archive.done
     assert archive.left.cluster == mirrored.on_source.cluster_id()
@@ -336,7 +336,7 @@ def test_nothing_goes_back_past_a_failover(mirrored, prefixed, failover, cli):
         )
         assert done.code == 1
         assert "has moved the query to another cluster" in done.err
-    done = cli("checkpoint", "undo", location)
+    done = cli("checkpoint", "restore", location)
     assert done.code == 1
     assert "failover back" in done.err
     to = ("--to-batch", "2", "--sink", "noop", "--execute", "--quiet-period", "0")

@@ -50,7 +50,7 @@ def test_a_child_that_dies_by_a_signal_is_a_retriable_error(python, tmp_path):
 
 
 def test_a_child_that_died_is_replaced(python, tmp_path):
-    answer = '{"result": {"g": [{"group_id": "g", "state": "Empty", "type": "classic", "coordinator": null, "members": []}, null]}, "failure": null, "causes": [], "last": false}'
+    answer = '{"result": {"g": [{"group_id": "g", "state": "Empty", "type": "classic", "coordinator": null, "members": []}, null]}, "failure": null, "background_errors": [], "last": false}'
     python(
         f"read -r settings; read -r line; [ -e {tmp_path}/died ] || {{ touch {tmp_path}/died; kill -SEGV $$; }}; echo "
         f"'{answer}'"
@@ -60,9 +60,9 @@ def test_a_child_that_died_is_replaced(python, tmp_path):
 
 
 def test_a_call_that_a_signal_interrupts_leaves_no_response_for_the_next_one(python, tmp_path, monkeypatch):
-    answer = '{"result": [], "failure": null, "causes": [], "last": false}'
+    answer = '{"result": [], "failure": null, "background_errors": [], "last": false}'
     python(f"echo x >> {tmp_path}/runs; read -r settings; while read -r line; do echo '{answer}'; done")
-    real = worker.Worker.ask
+    real = worker.AdminWorker.ask
 
     def interrupted(self, request, timeout):
         real(self, request, timeout)
@@ -70,7 +70,7 @@ def test_a_call_that_a_signal_interrupts_leaves_no_response_for_the_next_one(pyt
 
     with OffsetsClient(CONFIG, timeout=10) as client:
         with monkeypatch.context() as patch:
-            patch.setattr(worker.Worker, "ask", interrupted)
+            patch.setattr(worker.AdminWorker, "ask", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 client.list_groups()
         assert client.list_groups() == []
@@ -80,10 +80,10 @@ def test_a_call_that_a_signal_interrupts_leaves_no_response_for_the_next_one(pyt
 
 
 def test_a_child_that_was_started_early_serves_the_next_client_and_no_other(python, tmp_path):
-    answer = '{"result": [], "failure": null, "causes": [], "last": false}'
+    answer = '{"result": [], "failure": null, "background_errors": [], "last": false}'
     python(f"echo $$ >> {tmp_path}/runs; read -r settings; echo $settings >> {tmp_path}/settings; "
            f"while read -r line; do echo '{answer}'; done")  # fmt: skip
-    with worker.started_early():
+    with worker.start_worker_early():
         until(lambda: (tmp_path / "runs").exists(), "the child to start", 10)
         with OffsetsClient(CONFIG, timeout=10) as client:
             assert client.list_groups() == []
@@ -97,7 +97,7 @@ def test_a_child_that_was_started_early_serves_the_next_client_and_no_other(pyth
 
 def test_a_child_that_was_started_early_and_is_not_needed_is_killed(python, tmp_path):
     python(f"echo $$ > {tmp_path}/pid; exec sleep 60")
-    with worker.started_early():
+    with worker.start_worker_early():
         until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text(), "the child", 10)
     with pytest.raises(ProcessLookupError):
         os.kill(int((tmp_path / "pid").read_text()), 0)

@@ -237,7 +237,7 @@ def test_a_group_with_members_is_not_committed_to_and_they_are_named(
         "stop them and try again; nothing was written"
     )
     described = client.describe_groups([group])[group]
-    assert described.active
+    assert described.is_active
     assert described.state == "Stable"
     assert described.type == protocol
     assert [member.partitions for member in described.members] == [tuple(partitions_of(topic))]
@@ -248,7 +248,7 @@ def test_groups_are_described_listed_and_deleted(client, make_topic, new_group):
     topic, group, missing = make_topic(), new_group(), new_group()
     client.commit(group, {TopicPartition(topic, 0): 0})
     found = client.describe_groups([group, missing])
-    assert [(found[name].state, found[name].active) for name in (group, missing)] == [
+    assert [(found[name].state, found[name].is_active) for name in (group, missing)] == [
         ("Empty", False),
         ("Dead", False),
     ]

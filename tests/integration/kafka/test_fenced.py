@@ -23,7 +23,7 @@ from airflow_kafka_offsets.errors import (
 from airflow_kafka_offsets.kafka import commits, fenced
 from airflow_kafka_offsets.kafka.admin import Admin
 from airflow_kafka_offsets.kafka.client import OffsetsClient
-from airflow_kafka_offsets.kafka.failures import Failed, Failure
+from airflow_kafka_offsets.kafka.failures import CallError, Failure
 from airflow_kafka_offsets.kafka.groups import COMMITTER
 from airflow_kafka_offsets.kafka.requests import send_commit
 from airflow_kafka_offsets.local.broker_config import LOOPBACK, free_port
@@ -34,7 +34,7 @@ from airflow_kafka_offsets.model.place import Place
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.model.window import OffsetWindow
 from airflow_kafka_offsets.moves.apply import apply_groups
-from airflow_kafka_offsets.moves.group_reset import active_groups, plan_resets
+from airflow_kafka_offsets.moves.group_reset import active_group_refusals, plan_resets
 from airflow_kafka_offsets.moves.write import commit_window
 
 pytestmark = pytest.mark.integration
@@ -280,7 +280,7 @@ def test_a_commit_whose_answer_was_lost_is_looked_up(client, group, window, hold
 
     def send(*arguments):
         sent.append(real(*arguments))
-        raise Failed(Failure("_TIMED_OUT", "no answer to the commit"))
+        raise CallError(Failure("_TIMED_OUT", "no answer to the commit"))
 
     monkeypatch.setattr(fenced, "send_commit", send)
     assert commit_window(client, group, window(None, 5)) == window(None, 5).end
@@ -297,7 +297,7 @@ def test_what_somebody_else_commits_between_two_attempts_is_not_moved_by_this_on
     def send(*arguments):
         sent.append(arguments)
         if len(sent) == 1:
-            raise Failed(Failure("NOT_COORDINATOR", "moved"))
+            raise CallError(Failure("NOT_COORDINATOR", "moved"))
         return real(*arguments)
 
     def look_and_commit(self, call):
@@ -324,7 +324,7 @@ def in_the_first_attempt(monkeypatch):
             if len(calls) > 1:
                 return real(*arguments)
             do()
-            raise Failed(Failure("NOT_COORDINATOR", "moved"))
+            raise CallError(Failure("NOT_COORDINATOR", "moved"))
 
         monkeypatch.setattr(Admin, "commit", send)
 
@@ -367,7 +367,7 @@ def test_what_was_written_is_told_when_the_rest_is_refused(
     def send(*arguments):
         if len(sent) == 1:
             sent.append(None)
-            raise Failed(Failure("NOT_COORDINATOR", "moved"))
+            raise CallError(Failure("NOT_COORDINATOR", "moved"))
         sent.append(real(*arguments))
         return sent[-1]
 
@@ -495,7 +495,9 @@ def test_a_commit_and_a_reset_that_a_windows_commit_keeps_out_are_worth_another_
     join_group(group, topic, **{"client.id": f"somebody{COMMITTER}"})
     with OffsetsClient({"bootstrap.servers": bootstrap_servers}, timeout=1.5) as hasty:
         with pytest.raises(GroupActiveError, match="a window was being committed to the group") as refused:
-            hasty.commit(group, window(None, 5).end) if write == "commit" else active_groups(hasty, [group])
+            hasty.commit(group, window(None, 5).end) if write == "commit" else active_group_refusals(
+                hasty, [group]
+            )
     assert refused.value.retriable
     assert holds(group) == [None] * PARTITIONS
 

@@ -10,14 +10,14 @@ from datetime import datetime, timezone
 import pytest
 
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
-from airflow_kafka_offsets.model.groups import GroupOffsets, Groups
+from airflow_kafka_offsets.model.groups import GroupOffsets, GroupSelection
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.model.plan import OffsetPlan
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.moves.commit import plan_commits
 from airflow_kafka_offsets.moves.group_reset import plan_resets
 from airflow_kafka_offsets.readings.places import read_place
-from airflow_kafka_offsets.readings.window_checks import committed_by
+from airflow_kafka_offsets.readings.window_checks import is_committed_by_run
 
 pytestmark = pytest.mark.integration
 
@@ -41,10 +41,14 @@ def test_commits_with_any_metadata_are_planned_upon(client, make_topic, new_grou
     scopes = {group: TopicScope.parse(topic)}
     now = datetime.now(tz=timezone.utc)
 
-    (plan,) = plan_resets(client, scopes, read_place("shift_by", 0), now=now, by=CommitMetadata(token="ours"))
+    (plan,) = plan_resets(
+        client, scopes, read_place("shift_by", 0), now=now, metadata=CommitMetadata(token="ours")
+    )
 
     assert plan.after == {partition: 0}
-    assert not committed_by(client, Groups.parse(group, topic), CommitMetadata(dag="dag", run="run"))
+    assert not is_committed_by_run(
+        client, GroupSelection.parse(group, topic), CommitMetadata(dag="dag", run="run")
+    )
     (move,) = plan_commits(client, GroupOffsets({group: {partition: 0}}), source={}, query="ours")
     assert "\n".join(move.refusals).isprintable()
 

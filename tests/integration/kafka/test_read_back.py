@@ -22,7 +22,7 @@ from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.kafka.connection import Connections
 from airflow_kafka_offsets.kafka.requests import send_commit
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
-from airflow_kafka_offsets.model.groups import Groups
+from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.offsets import Commit, OffsetRange, TopicPartition
 from airflow_kafka_offsets.model.place import Place
 from airflow_kafka_offsets.model.window import OffsetWindow
@@ -51,7 +51,7 @@ def on_proxy(proxy, make_topic, produce):
 def reset(client, group, partition, query=None, to=2):
     """Plan and apply a reset of a group, and of the checkpoint that it follows if there is one."""
     checkpoint = None if query is None else SparkCheckpoint(query.location)
-    named = Groups.parse(group, [partition.topic])
+    named = GroupSelection.parse(group, [partition.topic])
     plan = plan_reset(client, checkpoint, named, Place("offsets", {partition: to}), now=NOW)
     return apply_pipeline(client, plan, BY, checkpoint, quiet_period=0)
 
@@ -187,7 +187,7 @@ def test_a_commit_is_not_made_once_a_reset_to_where_the_group_is_has_begun(
     group, query = new_group(), new_query({partition.topic: {0: 5}})
     client.commit(group, {partition: 2})
     checkpoint = SparkCheckpoint(query.location)
-    planned = plan_checkpoint_commit(client, checkpoint, Groups.parse(group), BY)
+    planned = plan_checkpoint_commit(client, checkpoint, GroupSelection.parse(group), BY)
     reset(client, group, partition, query)
 
     with pytest.raises(CheckpointMovedError, match="was being committed; nothing was written"):

@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from airflow_kafka_offsets.errors import SetupError
-from airflow_kafka_offsets.local.background import running, start_background, stop_background
+from airflow_kafka_offsets.local.background import find_running, start_background, stop_background
 from airflow_kafka_offsets.local.broker import find_brokers
 from airflow_kafka_offsets.local.kafka import EmbeddedKafka
 
@@ -32,7 +32,7 @@ def start_in_a_process_of_its_own(directory):
 
 def test_it_outlives_who_started_it_and_keeps_data_and_port_over_a_stop(directory, make_topic):
     pid = start_in_a_process_of_its_own(directory)
-    found = running(directory)
+    found = find_running(directory)
     assert found is not None
     assert found.pids == [pid]
     assert found.directory == directory
@@ -40,7 +40,7 @@ def test_it_outlives_who_started_it_and_keeps_data_and_port_over_a_stop(director
 
     assert stop_background(directory)
     assert find_brokers(directory) == []
-    assert running(directory) is None
+    assert find_running(directory) is None
     assert not stop_background(directory)
 
     again = start_background(directory)
@@ -60,7 +60,7 @@ def test_starting_twice_finds_the_first_one(directory):
         start_background(directory, brokers=3)
     with pytest.raises(SetupError, match=rf"a Kafka runs in {directory} already \(pid {first.pids[0]}\)"):
         EmbeddedKafka(directory).start()
-    assert running(directory) == first
+    assert find_running(directory) == first
 
 
 def test_another_port_is_found_when_the_last_one_was_taken_meanwhile(directory, make_topic):
@@ -78,7 +78,7 @@ def test_a_configuration_that_cannot_be_read_and_a_program_that_names_the_direct
     configuration = directory / "broker-1" / "server.properties"
     configuration.parent.mkdir(parents=True)
     configuration.write_text("listeners=")
-    assert running(directory) is None
+    assert find_running(directory) is None
     configuration.write_text("listeners=PLAINTEXT://127.0.0.1:9092\n")
     argument = f"-Dairflow_kafka_offsets.directory={directory}"
     program = "import sys; print('there', flush=True); sys.stdin.read()"
@@ -87,7 +87,7 @@ def test_a_configuration_that_cannot_be_read_and_a_program_that_names_the_direct
     )
     assert other.stdout
     other.stdout.readline()
-    assert running(directory) is None
+    assert find_running(directory) is None
     assert not stop_background(directory)
     assert other.poll() is None
     other.communicate()

@@ -9,7 +9,7 @@ import pytest
 from s3_server import KEY, REGION, SECRET
 
 from airflow_kafka_offsets.checkpoint.apply_move import apply_checkpoint_plan
-from airflow_kafka_offsets.checkpoint.plan_move import plan_truncate, plan_undo
+from airflow_kafka_offsets.checkpoint.plan_move import plan_put_back_archive, plan_truncate
 from airflow_kafka_offsets.errors import StorageError
 from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
 from airflow_kafka_offsets.kafka.client import OffsetsClient
@@ -125,7 +125,7 @@ def test_spark_plans_truncated_batches_again_under_their_numbers(query, opened, 
     spark = opened(location)
     plan = plan_truncate(spark, 0, CheckpointPolicy(sink="noop"))
     apply_checkpoint_plan(spark, plan, quiet_period=0)
-    apply_checkpoint_plan(spark, plan_undo(opened(location)), quiet_period=0)
+    apply_checkpoint_plan(spark, plan_put_back_archive(opened(location)), quiet_period=0)
     assert opened(location).read().batch_id == 1
     plan = plan_truncate(spark, 0, CheckpointPolicy(sink="noop"))
     apply_checkpoint_plan(spark, plan, quiet_period=0)
@@ -146,9 +146,9 @@ def test_a_wrong_secret_in_the_connection_is_a_refusal_that_names_it_and_does_no
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("undo", [False, True])
+@pytest.mark.parametrize("restore", [False, True])
 def test_a_batch_in_which_spark_was_killed_is_discarded_or_run_again(
-    new_spark, query, bootstrap_servers, s3, lake, make_topic, produce, new_group, committed, context, undo
+    new_spark, query, bootstrap_servers, s3, lake, make_topic, produce, new_group, committed, context, restore
 ):
     topic, location, group = make_topic(1), s3.new_location(), new_group()
     pipeline = {"group_id": group, "checkpoint_location": location, "checkpoint_conn_id": "lake"}
@@ -165,9 +165,9 @@ def test_a_batch_in_which_spark_was_killed_is_discarded_or_run_again(
     receipt = ResetOffsetsOperator(
         task_id="reset", **pipeline, to_offset=2, on_pending_batch="discard", sink="noop", quiet_period=0
     ).execute(context)
-    if undo:
+    if restore:
         RestoreOffsetsOperator(
             task_id="restore", receipt=receipt, restore_when="always", **pipeline, quiet_period=0
         ).execute(context)
     (batch,) = query(topic, location)
-    assert (batch["batch"], batch["start"], batch["end"]) == (1, {"0": 4 if undo else 2}, {"0": 8})
+    assert (batch["batch"], batch["start"], batch["end"]) == (1, {"0": 4 if restore else 2}, {"0": 8})

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_kafka_offsets.checkpoint.apply_move import apply_checkpoint_plan
-from airflow_kafka_offsets.checkpoint.archive import read_archives
+from airflow_kafka_offsets.checkpoint.archive import read_archived_moves
 from airflow_kafka_offsets.checkpoint.batch import CheckpointBatch
 from airflow_kafka_offsets.checkpoint.open_moves import unfinished_move
-from airflow_kafka_offsets.checkpoint.plan_move import plan_seek, plan_truncate, plan_undo
+from airflow_kafka_offsets.checkpoint.plan_move import plan_put_back_archive, plan_seek, plan_truncate
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import (
     CheckpointError,
@@ -94,8 +94,8 @@ class Checkpoint:
     def truncate(self, batch: int) -> CheckpointPlan:
         return self.apply(plan_truncate, batch, CheckpointPolicy(sink="noop"))
 
-    def undo(self) -> CheckpointPlan:
-        return self.apply(plan_undo, None, DISCARD)
+    def restore(self) -> CheckpointPlan:
+        return self.apply(plan_put_back_archive, None, DISCARD)
 
 
 @pytest.fixture
@@ -148,14 +148,14 @@ def test_a_pending_batch_that_is_not_listed_yet_is_met(late):
 
 
 @pytest.mark.long
-def test_a_truncation_and_its_undo_see_what_listings_do_not(late):
+def test_a_truncation_and_its_restore_see_what_listings_do_not(late):
     late.run(3, 4)
     late.plan(5)
     before = {path: late.opened().read_file(path) for path in ("offsets/3", "commits/4", "offsets/5")}
     late.truncate(1)
     assert late.offset() == 10
     assert all(late.opened().read_file(path) is None for path in before)
-    late.undo()
+    late.restore()
     assert {path: late.opened().read_file(path) for path in before} == before
     state = late.opened().read()
     assert (state.batch_id, state.pending_batch_id) == (4, 5)
@@ -191,13 +191,13 @@ def test_an_archive_that_is_not_listed_yet_is_not_written_over(late):
         assert late.seek(7).archive == "0001-seek"
         assert late.seek(8).archive == "0002-seek"
         assert late.truncate(1).archive == "0003-truncate"
-        assert [each.name for each in read_archives(late.opened())] == [
+        assert [each.name for each in read_archived_moves(late.opened())] == [
             "0001-seek",
             "0002-seek",
             "0003-truncate",
         ]
         for offset in (8, 7, 20):
-            late.undo()
+            late.restore()
             assert late.offset() == offset
     assert late.files() == before
 
@@ -209,7 +209,7 @@ def test_a_move_that_is_not_listed_yet_is_found_unfinished(late):
     assert kept is not None
     with pytest.raises(PlanRefusedError, match="was begun and not finished"):
         late.seek(8)
-    late.undo()
+    late.restore()
     assert late.offset() == 20
 
 
@@ -326,10 +326,10 @@ def test_a_move_that_meets_a_failing_request_is_finished_by_another_try(s3, open
 @pytest.mark.parametrize("move", MOVES)
 def test_a_move_that_meets_a_failing_request_is_taken_back(s3, opened, move, outcome, kinds):
     for checkpoint, error, before in Trouble(s3, opened, move, outcome, kinds):
-        if error is not None and not read_archives(checkpoint.opened()):
+        if error is not None and not read_archived_moves(checkpoint.opened()):
             assert "nothing of the checkpoint was changed" in str(error)
         else:
-            checkpoint.undo()
+            checkpoint.restore()
         assert checkpoint.files() == before
 
 
@@ -337,7 +337,7 @@ def test_a_removal_that_the_store_does_not_carry_out_is_named_with_the_way_out(c
     checkpoint.plan(3)
     says = (
         r"offsets/3: read back after the move, it is still there: .* the checkpoint may be moved in part: "
-        "running it again finishes the rest, undoing archive 0001-seek takes it back"
+        "running it again finishes the rest, restoring archive 0001-seek takes it back"
     )
     with checkpoint.faults.fault("DELETE", "offsets/3$", "ignored"):
         with pytest.raises(StorageUnavailableError, match=says):
@@ -377,6 +377,6 @@ def test_a_move_needs_no_right_on_the_bucket_and_makes_none(checkpoint):
 def test_a_move_removes_one_by_one_so_that_no_removal_is_half_done(checkpoint):
     with checkpoint.faults.fault("DELETE MANY", "", "half") as fault:
         checkpoint.truncate(0)
-        checkpoint.undo()
+        checkpoint.restore()
     assert not fault.met
     assert checkpoint.offset() == 20

@@ -49,7 +49,7 @@ def commit(orders, outlets, offset=3, **parameters):
 
 def test_a_commit_tells_its_groups_asset_with_the_totals(orders, context):
     assert told(commit(orders, [REPORT, orders.asset]), context) == [REPORT, orders.asset]
-    assert context["outlet_events"][orders.asset].extra["records"] == 3
+    assert context["outlet_events"][orders.asset].extra["moved_by"] == 3
 
 
 def test_a_mapped_commit_tells_no_other_groups_asset(orders, new_group, context):
@@ -82,7 +82,7 @@ def test_a_reset_that_moves_the_group_tells_it(orders, context):
     commit(orders, []).execute(context)
     reset = ResetOffsetsOperator(task_id="t", to_offset="earliest", outlets=[orders.asset], **orders)
     assert told(reset, context) == [orders.asset]
-    assert context["outlet_events"][orders.asset].extra["records"] == -3
+    assert context["outlet_events"][orders.asset].extra["moved_by"] == -3
 
 
 def test_a_task_that_runs_twice_in_one_process_tells_twice(orders, context):

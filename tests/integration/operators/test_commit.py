@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
-from checkpoint_moves import carry_out
+from checkpoint_moves import apply_plan
 from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import AdminClient
 
@@ -79,7 +79,7 @@ def test_a_checkpoint_behind_the_log_start_is_refused_with_what_moves_the_query_
     text = str(refused.value)
     assert "1 records were deleted by retention" in text
     assert "failOnDataLoss=false" in text
-    assert "reset to current and on_out_of_range='clamp'" in text
+    assert "reset to committed and on_out_of_range='clamp'" in text
     assert "set on_out_of_range='clamp'" not in text
 
     ResetOffsetsOperator(
@@ -278,7 +278,7 @@ def test_a_commit_that_a_move_of_its_checkpoint_overtakes_is_made_again(
     produce(topic, {0: 10})
     query = new_query({topic: {0: 5}})
     commit(context, group_id=group, offsets={topic: {"0": 2}})
-    client_commit, moves = OffsetsClient.commit, [lambda: carry_out(query.root, to_seven(query))]
+    client_commit, moves = OffsetsClient.commit, [lambda: apply_plan(query.root, to_seven(query))]
 
     def commit_and_move(self, *arguments, **how):
         client_commit(self, *arguments, **how)

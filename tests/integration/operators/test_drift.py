@@ -18,7 +18,7 @@ from airflow_kafka_offsets.errors import DriftError, UnknownTopicPartitionError
 from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
-from airflow_kafka_offsets.model.groups import Groups
+from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.operators.check_drift import CheckOffsetDriftOperator
 from airflow_kafka_offsets.pipeline import KafkaPipeline
@@ -328,7 +328,7 @@ def test_a_group_that_followed_a_running_query_meanwhile_is_not_taken_to_be_ahea
 
     running = Running(checkpoint({topic: {0: 4, 1: 6}}))
     with OffsetsClient({"bootstrap.servers": bootstrap_servers}) as client:
-        (report,) = pipeline_drift(client, running, Groups(group))
+        (report,) = pipeline_drift(client, running, GroupSelection(group))
     assert (report.batch.batch_id, report.drifted) == (1, False)
 
 
@@ -344,7 +344,7 @@ def test_where_the_storage_tells_no_time_a_batch_counts_from_when_it_was_planned
         (report,) = pipeline_drift(
             client,
             SparkCheckpoint(location, fs=Timeless()),
-            Groups.parse(new_group(), f"{topic}:0"),
+            GroupSelection.parse(new_group(), f"{topic}:0"),
             grace=timedelta(minutes=5),
         )
     assert report.batch.ended_at == datetime.fromtimestamp(LONG_AGO, tz=timezone.utc)

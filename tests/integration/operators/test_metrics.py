@@ -35,7 +35,7 @@ from dataclasses import replace
 from airflow_kafka_offsets.model.headroom import Headroom
 from airflow_kafka_offsets.task.metrics import report_lag
 from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
-from airflow_kafka_offsets.readings.positions import group_positions, lag_of
+from airflow_kafka_offsets.readings.positions import group_positions, measure_lag
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.operators.check_drift import CheckOffsetDriftOperator
@@ -47,10 +47,11 @@ ResetOffsetsOperator(task_id="t", group_id=group, to_offset={topic: {"1": 2}}).e
 with contextlib.suppress(AirflowException):
     CheckOffsetDriftOperator(task_id="t", group_id=group, checkpoint_location=checkpoint).execute({})
 with KafkaOffsetsHook().get_offsets_client() as client:
-    lag = lag_of(client, group, group_positions(client, group, TopicScope()))
+    lag = measure_lag(client, group, group_positions(client, group, TopicScope()))
     late = {TopicPartition(topic, 0): 12.5, TopicPartition(topic, 1): 40.0}
-    report_lag([lag.timed(late, {tp: 1_000_000 - int(s * 1000) for tp, s in late.items()}, 1_000_000, 10)])
-    report_lag([lag.timed({}, {}, 1_000_000, 10)], checkpoint="s3a://lake/cp")
+    times = {tp: 1_000_000 - int(s * 1000) for tp, s in late.items()}
+    report_lag([lag.with_time_lags(late, times, 1_000_000, 10)])
+    report_lag([lag.with_time_lags({}, {}, 1_000_000, 10)], checkpoint="s3a://lake/cp")
     left = {tp: Headroom("time", by_time) for tp, by_time in late.items()}
     report_lag([replace(lag, headroom=left)], checkpoint="s3a://lake/cp")
 """

@@ -238,7 +238,7 @@ def test_clearing_the_task_moves_again(topic, group, holds, context):
         ({"to_offset": 99, "on_out_of_range": "skip"}, "offset 99 of .*-0.* outside its log.*: left alone"),
         (
             {"to_datetime": "2999-01-01T00:00:00Z", "on_out_of_range": "skip"},
-            "to_datetime=2999-01-01.* in the future.*left alone",
+            "to_datetime='2999-01-01.* in the future.*left alone",
         ),
         ({"shift_by": -1, "partition": 2, "on_no_commit": "skip"}, "no committed offset, left alone: "),
     ],

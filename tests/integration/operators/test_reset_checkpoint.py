@@ -355,7 +355,7 @@ def test_the_pipeline_is_committed_as_ever_afterwards(topic, group, query, commi
     after = CommitOffsetsOperator(task_id="commit", group_id=group, checkpoint_location=query.location)
     assert after.execute(context)["changed"] == 0
     query.run(2, {topic: ENDS})
-    assert after.execute(context)["records"] == 9 + 3 + 5
+    assert after.execute(context)["moved_by"] == 9 + 3 + 5
     assert committed(group, topic) == ENDS
 
 

@@ -426,8 +426,8 @@ def test_a_window_that_somebody_else_commits_meanwhile_is_not_called_moved_by_th
     )
     receipt = operator.execute({**Run("2").context(), "outlet_events": events})
     assert receipt["before"] == {topic: {"0": 10, "1": 2, "2": 0}}
-    assert (receipt["changed"], receipt["records"], receipt["verified"]) == (1, 2, True)
-    assert (events[asset].extra["changed"], events[asset].extra["records"]) == (1, 2)
+    assert (receipt["changed"], receipt["moved_by"], receipt["verified"]) == (1, 2, True)
+    assert (events[asset].extra["changed"], events[asset].extra["moved_by"]) == (1, 2)
     assert holds(group) == {0: 10, 1: 4, 2: 0}
 
 

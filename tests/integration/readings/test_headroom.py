@@ -15,8 +15,8 @@ from airflow_kafka_offsets.errors import BrokerAuthenticationError, UnknownTopic
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.headroom import Headroom, Retention
 from airflow_kafka_offsets.model.offsets import TopicPartition
-from airflow_kafka_offsets.readings.positions import lag_of
-from airflow_kafka_offsets.readings.retention import headrooms
+from airflow_kafka_offsets.readings.positions import measure_lag
+from airflow_kafka_offsets.readings.retention import read_headrooms
 from airflow_kafka_offsets.waits.cached_reader import CachedReader
 
 pytestmark = pytest.mark.integration
@@ -50,7 +50,7 @@ def quick():
 
 
 def headroom_at(client, tp, position):
-    return headrooms(client, {tp: position}, client.log_ranges([tp]))[tp]
+    return read_headrooms(client, {tp: position}, client.log_ranges([tp]))[tp]
 
 
 def test_a_record_is_deleted_after_its_headroom_and_within_its_segment_and_a_check(
@@ -197,7 +197,9 @@ def test_settings_of_many_topics_are_one_call_and_are_remembered(bootstrap_serve
     topics = [make_topic(1, {"retention.ms": str(number)}) for number in range(3)]
     with OffsetsClient({"bootstrap.servers": bootstrap_servers}) as client:
         found = client.topic_settings(topics)
-        read = {topic: Retention.of(each) for topic, each in found.items() if isinstance(each, dict)}
+        read = {
+            topic: Retention.from_settings(each) for topic, each in found.items() if isinstance(each, dict)
+        }
         assert read == {topic: Retention(number) for number, topic in enumerate(topics)}
         cached = CachedReader(client)
         assert cached.topic_settings(topics) == found
@@ -227,12 +229,12 @@ def test_a_right_that_is_missing_is_named(secured_kafka, make_topic, produce, ri
     with OffsetsClient(user) as client:
         logs = client.log_ranges([tp])
         with pytest.raises(BrokerAuthenticationError, match=f"TOPIC_AUTHORIZATION_FAILED.*{says}"):
-            headrooms(client, {tp: 0}, logs)
-        lag = lag_of(client, "g", {tp: 0}, headroom=True)
+            read_headrooms(client, {tp: 0}, logs)
+        lag = measure_lag(client, "g", {tp: 0}, headroom=True)
         assert lag.headroom is not None
         assert lag.headroom[tp].state == "unknown"
         assert says in lag.headroom[tp].reason
         # What nothing depends on is not missed.
-        assert lag_of(client, "g", {tp: 1}, headroom=True).headroom == {tp: Headroom("none")} or (
+        assert measure_lag(client, "g", {tp: 1}, headroom=True).headroom == {tp: Headroom("none")} or (
             rights != ["Read"]
         )

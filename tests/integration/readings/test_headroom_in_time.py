@@ -8,7 +8,7 @@ import pytest
 
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.offsets import TopicPartition
-from airflow_kafka_offsets.readings.retention import headrooms
+from airflow_kafka_offsets.readings.retention import read_headrooms
 
 pytestmark = pytest.mark.integration
 
@@ -35,7 +35,7 @@ def ago(hours):
 
 
 def measure(client, positions, least=SIX_HOURS):
-    return headrooms(client, positions, client.log_ranges(positions), least=least)
+    return read_headrooms(client, positions, client.log_ranges(positions), min_headroom=least)
 
 
 def test_what_is_enough_and_what_is_not_is_known_without_the_records(without_times, make_topic, produce):
@@ -44,20 +44,20 @@ def test_what_is_enough_and_what_is_not_is_known_without_the_records(without_tim
     produce(topic, {0: 2, 1: 1, 2: 1}, timestamps_ms={0: [ago(20), ago(1)], 1: [ago(20)], 2: [ago(1)]})
     at = [TopicPartition(topic, number) for number in range(4)]
     found = measure(without_times, dict.fromkeys(at, 0))
-    assert [found[tp].below(SIX_HOURS) for tp in at] == [True, True, False, False]
+    assert [found[tp].is_below(SIX_HOURS) for tp in at] == [True, True, False, False]
     assert [found[tp].state for tp in at] == ["unknown", "unknown", "time", "none"]
     assert found[at[0]].reason == "less than 6 h: the time of the oldest unread record could not be read"
     assert (str(found[at[2]]), found[at[2]].seconds) == (">6 h", SIX_HOURS)
     after = measure(without_times, {at[0]: 1})[at[0]]
-    assert (after.below(SIX_HOURS), str(after)) == (False, ">6 h")
+    assert (after.is_below(SIX_HOURS), str(after)) == (False, ">6 h")
 
 
 def test_an_old_record_behind_a_new_one_is_kept_with_it(without_times, client, make_topic, produce):
     tp = TopicPartition(make_topic(1, DAY), 0)
     produce(tp.topic, {0: 2}, timestamps_ms={0: [ago(1), ago(20)]})
     # Its own time says less, and a lookup more: both are less than what the broker does.
-    assert measure(client, {tp: 1})[tp].below(SIX_HOURS) is True
-    assert measure(without_times, {tp: 1})[tp].below(SIX_HOURS) is False
+    assert measure(client, {tp: 1})[tp].is_below(SIX_HOURS) is True
+    assert measure(without_times, {tp: 1})[tp].is_below(SIX_HOURS) is False
 
 
 @pytest.mark.parametrize(
@@ -80,4 +80,4 @@ def test_an_old_record_behind_a_new_one_is_kept_with_it(without_times, client, m
 def test_what_else_deletes_records_is_not_forgotten(without_times, make_topic, produce, config, hours, below):
     tp = TopicPartition(make_topic(1, config), 0)
     produce(tp.topic, [{"value": b"x", "key": b"k", "timestamp": ago(hours)}])
-    assert measure(without_times, {tp: 0})[tp].below(SIX_HOURS) is below
+    assert measure(without_times, {tp: 0})[tp].is_below(SIX_HOURS) is below

@@ -21,7 +21,7 @@ from written_query import Query
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import KafkaOffsetsError
 from airflow_kafka_offsets.kafka.client import OffsetsClient
-from airflow_kafka_offsets.model.groups import Groups
+from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.model.place import Place
 from airflow_kafka_offsets.moves.window_commit import plan_window_commits, window_targets
@@ -93,7 +93,7 @@ def mirrored(kafka, make_topic, produce, tmp_path_factory) -> Iterator[Mirrored]
             source.commit(PLAIN, {partition: READ})
             window = plan_window(
                 source,
-                Groups.parse(OURS),
+                GroupSelection.parse(OURS),
                 Place.parse({topic: {"0": 5}}, "start"),
                 Place.parse({topic: {"0": 8}}, "end"),
                 now=datetime.now(tz=timezone.utc),
@@ -214,15 +214,15 @@ def test_a_window_from_the_groups_position_is_refused(mirrored, target):
     committed, latest = Place("committed"), Place("latest")
     now = datetime.now(tz=timezone.utc)
     with pytest.raises(KafkaOffsetsError) as refusal:
-        plan_window(target, Groups.parse(OURS), committed, latest, now=now)
+        plan_window(target, GroupSelection.parse(OURS), committed, latest, now=now)
     assert names_both(mirrored, refusal.value)
 
 
 def test_a_window_of_the_source_is_neither_read_nor_committed(mirrored, target):
     with pytest.raises(KafkaOffsetsError) as refusal:
-        check_window(target, mirrored.window, Groups.parse(PLAIN))
+        check_window(target, mirrored.window, GroupSelection.parse(PLAIN))
     assert names_both(mirrored, refusal.value)
-    named = Groups.parse(PLAIN)
+    named = GroupSelection.parse(PLAIN)
     (plan,) = plan_window_commits(target, mirrored.window, window_targets(mirrored.window, named), source={})
     assert any(names_both(mirrored, each) for each in plan.refusals)
     config = {"bootstrap.servers": mirrored.clusters.target}

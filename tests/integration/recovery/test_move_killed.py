@@ -11,12 +11,12 @@ from datetime import datetime, timezone
 
 import pytest
 
-from airflow_kafka_offsets.checkpoint.plan_move import plan_undo
+from airflow_kafka_offsets.checkpoint.plan_move import plan_put_back_archive
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPolicy
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
-from airflow_kafka_offsets.model.groups import Groups
+from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.model.place import Place
 from airflow_kafka_offsets.moves.apply import apply_pipeline
@@ -41,7 +41,7 @@ from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPolicy
 from airflow_kafka_offsets.model.place import Place
-from airflow_kafka_offsets.model.groups import Groups
+from airflow_kafka_offsets.model.groups import GroupSelection
 
 servers, checkpoints, group, token = sys.argv[1:]
 
@@ -74,8 +74,8 @@ def run(last):
     checkpoint = SparkCheckpoint(f"{checkpoints}/{last}")
     with OffsetsClient({"bootstrap.servers": servers}) as client:
         plan = plan_reset(
-            client, checkpoint, Groups(f"{group}-{last}"), Place("shift", -1),
-            now=datetime.now(tz=timezone.utc), policy=policy, by=CommitMetadata(token=token),
+            client, checkpoint, GroupSelection(f"{group}-{last}"), Place("shift", -1),
+            now=datetime.now(tz=timezone.utc), policy=policy, metadata=CommitMetadata(token=token),
         )
         apply_pipeline(client, plan, CommitMetadata(token=token), checkpoint, quiet_period=0)
 
@@ -155,19 +155,21 @@ def test_a_killed_reset_is_finished_by_its_retry_whatever_step_it_had_reached(
             plan = plan_reset(
                 client,
                 checkpoint,
-                Groups(f"{group}-{number}"),
+                GroupSelection(f"{group}-{number}"),
                 Place("shift", -1),
                 now=datetime.now(tz=timezone.utc),
                 policy=POLICY,
-                by=CommitMetadata(token=TOKEN),
+                metadata=CommitMetadata(token=TOKEN),
             )
             apply_pipeline(client, plan, CommitMetadata(token=TOKEN), checkpoint, quiet_period=0)
-        receipt = json.loads(json.dumps(plan.receipt(verified=True)))
+        receipt = json.loads(json.dumps(plan.make_receipt(verified=True)))
         assert committed(number) == committed(undisturbed), number
         assert files(number) == files(undisturbed), number
         assert receipt["before"] == {topic: {"0": 5, "1": 2, "2": None}}, number
         assert receipt["checkpoint"]["before"] == {"0": {topic: {"0": 8, "1": 3, "2": 4}}}, number
-        assert plan_undo(checkpoint, receipt["checkpoint"]["archive"]).after == {"0": original}, number
+        assert plan_put_back_archive(checkpoint, receipt["checkpoint"]["archive"]).after == {"0": original}, (
+            number
+        )
 
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(finish, killed))

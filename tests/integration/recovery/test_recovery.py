@@ -13,7 +13,7 @@ from recovery_pipeline import BACK, DONE, ENDS, READ
 from waiting import Store
 
 from airflow_kafka_offsets.checkpoint.apply_move import apply_checkpoint_plan
-from airflow_kafka_offsets.checkpoint.archive import read_archives
+from airflow_kafka_offsets.checkpoint.archive import read_archived_moves
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import (
     BrokerUnavailableError,
@@ -175,7 +175,7 @@ def test_a_recovery_that_was_taken_back_is_not_finished_by_its_tasks_alone(pipel
     again = pipeline.context("restore", 1, **DONE)
     again["ti"].try_number = 2
     with pytest.raises(
-        AirflowFailException, match=r"was taken back by 0002-undo .* the reset has not run since"
+        AirflowFailException, match=r"was taken back by 0002-restore .* the reset has not run since"
     ):
         pipeline.tasks(receipt)["restore"].execute(again)
 
@@ -309,23 +309,23 @@ def test_the_same_command_finishes_what_it_has_begun(pipeline, monkeypatch, cli,
     assert pipeline.at() == (BACK, BACK)
 
 
-def test_an_undo_that_stopped_half_way_is_finished_by_the_command_that_its_error_names(
+def test_a_restore_that_stopped_half_way_is_finished_by_the_command_that_its_error_names(
     half_way, bootstrap_servers, cli, monkeypatch
 ):
     names = (half_way.group, "--bootstrap-server", bootstrap_servers, "--checkpoint", half_way.query.location)
-    undo = ("group", "restore", *names, "--quiet-period", "0", "--execute", "--archive")
+    restore = ("group", "restore", *names, "--quiet-period", "0", "--execute", "--archive")
 
     def away(*_, **__):
         raise BrokerUnavailableError("the broker went away")
 
     with monkeypatch.context() as patch:
         patch.setattr(plan_apply, "commit_groups", away)
-        assert cli(*undo, "0001-seek").code == 1
+        assert cli(*restore, "0001-seek").code == 1
     assert half_way.at() == ({0: 60}, READ)
     with pytest.raises(MoveUnfinishedError, match="--archive 0001-seek' finishes it"):
         half_way.run("reset", tries=1)
-    assert "is itself an undo, and was not finished" in cli(*undo, "0002-undo").err
-    assert cli(*undo, "0001-seek").code == 0
+    assert "is itself a restore, and was not finished" in cli(*restore, "0002-restore").err
+    assert cli(*restore, "0001-seek").code == 0
     assert half_way.run("reset", tries=1)["verified"]
     assert half_way.at() == (BACK, BACK)
 
@@ -494,7 +494,7 @@ def test_a_reset_whose_group_moves_while_it_is_prepared_changes_nothing_and_is_t
     receipt = pipeline.run("reset")
     assert receipt["before"] == {pipeline.topic: {"0": 61, "1": 62}}
     assert pipeline.at()[0] == {0: 58, 1: 59}
-    found = read_archives(SparkCheckpoint(pipeline.query.location))
+    found = read_archived_moves(SparkCheckpoint(pipeline.query.location))
     assert [(each.done, each.undone) for each in found] == [(False, True), (True, False)]
 
 

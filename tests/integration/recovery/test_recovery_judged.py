@@ -9,7 +9,7 @@ import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
 from recovery_pipeline import BACK, DONE, ENDS, READ
 
-from airflow_kafka_offsets.checkpoint.archive import read_archives
+from airflow_kafka_offsets.checkpoint.archive import read_archived_moves
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.operators.check_drift import CheckOffsetDriftOperator
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.integration
 
 def archives(pipeline):
     """{name: whether it was taken back}."""
-    return {each.name: each.undone for each in read_archives(SparkCheckpoint(pipeline.query.location))}
+    return {each.name: each.undone for each in read_archived_moves(SparkCheckpoint(pipeline.query.location))}
 
 
 def other_run(pipeline, task, run_id="hourly"):
@@ -126,12 +126,12 @@ def test_a_reset_that_another_dag_has_taken_back_is_not_finished(pipeline, state
     restored_by_another(pipeline, receipt)
     with pytest.raises(
         AirflowFailException,
-        match=r"nothing was put back: .*move 0001-seek .* was taken back by 0002-undo \(run hourly of "
+        match=r"nothing was put back: .*move 0001-seek .* was taken back by 0002-restore \(run hourly of "
         r"others.restore.*nothing was read again",
     ):
         pipeline.run("restore", receipt=receipt, states=states)
     assert pipeline.at() == (READ, READ)
-    assert archives(pipeline) == {"0001-seek": True, "0002-undo": False}
+    assert archives(pipeline) == {"0001-seek": True, "0002-restore": False}
 
 
 def test_a_reset_that_was_taken_back_is_not_finished_by_the_next_regular_run(pipeline):
@@ -147,10 +147,10 @@ def test_a_reset_that_was_taken_back_is_not_finished_by_the_next_regular_run(pip
 def test_a_reset_that_the_command_line_has_taken_back_is_not_finished(pipeline, cli, bootstrap_servers):
     receipt = pipeline.run("reset")
     names = (pipeline.group, "--checkpoint", pipeline.query.location, "--bootstrap-server", bootstrap_servers)
-    undo = cli("group", "restore", *names, "--archive", "0001-seek", "--quiet-period", "0", "--execute")
-    assert undo.code == 0, undo.err
+    restore = cli("group", "restore", *names, "--archive", "0001-seek", "--quiet-period", "0", "--execute")
+    assert restore.code == 0, restore.err
     with pytest.raises(
-        AirflowFailException, match="taken back by 0002-undo .airflow-kafka-offsets group restore"
+        AirflowFailException, match="taken back by 0002-restore .airflow-kafka-offsets group restore"
     ):
         pipeline.run("restore", receipt=receipt, states=DONE)
     assert pipeline.at() == (READ, READ)
@@ -280,7 +280,7 @@ def test_a_teardown_that_is_tried_again_after_it_was_done_says_the_same(pipeline
             pipeline.run("restore", receipt=receipt, states=DONE | {"job": "failed"})
         assert pipeline.at() == (READ, READ)
         assert "offsets/2" in pipeline.query.files()
-    assert archives(pipeline) == {"0001-seek": True, "0002-undo": False}
+    assert archives(pipeline) == {"0001-seek": True, "0002-restore": False}
 
 
 # --- where Airflow gives no teardown a chance

@@ -92,7 +92,7 @@ def test_without_a_newer_batch_the_files_come_back_byte_for_byte(topic, query, c
     # A commit cannot be taken away again.
     assert committed() == COMMITTED | {2: 1}
     assert restored["after"] == {topic: {"0": 5, "1": 2}}
-    assert (restored["checkpoint"]["kind"], restored["verified"]) == ("undo", True)
+    assert (restored["checkpoint"]["kind"], restored["verified"]) == ("restore", True)
     assert restored["checkpoint"]["after"] == receipt["checkpoint"]["before"]
 
 

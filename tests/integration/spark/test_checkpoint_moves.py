@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 
 from airflow_kafka_offsets.checkpoint.apply_move import apply_checkpoint_plan
 from airflow_kafka_offsets.checkpoint.log import kafka_offsets
-from airflow_kafka_offsets.checkpoint.plan_move import plan_seek, plan_truncate, plan_undo
+from airflow_kafka_offsets.checkpoint.plan_move import plan_put_back_archive, plan_seek, plan_truncate
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.kafka.client import OffsetsClient
@@ -450,7 +450,7 @@ def test_a_seek_that_is_taken_back_at_once_leaves_the_files_as_they_were(topic, 
     before = _files(plain)
     seek(plain, topic, {0: 2})
     assert _files(plain) != before
-    undo(plain)
+    restore(plain)
     assert _files(plain) == before
     assert read(topic, plain) == {3: in_kafka(topic, READ)}
 
@@ -458,7 +458,7 @@ def test_a_seek_that_is_taken_back_at_once_leaves_the_files_as_they_were(topic, 
 def test_an_unfinished_batch_comes_back_and_is_run_with_its_old_range(topic, interrupted, read, in_kafka):
     before, ends = _files(interrupted), _ends(interrupted, 3)
     seek(interrupted, topic, {0: 2}, DISCARD)
-    undo(interrupted)
+    restore(interrupted)
     assert _files(interrupted) == before
     assert read(topic, interrupted) == {3: _between(topic, READ, ends), 4: in_kafka(topic, ends)}
 
@@ -468,14 +468,14 @@ def test_a_seek_after_which_the_query_has_run_is_taken_back_to_the_saved_offsets
 ):
     seek(plain, topic, {0: 11, 2: 0})
     assert read(topic, plain) == {3: in_kafka(topic, {0: 11, 1: 5, 2: 0})}
-    assert undo(plain).kind == "undo"
+    assert restore(plain).kind == "restore"
     assert read(topic, plain) == {4: in_kafka(topic, READ)}
 
 
 def test_a_discarded_batch_does_not_come_back_once_its_id_was_used_again(topic, interrupted, read, in_kafka):
     seek(interrupted, topic, {0: 2}, DISCARD)
     assert list(read(topic, interrupted)) == [3]
-    undo(interrupted)
+    restore(interrupted)
     assert read(topic, interrupted) == {4: in_kafka(topic, READ)}
 
 
@@ -483,7 +483,7 @@ def test_a_truncate_that_is_taken_back_at_once_leaves_the_files_as_they_were(top
     before = _files(plain)
     truncate(plain, 0, CheckpointPolicy(sink="noop"))
     assert {"offsets/0", "commits/0"} == set(_files(plain)) & set(before)
-    undo(plain)
+    restore(plain)
     assert _files(plain) == before
     assert read(topic, plain) == {3: in_kafka(topic, READ)}
 
@@ -494,7 +494,7 @@ def test_a_truncate_after_which_the_query_has_run_is_taken_back_to_the_saved_off
     truncate(plain, 0, CheckpointPolicy(idempotent_sink=True))
     # The ids are below the newest one that there was before.
     assert list(read(topic, plain)) == [1]
-    undo(plain)
+    restore(plain)
     assert read(topic, plain) == {2: in_kafka(topic, READ)}
 
 
@@ -548,9 +548,9 @@ def truncate(location, batch_id, policy):
     return _apply(checkpoint, plan_truncate(checkpoint, batch_id, policy))
 
 
-def undo(location):
+def restore(location):
     checkpoint = SparkCheckpoint(location)
-    return _apply(checkpoint, plan_undo(checkpoint))
+    return _apply(checkpoint, plan_put_back_archive(checkpoint))
 
 
 def _apply(checkpoint, plan):

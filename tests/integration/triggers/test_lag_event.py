@@ -224,7 +224,7 @@ def test_it_is_what_a_watcher_takes_and_the_same_each_time(group, topic):
         ({"min_time_lag": 0}, "min_time_lag=0 is always reached"),
         ({"min_lag": 1, "refire_after": 0}, "refire_after=0"),
         ({"min_lag": 1, "group_id": None}, "no position to read"),
-        ({"min_lag": 1, "refire_after": "later"}, "refire_after=later: expected seconds"),
+        ({"min_lag": 1, "refire_after": "later"}, "refire_after='later': expected seconds"),
     ],
 )
 def test_what_makes_no_sense_is_refused_where_the_dag_is_written(parameters, text):

@@ -17,7 +17,7 @@ from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import BrokerUnavailableError, UnknownTopicPartitionError
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.triggers import poll, shared_poller
-from airflow_kafka_offsets.triggers.poll import polls
+from airflow_kafka_offsets.triggers.poll import poll_repeatedly
 from airflow_kafka_offsets.triggers.poll_request import PollRequest
 from airflow_kafka_offsets.triggers.wait import ConsumerGroupLagTrigger
 from airflow_kafka_offsets.waits.lag import LagWait
@@ -100,7 +100,9 @@ def poll_for(waits, times, interval=1.0):
 
     async def run():
         async with AsyncExitStack() as stack:
-            streams = [await stack.enter_async_context(aclosing(polls(wait, interval))) for wait in waits]
+            streams = [
+                await stack.enter_async_context(aclosing(poll_repeatedly(wait, interval))) for wait in waits
+            ]
 
             async def take(stream):
                 return [await asyncio.wait_for(anext(stream), DEADLINE) for _ in range(times)]
@@ -131,7 +133,7 @@ def test_waits_that_come_later_fall_into_step(groups, clients):
         async with AsyncExitStack() as stack:
             streams = []
             for _ in range(4):
-                streams.append(await stack.enter_async_context(aclosing(polls(wait, 1.0))))
+                streams.append(await stack.enter_async_context(aclosing(poll_repeatedly(wait, 1.0))))
                 await anext(streams[-1])
                 await asyncio.sleep(0.15)  # they come one after the other, within one interval
             for _ in range(3):
@@ -224,10 +226,10 @@ def test_a_connection_that_is_refused_is_read_again_by_who_comes_next(
 
     async def run():
         connect(**wrong)
-        async with aclosing(polls(wait, 1.0)) as first:
+        async with aclosing(poll_repeatedly(wait, 1.0)) as first:
             refused = await anext(first)
             connect()
-            async with aclosing(polls(wait, 1.0)) as second:
+            async with aclosing(poll_repeatedly(wait, 1.0)) as second:
                 return refused, await anext(second)
 
     refused, answer = asyncio.run(run())
@@ -264,7 +266,9 @@ def test_who_keeps_waiting_gets_the_corrected_connection_too(groups, bootstrap_s
 
     async def run():
         connect(**{"security.protocol": "nonsense"})
-        async with aclosing(polls(LagWait(group_id=group, topics=topic, max_lag=0), 1.0)) as outcomes:
+        async with aclosing(
+            poll_repeatedly(LagWait(group_id=group, topics=topic, max_lag=0), 1.0)
+        ) as outcomes:
             refused = await anext(outcomes)
             connect()
             return refused, await asyncio.wait_for(anext(outcomes), DEADLINE)

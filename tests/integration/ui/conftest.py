@@ -28,9 +28,10 @@ def database(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     (scratch / "dags").mkdir()
     environment = demo_environment(scratch, scratch / "dags", "127.0.0.1:1")
     kind = os.environ.get(DATABASE, "sqlite")
-    if kind == "postgresql":
-        from airflow import settings
+    # Airflow must not be imported before its home is set.
+    from airflow import settings
 
+    if kind == "postgresql":
         url = request.getfixturevalue("postgres").new_database("tab")
         migrate_airflow({**environment, SQL_ALCHEMY_CONN: url}, scratch)
         with pytest.MonkeyPatch.context() as ours:
@@ -42,7 +43,12 @@ def database(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
         return
     make_database(environment, scratch)
     home = Path(os.environ["AIRFLOW_HOME"])
+    # An earlier test of this process may have opened the empty database: its log would hide the new one.
+    settings.dispose_orm()
+    for file in home.glob("airflow.db*"):
+        file.unlink()
     shutil.copy(scratch / "airflow" / "airflow.db", home / "airflow.db")
+    settings.configure_orm()
     yield kind
 
 
@@ -87,7 +93,7 @@ class Browser:
 
     def found(self, dag_id: str) -> Any:
         """Return what was found of a DAG."""
-        return self.tab.state.dags._found.known(dag_id)
+        return self.tab.state.dags._found.get_known(dag_id)
 
     def forget(self) -> None:
         """Forget what was found and asked a moment ago."""

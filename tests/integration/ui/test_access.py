@@ -134,12 +134,12 @@ def test_events_of_another_dag_show_to_those_who_may_read_it(browser, metadata):
     with DAG("secret", start_date=datetime(2026, 1, 1), schedule=None) as other:
         pass
     metadata.add_dag(other)
-    metadata.add_event("kafka-group://kafka_default/shared", "secret", "run 1", "commit", records=7)
+    metadata.add_event("kafka-group://kafka_default/shared", "secret", "run 1", "commit", moved_by=7)
     SomeDagsOnly.readable = {"bob": {"orders"}}
     key = browser.get("/api/dags/orders/pipelines").json()["pipelines"][0]["key"]
     path = f"/api/dags/orders/pipelines/{key}/history"
 
-    assert [move["records"] for move in browser.get(path).json()["moves"]] == [7]
+    assert [move["moved_by"] for move in browser.get(path).json()["moves"]] == [7]
     assert browser.get(path, "bob").json()["moves"] == []
 
 
@@ -152,11 +152,11 @@ def test_a_reset_by_another_dag_is_shown_as_what_it_was(browser, metadata):
         ResetOffsetsOperator(task_id="reset", group_id="shared", to_offset="earliest")
         ResetOffsetsOperator(task_id="reset_two", group_id={"a": "shared", "b": "another"}, to_offset=3)
     metadata.add_dag(other)
-    two = {"version": 1, "changed": 2, "records": -9, "plan_only": False, "verified": True, "source": {}}
+    two = {"version": 1, "changed": 2, "moved_by": -9, "plan_only": False, "verified": True, "source": {}}
     two["groups"] = [receipt("shared", 8, 3), receipt("another", 7, 3)]
     run = metadata.add_run("recovery", {"reset": receipt("shared", 60, 10), "reset_two": two})
-    metadata.add_event("kafka-group://kafka_default/shared", "recovery", run, "reset", records=-50)
-    metadata.add_event("kafka-group://kafka_default/shared", "recovery", run, "reset_two", records=-5)
+    metadata.add_event("kafka-group://kafka_default/shared", "recovery", run, "reset", moved_by=-50)
+    metadata.add_event("kafka-group://kafka_default/shared", "recovery", run, "reset_two", moved_by=-5)
 
     key = browser.get("/api/dags/orders/pipelines").json()["pipelines"][0]["key"]
     moves = browser.get(f"/api/dags/orders/pipelines/{key}/history").json()["moves"]
@@ -272,14 +272,14 @@ def test_who_committed_shows_to_those_who_may_read_that_dag(browser, two_dags, m
 
     from some_dags_only import SomeDagsOnly
 
-    from airflow_kafka_offsets.ui.live import Answer, pack
+    from airflow_kafka_offsets.ui.live_client import Answer, pack_json
 
     made_by = {"dag_id": "secret", "run_id": "r", "task_id": "t", "by": "eve", "tool": "x", "batch": 3}
 
     def ask(*_):
         done: Future[Answer] = Future()
         found = {"provenance": made_by, "commits": [made_by], "totals": {"lag": 1}}
-        done.set_result(Answer(pack(found)))
+        done.set_result(Answer(pack_json(found)))
         return done
 
     monkeypatch.setattr(browser.tab.state.live, "ask", ask)

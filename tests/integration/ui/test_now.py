@@ -345,7 +345,7 @@ def test_a_broker_that_is_away(connected, add_pipeline, new_group):
     assert (found["totals"], found["partitions"], found["read_at"]) == (None, None, None)
     assert "127.0.0.1" not in response.text
     assert "hidden" not in response.text
-    assert [move["records"] for move in history["moves"]] == [1]
+    assert [move["moved_by"] for move in history["moves"]] == [1]
 
 
 def test_a_broker_that_stops_leaves_the_last_reading(

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from airflow.sdk import DAG
 from offsets_receipts import receipt
+from running_airflow import needs_fields_in_lists
 
 from airflow_kafka_offsets.operators.check_drift import CheckOffsetDriftOperator
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
@@ -79,8 +80,8 @@ def test_a_task_instance_with_its_receipt_and_the_command_that_takes_it_back(bro
     assert (found["operator"], found["state"]) == ("CommitOffsetsOperator", "success")
     assert found["receipt"]["partitions"]["before"] == [40]
     exceptions = {"skipped": 0, "clamped": 0, "lost": None}  # this receipt has none of these keys
-    assert found["receipt"]["totals"] == {"partitions": 1, "records": 20, "lag": 40, **exceptions}
-    assert "\nairflow-kafka-offsets group restore " in found["undo"]
+    assert found["receipt"]["totals"] == {"partitions": 1, "moved_by": 20, "lag": 40, **exceptions}
+    assert "\nairflow-kafka-offsets group restore " in found["restore_command"]
     assert browser.get("/api/dags/orders/runs/manual__1/tasks/wait/-1").json()["receipt"] is None
 
 
@@ -98,8 +99,8 @@ def test_the_command_that_takes_back_asks_the_cluster_of_that_run(browser, metad
     def of(run):
         return browser.get(f"/api/dags/moved/runs/{run}/tasks/one/-1").json()
 
-    assert "--kafka-config-id kafka_eu " in of("run-kafka_eu")["undo"]
-    assert "--kafka-config-id kafka_us " in of("run-kafka_us")["undo"]
+    assert "--kafka-config-id kafka_eu " in of("run-kafka_eu")["restore_command"]
+    assert "--kafka-config-id kafka_us " in of("run-kafka_us")["restore_command"]
 
 
 @pytest.fixture
@@ -107,7 +108,7 @@ def asked(browser, monkeypatch):
     """What is asked of the process that asks Kafka; it answers nothing."""
     from concurrent.futures import Future
 
-    from airflow_kafka_offsets.ui.live import Answer
+    from airflow_kafka_offsets.ui.live_client import Answer
 
     questions = []
 
@@ -254,6 +255,7 @@ def test_values_of_other_operators_and_broken_ones_are_not_moves(browser, metada
     assert [move["run_id"] for move in moves] == ["manual__1"]
 
 
+@needs_fields_in_lists
 def test_forty_pipelines_of_two_thousand_partitions(browser, metadata, capsys):
     from airflow import settings
     from sqlalchemy import event

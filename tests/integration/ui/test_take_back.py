@@ -74,9 +74,9 @@ def test_of_two_groups(moved, paste, make_topic, produce, commit, new_group, ora
         group: {(topic, 0): 0} for topic, group in zip(topics, groups, strict=True)
     }
 
-    paste(shown["undo"], execute=False)
+    paste(shown["restore_command"], execute=False)
     assert set(oracle.committed(groups[0])[groups[0]].values()) == {0}
-    paste(shown["undo"], execute=True)
+    paste(shown["restore_command"], execute=True)
 
     assert oracle.committed(*groups) == {
         group: {(topic, 0): 7} for topic, group in zip(topics, groups, strict=True)
@@ -96,7 +96,7 @@ def test_of_a_group_and_its_checkpoint(
     # Nothing has written to it for a while, as the command wants it.
     for path in Path(query.location).rglob("*"):
         os.utime(path, (1, 1))
-    paste(shown["undo"], execute=True)
+    paste(shown["restore_command"], execute=True)
 
     assert oracle.committed(group)[group] == {(topic, 0): 7}
     (offsets,) = SparkCheckpoint(query.location).read().kafka_offsets.values()

@@ -7,7 +7,7 @@ import zlib
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from checkpoint_moves import THREE, carry_out
+from checkpoint_moves import THREE, apply_plan
 from fsspec.implementations.memory import MemoryFileSystem
 
 from airflow_kafka_offsets.checkpoint.log import check_commit_log, parse_offset_log, parse_query_id
@@ -180,7 +180,7 @@ def assert_refused(files: Files) -> Callable[..., None]:
     def check(root: Path, checkpoint_plan: CheckpointPlan, *says: str) -> None:
         before = files(root)
         with pytest.raises(PlanRefusedError) as refused:
-            carry_out(root, checkpoint_plan)
+            apply_plan(root, checkpoint_plan)
         assert len(refused.value.refusals) == len(says), refused.value.refusals
         for text, refusal in zip(says, refused.value.refusals, strict=True):
             assert text in refusal

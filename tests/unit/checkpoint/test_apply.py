@@ -13,7 +13,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from checkpoint_moves import DISCARD, ORDERS_0, TimelessFileSystem, carry_out, offset_of, seek, truncate, undo
+from checkpoint_moves import (
+    DISCARD,
+    ORDERS_0,
+    TimelessFileSystem,
+    apply_plan,
+    offset_of,
+    restore,
+    seek,
+    truncate,
+)
 
 from airflow_kafka_offsets.checkpoint.apply_move import apply_checkpoint_plan
 from airflow_kafka_offsets.checkpoint.plan_move import plan_seek
@@ -71,7 +80,7 @@ def test_a_move_waits_after_a_fresh_write(three: Path, waiting: Callable[..., No
     waiting(lambda: None)
     begun_at = time.monotonic()
 
-    carry_out(three, seek(three), quiet_period=0.3)
+    apply_plan(three, seek(three), quiet_period=0.3)
 
     assert time.monotonic() - begun_at > 0.1
     assert offset_of(three) == 3
@@ -81,7 +90,7 @@ def test_a_move_waits_for_no_longer_than_the_period_where_the_storages_clock_is_
     written_ago(three, -3600)
     begun_at = time.monotonic()
 
-    carry_out(three, seek(three), quiet_period=0.3)
+    apply_plan(three, seek(three), quiet_period=0.3)
 
     assert 0.3 <= time.monotonic() - begun_at < 30
 
@@ -92,7 +101,7 @@ def test_a_move_does_not_wait_where_nothing_was_written_for_that_long(
     written_ago(three, 120)
 
     with caplog.at_level(logging.INFO):
-        carry_out(three, seek(three), quiet_period=60)
+        apply_plan(three, seek(three), quiet_period=60)
 
     assert "Waiting" not in caplog.text
     assert offset_of(three) == 3
@@ -100,14 +109,14 @@ def test_a_move_does_not_wait_where_nothing_was_written_for_that_long(
 
 def test_a_period_of_0_does_not_wait(three: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
-        carry_out(three, seek(three), quiet_period=0)
+        apply_plan(three, seek(three), quiet_period=0)
 
     assert "Waiting" not in caplog.text
 
 
 def test_a_move_without_a_step_does_not_wait(three: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
-        carry_out(three, seek(three, 7), quiet_period=60)
+        apply_plan(three, seek(three, 7), quiet_period=60)
 
     assert "Waiting" not in caplog.text
 
@@ -136,7 +145,7 @@ def test_a_write_while_a_move_waits_is_a_running_query(
     with pytest.raises(
         PlanRefusedError, match=r"was written to within the last 0\.3 s: the query is running"
     ):
-        carry_out(three, checkpoint_plan, quiet_period=0.3)
+        apply_plan(three, checkpoint_plan, quiet_period=0.3)
     assert files(three) == after
 
 
@@ -169,7 +178,7 @@ def test_a_batch_that_begins_is_seen_on_a_storage_without_times(
 MOVES: dict[str, Callable[[Path], CheckpointPlan]] = {
     "seek": seek,
     "truncate": lambda root: truncate(root, 1, sink="noop"),
-    "undo": undo,
+    "restore": restore,
 }
 
 
@@ -190,14 +199,14 @@ def test_a_plan_is_refused_once_the_checkpoint_is_another(
     checkpoint: Callable[..., Path],
     files: Files,
 ) -> None:
-    if kind == "undo":
-        carry_out(three, seek(three))
+    if kind == "restore":
+        apply_plan(three, seek(three))
     checkpoint_plan = MOVES[kind](three)
     changes(checkpoint)
     before = files(three)
 
     with pytest.raises(PlanRefusedError, match="has changed since the plan was made"):
-        carry_out(three, checkpoint_plan)
+        apply_plan(three, checkpoint_plan)
     assert files(three) == before
 
 
@@ -209,5 +218,5 @@ def test_a_batch_that_was_to_be_discarded_and_has_been_finished_is_not_discarded
     before = files(begun)
 
     with pytest.raises(PlanRefusedError, match="has changed since the plan was made"):
-        carry_out(begun, checkpoint_plan)
+        apply_plan(begun, checkpoint_plan)
     assert files(begun) == before

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from checkpoint_moves import carry_out, offset_of, seek, truncate, undo
+from checkpoint_moves import apply_plan, offset_of, restore, seek, truncate
 
-from airflow_kafka_offsets.checkpoint.archive import digest, read_archives
-from airflow_kafka_offsets.checkpoint.archive_names import next_name
+from airflow_kafka_offsets.checkpoint.archive import file_digest, read_archived_moves
+from airflow_kafka_offsets.checkpoint.archive_names import next_archive_name
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import (
     CheckpointError,
@@ -39,14 +39,14 @@ if TYPE_CHECKING:
 def test_a_damaged_copy_is_not_put_back(
     damage: Callable[[Path], object], says: str, three: Path, files: Files
 ) -> None:
-    carry_out(three, seek(three))
+    apply_plan(three, seek(three))
     damage(three / "_kafka_offsets/0001-seek/offsets/2")
     before = files(three)
 
     with pytest.raises(
         CheckpointError, match=f"_kafka_offsets/0001-seek/offsets/2: is {says} since it was kept"
     ):
-        undo(three)
+        restore(three)
     assert files(three) == before
 
 
@@ -67,13 +67,13 @@ def test_a_damaged_copy_is_not_put_back(
 def test_a_damaged_manifest_is_named_and_nothing_is_put_back(
     damage: Callable[[str], str], three: Path, files: Files
 ) -> None:
-    carry_out(three, seek(three))
+    apply_plan(three, seek(three))
     manifest = three / "_kafka_offsets/0001-seek/manifest.json"
     manifest.write_text(damage(manifest.read_text()), errors="surrogateescape")
     before = files(three)
 
     with pytest.raises(CheckpointFormatError, match="_kafka_offsets/0001-seek/manifest.json: cannot be read"):
-        undo(three)
+        restore(three)
     assert files(three) == before
 
 
@@ -93,16 +93,16 @@ def test_a_damaged_manifest_is_named_and_nothing_is_put_back(
 def test_a_manifest_that_leads_anywhere_but_to_batches_is_refused(
     path: str, three: Path, files: Files
 ) -> None:
-    carry_out(three, seek(three))
+    apply_plan(three, seek(three))
     manifest = three / "_kafka_offsets/0001-seek/manifest.json"
     text = json.loads(manifest.read_text())
-    text["files"] = {path: {"before": None, "after": digest((three / "offsets/2").read_bytes())}}
+    text["files"] = {path: {"before": None, "after": file_digest((three / "offsets/2").read_bytes())}}
     manifest.write_text(json.dumps(text))
     (three.parent / "7").write_text("another's")
     before = files(three.parent)
 
     with pytest.raises(CheckpointFormatError, match="entry 1 of files is no batch in offsets or commits"):
-        undo(three)
+        restore(three)
     assert files(three.parent) == before
 
 
@@ -120,12 +120,12 @@ def test_a_manifest_that_leads_anywhere_but_to_batches_is_refused(
     ids=["no JSON", "version", "batch", "undoes", "topic", "files", "twice"],
 )
 def test_what_is_in_a_manifest_that_is_none_is_not_shown(damage: Callable[[str], str], three: Path) -> None:
-    carry_out(three, seek(three))
+    apply_plan(three, seek(three))
     manifest = three / "_kafka_offsets/0001-seek/manifest.json"
     manifest.write_text(damage(manifest.read_text()))
 
     with pytest.raises(CheckpointFormatError, match="expected a manifest of version 1") as refused:
-        undo(three)
+        restore(three)
     assert "hunter2" not in str(refused.value)
 
 
@@ -152,7 +152,7 @@ def test_a_checkpoint_is_not_changed_through_a_symbolic_link(
     before = files(tmp_path)
 
     with pytest.raises((CheckpointError, PlanRefusedError), match=f"{linked}: is a symbolic link"):
-        carry_out(three, truncate(three, 1, sink="noop"))
+        apply_plan(three, truncate(three, 1, sink="noop"))
     assert files(tmp_path) == before
 
 
@@ -163,7 +163,7 @@ def test_a_batch_that_is_a_symbolic_link_is_replaced_and_what_it_leads_to_stays(
     before = elsewhere.read_bytes()
     (three / "offsets/2").symlink_to(elsewhere)
 
-    carry_out(three, seek(three))
+    apply_plan(three, seek(three))
 
     assert elsewhere.read_bytes() == before
     assert not (three / "offsets/2").is_symlink()
@@ -175,31 +175,31 @@ def test_an_archive_without_a_manifest_is_ignored_and_its_number_not_used_again(
     (half / "2").write_text("half a copy")
 
     with pytest.raises(CheckpointError, match="found no move to take back; there are: none"):
-        undo(three)
-    assert carry_out(three, seek(three)).archive == "0002-seek"
-    assert carry_out(three, undo(three)).undoes == "0002-seek"
+        restore(three)
+    assert apply_plan(three, seek(three)).archive == "0002-seek"
+    assert apply_plan(three, restore(three)).undoes == "0002-seek"
     assert offset_of(three) == 7
 
 
 def test_archives_are_ordered_by_number_also_beyond_four_digits(three: Path) -> None:
-    (three / "_kafka_offsets/9999-undo").mkdir(parents=True)
-    (three / "_kafka_offsets/9999-undo/a.claim").touch()
+    (three / "_kafka_offsets/9999-restore").mkdir(parents=True)
+    (three / "_kafka_offsets/9999-restore/a.claim").touch()
     (three / "_kafka_offsets/notes").mkdir()
     spark = SparkCheckpoint(str(three))
-    assert next_name(spark, "seek") == "10000-seek"
+    assert next_archive_name(spark, "seek") == "10000-seek"
 
-    carry_out(three, seek(three, 1))
+    apply_plan(three, seek(three, 1))
     (three / "_kafka_offsets/10000-seek").rename(three / "_kafka_offsets/9999-seek")
-    carry_out(three, seek(three, 2))
+    apply_plan(three, seek(three, 2))
 
-    assert [archive.name for archive in read_archives(spark)] == ["9999-seek", "10000-seek"]
-    assert undo(three).undoes == "10000-seek"
+    assert [archive.name for archive in read_archived_moves(spark)] == ["9999-seek", "10000-seek"]
+    assert restore(three).undoes == "10000-seek"
 
 
 @pytest.mark.parametrize("number", ["0002", "0007", "999999999", "9999999999"])
 @pytest.mark.parametrize("file", ["", "notes.txt", "offsets/2"])
 def test_a_directory_that_no_move_has_made_hides_no_archive(three: Path, number: str, file: str) -> None:
-    carry_out(three, seek(three, 5))
+    apply_plan(three, seek(three, 5))
     stray = three / f"_kafka_offsets/{number}-seek"
     stray.mkdir()
     if file:
@@ -208,13 +208,13 @@ def test_a_directory_that_no_move_has_made_hides_no_archive(three: Path, number:
     begun = seek(three, 4)
     assert begun.archive == ("0003-seek" if number == "0002" else "0002-seek")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("airflow_kafka_offsets.checkpoint.apply_move._carry_out", die)
+        patch.setattr("airflow_kafka_offsets.checkpoint.apply_move._apply_step", die)
         with pytest.raises(KeyboardInterrupt):
-            carry_out(three, begun)
+            apply_plan(three, begun)
     with pytest.raises(MoveUnfinishedError, match=f"move {begun.archive} .* was begun and not finished"):
         seek(three, 3)
-    carry_out(three, seek(three, 4))
-    carry_out(three, undo(three))
+    apply_plan(three, seek(three, 4))
+    apply_plan(three, restore(three))
     assert offset_of(three) == 5
 
 
@@ -222,7 +222,7 @@ def test_a_directory_that_no_move_has_made_hides_no_archive(three: Path, number:
 def test_an_archive_with_the_last_number_is_an_error_and_hides_nothing(
     three: Path, files: Files, file: str
 ) -> None:
-    carry_out(three, seek(three, 5))
+    apply_plan(three, seek(three, 5))
     last = three / "_kafka_offsets/999999999-seek"
     shutil.copytree(three / "_kafka_offsets/0001-seek", last)
     for path in last.iterdir():
@@ -241,28 +241,30 @@ def die(*_: object) -> None:
 
 @pytest.mark.parametrize("field", ["run", "task", "dag", "user", "tool", "query"])
 def test_who_has_made_a_move_takes_one_line_of_an_error(three: Path, field: str) -> None:
-    carry_out(three, seek(three, 5))
+    apply_plan(three, seek(three, 5))
     begun = seek(three, 4)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("airflow_kafka_offsets.checkpoint.apply_move._carry_out", die)
+        patch.setattr("airflow_kafka_offsets.checkpoint.apply_move._apply_step", die)
         with pytest.raises(KeyboardInterrupt):
-            carry_out(three, begun)
+            apply_plan(three, begun)
     manifest = three / f"_kafka_offsets/{begun.archive}/manifest.json"
     found = json.loads(manifest.read_text())
     manifest.write_text(json.dumps(found | {"by": {"run": "r", field: "x" * 9_000_000}}))
     with pytest.raises(MoveUnfinishedError) as caught:
         seek(three, 3)
     assert len(str(caught.value)) < 2_000
-    assert sys.getsizeof(read_archives(SparkCheckpoint(str(three)))[-1].by.__dict__[field]) < 10_000
+    assert (
+        sys.getsizeof(read_archived_moves(SparkCheckpoint(str(three)))[-1].made_by.__dict__[field]) < 10_000
+    )
 
 
 @pytest.mark.parametrize("created", ["x" * 9_000_000, "", "yesterday\nand today"])
 def test_when_a_move_was_made_has_the_form_that_this_package_writes(three: Path, created: str) -> None:
-    carry_out(three, seek(three, 5))
+    apply_plan(three, seek(three, 5))
     manifest = three / "_kafka_offsets/0001-seek/manifest.json"
     manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"created": created}))
     with pytest.raises(
         CheckpointFormatError, match=r"cannot be read \(found an? .*text.* as created\)"
     ) as caught:
-        undo(three)
+        restore(three)
     assert len(str(caught.value)) < 2_000

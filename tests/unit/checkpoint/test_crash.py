@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 from airflow_kafka_offsets.checkpoint.apply_move import apply_checkpoint_plan
-from airflow_kafka_offsets.checkpoint.archive import read_archives
-from airflow_kafka_offsets.checkpoint.open_moves import resume
-from airflow_kafka_offsets.checkpoint.plan_move import plan_seek, plan_truncate, plan_undo
+from airflow_kafka_offsets.checkpoint.archive import read_archived_moves
+from airflow_kafka_offsets.checkpoint.open_moves import resume_plan
+from airflow_kafka_offsets.checkpoint.plan_move import plan_put_back_archive, plan_seek, plan_truncate
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import CheckpointError
 from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPolicy
@@ -53,14 +53,14 @@ def seek(spark: SparkCheckpoint) -> None:
 def seek_of_a_task(spark: SparkCheckpoint) -> None:
     """A seek whose retry takes up the archive of the first try, as a task does."""
     checkpoint_plan = plan_seek(spark, {"0": {ORDERS_0: 3}}, DISCARD)
-    kept = [each for each in read_archives(spark) if each.by.token == TOKEN and not each.undone]
+    kept = [each for each in read_archived_moves(spark) if each.made_by.token == TOKEN and not each.undone]
     if kept:
-        checkpoint_plan = resume(spark, checkpoint_plan, kept[-1])
+        checkpoint_plan = resume_plan(spark, checkpoint_plan, kept[-1])
     apply_checkpoint_plan(
         spark,
         checkpoint_plan,
         quiet_period=0,
-        by=CommitMetadata(token=TOKEN),
+        made_by=CommitMetadata(token=TOKEN),
         attachments={"before.csv": "orders,0,7\n"},
     )
 
@@ -69,11 +69,11 @@ def truncate(spark: SparkCheckpoint) -> None:
     apply_checkpoint_plan(spark, plan_truncate(spark, 1, DISCARD), quiet_period=0)
 
 
-def undo(spark: SparkCheckpoint) -> None:
-    apply_checkpoint_plan(spark, plan_undo(spark, policy=DISCARD), quiet_period=0)
+def restore(spark: SparkCheckpoint) -> None:
+    apply_checkpoint_plan(spark, plan_put_back_archive(spark, policy=DISCARD), quiet_period=0)
 
 
-MOVES = {move.__name__: move for move in (seek, seek_of_a_task, truncate, undo)}
+MOVES = {move.__name__: move for move in (seek, seek_of_a_task, truncate, restore)}
 
 
 # --- the process whose children are killed
@@ -105,7 +105,7 @@ def kill_before(last: int, root: str) -> None:
     sys.addaudithook(audit)
 
 
-def carry_out(move: str, root: str, last: int) -> None:
+def apply_plan(move: str, root: str, last: int) -> None:
     kill_before(last, root)
     try:
         MOVES[move](SparkCheckpoint(root))
@@ -120,7 +120,7 @@ def serve() -> None:
         move, root, last = line.split()
         child = os.fork()
         if child == 0:
-            carry_out(move, root, int(last))
+            apply_plan(move, root, int(last))
             os._exit(0)
         _, status = os.waitpid(child, 0)
         if os.WIFSIGNALED(status):
@@ -215,7 +215,7 @@ def by_a_task(batches: Callable[..., Path]) -> Case:
 def after_an_undone_move(batches: Callable[..., Path]) -> Case:
     case = with_a_pending_batch(batches)
     seek(SparkCheckpoint(str(case.root)))
-    undo(SparkCheckpoint(str(case.root)))
+    restore(SparkCheckpoint(str(case.root)))
     return case
 
 
@@ -238,26 +238,26 @@ def truncation_with_state(batches: Callable[..., Path]) -> Case:
     return case
 
 
-def undo_of(before: Callable[..., Case]) -> Callable[..., Case]:
+def restore_of(before: Callable[..., Case]) -> Callable[..., Case]:
     def make(batches: Callable[..., Path]) -> Case:
         case = before(batches)
         MOVES[case.move](SparkCheckpoint(str(case.root)))
-        return Case("undo", case.root)
+        return Case("restore", case.root)
 
-    make.__name__ = f"undo of {before.__name__}"
+    make.__name__ = f"restore of {before.__name__}"
     return make
 
 
-def undo_after_a_batch(batches: Callable[..., Path]) -> Case:
+def restore_after_a_batch(batches: Callable[..., Path]) -> Case:
     """The query has run once since the move: what is taken back is another batch's offsets."""
-    case = undo_of(with_a_pending_batch)(batches)
+    case = restore_of(with_a_pending_batch)(batches)
     for directory, text in (("offsets", v1(4)), ("commits", "v1\n{}")):
         (case.root / directory / "3").write_text(text)
     return case
 
 
-def undo_after_half_a_batch(batches: Callable[..., Path]) -> Case:
-    case = undo_after_a_batch(batches)
+def restore_after_half_a_batch(batches: Callable[..., Path]) -> Case:
+    case = restore_after_a_batch(batches)
     (case.root / "commits/3").unlink()
     return case
 
@@ -272,11 +272,11 @@ FORWARD = [
     truncation_with_state,
 ]
 BACK = [
-    undo_of(finished),
-    undo_of(with_a_pending_batch),
-    undo_of(truncation_with_a_pending_batch),
-    undo_after_a_batch,
-    undo_after_half_a_batch,
+    restore_of(finished),
+    restore_of(with_a_pending_batch),
+    restore_of(truncation_with_a_pending_batch),
+    restore_after_a_batch,
+    restore_after_half_a_batch,
 ]
 
 
@@ -311,10 +311,10 @@ def the_batches_of(found: Files) -> Files:
     return but_whole_states(without_checksums(found))
 
 
-def undo_if_any(spark: SparkCheckpoint) -> bool:
+def restore_if_any(spark: SparkCheckpoint) -> bool:
     """Take the newest move back; return whether there was one."""
     try:
-        undo(spark)
+        restore(spark)
     except CheckpointError as error:
         if not str(error).startswith(f"{spark.location}: found no move to take back; there are: "):
             raise
@@ -432,7 +432,7 @@ def test_a_killed_move_is_finished_by_its_retry(
 
 
 @pytest.mark.parametrize("make", FORWARD, ids=name_of)
-def test_a_killed_move_is_taken_back_by_an_undo_or_has_changed_nothing(
+def test_a_killed_move_is_taken_back_by_a_restore_or_has_changed_nothing(
     make: Callable[..., Case],
     killed: Callable[..., tuple[Killed, Iterator[Path]]],
     files: Callable[[Path], Files],
@@ -442,7 +442,7 @@ def test_a_killed_move_is_taken_back_by_an_undo_or_has_changed_nothing(
 
     ends: list[bool] = []
     for root in roots:
-        ends.append(undo_if_any(SparkCheckpoint(str(root))))
+        ends.append(restore_if_any(SparkCheckpoint(str(root))))
         assert the_batches_of(files(root)) == the_batches_of(moves.original), root.name
         spark_starts(root)
 
@@ -465,7 +465,7 @@ def test_a_move_that_was_killed_and_finished_by_its_retry_is_taken_back(
 
         # Each try that came to its first change has kept what it found; a task's retry goes on with the
         # first.
-        undone = [undo_if_any(spark) for _ in range(3)]
+        undone = [restore_if_any(spark) for _ in range(3)]
 
         assert undone in (
             [[True, False, False]]

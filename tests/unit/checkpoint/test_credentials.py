@@ -13,7 +13,7 @@ from botocore.exceptions import (
     PartialCredentialsError,
 )
 
-from airflow_kafka_offsets.storage_credentials import refusal
+from airflow_kafka_offsets.storage_credentials import access_refusal
 
 
 def of_s3(status: int, code: str, wrapped: type[OSError] = OSError) -> OSError:
@@ -46,7 +46,7 @@ def named(name: str, text: str = "no", **attributes: object) -> Exception:
     ],
 )
 def test_missing_and_wrong_credentials(error: Exception) -> None:
-    assert refusal(error) == "no valid credentials"
+    assert access_refusal(error) == "no valid credentials"
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_missing_and_wrong_credentials(error: Exception) -> None:
     ],
 )
 def test_missing_permission(error: Exception) -> None:
-    assert refusal(error) == "no permission"
+    assert access_refusal(error) == "no permission"
 
 
 @pytest.mark.parametrize(
@@ -83,10 +83,10 @@ def test_missing_permission(error: Exception) -> None:
     ],
 )
 def test_everything_else_may_pass(error: Exception) -> None:
-    assert refusal(error) is None
+    assert access_refusal(error) is None
 
 
 def test_an_error_that_was_only_handled_before_does_not_count() -> None:
     error = ConnectionResetError("reset")
     error.__context__ = PermissionError("of another file")
-    assert refusal(error) is None
+    assert access_refusal(error) is None

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from checkpoint_moves import ORDERS_0, carry_out, seek, truncate, undo
+from checkpoint_moves import ORDERS_0, apply_plan, restore, seek, truncate
 from fsspec.implementations.memory import MemoryFileSystem
 
-from airflow_kafka_offsets.checkpoint.history import Batch, read_history
+from airflow_kafka_offsets.checkpoint.history import PastBatch, read_history
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import (
     CheckpointFormatError,
@@ -32,7 +32,7 @@ FIRST = 1_795_228_309_000
 """When the first batch was planned, in ms."""
 
 
-def history(root: Path, last: int = 100) -> list[Batch]:
+def history(root: Path, last: int = 100) -> list[PastBatch]:
     return read_history(SparkCheckpoint(str(root)), last).batches
 
 
@@ -95,7 +95,7 @@ def test_the_batches_of_a_recorded_checkpoint(version: str, case: str, records: 
     assert ended.batch == expected["batch"]
     assert as_json["offsets"] == {name: ends for name, ends in expected["sources"].items() if ends}
     assert [each.batch for each in found if each.pending] == ([2] if case == "uncommitted-last" else [])
-    assert {each.moved_by for each in found} == {None}
+    assert {each.moved_in for each in found} == {None}
     assert {each.at is None for each in found} == {case == "continuous"}
     assert [each.previous for each in found] == [None, *(each.batch for each in found[:-1])]
     assert [each.records for each in found] == records
@@ -264,15 +264,15 @@ def test_a_batch_that_the_query_removes_meanwhile_is_left_out(
 
 
 def test_after_a_seek_a_batch_keeps_its_end_and_the_next_begins_elsewhere(three: Path) -> None:
-    carry_out(three, seek(three, 3))
+    apply_plan(three, seek(three, 3))
     moved = history(three)[-1]
     assert (moved.batch, moved.records, moved.offsets) == (2, 1, {"0": {ORDERS_0: 7}})
-    assert (moved.moved_by, moved.moved_to) == ("0001-seek", {"0": {ORDERS_0: 3}})
+    assert (moved.moved_in, moved.moved_to) == ("0001-seek", {"0": {ORDERS_0: 3}})
 
     _run(three, 3, end=10)
 
     found = history(three)
-    assert [(each.batch, each.records, each.moved_by) for each in found] == [
+    assert [(each.batch, each.records, each.moved_in) for each in found] == [
         (0, None, None),
         (1, 1, None),
         (2, 1, "0001-seek"),
@@ -281,12 +281,12 @@ def test_after_a_seek_a_batch_keeps_its_end_and_the_next_begins_elsewhere(three:
 
 
 def test_two_seeks_in_a_row_lead_back_to_the_end_of_the_batch(three: Path) -> None:
-    carry_out(three, seek(three, 3))
-    carry_out(three, seek(three, 4))
+    apply_plan(three, seek(three, 3))
+    apply_plan(three, seek(three, 4))
 
     newest = history(three)[-1]
 
-    assert (newest.offsets, newest.moved_by) == ({"0": {ORDERS_0: 7}}, "0002-seek")
+    assert (newest.offsets, newest.moved_in) == ({"0": {ORDERS_0: 7}}, "0002-seek")
     assert newest.moved_to == {"0": {ORDERS_0: 4}}
 
 
@@ -295,41 +295,41 @@ def test_more_moves_than_batches_lead_back_to_the_end_of_the_batch(
     last: int, checkpoint: Callable[..., Path]
 ) -> None:
     root = checkpoint({9: 900, 10: 1000}, [9, 10])
-    carry_out(root, seek(root, 500))
-    carry_out(root, seek(root, 200))
+    apply_plan(root, seek(root, 500))
+    apply_plan(root, seek(root, 200))
 
     newest = history(root, last)[-1]
 
-    assert (newest.offsets, newest.records, newest.moved_by) == ({"0": {ORDERS_0: 1000}}, 100, "0002-seek")
+    assert (newest.offsets, newest.records, newest.moved_in) == ({"0": {ORDERS_0: 1000}}, 100, "0002-seek")
 
 
 def test_a_truncate_that_was_taken_back_does_not_hide_an_older_seek(three: Path) -> None:
-    carry_out(three, seek(three, 3))
+    apply_plan(three, seek(three, 3))
     before = history(three)
-    carry_out(three, truncate(three, 1, idempotent_sink=True))
-    carry_out(three, undo(three))
+    apply_plan(three, truncate(three, 1, idempotent_sink=True))
+    apply_plan(three, restore(three))
 
-    assert [each.moved_by for each in before] == [None, None, "0001-seek"]
+    assert [each.moved_in for each in before] == [None, None, "0001-seek"]
     assert history(three) == before
     assert history(three, 1) == before[-1:]
 
 
 def test_a_seek_that_was_taken_back_leaves_no_mark(three: Path) -> None:
     before = history(three)
-    carry_out(three, seek(three, 3))
-    carry_out(three, undo(three))
+    apply_plan(three, seek(three, 3))
+    apply_plan(three, restore(three))
 
     assert history(three) == before
 
 
 def test_a_batch_that_came_again_after_a_truncate_is_not_the_one_that_was_moved(three: Path) -> None:
-    carry_out(three, seek(three, 3))
-    carry_out(three, truncate(three, 1, idempotent_sink=True))
+    apply_plan(three, seek(three, 3))
+    apply_plan(three, truncate(three, 1, idempotent_sink=True))
     _run(three, 2, end=9)
 
     newest = history(three)[-1]
 
-    assert (newest.batch, newest.records, newest.moved_by) == (2, 3, None)
+    assert (newest.batch, newest.records, newest.moved_in) == (2, 3, None)
 
 
 def _run(root: Path, number: int, *, end: int) -> None:

@@ -13,16 +13,16 @@ from fsspec.implementations.local import LocalFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 
 from airflow_kafka_offsets.checkpoint.apply_move import apply_checkpoint_plan
-from airflow_kafka_offsets.checkpoint.archive import read_archives
+from airflow_kafka_offsets.checkpoint.archive import read_archived_moves
 from airflow_kafka_offsets.checkpoint.archive_names import archive_names
-from airflow_kafka_offsets.checkpoint.plan_move import plan_seek, plan_truncate, plan_undo
+from airflow_kafka_offsets.checkpoint.plan_move import plan_put_back_archive, plan_seek, plan_truncate
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import (
     CheckpointError,
     StorageError,
 )
 from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPolicy
-from airflow_kafka_offsets.storage import modified, remove_file, replace_file
+from airflow_kafka_offsets.storage import modified_at, remove_file, replace_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -83,11 +83,11 @@ def test_a_file_is_written_replaced_and_removed_on_every_storage(
 
 def test_the_time_of_a_write_is_told_with_its_zone(storage: tuple[AbstractFileSystem, str, str]) -> None:
     fs, root, _ = storage
-    assert modified(fs, f"{root}/7") is None
+    assert modified_at(fs, f"{root}/7") is None
 
     replace_file(fs, f"{root}/7", b"text")
 
-    found = modified(fs, f"{root}/7")
+    found = modified_at(fs, f"{root}/7")
     assert found is not None
     assert found.tzinfo is not None
     assert abs(found.timestamp() - time.time()) < 60
@@ -96,7 +96,7 @@ def test_the_time_of_a_write_is_told_with_its_zone(storage: tuple[AbstractFileSy
 def test_a_storage_without_times_tells_none(tmp_path: Path) -> None:
     (tmp_path / "7").write_bytes(b"text")
 
-    assert modified(TimelessFileSystem(), str(tmp_path / "7")) is None
+    assert modified_at(TimelessFileSystem(), str(tmp_path / "7")) is None
 
 
 def test_a_file_takes_its_name_by_a_rename_where_a_write_could_be_seen_in_part(
@@ -111,7 +111,7 @@ def test_a_file_takes_its_name_by_a_rename_where_a_write_could_be_seen_in_part(
     assert written.endswith(".tmp")
 
 
-def test_a_seek_and_its_undo_on_every_storage(
+def test_a_seek_and_its_restore_on_every_storage(
     storage: tuple[AbstractFileSystem, str, str], write_checkpoint: Callable[..., str]
 ) -> None:
     fs, root, location = storage
@@ -126,17 +126,17 @@ def test_a_seek_and_its_undo_on_every_storage(
     state = spark.read()
     assert (state.batch_id, state.pending_batch_id) == (2, None)
     assert state.kafka_offsets == {"0": {ORDERS_0: 3}}
-    assert [archive.name for archive in read_archives(spark)] == ["0001-seek"]
+    assert [archive.name for archive in read_archived_moves(spark)] == ["0001-seek"]
 
-    apply_checkpoint_plan(spark, plan_undo(spark), quiet_period=0)
+    apply_checkpoint_plan(spark, plan_put_back_archive(spark), quiet_period=0)
 
     fs.invalidate_cache()
     after = {path: fs.cat_file(path) for path in fs.find(root) if "_kafka_offsets" not in path}
     assert after == before
-    assert [archive.undone for archive in read_archives(spark)] == [True, False]
+    assert [archive.undone for archive in read_archived_moves(spark)] == [True, False]
 
 
-def test_a_truncation_and_its_undo_on_every_storage(
+def test_a_truncation_and_its_restore_on_every_storage(
     storage: tuple[AbstractFileSystem, str, str], write_checkpoint: Callable[..., str]
 ) -> None:
     fs, root, location = storage
@@ -147,7 +147,7 @@ def test_a_truncation_and_its_undo_on_every_storage(
     apply_checkpoint_plan(spark, plan_truncate(spark, 0, CheckpointPolicy(sink="noop")), quiet_period=0)
     assert (spark.batches("offsets"), spark.batches("commits")) == ({0}, {0})
 
-    apply_checkpoint_plan(spark, plan_undo(spark), quiet_period=0)
+    apply_checkpoint_plan(spark, plan_put_back_archive(spark), quiet_period=0)
 
     fs.invalidate_cache()
     assert {path: fs.cat_file(path) for path in fs.find(root) if "_kafka_offsets" not in path} == before

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from checkpoint_moves import DISCARD, ORDERS_0, carry_out, kept_by, offset_of, seek, sparks_own, undo
+from checkpoint_moves import DISCARD, ORDERS_0, apply_plan, kept_by, offset_of, restore, seek, sparks_own
 
-from airflow_kafka_offsets.checkpoint.archive import read_archives
-from airflow_kafka_offsets.checkpoint.open_moves import resume, unfinished_move
+from airflow_kafka_offsets.checkpoint.archive import read_archived_moves
+from airflow_kafka_offsets.checkpoint.open_moves import resume_plan, unfinished_move
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import MoveUnfinishedError, PlanRefusedError
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
@@ -26,14 +26,14 @@ def test_an_interrupted_move_is_taken_up_again_with_its_archive_and_undone_in_on
 ) -> None:
     spark = SparkCheckpoint(str(begun))
     original = files(begun)
-    carry_out(begun, seek(begun, **DISCARD), by=CommitMetadata(token="run"))
+    apply_plan(begun, seek(begun, **DISCARD), made_by=CommitMetadata(token="run"))
     # As if it had been interrupted before its last step.
     (begun / "offsets/2").write_bytes(original["offsets/2"])
     kept = kept_by(spark, "run")
     assert kept is not None
 
-    checkpoint_plan = carry_out(
-        begun, resume(spark, seek(begun, **DISCARD), kept), by=CommitMetadata(token="run")
+    checkpoint_plan = apply_plan(
+        begun, resume_plan(spark, seek(begun, **DISCARD), kept), made_by=CommitMetadata(token="run")
     )
 
     assert (checkpoint_plan.resumes, checkpoint_plan.archive, checkpoint_plan.discarded) == (
@@ -41,9 +41,9 @@ def test_an_interrupted_move_is_taken_up_again_with_its_archive_and_undone_in_on
         "0001-seek",
         (3,),
     )
-    assert [archive.name for archive in read_archives(spark)] == ["0001-seek"]
+    assert [archive.name for archive in read_archived_moves(spark)] == ["0001-seek"]
     assert offset_of(begun) == 3
-    carry_out(begun, undo(begun))
+    apply_plan(begun, restore(begun))
     assert sparks_own(files(begun)) == sparks_own(original)
 
 
@@ -51,29 +51,29 @@ def test_a_move_is_not_taken_up_again_after_the_query_has_run(
     three: Path, checkpoint: Callable[..., Path]
 ) -> None:
     spark = SparkCheckpoint(str(three))
-    carry_out(three, seek(three), by=CommitMetadata(token="run"))
+    apply_plan(three, seek(three), made_by=CommitMetadata(token="run"))
     checkpoint({3: 8}, [3])
     kept = kept_by(spark, "run")
     assert kept is not None
 
-    checkpoint_plan = resume(spark, seek(three), kept)
+    checkpoint_plan = resume_plan(spark, seek(three), kept)
 
     assert (checkpoint_plan.resumes, checkpoint_plan.archive) == (False, "0002-seek")
 
 
-def test_an_unfinished_undo_that_has_put_a_pending_batch_back_is_still_found(begun: Path) -> None:
+def test_an_unfinished_restore_that_has_put_a_pending_batch_back_is_still_found(begun: Path) -> None:
     spark = SparkCheckpoint(str(begun))
-    carry_out(begun, seek(begun, **DISCARD))
-    carry_out(begun, undo(begun))
+    apply_plan(begun, seek(begun, **DISCARD))
+    apply_plan(begun, restore(begun))
     # As if it had been interrupted before its end.
-    (begun / "_kafka_offsets/0002-undo/done").unlink()
+    (begun / "_kafka_offsets/0002-restore/done").unlink()
     (begun / "_kafka_offsets/0001-seek/undone").unlink()
 
     found = unfinished_move(spark)
 
     assert found is not None
-    assert found.name == "0002-undo"
-    assert carry_out(begun, undo(begun, "0001-seek")).archive == "0002-undo"
+    assert found.name == "0002-restore"
+    assert apply_plan(begun, restore(begun, "0001-seek")).archive == "0002-restore"
     assert unfinished_move(spark) is None
 
 
@@ -81,7 +81,7 @@ def test_the_rest_of_a_move_is_not_carried_out_once_the_query_has_begun_a_batch(
     begun: Path, files: Files
 ) -> None:
     original = files(begun)
-    carry_out(begun, seek(begun, **DISCARD))
+    apply_plan(begun, seek(begun, **DISCARD))
     (begun / "_kafka_offsets/0001-seek/done").unlink()
     (begun / "offsets/2").write_bytes(original["offsets/2"])
     rest = seek(begun, **DISCARD)
@@ -89,12 +89,12 @@ def test_the_rest_of_a_move_is_not_carried_out_once_the_query_has_begun_a_batch(
     (begun / "offsets/3").write_bytes(original["offsets/3"])
 
     with pytest.raises(PlanRefusedError, match="has changed since the plan was made"):
-        carry_out(begun, rest)
+        apply_plan(begun, rest)
     assert offset_of(begun) == 7
 
 
 def test_the_rest_of_a_move_has_what_was_there_before_its_first_try(three: Path) -> None:
-    carry_out(three, seek(three, 3))
+    apply_plan(three, seek(three, 3))
     (three / "_kafka_offsets/0001-seek/done").unlink()
     assert offset_of(three) == 3
 
@@ -102,7 +102,7 @@ def test_the_rest_of_a_move_has_what_was_there_before_its_first_try(three: Path)
 
 
 def test_another_request_does_not_finish_a_move(three: Path) -> None:
-    carry_out(three, seek(three, 3))
+    apply_plan(three, seek(three, 3))
     (three / "_kafka_offsets/0001-seek/done").unlink()
 
     with pytest.raises(MoveUnfinishedError, match="0001-seek .* was begun and not finished"):

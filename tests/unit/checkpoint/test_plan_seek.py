@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from checkpoint_moves import DISCARD, ORDERS_0, THREE, carry_out, offset_of, seek, truncate, undo
+from checkpoint_moves import DISCARD, ORDERS_0, THREE, apply_plan, offset_of, restore, seek, truncate
 
 from airflow_kafka_offsets.checkpoint.apply_move import verify_checkpoint
 from airflow_kafka_offsets.checkpoint.plan_move import plan_seek
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def test_a_seek_to_where_the_query_stands_changes_nothing(three: Path, files: Files) -> None:
     before = files(three)
 
-    checkpoint_plan = carry_out(three, seek(three, 7))
+    checkpoint_plan = apply_plan(three, seek(three, 7))
 
     assert (checkpoint_plan.steps, checkpoint_plan.archive) == ((), None)
     assert files(three) == before
@@ -38,7 +38,7 @@ def test_a_source_without_kafka_offsets_stays_as_it_is_and_is_named(checkpoint: 
     root = checkpoint({0: text}, [0])
 
     checkpoint_plan = plan_seek(SparkCheckpoint(str(root)), {"1": {ORDERS_0: 3}})
-    carry_out(root, checkpoint_plan)
+    apply_plan(root, checkpoint_plan)
 
     assert checkpoint_plan.notes == ("source 0, 2 has no Kafka offsets and stays as it is",)
     assert (root / "offsets/0").read_text() == text.replace("7", "3")
@@ -60,7 +60,7 @@ def test_an_unfinished_batch_can_be_discarded_without_a_move(
 ) -> None:
     before = files(begun)
 
-    carry_out(begun, seek(begun, 7, **DISCARD))
+    apply_plan(begun, seek(begun, 7, **DISCARD))
 
     assert spark_starts(begun) == (2, 2)
     assert before.keys() - files(begun).keys() == {"offsets/3", "offsets/.3.crc"}
@@ -68,7 +68,7 @@ def test_an_unfinished_batch_can_be_discarded_without_a_move(
 
 
 def test_the_checksum_beside_a_file_goes_and_those_of_other_files_stay(three: Path) -> None:
-    carry_out(three, seek(three))
+    apply_plan(three, seek(three))
 
     assert not (three / "offsets/.2.crc").exists()
     assert (three / "offsets/.1.crc").exists()
@@ -76,17 +76,17 @@ def test_the_checksum_beside_a_file_goes_and_those_of_other_files_stay(three: Pa
 
 
 def test_a_move_leaves_no_temporary_file(three: Path, files: Files) -> None:
-    carry_out(three, seek(three))
-    carry_out(three, undo(three))
+    apply_plan(three, seek(three))
+    apply_plan(three, restore(three))
 
     assert not [path for path in files(three) if path.endswith(".tmp")]
 
 
 def test_what_is_read_back_must_be_what_was_planned(three: Path) -> None:
-    checkpoint_plan = carry_out(three, seek(three))
+    checkpoint_plan = apply_plan(three, seek(three))
     verify_checkpoint(SparkCheckpoint(str(three)), checkpoint_plan)
 
-    carry_out(three, seek(three, 4))
+    apply_plan(three, seek(three, 4))
 
     with pytest.raises(CheckpointError, match=r"read back .* archive 0001-seek"):
         verify_checkpoint(SparkCheckpoint(str(three)), checkpoint_plan)
@@ -129,7 +129,7 @@ def test_a_checkpoint_without_the_batch_before_the_newest_is_refused(
 def test_a_first_batch_needs_none_before_it(checkpoint: Callable[..., Path]) -> None:
     root = checkpoint({0: 5}, [0])
 
-    carry_out(root, seek(root))
+    apply_plan(root, seek(root))
 
     assert offset_of(root) == 3
 
@@ -167,7 +167,7 @@ def test_a_query_with_state_is_refused_unless_that_is_allowed(
     (store / "3.delta").write_bytes(b"state")
 
     assert_refused(three, seek(three), "the query keeps state (state/)")
-    carry_out(three, seek(three, allow_stateful=True))
+    apply_plan(three, seek(three, allow_stateful=True))
 
     assert offset_of(three) == 3
     assert (store / "3.delta").read_bytes() == b"state"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from checkpoint_moves import ORDERS_0, carry_out, truncate
+from checkpoint_moves import ORDERS_0, apply_plan, truncate
 
 from airflow_kafka_offsets.checkpoint import state_store
 from airflow_kafka_offsets.storage import list_names
@@ -41,7 +41,7 @@ def test_a_truncation_to_the_newest_batch_changes_nothing_and_needs_no_sink(
 ) -> None:
     before = files(three)
 
-    checkpoint_plan = carry_out(three, truncate(three, 2))
+    checkpoint_plan = apply_plan(three, truncate(three, 2))
 
     assert checkpoint_plan.steps == ()
     assert files(three) == before
@@ -123,7 +123,7 @@ def test_a_query_with_state_is_truncated_to_a_batch_whose_state_is_kept(
         "the state after batch 0 (version 1) is not kept any more: Spark loads it from the newest snapshot "
         "up to it and all changes since, of every partition; batches that can be truncated to: 1",
     )
-    carry_out(three, truncate(three, 1, sink="noop"))
+    apply_plan(three, truncate(three, 1, sink="noop"))
 
     assert spark_starts(three) == (1, 1)
 
@@ -146,7 +146,7 @@ def test_all_changes_since_the_first_batch_are_a_state(
 ) -> None:
     keep_state(three, names, range(1, 4))
 
-    carry_out(three, truncate(three, 1, sink="noop"))
+    apply_plan(three, truncate(three, 1, sink="noop"))
 
     assert spark_starts(three) == (1, 1)
 
@@ -216,7 +216,7 @@ def test_whole_states_of_removed_batches_go_with_their_checksums_and_changes_sta
     keep_state(three, ("1/0/{}.changelog", "1/0/{}.zip", "2/0/{}.zip"), range(1, 4))
     before = files(three)
 
-    checkpoint_plan = carry_out(three, truncate(three, 1, sink="noop"))
+    checkpoint_plan = apply_plan(three, truncate(three, 1, sink="noop"))
 
     gone = {path for path in before.keys() - files(three).keys() if path.startswith("state/")}
     expected = {f"{store}/3.snapshot" for store in stores} | {"state/1/0/3.zip"}

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_kafka_offsets.checkpoint.batch import ends_of_finished
+from airflow_kafka_offsets.checkpoint.batch import finished_batch_ends
 from airflow_kafka_offsets.checkpoint.log import parse_offset_log
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import PlanRefusedError
@@ -86,7 +86,7 @@ def test_every_finished_batch_has_an_end_and_the_newest_ends_where_the_query_is(
     checkpoint = SparkCheckpoint(str(root))
 
     ends = {
-        batch_id: ends_of_finished(checkpoint, batch_id)
+        batch_id: finished_batch_ends(checkpoint, batch_id)
         for batch_id in sorted(batches_in(root / "offsets") & batches_in(root / "commits"))
     }
 
@@ -112,4 +112,4 @@ def test_a_batch_that_is_gone_pending_or_to_come_is_refused_with_those_there_are
     checkpoint = SparkCheckpoint(str(RECORDED[0].parent / f"spark-4.2.0-{case}" / "checkpoint"))
 
     with pytest.raises(PlanRefusedError, match=f"batch {batch_id} is not there as a finished batch; {there}"):
-        ends_of_finished(checkpoint, batch_id)
+        finished_batch_ends(checkpoint, batch_id)

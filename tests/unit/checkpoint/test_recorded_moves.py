@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from checkpoint_moves import DISCARD, carry_out, case_of, sparks_own, truncate, undo
+from checkpoint_moves import DISCARD, apply_plan, case_of, restore, sparks_own, truncate
 
 from airflow_kafka_offsets.checkpoint.log import parse_offset_log
-from airflow_kafka_offsets.checkpoint.plan_move import plan_seek, plan_undo
+from airflow_kafka_offsets.checkpoint.plan_move import plan_put_back_archive, plan_seek
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import (
     CheckpointFormatError,
@@ -144,7 +144,7 @@ def test_a_recorded_checkpoint_is_sought_in_its_newest_offsets_alone_and_put_bac
 
     checkpoint_plan = plan_seek(spark, targets, CheckpointPolicy(**ALLOWED_BY.get(case_of(directory), {})))
     assert files(root) == original
-    carry_out(root, checkpoint_plan)
+    apply_plan(root, checkpoint_plan)
 
     found = files(root)
     archived = {
@@ -175,7 +175,7 @@ def test_a_recorded_checkpoint_is_sought_in_its_newest_offsets_alone_and_put_bac
             assert after.lines[number] == before.lines[number]
     assert spark.read().kafka_offsets == wanted
 
-    carry_out(root, plan_undo(spark))
+    apply_plan(root, plan_put_back_archive(spark))
 
     assert sparks_own(files(root)) == sparks_own(original)
     assert original.keys() - files(root).keys() == checksums
@@ -192,7 +192,7 @@ def test_a_recorded_checkpoint_is_truncated_and_put_back(
     original = files(root)
     newest = SparkCheckpoint(str(root)).read().batch_id or 0
 
-    carry_out(root, truncate(root, batch_id, sink="noop"))
+    apply_plan(root, truncate(root, batch_id, sink="noop"))
 
     removed = range(batch_id + 1, newest + 1)
     gone = {
@@ -205,7 +205,7 @@ def test_a_recorded_checkpoint_is_truncated_and_put_back(
     assert found == {path: data for path, data in original.items() if path not in gone}
     assert spark_starts(root) == (batch_id, batch_id)
 
-    carry_out(root, undo(root))
+    apply_plan(root, restore(root))
 
     assert sparks_own(files(root)) == sparks_own(original)
     spark_starts(root)
@@ -220,7 +220,7 @@ def test_a_recorded_query_with_state_is_truncated_with_its_state_as_it_is(
     root = shutil.copytree(directory / "checkpoint", tmp_path / "cp")
     original = files(root)
 
-    carry_out(root, truncate(root, 1, idempotent_sink=True))
+    apply_plan(root, truncate(root, 1, idempotent_sink=True))
 
     assert spark_starts(root) == (1, 1)
     assert {p: d for p, d in files(root).items() if p.startswith("state/")} == {

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from checkpoint_moves import ORDERS_0, THREE, carry_out, offset_of, seek, truncate
+from checkpoint_moves import ORDERS_0, THREE, apply_plan, offset_of, seek, truncate
 from fsspec.implementations.memory import MemoryFileSystem
 
 from airflow_kafka_offsets.checkpoint.plan_move import plan_seek
@@ -50,7 +50,7 @@ def test_a_batch_is_discarded_or_truncated_for_a_sink_that_takes_its_id_again(
 ) -> None:
     assert truncate(begun, 1, **sink).refusals == ()
 
-    carry_out(begun, seek(begun, on_pending_batch="discard", **sink))
+    apply_plan(begun, seek(begun, on_pending_batch="discard", **sink))
 
     assert spark_starts(begun) == (2, 2)
 
@@ -82,7 +82,7 @@ def written(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, Any]:
 def test_a_batch_that_the_sink_has_not_recorded_is_discarded(
     written: dict[str, Any], begun: Path, spark_starts: SparkStarts
 ) -> None:
-    carry_out(begun, seek(begun, **written))
+    apply_plan(begun, seek(begun, **written))
 
     assert spark_starts(begun) == (2, 2)
     assert offset_of(begun) == 3
@@ -129,7 +129,7 @@ def test_a_directory_that_the_sink_does_not_write_to_is_refused(
     sink: str, begun: Path, tmp_path: Path, assert_refused: Refused
 ) -> None:
     for nothing in (tmp_path / "absent", tmp_path):
-        says = f"sink_location={nothing}: has no {RECORDING_SINKS[sink]} with a batch of query 975d5cb5-"
+        says = f"sink_location='{nothing}': has no {RECORDING_SINKS[sink]} with a batch of query 975d5cb5-"
         assert_refused(begun, seek(begun, **discarding(sink, nothing)), says)
         assert_refused(begun, truncate(begun, 1, sink=sink, sink_location=str(nothing)), says)
 
@@ -167,7 +167,7 @@ def test_a_batch_that_the_file_sink_has_recorded_is_not_discarded(
 def test_a_batch_that_the_file_sink_has_not_recorded_is_discarded(
     names: tuple[str, ...], begun: Path, tmp_path: Path
 ) -> None:
-    carry_out(begun, seek(begun, **discarding("file", file_sink(tmp_path / "out", *names))))
+    apply_plan(begun, seek(begun, **discarding("file", file_sink(tmp_path / "out", *names))))
 
     assert not (begun / "offsets/3").exists()
 

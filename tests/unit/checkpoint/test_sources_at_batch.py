@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_kafka_offsets.checkpoint.batch import sources_at_batch
+from airflow_kafka_offsets.checkpoint.batch import source_offsets_at_batch
 from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.model.offsets import TopicPartition, summarize
 from airflow_kafka_offsets.model.topics import TopicScope
@@ -24,10 +24,10 @@ def test_each_partition_of_the_newest_batch_is_where_it_was_or_the_batch_is_refu
     }
     if added:
         with pytest.raises(PlanRefusedError) as refused:
-            sources_at_batch(3, ends, newest, scope)
+            source_offsets_at_batch(3, ends, newest, scope)
         assert f"has no offset of {summarize(added)}, " in str(refused.value)
         return
-    found = sources_at_batch(3, ends, newest, scope)
+    found = source_offsets_at_batch(3, ends, newest, scope)
     assert {source: set(offsets) for source, offsets in found.items()} == {
         s: set(o) for s, o in newest.items()
     }

@@ -8,12 +8,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from checkpoint_moves import carry_out, offset_of, seek, undo
+from checkpoint_moves import apply_plan, offset_of, restore, seek
 from interleaving import ALL, Interleaving
 
-from airflow_kafka_offsets import tidying
+from airflow_kafka_offsets import cleanup
 from airflow_kafka_offsets.checkpoint import apply_move, archive
-from airflow_kafka_offsets.checkpoint.archive import read_archives
+from airflow_kafka_offsets.checkpoint.archive import read_archived_moves
 from airflow_kafka_offsets.checkpoint.claim import Claim
 from airflow_kafka_offsets.checkpoint.open_moves import unfinished_move
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
@@ -27,18 +27,18 @@ STEPS = 60
 """More than a move has."""
 
 
-@pytest.mark.parametrize("other", ["seek", "undo"])
+@pytest.mark.parametrize("other", ["seek", "restore"])
 @pytest.mark.parametrize("first", "AB")
 def test_two_moves_never_mix(three: Path, tmp_path: Path, monkeypatch, first: str, other: str) -> None:
-    carry_out(three, seek(three, 5))
+    apply_plan(three, seek(three, 5))
     refused = 0
     for cut in range(1, STEPS):
         root = tmp_path / f"{cut}" / "checkpoint"
         shutil.copytree(three, root)
         moves = {
-            "A": lambda root=root: carry_out(root, seek(root, 3)),
-            "B": lambda root=root: carry_out(
-                root, seek(root, 4) if other == "seek" else undo(root, "0001-seek")
+            "A": lambda root=root: apply_plan(root, seek(root, 3)),
+            "B": lambda root=root: apply_plan(
+                root, seek(root, 4) if other == "seek" else restore(root, "0001-seek")
             ),
         }
         ends = {"A": 3, "B": 4 if other == "seek" else 7}
@@ -51,7 +51,7 @@ def test_two_moves_never_mix(three: Path, tmp_path: Path, monkeypatch, first: st
         assert all(isinstance(e, (CheckpointMovedError, PlanRefusedError)) for e in errors), errors
         assert done or unfinished_move(SparkCheckpoint(str(root))) is None, (cut, errors)
         assert offset_of(root) in ([ends[name] for name in done] or [5]), (cut, done, turns.trace)
-        assert all(archive.over for archive in read_archives(SparkCheckpoint(str(root))))
+        assert all(archive.is_over for archive in read_archived_moves(SparkCheckpoint(str(root))))
         refused += bool(errors)
     assert refused > 5
 
@@ -62,8 +62,8 @@ def test_the_claim_of_a_move_that_died_is_in_nobodys_way(three: Path) -> None:
     Claim(spark, str(planned.archive))
 
     with pytest.raises(CheckpointMovedError, match="another move of it was begun at the same time"):
-        carry_out(three, planned)
-    carry_out(three, seek(three, 4))
+        apply_plan(three, planned)
+    apply_plan(three, seek(three, 4))
 
     assert offset_of(three) == 4
 
@@ -76,36 +76,36 @@ def test_a_move_that_began_since_the_plan_and_is_not_finished_is_in_the_way(
     second = seek(three, 4)
     claimed.withdraw()
     with monkeypatch.context() as patch:
-        patch.setattr("airflow_kafka_offsets.checkpoint.apply_move._carry_out", _die)
+        patch.setattr("airflow_kafka_offsets.checkpoint.apply_move._apply_step", _die)
         with pytest.raises(KeyboardInterrupt):
-            carry_out(three, first)
+            apply_plan(three, first)
 
     with pytest.raises(MoveUnfinishedError, match="0001-seek .* was begun and not finished"):
-        carry_out(three, second)
+        apply_plan(three, second)
 
 
 def test_a_plan_without_a_change_does_not_hide_a_move_that_is_not_finished(three: Path, monkeypatch) -> None:
-    carry_out(three, seek(three, 3))
-    taking_back = undo(three)
+    apply_plan(three, seek(three, 3))
+    taking_back = restore(three)
     with monkeypatch.context() as patch:
         patch.setattr("airflow_kafka_offsets.checkpoint.apply_move.verify_checkpoint", _die)
         with pytest.raises(KeyboardInterrupt):
-            carry_out(three, taking_back)
+            apply_plan(three, taking_back)
     nothing_left = replace(taking_back, steps=(), archive=None)
 
-    with pytest.raises(MoveUnfinishedError, match="0002-undo .* was begun and not finished"):
-        carry_out(three, nothing_left)
-    carry_out(three, undo(three, "0001-seek"))
+    with pytest.raises(MoveUnfinishedError, match="0002-restore .* was begun and not finished"):
+        apply_plan(three, nothing_left)
+    apply_plan(three, restore(three, "0001-seek"))
 
-    assert all(each.over for each in read_archives(SparkCheckpoint(str(three))))
+    assert all(each.is_over for each in read_archived_moves(SparkCheckpoint(str(three))))
 
 
 def test_a_move_that_is_taken_back_while_it_is_under_way_fails(three: Path) -> None:
     def take_back() -> None:
-        carry_out(three, undo(three))
+        apply_plan(three, restore(three))
 
     with pytest.raises(CheckpointMovedError, match="0001-seek .* was taken back while it was under way"):
-        carry_out(three, seek(three, 3), commit=take_back)
+        apply_plan(three, seek(three, 3), commit=take_back)
     assert offset_of(three) == 7
 
 
@@ -130,11 +130,11 @@ def test_a_time_limit_ends_a_move_though_the_storage_does_not_answer_any_more(
 
     answers = threading.Event()
     planned = seek(three, 3)
-    monkeypatch.setattr(tidying, "LIMIT", 0.1)
+    monkeypatch.setattr(cleanup, "LIMIT", 0.1)
     if step == "_check_planned":
         monkeypatch.setattr(apply_move, step, lambda *_: over())
     with pytest.raises(TimeIsOverError):
-        carry_out(three, planned, last_check=over)
+        apply_plan(three, planned, last_check=over)
     answers.set()
     monkeypatch.undo()
 
@@ -152,14 +152,14 @@ def test_of_two_moves_that_were_planned_together_the_one_that_claims_later_is_re
     def write(*arguments: Any) -> None:
         monkeypatch.setattr(apply_move, "write_archive", write_archive)
         with pytest.raises(CheckpointMovedError, match="another move of it was begun at the same time"):
-            carry_out(three, other)
+            apply_plan(three, other)
         write_archive(*arguments)
 
     monkeypatch.setattr(apply_move, "write_archive", write)
-    carry_out(three, first)
+    apply_plan(three, first)
 
     assert offset_of(three) == 3
-    assert [each.name for each in read_archives(SparkCheckpoint(str(three)))] == ["0001-seek"]
+    assert [each.name for each in read_archived_moves(SparkCheckpoint(str(three)))] == ["0001-seek"]
 
 
 def test_a_move_notices_one_that_was_planned_after_its_claim_and_done_before_its_manifest(
@@ -169,12 +169,12 @@ def test_a_move_notices_one_that_was_planned_after_its_claim_and_done_before_its
 
     def write(*arguments: Any) -> None:
         if others:
-            carry_out(three, seek(three, others.pop()))
+            apply_plan(three, seek(three, others.pop()))
         write_archive(*arguments)
 
     monkeypatch.setattr(apply_move, "write_archive", write)
     with pytest.raises(CheckpointMovedError, match="another move of it was begun at the same time"):
-        carry_out(three, seek(three, 3))
+        apply_plan(three, seek(three, 3))
 
     assert offset_of(three) == 4
     assert unfinished_move(SparkCheckpoint(str(three))) is None
@@ -184,9 +184,9 @@ def test_a_move_that_was_planned_before_another_one_leaves_its_archive_alone(
     three: Path, files: Callable[[Path], dict[str, bytes]]
 ) -> None:
     late = seek(three, 3)
-    carry_out(three, seek(three, 4))
+    apply_plan(three, seek(three, 4))
     before = files(three)
 
     with pytest.raises(CheckpointMovedError, match="another move of it was begun at the same time"):
-        carry_out(three, late)
+        apply_plan(three, late)
     assert files(three) == before

@@ -9,16 +9,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from checkpoint_moves import carry_out, case_of
+from checkpoint_moves import apply_plan, case_of
 from click.testing import CliRunner, Result
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_kafka_offsets.checkpoint.history import Batch
+from airflow_kafka_offsets.checkpoint.history import PastBatch
 from airflow_kafka_offsets.checkpoint.plan_move import plan_seek
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.cli import cli
-from airflow_kafka_offsets.cli.history import blocks, chart
+from airflow_kafka_offsets.cli.history import bar_of_blocks, chart
 from airflow_kafka_offsets.model.offsets import TopicPartition
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def orders(tmp_path: Path) -> Path:
     for number in (40, 41, 42):
         write(tmp_path, number)
     targets = {TopicPartition("orders", 0): 1000, TopicPartition("orders", 1): 1300}
-    carry_out(tmp_path, plan_seek(SparkCheckpoint(str(tmp_path)), {"0": targets}))
+    apply_plan(tmp_path, plan_seek(SparkCheckpoint(str(tmp_path)), {"0": targets}))
     for number in (43, 44):
         write(tmp_path, number)
     return tmp_path
@@ -109,7 +109,7 @@ def test_the_json_has_the_same_batches(orders: Path) -> None:
         "previous": 42,
         "pending": False,
         "offsets": {"0": {"orders": {"0": 2000, "1": 2500}}},
-        "moved_by": None,
+        "moved_in": None,
         "moved_to": None,
     }
     assert value["batches"][0]["moved_to"] == {"0": {"orders": {"0": 1000, "1": 1300}}}
@@ -162,18 +162,18 @@ def test_no_line_of_a_chart_is_wider_than_the_terminal(
     values: list[tuple[int | None, float | None]], columns: int
 ) -> None:
     found = [
-        Batch(number, None, seconds, None, {"0": {"t": records}}, {}, pending=number == 7)
+        PastBatch(number, None, seconds, None, {"0": {"t": records}}, {}, pending=number == 7)
         for number, (records, seconds) in enumerate(values)
     ]
 
-    lines = chart(found, columns, blocks)
+    lines = chart(found, columns, bar_of_blocks)
 
     assert max(map(len, lines)) <= columns
 
 
 @given(st.floats(0, 1, exclude_min=True), st.integers(1, 40))
 def test_a_bar_is_as_long_as_its_share_and_never_nothing(share: float, width: int) -> None:
-    drawn = blocks(share, width)
+    drawn = bar_of_blocks(share, width)
 
     assert 1 <= len(drawn) <= width
     assert abs(len(drawn) - share * width) < 1.1

@@ -62,13 +62,13 @@ def process(monkeypatch):
             workers.append(Worker(left))
             return workers[-1]
 
-        monkeypatch.setattr(admin_process, "take", take)
+        monkeypatch.setattr(admin_process, "take_worker", take)
         return AdminProcess({"bootstrap.servers": "127.0.0.1:1"}), workers
 
     return make
 
 
-DIES, ANSWERS = "", json.dumps({"last": False, "causes": [], "failure": None, "result": 7})
+DIES, ANSWERS = "", json.dumps({"last": False, "background_errors": [], "failure": None, "result": 7})
 
 
 @pytest.mark.parametrize("deaths", [1, 2])

@@ -29,7 +29,7 @@ def test_a_group_that_is_being_made_is_not_one_of_another_kind(monkeypatch, desc
         admin_calls, "_describe", lambda _, names: {name: (next(answers), None) for name in names}
     )
     groups = [SimpleNamespace(id=name) for name in listed]
-    session: Any = SimpleNamespace(admin=SimpleNamespace(list_groups=lambda *_: groups), left=1.0)
+    session: Any = SimpleNamespace(admin=SimpleNamespace(list_groups=lambda *_: groups), seconds_left=1.0)
 
     ((value, failure),) = admin_calls._described(session, {"g": None}).values()
 

@@ -17,7 +17,7 @@ from airflow_kafka_offsets.kafka.commits import (
     commit_chunks,
 )
 from airflow_kafka_offsets.kafka.explain import Call
-from airflow_kafka_offsets.kafka.failures import Failed, Failure
+from airflow_kafka_offsets.kafka.failures import CallError, Failure
 from airflow_kafka_offsets.kafka.groups import GroupDescription, GroupMember
 from airflow_kafka_offsets.model.offsets import MAX_OFFSET, Commit, TopicPartition
 
@@ -64,7 +64,7 @@ def nothing(_):
 def test_a_refused_commit_is_read_back_because_the_client_blames_all_partitions():
     progress = CommitProgress({A: 1, OTHER: 2}, read_back=lambda _: [A])
     refused = Failure("TOPIC_AUTHORIZATION_FAILED", "no")
-    progress.take({A: refused, OTHER: refused}, nothing)
+    progress.take_results({A: refused, OTHER: refused}, nothing)
     assert progress.written == [A]
     assert progress.failures == {OTHER: refused}
 
@@ -72,7 +72,7 @@ def test_a_refused_commit_is_read_back_because_the_client_blames_all_partitions(
 def test_a_refused_commit_to_one_topic_is_not_taken_for_what_is_there_already():
     progress = CommitProgress({A: 1, B: 2}, read_back=lambda _: [A, B])
     refused = Failure("TOPIC_AUTHORIZATION_FAILED", "no")
-    progress.take({A: refused, B: refused}, nothing)
+    progress.take_results({A: refused, B: refused}, nothing)
     assert progress.written == []
     assert progress.failures == {A: refused, B: refused}
 
@@ -80,19 +80,19 @@ def test_a_refused_commit_to_one_topic_is_not_taken_for_what_is_there_already():
 def test_an_unknown_partition_is_tried_again_unless_the_broker_does_not_know_it_either():
     unknown = Failure("UNKNOWN_TOPIC_OR_PART", "no")
     progress = CommitProgress({A: 1}, read_back=nothing)
-    with pytest.raises(Failed):
-        progress.take({A: unknown}, nothing)
-    progress.take({A: unknown}, lambda partitions: partitions)
+    with pytest.raises(CallError):
+        progress.take_results({A: unknown}, nothing)
+    progress.take_results({A: unknown}, lambda partitions: partitions)
     assert progress.refused == {A: unknown}
 
 
 def test_after_an_uncertain_answer_what_was_written_is_looked_up_first():
     progress = CommitProgress({A: 1, B: 2}, read_back=lambda _: [B])
     lost = Failure("_TIMED_OUT", "lost")
-    with pytest.raises(Failed):
-        progress.take({A: lost, B: lost}, nothing)
+    with pytest.raises(CallError):
+        progress.take_results({A: lost, B: lost}, nothing)
     assert progress.uncertain
-    progress.look_up()
+    progress.look_up_pending()
     assert progress.pending == {A: 1}
     assert progress.written == [B]
     assert not progress.uncertain
@@ -100,8 +100,8 @@ def test_after_an_uncertain_answer_what_was_written_is_looked_up_first():
 
 def test_a_part_without_a_response_is_looked_up_although_another_is_refused(monkeypatch):
     group = GroupDescription("g", "Stable", "classic", (GroupMember("m", "x-window-commit", "h", ()),))
-    assert group.occupied
-    admin: Any = SimpleNamespace(describe=lambda *_: {"g": group})
+    assert group.is_occupied
+    admin: Any = SimpleNamespace(describe_groups=lambda *_: {"g": group})
     commits = group_commits.GroupCommits(SimpleNamespace(), admin, "g")  # type: ignore[arg-type]
     reads = []
 
@@ -159,9 +159,9 @@ def test_a_commit_with_long_texts_is_cut_where_it_would_not_fit_into_one_batch()
 
 def test_after_a_lost_connection_what_was_written_is_looked_up_before_another_attempt():
     progress = CommitProgress({A: 5, B: 6}, lambda offsets: [A])
-    with pytest.raises(Failed):
-        progress.take(dict.fromkeys((A, B), Failure("_TRANSPORT", "disconnected")), lambda _: [])
-    progress.look_up()
+    with pytest.raises(CallError):
+        progress.take_results(dict.fromkeys((A, B), Failure("_TRANSPORT", "disconnected")), lambda _: [])
+    progress.look_up_pending()
     assert (progress.written, list(progress.pending)) == ([A], [B])
 
 
@@ -171,6 +171,6 @@ def test_a_partition_that_was_refused_for_good_ends_the_commit_although_another_
         A: Failure("COORDINATOR_LOAD_IN_PROGRESS", "x"),
         OTHER: Failure("TOPIC_AUTHORIZATION_FAILED", "y"),
     }
-    progress.take(results, lambda _: [])
+    progress.take_results(results, lambda _: [])
     assert list(progress.refused) == [OTHER]
     assert progress.failures.keys() == {A, OTHER}

@@ -6,7 +6,7 @@ import pytest
 
 from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.kafka.config import client_config, dropped_keys, load_properties, scrubber
-from airflow_kafka_offsets.model.text import printable
+from airflow_kafka_offsets.model.text import escape_controls
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -222,4 +222,4 @@ def test_names_and_values_of_a_token_s_extensions_are_taken_out_of_texts(text):
 
 @pytest.mark.parametrize("password", ["pass\tword", "pass\u202eword", "\x7fpassword"])
 def test_a_password_is_taken_out_where_it_was_made_printable(password):
-    assert scrubber({"sasl.password": password})(printable(f"refused {password}")) == "refused ***"
+    assert scrubber({"sasl.password": password})(escape_controls(f"refused {password}")) == "refused ***"

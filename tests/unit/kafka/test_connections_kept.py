@@ -22,7 +22,7 @@ def made(monkeypatch):
 
     def make(_, group_id, isolation_level):
         counts[group_id, isolation_level] += 1
-        return Made(consumer=SimpleNamespace(close=lambda: None), reuse=lambda: True)
+        return Made(consumer=SimpleNamespace(close=lambda: None), forget_errors=lambda: True)
 
     monkeypatch.setattr(connection, "Connection", make)
     return counts
@@ -32,15 +32,15 @@ def made(monkeypatch):
 @pytest.mark.parametrize("isolation_level", ["read_committed", "read_uncommitted"])
 def test_each_request_has_one_up_to_a_limit_and_a_second_round_opens_none(made, requests, isolation_level):
     kept = Connections({})
-    first = kept.several(requests, isolation_level)
+    first = kept.get_several(requests, isolation_level)
     assert len(set(first)) == min(requests, MAX_KEPT)
-    assert kept.several(requests, isolation_level) == first
+    assert kept.get_several(requests, isolation_level) == first
     assert made == {(OWN_GROUP, isolation_level): min(requests, MAX_KEPT)}
 
 
 def test_a_connection_that_is_of_no_use_any_more_is_replaced(made):
     kept = Connections({}, "g")
     old = kept.get()
-    old.reuse = lambda: False  # type: ignore[method-assign]
+    old.forget_errors = lambda: False  # type: ignore[method-assign]
     assert kept.get() is not old
     assert made == {("g", "read_uncommitted"): 2}

@@ -20,11 +20,11 @@ from airflow_kafka_offsets.kafka.failures import (
     RETRIABLE,
     UNCERTAIN,
     UNKNOWN_PARTITION,
-    Causes,
-    Failed,
+    BackgroundErrors,
+    CallError,
     Failure,
 )
-from airflow_kafka_offsets.kafka.retry import until
+from airflow_kafka_offsets.kafka.retry import retry_until
 
 
 @pytest.mark.parametrize(
@@ -57,10 +57,10 @@ def test_each_kind_of_error_is_told_apart_and_says_who_was_asked(code, kind, ret
 
 
 def test_the_cause_from_the_background_is_the_error():
-    causes = Causes(lambda text: text.replace("hunter2", "***"))
-    causes.add([Failure("_AUTHENTICATION", "SASL authentication error: hunter2")])
+    background_errors = BackgroundErrors(lambda text: text.replace("hunter2", "***"))
+    background_errors.add_failures([Failure("_AUTHENTICATION", "SASL authentication error: hunter2")])
     error = Call("reading", "kafka-1:9092", 30).explain(
-        Failure("_TRANSPORT", "Broker transport failure"), causes=causes
+        Failure("_TRANSPORT", "Broker transport failure"), background_errors=background_errors
     )
     assert isinstance(error, BrokerAuthenticationError)
     assert "SASL authentication error: ***" in str(error)
@@ -91,7 +91,7 @@ def test_the_cause_from_the_background_is_the_error():
     ],
 )
 def test_a_connection_that_was_lost_is_told_from_one_that_was_refused(name, text, code):
-    assert Failure.of(KafkaError(getattr(KafkaError, name), text)).code == code
+    assert Failure.from_error(KafkaError(getattr(KafkaError, name), text)).code == code
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_a_connection_that_was_lost_is_told_from_one_that_was_refused(name, text
 def test_a_login_that_is_refused_for_another_reason_than_its_password_says_what_to_correct(
     name, text, remedy
 ):
-    found = Failure.of(KafkaError(getattr(KafkaError, name), text)).remedy
+    found = Failure.from_error(KafkaError(getattr(KafkaError, name), text)).remedy
     assert found.endswith(remedy) if name == "_TRANSPORT" or not remedy else remedy in found
 
 
@@ -141,17 +141,21 @@ def test_a_listener_is_asked_why_there_was_no_answer_before_it_is_tried_again(se
         asked.append(seconds)
         return wrong
 
-    causes = Causes(find=probe)
+    background_errors = BackgroundErrors(find=probe)
 
     def lost(_: float) -> None:
-        causes.add([Failure(seen, "Disconnected while requesting ApiVersion")] if seen else [])
-        raise Failed(Failure(code, "no answer"))
+        background_errors.add_failures(
+            [Failure(seen, "Disconnected while requesting ApiVersion")] if seen else []
+        )
+        raise CallError(Failure(code, "no answer"))
 
     began = time.monotonic()
-    with pytest.raises(Failed) as caught:
-        until(Call("reading", "kafka-1:9092", 30), lost, lambda: causes)
+    with pytest.raises(CallError) as caught:
+        retry_until(Call("reading", "kafka-1:9092", 30), lost, lambda: background_errors)
     assert time.monotonic() - began < 5
     assert len(asked) == 1
-    error = Call("reading", "kafka-1:9092", 30).explain(caught.value.failure, causes=causes)
+    error = Call("reading", "kafka-1:9092", 30).explain(
+        caught.value.failure, background_errors=background_errors
+    )
     assert not error.retriable
     assert "the listener is SASL_SSL: set security.protocol=SASL_SSL" in str(error)

@@ -26,8 +26,10 @@ def test_it_is_connected_first(monkeypatch, fastest, asked):
         seen.append("log")
         return dict.fromkeys(partitions, 7), {}
 
-    monkeypatch.setattr(session.connections, "several", lambda *_: [connection])
+    monkeypatch.setattr(session.connections, "get_several", lambda *_: [connection])
     monkeypatch.setattr(logs, "read_cluster_id", lambda *_: seen.append("cluster"))
     monkeypatch.setattr(logs, "read_offsets", read_offsets)
-    assert logs.offsets_at(session, Call("reading", "kafka-1:9092", 1.0), [ORDERS_0], 0) == [{ORDERS_0: 7}]
+    assert logs.offsets_at_timestamps(session, Call("reading", "kafka-1:9092", 1.0), [ORDERS_0], 0) == [
+        {ORDERS_0: 7}
+    ]
     assert seen == asked

@@ -8,7 +8,7 @@ from airflow_kafka_offsets.local.environment import (
     check_connector,
     default_spark,
     libraries,
-    spark_in,
+    spark_of_jars,
 )
 
 SPARK_4 = Spark("4.0.0", "2.13")
@@ -32,7 +32,7 @@ def test_several_packages_in_one_text_are_taken_apart_as_spark_does():
 
 @pytest.mark.parametrize("coordinate", ["nonsense", "a:b", "a:b:", "a:b:1:2"])
 def test_coordinates_that_spark_refuses_are_refused(coordinate):
-    with pytest.raises(UsageError, match=f"packages={coordinate}: expected group:artifact:version"):
+    with pytest.raises(UsageError, match=f"packages={coordinate!r}: expected group:artifact:version"):
         libraries([coordinate], [])
 
 
@@ -111,5 +111,5 @@ def test_scala_of_a_spark_from_pypi(version, scala):
 
 
 def test_a_spark_is_recognised_by_its_core_jar():
-    assert spark_in(["scala-library-2.13.16.jar", "spark-core_2.13-3.5.3.jar"]) == Spark("3.5.3", "2.13")
-    assert spark_in(["spark-connect-client-jvm_2.13-4.0.0.jar"]) is None
+    assert spark_of_jars(["scala-library-2.13.16.jar", "spark-core_2.13-3.5.3.jar"]) == Spark("3.5.3", "2.13")
+    assert spark_of_jars(["spark-connect-client-jvm_2.13-4.0.0.jar"]) is None

@@ -153,8 +153,8 @@ def test_two_processes_do_not_fetch_at_once(cache):
     """The second one waits for the first, and then finds what that one fetched."""
     hold = (
         "import sys; from pathlib import Path\n"
-        "from airflow_kafka_offsets.local.cache import one_at_a_time\n"
-        "with one_at_a_time(Path(sys.argv[1]), 'fetching', 5): print('held', flush=True); sys.stdin.read()\n"
+        "from airflow_kafka_offsets.local.cache import lock_file\n"
+        "with lock_file(Path(sys.argv[1]), 'fetching', 5): print('held', flush=True); sys.stdin.read()\n"
     )
     listing = listing_file(cache)
     draft = listing.rename(cache / "aside")

@@ -14,7 +14,7 @@ def reported(polls, refire_after=100):
     backlog, times = Backlog(), []
     for now, waiting, *position in polls:
         where = str(position[0]) if position else HERE
-        backlog, news = backlog.seen(waiting, now, refire_after, position=where)
+        backlog, news = backlog.after_poll(waiting, now, refire_after, position=where)
         times += [now] * news
     return times
 
@@ -53,12 +53,12 @@ def test_a_reader_that_moves_from_poll_to_poll_is_reported_at_the_slow_pace_only
 
 
 def test_a_restart_costs_a_poll_and_reports_nothing_twice():
-    backlog, _ = Backlog().seen(True, 0, 100, position="5")
-    backlog, news = restarted(backlog).seen(True, 10, 100, position="5")
+    backlog, _ = Backlog().after_poll(True, 0, 100, position="5")
+    backlog, news = restarted(backlog).after_poll(True, 10, 100, position="5")
     assert not news
-    backlog, news = restarted(backlog).seen(True, 20, 100, position="9")
+    backlog, news = restarted(backlog).after_poll(True, 20, 100, position="9")
     assert not news
-    backlog, news = backlog.seen(True, 30, 100, position="9")
+    backlog, news = backlog.after_poll(True, 30, 100, position="9")
     assert news
 
 
@@ -69,12 +69,12 @@ def test_twelve_bursts_that_are_each_left_waiting_are_each_reported(polls_a_run)
     while runs < 12:
         at += 5
         assert at < 600, "the slow pace"
-        backlog, news = backlog.seen(end - position >= 40, at, 600, position=str(position))
+        backlog, news = backlog.after_poll(end - position >= 40, at, 600, position=str(position))
         if news:
             runs += 1
             for _ in range(polls_a_run):
                 at += 5
-                backlog, news = backlog.seen(end - position >= 40, at, 600, position=str(position))
+                backlog, news = backlog.after_poll(end - position >= 40, at, 600, position=str(position))
                 assert not news, "the run has not committed yet"
             position, end = end, end + 50
     assert runs == 12

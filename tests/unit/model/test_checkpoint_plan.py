@@ -56,7 +56,7 @@ def checkpoint_plan(**changes):
         "before": BEFORE,
         "after": AFTER,
         "steps": (Step("offsets/7", b"v1"),),
-        "found": {"offsets/7": b"v1\n"},
+        "file_contents": {"offsets/7": b"v1\n"},
         "archive": "0001-seek",
     }
     return CheckpointPlan(**(values | changes))
@@ -92,7 +92,7 @@ def test_a_policy_is_read_from_texts(sink):
 
 @pytest.mark.parametrize("sink", ["kafka", "noop", None])
 def test_a_location_of_a_sink_that_records_no_batches_is_refused_as_nobody_reads_it(sink):
-    with pytest.raises(UsageError, match=f"sink_location=/out would be ignored with sink={sink!r}"):
+    with pytest.raises(UsageError, match=f"sink_location='/out' would be ignored with sink={sink!r}"):
         CheckpointPolicy.parse("fail", sink, sink_location="/out")
 
 
@@ -111,10 +111,10 @@ def test_a_location_of_a_sink_that_records_no_batches_is_refused_as_nobody_reads
             "for any other sink set idempotent_sink=True .*, else seek only",
         ),
         (("fail", "ForeachBatch", False, None, False), r"sink='ForeachBatch': expected 'kafka'"),
-        (("fail", None, False, None, "no"), r"allow_stateful=no: expected true or false"),
+        (("fail", None, False, None, "no"), r"allow_stateful='no': expected true or false"),
         (("fail", None, False, None, None), r"allow_stateful=None: expected true or false"),
         (("fail", None, False, None, 1), r"allow_stateful=1: expected true or false"),
-        (("fail", None, "yes", None, False), r"idempotent_sink=yes: expected true or false"),
+        (("fail", None, "yes", None, False), r"idempotent_sink='yes': expected true or false"),
         (("fail", "kafka", True, None, False), r"sink='kafka' and idempotent_sink are both given"),
     ],
 )
@@ -179,8 +179,8 @@ def test_a_table_of_a_refused_move_does_not_say_that_the_checkpoint_stays():
 def test_a_receipt_says_what_was_not_done_as_asked_and_the_times_of_the_records():
     log = {A: LogRange(5, 100), B: LogRange(0, 50)}
     compared = OffsetPlan.make("0", {A: 1}, {A: 10, B: 7}, log, on_out_of_range="clamp")
-    plan = replace(checkpoint_plan().judged([compared]), times={(A, 10): 0, (A, 4): DELETED})
-    value = plan.receipt()
+    plan = replace(checkpoint_plan().with_group_plans([compared]), times={(A, 10): 0, (A, 4): DELETED})
+    value = plan.make_receipt()
     assert (value["clamped"], value["skipped"], value["lost"]) == (
         {"0": {"orders": {"0": 1}}},
         {"0": {"orders": {"1": 7}}},
@@ -203,7 +203,7 @@ def test_a_plan_with_refusals_must_not_be_carried_out():
 
 
 def test_a_receipt_is_plain_json_without_the_content_of_files():
-    assert checkpoint_plan(discarded=(8,)).receipt() == {
+    assert checkpoint_plan(discarded=(8,)).make_receipt() == {
         "kind": "seek",
         "location": "s3a://lake/cp",
         "query_id": "975d5cb5",
@@ -218,7 +218,9 @@ def test_a_receipt_is_plain_json_without_the_content_of_files():
 
 @pytest.mark.parametrize("archive", ["0001-seek", None])
 def test_a_receipt_reads_back(archive):
-    value = json.loads(json.dumps({"version": 1, "checkpoint": checkpoint_plan(archive=archive).receipt()}))
+    value = json.loads(
+        json.dumps({"version": 1, "checkpoint": checkpoint_plan(archive=archive).make_receipt()})
+    )
 
     kept = read_checkpoint_receipt(value)
     assert kept is not None
@@ -245,7 +247,9 @@ def test_a_receipt_of_groups_alone_has_no_part_of_a_checkpoint(value):
     ],
 )
 def test_a_damaged_part_of_a_receipt_is_refused(change, says):
-    part = {name: value for name, value in (checkpoint_plan().receipt() | change).items() if value is not ...}
+    part = {
+        name: value for name, value in (checkpoint_plan().make_receipt() | change).items() if value is not ...
+    }
 
     with pytest.raises(OffsetsFormatError, match=says):
         read_checkpoint_receipt({"checkpoint": part})

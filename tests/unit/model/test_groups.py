@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
-from airflow_kafka_offsets.model.groups import Groups, parse_group_id
+from airflow_kafka_offsets.model.groups import GroupSelection, parse_group_id
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.model.topics import TopicScope
 
@@ -76,68 +76,68 @@ def test_other_spellings_are_refused(value):
 
 
 def test_a_partition_that_is_named_but_not_there_is_still_asked_for():
-    assert TopicScope.parse("a:1,9").on_broker({"a": [0, 1]}) == [A1, TopicPartition("a", 9)]
+    assert TopicScope.parse("a:1,9").partitions_on_broker({"a": [0, 1]}) == [A1, TopicPartition("a", 9)]
 
 
 def test_one_group_takes_the_offsets_of_all_sources():
-    found = Groups("g").of({"0": {A0: 1}, "2": {B0: 2}})
+    found = GroupSelection("g").assign_offsets({"0": {A0: 1}, "2": {B0: 2}})
     assert found.by_group == {"g": {A0: 1, B0: 2}}
 
 
 def test_a_partition_in_two_sources_of_one_group_is_refused_with_the_remedy():
     with pytest.raises(PlanRefusedError) as refused:
-        Groups("g").of({"0": {A0: 1, A1: 1}, "1": {A0: 2}})
+        GroupSelection("g").assign_offsets({"0": {A0: 1, A1: 1}, "1": {A0: 2}})
     assert "a-0 occurs in source 0 and in source 1" in str(refused.value)
     assert '"source:0"' in str(refused.value)
 
 
 def test_two_sources_of_one_topic_go_to_a_group_each():
-    found = Groups({"source:0": "g", "source:1": "h"}).of({"0": {A0: 1}, "1": {A0: 2}})
+    found = GroupSelection({"source:0": "g", "source:1": "h"}).assign_offsets({"0": {A0: 1}, "1": {A0: 2}})
     assert found.by_group == {"g": {A0: 1}, "h": {A0: 2}}
 
 
 def test_topics_go_to_their_groups():
-    found = Groups({"a": "g", "b": "h"}).of({"0": {A0: 1, B0: 2}})
+    found = GroupSelection({"a": "g", "b": "h"}).assign_offsets({"0": {A0: 1, B0: 2}})
     assert found.by_group == {"g": {A0: 1}, "h": {B0: 2}}
 
 
 def test_a_topic_without_a_group_is_refused_unless_left_out():
     with pytest.raises(PlanRefusedError, match="topic 'b' of source 0 has no group"):
-        Groups({"a": "g"}).of({"0": {A0: 1, B0: 2}})
-    found = Groups({"a": "g"}, TopicScope.parse("a")).of({"0": {A0: 1, B0: 2}})
+        GroupSelection({"a": "g"}).assign_offsets({"0": {A0: 1, B0: 2}})
+    found = GroupSelection({"a": "g"}, TopicScope.parse("a")).assign_offsets({"0": {A0: 1, B0: 2}})
     assert found.by_group == {"g": {A0: 1}}
     assert found.left_out == (B0,)
 
 
 def test_a_name_that_the_checkpoint_does_not_have_is_refused():
     with pytest.raises(PlanRefusedError, match="'oders'"):
-        Groups({"a": "g", "oders": "h"}).of({"0": {A0: 1}})
+        GroupSelection({"a": "g", "oders": "h"}).assign_offsets({"0": {A0: 1}})
     with pytest.raises(PlanRefusedError, match="'oders'"):
-        Groups("g", TopicScope.parse(["a", "oders"])).of({"0": {A0: 1}})
+        GroupSelection("g", TopicScope.parse(["a", "oders"])).assign_offsets({"0": {A0: 1}})
 
 
 def test_without_a_checkpoint_groups_look_at_their_own_topics():
-    scopes = Groups({"a": "g", "b": "h"}, TopicScope()).scopes()
+    scopes = GroupSelection({"a": "g", "b": "h"}, TopicScope()).scopes()
     assert scopes["g"].topics == ["a"]
     assert scopes["h"].topics == ["b"]
     with pytest.raises(UsageError, match="only from a checkpoint"):
-        Groups({"source:0": "g"}, TopicScope()).scopes()
+        GroupSelection({"source:0": "g"}, TopicScope()).scopes()
 
 
 def test_with_a_checkpoint_a_source_says_which_topics_its_group_has():
-    scopes = Groups({"source:0": "g", "b": "h"}, TopicScope()).scopes({"0": {A0: 1}, "1": {B0: 1}})
+    scopes = GroupSelection({"source:0": "g", "b": "h"}, TopicScope()).scopes({"0": {A0: 1}, "1": {B0: 1}})
     assert {group: scope.topics for group, scope in scopes.items()} == {"g": ["a"], "h": ["b"]}
 
 
 def test_a_topic_without_a_key_in_group_id_is_refused_with_the_keys_there_are():
     with pytest.raises(UsageError, match="topics names 'oders', which no key of group_id is .it has orders"):
-        Groups({"orders": "g"}, TopicScope.parse("oders")).scopes()
+        GroupSelection({"orders": "g"}, TopicScope.parse("oders")).scopes()
     with pytest.raises(UsageError, match="'oders'"):
-        Groups({"orders": "g"}, TopicScope.parse(["orders", "oders"])).scopes()
+        GroupSelection({"orders": "g"}, TopicScope.parse(["orders", "oders"])).scopes()
 
 
 def test_topics_may_leave_out_a_key_and_its_group():
-    scopes = Groups({"a": "g", "b": "h"}, TopicScope.parse("a:1")).scopes()
+    scopes = GroupSelection({"a": "g", "b": "h"}, TopicScope.parse("a:1")).scopes()
     assert {group: scope.partitions for group, scope in scopes.items()} == {"g": {"a": frozenset({1})}}
 
 
@@ -148,29 +148,31 @@ SOURCES = {"0": {A0: 1, A1: 1}, "1": {B0: 1}}
 @pytest.mark.parametrize("topics", ["oders", ["a", "oders"]])
 def test_a_topic_that_the_checkpoint_does_not_have_is_refused_with_those_it_has(group_id, topics):
     with pytest.raises(UsageError, match="'oders', which the checkpoint does not have .it has a, b"):
-        Groups(group_id, TopicScope.parse(topics)).scopes(SOURCES)
+        GroupSelection(group_id, TopicScope.parse(topics)).scopes(SOURCES)
 
 
 def test_a_group_is_looked_at_only_with_the_names_that_it_is_committed_with():
     with pytest.raises(UsageError, match="topic 'b' of source 1 has no group"):
-        Groups({"a": "g"}, TopicScope()).scopes(SOURCES)
+        GroupSelection({"a": "g"}, TopicScope()).scopes(SOURCES)
     with pytest.raises(UsageError, match="group_id names 'oders', which the checkpoint does not have"):
-        Groups({"a": "g", "b": "g", "oders": "h"}, TopicScope()).scopes(SOURCES)
+        GroupSelection({"a": "g", "b": "g", "oders": "h"}, TopicScope()).scopes(SOURCES)
 
 
 def test_a_partition_that_the_checkpoint_does_not_have_is_refused_unless_the_broker_is_asked():
     with pytest.raises(
         PlanRefusedError, match="topics names a-9, which the checkpoint does not have .it has a-0"
     ):
-        Groups("g", TopicScope.parse(["a:9", "b"])).of(SOURCES)
-    assert A9 in Groups("g", TopicScope.parse("a:9")).scopes(SOURCES)["g"]
+        GroupSelection("g", TopicScope.parse(["a:9", "b"])).assign_offsets(SOURCES)
+    assert A9 in GroupSelection("g", TopicScope.parse("a:9")).scopes(SOURCES)["g"]
 
 
 def test_a_source_that_topics_leaves_out_needs_no_group():
     sources = {"0": {A0: 1}, "1": {A1: 1}}
-    assert Groups({"source:0": "g"}, TopicScope.parse("a:0")).of(sources).by_group == {"g": {A0: 1}}
+    assert GroupSelection({"source:0": "g"}, TopicScope.parse("a:0")).assign_offsets(sources).by_group == {
+        "g": {A0: 1}
+    }
     with pytest.raises(PlanRefusedError, match="topic 'a' of source 1 has no group"):
-        Groups({"source:0": "g"}, TopicScope.parse("a")).of(sources)
+        GroupSelection({"source:0": "g"}, TopicScope.parse("a")).assign_offsets(sources)
 
 
 names = st.sampled_from(["a", "b", "c", "x"])
@@ -192,17 +194,21 @@ entries = st.tuples(names, st.none() | st.integers(0, 3)).map(
 def test_names_select_something_each_or_are_refused(group_id, topics, sources):
     scope = TopicScope.parse(topics)
     with contextlib.suppress(UsageError):
-        scopes = Groups(group_id, scope).scopes(sources)
+        scopes = GroupSelection(group_id, scope).scopes(sources)
         assert scopes
         for topic in scope.topics or ():
             assert any(found.allows(topic) for found in scopes.values())
         assert all(found.topics is None or found.topics for found in scopes.values())
     with contextlib.suppress(PlanRefusedError):
-        found = Groups(group_id, scope).of(sources or {}).by_group if sources else {"": {A0: 0}}
+        found = (
+            GroupSelection(group_id, scope).assign_offsets(sources or {}).by_group
+            if sources
+            else {"": {A0: 0}}
+        )
         assert any(found.values())
         selected = {tp for offsets in found.values() for tp in offsets}
         assert not sources or set(scope.topics or ()) <= {tp.topic for tp in selected}
-        assert not sources or set(scope.numbered) <= selected
+        assert not sources or set(scope.explicit_partitions) <= selected
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,11 @@ from airflow_kafka_offsets.model.headroom import (
     Retention,
     headrooms_json,
     measure_headrooms,
+    partitions_without_verdict,
+    positions_needing_time,
     topic_gauges,
-    undecided,
     unknown_lines,
-    untimed,
-    worse,
+    worse_headroom,
 )
 from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition
 
@@ -50,14 +50,16 @@ def headroom(position=15, retention: Retention | str = WEEK, time_ms: int | None
     ],
 )
 def test_how_long_a_topic_keeps_its_records(settings, kept):
-    assert Retention.of(DELETE | settings) == kept
+    assert Retention.from_settings(DELETE | settings) == kept
 
 
 @pytest.mark.parametrize("missing", DELETE)
 @pytest.mark.parametrize("value", [None, "", "soon", "1.5", "9" * 30])
 def test_settings_that_the_broker_does_not_give_are_not_guessed(missing, value):
     if missing != "cleanup.policy" or value is None:
-        assert Retention.of(DELETE | {missing: value}) == f"the broker did not say what {missing} is"
+        assert (
+            Retention.from_settings(DELETE | {missing: value}) == f"the broker did not say what {missing} is"
+        )
 
 
 # -- the states --
@@ -127,13 +129,13 @@ def test_a_record_of_the_future_is_kept_longer_and_that_is_said():
     ],
 )
 def test_below_a_threshold(found, below):
-    assert found.below(60) is below
-    assert found.ageless(60).below(60) is below
+    assert found.is_below(60) is below
+    assert found.without_durations(60).is_below(60) is below
 
 
 def test_ageless_does_not_change_with_time():
-    assert Headroom("time", 100).ageless(60) == Headroom("time", 99).ageless(60)
-    assert Headroom("time", 61).ageless(60) != Headroom("time", 59).ageless(60)
+    assert Headroom("time", 100).without_durations(60) == Headroom("time", 99).without_durations(60)
+    assert Headroom("time", 61).without_durations(60) != Headroom("time", 59).without_durations(60)
 
 
 # -- many partitions --
@@ -142,7 +144,7 @@ def test_ageless_does_not_change_with_time():
 def test_times_are_asked_for_where_they_decide_only():
     positions = {A: 15, B: 20, C: 15, TopicPartition("v", 0): 15, TopicPartition("t", 2): 9}
     kept: dict[str, Retention | str] = {"t": WEEK, "u": Retention(None, 5), "v": "not allowed"}
-    assert untimed(positions, dict.fromkeys(positions, LOG), kept) == {A: 15}
+    assert positions_needing_time(positions, dict.fromkeys(positions, LOG), kept) == {A: 15}
 
 
 def test_the_worst_of_many():
@@ -174,9 +176,9 @@ def test_a_record_time_in_microseconds_is_shown_with_its_reason():
 def test_a_time_that_could_not_be_read_is_decided_where_a_lookup_can():
     unread = headroom(time_ms=NO_TIME)
     assert unread.state == "unknown"
-    enough, short = (unread.decided(3600.0, WEEK, enough=each) for each in (True, False))
-    assert (enough.below(3600), enough.below(3601), str(enough)) == (False, True, ">1 h")
-    assert (short.below(3600), short.state, short.seconds) == (True, "unknown", None)
+    enough, short = (unread.with_verdict(3600.0, WEEK, enough=each) for each in (True, False))
+    assert (enough.is_below(3600), enough.is_below(3601), str(enough)) == (False, True, ">1 h")
+    assert (short.is_below(3600), short.state, short.seconds) == (True, "unknown", None)
     assert unknown_lines({A: enough, B: short}) == [
         "headroom of t-0: at least 1 h: the time of the oldest unread record could not be read",
         "headroom of t-1 is unknown: less than 1 h: the time of the oldest unread record could not be read",
@@ -184,8 +186,8 @@ def test_a_time_that_could_not_be_read_is_decided_where_a_lookup_can():
     # Bytes can only shorten it.
     by_bytes = Retention(168 * HOUR, 1000)
     unread = headroom(retention=by_bytes, time_ms=NO_TIME)
-    assert unread.decided(3600.0, by_bytes, enough=True) == unread
-    assert unread.decided(3600.0, by_bytes, enough=False).below(3600)
+    assert unread.with_verdict(3600.0, by_bytes, enough=True) == unread
+    assert unread.with_verdict(3600.0, by_bytes, enough=False).is_below(3600)
     # It is no measurement.
     assert topic_gauges([(A, enough), (B, Headroom("time", 9e9))]) == {}
 
@@ -193,10 +195,10 @@ def test_a_time_that_could_not_be_read_is_decided_where_a_lookup_can():
 def test_a_lookup_by_time_decides_only_where_nothing_else_is_missing():
     kept = {"t": WEEK, "u": Retention(WEEK.ms, compacted=True)}
     unread = headroom(time_ms=NO_TIME)
-    assert undecided({A: unread, B: headroom(), C: unread}, kept) == {WEEK: [A]}
+    assert partitions_without_verdict({A: unread, B: headroom(), C: unread}, kept) == {WEEK: [A]}
     for retention in ("not allowed", Retention(), Retention(None, 1000)):
         found = {A: headroom(retention=retention, time_ms=NO_TIME)}
-        assert undecided(found, {"t": retention}) == {}
+        assert partitions_without_verdict(found, {"t": retention}) == {}
 
 
 def test_what_is_not_known_is_no_gauge():
@@ -245,16 +247,16 @@ def test_no_record_is_deleted_before_its_headroom_is_over(times, cuts, position,
             assert start_at(max(now, moment)) <= position
     # Nor before what a lookup by time says, where the record's own time is not known.
     unread = Headroom.measure(position, log, Retention(kept), NO_TIME, now)
-    if undecided({A: unread}, {"t": Retention(kept)}):
+    if partitions_without_verdict({A: unread}, {"t": Retention(kept)}):
         first = next((at for at in range(log.start, log.end) if times[at] >= now + least - kept), log.end)
-        decided = unread.decided(least / 1000, Retention(kept), enough=first <= position)
-        if decided.below(least / 1000) is False:
+        decided = unread.with_verdict(least / 1000, Retention(kept), enough=first <= position)
+        if decided.is_below(least / 1000) is False:
             assert start_at(now + least) <= position
         elif found.state != "unknown":  # the record has a time
-            assert found.below(least / 1000)
+            assert found.is_below(least / 1000)
     # And without clock or rights nobody claims more.
     if found.state == "time":
-        assert Headroom.measure(position, log, "?", time_ms, now).below(1) is None
+        assert Headroom.measure(position, log, "?", time_ms, now).is_below(1) is None
 
 
 @given(
@@ -265,10 +267,10 @@ def test_no_record_is_deleted_before_its_headroom_is_over(times, cuts, position,
 )
 def test_green_needs_a_reason(retention, position, time_ms, least):
     found = headroom(position, retention, time_ms)
-    if found.below(least) is False:
+    if found.is_below(least) is False:
         enough = found.state == "time" and (found.by_time or 0) >= least
         assert enough or found.state == "none"
         assert found.state != "none" or position >= LOG.end or time_ms is None or retention == Retention()
-    assert worse(found, None) == found
-    assert worse(found, Headroom("none")).state == found.state
+    assert worse_headroom(found, None) == found
+    assert worse_headroom(found, Headroom("none")).state == found.state
     assert found.as_json().keys() == {"headroom", "headroom_state", "headroom_reason"}

@@ -29,10 +29,10 @@ from airflow_kafka_offsets.model.parameters import (
     parse_seconds,
     parse_time,
 )
-from airflow_kafka_offsets.model.pipeline_plan import read_images
+from airflow_kafka_offsets.model.pipeline_plan import read_groups_file
 from airflow_kafka_offsets.model.place import Place
 from airflow_kafka_offsets.model.receipt import read_receipt
-from airflow_kafka_offsets.model.text import MAX_SIZE, kind_of
+from airflow_kafka_offsets.model.text import MAX_SIZE, describe_type
 from airflow_kafka_offsets.model.window import OffsetWindow
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def test_a_duration_of_no_calendar_is_refused(value):
 @pytest.mark.parametrize("value", [float("inf"), float("nan"), 0, -1, 3_601, True, "PT2H"])
 def test_seconds_have_a_range(value):
     with pytest.raises(UsageError, match=r"^timeout=.*: expected seconds, .* above 0 and of at most 3600"):
-        parse_seconds(value, "timeout", most=3_600, zero=False)
+        parse_seconds(value, "timeout", maximum=3_600, allow_zero=False)
 
 
 @pytest.mark.parametrize(
@@ -176,10 +176,12 @@ def test_a_text_that_is_too_large_is_refused_with_both_sizes(parser):
 @pytest.mark.parametrize(
     "parser",
     [
-        lambda text: OffsetWindow.parse(text, "file", show=kind_of),
-        lambda text: read_receipt(load_json(text, "file", show=kind_of), show=kind_of),
-        lambda text: read_sources(load_json(text, "file", show=kind_of), "file", show=kind_of),
-        read_images,
+        lambda text: OffsetWindow.parse(text, "file", show=describe_type),
+        lambda text: read_receipt(load_json(text, "file", describe=describe_type), describe=describe_type),
+        lambda text: read_sources(
+            load_json(text, "file", describe=describe_type), "file", describe=describe_type
+        ),
+        read_groups_file,
         parse_csv,
     ],
     ids=["window", "receipt", "sources", "images", "csv"],

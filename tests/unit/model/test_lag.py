@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from airflow_kafka_offsets.errors import NoCommitError
 from airflow_kafka_offsets.model.headroom import Headroom
-from airflow_kafka_offsets.model.lag import Lag, past_log_start, remaining
+from airflow_kafka_offsets.model.lag import Lag, readable_target, remaining_offsets
 from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition
 
 A, B, C, D = (TopicPartition("t", number) for number in range(4))
@@ -16,10 +16,10 @@ A, B, C, D = (TopicPartition("t", number) for number in range(4))
 
 def test_lag_is_log_end_minus_position():
     lag = Lag.measure("g", {A: 7, B: 10}, {A: LogRange(0, 10), B: LogRange(0, 10)})
-    assert (lag.total, lag.max) == (3, 3)
-    assert lag.within(3, 3)
-    assert not lag.within(2, None)
-    assert not lag.within(None, 2)
+    assert (lag.total, lag.max_partition_lag) == (3, 3)
+    assert lag.is_within(3, 3)
+    assert not lag.is_within(2, None)
+    assert not lag.is_within(None, 2)
 
 
 def test_lag_is_never_below_zero():
@@ -59,15 +59,15 @@ def test_a_missing_commit_fails_unless_the_log_is_empty():
 
 
 def test_what_remains_to_a_target():
-    assert remaining({A: 3, B: 10}, {A: 5, B: 10}) == {A: 2}
-    assert remaining({}, {A: 5}) == {A: 5}
-    assert remaining({A: None}, {A: 0}) == {}
-    assert remaining({A: 3}, {A: 5}, tolerance=2) == {}
-    assert remaining({A: None}, {A: 2}, tolerance=2) == {A: 2}
+    assert remaining_offsets({A: 3, B: 10}, {A: 5, B: 10}) == {A: 2}
+    assert remaining_offsets({}, {A: 5}) == {A: 5}
+    assert remaining_offsets({A: None}, {A: 0}) == {}
+    assert remaining_offsets({A: 3}, {A: 5}, tolerance=2) == {}
+    assert remaining_offsets({A: None}, {A: 2}, tolerance=2) == {A: 2}
 
 
 def test_nobody_waits_for_records_that_are_gone():
-    assert past_log_start({A: None, B: None}, {A: 5, B: 5}, {A: LogRange(5, 9), B: LogRange(4, 9)}) == {B: 5}
+    assert readable_target({A: None, B: None}, {A: 5, B: 5}, {A: LogRange(5, 9), B: LogRange(4, 9)}) == {B: 5}
 
 
 positions = st.none() | st.integers(0, 100)
@@ -85,9 +85,11 @@ def test_lag_is_between_zero_and_what_the_log_holds(position, log, policy):
 def test_a_tolerance_is_for_each_partition():
     lag = Lag.measure("g", {A: 9, B: 8}, {A: LogRange(0, 10), B: LogRange(0, 10)}, tolerance=1)
     assert lag.total == 3
-    assert not lag.within(0)
-    assert lag.within(2)
-    assert Lag.measure("g", {A: 9, B: 9}, {A: LogRange(0, 10), B: LogRange(0, 10)}, tolerance=1).within(0, 0)
+    assert not lag.is_within(0)
+    assert lag.is_within(2)
+    assert Lag.measure("g", {A: 9, B: 9}, {A: LogRange(0, 10), B: LogRange(0, 10)}, tolerance=1).is_within(
+        0, 0
+    )
 
 
 def test_each_topic_has_its_own_sum():
@@ -112,21 +114,21 @@ NOW = 1_000_000
 )
 def test_the_record_that_follows_says_how_late_a_partition_is(times, late):
     lag = Lag.measure("g", {A: 7}, {A: LogRange(0, 10)})
-    asked = lag.before({A: None})
+    asked = lag.unread_before({A: None})
     assert asked == {A: 7}
-    timed = lag.timed(asked, times, NOW, limit=10)
-    assert timed.late == late
-    assert timed.within(None) is (not late)
+    timed = lag.with_time_lags(asked, times, NOW, limit=10)
+    assert timed.time_lags == late
+    assert timed.is_within(None) is (not late)
 
 
 def test_a_position_at_the_first_new_record_is_not_late():
     lag = Lag.measure("g", {A: 7, B: 7}, {A: LogRange(0, 10), B: LogRange(0, 10)})
-    assert lag.before({A: 7, B: 8}) == {B: 7}
+    assert lag.unread_before({A: 7, B: 8}) == {B: 7}
 
 
 def test_the_oldest_record_that_waits_is_the_time_lag():
     lag = Lag.measure("g", {A: 7, B: 7}, {A: LogRange(0, 10), B: LogRange(0, 10)})
-    timed = lag.timed([A, B], {A: NOW - 60_000, B: NOW - 90_000}, NOW, limit=10)
+    timed = lag.with_time_lags([A, B], {A: NOW - 60_000, B: NOW - 90_000}, NOW, limit=10)
     value = timed.as_json()
     assert value["time_lag"] == 90.0
     assert [partition["time_lag"] for partition in value["partitions"]] == [60.0, 90.0]
@@ -136,17 +138,17 @@ def test_the_oldest_record_that_waits_is_the_time_lag():
 
 def test_a_long_time_lag_reads_as_days_and_hours():
     lag = Lag.measure("g", {A: 7}, {A: LogRange(0, 10)})
-    assert lag.timed([A], {A: NOW - 1_797_971_000}, NOW, limit=10).table().endswith("3    20 d 19 h")
+    assert lag.with_time_lags([A], {A: NOW - 1_797_971_000}, NOW, limit=10).table().endswith("3    20 d 19 h")
 
 
 def test_headroom_is_asked_for_from_the_position_on_whatever_the_tolerance():
     logs = dict.fromkeys((A, B, C, D), LogRange(4, 10))
     lag = Lag.measure("g", {A: 7, B: 9, C: 3, D: None}, logs, "skip", tolerance=1000)
-    assert lag.read_up_to == {A: 7, B: 9, C: 3}
-    assert Lag.measure("g", {D: None}, logs, "earliest").read_up_to == {D: 4}
-    assert Lag.measure("g", {D: None}, logs, "latest").read_up_to == {D: 10}
+    assert lag.counted_positions == {A: 7, B: 9, C: 3}
+    assert Lag.measure("g", {D: None}, logs, "earliest").counted_positions == {D: 4}
+    assert Lag.measure("g", {D: None}, logs, "latest").counted_positions == {D: 10}
     # The last stable offset may be before what was read.
-    assert Lag.measure("g", {A: 12}, logs).read_up_to == {A: 12}
+    assert Lag.measure("g", {A: 12}, logs).counted_positions == {A: 12}
 
 
 def test_the_worst_headroom_decides():
@@ -159,12 +161,12 @@ def test_the_worst_headroom_decides():
         (Headroom("lost"), False, "lost"),
     ):
         measured = replace(lag, headroom={A: found, B: Headroom("none")}, min_headroom=60)
-        assert measured.within(None) is within
+        assert measured.is_within(None) is within
         assert shown in measured.table()
         value = measured.as_json()
         assert (value["headroom"], value["headroom_state"]) == (found.seconds, found.state)
         assert [each["headroom"] for each in value["partitions"]] == [found.seconds, None]
-        assert measured.ageless().within(None) is within
+        assert measured.without_durations().is_within(None) is within
     assert "headroom" not in lag.as_json()
     assert "HEADROOM" not in lag.table()
 
@@ -207,14 +209,14 @@ def test_lag_adds_up_whatever_the_positions_are(cells, policy, tolerance):
     for p in lag.partitions:
         if p.committed is not None and p.committed <= p.log.end:
             assert p.committed + p.lost + (p.lag or 0) == p.log.end
-    assert lag.within(lag.total, lag.max)
-    assert lag.within(0) is all((p.lag or 0) <= tolerance for p in lag.partitions)
+    assert lag.is_within(lag.total, lag.max_partition_lag)
+    assert lag.is_within(0) is all((p.lag or 0) <= tolerance for p in lag.partitions)
     # Raising a threshold never ends a gate that a lower one has opened.
-    assert not lag.within(5) or lag.within(6)
-    assert set(lag.waiting) == {p.topic_partition for p in lag.partitions if (p.lag or 0) > tolerance}
-    assert all(logs[tp].start <= position < logs[tp].end for tp, position in lag.waiting.items())
+    assert not lag.is_within(5) or lag.is_within(6)
+    assert set(lag.first_unread) == {p.topic_partition for p in lag.partitions if (p.lag or 0) > tolerance}
+    assert all(logs[tp].start <= position < logs[tp].end for tp, position in lag.first_unread.items())
 
 
 @given(st.integers(0, 20), st.integers(0, 20), st.integers(0, 5))
 def test_what_remains_is_nothing_exactly_when_the_target_is_near_enough(position, end, tolerance):
-    assert bool(remaining({A: position}, {A: end}, tolerance)) is (end - position > tolerance)
+    assert bool(remaining_offsets({A: position}, {A: end}, tolerance)) is (end - position > tolerance)

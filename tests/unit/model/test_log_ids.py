@@ -12,7 +12,7 @@ from airflow_kafka_offsets.model.commit_metadata import (
     foreign_logs,
     log_ids_of,
 )
-from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds, other_logs
+from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds, other_logs_refusals
 from airflow_kafka_offsets.model.offsets import Commit, TopicPartition
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
@@ -31,8 +31,8 @@ def test_ids_read_back(value):
 @given(log_ids, log_ids)
 def test_what_is_unknown_on_either_side_refuses_nothing(then, now):
     for known, other in ((then, UNKNOWN_LOGS), (UNKNOWN_LOGS, now), (then, then)):
-        assert other_logs("the receipt", known, other) == []
-    refused = bool(other_logs("the receipt", then, now))
+        assert other_logs_refusals("the receipt", known, other) == []
+    refused = bool(other_logs_refusals("the receipt", then, now))
     differs = then.cluster and now.cluster and then.cluster != now.cluster
     again = any(
         then.topics[each] and now.topics.get(each, "") not in ("", then.topics[each]) for each in then.topics
@@ -41,18 +41,18 @@ def test_what_is_unknown_on_either_side_refuses_nothing(then, now):
 
 
 def test_another_cluster_is_named_with_both_ids_and_what_to_do():
-    (refusal,) = other_logs("the receipt", LogIds(OTHER, {"a": "other"}), NOW, old_offsets=False)
+    (refusal,) = other_logs_refusals("the receipt", LogIds(OTHER, {"a": "other"}), NOW, old_offsets=False)
     for part in ("the receipt", OTHER, CLUSTER, "MirrorMaker", "connection", "allow_new_cluster=True"):
         assert part in refusal
 
 
 def test_a_topic_that_was_created_again_is_named_with_both_ids():
     then = LogIds(CLUSTER, {"a": "before", "b": "id-b"})
-    (refusal,) = other_logs("the receipt", then, NOW)
+    (refusal,) = other_logs_refusals("the receipt", then, NOW)
     for part in ("'a'", "before", "id-a", "created again", "allow_new_cluster=True"):
         assert part in refusal
     assert "'b'" not in refusal
-    assert other_logs("the receipt", then, NOW, old_offsets=False) == []
+    assert other_logs_refusals("the receipt", then, NOW, old_offsets=False) == []
 
 
 def test_ids_of_older_versions_are_in_kafkas_form():

@@ -10,7 +10,7 @@ from airflow_kafka_offsets.model.commit_metadata import (
     MAX_BYTES_OF_MANY,
     CommitMetadata,
     foreign_query,
-    stopped_half_way,
+    is_partly_moved,
 )
 from airflow_kafka_offsets.model.offsets import Commit, TopicPartition
 
@@ -109,13 +109,13 @@ def test_metadata_that_could_not_be_read_counts_as_somebody_elses():
 
 def test_each_mapped_instance_of_a_task_is_another_task():
     first = CommitMetadata(dag="d", run="r", task="t", map_index=0)
-    assert first.same_task(replace(first, token="another try"))
-    assert not first.same_task(replace(first, map_index=1))
-    assert not first.same_task(replace(first, iteration=0))
+    assert first.is_same_task(replace(first, token="another try"))
+    assert not first.is_same_task(replace(first, map_index=1))
+    assert not first.is_same_task(replace(first, iteration=0))
 
 
 def test_a_move_of_all_partitions_has_not_stopped_half_way():
     mine, others = CommitMetadata(dag="d", run="r", task="t", at=9), CommitMetadata(tool="another", at=8)
-    assert stopped_half_way([mine, others], mine)
-    assert not stopped_half_way([mine, mine], mine)
-    assert not stopped_half_way([mine, replace(others, at=10)], mine)
+    assert is_partly_moved([mine, others], mine)
+    assert not is_partly_moved([mine, mine], mine)
+    assert not is_partly_moved([mine, replace(others, at=10)], mine)

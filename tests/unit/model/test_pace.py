@@ -10,16 +10,16 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from airflow_kafka_offsets.model.pace import ENOUGH, Descent, Pace, about, per_time
+from airflow_kafka_offsets.model.pace import ENOUGH, Pace, ProgressHistory, estimate_text, rate_text
 
 Amount = Callable[[float], int]
 START = 1_772_344_800.0
 
 
-def polled(times: Iterable[float], *amounts: Amount) -> Descent:
-    descent = Descent()
+def polled(times: Iterable[float], *amounts: Amount) -> ProgressHistory:
+    descent = ProgressHistory()
     for time in times:
-        descent = descent.seen(START + time, [amount(time) for amount in amounts])
+        descent = descent.after_poll(START + time, [amount(time) for amount in amounts])
     return descent
 
 
@@ -132,13 +132,13 @@ def test_nothing_is_said_when_nothing_remains() -> None:
 def test_amounts_that_are_not_known_begin_again() -> None:
     descent = polled(every(10, 6), falling(310))
 
-    assert descent.seen(START + 60, ()) == Descent()
+    assert descent.after_poll(START + 60, ()) == ProgressHistory()
 
 
 def test_a_clock_that_went_back_begins_again() -> None:
     descent = polled(every(10, 6), falling(310))
 
-    assert descent.seen(START, [70_000]).pace is None
+    assert descent.after_poll(START, [70_000]).pace is None
 
 
 @given(
@@ -178,9 +178,9 @@ def test_what_is_said_of_batches_is_right_or_nothing(
 def test_whatever_is_polled_a_pace_is_positive_and_the_memory_small(
     polls: list[tuple[float, list[int]]],
 ) -> None:
-    descent = Descent()
+    descent = ProgressHistory()
     for at, amounts in polls:
-        descent = descent.seen(at, amounts)
+        descent = descent.after_poll(at, amounts)
 
         assert all(later.amounts[0] < earlier.amounts[0] for earlier, later in pairwise(descent.falls))
         assert len(descent.falls) <= 8
@@ -195,12 +195,12 @@ def test_whatever_is_polled_a_pace_is_positive_and_the_memory_small(
 def test_it_goes_on_in_another_process(polls: int, rate: int) -> None:
     descent = polled(every(10, polls), falling(rate), falling(rate / 2))
 
-    assert Descent.from_json(json.loads(json.dumps(descent.as_json()))) == descent
+    assert ProgressHistory.from_json(json.loads(json.dumps(descent.as_json()))) == descent
 
 
 @pytest.mark.parametrize("value", [None, {}, [], "x", {"first": 1, "last": None, "falls": []}, {"last": [1]}])
 def test_what_is_no_memory_counts_as_nothing_known(value: object) -> None:
-    assert Descent.from_json(value) == Descent()
+    assert ProgressHistory.from_json(value) == ProgressHistory()
 
 
 @pytest.mark.parametrize(
@@ -218,10 +218,10 @@ def test_falls_that_no_wait_has_seen_count_as_nothing_known(
 ) -> None:
     falls = [[at, left, 0] for at, left in zip(times, amounts, strict=True)]
 
-    read = Descent.from_json({"first": 4, "last": [50.0, [1], 0], "falls": falls})
+    read = ProgressHistory.from_json({"first": 4, "last": [50.0, [1], 0], "falls": falls})
 
-    assert read == Descent()
-    assert read.seen(START, [1]).pace is None
+    assert read == ProgressHistory()
+    assert read.after_poll(START, [1]).pace is None
 
 
 @pytest.mark.parametrize(
@@ -238,7 +238,7 @@ def test_falls_that_no_wait_has_seen_count_as_nothing_known(
     ],
 )
 def test_a_rate_has_the_unit_in_which_it_is_a_number(rate: float, text: str) -> None:
-    assert per_time(rate) == text
+    assert rate_text(rate) == text
 
 
 def test_a_pace_that_would_be_none_in_a_day_is_not_said() -> None:
@@ -269,4 +269,4 @@ def test_a_pace_that_would_be_none_in_a_day_is_not_said() -> None:
     ],
 )
 def test_an_estimate_has_one_unit(seconds: float, text: str) -> None:
-    assert about(seconds) == text
+    assert estimate_text(seconds) == text

@@ -41,7 +41,7 @@ LOGS = {A: LogRange(2, 9), B: LogRange(0, 0)}
     ],
 )
 def test_where_a_place_is_in_the_logs(parameter, value, offsets):
-    assert Place.parse(value, parameter).in_logs({A: 5, B: 0}, LOGS) == offsets
+    assert Place.parse(value, parameter).offsets_in_logs({A: 5, B: 0}, LOGS) == offsets
 
 
 @pytest.mark.parametrize("value", ["first", -1, "-1", True, 4.2, "", None, ["earliest"]])
@@ -126,10 +126,10 @@ FACTS = [
     ("to_offset", 5, {"to_offset": 5}, ""),
     ("to_offset", "earliest", {"to_offset": "earliest"}, ""),
     ("to_offset", "latest", {"to_offset": "latest"}, "relative"),
-    ("to_offset", "committed", {"to_offset": "committed"}, "from_commits"),
+    ("to_offset", "committed", {"to_offset": "committed"}, "starts_from_commits"),
     ("to_offset", FIRST, {"to_offset": "offsets"}, "reproducible names_partitions"),
     ("to_datetime", NOW, {"to_datetime": "2026-03-02T00:00:00+00:00"}, "reproducible"),
-    ("shift_by", "-3", {"shift_by": -3}, "relative from_commits"),
+    ("shift_by", "-3", {"shift_by": -3}, "relative starts_from_commits"),
     ("by_duration", "1h30m", {"by_duration": "PT5400S"}, "relative"),
     ("to_batch", 5, {"to_batch": 5}, ""),
     ("to_group", " orders-blue", {"to_group": "orders-blue"}, "relative names_partitions"),
@@ -141,11 +141,11 @@ FACTS = [
 def test_what_is_known_of_a_place(parameter, value, source, facts):
     place = Place.parse(value, parameter)
     assert place.as_json() == source
-    known = ("relative", "from_commits", "reproducible", "names_partitions")
+    known = ("relative", "starts_from_commits", "reproducible", "names_partitions")
     assert [name for name in known if getattr(place, name)] == sorted(facts.split(), key=known.index)
-    asked = [place.asks_on_no_commit(with_checkpoint=given) for given in (False, True)]
-    may_be = [RESETS[parameter].may_ask_on_no_commit(with_checkpoint=given) for given in (False, True)]
-    assert asked == [place.from_commits or parameter == "to_group", parameter == "to_group"]
+    asked = [place.uses_on_no_commit(with_checkpoint=given) for given in (False, True)]
+    may_be = [RESETS[parameter].may_use_on_no_commit(with_checkpoint=given) for given in (False, True)]
+    assert asked == [place.starts_from_commits or parameter == "to_group", parameter == "to_group"]
     assert all(may for may, asks in zip(may_be, asked, strict=True) if asks)
 
 
@@ -154,21 +154,23 @@ def test_each_way_of_a_reset_is_known():
 
 
 def test_a_duration_ago_is_a_time():
-    assert Place("ago", timedelta(days=1)).before(NOW) == Place("time", NOW - timedelta(days=1))
-    assert Place("latest").before(NOW) == Place("latest")
+    assert Place("ago", timedelta(days=1)).with_duration_resolved(NOW) == Place(
+        "time", NOW - timedelta(days=1)
+    )
+    assert Place("latest").with_duration_resolved(NOW) == Place("latest")
 
 
 def test_a_file_for_one_group_is_not_taken_for_several():
-    assert OffsetsFile("f", "t,0,3\n").of_group("g", 1) == {A: 3}
-    assert OffsetsFile("f", "g,t,0,3\nh,t,0,4\n").of_group("h", 2) == {A: 4}
+    assert OffsetsFile("f", "t,0,3\n").group_offsets("g", 1) == {A: 3}
+    assert OffsetsFile("f", "g,t,0,3\nh,t,0,4\n").group_offsets("h", 2) == {A: 4}
     with pytest.raises(OffsetsFormatError, match="2 groups are moved"):
-        OffsetsFile("f", "t,0,3\n").of_group("g", 2)
+        OffsetsFile("f", "t,0,3\n").group_offsets("g", 2)
 
 
 @pytest.mark.parametrize("text", ["", "t,0,three\n", "h,t,0,4\n"])
 def test_a_file_that_does_not_fit_is_named(text):
     with pytest.raises(OffsetsFormatError, match="^s3://lake/before.csv: "):
-        OffsetsFile("s3://lake/before.csv", text).of_group("g", 1)
+        OffsetsFile("s3://lake/before.csv", text).group_offsets("g", 1)
 
 
 def test_a_partition_with_nothing_that_new_is_at_its_log_end():
@@ -269,7 +271,7 @@ EXPECTED = {
 )
 def test_a_place_that_was_not_resolved_has_no_offset(place):
     with pytest.raises(UsageError, match=f"^{place.kind} .* is not resolved to offsets yet"):
-        place.in_logs({A: 5}, LOGS)
+        place.offsets_in_logs({A: 5}, LOGS)
 
 
 @pytest.mark.parametrize("parameter", EXPECTED)
@@ -287,17 +289,17 @@ def test_other_values_are_refused_with_what_is_expected(parameter, value):
     ],
 )
 def test_a_place_that_a_parameter_does_not_take_is_refused(parameter, word):
-    with pytest.raises(UsageError, match=f"^{parameter}={word}: {EXPECTED[parameter]}"):
+    with pytest.raises(UsageError, match=f"^{parameter}={word!r}: {EXPECTED[parameter]}"):
         Place.parse(word, parameter)
 
 
 def test_offsets_that_topics_leaves_out_are_refused_or_those_of_other_groups():
     place = Place.parse({"t": {"0": 3, "1": 4}}, "to_offset")
     first, second = TopicScope.parse("t:0"), TopicScope.parse("t:1")
-    with pytest.raises(OffsetsFormatError, match="the offsets name t-1, which topics= and group_id leave"):
-        place.named_for("g", first, 1)
-    assert place.named_for("g", first, 2) == {A: 3}
-    place.check_named([first, second])
+    with pytest.raises(OffsetsFormatError, match="the offsets name t-1, which topics and group_id leave"):
+        place.offsets_for_group("g", first, 1)
+    assert place.offsets_for_group("g", first, 2) == {A: 3}
+    place.refuse_unused_offsets([first, second])
     with pytest.raises(OffsetsFormatError, match="the offsets name t-1"):
-        place.check_named([first, first])
-    assert Place("latest").named_for("g", first, 1) is None
+        place.refuse_unused_offsets([first, first])
+    assert Place("latest").offsets_for_group("g", first, 1) is None

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from airflow_kafka_offsets.errors import CommitError, GroupMovedError, PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.offsets import Commit, LogRange, TopicPartition
-from airflow_kafka_offsets.model.parameters import OutOfRangePolicy, one_of
+from airflow_kafka_offsets.model.parameters import OutOfRangePolicy, parse_choice
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.plan import OffsetPlan, check_plans, check_read_back
 from airflow_kafka_offsets.model.table import DELETED
@@ -28,7 +28,7 @@ def test_a_plan_lays_before_and_after_beside_the_log():
     assert plan.before == {A: 20, B: None}
     assert plan.after == {A: 30, B: 50}
     assert plan.changed == 2
-    assert plan.records == 60
+    assert plan.moved_by == 60
     check_plans([plan])
 
 
@@ -113,16 +113,16 @@ def test_reading_back_another_offset_is_an_error_that_names_the_partition():
 
 def test_a_group_that_moved_since_the_plan_is_refused_and_names_who_moved_it():
     plan = make({A: 30, B: 50})
-    plan.check_unmoved({A: Commit(20, ""), B: None})
+    plan.check_not_moved({A: Commit(20, ""), B: None})
     by = CommitMetadata(dag="flights", run="manual__2", task="reset").text()
     with pytest.raises(GroupMovedError, match=r"'g' was committed on orders-0 .*\(by run manual__2") as no:
-        plan.check_unmoved({A: Commit(15, by), B: None})
+        plan.check_not_moved({A: Commit(15, by), B: None})
     assert no.value.retriable
 
 
 def test_a_group_whose_first_commit_came_since_the_plan_is_refused():
     with pytest.raises(GroupMovedError, match="was committed on orders-1 while its move"):
-        make({B: 5}).check_unmoved({B: Commit(5, "")})
+        make({B: 5}).check_not_moved({B: Commit(5, "")})
 
 
 def test_a_partition_without_a_commit_was_not_read_back():
@@ -152,12 +152,12 @@ def test_a_table_of_many_partitions_shows_those_that_move_furthest_and_sums_up_t
         f"... and 980 more partitions: 979 of them change, {sum(range(980)):+d} offsets together"
     ]
     # Nobody reads the times of the others.
-    assert {tp.partition for tp, _ in PipelinePlan([plan]).positions()} == set(range(980, 1_000))
+    assert {tp.partition for tp, _ in PipelinePlan([plan]).table_positions()} == set(range(980, 1_000))
 
 
 def test_a_choice_outside_its_values_is_named():
     with pytest.raises(UsageError, match="on_out_of_range='clip': expected one of 'fail', 'clamp', 'skip'"):
-        one_of("clip", OutOfRangePolicy, "on_out_of_range")
+        parse_choice("clip", OutOfRangePolicy, "on_out_of_range")
 
 
 logs = st.tuples(st.integers(0, 1000), st.integers(0, 1000)).map(lambda ends: LogRange(min(ends), max(ends)))

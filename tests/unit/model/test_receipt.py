@@ -9,7 +9,7 @@ from airflow_kafka_offsets.errors import OffsetsFormatError, PlanRefusedError
 from airflow_kafka_offsets.model.formats import load_json
 from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition
 from airflow_kafka_offsets.model.plan import OffsetPlan
-from airflow_kafka_offsets.model.receipt import check_restorable, outcome, read_receipt, receipt
+from airflow_kafka_offsets.model.receipt import check_restorable, make_receipt, outcome_lines, read_receipt
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
 LOG = {A: LogRange(10, 100), B: LogRange(0, 50)}
@@ -21,7 +21,7 @@ def make(group, targets):
 
 def test_the_receipt_is_plain_json_that_reads_back():
     plan = make("g", {A: 30, B: 50})
-    value = json.loads(json.dumps(receipt([plan])))
+    value = json.loads(json.dumps(make_receipt([plan])))
     assert value["version"] == 1
     assert value["before"] == {"orders": {"0": 20, "1": None}}
     assert value["after"] == {"orders": {"0": 30, "1": 50}}
@@ -35,25 +35,25 @@ def test_the_receipt_is_plain_json_that_reads_back():
 
 def test_a_receipt_of_several_groups_keeps_them_apart():
     plans = [make("g", {A: 30}), make("h", {B: 5})]
-    value = json.loads(json.dumps(receipt(plans, verified=True)))
+    value = json.loads(json.dumps(make_receipt(plans, verified=True)))
     assert value["changed"] == 2
     assert [group.group_id for group in read_receipt(value)] == ["g", "h"]
 
 
 def test_a_receipt_says_what_was_not_done_as_asked_and_the_times_of_the_records():
     plan = OffsetPlan.make("g", {A: 4}, {A: 20, B: None}, LOG, on_out_of_range="clamp")
-    value = json.loads(json.dumps(receipt([replace(plan, times={(A, 20): None, (A, 10): 0})])))
+    value = json.loads(json.dumps(make_receipt([replace(plan, times={(A, 20): None, (A, 10): 0})])))
     assert (value["clamped"], value["lost"]) == ({"orders": {"0": 4}}, 6)
     assert value["skipped"] == {"orders": {"1": None}}
     assert value["times"] == {
         "before": {"orders": {"0": "end"}},
         "after": {"orders": {"0": "1970-01-01T00:00:00Z"}},
     }
-    assert receipt([plan, plan])["lost"] == 12
+    assert make_receipt([plan, plan])["lost"] == 12
 
 
 def test_an_old_receipt_reads_back():
-    value = receipt([make("g", {A: 30})])
+    value = make_receipt([make("g", {A: 30})])
     for name in ("skipped", "clamped", "lost"):
         del value[name]
     assert read_receipt(value)[0].after == {A: 30}
@@ -64,29 +64,32 @@ def test_a_receipt_of_10000_partitions_that_did_not_move_as_asked_stays_small():
     logs = dict.fromkeys(at, LogRange(1_000, 2_000))
     plan = OffsetPlan.make("g", at, at, logs, on_out_of_range="clamp")
     times = {(tp, offset): 1_772_344_800_000 for tp in at for offset in (5, 1_000)}
-    assert len(json.dumps(receipt([replace(plan, times=times)]))) < 1_000_000
+    assert len(json.dumps(make_receipt([replace(plan, times=times)]))) < 1_000_000
 
 
 @pytest.mark.parametrize(
     ("value", "lines"),
     [
         (
-            receipt([make("g", {A: 30, B: 5})]),
+            make_receipt([make("g", {A: 30, B: 5})]),
             [
                 "group g: 2 partitions were committed and read back (orders-0, orders-1), 2 of them changed, "
-                "+15 records"
+                "moved by +15 offsets"
             ],
         ),
-        (receipt([make("g", {}), make("h", {})]), ["group g: nothing was committed", "group h: nothing was"]),
+        (
+            make_receipt([make("g", {}), make("h", {})]),
+            ["group g: nothing was committed", "group h: nothing was"],
+        ),
     ],
 )
 def test_what_was_done_is_said_in_the_past_tense(value, lines):
-    for found, line in zip(outcome(value), lines, strict=True):
+    for found, line in zip(outcome_lines(value), lines, strict=True):
         assert found.startswith(line)
 
 
 def test_a_receipt_of_a_later_version_is_not_guessed_at():
-    value = receipt([make("g", {A: 30})])
+    value = make_receipt([make("g", {A: 30})])
     with pytest.raises(OffsetsFormatError, match="expected a receipt of version 1"):
         read_receipt({**value, "version": 2})
 
@@ -116,11 +119,11 @@ def test_a_move_of_which_the_receipt_could_not_be_read_back_is_refused(groups, p
     with pytest.raises(PlanRefusedError, match="60,000 partitions are too many .* name fewer groups"):
         check_restorable(plans)
     with pytest.raises(OffsetsFormatError):
-        load_json(json.dumps(receipt(plans)), "receipt")
+        load_json(json.dumps(make_receipt(plans)), "receipt")
 
 
 def test_a_move_of_40000_partitions_can_be_restored():
     at = {TopicPartition("orders", number): 5 for number in range(40_000)}
     plan = OffsetPlan.make("g", at, at, dict.fromkeys(at, LogRange(0, 10)), source={})
     check_restorable([plan])
-    assert read_receipt(load_json(json.dumps(receipt([plan])), "receipt"))[0].before == at
+    assert read_receipt(load_json(json.dumps(make_receipt([plan])), "receipt"))[0].before == at

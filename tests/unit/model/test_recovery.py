@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_kafka_offsets.model.commit_metadata import CommitMetadata, stopped_half_way
+from airflow_kafka_offsets.model.commit_metadata import CommitMetadata, is_partly_moved
 from airflow_kafka_offsets.model.formats import offsets_json
 from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition
 from airflow_kafka_offsets.model.receipt import GroupReceipt
@@ -14,8 +14,8 @@ from airflow_kafka_offsets.model.recovery import (
     LastCommit,
     MovedCheckpoint,
     Recovery,
-    Work,
-    committed_since,
+    RecoveryTasks,
+    committed_by_others,
     judge,
 )
 
@@ -31,7 +31,7 @@ ORDER = {"job": {"commit", "check"}, "commit": {"check"}, "check": set()}
 
 
 def work(**states):
-    return Work({task: [state] for task, state in states.items()}, ORDER)
+    return RecoveryTasks({task: [state] for task, state in states.items()}, ORDER)
 
 
 @pytest.mark.parametrize(
@@ -46,22 +46,22 @@ def work(**states):
     ],
 )
 def test_tasks_that_succeeded_after_one_that_is_to_run_again_are_cut_off(states, cut_off):
-    assert work(**states).cut_off == cut_off
+    assert work(**states).outdated == cut_off
 
 
 def test_a_mapped_task_is_done_when_all_of_its_instances_are():
-    assert Work({"job": ["success", "success"]}, {}).done == ["job"]
-    assert Work({"job": ["success", None]}, {}).not_done == ["job"]
-    assert Work({"job": []}, {}).not_done == ["job"]
-    assert Work({"job": ["success", "failed"]}, {}).failed == ["job"]
+    assert RecoveryTasks({"job": ["success", "success"]}, {}).succeeded == ["job"]
+    assert RecoveryTasks({"job": ["success", None]}, {}).not_succeeded == ["job"]
+    assert RecoveryTasks({"job": []}, {}).not_succeeded == ["job"]
+    assert RecoveryTasks({"job": ["success", "failed"]}, {}).failed == ["job"]
 
 
 def test_work_is_done_if_every_partition_was_last_committed_by_a_task_that_does_not_move_it():
-    assert committed_since({P0: LastCommit(60, COMMIT), P1: LastCommit(60, None)}, MOVERS)
+    assert committed_by_others({P0: LastCommit(60, COMMIT), P1: LastCommit(60, None)}, MOVERS)
     for by in (RUN, RESTORE, OTHERS_RESTORE):
-        assert not committed_since({P0: LastCommit(60, COMMIT), P1: LastCommit(60, by)}, MOVERS)
-    assert not committed_since({P0: None}, MOVERS)
-    assert not committed_since({}, MOVERS)
+        assert not committed_by_others({P0: LastCommit(60, COMMIT), P1: LastCommit(60, by)}, MOVERS)
+    assert not committed_by_others({P0: None}, MOVERS)
+    assert not committed_by_others({}, MOVERS)
 
 
 # --- the judgement
@@ -89,7 +89,7 @@ def at(offset, **so):
 @pytest.mark.parametrize("by", [COMMIT, None, OTHERS_COMMIT])
 def test_a_group_and_a_checkpoint_that_have_passed_where_they_were_are_finished(by):
     found = judged(at(62), **commits(62, by))
-    assert (found.finished, found.to_restore) == (True, False)
+    assert (found.is_finished, found.to_restore) == (True, False)
     assert found.passed == ("checkpoint s3a://lake/orders", "group 'orders'")
 
 
@@ -97,7 +97,7 @@ def test_a_group_and_a_checkpoint_that_have_passed_where_they_were_are_finished(
     ("moved", "last", "groups", "checkpoint"),
     [
         (at(61), commits(100), {"orders": {P0, P1}}, True),
-        (at(100, worked=False), commits(100), {"orders": {P0, P1}}, True),
+        (at(100, has_worked=False), commits(100), {"orders": {P0, P1}}, True),
         (at(100), commits(61), {"orders": {P1}}, False),
         (at(100), commits(100, RUN), {"orders": {P0, P1}}, False),
         (at(100), {"p0": None, "p1": LastCommit(100, COMMIT)}, {"orders": {P0}}, False),
@@ -108,40 +108,40 @@ def test_a_group_and_a_checkpoint_that_have_passed_where_they_were_are_finished(
 )
 def test_what_has_not_passed_where_it_was_is_put_back(moved, last, groups, checkpoint):
     found = judged(moved, **last)
-    assert not found.finished
+    assert not found.is_finished
     assert (found.groups, found.checkpoint) == (groups, checkpoint)
 
 
 @pytest.mark.parametrize("by", [OTHERS_RESTORE, CommitMetadata(tool="airflow-kafka-offsets group restore")])
 def test_what_another_reset_or_restore_has_moved_is_left_and_named(by):
     found = judged(at(57), **commits(60, by))
-    assert (found.finished, found.groups, found.checkpoint) == (False, {}, True)
-    assert str(by) in "".join(found.left)
+    assert (found.is_finished, found.groups, found.checkpoint) == (False, {}, True)
+    assert str(by) in "".join(found.not_restored)
 
 
 def test_a_checkpoint_that_another_move_has_taken_is_left_with_what_was_committed_after_that():
-    lost = at(30, lost="it was moved again by 0004-seek")
+    lost = at(30, not_restorable="it was moved again by 0004-seek")
     found = judged(lost, p0=LastCommit(40, replace(OTHERS_COMMIT, move=4)), p1=LastCommit(59, RUN))
-    assert (found.finished, found.groups, found.checkpoint) == (False, {"orders": {P1}}, False)
-    assert found.left == ("it was moved again by 0004-seek",)
+    assert (found.is_finished, found.groups, found.checkpoint) == (False, {"orders": {P1}}, False)
+    assert found.not_restored == ("it was moved again by 0004-seek",)
 
 
 def test_what_an_earlier_try_has_put_back_is_not_put_back_again():
     last = {"p0": LastCommit(60, RESTORE), "p1": LastCommit(62, RESTORE)}
     found = judged(at(60, restored=True), **last)
-    assert (found.finished, found.to_restore, found.restored) == (False, False, True)
-    assert found.outcome({}, None) == "everything was put back"
+    assert (found.is_finished, found.to_restore, found.restored) == (False, False, True)
+    assert found.describe_outcome({}, None) == "everything was put back"
     cleared = judge(
         RECEIPT, {"orders": {P0: last["p0"], P1: last["p1"]}}, None, replace(RECOVERY, restore=AGAIN)
     )
-    assert (cleared.finished, cleared.to_restore, cleared.restored) == (False, False, False)
-    assert "was moved again or taken back" in cleared.left[0]
+    assert (cleared.is_finished, cleared.to_restore, cleared.restored) == (False, False, False)
+    assert "was moved again or taken back" in cleared.not_restored[0]
 
 
 def test_a_group_that_the_restore_does_not_name_is_left():
     found = judge(RECEIPT, {"orders": {P0: None, P1: None}}, None, replace(RECOVERY, groups=["renamed"]))
-    assert (found.finished, found.to_restore) == (False, False)
-    assert found.left == ("group 'orders' is not put back: group_id names renamed",)
+    assert (found.is_finished, found.to_restore) == (False, False)
+    assert found.not_restored == ("group 'orders' is not put back: group_id names renamed",)
 
 
 def receipt_of(before, after):
@@ -151,14 +151,14 @@ def receipt_of(before, after):
 def test_everything_was_put_back_only_where_all_of_it_was():
     found = judged(None, **commits(57, RUN))
     receipt = receipt_of(BEFORE, AFTER)
-    assert found.narrowed(receipt)["groups"][0]["before"] == receipt["before"]
-    assert found.outcome(receipt, receipt_of(AFTER, BEFORE)) == "everything was put back"
-    said = found.outcome(receipt, receipt_of(AFTER, {P0: 60}))
+    assert found.receipt_to_restore(receipt)["groups"][0]["before"] == receipt["before"]
+    assert found.describe_outcome(receipt, receipt_of(AFTER, BEFORE)) == "everything was put back"
+    said = found.describe_outcome(receipt, receipt_of(AFTER, {P0: 60}))
     assert said.startswith(
         "put back: group 'orders'; not put back: group 'orders' on orders-1, which had no commit"
     )
     passed = judged(None, p0=LastCommit(100, COMMIT), p1=LastCommit(59, RUN))
-    assert passed.narrowed(receipt)["groups"][0]["before"] == {"orders": {"1": 62}}
+    assert passed.receipt_to_restore(receipt)["groups"][0]["before"] == {"orders": {"1": 62}}
 
 
 OFFSETS = st.integers(0, 100)
@@ -172,17 +172,23 @@ def test_only_what_has_passed_is_finished_and_nothing_of_others_is_put_back(
 ):
     goal = max(before, after)
     moved = MovedCheckpoint(
-        "c", {"0": {P0: before}}, {"0": {P0: after}}, {"0": {P0: now}}, worked, lost=lost, restored=restored
+        "c",
+        {"0": {P0: before}},
+        {"0": {P0: after}},
+        {"0": {P0: now}},
+        worked,
+        not_restorable=lost,
+        restored=restored,
     )
     group = GroupReceipt("orders", {P0: before}, {P0: after}, plan_only=False)
     found = judge([group], {"orders": {P0: last}}, moved, RECOVERY)
     by = None if last is None else last.by
     passed = last is not None and last.offset >= goal and by in (None, COMMIT, OTHERS_COMMIT)
-    assert found.finished == (passed and now >= goal and worked and not lost and not restored)
+    assert found.is_finished == (passed and now >= goal and worked and not lost and not restored)
     assert found.checkpoint == (not lost and not restored and not (now >= goal and worked))
     if by in (OTHERS_RESTORE, RESTORE, AGAIN):
         assert not found.groups
-    assert found.finished or found.to_restore or found.left or found.restored
+    assert found.is_finished or found.to_restore or found.not_restored or found.restored
 
 
 def test_a_task_is_known_by_its_commits_of_many_partitions_too():
@@ -200,10 +206,10 @@ def test_a_task_is_known_by_its_commits_of_many_partitions_too():
     assert len(text) <= 268
     found = CommitMetadata.parse(text)
     assert found is not None
-    assert (found.task, long.same_task(found), found.query) == ("", True, long.query)
+    assert (found.task, long.is_same_task(found), found.query) == ("", True, long.query)
     other = CommitMetadata.parse(replace(long, task="group.commit", token="u" * 12).text(200))
     assert other is not None
-    assert not long.same_task(other)
+    assert not long.is_same_task(other)
 
 
 STARTED = CommitMetadata(dag="d", run="scheduled__2026", task="reset", token="first", started=100)
@@ -224,10 +230,10 @@ STARTED = CommitMetadata(dag="d", run="scheduled__2026", task="reset", token="fi
     ],
 )
 def test_a_task_knows_its_earlier_tries_from_those_of_a_deleted_run_with_the_same_id(later, same):
-    assert replace(STARTED, **later).same_task(STARTED) is same
+    assert replace(STARTED, **later).is_same_task(STARTED) is same
     parsed = CommitMetadata.parse(STARTED.text(200))
     assert parsed is not None
-    assert replace(STARTED, **later).same_task(parsed) is same
+    assert replace(STARTED, **later).is_same_task(parsed) is same
 
 
 @pytest.mark.parametrize(
@@ -242,7 +248,7 @@ def test_a_task_knows_its_earlier_tries_from_those_of_a_deleted_run_with_the_sam
     ],
 )
 def test_a_run_is_told_from_a_deleted_one_with_the_same_id(later, same):
-    assert replace(STARTED, **later).same_run(STARTED) is same
+    assert replace(STARTED, **later).is_same_run(STARTED) is same
 
 
 def made(by, seconds):
@@ -261,7 +267,7 @@ def made(by, seconds):
     ],
 )
 def test_a_task_that_moved_some_of_its_partitions_has_stopped_half_way(commits, half_way):
-    assert stopped_half_way(commits, RUN) is half_way
+    assert is_partly_moved(commits, RUN) is half_way
 
 
 STATES = st.sampled_from(["success", "failed", "skipped", "upstream_failed", None])
@@ -269,7 +275,7 @@ STATES = st.sampled_from(["success", "failed", "skipped", "upstream_failed", Non
 
 @given(st.fixed_dictionaries({task: st.lists(STATES, min_size=1, max_size=3) for task in ORDER}))
 def test_each_task_is_done_or_not_and_what_is_cut_off_is_done(states):
-    found = Work(states, ORDER)
-    assert sorted(found.done + found.not_done) == sorted(states)
-    assert set(found.cut_off) <= set(found.done)
-    assert not set(found.failed) & set(found.done)
+    found = RecoveryTasks(states, ORDER)
+    assert sorted(found.succeeded + found.not_succeeded) == sorted(states)
+    assert set(found.outdated) <= set(found.succeeded)
+    assert not set(found.failed) & set(found.succeeded)

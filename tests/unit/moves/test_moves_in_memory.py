@@ -7,7 +7,13 @@ from datetime import datetime, timezone
 import pytest
 from memory_broker import MemoryBroker, MemoryClient
 
-from airflow_kafka_offsets.errors import CommitError, GroupMovedError, PlanRefusedError
+from airflow_kafka_offsets.errors import (
+    CommitError,
+    CommitProgress,
+    GroupActiveError,
+    GroupMovedError,
+    PlanRefusedError,
+)
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition, committed_offsets
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
@@ -16,7 +22,7 @@ from airflow_kafka_offsets.model.plan import OffsetPlan
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.moves.apply import apply_groups
 from airflow_kafka_offsets.moves.group_reset import plan_resets
-from airflow_kafka_offsets.moves.write import commit_over_late_ones, delete_groups
+from airflow_kafka_offsets.moves.write import delete_groups, recommit_overtaken
 
 FIRST, SECOND = TopicPartition("orders", 0), TopicPartition("orders", 1)
 NOW = datetime(2026, 1, 5, tzinfo=timezone.utc)
@@ -73,10 +79,13 @@ def test_nothing_is_written_where_the_plan_of_one_group_is_refused(client):
 def test_an_error_says_which_groups_were_written(client, broker):
     for group in ("a", "b"):
         client.commit(group, {FIRST: 50, SECOND: 50})
-    plans = PipelinePlan([*plan_to(client, 20, "a").groups, *plan_to(client, 20, "b").groups])
+    plans = PipelinePlan([*plan_to(client, 20, "a").group_plans, *plan_to(client, 20, "b").group_plans])
     broker.join("b", "m", "reader", ("orders",))
-    with pytest.raises(Exception, match="written before: group a; running it again finishes the rest"):
+    with pytest.raises(
+        GroupActiveError, match="written before: group a; running it again finishes the rest"
+    ) as raised:
         apply_groups(client, plans, CommitMetadata())
+    assert raised.value.progress == CommitProgress("b", ("a",))
     assert holds(client, "a") == [20, 20]
     assert holds(client, "b") == [50, 50]
 
@@ -90,15 +99,23 @@ def moved_to(offset):
 def test_a_commit_from_before_a_checkpoints_move_is_committed_over(client, move):
     late = CommitMetadata(query="q", move=move)
     client.commit("g", {FIRST: 60, SECOND: 60}, late.text())
-    commit_over_late_ones(client, [moved_to(20)], CommitMetadata(query="q", move=2))
+    recommit_overtaken(client, [moved_to(20)], CommitMetadata(query="q", move=2))
     assert holds(client) == [20, 20]
+
+
+def test_an_error_after_all_groups_were_written_does_not_say_that_some_were_not(client, broker):
+    client.commit("g", {FIRST: 60, SECOND: 60}, CommitMetadata(query="q", move=1).text())
+    broker.join("g", "m", "reader", ("orders",))
+    with pytest.raises(GroupActiveError) as raised:
+        recommit_overtaken(client, [moved_to(20)], CommitMetadata(query="q", move=2))
+    assert raised.value.progress is None
 
 
 @pytest.mark.parametrize("other", [CommitMetadata(query="q", move=3), CommitMetadata(query="p", move=1)])
 def test_what_a_later_move_or_another_query_has_committed_is_not_committed_over(client, other):
     client.commit("g", {FIRST: 60, SECOND: 60}, other.text())
     with pytest.raises(CommitError, match="another process commits to this group"):
-        commit_over_late_ones(client, [moved_to(20)], CommitMetadata(query="q", move=2))
+        recommit_overtaken(client, [moved_to(20)], CommitMetadata(query="q", move=2))
     assert holds(client) == [60, 60]
 
 

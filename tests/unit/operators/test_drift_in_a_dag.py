@@ -69,7 +69,7 @@ def test_what_is_checked_is_named_in_exactly_one_way(parameters, says):
 @pytest.mark.parametrize(
     ("parameters", "says"),
     [
-        ({"grace": "soon"}, "task t: grace=soon: expected seconds"),
+        ({"grace": "soon"}, "task t: grace='soon': expected seconds"),
         ({"on_drift": "shrug"}, "task t: on_drift='shrug': expected one of 'fail', 'warn'"),
     ],
 )

@@ -34,38 +34,38 @@ RESET: dict[str, Any] = ORDERS | {"to_offset": "earliest"}
 
 WRONG = [
     (CommitOffsetsOperator, ORDERS, "on_out_of_range", "clmap", "='clmap': expected one of 'fail'"),
-    (CommitOffsetsOperator, ORDERS, "allow_rewind", "no", "=no: expected true or false"),
+    (CommitOffsetsOperator, ORDERS, "allow_rewind", "no", "='no': expected true or false"),
     (CommitOffsetsOperator, ORDERS, "allow_new_query", 1, "=1: expected true or false"),
     (CommitOffsetsOperator, GROUP, "offsets", {"orders": {"0": "x"}}, ": "),
-    (CommitOffsetWindowOperator, WINDOW, "fenced", "yes", "=yes: expected true or false"),
+    (CommitOffsetWindowOperator, WINDOW, "fenced", "yes", "='yes': expected true or false"),
     (CommitOffsetWindowOperator, WINDOW, "on_out_of_range", "clmap", "='clmap': expected one of"),
     (ResetOffsetsOperator, RESET, "on_out_of_range", "clmap", "='clmap': expected one of"),
-    (ResetOffsetsOperator, RESET, "plan_only", "maybe", "=maybe: expected true or false"),
-    (ResetOffsetsOperator, RESET, "allow_stateful", "yes", "=yes: expected true or false"),
-    (ResetOffsetsOperator, RESET, "quiet_period", "soon", "=soon: expected seconds"),
-    (ResetOffsetsOperator, RESET, "quiet_period", "P2D", "=P2D: expected seconds.* of at most"),
+    (ResetOffsetsOperator, RESET, "plan_only", "maybe", "='maybe': expected true or false"),
+    (ResetOffsetsOperator, RESET, "allow_stateful", "yes", "='yes': expected true or false"),
+    (ResetOffsetsOperator, RESET, "quiet_period", "soon", "='soon': expected seconds"),
+    (ResetOffsetsOperator, RESET, "quiet_period", "P2D", "='P2D': expected seconds.* of at most"),
     (ResetOffsetsOperator, RESET, "on_pending_batch", "drop", "='drop': expected one of 'fail', 'discard'"),
     (ResetOffsetsOperator, RESET, "sink", "parquet", "='parquet': expected 'kafka'"),
     (ResetOffsetsOperator, GROUP | {"shift_by": 1}, "on_no_commit", "zero", "='zero': expected one of"),
-    (ResetOffsetsOperator, ORDERS, "to_offset", "lates", "=lates: expected a whole number"),
-    (ResetOffsetsOperator, ORDERS, "to_datetime", "yesterday", "=yesterday: expected a time"),
-    (ResetOffsetsOperator, ORDERS, "shift_by", "far", "=far: expected a whole number"),
-    (ResetOffsetsOperator, ORDERS, "by_duration", "1 day", "=1 day: expected seconds"),
-    (ResetOffsetsOperator, ORDERS, "to_batch", "newest", "=newest: expected 0 or more"),
+    (ResetOffsetsOperator, ORDERS, "to_offset", "lates", "='lates': expected a whole number"),
+    (ResetOffsetsOperator, ORDERS, "to_datetime", "yesterday", "='yesterday': expected a time"),
+    (ResetOffsetsOperator, ORDERS, "shift_by", "far", "='far': expected a whole number"),
+    (ResetOffsetsOperator, ORDERS, "by_duration", "1 day", "='1 day': expected seconds"),
+    (ResetOffsetsOperator, ORDERS, "to_batch", "newest", "='newest': expected 0 or more"),
     (ResetOffsetsOperator, ORDERS, "to_group", {"orders": "blue"}, ": found .*; expected the name of"),
     (RestoreOffsetsOperator, ORDERS, "restore_when", "never", "='never': expected one of 'failed', 'always'"),
     (RestoreOffsetsOperator, ORDERS, "on_no_commit", "latest", "='latest': expected one of 'skip'"),
     (PlanOffsetWindowOperator, GROUP, "on_empty", "go", "='go': expected one of 'skip', 'fail', 'continue'"),
     (PlanOffsetWindowOperator, GROUP, "on_no_commit", "zero", "='zero': expected one of"),
-    (PlanOffsetWindowOperator, GROUP, "start", "", "=: expected 'committed', 'earliest', a time"),
+    (PlanOffsetWindowOperator, GROUP, "start", "", "='': expected 'committed', 'earliest', a time"),
     (
         PlanOffsetWindowOperator,
         GROUP,
         "start",
         "yesterday",
-        "=yesterday: expected 'committed', 'earliest', a time",
+        "='yesterday': expected 'committed', 'earliest', a time",
     ),
-    (PlanOffsetWindowOperator, GROUP, "start", "latest", "=latest: expected 'committed', 'earliest'"),
+    (PlanOffsetWindowOperator, GROUP, "start", "latest", "='latest': expected 'committed', 'earliest'"),
     (PlanOffsetWindowOperator, GROUP, "max_records", 0, "=0: expected 1 or more"),
     (PlanOffsetWindowOperator, GROUP, "topics_pattern", "[", r"='\[' is not a regular expression"),
     (PlanOffsetWindowOperator, GROUP, "window_file", "", "='' is nothing, and it was given"),
@@ -118,8 +118,14 @@ WRONG = [
     (RestoreOffsetsOperator, ORDERS, "receipt", "", "='' is nothing, and it was given"),
     (CommitOffsetWindowOperator, GROUP, "window", {}, ": found {}; expected a window of version 1"),
     (CommitOffsetWindowOperator, GROUP, "window", "", "='' is nothing, and it was given"),
-    (PlanOffsetWindowOperator, GROUP, "end", "earliest", "=earliest: expected 'latest'"),
-    (PlanOffsetWindowOperator, GROUP, "max_records", "many", "=many: expected 1 or more, as a whole number"),
+    (PlanOffsetWindowOperator, GROUP, "end", "earliest", "='earliest': expected 'latest'"),
+    (
+        PlanOffsetWindowOperator,
+        GROUP,
+        "max_records",
+        "many",
+        "='many': expected 1 or more, as a whole number",
+    ),
     (
         OffsetsReachedSensor,
         GROUP,
@@ -140,7 +146,7 @@ def test_a_literal_is_refused_when_the_dag_is_parsed(operator, names, parameter,
     ("operator", "names", "says"),
     [
         (OffsetsReachedSensor, GROUP, "target is missing: give 'latest', a time such as .*, offsets"),
-        (TopicReachedSensor, {"topics": "orders"}, "target is missing: give a time, such as"),
+        (TopicReachedSensor, {"topics": "orders"}, "target is missing: give a time such as"),
         (ConsumerGroupLagSensor, GROUP, "no threshold: give max_lag, max_partition_lag"),
         (CommitOffsetsOperator, {}, "group_id is missing"),
         (CommitOffsetsOperator, GROUP, "nothing to commit: give checkpoint_location"),
@@ -155,7 +161,7 @@ def test_a_parameter_that_is_missing_is_named_with_its_task(operator, names, say
 
 
 def test_a_grace_of_more_than_a_week_is_refused():
-    with pytest.raises(UsageError, match="grace=P8D: expected seconds.* of at most 7 days"):
+    with pytest.raises(UsageError, match="grace='P8D': expected seconds.* of at most 7 days"):
         CheckOffsetDriftOperator(task_id="wrong", **ORDERS, grace="P8D")
 
 
@@ -183,13 +189,13 @@ def test_a_switch_may_come_from_the_run(value):
         with DAG("d"):
             task = operator(task_id="t", **names, **dict[str, Any]({switch: "{{ params.it }}"}))
         task.render_template_fields({"params": {"it": value}})
-        assert task.read(switch) is True
+        assert task.parse_parameter(switch) is True
 
 
 def test_a_switch_that_is_no_switch_fails_the_task_at_once():
     task = ResetOffsetsOperator(task_id="t", **RESET, plan_only="{{ it }}")
     task.render_template_fields({"it": "perhaps"})
-    with pytest.raises(AirflowFailException, match="plan_only=perhaps: expected true or false"):
+    with pytest.raises(AirflowFailException, match="plan_only='perhaps': expected true or false"):
         task.execute({})
 
 

@@ -12,8 +12,8 @@ from airflow.sdk.execution_time.context import OutletEventAccessors
 from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition
 from airflow_kafka_offsets.model.plan import OffsetPlan, PartitionMove
-from airflow_kafka_offsets.model.receipt import receipt
-from airflow_kafka_offsets.operators.outlets import GroupMove, GroupOutlets
+from airflow_kafka_offsets.model.receipt import make_receipt
+from airflow_kafka_offsets.operators.outlets import GroupOutlets, MoveTotals
 from airflow_kafka_offsets.pipeline import KafkaPipeline
 
 PIPELINES = [KafkaPipeline(group_id=f"orders-{number}") for number in range(40)]
@@ -45,18 +45,18 @@ def supervisor(monkeypatch):
 
 def move(group):
     plan = OffsetPlan(group, (PartitionMove(TopicPartition("orders", 0), 5, 8, LogRange(0, 9)),))
-    return GroupMove.of(receipt([plan]))
+    return MoveTotals.from_receipt(make_receipt([plan]))
 
 
 def told(outlets, group_id, context, *committed):
     moves = [move(group) for group in committed or (group_id,)]
-    outlets.check(context, "kafka_default", [group_id])
-    outlets.send(context, "kafka_default", moves, 7)
-    return outlets.present
+    outlets.check_groups(context, "kafka_default", [group_id])
+    outlets.set_events(context, "kafka_default", moves, 7)
+    return outlets.outlets_with_events
 
 
 def test_nothing_is_told_before_anything_is_committed():
-    assert GroupOutlets([*ASSETS, REPORT]).present == [REPORT]
+    assert GroupOutlets([*ASSETS, REPORT]).outlets_with_events == [REPORT]
 
 
 def test_forty_mapped_commits_tell_forty_events():
@@ -72,9 +72,39 @@ def test_an_event_has_the_totals_of_its_group():
         "group_id": "orders-3",
         "partitions": 1,
         "changed": 1,
-        "records": 3,
+        "moved_by": 3,
+        "topics": {"orders": {"from": 5, "until": 8, "partitions": 1}},
         "batch_id": 7,
     }
+
+
+def extra_of(*moves):
+    plan = OffsetPlan("orders-3", moves)
+    return MoveTotals.from_receipt(make_receipt([plan])).as_event(None)
+
+
+def test_the_offsets_of_a_topic_are_summed_so_that_their_difference_is_the_records():
+    orders, payments = "orders", "payments"
+    extra = extra_of(
+        PartitionMove(TopicPartition(orders, 0), 5, 8, LogRange(0, 9)),
+        # Without a commit it is counted from the log start.
+        PartitionMove(TopicPartition(orders, 1), None, 7, LogRange(2, 9)),
+        PartitionMove(TopicPartition(payments, 0), 9, 4, LogRange(0, 9)),
+    )
+    assert extra["topics"] == {
+        orders: {"from": 7, "until": 15, "partitions": 2},
+        payments: {"from": 9, "until": 4, "partitions": 1},
+    }
+    assert extra["moved_by"] == sum(topic["until"] - topic["from"] for topic in extra["topics"].values())
+
+
+def test_an_event_of_many_topics_has_the_totals_of_the_group_only():
+    moves = [PartitionMove(TopicPartition(f"t{number}", 0), 0, 1, LogRange(0, 1)) for number in range(51)]
+    assert len(extra_of(*moves[:50])["topics"]) == 50
+    extra = extra_of(*moves)
+    assert "topics" not in extra
+    assert (extra["partitions"], extra["moved_by"]) == (51, 51)
+    assert len(str(extra)) < 200
 
 
 def test_the_asset_of_another_group_is_refused_where_the_task_is_not_mapped():
@@ -89,9 +119,9 @@ def test_the_asset_of_another_group_is_refused_where_the_task_is_not_mapped():
 
 def test_a_group_of_the_task_that_has_nothing_to_commit_this_time_is_not_told():
     outlets = GroupOutlets(ASSETS[:2])
-    outlets.check(context(), "kafka_default", ["orders-0", "orders-1"])
-    outlets.send(context(), "kafka_default", [move("orders-1")], None)
-    assert outlets.present == [ASSETS[1]]
+    outlets.check_groups(context(), "kafka_default", ["orders-0", "orders-1"])
+    outlets.set_events(context(), "kafka_default", [move("orders-1")], None)
+    assert outlets.outlets_with_events == [ASSETS[1]]
 
 
 def test_an_alias_stands_for_the_groups_that_are_committed(supervisor):
@@ -107,10 +137,10 @@ def test_an_alias_stands_for_the_groups_that_are_committed(supervisor):
     alias, run = AssetAlias("all orders"), context()
     outlets = GroupOutlets([alias])
     moves = [move("orders-3"), move("orders-4")]
-    outlets.send(run, "kafka_default", moves, 1)
+    outlets.set_events(run, "kafka_default", moves, 1)
     # A commit that finds its checkpoint moved begins again.
-    outlets.send(run, "kafka_default", moves, 2)
-    assert outlets.present == [alias]
+    outlets.set_events(run, "kafka_default", moves, 2)
+    assert outlets.outlets_with_events == [alias]
     assert [event.extra["batch_id"] for event in run["outlet_events"][alias].asset_alias_events] == [2, 2]
     added = {
         event.dest_asset_key.name: event.extra for event in run["outlet_events"][alias].asset_alias_events

@@ -17,7 +17,7 @@ from airflow_kafka_offsets.errors import (
 )
 from airflow_kafka_offsets.model.lag import Lag
 from airflow_kafka_offsets.model.offsets import Commit, LogRange, TopicPartition
-from airflow_kafka_offsets.readings.positions import lags_of_groups
+from airflow_kafka_offsets.readings.positions import measure_group_lags
 from airflow_kafka_offsets.waits.cached_reader import CachedReader
 
 ORDERS, GONE, OWN = (TopicPartition(topic, 0) for topic in ("orders", "gone", "__consumer_offsets"))
@@ -71,7 +71,7 @@ def test_each_group_has_its_lag_or_its_own_error():
             "burrow": {OWN: Commit(2, "")},
         }
     )
-    lags = lags_of_groups(client)
+    lags = measure_group_lags(client)
     totals = {group: lag.total for group, lag in lags.items() if isinstance(lag, Lag)}
     assert totals == {"fine": 4, "none": 0, "burrow": 3}
     assert isinstance(lags["late"], KafkaOffsetsError)

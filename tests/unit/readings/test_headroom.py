@@ -9,7 +9,7 @@ import pytest
 from airflow_kafka_offsets.errors import BrokerAuthenticationError
 from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition
 from airflow_kafka_offsets.readings import retention
-from airflow_kafka_offsets.readings.retention import headrooms
+from airflow_kafka_offsets.readings.retention import read_headrooms
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -38,16 +38,16 @@ CLIENT = cast("OffsetsReader", Broker())
 
 
 def test_a_topic_that_may_not_be_read_hides_no_other() -> None:
-    found = headrooms(CLIENT, POSITIONS, LOGS, strict=False)
+    found = read_headrooms(CLIENT, POSITIONS, LOGS, strict=False)
     assert (found[MINE].state, found[MINE].seconds) == ("time", 0)
     assert (found[THEIRS].state, found[THEIRS].reason) == ("unknown", "grant it Read on theirs")
     with pytest.raises(BrokerAuthenticationError):
-        headrooms(CLIENT, POSITIONS, LOGS)
+        read_headrooms(CLIENT, POSITIONS, LOGS)
 
 
 def test_topic_by_topic_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retention, "_BY_TOPIC", 0)
-    found = headrooms(CLIENT, POSITIONS, LOGS, strict=False)
+    found = read_headrooms(CLIENT, POSITIONS, LOGS, strict=False)
     assert {each.reason for each in found.values()} == {
         "the time of the oldest unread record could not be read"
     }

@@ -103,8 +103,8 @@ def committer(group, query):
 def test_of_many_batches_only_the_newest_is_committed(committer, group, query):
     for batch in range(5):
         query.ends = {ORDERS: batch + 1}
-        committer.finished("run-1", batch)
-    committer.step()
+        committer.record_finished("run-1", batch)
+    committer.commit_due()
     assert group.commits == 1
     assert group.held["g", ORDERS].offset == 5
     assert json.loads(group.held["g", ORDERS].metadata)["batch"] == 4
@@ -118,24 +118,24 @@ def test_a_running_query_is_committed_once_a_second_at_most_and_at_its_end(
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     for batch in range(3):
         query.ends = {ORDERS: batch + 1}
-        committer.finished("run-1", batch)
-        committer.step()
+        committer.record_finished("run-1", batch)
+        committer.commit_due()
         now[0] += 0.25
     assert group.held["g", ORDERS].offset == group.commits == 1
-    assert committer.step() == pytest.approx(0.25)
+    assert committer.commit_due() == pytest.approx(0.25)
     now[0] += 0.25
-    committer.step()
+    committer.commit_due()
     assert (group.held["g", ORDERS].offset, group.commits) == (3, 2)
     query.ends = {ORDERS: 4}
-    committer.ended("run-1")
-    assert committer.step() is None
+    committer.record_ended("run-1")
+    assert committer.commit_due() is None
     assert (group.held["g", ORDERS].offset, group.commits) == (4, 3)
 
 
 def test_a_flush_does_not_wait_for_the_next_second(committer, group, query):
     for batch in range(2):
         query.ends = {ORDERS: batch + 1}
-        committer.finished("run-1", batch)
+        committer.record_finished("run-1", batch)
         committer.flush(5)
     assert (group.held["g", ORDERS].offset, group.commits) == (2, 2)
 
@@ -143,14 +143,14 @@ def test_a_flush_does_not_wait_for_the_next_second(committer, group, query):
 def test_a_query_without_new_data_commits_again_after_an_hour(committer, group, query, monkeypatch):
     monkeypatch.setattr(committer_module, "PAUSE", 0.0)
     query.ends = {ORDERS: 1}
-    committer.idle("run-1")
-    committer.step()
-    committer.idle("run-1")
-    committer.step()
+    committer.record_idle("run-1")
+    committer.commit_due()
+    committer.record_idle("run-1")
+    committer.commit_due()
     assert group.commits == 1
     monkeypatch.setattr(committer_module, "REFRESH", 0.0)
-    committer.idle("run-1")
-    committer.step()
+    committer.record_idle("run-1")
+    committer.commit_due()
     assert group.commits == 2
     assert json.loads(group.held["g", ORDERS].metadata)["batch"] == 7
 
@@ -165,29 +165,29 @@ def test_an_idle_query_commits_again_before_the_broker_forgets_its_group(
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     group.minutes, query.ends = minutes, {ORDERS: 1}
     for _ in range(3):
-        committer.idle("run-1")
-        assert committer.step() == pytest.approx(seconds)
+        committer.record_idle("run-1")
+        assert committer.commit_due() == pytest.approx(seconds)
     assert (group.commits, group.asked) == (1, 1)
     now[0] += seconds + 1
-    committer.idle("run-1")
-    committer.step()
+    committer.record_idle("run-1")
+    committer.commit_due()
     assert (group.commits, group.asked) == (2, 1)
 
 
 def test_a_query_that_is_not_idle_costs_no_question(committer, group, query):
     query.ends = {ORDERS: 1}
-    committer.finished("run-1", 0)
-    committer.step()
+    committer.record_finished("run-1", 0)
+    committer.commit_due()
     assert (group.commits, group.asked) == (1, 0)
 
 
 def test_what_failed_is_tried_again_later_and_later_and_then_it_is_mended(committer, group, query):
     query.ends = {ORDERS: 1}
     group.failures = 2
-    committer.finished("run-1", 0)
-    assert 0.4 < committer.step() <= 0.5
+    committer.record_finished("run-1", 0)
+    assert 0.4 < committer.commit_due() <= 0.5
     # Not due yet.
-    committer.step()
+    committer.commit_due()
     assert committer.outcomes.counts == Counts(failed=1)
     (error,) = committer.outcomes.errors
     assert isinstance(error, BrokerUnavailableError)
@@ -199,7 +199,7 @@ def test_what_failed_is_tried_again_later_and_later_and_then_it_is_mended(commit
 def test_an_error_is_warned_of_once(committer, group, query, caplog):
     query.ends = {ORDERS: 1}
     group.failures = 3
-    committer.finished("run-1", 0)
+    committer.record_finished("run-1", 0)
     committer.flush(5)
     assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == [
         "Kafka offsets: query q-1: no answer"
@@ -208,22 +208,22 @@ def test_an_error_is_warned_of_once(committer, group, query, caplog):
 
 def test_a_query_that_has_ended_is_forgotten_with_its_client(committer, group, query):
     query.ends = {ORDERS: 1}
-    committer.ended("run-1")
-    assert committer.step() is None
+    committer.record_ended("run-1")
+    assert committer.commit_due() is None
     assert group.held["g", ORDERS].offset == 1
     assert (group.open, query.forgotten, committer.queries()) == (0, True, [])
 
 
 def test_an_end_of_which_no_event_came_is_noticed(committer, group, query):
     query.ends, query.active = {ORDERS: 1}, False
-    assert committer.step() is None
+    assert committer.commit_due() is None
     assert group.held["g", ORDERS].offset == 1
 
 
 def test_a_flush_without_an_answer_ends_in_time_and_says_so(committer, group, query):
     query.ends = {ORDERS: 1}
     group.failures = 1000
-    committer.finished("run-1", 0)
+    committer.record_finished("run-1", 0)
     committer.flush(0.1)
     assert committer.outcomes.counts.committed == 0
     assert [str(error) for error in committer.outcomes.errors] == ["no answer"]
@@ -233,7 +233,7 @@ def test_a_flush_of_an_ended_query_does_not_give_up_before_its_time(committer, g
     monkeypatch.setattr(committer_module, "GIVE_UP", 0.0)
     query.ends = {ORDERS: 1}
     group.failures = 1
-    committer.ended("run-1")
+    committer.record_ended("run-1")
     committer.flush(5)
     assert group.held["g", ORDERS].offset == 1
 
@@ -243,11 +243,11 @@ def test_a_spark_that_does_not_tell_is_an_error_only_if_something_was_finished(c
         raise AssertionError("logicalPlan must be initialized in QueryExecutionThread")
 
     monkeypatch.setattr(query, "sources", fail)
-    committer.idle("run-1")
-    committer.step()
+    committer.record_idle("run-1")
+    committer.commit_due()
     assert committer.outcomes.errors == []
-    committer.finished("run-1", 3)
-    committer.step()
+    committer.record_finished("run-1", 3)
+    committer.commit_due()
     assert "does not tell what it has finished" in str(committer.outcomes.errors[0])
 
 
@@ -301,18 +301,18 @@ def test_progress_of_spark_connect_is_read_in_both_of_its_spellings_and_never_ba
     query = ConnectQuery("q-1", None, None, LimitedCalls("asks", 1.0))
     other = Source("RateStreamV2[rowsPerSecond=1]", "3")
     for batch, text in [(1, '{"orders":{"0":4}}'), (2, "{'orders': {'0': 6}}"), (0, '{"orders":{"0":2}}')]:
-        query.note(Progress(batch, [other, Source("KafkaV2[Subscribe[orders]]", text)]))
+        query.add_progress(Progress(batch, [other, Source("KafkaV2[Subscribe[orders]]", text)]))
     assert query.newest_batch() == 2
     assert [state.offsets for state in query.sources()] == [{ORDERS: 6}]
-    query.note(Progress(3, [Source("KafkaV2[SubscribePattern[none]]", "{}")]))
+    query.add_progress(Progress(3, [Source("KafkaV2[SubscribePattern[none]]", "{}")]))
     assert query.newest_batch() == 2
 
 
 def test_a_group_that_is_ahead_is_not_taken_back(committer, group, query):
     group.held["g", ORDERS] = Commit(9, "")
     query.ends = {ORDERS: 5}
-    committer.finished("run-1", 0)
-    committer.step()
+    committer.record_finished("run-1", 0)
+    committer.commit_due()
     assert group.commits == 0
     assert "is ahead of query q-1 on orders-0 (orders-0: 9" in str(committer.outcomes.errors[0])
 
@@ -323,8 +323,8 @@ def test_a_group_that_follows_another_query_is_not_taken_over_unless_allowed(gro
         group.held["g", ORDERS] = Commit(3, '{"query":"q-2"}')
         committer = Committer(group.client, allow_new_query=allowed)
         committer.follow("run-1", query)
-        committer.finished("run-1", 0)
-        committer.step()
+        committer.record_finished("run-1", 0)
+        committer.commit_due()
         assert (group.commits, len(committer.outcomes.errors)) == ((1, 0) if allowed else (0, 1))
 
 
@@ -341,8 +341,8 @@ def test_a_commit_that_another_one_makes_while_the_ids_are_looked_up_is_not_take
     monkeypatch.setattr(group, "log_ids", log_ids)
     query.ends = {ORDERS: 5}
     for batch in (1, 2):
-        committer.finished("run-1", batch)
-        committer.step()
+        committer.record_finished("run-1", batch)
+        committer.commit_due()
         assert group.held["g", ORDERS].offset == 9
     assert len(asked) == 1
 
@@ -350,10 +350,10 @@ def test_a_commit_that_another_one_makes_while_the_ids_are_looked_up_is_not_take
 def test_of_two_queries_that_name_one_group_for_a_partition_the_second_is_refused(committer, group, query):
     second = Query("q-2")
     second.ends = query.ends = {ORDERS: 5}
-    committer.finished("run-1", 0)
-    committer.step()
+    committer.record_finished("run-1", 0)
+    committer.commit_due()
     committer.follow("run-2", second)
-    committer.finished("run-2", 0)
-    committer.step()
+    committer.record_finished("run-2", 0)
+    committer.commit_due()
     assert group.commits == 1
     assert "which query q-1 follows already" in str(committer.outcomes.errors[0])

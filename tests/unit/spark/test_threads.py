@@ -4,7 +4,12 @@ import threading
 
 import pytest
 
-from airflow_kafka_offsets.spark.listener.threads import DaemonCall, LimitedCalls, NoThreadError, Worker
+from airflow_kafka_offsets.spark.listener.threads import (
+    BackgroundThread,
+    DaemonCall,
+    LimitedCalls,
+    NoThreadError,
+)
 
 DEADLINE = 10
 
@@ -67,7 +72,7 @@ def named(name):
 
 def test_it_works_on_a_daemon_thread_of_its_own_that_ends_when_there_is_nothing_left():
     seen = []
-    worker = Worker(lambda: seen.append(threading.current_thread()), "ends")
+    worker = BackgroundThread(lambda: seen.append(threading.current_thread()), "ends")
     worker.wake()
     for thread in named("ends"):
         thread.join(DEADLINE)
@@ -89,7 +94,7 @@ def test_it_is_called_again_when_it_asks_for_that_and_when_it_is_woken():
             done.set()
         return pause
 
-    worker = Worker(step, "again")
+    worker = BackgroundThread(step, "again")
     worker.wake()
     assert done.wait(DEADLINE)
 
@@ -102,7 +107,7 @@ def test_nothing_is_lost_that_comes_while_it_works():
         working.set()
         go_on.wait(DEADLINE)
 
-    worker = Worker(step, "busy")
+    worker = BackgroundThread(step, "busy")
     worker.wake()
     assert working.wait(DEADLINE)
     worker.wake()
@@ -114,7 +119,7 @@ def test_nothing_is_lost_that_comes_while_it_works():
 
 def test_once_stopped_it_does_not_begin_again():
     calls = []
-    worker = Worker(lambda: calls.append(1), "stopped")
+    worker = BackgroundThread(lambda: calls.append(1), "stopped")
     worker.stop(DEADLINE)
     worker.wake()
     assert named("stopped") == []
@@ -131,7 +136,7 @@ def test_an_error_of_the_work_does_not_end_it(caplog):
         worker.wake()
         raise RuntimeError("a bug")
 
-    worker = Worker(step, "unlucky")
+    worker = BackgroundThread(step, "unlucky")
     worker.wake()
     assert second.wait(DEADLINE)
     worker.stop(DEADLINE)

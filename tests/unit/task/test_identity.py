@@ -36,7 +36,7 @@ FIRST = commit_metadata(context())
 )
 def test_an_earlier_try_is_known_by_its_token(again):
     metadata = commit_metadata(again)
-    assert (metadata.token, metadata.same_task(FIRST)) == (FIRST.token, True)
+    assert (metadata.token, metadata.is_same_task(FIRST)) == (FIRST.token, True)
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_an_earlier_try_is_known_by_its_token(again):
 def test_what_is_no_retry_has_another_token(other, same_task):
     metadata = commit_metadata(other)
     assert metadata.token != FIRST.token
-    assert metadata.same_task(FIRST) is same_task
+    assert metadata.is_same_task(FIRST) is same_task
 
 
 def test_the_same_iteration_of_two_loops_has_two_tokens():
@@ -83,7 +83,7 @@ def test_a_retry_of_a_mapped_task_in_a_loop_does_not_take_over_the_iteration_bef
     region = {"map_index": 0, "region_index": 0}
     first = commit_metadata(context({**region, "region_id": "a"}, loop=0))
     retry = commit_metadata(context({**region, "region_id": "b", "try_number": 2}, loop=1))
-    assert not retry.same_task(first)
+    assert not retry.is_same_task(first)
 
 
 def test_an_iteration_that_was_cleared_is_the_same_task():
@@ -91,7 +91,7 @@ def test_an_iteration_that_was_cleared_is_the_same_task():
     first = commit_metadata(context({"region_index": 1, "region_id": "a"}, loop=1))
     again = commit_metadata(context({"region_index": 1, "region_id": "b", "try_number": 2}, loop=1))
     assert again.token != first.token
-    assert again.same_task(first)
+    assert again.is_same_task(first)
 
 
 @pytest.mark.parametrize(("ti", "index"), [({}, -1), ({"map_index": 3}, 3), ({"map_index": None}, -1)])

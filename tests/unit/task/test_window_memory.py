@@ -10,14 +10,14 @@ import pytest
 from waiting import Store
 
 from airflow_kafka_offsets.errors import PlanRefusedError
-from airflow_kafka_offsets.model.groups import Groups
+from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.offsets import OffsetRange, TopicPartition
 from airflow_kafka_offsets.model.window import OffsetWindow
 from airflow_kafka_offsets.task.window_file import write_window
 from airflow_kafka_offsets.task.window_memory import WindowMemory
 
 NO_CLIENT: Any = None
-REPLAY = Groups.parse(None, "orders", required=False)
+REPLAY = GroupSelection.parse(None, "orders", required=False)
 
 
 def memory(store, try_number=1, clears=0, loop=None):

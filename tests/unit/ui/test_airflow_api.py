@@ -42,7 +42,7 @@ def as_user(app, user="ann", headers=HEADERS, turns=None):
 
     asyncio.run(FindAirflow(mounted).__call__(scope, None, None))  # type: ignore[arg-type]
     of = SimpleNamespace(get_id=lambda: user, get_name=lambda: user)
-    found = AsUser.of(Request(scope), of, turns or Turns())
+    found = AsUser.for_request(Request(scope), of, turns or Turns())
     # The middleware is the innermost one: what it passes on to is the router.
     object.__setattr__(found, "app", app.build_middleware_stack())
     return found
@@ -146,8 +146,8 @@ def test_of_the_iterations_of_a_loop_the_newest_is_shown():
         async def pages(self, most, *steps, **parameters):
             return [row]
 
-    left = asyncio.run(instances.find(Loop(), "d", "r", "t", -1))  # type: ignore[arg-type]
+    left = asyncio.run(instances.find_instance(Loop(), "d", "r", "t", -1))  # type: ignore[arg-type]
 
     assert left is not None
     assert asked[-1] == ("return_value", {"region_id": "q", "region_index": 3})
-    assert "newest iteration of a loop" in instances.read(left).problems[0]
+    assert "newest iteration of a loop" in instances.read_instance(left).problems[0]

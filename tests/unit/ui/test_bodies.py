@@ -8,7 +8,7 @@ import pytest
 from pydantic import BaseModel
 from starlette.requests import Request
 
-from airflow_kafka_offsets.ui.bodies import packed, packed_response
+from airflow_kafka_offsets.ui.bodies import pack_model, packed_response
 
 
 class Page(BaseModel):
@@ -20,7 +20,7 @@ class Page(BaseModel):
 )
 def test_a_client_gets_what_it_takes(accepted, encoding):
     headers = [] if accepted is None else [(b"accept-encoding", accepted.encode())]
-    body = packed(Page(text="ü" * 2_000))
+    body = pack_model(Page(text="ü" * 2_000))
 
     response = packed_response(Request({"type": "http", "headers": headers}), body)
 

@@ -15,7 +15,7 @@ from airflow_kafka_offsets.errors import CheckpointFormatError, StorageUnavailab
 from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPolicy
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.ui import live_worker
-from airflow_kafka_offsets.ui.sums import partition_set
+from airflow_kafka_offsets.ui.partition_sets import partition_set
 
 RECORDED = Path(__file__).parents[2] / "checkpoints"
 LOCATION = "s3a://lake/orders"
@@ -63,7 +63,7 @@ def test_moves_of_a_checkpoint_by_a_command_are_moves(tmp_path):
         CommitMetadata(dag="orders", run="r", task="reset", tool="reset"),
     ):
         plan = plan_seek(SparkCheckpoint(str(root)), {"0": back}, policy)
-        apply_checkpoint_plan(SparkCheckpoint(str(root)), plan, by=by, quiet_period=0)
+        apply_checkpoint_plan(SparkCheckpoint(str(root)), plan, made_by=by, quiet_period=0)
         back = dict.fromkeys(offsets, 2)
 
     (move,) = batches(root)["moves"]

@@ -9,7 +9,7 @@ import pytest
 
 from airflow_kafka_offsets.ui.airflow_api import INSTANCES
 from airflow_kafka_offsets.ui.pipelines import NamedTask
-from airflow_kafka_offsets.ui.task_instances import newest_of_many
+from airflow_kafka_offsets.ui.task_instances import newest_instances_of_dags
 
 COMMIT, RESET, SENSOR = "CommitOffsetsOperator", "ResetOffsetsOperator", "ConsumerGroupLagSensor"
 
@@ -38,7 +38,7 @@ def task(dag_id: str, operator: str) -> NamedTask:
 
 
 def read(airflow: Airflow, *tasks: NamedTask) -> dict[NamedTask, list[Any]]:
-    return asyncio.run(newest_of_many(airflow, tasks))  # type: ignore[arg-type]
+    return asyncio.run(newest_instances_of_dags(airflow, tasks))  # type: ignore[arg-type]
 
 
 def test_one_page_has_them_all_and_those_that_never_ran():

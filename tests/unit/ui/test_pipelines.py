@@ -7,17 +7,17 @@ from datetime import datetime
 import pytest
 
 from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS, KafkaPipeline
-from airflow_kafka_offsets.ui.history import concerns
+from airflow_kafka_offsets.ui.history import is_of_pipeline
 from airflow_kafka_offsets.ui.pipelines import (
     NamedTask,
     Pipeline,
     check_names,
-    merged,
+    merge_pipelines,
     named_tasks,
     read_pipelines,
-    unresolved,
+    unresolved_parameters,
 )
-from airflow_kafka_offsets.ui.receipts import Instance, Move
+from airflow_kafka_offsets.ui.receipts import TaskInstance, TaskOutcome
 
 ORDERS = KafkaPipeline("orders", ["orders:0,1"], "s3a://lake/orders", "lake", "kafka_prod")
 
@@ -78,14 +78,14 @@ def test_what_airflow_has_cut_off_names_nothing():
     cut = "Truncated. You can change this behaviour in [core]max_templated_field_length. [{'group_id': 'g"
 
     assert read_pipelines(cut) == []
-    assert unresolved({"group_id": "g", "checkpoint_location": cut}) == ["checkpoint_location"]
+    assert unresolved_parameters({"group_id": "g", "checkpoint_location": cut}) == ["checkpoint_location"]
 
 
 @pytest.mark.parametrize("value", ["***", "{{ x }}", ["a", "***"]])
 def test_what_airflow_has_cut_off_or_masked_is_unknown(value):
     pipeline = entry({"group_id": "g", "topics": value})
 
-    assert pipeline.unresolved == ["topics"]
+    assert pipeline.unresolved_parameters == ["topics"]
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_tasks_of_one_pipeline_are_one_entry():
         {"group_id": "orders", "kafka_config_id": "kafka_test"}, "wait", "ConsumerGroupLagSensor"
     )
 
-    found = merged([sensor, elsewhere, commit])
+    found = merge_pipelines([sensor, elsewhere, commit])
 
     assert [(each.kafka_config_id, [task.task_id for task, _ in each.tasks]) for each in found] == [
         ("kafka_test", ["wait"]),
@@ -125,7 +125,7 @@ def test_a_checkpoint_alone_is_that_of_the_group():
     commit = entry({"group_id": "orders", "checkpoint_location": "/data"})
     sensor = entry({"checkpoint_location": "/data", "topics": "t", "checkpoint_conn_id": "lake"}, "wait")
 
-    (found,) = merged([sensor, commit])
+    (found,) = merge_pipelines([sensor, commit])
 
     assert found.group_ids == ["orders"]
     assert [task.task_id for task, _ in found.tasks] == ["commit", "wait"]
@@ -137,13 +137,13 @@ def test_pipelines_of_two_dags_or_with_two_checkpoints_are_two():
         {"group_id": "g", "checkpoint_location": "/b"},
     )
 
-    assert len(merged([entry(one), entry(other), entry(one, dag_id="e")])) == 3
+    assert len(merge_pipelines([entry(one), entry(other), entry(one, dag_id="e")])) == 3
 
 
 def test_the_key_does_not_depend_on_tasks_and_their_order():
     tasks = [entry(dict(ORDERS), name) for name in ("a", "b", "c")]
 
-    keys = {merged(each)[0].key for each in (tasks, tasks[::-1], tasks[:1])}
+    keys = {merge_pipelines(each)[0].key for each in (tasks, tasks[::-1], tasks[:1])}
 
     assert len(keys) == 1
 
@@ -162,12 +162,14 @@ def test_the_topics_of_all_tasks_count(one, other, topics):
         entry({"group_id": "g", "topics": each}, name) for each, name in ((one, "reset"), (other, "wait"))
     ]
 
-    assert [each.topics for each in merged(named)] == [topics]
-    assert [each.topics for each in merged(named[::-1])] == [topics]
+    assert [each.topics for each in merge_pipelines(named)] == [topics]
+    assert [each.topics for each in merge_pipelines(named[::-1])] == [topics]
 
 
 def test_a_group_by_topic_does_not_hide_its_other_topics():
-    (found,) = merged([entry({"group_id": {"a": "g"}, "topics": "a"}), entry({"group_id": "g"}, "wait")])
+    (found,) = merge_pipelines(
+        [entry({"group_id": {"a": "g"}, "topics": "a"}), entry({"group_id": "g"}, "wait")]
+    )
 
     assert (found.groups.group_id, found.topics) == ("g", None)
 
@@ -176,12 +178,12 @@ def test_a_checkpoint_keeps_its_own_topics():
     commit = entry({"group_id": "g", "checkpoint_location": "/data", "topics": "a"})
     sensor = entry({"group_id": "g", "topics": "b"}, "wait")
 
-    assert [each.topics for each in merged([commit, sensor])] == [["a"]]
+    assert [each.topics for each in merge_pipelines([commit, sensor])] == [["a"]]
 
 
 def moved(index, groups=("g",), checkpoint=None):
-    instance = Instance("d", "r", "reset", index, datetime(2026, 1, 1))
-    return Move(instance, "reset", groups, checkpoint)
+    instance = TaskInstance("d", "r", "reset", index, datetime(2026, 1, 1))
+    return TaskOutcome(instance, "reset", groups, checkpoint)
 
 
 def test_a_mapped_move_is_of_the_cluster_of_its_index():
@@ -190,7 +192,7 @@ def test_a_mapped_move_is_of_the_cluster_of_its_index():
         for index, name in enumerate(("eu", "us"))
     )
 
-    assert (concerns(moved(1), eu), concerns(moved(1), us)) == (False, True)
+    assert (is_of_pipeline(moved(1), eu), is_of_pipeline(moved(1), us)) == (False, True)
 
 
 def test_a_move_of_another_checkpoint_is_of_another_pipeline():
@@ -199,4 +201,4 @@ def test_a_move_of_another_checkpoint_is_of_another_pipeline():
     )
     move = moved(-1, checkpoint="/data/b")
 
-    assert (concerns(move, one), concerns(move, other)) == (False, True)
+    assert (is_of_pipeline(move, one), is_of_pipeline(move, other)) == (False, True)

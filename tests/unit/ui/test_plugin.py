@@ -9,6 +9,7 @@ from pathlib import Path
 
 import tomllib
 
+from airflow_kafka_offsets.provider_info import get_provider_info
 from airflow_kafka_offsets.ui.plugin import KafkaOffsetsPlugin
 
 PYPROJECT = Path(__file__).parents[3] / "pyproject.toml"
@@ -19,6 +20,12 @@ def test_the_entry_point_leads_to_the_plugin():
 
     (name,) = entry_points
     assert EntryPoint(name, entry_points[name], "airflow.plugins").load() is KafkaOffsetsPlugin
+
+
+def test_the_provider_info_names_the_same_plugin():
+    (plugin,) = get_provider_info()["plugins"]
+    path = f"{KafkaOffsetsPlugin.__module__}.{KafkaOffsetsPlugin.__name__}"
+    assert plugin == {"name": KafkaOffsetsPlugin.name, "plugin-class": path}
 
 
 def test_loading_it_imports_neither_a_web_server_nor_the_kafka_client():
@@ -32,6 +39,8 @@ def test_loading_it_imports_neither_a_web_server_nor_the_kafka_client():
 
     added = set(loaded.splitlines()[-1].split()) - {"airflow_kafka_offsets"}
     assert added == {
+        "airflow_kafka_offsets.task",
+        "airflow_kafka_offsets.task.offsets_tab",
         "airflow_kafka_offsets.ui",
         "airflow_kafka_offsets.ui.plugin",
     }

@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition
-from airflow_kafka_offsets.ui.receipt_times import Place, judge, places, read_times
+from airflow_kafka_offsets.ui.receipt_times import ReceiptOffset, read_times, receipt_offsets, resolve_times
 
 TP = TopicPartition("orders", 0)
 MADE = 1_767_225_600_000
@@ -17,7 +17,7 @@ THEN = LogRange(10, 100)
 
 
 def of(offset, log, times, then=THEN):
-    found = judge([Place(TP, offset, then)], {TP: log}, times, MADE)
+    found = resolve_times([ReceiptOffset(TP, offset, then)], {TP: log}, times, MADE)
     return found["times"][0], found["others"]
 
 
@@ -79,7 +79,7 @@ def row(partition, before, after, start=0, end=9_000):
 
 
 def test_each_offset_of_a_receipt_is_asked_for():
-    assert places([row(0, 40, 60), row(1, None, 5), row(2, 1, 2, start=None)]) == {
+    assert receipt_offsets([row(0, 40, 60), row(1, None, 5), row(2, 1, 2, start=None)]) == {
         (0, "before"): ["orders", 0, 40, 0, 9_000],
         (0, "after"): ["orders", 0, 60, 0, 9_000],
         (1, "after"): ["orders", 1, 5, 0, 9_000],
@@ -89,6 +89,6 @@ def test_each_offset_of_a_receipt_is_asked_for():
 def test_of_many_partitions_those_that_moved_furthest_are_asked_for():
     rows = [row(number, 1_000, 1_000 + number) for number in range(2_000)]
 
-    asked = places(rows)
+    asked = receipt_offsets(rows)
 
     assert {number for number, _ in asked} == set(range(1_980, 2_000))

@@ -14,38 +14,38 @@ import pytest
 from offsets_receipts import receipt
 
 from airflow_kafka_offsets.cli import group_moves as moves
-from airflow_kafka_offsets.model.groups import Groups
-from airflow_kafka_offsets.ui.history import response
-from airflow_kafka_offsets.ui.instances import receipt_table, undo_command
-from airflow_kafka_offsets.ui.receipts import Instance, own_value, read_move
+from airflow_kafka_offsets.model.groups import GroupSelection
+from airflow_kafka_offsets.ui.history import move_response
+from airflow_kafka_offsets.ui.instances import receipt_table, restore_command
+from airflow_kafka_offsets.ui.receipts import TaskInstance, parse_package_value, read_outcome
 
 WHEN = datetime(2026, 1, 1, tzinfo=timezone.utc)
-INSTANCE = Instance("d", "r", "t", -1, WHEN, 1, "success")
+INSTANCE = TaskInstance("d", "r", "t", -1, WHEN, 1, "success")
 
 
-def undo(value):
-    return undo_command(value, move(value))[0]
+def command_for(value):
+    return restore_command(value, move(value))[0]
 
 
 def of_several(parts):
-    own = {"changed": 2, "records": 30, "plan_only": False, "source": {}, "kafka_config_id": "kafka_default"}
+    own = {"changed": 2, "moved_by": 30, "plan_only": False, "source": {}, "kafka_config_id": "kafka_default"}
     return {"version": 1, "groups": parts, **own}
 
 
 def move(value, kind="commit"):
-    return read_move(INSTANCE, kind, value)
+    return read_outcome(INSTANCE, kind, value)
 
 
 def test_a_receipt_in_short():
     found = move(receipt("g", 40, 60, log_end=100, source={"checkpoint": "/data"}))
 
     assert (found.kind, found.groups, found.checkpoint) == ("commit", ("g",), "/data")
-    assert (found.records, found.offset, found.log_end, found.lag) == (20, 60, 100, 40)
+    assert (found.moved_by, found.offset, found.log_end, found.lag) == (20, 60, 100, 40)
 
 
 def test_a_receipt_of_several_groups_adds_up():
     parts = [receipt("a", 0, 10, topic="x"), receipt("b", 5, 25, topic="y")]
-    value = {"version": 1, "groups": parts, "changed": 2, "records": 30, "plan_only": False, "source": {}}
+    value = {"version": 1, "groups": parts, "changed": 2, "moved_by": 30, "plan_only": False, "source": {}}
 
     found = move(value, "reset")
 
@@ -71,7 +71,7 @@ def test_a_drift_report_names_its_pipelines():
     names = {"group_id": {"t": "g"}, "checkpoint_location": "/data"}
     found = move({"version": 1, "drifted": False, "pipelines": [names]}, "drift")
 
-    assert (found.kind, found.groups, found.named) == ("drift", ("g",), (names,))
+    assert (found.kind, found.groups, found.pipelines) == ("drift", ("g",), (names,))
 
 
 def test_the_plan_of_a_window():
@@ -85,7 +85,7 @@ def test_the_plan_of_a_window():
 
     found = move(value, "window")
 
-    assert (found.kind, found.groups, found.offset, found.records) == ("window", ("g",), 9, 4)
+    assert (found.kind, found.groups, found.offset, found.moved_by) == ("window", ("g",), 9, 4)
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_the_plan_of_a_window():
     ],
 )
 def test_a_value_of_others_is_left_alone(value):
-    assert own_value(value) is None
+    assert parse_package_value(value) is None
 
 
 @pytest.mark.parametrize(
@@ -119,13 +119,13 @@ def test_a_value_of_others_is_left_alone(value):
     ],
 )
 def test_a_receipt_that_is_not_in_its_form_is_no_move(broken):
-    value = own_value({**receipt("g", 1, 2), **broken})
+    value = parse_package_value({**receipt("g", 1, 2), **broken})
 
     assert value is None or move(value) is None
 
 
 def test_a_value_as_text_is_read_too():
-    assert own_value(json.dumps(receipt("g", 1, 2))) == receipt("g", 1, 2)
+    assert parse_package_value(json.dumps(receipt("g", 1, 2))) == receipt("g", 1, 2)
 
 
 def test_the_table_of_a_receipt():
@@ -134,13 +134,13 @@ def test_the_table_of_a_receipt():
     table = receipt_table(value, move(value)).partitions
 
     assert (table.group, table.topic, table.partition) == (["g"], ["orders"], [0])
-    assert (table.before, table.after, table.records, table.log_end) == ([None], [60], [None], [100])
+    assert (table.before, table.after, table.moved_by, table.log_end) == ([None], [60], [None], [100])
 
 
 def test_the_command_that_takes_a_reset_of_groups_back():
     value = receipt("g", 40, 60, kafka_config_id="kafka_prod")
 
-    command = undo(value)
+    command = command_for(value)
 
     first, text, end, last = command.split("\n")
     assert (first, end) == ("cat > kafka-offsets-receipt.json <<'EOF'", "EOF")
@@ -159,7 +159,7 @@ def test_the_command_does_what_it_says(tmp_path, monkeypatch):
     value = receipt("it's $(echo no)", 40, 60)
     environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
 
-    subprocess.run(["sh", "-ec", undo(value)], cwd=tmp_path, env=environment, check=True)
+    subprocess.run(["sh", "-ec", command_for(value)], cwd=tmp_path, env=environment, check=True)
 
     group, restore, *words = (tmp_path / "arguments").read_text().split("\0")[:-1]
     parsed = moves.restore.make_parser(click.Context(moves.restore)).parse_args(words)[0]
@@ -173,7 +173,7 @@ def test_the_command_that_takes_a_reset_of_a_checkpoint_back():
     moved = {"location": "s3a://lake/x", "archive": "0001-seek"}
     value = receipt("g", 40, 60, checkpoint=moved, checkpoint_conn_id="lake")
 
-    command = undo(value)
+    command = command_for(value)
 
     assert command == (
         "airflow-kafka-offsets group restore --kafka-config-id kafka_default --checkpoint s3a://lake/x "
@@ -185,7 +185,7 @@ def test_the_command_that_takes_a_reset_of_a_checkpoint_back():
 def test_a_hostile_group_is_one_word_of_the_command(group):
     value = receipt(group, 40, 60)
 
-    *written, command = undo(value).split("\nEOF\n")
+    *written, command = command_for(value).split("\nEOF\n")
 
     assert len(written) == 1
     before, last = shlex.split(command)[-2:]
@@ -197,14 +197,14 @@ def test_a_hostile_group_is_one_word_of_the_command(group):
 def test_what_moved_nothing_is_not_taken_back(more):
     value = {**receipt("g", 40, 60), **more}
 
-    assert undo(value) is None
+    assert command_for(value) is None
 
 
 def test_several_groups_are_named_by_topic():
     parts = [receipt("a", 0, 10, topic="x"), receipt("b", 5, 25, topic="y")]
     value = of_several(parts)
 
-    command = undo(value)
+    command = command_for(value)
 
     assert json.loads(shlex.split(command.splitlines()[-1])[-1]) == {"x": "a", "y": "b"}
 
@@ -212,17 +212,17 @@ def test_several_groups_are_named_by_topic():
 def test_groups_that_read_one_topic_are_all_named():
     value = of_several([receipt(group, 0, 10, topic="x") for group in "ab"])
 
-    command = undo(value)
+    command = command_for(value)
 
     named = json.loads(shlex.split(command.splitlines()[-1])[-1])
-    assert Groups.parse(named).ids == ["a", "b"]
+    assert GroupSelection.parse(named).group_ids == ["a", "b"]
 
 
 @pytest.mark.parametrize("conn_id", [None, 7, ["k"]])
 def test_without_the_connection_there_is_no_command(conn_id):
     value = receipt("g", 40, 60, kafka_config_id=conn_id)
 
-    command, (problem,) = undo_command(value, move(value))
+    command, (problem,) = restore_command(value, move(value))
 
     assert command is None
     assert "does not name the Kafka connection" in problem
@@ -231,7 +231,7 @@ def test_without_the_connection_there_is_no_command(conn_id):
 def test_a_first_commit_is_not_taken_back():
     value = receipt("g", None, 60)
 
-    command, (problem,) = undo_command(value, move(value))
+    command, (problem,) = restore_command(value, move(value))
 
     assert command is None
     assert "no partition had a commit before" in problem
@@ -242,7 +242,7 @@ def test_partitions_without_a_commit_before_are_counted():
     value["before"]["orders"] |= {"1": None, "2": None}
     value["after"]["orders"] |= {"1": 5, "2": 5}
 
-    command, (problem,) = undo_command(value, move(value))
+    command, (problem,) = restore_command(value, move(value))
 
     assert command is not None
     assert problem == "2 partitions had no commit before, and stay where they are"
@@ -252,7 +252,7 @@ def test_partitions_without_a_commit_before_are_counted():
 def test_a_name_with_characters_that_nobody_sees_is_in_no_command(group):
     value = receipt(group, 40, 60)
 
-    command, (problem,) = undo_command(value, move(value))
+    command, (problem,) = restore_command(value, move(value))
 
     assert command is None
     assert "control characters" in problem
@@ -277,10 +277,10 @@ def test_a_partition_of_thousands_of_digits_is_none():
     ("state", "verified", "offset"), [("failed", False, None), ("failed", True, 60), ("success", False, 60)]
 )
 def test_a_receipt_of_a_task_that_failed_is_not_where_the_group_is(state, verified, offset):
-    found = read_move(replace(INSTANCE, state=state), "reset", receipt("g", 40, 60, verified=verified))
+    found = read_outcome(replace(INSTANCE, state=state), "reset", receipt("g", 40, 60, verified=verified))
     assert found is not None
 
-    shown = response(found)
+    shown = move_response(found)
 
     assert (shown.offset, shown.lag) == (offset, offset and 40)
     assert shown.state == state

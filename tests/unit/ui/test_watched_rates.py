@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_kafka_offsets.ui.sums import partition_set
+from airflow_kafka_offsets.ui.partition_sets import partition_set
 from airflow_kafka_offsets.ui.watched_rates import WatchedRates
 
 NOTHING = {"records_in": None, "records_out": None, "lag_falls": None, "seconds_left": None}
@@ -23,7 +23,7 @@ def watch():
     def watch(readings, every=10.0):
         times = iter(1_000 + every * number for number in range(1_000))
         rates = WatchedRates(lambda: next(times))
-        return [rates.seen("pipeline", each) for each in readings][-1]
+        return [rates.after_reading("pipeline", each) for each in readings][-1]
 
     return watch
 

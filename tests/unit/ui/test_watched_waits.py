@@ -9,7 +9,7 @@ from typing import ClassVar
 import pytest
 
 from airflow_kafka_offsets.ui import watched_waits
-from airflow_kafka_offsets.ui.instance_now import wait_of
+from airflow_kafka_offsets.ui.instance_now import wait_question
 from airflow_kafka_offsets.ui.watched_waits import WatchedWaits
 from airflow_kafka_offsets.waits.lag import LagWait
 from airflow_kafka_offsets.waits.reached import ReachedWait
@@ -21,7 +21,7 @@ TARGET = {"orders": {"0": 80_000}}
 class Sinking:
     """A wait of which less remains at each poll."""
 
-    readers: ClassVar = {"group_id": None}
+    parsers: ClassVar = {"group_id": None}
     checkpoint_location = None
     kafka_config_id = "kafka_default"
     moving = False
@@ -33,7 +33,7 @@ class Sinking:
     def read_checkpoint(self, checkpoint):
         assert checkpoint is None
 
-    def find(self, client, state):
+    def find_positions(self, client, state):
         return {}
 
     def judge(self, client, positions):
@@ -126,7 +126,7 @@ def test_a_wait_that_is_over_is_so_before_its_task_knows(watch):
     ],
 )
 def test_a_wait_is_watched_if_its_target_is_known(fields, reading, kind):
-    found = wait_of(fields, reading)
+    found = wait_question(fields, reading)
 
     assert (found and found["kind"]) == kind
     if reading and found:
@@ -137,4 +137,4 @@ def test_a_wait_is_watched_if_its_target_is_known(fields, reading, kind):
 def test_the_fields_by_which_a_wait_is_known_are_its_parameters(kind, of):
     assert watched_waits.WAITS[kind] is of
     own = {"max_lag", "max_time_lag", "min_headroom"} if kind == "lag" else {"target", "tolerance"}
-    assert own <= of.readers.keys()
+    assert own <= of.parsers.keys()

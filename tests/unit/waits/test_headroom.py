@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from airflow_kafka_offsets.model.offsets import IsolationLevel, LogRange, TopicPartition
-from airflow_kafka_offsets.readings.positions import lag_of
+from airflow_kafka_offsets.readings.positions import measure_lag
 from airflow_kafka_offsets.waits.lag import LagWait
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def test_records_behind_a_transaction_that_hangs_expire_too(isolation_level: Iso
     assert (done, value["headroom_state"]) == (False, "time")
     assert value["headroom"] == pytest.approx(HOUR, abs=60)
     client = cast("OffsetsClient", Broker())
-    lag = lag_of(client, "etl", {A: 50}, isolation_level=isolation_level, headroom=True)
+    lag = measure_lag(client, "etl", {A: 50}, isolation_level=isolation_level, headroom=True)
     assert (lag.headroom or {})[A].seconds == pytest.approx(HOUR, abs=60)
 
 

@@ -66,7 +66,7 @@ def polled(progress: Progress, clock: Clock, wait: Wait, polls: int, **log: int)
     readings = []
     for number in range(polls):
         read = {A: 2_325 * number, B: 775 * number}
-        readings.append(progress.add(judged(wait, dict(read), **log)))
+        readings.append(progress.add_reading(judged(wait, dict(read), **log)))
         clock.now += 10
     return readings
 
@@ -145,7 +145,7 @@ def test_the_pace_alone_is_no_news(clock: Clock) -> None:
     polled(progress, clock, REACHED, 5)
     assert progress.news
 
-    again = progress.add(judged(REACHED, {A: 9_300, B: 3_100}))
+    again = progress.add_reading(judged(REACHED, {A: 9_300, B: 3_100}))
 
     assert not progress.news
     assert again.as_json()["progress"]["seconds_left"] == 208
@@ -155,7 +155,7 @@ def test_a_rescheduled_task_goes_on_with_what_is_kept(clock: Clock) -> None:
     progress = Progress()
     for number in range(5):
         progress = Progress(kept=json.loads(json.dumps(progress.kept)))
-        reading = progress.add(judged(REACHED, {A: 2_325 * number, B: 775 * number}))
+        reading = progress.add_reading(judged(REACHED, {A: 2_325 * number, B: 775 * number}))
         clock.now += 10
 
     assert reading.as_json()["progress"] == {"records_per_second": 310.0, "seconds_left": 218}
@@ -164,17 +164,17 @@ def test_a_rescheduled_task_goes_on_with_what_is_kept(clock: Clock) -> None:
 def test_another_process_without_memory_says_nothing_at_first(clock: Clock) -> None:
     polled(Progress(), clock, REACHED, 5)
 
-    assert Progress().add(judged(REACHED, {A: 11_625, B: 3_875})).as_json()["progress"] is None
+    assert Progress().add_reading(judged(REACHED, {A: 11_625, B: 3_875})).as_json()["progress"] is None
 
 
 def test_a_wait_is_not_stalled_while_nobody_could_see_its_position(clock: Clock) -> None:
     progress = Progress(stalled_after=60.0)
-    progress.add(judged(REACHED, {A: 5, B: 5}))
+    progress.add_reading(judged(REACHED, {A: 5, B: 5}))
     clock.now += 50
     progress.is_new_trouble(NoCommitError("no answer"))
     clock.now += 50
-    progress.add(judged(REACHED, {A: 5, B: 5}))
+    progress.add_reading(judged(REACHED, {A: 5, B: 5}))
     assert progress.stalled is None
     clock.now += 60
-    progress.add(judged(REACHED, {A: 5, B: 5}))
+    progress.add_reading(judged(REACHED, {A: 5, B: 5}))
     assert "nothing has moved for 1 min" in str(progress.stalled)

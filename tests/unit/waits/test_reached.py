@@ -62,6 +62,6 @@ def test_the_receipt_of_a_plan_that_was_not_carried_out_is_no_target() -> None:
     offsets = {"orders": {"0": 50}}
     planned = {"version": 1, "group_id": "etl", "before": offsets, "after": offsets, "plan_only": True}
     with pytest.raises(UsageError, match="the receipt of a plan that was not carried out"):
-        ReachedWait.readers["target"](planned, "target")
+        ReachedWait.parsers["target"](planned, "target")
     done = {**planned, "plan_only": False}
-    assert ReachedWait.readers["target"](done, "target") == done
+    assert ReachedWait.parsers["target"](done, "target") == done

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import os
@@ -17,9 +16,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from typing import Any, Literal
 
+from airflow_kafka_offsets.model.digest import digest
 from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS
-from airflow_kafka_offsets.ui.child import Child, NoAnswerError
 from airflow_kafka_offsets.ui.pipelines import Pipeline
+from airflow_kafka_offsets.ui.worker_process import NoAnswerError, WorkerProcess
 
 Question = Literal["now", "batches", "times", "wait"]
 
@@ -45,7 +45,7 @@ class Answer:
     """
     What is known.
 
-    :param packed: the last good answer, see :func:`pack`; empty if there was none yet.
+    :param packed: the last good answer, see :func:`pack_json`; empty if there was none yet.
     :param read_at: when that was.
     :param error: why there is no newer one, ``None`` if it is new.
     :param since: since when there is none.
@@ -63,12 +63,12 @@ class Answer:
         return found
 
 
-def pack(value: object) -> bytes:
+def pack_json(value: object) -> bytes:
     """Return plain JSON as few bytes."""
     return zlib.compress(json.dumps(value, separators=(",", ":")).encode(), 1)
 
 
-class Live:
+class LiveClient:
     """
     The answers of brokers and checkpoints.
 
@@ -76,18 +76,22 @@ class Live:
     child process starts with the first question, and ends when nobody has asked for a while.
 
     :param worker: the module that the child process runs.
-    :param most: bytes of answers that are kept.
+    :param max_bytes: bytes of answers that are kept.
     """
 
     def __init__(
-        self, worker: str = _WORKER, deadline: float = DEADLINE, fresh: float = FRESH, most: int = _KEPT
+        self,
+        worker: str = _WORKER,
+        deadline: float = DEADLINE,
+        max_age: float = FRESH,
+        max_bytes: int = _KEPT,
     ) -> None:
         self._worker = worker
         self._deadline = deadline
-        self._fresh = fresh
-        self._most = most
+        self._fresh = max_age
+        self._most = max_bytes
         self._lock = threading.Lock()
-        self._child: Child | None = None
+        self._child: WorkerProcess | None = None
         self._under_way: dict[str, Future[Answer]] = {}
         self._answers: OrderedDict[str, tuple[float, Answer]] = OrderedDict()
         self._bytes = 0
@@ -112,11 +116,11 @@ class Live:
         """
         names = {name: pipeline.names.get(name) for name in PIPELINE_PARAMETERS}
         request = {"question": question, "names": names, **more}
-        key = hashlib.sha256(json.dumps(request, sort_keys=True).encode()).hexdigest()
+        key = digest(request, length=64)
         done: Future[Answer] = Future()
         done.set_running_or_notify_cancel()  # one viewer who leaves must not cancel it for the others
-        if pipeline.unresolved:
-            names_open = ", ".join(pipeline.unresolved)
+        if pipeline.unresolved_parameters:
+            names_open = ", ".join(pipeline.unresolved_parameters)
             done.set_result(Answer(error=f"no run has rendered {names_open} yet, so there is nothing to ask"))
             return done
         with self._lock:
@@ -137,11 +141,11 @@ class Live:
         asked.add_done_callback(lambda result: self._answered(key, result, done))
         return done
 
-    def _running(self) -> Child:
-        if self._child is None or not self._child.usable:
+    def _running(self) -> WorkerProcess:
+        if self._child is None or not self._child.is_usable:
             # Airflow looks connections up in its database only in a process of a server.
             environment = {**os.environ, "_AIRFLOW_PROCESS_CONTEXT": "server"}
-            self._child = Child([sys.executable, "-c", _start(self._worker)], environment)
+            self._child = WorkerProcess([sys.executable, "-c", _start(self._worker)], environment)
         return self._child
 
     def _answered(self, key: str, result: Future[Any], done: Future[Answer]) -> None:
@@ -150,7 +154,7 @@ class Live:
         with self._lock:
             _, before = self._answers.get(key, (0.0, Answer()))
             if failure is None and (found := result.result()).get("error") is None:
-                answer = Answer(pack(found.get("value")), now)
+                answer = Answer(pack_json(found.get("value")), now)
             else:
                 reason = str(failure) if failure is not None else str(found["error"])
                 answer = replace(before, error=reason, since=before.since or now)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from airflow_kafka_offsets.model.drift import REPORT_VERSION, DriftReport, reports_json
-from airflow_kafka_offsets.model.drift_verdict import REMEDIES
+from airflow_kafka_offsets.model.drift_verdict import remedies
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS, KafkaPipeline
 
@@ -47,8 +47,9 @@ class CheckedPipeline:
             groups = [named] if isinstance(named, str) else sorted({*named.values()})
             names = ", ".join(repr(shorten(group)) for group in groups)
             return [f"group {names} could not be checked: {self.error}"]
+        known = remedies()
         return [
-            "; ".join([report.summary(), *(f"{verdict}: {REMEDIES[verdict]}" for verdict in report.drift)])
+            "; ".join([report.summary(), *(f"{verdict}: {known[verdict]}" for verdict in report.drift)])
             for report in self.reports
             if report.drifted
         ]

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from airflow_kafka_offsets.ui.live import Answer, Live, pack
+from airflow_kafka_offsets.ui.live_client import Answer, LiveClient, pack_json
 from airflow_kafka_offsets.ui.pipelines import Pipeline
 
 WITHIN = 20.0
@@ -28,7 +28,7 @@ def start(monkeypatch):
     started = []
 
     def make(**options):
-        live = Live("echo_worker", **options)
+        live = LiveClient("echo_worker", **options)
         started.append(live)
         return live
 
@@ -54,14 +54,14 @@ def test_a_process_that_cannot_be_started_is_the_answer_of_those_who_ask(start, 
     def refused(*_):
         raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
 
-    monkeypatch.setattr("airflow_kafka_offsets.ui.live.Child", refused)
+    monkeypatch.setattr("airflow_kafka_offsets.ui.live_client.WorkerProcess", refused)
     live = start()
     live.warm()
     assert ask(live).error == "the process that asks cannot be started (Resource temporarily unavailable)"
 
 
 def test_an_answer_is_asked_for_again_when_it_is_no_longer_fresh(start):
-    live = start(fresh=0.2)
+    live = start(max_age=0.2)
 
     first = ask(live)
     assert ask(live).value == first.value
@@ -79,7 +79,7 @@ def test_a_viewer_who_leaves_does_not_cancel_it_for_the_others(start):
 
 
 def test_a_failure_keeps_the_last_good_answer(start):
-    live = start(fresh=0.0, deadline=1.0)
+    live = start(max_age=0.0, deadline=1.0)
     good = ask(live)
     os.kill(good.value["pid"], signal.SIGSTOP)
 
@@ -102,7 +102,7 @@ def test_a_question_that_is_longer_than_a_pipe_is_answered_too(start):
 
 
 def test_a_process_that_reads_nothing_is_replaced(start):
-    live = start(deadline=1.0, fresh=0.0)
+    live = start(deadline=1.0, max_age=0.0)
     first = ask(live)
     os.kill(first.value["pid"], signal.SIGSTOP)
 
@@ -114,7 +114,7 @@ def test_a_process_that_reads_nothing_is_replaced(start):
 
 
 def test_the_answers_that_are_kept_have_a_bound_in_bytes(start):
-    live = start(most=2_500)
+    live = start(max_bytes=2_500)
 
     asked = [ask(live, f"g{number}").value["asked"] for number in range(3)]
     kept = ask(live, "g2").value["asked"]
@@ -128,14 +128,14 @@ def test_a_large_answer_is_kept_as_few_bytes():
     names = ("committed", "log_end", "lag")
     columns = {"topic": ["orders"] * 2_000, **{name: list(range(100_000, 102_000)) for name in names}}
 
-    packed = pack(columns)
+    packed = pack_json(columns)
 
     assert len(packed) < len(json.dumps(columns)) / 3
     assert Answer(packed).value == columns
 
 
 def test_failures_say_since_when(start):
-    live = start(fresh=0.0)
+    live = start(max_age=0.0)
 
     first, second = ask(live, "fail"), ask(live, "fail")
 
@@ -144,7 +144,7 @@ def test_failures_say_since_when(start):
 
 
 def test_a_question_without_an_answer_does_not_concern_the_others(start):
-    live = start(deadline=1.0, fresh=0.0)
+    live = start(deadline=1.0, max_age=0.0)
     first = ask(live)
 
     began = time.monotonic()
@@ -160,7 +160,7 @@ def test_a_question_without_an_answer_does_not_concern_the_others(start):
 
 
 def test_a_process_that_leaves_many_questions_unanswered_is_replaced(start):
-    live = start(deadline=1.0, fresh=0.0)
+    live = start(deadline=1.0, max_age=0.0)
     first = ask(live)
 
     hung = [live.ask("now", pipeline(f"hang {number}")) for number in range(4)]
@@ -177,7 +177,7 @@ def test_a_process_that_leaves_many_questions_unanswered_is_replaced(start):
 
 
 def test_a_process_that_dies_is_started_again(start):
-    live = start(fresh=0.0)
+    live = start(max_age=0.0)
 
     died = ask(live, "die")
 

@@ -16,11 +16,11 @@ _MOST = 8
 """Makers that are shown; thousands of partitions share a few."""
 
 
-def read_makers(client: OffsetsClient, reports: Collection[DriftReport]) -> list[dict[str, Any]]:
+def read_provenance(client: OffsetsClient, reports: Collection[DriftReport]) -> list[dict[str, Any]]:
     """
     Return who made the groups' commits, the newest first.
 
-    :return: see :class:`~airflow_kafka_offsets.ui.responses.Provenance`.
+    :return: see :class:`~airflow_kafka_offsets.ui.responses.ProvenanceResponse`.
     """
     texts: dict[str | None, None] = {}
     for report in reports:
@@ -42,7 +42,7 @@ def as_provenance(made_by: CommitMetadata) -> dict[str, Any]:
     """Return who made a commit or a move; empty names are ``None``."""
     at = made_by.at or 0
     return {
-        "kind": made_by.tool.rpartition(" ")[2] if made_by.moves else "commit",
+        "kind": made_by.tool.rpartition(" ")[2] if made_by.is_move else "commit",
         "dag_id": made_by.dag or None,
         "run_id": made_by.run or None,
         "task_id": made_by.task or None,

@@ -14,7 +14,7 @@ from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG, task_group
 
 from airflow_kafka_offsets.errors import UsageError
-from airflow_kafka_offsets.model.groups import Groups
+from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.place import RESETS
 from airflow_kafka_offsets.operators.base import OffsetsOperator
 from airflow_kafka_offsets.operators.check_drift import CheckOffsetDriftOperator
@@ -72,12 +72,12 @@ def test_an_option_that_renders_to_nothing_is_refused_by_its_name(operator, name
     given = GIVEN[operator] | alone | {name: "{{ nothing }}"}
     task = rendered(operator, native=native, **given)
     if operator is ResetOffsetsOperator and name in RESETS:
-        task.check_given()
+        task.check_rendered_parameters()
         return
     with pytest.raises(
         UsageError, match=rf"^{name}={{{{ nothing }}}} rendered to '?None'?, which is nothing"
     ):
-        task.check_given()
+        task.check_rendered_parameters()
 
 
 @pytest.mark.parametrize("operator", GIVEN, ids=lambda operator: operator.__name__)
@@ -91,12 +91,12 @@ def test_the_task_fails_at_once_and_asks_nobody(operator):
 def test_a_text_that_is_nothing_is_no_value_either(nothing):
     task = rendered(ResetOffsetsOperator, **ORDERS, to_offset=1, topics="{{ it }}", context={"it": nothing})
     with pytest.raises(UsageError, match="topics={{ it }} rendered to"):
-        task.check_given()
+        task.check_rendered_parameters()
 
 
 def test_an_option_that_was_not_given_keeps_its_default():
     task = rendered(CommitOffsetsOperator, **ORDERS, topics=None, kafka_config_id="{{ 'main' }}")
-    task.check_given()
+    task.check_rendered_parameters()
     assert (task.topics, task.kafka_config_id, task.on_out_of_range) == (None, "main", "fail")
 
 
@@ -112,7 +112,7 @@ def test_an_option_that_was_not_given_keeps_its_default():
 def test_a_part_that_renders_to_nothing_is_named(options, named, native):
     task = rendered(CommitOffsetsOperator, native=native, **ORDERS | options)
     with pytest.raises(UsageError, match=named):
-        task.check_given()
+        task.check_rendered_parameters()
 
 
 def test_what_is_given_whole_may_hold_nothings():
@@ -123,7 +123,7 @@ def test_what_is_given_whole_may_hold_nothings():
         "before": {"orders": {"0": None}},
         "source": {"to_offset": ""},
     }
-    rendered(RestoreOffsetsOperator, **ORDERS, receipt=receipt).check_given()
+    rendered(RestoreOffsetsOperator, **ORDERS, receipt=receipt).check_rendered_parameters()
 
 
 def test_a_mapped_task_is_checked_with_its_own_values():
@@ -135,7 +135,7 @@ def test_a_mapped_task_is_checked_with_its_own_values():
     context: Any = {"nothing": None, "ti": ti, "dag": dag, "dag_run": SimpleNamespace(conf={})}
     mapped.render_template_fields(context)
     with pytest.raises(UsageError, match="group_id={{ nothing }} rendered to 'None'"):
-        context["task"].check_given()
+        context["task"].check_rendered_parameters()
 
 
 class Ti:
@@ -190,7 +190,7 @@ def test_a_run_without_a_data_interval_is_told_so():
         context={"data_interval_end": None},
     )
     with pytest.raises(UsageError, match="end=.*no data_interval_start and no data_interval_end"):
-        task.check_given()
+        task.check_rendered_parameters()
 
 
 @pytest.mark.parametrize("native", [False, True])
@@ -292,11 +292,11 @@ LAG, REACHED, TOPIC = (
 TIME = "2026-03-01T00:00:00Z"
 CANNOT_BE = [
     (ConsumerGroupLagSensor, LAG | {"max_lag": -1}, "max_lag=-1: expected 0 or more, as a whole number"),
-    (ConsumerGroupLagSensor, LAG | {"max_lag": "1e3"}, "max_lag=1e3: expected 0 or more"),
+    (ConsumerGroupLagSensor, LAG | {"max_lag": "1e3"}, "max_lag='1e3': expected 0 or more"),
     (ConsumerGroupLagSensor, LAG | {"max_lag": float("nan")}, "max_lag=nan: expected 0 or more"),
     (ConsumerGroupLagSensor, LAG | {"max_partition_lag": True}, "max_partition_lag=True: expected 0 or more"),
-    (ConsumerGroupLagSensor, LAG | {"max_time_lag": "soon"}, "max_time_lag=soon: expected seconds"),
-    (ConsumerGroupLagSensor, LAG | {"min_headroom": "soon"}, "min_headroom=soon: expected seconds"),
+    (ConsumerGroupLagSensor, LAG | {"max_time_lag": "soon"}, "max_time_lag='soon': expected seconds"),
+    (ConsumerGroupLagSensor, LAG | {"min_headroom": "soon"}, "min_headroom='soon': expected seconds"),
     (ConsumerGroupLagSensor, LAG | {"min_headroom": 0}, "min_headroom=0: expected seconds, .* above 0"),
     (ConsumerGroupLagSensor, LAG | {"on_no_commit": "zero"}, "on_no_commit='zero': expected one of 'fail'"),
     (ConsumerGroupLagSensor, LAG | {"position": "grop"}, "position='grop': expected one of 'group'"),
@@ -307,8 +307,8 @@ CANNOT_BE = [
         {"group_id": "g"},
         "no threshold: give max_lag, max_partition_lag, max_time_lag or min_headroom",
     ),
-    (OffsetsReachedSensor, REACHED | {"tolerance": "a"}, "tolerance=a: expected 0 or more"),
-    (OffsetsReachedSensor, REACHED | {"stalled_after": "-1"}, "stalled_after=-1: expected seconds"),
+    (OffsetsReachedSensor, REACHED | {"tolerance": "a"}, "tolerance='a': expected 0 or more"),
+    (OffsetsReachedSensor, REACHED | {"stalled_after": "-1"}, "stalled_after='-1': expected seconds"),
     (OffsetsReachedSensor, REACHED | {"stalled_after": 0}, "stalled_after=0: expected seconds, .* above 0"),
     (
         OffsetsReachedSensor,
@@ -317,7 +317,7 @@ CANNOT_BE = [
     ),
     (OffsetsReachedSensor, REACHED | {"target": {"a": {"0": -1}}}, "target"),
     (OffsetsReachedSensor, REACHED | {"target": None}, "target is missing: give 'latest', a time"),
-    (TopicReachedSensor, TOPIC | {"target": "noon"}, "target=noon: expected a time"),
+    (TopicReachedSensor, TOPIC | {"target": "noon"}, "target='noon': expected a time"),
     (TopicReachedSensor, TOPIC | {"on_idle_partition": "skip"}, "on_idle_partition='skip': expected one of"),
     (TopicReachedSensor, TOPIC | {"idle_after": 60}, "idle_after is given, and no idle partition is ignored"),
     (TopicReachedSensor, {"target": TIME}, "no topic to read: give topics"),
@@ -344,11 +344,11 @@ def test_a_target_has_no_default(sensor):
 @pytest.mark.parametrize(
     ("parameters", "says"),
     [
-        ({"min_lag": "a"}, "min_lag=a: expected 0 or more, as a whole number"),
+        ({"min_lag": "a"}, "min_lag='a': expected 0 or more, as a whole number"),
         ({"min_lag": -1}, "min_lag=-1"),
         ({"min_lag": 1, "tolerance": 1.5}, "tolerance=1.5"),
         ({"min_lag": 1, "poll_interval": 0}, "poll_interval=0: expected seconds, .* above 0"),
-        ({"min_lag": 1, "refire_after": "PT"}, "refire_after=PT: expected seconds"),
+        ({"min_lag": 1, "refire_after": "PT"}, "refire_after='PT': expected seconds"),
         ({"min_lag": 1, "topics": ""}, "topics: found"),
         ({"min_lag": 1, "group_id": "None"}, "group_id: found None"),
         ({"min_lag": 1, "group_id": "", "checkpoint_location": "/cp"}, "group_id: found"),
@@ -490,7 +490,7 @@ def test_the_name_of_a_mapped_task_may_be_given():
 def test_null_is_nothing(options, named):
     task = rendered(CommitOffsetsOperator, **ORDERS | options)
     with pytest.raises(UsageError, match=named.replace("|", r"\|")):
-        task.check_given()
+        task.check_rendered_parameters()
 
 
 @pytest.mark.parametrize("native", [False, True])
@@ -499,13 +499,13 @@ def test_a_name_in_double_quotes_is_the_name(native):
     task = rendered(
         CommitOffsetsOperator, native=native, **ORDERS | {"group_id": template, "topics": template}
     )
-    assert task.named() == Groups.parse("orders", "orders")
+    assert task.selection() == GroupSelection.parse("orders", "orders")
     task = rendered(
         CommitOffsetsOperator,
         native=native,
         **ORDERS | {"group_id": {"orders": template}, "topics": [template]},
     )
-    assert task.named() == Groups.parse({"orders": "orders"}, "orders")
+    assert task.selection() == GroupSelection.parse({"orders": "orders"}, "orders")
 
 
 def test_a_restore_with_a_receipt_that_is_null_is_refused():
@@ -547,4 +547,4 @@ def test_a_name_that_an_entry_of_a_mapped_task_group_leaves_out_has_its_default(
     task._templates = {name: getattr(task, name)}
     setattr(task, name, value)
     with pytest.raises(UsageError, match="is nothing") if refused else nullcontext():
-        task.check_given()
+        task.check_rendered_parameters()

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from airflow.triggers.base import BaseTrigger
 
 from airflow_kafka_offsets.errors import KafkaOffsetsError
-from airflow_kafka_offsets.task.given import none_is_default
+from airflow_kafka_offsets.task.parameter_checks import none_is_default
 
 
 class RefusableTrigger(BaseTrigger):
@@ -39,7 +39,7 @@ class RefusableTrigger(BaseTrigger):
 T = TypeVar("T", bound=RefusableTrigger)
 
 
-def refused_when_run(init: Callable[..., None]) -> Callable[..., None]:
+def defer_refusal(init: Callable[..., None]) -> Callable[..., None]:
     """Let a constructor note in ``refused`` what it would raise in a triggerer; ``None`` is a default."""
     init = none_is_default(init)
 

@@ -6,11 +6,11 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 
-THREAD = "tidying up"
+THREAD = "clean-up"
 LIMIT = 5.0
 
 
-def tidy_up(error: BaseException, call: Callable[[], object]) -> None:
+def clean_up(error: BaseException, call: Callable[[], object]) -> None:
     """
     Do what should be done after an error, ignoring its own errors.
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 from airflow_kafka_offsets.errors import BrokerError
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.offsets import TopicPartition
-from airflow_kafka_offsets.ui.makers import as_provenance
+from airflow_kafka_offsets.ui.provenance import as_provenance
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.kafka.client import OffsetsClient
 
-Moved = Mapping[str, Sequence[Sequence[Any]]]
+MovedPartitions = Mapping[str, Sequence[Sequence[Any]]]
 """Group -> topic, partition, offset before and offset after, of the partitions that a receipt has changed."""
 
 
@@ -30,9 +30,9 @@ def moved_partitions(rows: Sequence[tuple[Any, ...]]) -> dict[str, list[list[Any
     return moved
 
 
-def read_since(client: OffsetsClient, moved: Moved) -> dict[str, Any] | None:
+def read_move_state(client: OffsetsClient, moved: MovedPartitions) -> dict[str, Any] | None:
     """
-    Compare a move with the commits now, see :class:`~airflow_kafka_offsets.ui.responses.Since`.
+    Compare a move with the commits now, see :class:`~airflow_kafka_offsets.ui.responses.MoveStateResponse`.
 
     :return: ``None`` if the move has changed nothing, or the commits cannot be read.
     """

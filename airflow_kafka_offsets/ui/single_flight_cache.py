@@ -12,21 +12,21 @@ K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 
-class Fresh(Generic[K, V]):
+class SingleFlightCache(Generic[K, V]):
     """
     Makes the value of a key; others who want it meanwhile wait for it.
 
     :param seconds: for which a value is given to whoever asks.
-    :param most: values that are kept.
+    :param max_values: values that are kept.
     """
 
-    def __init__(self, seconds: float, most: int) -> None:
+    def __init__(self, seconds: float, max_values: int) -> None:
         self._seconds = seconds
-        self._most = most
+        self._most = max_values
         self._values: OrderedDict[K, tuple[float, V]] = OrderedDict()
         self._under_way: dict[K, asyncio.Task[V]] = {}
 
-    def known(self, key: K, seconds: float | None = None) -> V | None:
+    def get_known(self, key: K, seconds: float | None = None) -> V | None:
         """Return the value of a key if it is new enough, ``None`` if there is none."""
         made_at, value = self._values.get(key, (None, None))
         within = self._seconds if seconds is None else seconds
@@ -48,7 +48,7 @@ class Fresh(Generic[K, V]):
 
         Who leaves meanwhile does not end it for the others. A failure is not kept.
         """
-        if (value := self.known(key, seconds)) is not None:
+        if (value := self.get_known(key, seconds)) is not None:
             return value
         task = self._under_way.get(key)
         if task is None:

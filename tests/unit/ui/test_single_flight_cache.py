@@ -6,14 +6,14 @@ import asyncio
 
 import pytest
 
-from airflow_kafka_offsets.ui.fresh import Fresh
+from airflow_kafka_offsets.ui.single_flight_cache import SingleFlightCache
 
 
 def test_a_hundred_viewers_make_a_value_once():
     made = []
 
     async def ask():
-        values, go = Fresh(60.0, 10), asyncio.Event()
+        values, go = SingleFlightCache(60.0, 10), asyncio.Event()
 
         async def make():
             await go.wait()
@@ -40,13 +40,13 @@ def test_a_value_is_made_again_after_a_while_and_after_a_failure():
         return answer
 
     async def ask():
-        values = Fresh(60.0, 10)
+        values = SingleFlightCache(60.0, 10)
         with pytest.raises(ValueError, match="away"):
             await values.get("a", make)
         assert (await values.get("a", make), await values.get("a", make)) == (1, 1)
         assert await values.get("a", make, seconds=0.0) == 2
-        assert values.known("a") == 2
-        assert values.known("a", 0.0) is values.known("b") is None
+        assert values.get_known("a") == 2
+        assert values.get_known("a", 0.0) is values.get_known("b") is None
 
     asyncio.run(ask())
 
@@ -55,7 +55,7 @@ def test_the_values_that_were_asked_for_last_are_kept():
     made = []
 
     async def ask():
-        values = Fresh(60.0, 2)
+        values = SingleFlightCache(60.0, 2)
         for key in ("a", "b", "a", "c", "a", "b"):
 
             async def make(key=key):

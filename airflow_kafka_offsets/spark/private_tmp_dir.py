@@ -11,7 +11,7 @@ from pathlib import Path
 from airflow_kafka_offsets.errors import SetupError
 
 
-def own_directory() -> Path:
+def private_tmp_dir() -> Path:
     """
     Return the directory, which is made if it is not there.
 

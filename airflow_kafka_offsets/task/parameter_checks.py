@@ -20,7 +20,7 @@ from jinja2.nativetypes import NativeEnvironment
 from airflow_kafka_offsets.errors import OffsetsFormatError, UsageError
 from airflow_kafka_offsets.model.parameters import is_nothing
 from airflow_kafka_offsets.model.text import shorten
-from airflow_kafka_offsets.task.failures import failing_at_once
+from airflow_kafka_offsets.task.failures import fail_without_retry
 
 if TYPE_CHECKING:
     import jinja2
@@ -68,13 +68,13 @@ def none_is_default(init: Callable[..., None]) -> Callable[..., None]:
     def make(self: object, **parameters: Any) -> None:
         given = {name: it for name, it in parameters.items() if it is not None or name not in defaults}
         mapped = getattr(self, "_BaseOperator__from_mapped", False)
-        with failing_at_once() if mapped else nullcontext():
+        with fail_without_retry() if mapped else nullcontext():
             init(self, **given)
 
     return make
 
 
-class GivenOptions(_Base):
+class CheckedTemplates(_Base):
     """
     Remembers the templates of a task's options, and compares them with what they were rendered to.
 
@@ -113,21 +113,24 @@ class GivenOptions(_Base):
                 context["map_index_template"] = MAP_INDEX_TEMPLATE % ("| tojson" if native else "")
         super()._do_render_template_fields(parent, template_fields, context, jinja_env, seen_oids)
 
-    def check_own(self, name: str, default_args: Mapping[str, object] | None, why: str) -> None:
+    def refuse_unused_unless_default(
+        self, name: str, default_args: Mapping[str, object] | None, why: str
+    ) -> None:
         """Refuse a parameter that nothing would read, unless ``default_args`` give it to all tasks."""
         if getattr(self, name) not in (None, (default_args or {}).get(name)):
-            raise UsageError(f"task {self.task_id}: {name} would be ignored {why}: leave it out")
+            text = f"task {self.task_id}: {name} would be ignored {why}: leave it out"
+            raise UsageError(text, parameter=name)
 
-    def check_given(self) -> None:
+    def check_rendered_parameters(self) -> None:
         """Refuse options that were given and are nothing now, naming the first one and its template."""
         templates = self._templates
         if templates is None:  # nothing was rendered
             templates = {name: getattr(self, name, None) for name in self.template_fields}
         for name, template in templates.items():
-            if not self.may_be_nothing(name, template):
+            if not self.may_render_to_nothing(name, template):
                 check_rendered(name, template, getattr(self, name, None))
 
-    def may_be_nothing(self, name: str, template: object) -> bool:
+    def may_render_to_nothing(self, name: str, template: object) -> bool:
         """Whether an option means something, and is known to, when it is rendered to nothing."""
         # In a mapped task group an entry that leaves a name out gives None for it, as to a mapped task, where
         # that is its default. Airflow does not export the class.
@@ -155,28 +158,29 @@ def is_template(value: object) -> bool:
     return callable(value) or (hasattr(value, "resolve") and not isinstance(value, os.PathLike))
 
 
-def check_literals(task: BaseOperator, **readers: Callable[[Any, str], object]) -> None:
+def check_literals(task: BaseOperator, **parsers: Callable[[Any, str], object]) -> None:
     """
     Check the parameters that are written in the DAG's file. ``None`` and templates are left for later.
 
-    :param readers: reads each parameter from its value and name, see
+    :param parsers: reads each parameter from its value and name, see
         :mod:`airflow_kafka_offsets.model.parameters`.
     :raises UsageError: naming the task, the parameter, what was found and what was expected.
     """
-    with naming(task):
-        for name, read in readers.items():
+    with with_task_name(task):
+        for name, read in parsers.items():
             value = getattr(task, name)
             if value is not None and not is_template(value):
                 read(value, name)
 
 
 @contextmanager
-def naming(task: BaseOperator) -> Iterator[None]:
+def with_task_name(task: BaseOperator) -> Iterator[None]:
     """Name the task in the errors of its constructor."""
     try:
         yield
     except (UsageError, OffsetsFormatError) as error:
-        raise UsageError(f"task {task.task_id}: {error}") from None
+        parameter = getattr(error, "parameter", None)
+        raise UsageError(f"task {task.task_id}: {error}", parameter=parameter) from None
 
 
 def _templates_in(path: str, given: object, found: object) -> Iterator[tuple[str, object, object]]:
@@ -196,11 +200,13 @@ def _refused(path: str, given: object, found: object) -> UsageError:
     if not is_template(given):
         return UsageError(
             f"{path}={given!r} is nothing, and it was given: expected a value; leave {name} out if its "
-            "default is meant"
+            "default is meant",
+            parameter=name,
         )
     text = str(given)
     hints = [hint for mark, hint in _HINTS.items() if mark in text]
     return UsageError(
         f"{path}={shorten(text)} rendered to {found!r}, which is nothing: expected a value; correct the "
-        f"template, or leave {name} out if its default is meant{''.join(hints)}"
+        f"template, or leave {name} out if its default is meant{''.join(hints)}",
+        parameter=name,
     )

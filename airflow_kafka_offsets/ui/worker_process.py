@@ -34,7 +34,7 @@ class NoAnswerError(Exception):
     """There was no answer; the text says why."""
 
 
-class Child:
+class WorkerProcess:
     """
     The process, and the questions that it has not answered.
 
@@ -73,7 +73,7 @@ class Child:
         self._thread.start()
 
     @property
-    def usable(self) -> bool:
+    def is_usable(self) -> bool:
         """Whether it takes questions: not after it has ended, nor in a copy of this process."""
         return not self._retired and self._owner == os.getpid() and self._process.poll() is None
 

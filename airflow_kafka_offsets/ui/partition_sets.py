@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable
+
+from airflow_kafka_offsets.model.digest import digest
 
 
 def partition_set(partitions: Iterable[tuple[str, int]]) -> str | None:
@@ -13,4 +14,4 @@ def partition_set(partitions: Iterable[tuple[str, int]]) -> str | None:
     :param partitions: topics and numbers, one for each summand: a partition of two groups occurs twice.
     """
     names = sorted(f"{number} {topic}" for topic, number in partitions)
-    return hashlib.sha256("\n".join(names).encode()).hexdigest()[:12] if names else None
+    return digest(*names, length=12) if names else None

@@ -1,0 +1,200 @@
+"""Reads what a recovery is judged by: its groups, its checkpoint, and the moves since its reset."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from airflow_kafka_offsets.checkpoint.archive import ArchivedMove, read_archived_moves
+from airflow_kafka_offsets.checkpoint.open_moves import discarded_batches, has_finished_since
+from airflow_kafka_offsets.model.checkpoint_plan import (
+    CheckpointPlan,
+    CheckpointReceipt,
+    read_checkpoint_receipt,
+)
+from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
+from airflow_kafka_offsets.model.groups import GroupOffsets, GroupSelection
+from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
+from airflow_kafka_offsets.model.receipt import read_receipt
+from airflow_kafka_offsets.model.recovery import (
+    MovedCheckpoint,
+    Recovery,
+    RecoveryVerdict,
+    committed_by_others,
+    judge,
+)
+from airflow_kafka_offsets.model.text import shorten
+from airflow_kafka_offsets.model.wording import parameter_text
+from airflow_kafka_offsets.moves.commit import plan_commits
+from airflow_kafka_offsets.moves.restore import archived_move_of_receipt, restore_of_move
+from airflow_kafka_offsets.readings.known_moves import archived_group_offsets
+from airflow_kafka_offsets.readings.positions import group_positions, last_commits
+
+if TYPE_CHECKING:
+    from airflow_kafka_offsets.checkpoint.reader import CheckpointState, SparkCheckpoint
+    from airflow_kafka_offsets.kafka.client import OffsetsClient
+
+
+def judge_recovery(
+    client: OffsetsClient, checkpoint: SparkCheckpoint | None, receipt: object, recovery: Recovery
+) -> RecoveryVerdict:
+    """Judge a recovery by its reset's receipt, see :func:`~airflow_kafka_offsets.model.recovery.judge`."""
+    groups = [group for group in read_receipt(receipt) if group.after]
+    checkpoint_receipt = read_checkpoint_receipt(receipt)
+    moved = (
+        None
+        if checkpoint_receipt is None
+        else _moved(client, checkpoint, checkpoint_receipt, recovery.restore)
+    )
+    commits = {group.group_id: last_commits(client, group.group_id, group.after) for group in groups}
+    return judge(groups, commits, moved, recovery)
+
+
+def _moved(
+    client: OffsetsClient,
+    checkpoint: SparkCheckpoint | None,
+    receipt: CheckpointReceipt,
+    metadata: CommitMetadata,
+) -> MovedCheckpoint:
+    """Return where the checkpoint of a receipt is, and what has become of its move."""
+    made = MovedCheckpoint(receipt.location, receipt.before, receipt.after)
+    if checkpoint is None or checkpoint.location != receipt.location:
+        names = "none" if checkpoint is None else checkpoint.location
+        command = f"group restore GROUP --checkpoint {receipt.location} --archive {receipt.archive} --execute"
+        parameter = parameter_text("checkpoint_location")
+        why = f"{parameter} names {names} by now; 'airflow-kafka-offsets {command}' takes it back"
+        return replace(made, not_restorable=f"{made.name} is not put back: {why}")
+    state = checkpoint.read()
+    if state.query_id != receipt.query_id:
+        why = (
+            f"the receipt is of query {shorten(receipt.query_id)}, and it is of query {state.query_id} by now"
+        )
+        return replace(
+            made, not_restorable=f"{made.name} is not put back: {why}: the checkpoint was replaced since"
+        )
+    archives = read_archived_moves(checkpoint)
+    mine = archived_move_of_receipt(archives, receipt)
+    made = replace(made, now=state.kafka_offsets)
+    if mine is None:
+        return made
+    leftover = tuple(
+        f"{made.name}: move {each} of the same run is not taken back by this task"
+        for each in archives
+        if each.number < mine.number and _left_behind(each, mine, state)
+    )
+    made = replace(made, number=mine.number, made_by=mine.made_by.identity, other_moves=leftover)
+    if mine.undone:
+        restoring_move = restore_of_move(archives, mine)
+        if (
+            restoring_move is not None
+            and restoring_move.made_by.token
+            and restoring_move.made_by.token == metadata.token
+        ):
+            return replace(made, restored=True)
+        return replace(
+            made,
+            not_restorable=f"{made.name}: move {mine} was taken back"
+            f"{f' by {restoring_move}' if restoring_move else ''}, and the reset has not run since, so that "
+            "nothing was read again: clear the reset as well (with Downstream), or "
+            "trigger a new run",
+        )
+    later = {each.name: each for each in archives if each.number >= mine.number}
+    newer = [
+        each
+        for name, each in later.items()
+        if name != mine.name and not each.undone and each.undoes not in later
+    ]
+    if newer:
+        return replace(
+            made, not_restorable=f"{made.name} was moved again by {newer[-1]}, and is not put back"
+        )
+    return replace(made, has_worked=has_finished_since(state, mine) or not _unread(client, receipt))
+
+
+def _left_behind(earlier: ArchivedMove, mine: ArchivedMove, state: CheckpointState) -> bool:
+    """Whether an earlier move of the same run would still be there if the later one was taken back."""
+    return (
+        mine.made_by.is_same_run(earlier.made_by)
+        and not earlier.undone
+        and any(
+            max(at.get(source, {}).get(tp, 0) for at in (mine.before, state.kafka_offsets)) < offset
+            for source, offsets in earlier.before.items()
+            for tp, offset in offsets.items()
+        )
+    )
+
+
+def _unread(client: OffsetsClient, receipt: CheckpointReceipt) -> bool:
+    """Whether there are records after the offsets that a checkpoint was moved to."""
+    to = {tp: offset for offsets in receipt.after.values() for tp, offset in offsets.items()}
+    return any(to[tp] < found.end for tp, found in client.log_ranges(to).items())
+
+
+def plan_without_move(
+    client: OffsetsClient,
+    checkpoint: SparkCheckpoint | None,
+    selection: GroupSelection,
+    movers: Collection[str],
+    work: Sequence[str],
+) -> tuple[PipelinePlan, list[str]]:
+    """
+    Return the plan of a reset that moves nothing because its work was done, and the groups that were not
+    committed since.
+
+    :param movers: the identities of the tasks that reset and restore.
+    :param work: the tasks that have done it, for the receipt.
+    """
+    sources = None if checkpoint is None else checkpoint.read().kafka_offsets
+    targets = {
+        group: {tp: at for tp, at in group_positions(client, group, scope).items() if at is not None}
+        for group, scope in selection.scopes(sources).items()
+    }
+    unfinished = [
+        group
+        for group, offsets in targets.items()
+        if not committed_by_others(last_commits(client, group, offsets), movers)
+    ]
+    group_plans = plan_commits(
+        client, GroupOffsets(targets), source={"kept": list(work)}, on_out_of_range="skip"
+    )
+    return PipelinePlan(group_plans), unfinished
+
+
+def plan_of_earlier_restore(
+    client: OffsetsClient, checkpoint: SparkCheckpoint | None, value: object, metadata: CommitMetadata
+) -> PipelinePlan | None:
+    """
+    Return what an earlier try of a restore has put back, ``None`` if none has come to its end.
+
+    :param metadata: the restore; its token is that of its tries.
+    """
+    receipt = read_checkpoint_receipt(value)
+    if receipt is None or checkpoint is None:
+        return None
+    archives = read_archived_moves(checkpoint)
+    moved = archived_move_of_receipt(archives, receipt)
+    restoring_move = None if moved is None else restore_of_move(archives, moved)
+    if (
+        moved is None
+        or restoring_move is None
+        or not restoring_move.made_by.token
+        or restoring_move.made_by.token != metadata.token
+    ):
+        return None
+    before, after = archived_group_offsets(checkpoint, restoring_move)
+    source = {"restore": "receipt"}
+    group_plans = plan_commits(client, GroupOffsets(after), source=source, on_out_of_range="skip")
+    checkpoint_plan = CheckpointPlan(
+        kind="restore",
+        location=checkpoint.location,
+        query_id=restoring_move.query_id,
+        batch_id=restoring_move.batch_id,
+        before=restoring_move.before,
+        after=restoring_move.after,
+        discarded=discarded_batches(restoring_move),
+        archive=restoring_move.name,
+        undoes=moved.name,
+        log_ids=restoring_move.log_ids,
+    )
+    return PipelinePlan.combine(group_plans, checkpoint_plan).with_before(before)
