@@ -78,8 +78,9 @@ def run(last):
         OffsetsClient({"bootstrap.servers": source}) as left,
         OffsetsClient({"bootstrap.servers": target}) as entered,
     ):
-        plan = plan_failover(left, entered, checkpoint, GroupSelection(f"{group}-{last}"), mirror,
-        policy=policy) apply_pipeline(entered, plan, CommitMetadata(tool="test"), checkpoint, quiet_period=0)
+        selection = GroupSelection(f"{group}-{last}")
+        plan = plan_failover(left, entered, checkpoint, selection, mirror, policy=policy)
+        apply_pipeline(entered, plan, CommitMetadata(tool="test"), checkpoint, quiet_period=0)
 
 numbers, running, finished = map(int, sys.stdin.readline().split()), {}, False
 while not finished or running:
