@@ -1,8 +1,9 @@
 """
-Pipelines that are ready to move to a mirror of their Kafka cluster, a drill every morning, and the move itself.
+Pipelines that are ready to move to a mirror of their Kafka cluster, a drill every morning, and the move
+itself.
 
-The commits keep what a failover needs beside each checkpoint. The drill plans the move and changes nothing. The
-DAG fail_over moves all pipelines; trigger it when the queries are stopped.
+The commits keep what a failover needs beside each checkpoint. The drill plans the move and changes nothing.
+The DAG fail_over moves all pipelines; trigger it when the queries are stopped.
 """
 
 from __future__ import annotations

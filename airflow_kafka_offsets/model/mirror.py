@@ -67,7 +67,9 @@ class Mirror:
                 f"{', '.join(_READERS)}"
             )
         if connection and "kafka_config_id" not in value:
-            raise UsageError(f"{parameter}: kafka_config_id is missing: name the connection of the mirror")
+            raise UsageError(
+                f"{parameter}: the connection of the mirror is missing: expected an object such as {_FORM}"
+            )
         if "prefix" in value and "without" in value:
             raise UsageError(f"{parameter}: prefix and without contradict each other: give one of them")
         return cls(**{key: _READERS[key](each, f"{parameter}.{key}") for key, each in value.items()})

@@ -18,7 +18,7 @@ _TAG = "tag:yaml.org,2002:"
 _KINDS = {
     "topics": "text or a list of texts",
     "group_id": "text, or an object {topic: group} of texts",
-    "mirror": "an object of texts, such as {kafka_config_id: kafka_standby, prefix: primary.}",
+    "mirror": "an object of texts that names the mirror and its topics",
 }
 _OWN = ("group_id", "checkpoint_location")
 """Keys that no two pipelines share."""

@@ -4,8 +4,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from mirrored_clusters import Mirrored, mirrored_clusters
-
-from tests.integration.conftest import *  # noqa: F403
+from spark_session import location, run, start  # noqa: F401
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
