@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from operator import methodcaller
 from typing import NamedTuple
@@ -40,6 +40,8 @@ _AT_ONCE = 1_000
 _CHUNK = 200
 """Partitions that are fetched together."""
 _CLOSE = 1.0
+_NOT_THERE = ("_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE")
+"""The log does not hold the offset to begin at."""
 _OF_THE_GROUP = "GROUP_AUTHORIZATION_FAILED"
 """Ignored: a fetch needs no group."""
 
@@ -68,6 +70,8 @@ class Records:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._connections = Connections({**session.config, **_FETCHES})
+        self._topics: dict[IsolationLevel, set[str]] = {}
+        """Those of which the Consumer of an isolation level knows the leaders."""
         self._lock = threading.Lock()
 
     def close(self) -> None:
@@ -100,11 +104,7 @@ class Records:
             try:
                 connection = self._connections.get(isolation_level)
                 todo = list(wanted)
-                # A Consumer that is kept learns of new topics too late. What is wrong shows in the fetch.
-                with suppress(CallError):
-                    read_offsets(
-                        connection, [*{tp.topic: tp for tp in todo}.values()], OFFSET_END, call.seconds_left
-                    )
+                self._find_leaders(connection, todo, isolation_level, call)
                 for first in range(0, len(todo), _CHUNK):
                     chunk = {tp: wanted[tp] for tp in todo[first : first + _CHUNK]}
                     _Fetch(connection, chunk, take, reached).run(call)
@@ -115,8 +115,26 @@ class Records:
             finally:
                 if connection is not None and not keep:
                     self._connections.discard(connection)
+                    self._topics.pop(isolation_level, None)
                 self._lock.release()
             return reached
+
+    def _find_leaders(
+        self,
+        connection: Connection,
+        partitions: Sequence[TopicPartition],
+        isolation_level: IsolationLevel,
+        call: Call,
+    ) -> None:
+        """Find the leaders of new topics, which a Consumer that is kept does once a second by itself."""
+        topics = {tp.topic: tp for tp in partitions}
+        known = self._topics.setdefault(isolation_level, set())
+        new = [tp for topic, tp in topics.items() if topic not in known]
+        if known and new:
+            # What is wrong with one of them shows in the fetch.
+            with suppress(CallError):
+                read_offsets(connection, new, OFFSET_END, call.seconds_left)
+        known.update(topics)
 
 
 class _Fetch:
@@ -164,6 +182,8 @@ class _Fetch:
             elif failure.code == "_PARTITION_EOF" and tp in self._left:
                 # Nothing follows that a reader of this isolation level gets.
                 self._reached[tp] = self._ranges[tp].end
+                self._left.remove(tp)
+            elif failure.code in _NOT_THERE and tp in self._left:
                 self._left.remove(tp)
             return
         if tp not in self._left:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -146,12 +146,10 @@ class CommitOffsetsOperator(MovingOperator):
             with self.open_client() as client:
                 if checkpoint is not None:
                     allowed["allow_new_cluster"] = new_cluster
-                    receipt = retry_while_checkpoint_moves()(
-                        self._commit_checkpoint, context, client, checkpoint, **allowed
-                    )
-                    if self.mirror is not None:
-                        self._keep_readiness(client, checkpoint)
-                    return receipt
+                    with self._keeping_readiness(client, checkpoint):
+                        return retry_while_checkpoint_moves()(
+                            self._commit_checkpoint, context, client, checkpoint, **allowed
+                        )
                 origin = "offsets" if self.offsets is not None else "the store"
                 targets = self.selection().assign_offsets({"given": offsets or {}}, origin)
                 group_plans = plan_commits(
@@ -176,22 +174,30 @@ class CommitOffsetsOperator(MovingOperator):
         apply = partial(apply_position, client, metadata=metadata, known_moves=known_moves)
         return self.apply_plan(context, client, plan, metadata, apply)
 
-    def _keep_readiness(self, client: OffsetsClient, checkpoint: SparkCheckpoint) -> None:
-        """Keep what a failover needs; whatever is wrong with the mirror must not fail the commit."""
+    @contextmanager
+    def _keeping_readiness(self, client: OffsetsClient, checkpoint: SparkCheckpoint) -> Iterator[None]:
+        """Keep what a failover needs, after the commit, which it never fails."""
+        if self.mirror is None:
+            yield
+            return
         from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
-        from airflow_kafka_offsets.readings.readiness import keep_readiness
+        from airflow_kafka_offsets.readings.readiness import ReadinessKeeper
 
         mirror = Mirror.parse(self.mirror)
-        with ExitStack() as clients:
-
-            def open_target() -> OffsetsClient:
-                hook = KafkaOffsetsHook(mirror.kafka_config_id, timeout=_MIRROR_TIMEOUT)
-                return clients.enter_context(hook.get_offsets_client(total=_MIRROR_TIMEOUT))
-
+        error, keeper = "", None
+        with ExitStack() as stack:
             try:
-                error = keep_readiness(client, open_target, checkpoint, checkpoint.read(), mirror).error
-            except Exception as raised:  # noqa: BLE001 - the offsets are committed
+                hook = KafkaOffsetsHook(mirror.kafka_config_id, timeout=_MIRROR_TIMEOUT)
+                target = stack.enter_context(hook.get_offsets_client(total=_MIRROR_TIMEOUT))
+                keeper = stack.enter_context(ReadinessKeeper(client, target, checkpoint, mirror))
+            except Exception as raised:  # noqa: BLE001 - the offsets are to be committed all the same
                 error = f"{type(raised).__name__}: {raised}"
+            yield
+            if keeper is not None:
+                try:
+                    error = keeper.keep().error
+                except Exception as raised:  # noqa: BLE001 - the offsets are committed
+                    error = f"{type(raised).__name__}: {raised}"
         if error:
             self.log.warning(
                 "The offsets are committed; what a failover needs was not kept as a whole: %s", error

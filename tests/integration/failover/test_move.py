@@ -161,9 +161,7 @@ def test_where_the_query_has_run_since_it_is_on_the_mirror_already(prefixed, fai
 
 def test_with_the_source_gone_what_was_kept_translates_exactly(mirrored, pipeline, failover):
     checkpoint = SparkCheckpoint(pipeline.query.location)
-    kept = keep_readiness(
-        mirrored.on_source, lambda: mirrored.on_target, checkpoint, checkpoint.read(), pipeline.mirror
-    )
+    kept = keep_readiness(mirrored.on_source, mirrored.on_target, checkpoint, pipeline.mirror)
     assert not kept.error
     assert len(kept.read) == len(READ)
     # Nothing listens there.
@@ -189,9 +187,7 @@ def test_a_batch_after_the_one_that_was_kept_is_safe(mirrored, prefixed, failove
     Spark has finished one more batch before the source was gone: its records may be read again, and no more.
     """
     checkpoint = SparkCheckpoint(prefixed.query.location)
-    keep_readiness(
-        mirrored.on_source, lambda: mirrored.on_target, checkpoint, checkpoint.read(), prefixed.mirror
-    )
+    keep_readiness(mirrored.on_source, mirrored.on_target, checkpoint, prefixed.mirror)
     prefixed.query.run(3, {prefixed.topic: {0: 78, 1: 55}})
     done = failover("apply", prefixed, "--source-is-down", "--output", "json")
     assert done.code == 0, done
