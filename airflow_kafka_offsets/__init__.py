@@ -13,10 +13,12 @@ from typing import Any
 __version__ = "0.1.0"
 
 _MODULES = {
+    "AuditWindowOperator": "operators.audit_window",
     "CheckMirrorOperator": "operators.check_mirror",
     "CheckOffsetDriftOperator": "operators.check_drift",
     "CommitOffsetWindowOperator": "operators.commit_window",
     "CommitOffsetsOperator": "operators.commit",
+    "CompletedIntervalsOperator": "operators.completed_intervals",
     "ConsumerGroupLagSensor": "sensors.lag",
     "FailOverOperator": "operators.fail_over",
     "KafkaOffsetsError": "errors",

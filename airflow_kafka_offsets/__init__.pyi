@@ -1,11 +1,15 @@
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint as SparkCheckpoint
 from airflow_kafka_offsets.errors import KafkaOffsetsError as KafkaOffsetsError
 from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook as KafkaOffsetsHook
+from airflow_kafka_offsets.operators.audit_window import AuditWindowOperator as AuditWindowOperator
 from airflow_kafka_offsets.operators.check_drift import CheckOffsetDriftOperator as CheckOffsetDriftOperator
 from airflow_kafka_offsets.operators.check_mirror import CheckMirrorOperator as CheckMirrorOperator
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator as CommitOffsetsOperator
 from airflow_kafka_offsets.operators.commit_window import (
     CommitOffsetWindowOperator as CommitOffsetWindowOperator,
+)
+from airflow_kafka_offsets.operators.completed_intervals import (
+    CompletedIntervalsOperator as CompletedIntervalsOperator,
 )
 from airflow_kafka_offsets.operators.fail_over import FailOverOperator as FailOverOperator
 from airflow_kafka_offsets.operators.plan_window import PlanOffsetWindowOperator as PlanOffsetWindowOperator

@@ -16,6 +16,7 @@ credential::
     │   └── CheckpointMovedError      another process moved the checkpoint while it was used (retriable)
     ├── GroupMovedError               another process moved a group between read and write (retriable)
     ├── WindowReadError               a window's log is another one, or records of it are gone or not there
+    ├── AuditError                    a table lacks records of a window, has them twice, or it cannot be said
     ├── NoCommitError                 a lag is undefined: the group has no committed offset there
     ├── PlanRefusedError              a plan was refused before its first write
     │   ├── MisnamedError             names select nothing (also a UsageError)
@@ -211,6 +212,15 @@ def _or_nothing(offset: int | None) -> str:
 
 class WindowReadError(KafkaOffsetsError):
     """Records of an offset window are gone from the log or not in it yet, or the log is another one."""
+
+
+class AuditError(KafkaOffsetsError):
+    """
+    A table does not hold each record of an offset window exactly once, or that cannot be said.
+
+    :param retriable: whether the table changed while it was read, the database did not answer, or it may be
+        possible to say it later.
+    """
 
 
 class DriftError(KafkaOffsetsError):

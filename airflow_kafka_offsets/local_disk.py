@@ -16,9 +16,11 @@ from pathlib import Path
 
 def replace_by(temporary: str, path: str, data: bytes) -> None:
     """Write a new file that then takes the place of another one."""
+    # "x": a file of that name that is there is not ours, and may be a link.
     with Path(temporary).open("xb") as file:
         file.write(data)
         file.flush()
+        # Before the rename: else a power failure may leave the new name with no content.
         os.fsync(file.fileno())
     Path(temporary).replace(path)
     sync_directory(Path(path).parent)

@@ -18,7 +18,9 @@ def get_provider_info() -> dict[str, Any]:
                 "external-doc-url": "https://kafka.apache.org/documentation/#basic_ops_consumer_group",
                 "how-to-guide": [
                     "/docs/how-to/commit-after-spark.md",
-                    "/docs/operators.md",
+                    "/docs/how-to/hours-from-a-stream.md",
+                    "/docs/how-to/prove-completeness.md",
+                    "/docs/operators/index.md",
                     "/docs/sensors.md",
                     "/docs/triggers.md",
                 ],
@@ -62,10 +64,12 @@ def get_provider_info() -> dict[str, Any]:
             {
                 "integration-name": integration,
                 "python-modules": [
+                    "airflow_kafka_offsets.operators.audit_window",
                     "airflow_kafka_offsets.operators.check_drift",
                     "airflow_kafka_offsets.operators.check_mirror",
                     "airflow_kafka_offsets.operators.commit",
                     "airflow_kafka_offsets.operators.commit_window",
+                    "airflow_kafka_offsets.operators.completed_intervals",
                     "airflow_kafka_offsets.operators.fail_over",
                     "airflow_kafka_offsets.operators.plan_window",
                     "airflow_kafka_offsets.operators.reset",

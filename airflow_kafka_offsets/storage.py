@@ -142,6 +142,7 @@ def read_bytes(fs: AbstractFileSystem, path: str, *, listed: bool = False) -> by
     """
     with plain_errors(fs, path):
         try:
+            # A read of /dev/zero, or of a pipe without a writer, would never end.
             if isinstance(fs, LocalFileSystem) and not _has_an_end(path):
                 raise StorageError(f"{_named(fs, path)}: is a pipe or a device; expected a file")
             if not listed and may_list_late(fs):

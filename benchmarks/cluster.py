@@ -71,7 +71,7 @@ class Cluster:
         if partitions not in self._topics:
             name = self.name(str(partitions))
             say(f"making topic {name}")
-            self._create(name, partitions)
+            self.create(name, partitions)
             self._fill(name, partitions)
             self._topics[partitions] = name
         return self._topics[partitions]
@@ -110,7 +110,8 @@ class Cluster:
         log4j.write_text(_LOG4J)
         return java_command("-Xmx256m", f"-Dlog4j2.configurationFile={log4j}", tools=True)
 
-    def _create(self, name: str, partitions: int) -> None:
+    def create(self, name: str, partitions: int) -> None:
+        """Make a topic, and wait until it can be read."""
         admin = AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
         first = min(partitions, _AT_ONCE)
         admin.create_topics([NewTopic(name, first, 1)], request_timeout=_DEADLINE)[name].result(_DEADLINE)

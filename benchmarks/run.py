@@ -2,7 +2,7 @@
 How fast is it, beside others and beside its targets? ``python benchmarks/run.py`` measures all of it.
 
 It starts a Kafka of its own, makes topics of up to 10,000 partitions, lets everybody have a turn in each
-round, and prints medians and ratios. Needs the extras ``demo`` and ``bench``.
+round, and prints medians and ratios. Needs the extra ``demo`` and the dependency group ``bench``.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import commits
 import groups
 import growth
 import imports
+import intervals
 import lag
 import processes
 import report
@@ -36,6 +37,7 @@ NAMES = (
     "far",
     "commit",
     "reset",
+    "intervals",
     "process",
     "checkpoint",
     "imports",
@@ -66,6 +68,11 @@ def main(only: tuple[str, ...], quick: bool, rounds: int, markdown: Path | None,
             "far": lambda: lag.measure_far(on, [100] if quick else [1_000, 10_000], rounds),
             "commit": lambda: commits.measure_commit(on, sizes, rounds),
             "reset": lambda: commits.measure_reset(on, sizes, rounds),
+            "intervals": lambda: (
+                intervals.measure(on, (1, 20), 5, rounds)
+                if quick
+                else intervals.measure(on, intervals.SIZES, intervals.PIPELINES, rounds)
+            ),
             "process": lambda: processes.measure(on, [100] if quick else PROCESS_SIZES, rounds),
             "checkpoint": lambda: checkpoint.measure(on, 500 if quick else 50_000, rounds),
             "imports": lambda: imports.measure(rounds),

@@ -4,7 +4,7 @@ What does the Offsets tab cost Airflow's API server? ``python benchmarks/tab.py`
 It fills a database of its own, starts an API server of one process on it, and prints how long the tab's
 answers take, and how many times as long as alone Airflow's own list of DAGs takes while a hundred viewers ask
 for histories, or for receipts of 2,000 partitions. They also ask for Airflow's version: the least that a
-hundred requests cost. Needs the extra ``dev``, and no Kafka.
+hundred requests cost. Needs the development environment, and no Kafka.
 """
 
 from __future__ import annotations

@@ -72,6 +72,7 @@ def apply_checkpoint_plan(
         try:
             for step in (*(Step(path, None) for path in checkpoint_plan.derived), *checkpoint_plan.steps):
                 _apply_step(checkpoint, step)
+            # Before the groups: they must not go where the checkpoint has not come to.
             verify_checkpoint(checkpoint, checkpoint_plan)
         except (CheckpointError, StorageError) as error:
             raise error.append(f"the checkpoint may be moved in part: {remedy}") from error.__cause__
@@ -88,6 +89,7 @@ def apply_checkpoint_plan(
                 error.append(f"the checkpoint {checkpoint.location} was moved before: {remedy}")
             raise
     if checkpoint_plan.archive is not None:
+        # A move that was taken back meanwhile must not be marked as done.
         _check_not_taken_back(checkpoint, checkpoint_plan.archive)
     try:
         # In this order: the same restore, made again, marks what is left.
@@ -212,6 +214,7 @@ def _wait_until_quiet(checkpoint: SparkCheckpoint, quiet_period: float) -> None:
     paths = (f"offsets/{max(checkpoint_batches.planned)}", f"commits/{max(checkpoint_batches.committed)}")
     written = [modified_at(checkpoint.fs, f"{checkpoint.root}/{path}") for path in paths]
     known = [moment for moment in written if moment is not None]
+    # Without a time of both files nothing is known: then all of the quiet period is waited for.
     age = (datetime.now(tz=timezone.utc) - max(known)).total_seconds() if len(known) == len(paths) else 0.0
     wait = min(quiet_period, quiet_period - age)
     if wait > 0:

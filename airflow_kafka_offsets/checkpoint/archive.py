@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 
 DONE, UNDONE = "done", "undone"
+# Higher once an older version of this package would misread a manifest: it refuses what it does not know.
 VERSION = 1
 
 _MOVED = re.compile(r"(offsets|commits)/(0|[1-9][0-9]{0,18})")
@@ -202,6 +203,7 @@ def write_archive(
             for step in checkpoint_plan.steps
         },
     }
+    # Last: only a whole archive has a manifest, so a process that dies before it has changed nothing.
     checkpoint.write_file(f"{root}/{MANIFEST}", json.dumps(manifest, indent=2).encode())
 
 

@@ -27,6 +27,7 @@ CLAIM = ".claim"
 _UNDO = "undo"
 """What a restore was called before 0.1.0: archives of that kind are still read."""
 _KINDS = (*get_args(MoveKind), _UNDO)
+# With a bound: names are read from the storage, and the next number is one higher.
 ARCHIVE_NAME = re.compile(f"([0-9]{{4,9}})-({'|'.join(_KINDS)})")
 _MOST_MISSING = 10_000
 """Numbers without an archive, below the last one, that are looked up one by one where listings are late."""

@@ -34,6 +34,7 @@ class Claim:
         self._checkpoint = checkpoint
         self._archive = archive
         self.nonce = uuid.uuid4().hex
+        # Before any look: of two moves the one that looks later then sees the other.
         checkpoint.write_file(self._file, b"")
 
     def check(self, *, undoes: str | None = None) -> None:
@@ -44,6 +45,7 @@ class Claim:
         :raises CheckpointMovedError: if one with the same or a later number has.
         :raises MoveUnfinishedError: if one before is not finished.
         """
+        # Listed anew each time: the second look is for what was not there at the first.
         names = archive_names(self._checkpoint)
         mine = archive_number(self._archive)
         if any(self._has_rival(name) for name in names if archive_number(name) >= mine):

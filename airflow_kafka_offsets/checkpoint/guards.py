@@ -55,6 +55,7 @@ def restart_refusals(checkpoint_batches: CheckpointBatches) -> list[str]:
             f"{location}: found commits/{orphans[-1]} without offsets/{orphans[-1]}; expected both or the "
             "offsets alone: files were removed by hand; put them back first"
         )
+    # Spark reads the plan of the batch before as well when it starts, to know where the newest one began.
     if newest > 0 and newest - 1 not in checkpoint_batches.planned:
         refusals.append(
             f"{location}: offsets/{newest - 1} is not there, and Spark starts only if the two newest batches "
@@ -159,6 +160,7 @@ def _sink_refusals(
     try:
         recorded = newest_recorded_batch(checkpoint, checkpoint_batches.state.query_id, sink, location, first)
     except (CheckpointFormatError, StorageError) as error:
+        # A storage that is away says nothing about the sink.
         if error.retriable:
             raise
         return [f"{doing}: whether the sink has recorded batch {first} cannot be known: {error}; {_FINISH}"]
@@ -172,6 +174,7 @@ def _sink_refusals(
             f"{doing}: the sink has recorded batch {recorded} in {location}/{log} and would skip it, with "
             f"all new records: {_FINISH}, and seek"
         ]
+    # A directory that the query wrote to earlier would look harmless.
     if recorded < checkpoint_batches.batch_id:
         return [
             f"{parameter_text('sink_location', location)}: {log} has recorded no batch after {recorded}, and "
@@ -245,6 +248,7 @@ def truncate_refusals(
     location = checkpoint.location
     if refusals := unfinished_refusals(checkpoint_batches, batch_id):
         return refusals
+    # Nothing to remove: then nothing that would have to be checked.
     if batch_id == max(checkpoint_batches.planned):
         return []
     if batch_id > 0 and batch_id - 1 not in checkpoint_batches.planned:
@@ -252,6 +256,7 @@ def truncate_refusals(
             f"{location}: offsets/{batch_id - 1} is not there, and Spark starts from batch {batch_id} only "
             f"with it: choose a later batch than {batch_id}"
         )
+    # A file source keeps what it has read in sources/, by numbers of its own.
     others = [source.source for source in checkpoint_batches.state.sources if not source.kafka]
     if others:
         refusals.append(

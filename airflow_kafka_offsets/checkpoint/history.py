@@ -232,6 +232,7 @@ def _together(
             )
         return {key: future.result() for key, future in futures.items()}
     finally:
+        # The threads that still wait for the storage take no further call.
         waiting.clear()
 
 

@@ -16,6 +16,7 @@ from airflow_kafka_offsets.storage import list_names, may_list_late, read_bytes
 
 _BATCH = re.compile(r"0|[1-9][0-9]{0,999}")
 """Names of batch files. Beside them are ``.7.crc``, ``.7.<uuid>.tmp`` and whatever people leave behind."""
+# Spark's batch ids are Java's Long.
 _LAST_BATCH = 2**63 - 1
 
 
@@ -61,9 +62,11 @@ def has_batch(fs: AbstractFileSystem, root: str, directory: str, batch_id: int) 
 
 def _correct_planned(fs: AbstractFileSystem, root: str, planned: set[int]) -> None:
     newest = max(planned, default=-1)
+    # Spark numbers batches one by one, so what is not listed follows directly.
     while has_batch(fs, root, "offsets", newest + 1):
         newest += 1
         planned.add(newest)
+    # Only the newest can be listed and gone: a restore or a truncate removes from that end.
     while planned and not has_batch(fs, root, "offsets", max(planned)):
         planned.remove(max(planned))
 

@@ -12,7 +12,9 @@ PARTS = ("metadata", "offsets", "commits", "sources", "state")
 """What Spark puts into a checkpoint; the first is always there."""
 
 _OUTPUTS = {"_spark_metadata": "the output directory of a file sink", "_delta_log": "a Delta table"}
+# Enough to recognize the directory in an error text.
 _NAMES_SHOWN = 5
+# Each costs a listing, on a storage that may be slow, for a hint in an error text.
 _DIRECTORIES_TRIED = 20
 """Each costs a request on an object store, and the answer is a hint."""
 

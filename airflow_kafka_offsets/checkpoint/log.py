@@ -33,7 +33,9 @@ NO_OFFSET = "-"
 VERSIONS = (1, 2)
 """The versions of both logs that are known; they are independent of each other."""
 
+# Nine digits: Spark reads an Int.
 _VERSION_LINE = re.compile(r"v([1-9][0-9]{0,8})")
+# Only what looks like a version is quoted: the file may be another one, with secrets in it.
 _LIKE_A_VERSION = re.compile(r"[vV]?[0-9]{1,9}")
 _SOURCE_KEY = re.compile(r"[A-Za-z0-9_]{1,1000}")
 """Index, or what Spark 4.2 accepts in ``readStream.name(...)``, which has no limit there."""

@@ -248,6 +248,7 @@ def _plan(
         discarded=discarded,
         batches=(frozenset(checkpoint_batches.planned), frozenset(checkpoint_batches.committed)),
         refusals=(*refusals, *link_refusals(checkpoint, [step.path for step in steps])),
+        # A plan that changes no file leaves no archive, and so no open move.
         archive=next_archive_name(checkpoint, kind) if steps else None,
         request=request,
     )

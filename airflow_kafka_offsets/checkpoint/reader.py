@@ -179,6 +179,8 @@ class SparkCheckpoint:
 
     def read_batches(self) -> StateAndBatches:
         """Return the newest state as :meth:`read` does, and the batches that it was read from."""
+        # Spark removes old batches while it runs: a file may go between the listing and its read. Another
+        # listing then shows the batches of now, and nothing of the first one is kept.
         retrying = Retrying(
             retry=retry_if_exception_type((_FileGoneError, listing.NoCommonBatchError)),
             stop=stop_after_attempt(_ATTEMPTS),
@@ -260,12 +262,15 @@ class SparkCheckpoint:
         done = planned & committed
         batch_id = max(done, default=None)
         newest = max(planned, default=None)
+        # A plan without a commit: Spark writes offsets/N before the batch and commits/N after it.
         pending = None if newest == batch_id else newest
         if batch_id is None:
             return StateAndBatches(
                 CheckpointState(self.location, query_id, None, pending), None, planned, committed
             )
         entry = parse_offset_log(*self._batch_file("offsets", batch_id))
+        # A commit in an unknown form is from a Spark that is not known, whose offsets may mean something
+        # else.
         check_commit_log(*self._batch_file("commits", batch_id))
         state = CheckpointState(
             location=self.location,

@@ -26,15 +26,20 @@ from airflow_kafka_offsets.storage import decode
 
 _CATALOG_FEATURES = ("catalogManaged", "catalogOwned", "coordinatedCommits")
 """Of Delta: the newest commits may be with the catalog only."""
+# Where snapshots, their parents and summaries are is the same in these.
 _ICEBERG_VERSIONS = (1, 2, 3)
 _QUERY, _EPOCH = "spark.sql.streaming.queryId", "spark.sql.streaming.epochId"
 _HUDI_KEY = "_hudi_streaming_sink_checkpoint"
 _AVRO_KEY = bytes([2 * len(_HUDI_KEY)]) + _HUDI_KEY.encode()
 """The key with its length."""
 _AVRO_SCHEMA = re.compile(rb'"name":"Hoodie(Replace)?CommitMetadata"')
+# Since Hudi 1.0 the layout is 2, with the timeline in a directory of its own.
 _LAYOUT = re.compile(r"^hoodie\.timeline\.layout\.version=([0-9]{1,9})\s*$", re.MULTILINE)
+# Any 18 digits fit a Long, so that the number needs no further check.
 _BATCH_ID = re.compile(r"[0-9]{1,18}")
+# Delta's and Iceberg's numbers are Java's Long.
 _LARGEST_ID = 2**63 - 1
+# Bytes of Avro's sync marker, which ends the header and each block.
 _SYNC = 16
 
 
@@ -193,6 +198,7 @@ class _Avro:
     def number(self) -> int:
         """Read a number: seven bits a byte, the lowest first; the lowest bit of all is the sign."""
         value = 0
+        # Ten bytes hold 64 bits: a longer number is damaged.
         for shift in range(0, 70, 7):
             (byte,) = self._bytes(1)
             value |= (byte & 0x7F) << shift

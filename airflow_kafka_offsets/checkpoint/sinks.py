@@ -17,9 +17,13 @@ from airflow_kafka_offsets.storage import decode, list_names, may_list_late, ope
 MOST_FILES = 1_000
 """Files of a table's log that are read."""
 
+# Batch 9 of a file sink is in 9 or, with all before it, in 9.compact.
 _FILE = re.compile(r"([0-9]{1,18})(?:\.compact)?")
+# Delta pads versions to 20 digits.
 _DELTA = re.compile(r"([0-9]{20})\.json")
+# v3.metadata.json of a Hadoop catalog, 00003-<uuid>.metadata.json of any other; each may be packed.
 _ICEBERG = re.compile(r"(v?)([0-9]{1,18})(?:-[^/]+?)?(?:\.gz)?\.metadata\.json(?:\.gz)?")
+# Finished instants only; in layout 2 a name has the times of its begin and its end.
 _HUDI = {
     1: re.compile(r"[0-9]+\.(?:commit|deltacommit|replacecommit)"),
     2: re.compile(r"[0-9]+_[0-9]+\.(?:commit|deltacommit|replacecommit)"),
@@ -64,6 +68,7 @@ def newest_recorded_batch(
     :param first: the id that is asked about.
     :raises CheckpointFormatError: if it cannot be known.
     """
+    # On another kind of storage the checkpoint's credentials mean nothing, and must not be sent there.
     same = location.partition(":")[0] == checkpoint.location.partition(":")[0]
     fs, root = open_location(location, checkpoint.fs if same else None)
     log = _Directory(fs, f"{root}/{RECORDING_SINKS[sink]}")

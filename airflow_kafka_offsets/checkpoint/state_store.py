@@ -20,6 +20,7 @@ _NUMBER = re.compile(r"[0-9]+")
 _FIRST = ("state/0/_metadata/metadata", "state/0/0/_metadata/schema")
 """Files that Spark writes once, before the first batch with state ends; not every version writes both."""
 _VERSION = re.compile(r"([0-9]+)(_[^.]*)?\.(delta|changelog|snapshot|zip)")
+# How a file with the state as a whole ends, of the HDFS-backed store and of RocksDB.
 _WHOLE = ("snapshot", "zip")
 
 

@@ -52,6 +52,7 @@ class BrokerOptions:
         if typed:
             connection = {"kafka_config_id"}
             contradict = {*_VARIABLES} - connection if typed & connection else connection
+            # Else a variable that is set for all shells would make each command with another broker fail.
             values |= dict.fromkeys(contradict - typed)
         return cls(**values)
 

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 
 
+# Exit codes are public, see docs/reference/stability.md.
 REFUSED = 1
 USAGE = 2
 UNCHECKED = 3
@@ -94,6 +95,7 @@ class Execution:
         from airflow_kafka_offsets.readings.record_times import look_up_times
 
         if client is not None and not export:
+            # Not for CSV, which has no column for them: the look-up takes seconds.
             plan = look_up_times(client, plan)
         if export:
             # What is refused is no plan for others to carry out.
@@ -110,6 +112,7 @@ class Execution:
                 {group_plan.group_id: group_plan.before for group_plan in plan.group_plans},
                 execute=self.execute,
             )
+        # After it was shown: what is refused is shown with its reasons.
         plan.check()
         receipt = apply(plan) if self.execute else plan.make_receipt(plan_only=True)
         if self.execute and not export:

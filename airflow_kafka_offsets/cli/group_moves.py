@@ -85,6 +85,8 @@ def commit(
         retry_while_checkpoint_moves,
     )
 
+    # The query may finish a batch, or somebody move the checkpoint, between plan and commit: then all is
+    # planned again from the newest batch.
     for attempt in retry_while_checkpoint_moves():
         with attempt:
             plan, metadata, known_moves = plan_checkpoint_commit(
@@ -148,12 +150,15 @@ def reset(
         refuse_unused("where no commit is needed", *unused)
     if export and execution.output == "json":
         raise UsageError("--export prints CSV, and --output json contradicts it: give one of them")
+    # Once for all groups, so that a duration before now means the same moment in each.
     policies["now"] = datetime.now(tz=timezone.utc)
     if checkpoint:
         groups = GroupSelection.parse(group_ids[0], topics)
         plan = plan_reset(client, checkpoint, groups, place, policy=execution.policy, **policies)
     else:
         names = [parse_group(name) for name in group_ids]
+        # A broker lists only the groups that the user may describe: none is more likely a missing right
+        # than an empty cluster.
         if all_groups and not (names := [found.group_id for found in client.list_groups()]):
             raise PlanRefusedError(
                 "--all-groups: found no group that this user may see; expected one: correct the broker, or "
@@ -222,6 +227,7 @@ def restore(
         raise UsageError(
             "--archive names a move of a checkpoint: give its location with --checkpoint as well"
         )
+    # All is where it was before already: for a restore that is the result that was asked for.
     execution.finish_pipeline_plan(replace(plan, may_be_empty=True), client, checkpoint)
 
 

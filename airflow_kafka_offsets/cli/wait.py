@@ -95,6 +95,7 @@ class WaitOptions:
                     return
                 if progress.news:
                     _say(last.text)
+            # After the poll: a wait of no time has polled once.
             left = end - time.monotonic()
             if failure := progress.stalled or (self._too_late(progress) if left <= 0 else None):
                 if last is not None and self.output == "json":

@@ -63,6 +63,7 @@ class KafkaOffsetsHook(KafkaBaseHook):
 
     def _build_config(self) -> dict[str, Any]:
         # It is private there, and the only place that adds the logins of MSK and Google.
+        # Remove when KafkaBaseHook has a public method that returns the configuration.
         build: object = getattr(super(), "_build_config", None)
         if not callable(build):
             raise _provider_changed("KafkaBaseHook._build_config is not there")

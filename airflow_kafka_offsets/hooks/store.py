@@ -1,4 +1,4 @@
-"""Reads the offsets that a job keeps in its database."""
+"""Opens databases through Airflow connections, and reads the offsets that a job keeps in its own."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from airflow_kafka_offsets.errors import NoCommitError, SetupError, UsageError
 from airflow_kafka_offsets.model.wording import parameter_text
 
 if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
     from airflow_kafka_offsets.model.offsets import Offsets
 
 
@@ -32,22 +34,8 @@ def stored_offsets(conn_id: str, pipeline: str, table: str = "kafka_offsets") ->
 
         from airflow_kafka_offsets.spark.stores import SqlOffsetStore
     except ImportError as error:
-        raise SetupError(
-            f"SQLAlchemy 2 is missing ({error}): pip install 'airflow-kafka-offsets[sql]'"
-        ) from error
-    try:
-        hook = BaseHook.get_hook(conn_id)
-    except AirflowException as error:
-        raise UsageError(
-            f"connection {conn_id!r} gives no hook ({error}): correct {parameter_text('store_conn_id')}, add "
-            "the connection, or install the provider of its type"
-        ) from error
-    if not hasattr(hook, "get_sqlalchemy_engine"):
-        raise UsageError(
-            f"connection {conn_id!r}: found {type(hook).__name__}; expected a connection to a database, "
-            "whose hook is a DbApiHook of the provider common.sql"
-        )
-    engine = hook.get_sqlalchemy_engine()
+        raise without_sqlalchemy(error) from error
+    engine = sql_engine(conn_id, "store_conn_id")
     try:
         offsets = SqlOffsetStore(engine, table).load(pipeline)
     except ProgrammingError as error:
@@ -64,3 +52,39 @@ def stored_offsets(conn_id: str, pipeline: str, table: str = "kafka_offsets") ->
             "those that the job saved: correct the pipeline's name, or run the job first"
         )
     return offsets
+
+
+def sql_engine(conn_id: str, parameter: str) -> Engine:
+    """
+    Return SQLAlchemy's engine for an Airflow connection, to be disposed by the caller.
+
+    :param conn_id: a connection of any type whose hook is a ``DbApiHook`` of the provider ``common.sql``.
+    :param parameter: what names the connection, for the error text.
+    :raises SetupError: if SQLAlchemy, or the driver of the database, is missing.
+    :raises UsageError: if the connection is not there or none of a database.
+    """
+    try:
+        hook = BaseHook.get_hook(conn_id)
+    except AirflowException as error:
+        raise UsageError(
+            f"connection {conn_id!r} gives no hook ({error}): correct {parameter_text(parameter)}, add the "
+            "connection, or install the provider of its type"
+        ) from error
+    if not hasattr(hook, "get_sqlalchemy_engine"):
+        raise UsageError(
+            f"connection {conn_id!r}: found {type(hook).__name__}; expected a connection to a database, "
+            "whose hook is a DbApiHook of the provider common.sql"
+        )
+    try:
+        engine: Engine = hook.get_sqlalchemy_engine()
+    except ImportError as error:
+        raise without_sqlalchemy(error) from error
+    return engine
+
+
+def without_sqlalchemy(error: ImportError) -> SetupError:
+    """Return the error for SQLAlchemy or a database's driver that cannot be imported."""
+    return SetupError(
+        f"SQLAlchemy 2 is missing ({error}): pip install 'airflow-kafka-offsets[sql]', and the driver of the "
+        "database if the message names it"
+    )

@@ -20,8 +20,11 @@ from airflow_kafka_offsets.kafka.requests import read_metadata
 from airflow_kafka_offsets.model.headroom import TOPIC_SETTINGS
 from airflow_kafka_offsets.model.log_ids import URL_SAFE
 
+# Where the client's names, title-cased, are not Kafka's.
 _STATES = {"PREPARING_REBALANCING": "PreparingRebalance", "COMPLETING_REBALANCING": "CompletingRebalance"}
 _OFFSETS_TOPIC = "__consumer_offsets"
+# Seconds of the first attempt to connect, each later one takes twice as long: after each the cause is
+# looked for, so a wrong password shows early.
 _FIRST_WAIT = 0.5
 _CHUNK = 500
 """Partitions, or topics, in one request: the client takes far longer for many at once."""
@@ -68,6 +71,7 @@ class AdminSession:
             "reconnect.backoff.ms": 10,
             **self._config,
             "error_cb": self.background_errors.add_error,
+            # Its log would go to standard error, which is read only after a crash, for the reason.
             "log_level": 0,
         }
         if (token := self._token) is not None:
@@ -204,6 +208,7 @@ def _list(session: AdminSession, _: None) -> list[dict[str, str]]:
     if failure is not None:
         raise CallError(failure)
     # Without the response of one broker, the groups that it coordinates are missing.
+    # A listing that is silently too short would hide a group from the drift check.
     for error in found.errors:
         raise CallError(Failure.from_error(error))
     return [_kind(group) for group in found.valid]

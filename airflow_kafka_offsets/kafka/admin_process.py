@@ -31,6 +31,7 @@ from airflow_kafka_offsets.model.text import shorten
 
 _CRASHES = 2
 """A worker that dies is started again this often within a call."""
+# Seconds that close() waits for a call of another thread; that call then ends the worker itself.
 _CLOSE = 3.0
 
 

@@ -24,6 +24,7 @@ from confluent_kafka import KafkaException
 from airflow_kafka_offsets.kafka.admin_calls import CALLS, AdminSession
 from airflow_kafka_offsets.kafka.failures import RETRIABLE, CallError, Failure
 
+# More than a pipe holds (64 KB on Linux): one read takes all that is there.
 _PART = 1 << 20
 _WATCH = 5.0
 """Seconds between two looks at the parent."""
@@ -68,6 +69,8 @@ def main() -> None:
     while not last:
         request = json.loads(lines.get())
         # Ends also a client that no thread can interrupt.
+        # Later than the parent's own patience (GRACE in kafka/worker.py): the parent says better what was
+        # wrong.
         signal.alarm(max(1, int(request["end"] - time.monotonic()) + 5))
         response = respond(session, request)
         signal.alarm(0)

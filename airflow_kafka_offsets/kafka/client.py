@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 from airflow_kafka_offsets.errors import BrokerError, UsageError
 from airflow_kafka_offsets.kafka.admin import Admin
 from airflow_kafka_offsets.kafka.commits import check_commit
+from airflow_kafka_offsets.kafka.failures import CallError
 from airflow_kafka_offsets.kafka.fenced import FencedCommit
 from airflow_kafka_offsets.kafka.group_commits import Check, GroupCommits
 from airflow_kafka_offsets.kafka.groups import GroupDescription, GroupListing
 from airflow_kafka_offsets.kafka.logs import offsets_at_timestamps, read_logs
+from airflow_kafka_offsets.kafka.record_offsets import RecordOffsets, read_record_offsets
 from airflow_kafka_offsets.kafka.record_times import RecordTimeLookup
 from airflow_kafka_offsets.kafka.records import Records, Take
 from airflow_kafka_offsets.kafka.requests import read_cluster_id
@@ -19,6 +21,7 @@ from airflow_kafka_offsets.kafka.session import Session
 from airflow_kafka_offsets.kafka.topics import Topics
 from airflow_kafka_offsets.model.log_ids import LogIds
 from airflow_kafka_offsets.model.names import parse_group
+from airflow_kafka_offsets.model.offset_ranges import RangesByPartition, count_offsets
 from airflow_kafka_offsets.model.offsets import (
     MAX_OFFSET,
     Commit,
@@ -255,6 +258,26 @@ class OffsetsClient:
         :raises BrokerAuthenticationError: if the broker does not allow it.
         """
         return self._records.read(ranges, take, isolation_level, within)
+
+    def record_offsets(
+        self, ranges: RangesByPartition, *, within: float, most: int = 100_000
+    ) -> RecordOffsets:
+        """
+        Return at which offsets of some ranges there is a record, as a ``read_committed`` consumer gets them.
+
+        The records are fetched, so the user needs Read on the topics.
+
+        :param ranges: inside the logs: not before their start, and not after their last stable offset.
+        :param within: seconds for it.
+        :param most: records after which the rest stays unread.
+        :raises BrokerAuthenticationError: if the broker does not allow it.
+        """
+        what = f"looking up records at {count_offsets(ranges):,} offsets of {summarize(ranges)}"
+        with self._session.begin_call(what, within) as call:
+            try:
+                return read_record_offsets(self._session.config, ranges, call, most)
+            except CallError as error:
+                raise call.explain(error.failure, "Read") from None
 
     def commit(
         self,

@@ -17,6 +17,7 @@ RETENTION = "offsets.retention.minutes"
 """A broker's setting: how long it keeps the offsets of a group without members."""
 
 _ALIASES = {"metadata.broker.list": SERVERS}
+# An allow-list: a setting of a consumer, such as isolation.level, would change what an answer means.
 _KEPT = re.compile(
     r"(security|sasl|ssl|enable\.ssl|enable\.sasl|socket|reconnect\.backoff|https\.ca)\..*"
     r"|bootstrap\.servers|api\.version\.request(\.timeout\.ms)?|broker\.address\.(family|ttl)"
@@ -42,6 +43,7 @@ _SECRET = re.compile(
     r"(?!sasl\.(mechanisms?|kerberos\.service\.name|oauthbearer\.method)$)"
     r"(?!ssl\.endpoint\.identification\.algorithm$)(sasl|ssl)\."
 )
+# Paths are no secrets: an error has to name the file that is missing.
 _FILES = frozenset(f"ssl.{what}.location" for what in ("ca", "certificate", "crl", "key", "keystore"))
 _BETWEEN_FIELDS = re.compile(r"[\s=,]+")
 _LISTS = ("sasl.oauthbearer.config", "sasl.oauthbearer.extensions")
@@ -56,6 +58,7 @@ _NUMERIC = re.compile(r".*\.(ms|bytes|ttl|fails)")
 _INDENT = " \t\f"
 # A name has a limit: the engine remembers hundreds of bytes for each repetition of a group.
 _SETTING = re.compile(r"((?:\\.|[^\\\s=:]){1,1000})(?:\s*[=:]\s*|\s+)(.*)", re.DOTALL)
+# As java.util.Properties reads them.
 _ESCAPED = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "f": "\f"}
 

@@ -44,6 +44,7 @@ _DEFAULTS = {
     # A broker that was restarted is found again within a second, not within ten.
     "reconnect.backoff.max.ms": 1_000,
 }
+# Messages that are taken in at once, at most: a client that reports without end must not hold up the call.
 _DRAIN = 20
 
 _Key = tuple[IsolationLevel, int]
@@ -71,9 +72,12 @@ class Connection:
             **config,
             "group.id": parse_group(group_id),
             "isolation.level": isolation_level,
+            # A Consumer must never commit by itself: close() would commit where it has read.
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,
+            # A position outside of the log is reported, and not replaced by an end of the log.
             "auto.offset.reset": "error",
+            # A question about a mistyped topic must not create it.
             "allow.auto.create.topics": False,
             # Its log goes to standard error; what matters also comes to error_cb.
             "log_level": 0,
@@ -128,6 +132,7 @@ class Connection:
         self.drain()
         if self.background_errors.fatal is not None:
             return False
+        # What is left passes by itself, such as a connection that was closed while it was idle.
         self.background_errors.clear()
         return True
 
@@ -182,6 +187,7 @@ class Connections:
         """Close a connection in the background: with a commit under way this may take a minute."""
         for key in [key for key, kept in self._kept.items() if kept is connection]:
             del self._kept[key]
+        # A daemon: Python must not wait for a broker that is away when it ends.
         closing = threading.Thread(target=connection.consumer.close, name="close Kafka client", daemon=True)
         closing.start()
         self._closing = [thread for thread in self._closing if thread.is_alive()] + [closing]

@@ -70,6 +70,7 @@ class Call(Deadline):
 
     def with_timeout(self, seconds: float) -> Call:
         """Return the same call with less time, if that is more."""
+        # Never more than the whole call has left.
         return Call(self.what, self.servers, min(seconds, self.seconds_left))
 
     def explain(
@@ -83,6 +84,7 @@ class Call(Deadline):
         """
         background_errors = background_errors or BackgroundErrors()
         final = background_errors.fatal
+        # A call that runs out of time only says so; that the password is wrong was seen in the background.
         cause = final if final and (final.remedy or failure.code not in FINAL) else failure
         code = cause.code
         kind: type[BrokerError] = BrokerError
@@ -172,16 +174,20 @@ def commit_error(
     codes = sorted({failure.code for failure in failures.values()})
     first = next(iter(failures.values()))
     outcome = _outcome(offsets, written, uncertain=uncertain)
+    # Before the other members: a window's commit is a member too, but it passes by itself.
     if OCCUPIED in codes:
         return explained(first).append(outcome)
     if not ACTIVE_GROUP.isdisjoint(codes):
         return active_group_error(group_id, members(), outcome, code=codes[0])
+    # No answer came: the error that ended the attempts says more than the list of partitions, which are all
+    # in doubt alike.
     if not written and passes and uncertain and reason is not None:
         return reason.append(outcome)
     if not written and codes == [first.code] and first.code in FINAL:
         return explained(first).append(outcome)
     reasons = []
     for code in codes:
+        # Grouped by code: 5,000 partitions mostly fail for one reason, and each would repeat it.
         those = {tp: failure for tp, failure in failures.items() if failure.code == code}
         reasons.append(f"{summarize(those)}: {next(iter(those.values()))}")
     return CommitError(

@@ -40,7 +40,9 @@ SESSION_TIMEOUT_MS = 10_000
 """How long a member that died keeps others out of the group. The broker's least is 6 s by default."""
 
 _AGAIN = ACTIVE_GROUP | {OCCUPIED}
+# Seconds: joining takes 0.1 s and more, so that this is not noticed.
 _POLL = 0.01
+# Seconds to leave the group: a member that does not leave keeps others out for SESSION_TIMEOUT_MS.
 _CLOSE = 5.0
 
 
@@ -99,6 +101,7 @@ class FencedCommit:
 
     def _attempt(self, call: Call) -> None:
         self._refuse_members(call)
+        # New ones for each attempt: the client of the last one would join again by itself.
         connections = Connections(self._config, self._group_id)
         try:
             connection = connections.get()

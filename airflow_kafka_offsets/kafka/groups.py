@@ -70,11 +70,13 @@ class GroupDescription:
     @property
     def is_active(self) -> bool:
         """Whether only its members may commit; every state but Empty and Dead counts."""
+        # Named are those that let others commit, so that a state which a later Kafka adds counts as active.
         return self.state not in INACTIVE_STATES
 
     @property
     def is_occupied(self) -> bool:
         """Whether it is active only because a window is being committed to it, which passes."""
+        # One real consumer among them is enough: it does not go away by itself within seconds.
         committing = all(member.client_id.endswith(COMMITTER) for member in self.members)
         return self.is_active and committing and not self.kind_refusal
 

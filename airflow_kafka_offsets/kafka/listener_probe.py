@@ -26,6 +26,7 @@ _LONGEST = 2.0
 
 _NOT_VERIFIED = "certificate verify failed"
 _NAMED = re.compile(r"\w+://(\S+:\d+)/")
+# The client's, for an address without a port.
 _DEFAULT_PORT = 9092
 
 _CERTIFICATES = (
@@ -45,8 +46,12 @@ _CERTIFICATES = (
 )
 """Results of a verification, as OpenSSL numbers them, what they say of a certificate, and the remedy."""
 
+# Kafka's number for the request, a version that every broker since 1.0 knows, and an id to know the
+# response by.
 _SASL_HANDSHAKE, _VERSION, _CORRELATION = 17, 1, 1
+# Kafka's codes UNSUPPORTED_SASL_MECHANISM and ILLEGAL_SASL_STATE.
 _UNSUPPORTED_MECHANISM, _NO_LOGIN_HERE = 33, 34
+# Bytes: what is longer is no response of Kafka, but other bytes taken for a length.
 _LONGEST_ANSWER = 10_000
 
 
@@ -146,6 +151,8 @@ def _connect(host: str, port: int, deadline: Deadline) -> socket.socket:
 
 def _ask_over_tls(plain: socket.socket, host: str, mechanism: str) -> tuple[_Login | None, bool]:
     context = ssl.create_default_context()
+    # Only whether it speaks TLS is asked here: the certificate is checked by the other probe, and no
+    # credential is sent.
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     try:

@@ -27,6 +27,7 @@ from airflow_kafka_offsets.model.offsets import (
     summarize,
 )
 
+# Seconds of a request at least, so that the last attempt before the deadline may still be answered.
 _LEAST = 0.1
 _ABSENT_TWICE = 2
 """A broker that has just learnt of a topic may not know it for a moment."""

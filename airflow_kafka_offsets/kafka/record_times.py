@@ -49,7 +49,9 @@ _CHUNK = 200
 """Partitions in one request: a response has up to 32 KB for each of them."""
 _LEAST = 0.5
 """Seconds that a chunk has at least, so that partitions without a leader do not take all the time."""
+# Messages: more than the partitions of a chunk, so that one call empties the queue.
 _AT_ONCE = 1000
+# Seconds: nothing that it does is worth waiting for.
 _CLOSE = 1.0
 _OF_THE_GROUP = "GROUP_AUTHORIZATION_FAILED"
 """Ignored: a fetch needs no group."""
@@ -143,6 +145,7 @@ class RecordTimeLookup:
         finally:
             if connection is not None and not keep:
                 self._connections.discard(connection)
+                # The next Consumer has to learn the leaders again.
                 self._topics.clear()
             self._lock.release()
 
@@ -176,6 +179,7 @@ def _fetch_all(
         times.update(fetched.times)
         for tp, reason in fetched.unreadable.items():
             log.debug("No time for %s at %d: %s", tp, positions[tp], reason)
+        # To the end of the queue: the others must not wait for partitions without a leader.
         todo += [tp for tp in chunk if tp not in fetched.times and tp not in fetched.unreadable]
     if todo:
         log.debug("No time for %s before the deadline; %s", summarize(todo), connection.background_errors)

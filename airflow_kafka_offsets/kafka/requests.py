@@ -35,6 +35,8 @@ class ClusterState(Protocol):
 OFFSETS_TOPIC = "__consumer_offsets"
 """Kafka's own topic of commits: only users who may describe all topics see it."""
 
+# Seconds between two looks for the response to a commit: it mostly takes a few milliseconds, and a long
+# wait should cost little.
 _SHORTEST_POLL, _LONGEST_POLL = 0.002, 0.05
 
 
@@ -156,6 +158,7 @@ def send_commit(
         reports its error for all.
     :raises Failed: if there was no response in time; discard the connection then, because it may still come.
     """
+    # A late response of an earlier commit must not be taken for this one's.
     connection.commit_responses.clear()
     wanted = [ClientPartition(*tp, offset, texts[tp.topic]) for tp, offset in offsets.items()]
     connection.ask(methodcaller("commit", offsets=wanted, asynchronous=True))

@@ -20,6 +20,7 @@ T = TypeVar("T")
 
 FIRST_ATTEMPT = 1.0
 """Seconds of the first attempt; each later one may take twice as long. A wrong password shows after it."""
+# Seconds: in less time no attempt is answered, and its time-out would hide the error of the last one.
 _LEAST = 0.1
 
 
@@ -47,6 +48,7 @@ def retry_until(
         return seen.fatal is None
 
     passes = RETRIABLE | UNKNOWN_PARTITION | frozenset(passing)
+    # Random, so that all clients of a broker that was away do not come back in one moment.
     backoff = wait_random_exponential(multiplier=0.1, max=2.0)
     numbers = count()
     retrying = Retrying(

@@ -32,7 +32,9 @@ LONGEST_TIMEOUT = 3_600.0
 _NEAR_CHUNKS, _FAR_CHUNKS = 2, 5
 """How many times the size of a chunk one may have."""
 
+# Seconds that close() waits: with a commit under way the client's own close may take a minute.
 _CLOSE = 3.0
+# Seconds of all calls together below which no further call is begun.
 _LEAST = 0.1
 
 
@@ -182,6 +184,7 @@ def ask_each(
 
     with ThreadPoolExecutor(len(connections)) as threads:
         futures = [threads.submit(work, connection) for connection in connections]
+    # What was answered counts also where another request has failed.
     yield from done
     for future in futures:
         future.result()

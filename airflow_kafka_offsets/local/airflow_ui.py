@@ -29,7 +29,9 @@ USER = "admin"
 # The log servers of these two would listen on every interface.
 SKIP_SERVE_LOGS = ("scheduler", "triggerer")
 READY = 180.0
+# Seconds between two looks whether Airflow is ready.
 _TICK = 0.5
+# Lines of a component's log in the error.
 _TAIL = 25
 
 

@@ -50,8 +50,10 @@ def start_background(
     :raises SetupError: if it cannot be started, or differs from what is wanted.
     """
     directory = _directory(directory)
+    # A secured Kafka's passwords and keys are in it.
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     with _lock(directory, progress):
+        # Under the lock: another command may be starting a Kafka in the same directory right now.
         there = len(_configurations(directory))
         if (found := find_running(directory)) is not None:
             where = f"already runs on {found.bootstrap_servers} (pid {', '.join(map(str, found.pids))})"
@@ -67,8 +69,11 @@ def start_background(
             return found
         if secured and there and not _clients(directory):
             raise _not_secured(directory)
+        # A directory that has users keeps them without being asked again: an open Kafka on its data would
+        # show everybody what was secured.
         kind = SecuredKafka if secured or _clients(directory) else EmbeddedKafka
         kafka = kind(directory, brokers=brokers or there or 1, port=port, progress=progress).start()
+        # Before they are let go: afterwards a broker has no process any more.
         pids = [broker.process.pid for broker in kafka.brokers.values()]
         kafka.leave_running()
         return RunningKafka(kafka.bootstrap_servers, pids, directory, _clients(directory))
@@ -117,4 +122,5 @@ def _directory(directory: Path | None) -> Path:
 
 def _lock(directory: Path, progress: Callable[[str], None] = silent) -> AbstractContextManager[None]:
     doing = "starting or stopping this Kafka"
+    # The other command has READY_TIMEOUT itself for its start, and needs some time before and after it.
     return lock_file(directory / "lock", doing, READY_TIMEOUT + 60, progress)

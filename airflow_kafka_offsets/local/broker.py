@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import psutil
 
 _MAIN = "kafka.Kafka"
+# Lines of the broker's log in the error.
 _LOG_LINES = 40
 
 

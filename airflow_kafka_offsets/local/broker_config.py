@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
     from pathlib import Path
 
+# Not "localhost", which may also be ::1, where the broker does not listen.
 LOOPBACK = "127.0.0.1"
 LAST_PORT = 65_535
 CONTROLLER = "CONTROLLER"

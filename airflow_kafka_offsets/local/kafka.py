@@ -39,7 +39,9 @@ _ATTEMPT = 5.0
 """Seconds of one attempt. On a fresh broker the first commit may never be answered, a second client's is."""
 
 _READY = "airflow-kafka-offsets-ready"
+# Lines of the output of Kafka's tool in the error: the last ones name the bad property.
 _OUTPUT_LINES = 40
+# Another program may take a port between the look for a free one and the broker's start.
 _PORT_ATTEMPTS = 3
 _PLAIN = {"PLAINTEXT": "PLAINTEXT"}
 
@@ -141,6 +143,7 @@ class EmbeddedKafka:
         running = [broker for broker in self.brokers.values() if broker.running]
         if self._temporary:
             for broker in running:
+                # Its data is removed in a moment: there is nothing to write properly.
                 broker.signal(signal.SIGKILL)
         else:
             own = {broker.process.pid for broker in running}

@@ -20,6 +20,7 @@ LET_GO = b"L"
 GRACE = 15.0
 """Seconds that a program has to stop before it is killed."""
 
+# Seconds between two looks at the parent, for a fork of it that keeps the pipe open.
 _TICK = 0.2
 
 

@@ -56,6 +56,7 @@ class Backlog:
         if not waiting:
             return Backlog(), False
         moved = position != self.position and position == self.last
+        # A clock that was set back makes a negative age: then it is reported again.
         if self.fired_at is None or not 0 <= now - self.fired_at < refire_after or moved:
             return Backlog(now, position, position), True
         return replace(self, last=position), False

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, Literal, NamedTuple, cast, get_args
 
 from airflow_kafka_offsets.errors import OffsetsFormatError, UsageError
@@ -48,6 +48,7 @@ RECORDING_SINKS = {"file": "_spark_metadata", "delta": "_delta_log", "iceberg": 
 
 QUIET_PERIOD = 10.0
 """Seconds without a write to a checkpoint after which its query counts as stopped."""
+# Seconds: a task that waits for more than a day is a mistyped one.
 LONGEST_QUIET_PERIOD = 86_400.0
 
 MoveKind = Literal["seek", "truncate", "restore", "failover"]
@@ -62,6 +63,7 @@ class CheckpointPolicy:
     on_pending_batch: PendingBatch = "fail"
     sink: Sink | None = None
     """Needed where a batch id would occur again, unless the sink is idempotent."""
+    _: KW_ONLY
     idempotent_sink: bool = False
     """
     Whether the query writes by a ``foreachBatch`` function that overwrites by the records' own key, and does
@@ -85,9 +87,9 @@ class CheckpointPolicy:
         policy = cls(
             parse_choice(on_pending_batch, PendingBatch, "on_pending_batch"),
             None if sink is None else parse_sink(sink),
-            parse_switch(idempotent_sink, "idempotent_sink"),
-            None if sink_location is None else str(sink_location),
-            parse_switch(allow_stateful, "allow_stateful"),
+            idempotent_sink=parse_switch(idempotent_sink, "idempotent_sink"),
+            sink_location=None if sink_location is None else str(sink_location),
+            allow_stateful=parse_switch(allow_stateful, "allow_stateful"),
         )
         if policy.idempotent_sink and policy.sink is not None:
             raise UsageError(
@@ -197,6 +199,7 @@ class CheckpointPlan:
     @property
     def number(self) -> int | None:
         """Which move of the checkpoint it is; ``None`` if no file of it changes."""
+        # An archive is named by its number and its kind, see checkpoint/archive_names.py.
         return None if self.archive is None else int(self.archive.partition("-")[0])
 
     def with_group_plans(self, group_plans: Iterable[OffsetPlan]) -> CheckpointPlan:
@@ -277,6 +280,7 @@ class CheckpointPlan:
                 row += [time_cell(self.times, tp, offset), time_cell(self.times, tp, after)]
             rows.append(row)
         unmade = refused or bool(self.refusals)
+        # No step is left to make: an earlier try has made them, or the checkpoint is there already.
         if not self.steps and (self.resumes or not self.refusals or self.before == self.after):
             moved_before = self.resumes or self.before != self.after
             does = "was moved by an earlier try" if moved_before else "stays as it is"
@@ -338,6 +342,7 @@ def read_sources(value: object, what: str, *, describe: DescribeValue = shorten)
         raise OffsetsFormatError(f"{what}: found {describe(value)}; expected offsets by source")
     sources: dict[str, Offsets] = {}
     for number, (source, offsets) in enumerate(value.items(), 1):
+        # A source's name is in the error text, and this one may hold anything.
         name = source if _SOURCE.fullmatch(source) else f"source number {number}"
         sources[source] = parse_offsets(offsets, f"{what}, {name}", describe=describe)
     return sources

@@ -23,6 +23,7 @@ from airflow_kafka_offsets.model.wording import parameter_text
 
 MAX_BYTES = 4_000
 """Kafka's ``offset.metadata.max.bytes`` is 4,096, the client adds a NUL; some room is left."""
+# From here on the metadata is cut: Kafka stores it once for each partition.
 MANY_PARTITIONS = 100
 MAX_BYTES_OF_MANY = 268
 """The metadata is stored once a partition, and a commit must fit into one record batch."""
@@ -125,6 +126,7 @@ class CommitMetadata:
             values.pop(least, None)
             if least == "task" and self.identity:
                 values["key"] = self.identity
+            # ASCII, so that a character is a byte.
             text = json.dumps(values, separators=(",", ":"), ensure_ascii=True)
             if len(text) <= limit:
                 return text
@@ -158,6 +160,7 @@ class CommitMetadata:
         """Whether an earlier commit or move is of this task in this run, whichever of its tries it was."""
         if self.token and self.token == earlier.token:
             return True
+        # The first try of a task has committed nothing: a commit with its name is of a deleted run.
         same = bool(self.identity) and self.identity == earlier.identity and self.try_number != 1
         return same and self.run_start.continues(earlier.run_start)
 

@@ -80,6 +80,8 @@ class DriftReport:
         found: dict[Verdict, list[PartitionDrift]] = {}
         for entry in self.partitions:
             passing = self._just_ended and entry.verdict in PASSING
+            # As if the commit had been made: another verdict, such as one about headroom, may hold then and
+            # counts.
             judged = replace(entry, committed=entry.checkpoint) if passing else entry
             if judged.drifted:
                 found.setdefault(judged.verdict, []).append(entry)
@@ -105,6 +107,7 @@ class DriftReport:
     @property
     def lag(self) -> Lag:
         """The group's lag, in the topics where it is known for every partition."""
+        # Whole topics: a sum over a part of a topic's partitions would look like the topic's lag.
         unknown = {entry.topic_partition.topic for entry in self.partitions if not entry.lag_is_known}
         known = [entry for entry in self.partitions if entry.topic_partition.topic not in unknown]
         logs = {entry.topic_partition: entry.log for entry in known if entry.log is not None}
@@ -115,12 +118,14 @@ class DriftReport:
         """Age of the group's newest commit; ``None`` if none of its commits says when it was made."""
         if self.last_commit_at is None:
             return None
+        # The commit's time is another host's clock, which may be ahead.
         return max(0, math.floor(self.checked_at.timestamp()) - self.last_commit_at)
 
     @property
     def warnings(self) -> list[str]:
         """What is no drift yet."""
         age, kept = self.last_commit_age_seconds, (self.retention_minutes or 0) * 60
+        # At half of the time there is as much left to do something about it.
         if age is None or not kept or 2 * age <= kept:
             return []
         return [

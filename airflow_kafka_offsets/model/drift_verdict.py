@@ -147,17 +147,21 @@ class PartitionDrift:
         """See the module's text for the order in which these are decided."""
         if self.log is None:
             return "topic gone"
+        # Log ends only grow within one log: a position beyond it was counted in another one.
         if self.recreated or max(self.checkpoint or 0, self.committed or 0) > self.log.end:
             return "topic recreated"
         if not self.read:
             return "not read"
         if self.lost:
             return "records lost"
+        # None where nobody knows: that is judged last, since every verdict before it has more to say.
         if expiring := self.headroom is not None and self.headroom.is_below(self.min_headroom):
             return "expiring"
         if self.other_query:
             return "other query"
         if self.checkpoint is None:
+            # A commit at the log start is what committing a new partition's start leaves: nothing was read
+            # yet.
             return "group ahead" if (self.committed or 0) > self.log.start else "partition added"
         if self.committed is None:
             return "no commit"
@@ -169,6 +173,7 @@ class PartitionDrift:
     def drifted(self) -> bool:
         """Whether the verdict counts as drift."""
         if self.verdict == "not read":
+            # Everything that was written is read: dropping the topic lost nothing.
             return self.log is None or (self.committed or 0) < self.log.end
         return self.verdict != "in step"
 
@@ -183,6 +188,7 @@ class PartitionDrift:
         """Whether the group's position is in this log, or there is nothing to read."""
         if self.log is None or self.verdict == "topic recreated":
             return False
+        # Without a commit the lag depends on where a consumer would start, except in an empty log.
         return self.committed is not None or self.log.end == self.log.start
 
     def as_json(self) -> dict[str, Any]:

@@ -33,8 +33,11 @@ from airflow_kafka_offsets.model.wording import dag_text, parameter_text
 
 SPARK_FORM = '{"topic": {"0": 42}}'
 
+# As many digits as a 32-bit number has; its size is checked after that.
 _PARTITION = re.compile(r"0|[1-9][0-9]{0,9}")
+# As many digits as a 64-bit number has.
 _OFFSET = re.compile(r"0|[1-9][0-9]{0,18}")
+# Python refuses to read more than 4,300 digits, with an error of its own.
 _MOST_DIGITS = 1_000
 _CSV_LINE = re.compile(r"[^\n]*\n|[^\n]+")
 _PYTHON = re.compile(r"\s*[\[({][\s\[({]*'")

@@ -95,6 +95,8 @@ class GroupSelection:
         holder: dict[tuple[str, TopicPartition], str] = {}
         left_out: list[TopicPartition] = []
         twice: dict[tuple[str, str, str], list[TopicPartition]] = {}
+        # All refusals are collected before one is raised, so that a pipeline with several mistakes is
+        # corrected once and not run once for each.
         for source, offsets in sources.items():
             for tp, offset in sorted(offsets.items()):
                 group = self._group(source, tp.topic)
@@ -143,6 +145,8 @@ class GroupSelection:
         :raises UsageError: if names select nothing, see :meth:`unmatched_names`; for a ``source:`` key
             without a checkpoint.
         """
+        # One group and no checkpoint: the names cannot contradict each other, and the broker is asked for
+        # the topics.
         if sources is None and isinstance(self.group_id, str):
             return {self.group_id: self.scope}
         if sources is None and self.names_sources:
@@ -174,6 +178,8 @@ class GroupSelection:
         :return: the names that are left, and those that were taken out.
         :raises PlanRefusedError: if none is left.
         """
+        # The plan has dropped topics without commits on purpose. To refuse their names now would refuse the
+        # plan's own decision; a name that the plan never saw is a typing mistake all the same.
         topics = {tp.topic for tp in planned}
         scope_asked = TopicScope.parse(asked.get("topics")).partitions or {}
         groups, asked_for = asked.get("group_id"), asked.get("topics_pattern")
@@ -189,6 +195,8 @@ class GroupSelection:
         without: list[str] = []
         left: dict[str, frozenset[int] | None] = {}
         for topic, numbers in (self.scope.partitions or {}).items():
+            # Partitions by number are judged one by one: a topic may have a commit on some of those that
+            # were asked for.
             if numbers is not None:
                 named = scope_asked.get(topic) or frozenset()
                 gone = {number for number in numbers & named if TopicPartition(topic, number) not in planned}
@@ -206,6 +214,7 @@ class GroupSelection:
             group_id = {key: group for key, group in group_id.items() if key not in unused}
         if self.scope.partitions is None:
             return replace(self, group_id=group_id), without
+        # Nothing left would be an empty selection, which GroupSelection never makes of names.
         if not left:
             raise PlanRefusedError(
                 [
@@ -232,6 +241,8 @@ class GroupSelection:
         topics = sorted(known)
         missing = [topic for topic in self.scope.topics or () if topic not in known]
         if sources is None:
+            # Without keys there is nothing to compare the topics with: the broker has to say whether they
+            # exist.
             if not missing or not self._mapping:
                 return []
             return [
@@ -239,6 +250,8 @@ class GroupSelection:
                 f"has {_listed(sorted(self._mapping))}): correct the name, or add a key for the topic"
             ]
         refusals = [] if self.group_id is None else self._ungrouped(sources, origin, topics)
+        # A source's offsets are in the checkpoint only from its first batch on; a window or a file does not
+        # grow.
         later = ", or wait until the query has read from it" if origin == CHECKPOINT else ""
         if missing:
             refusals.append(
@@ -280,6 +293,8 @@ class GroupSelection:
 
     def _key(self, source: str, topic: str) -> str:
         by_source = f"{SOURCE_PREFIX}{source}"
+        # The source wins: two sources of one query may read the same topic, and a topic's key could not
+        # tell them apart.
         return by_source if by_source in self._mapping else topic
 
     def _group(self, source: str, topic: str) -> str | None:
@@ -300,6 +315,7 @@ class GroupSelection:
 
 def parse_group_id(value: object) -> GroupIds:
     """Read the ``group_id`` parameter, see :meth:`GroupSelection.parse`."""
+    # Error texts show what was given, not what was made of it.
     given, value = value, load_names(value, "group_id", _FORM)
     if isinstance(value, str) and not is_nothing(value):
         return parse_group(value)

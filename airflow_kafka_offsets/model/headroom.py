@@ -63,6 +63,7 @@ class Retention(NamedTuple):
         limits: list[int | None] = []
         for name in (KEPT_FOR, KEPT_BYTES):
             text = settings.get(name) or ""
+            # -1 is for ever; what is no number is not known.
             if not re.fullmatch("-?[0-9]{1,19}", text):
                 return f"the broker did not say what {name} is"
             limits.append(None if text.startswith("-") else int(text))
@@ -129,6 +130,8 @@ class Headroom:
         if not enough:
             return replace(
                 self,
+                # Less than the threshold by a millisecond: the verdict needs a number, and only the side is
+                # known.
                 by_time=max(0.0, min_headroom - 0.001),
                 reason=f"less than {duration_text(min_headroom)}: {self.reason}",
             )

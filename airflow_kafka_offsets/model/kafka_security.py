@@ -63,6 +63,7 @@ _OTHER_LOGINS = {
 _ESCAPES = {"\\": "\\", '"': '"', "n": "\n", "r": "\r", "t": "\t", "f": "\f", "b": "\b", "a": "\a", "v": "\v"}
 _WRITTEN = str.maketrans({char: f"\\{name}" for name, char in _ESCAPES.items()})
 _LOGIN_MODULE = re.compile(r"\s*(?:[\w$]+\.)*(Plain|Scram)LoginModule\s+required\s", re.ASCII)
+# As Java's StreamTokenizer reads a quoted value: octal numbers, or the character after a backslash.
 _ESCAPED = re.compile(r"\\([0-3][0-7]{2}|[0-7]{1,2}|.)", re.DOTALL)
 _LOGIN_VALUE = re.compile(
     r"\b(username|password)\s*=\s*(?:\"((?:\\.|[^\"\\])*)\"|'((?:\\.|[^'\\])*)')", re.DOTALL
@@ -82,6 +83,7 @@ Before a key: Spark shows the values of ``ssl.keystore.key`` at DEBUG, but none 
 (``spark.redaction.regex``), and a PEM may begin with any text.
 """
 _WITH_PORT = re.compile(r".*[^:\]]:[0-9]+|.*\]:[0-9]+")
+# librdkafka adds it to an address without a port, and Java's client refuses such an address.
 _DEFAULT_PORT = 9092
 
 _WHY = {
@@ -165,6 +167,7 @@ def librdkafka_settings(settings: Mapping[str, str], refused: Callable[[str], Ex
         elif key in _JAVA_FILES or key.endswith(".callback.handler.class"):
             raise refused(key)
         elif key == _HOST_CHECK:
+            # Java's way to say that the host is not checked is an empty text.
             config[key] = value or "none"
         elif key != "ssl.truststore.password":
             config[key] = value
@@ -183,6 +186,7 @@ def _tls(given: dict[str, Any]) -> dict[str, str]:
             _STORES["ssl.ca.pem"]: _certificates("ssl.ca.pem", authority),
         }
     chain, key = given.pop("ssl.certificate.pem", None), given.pop("ssl.key.pem", None)
+    # The key was decrypted before, since Java's form of it differs.
     given.pop("ssl.key.password", None)
     _refuse(given)
     if (chain is None) != (key is None):
@@ -211,6 +215,7 @@ def _certificates(name: str, pem: str) -> str:
 
 
 def _login(given: dict[str, Any]) -> dict[str, str]:
+    # librdkafka's default: a connection without one logs in with Kerberos.
     mechanism = given.pop("sasl.mechanisms", None) or given.pop("sasl.mechanism", "GSSAPI")
     mechanism = mechanism.upper()
     if mechanism not in _MODULES:

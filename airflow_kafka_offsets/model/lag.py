@@ -207,6 +207,7 @@ class Lag:
 
     def is_within(self, max_lag: int | None, max_partition_lag: int | None = None) -> bool:
         """Whether the thresholds that are given hold, and no partition is late or short of headroom."""
+        # The tolerance hides a partition, it does not shorten a lag.
         furthest = self.max_partition_lag if self.max_partition_lag > self.tolerance else 0
         few = max_lag is None or self.lag_above_tolerance <= max_lag
         return (
@@ -296,6 +297,7 @@ def remaining_offsets(
 
     Without a position it is short of all offsets up to its target, whatever the tolerance.
     """
+    # Offsets below the log start count here; whoever wants them not to calls clamp_to_log_start first.
     short = {tp: end - (positions.get(tp) or 0) for tp, end in sorted(target.items())}
     return {tp: rest for tp, rest in short.items() if rest > (0 if positions.get(tp) is None else tolerance)}
 
@@ -316,6 +318,7 @@ def _lag(position: int | None, log: LogRange, on_no_commit: MissingCommitPolicy 
         # Records below the log start are gone: nobody can be behind on them.
         lag = end - max(start, position)
         return max(0, lag)
+    # Wherever a consumer starts in an empty log, nothing waits for it.
     if start == end:
         return 0 if on_no_commit is not None else None
     return {"earliest": end - start, "latest": 0}.get(on_no_commit or "")

@@ -14,6 +14,7 @@ from airflow_kafka_offsets.errors import OffsetsFormatError
 from airflow_kafka_offsets.model.text import DescribeValue, shorten
 from airflow_kafka_offsets.model.wording import parameter_text
 
+# Topics that an error names.
 _SHOWN = 5
 URL_SAFE = str.maketrans("+/", "-_")
 """Kafka writes ids in the URL-safe form of base64, librdkafka in the plain one."""

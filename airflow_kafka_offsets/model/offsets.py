@@ -88,6 +88,7 @@ class LogRange(NamedTuple):
 
     def __contains__(self, offset: object) -> bool:
         """Whether ``offset`` is a position in this log; the end itself is one (nothing left to read)."""
+        # Kafka accepts a commit at the log end, and a consumer that has read all commits it.
         return isinstance(offset, int) and self.start <= offset <= self.end
 
 
@@ -125,6 +126,8 @@ def starting_points(
     """
     found = {tp: offset for tp, offset in committed.items() if offset is not None}
     for tp in committed.keys() - found:
+        # The group reads the topic: to start a new partition of it anywhere else would skip records that
+        # came with it.
         if tp.topic in known or on_no_commit == "earliest":
             found[tp] = logs[tp].start
         elif on_no_commit == "latest":
@@ -140,6 +143,7 @@ def offsets_at_time(first_at_or_after: Positions, logs: Logs) -> Offsets:
     is the exact answer.
     """
     return {
+        # The log start may have moved between the two questions.
         tp: logs[tp].end if offset is None else max(offset, logs[tp].start)
         for tp, offset in first_at_or_after.items()
     }
@@ -147,6 +151,7 @@ def offsets_at_time(first_at_or_after: Positions, logs: Logs) -> Offsets:
 
 def is_topic_name(name: str) -> bool:
     """Whether Kafka would accept ``name`` for a topic."""
+    # A topic's directory on the broker has its name: Kafka refuses these two.
     return _TOPIC.fullmatch(name) is not None and name not in (".", "..")
 
 

@@ -100,6 +100,7 @@ class ProgressHistory:
         if not amounts:
             return ProgressHistory()
         this, last = Remainder(at, tuple(amounts)), self.last
+        # A clock that went back, or other partitions than before.
         if last is None or at <= last.at or len(last.amounts) != len(amounts):
             return ProgressHistory(amounts[0], this)
         change, falls = amounts[0] - last.amounts[0], self.falls
@@ -115,6 +116,7 @@ class ProgressHistory:
         """The pace; ``None`` while it cannot be said honestly."""
         if self.last is None or len(self.falls) < ENOUGH or not self.last.amounts[0]:
             return None
+        # The middle fall belongs to both halves: a half is measured from fall to fall.
         middle = len(self.falls) // 2
         halves = sorted(_rate(part, 0) for part in (self.falls[: middle + 1], self.falls[middle:]))
         longest = max(later.at - earlier.at for earlier, later in pairwise(self.falls))
@@ -155,6 +157,7 @@ class ProgressHistory:
                 for at, amounts, rise in (value["last"], *value["falls"])  # type: ignore[index]
             )
             first = int(value["first"])  # type: ignore[index]
+        # Kept by another version, or by a user: an estimate is not worth an error.
         except (TypeError, ValueError, KeyError, OverflowError):
             return cls()
         rising = all(earlier.at < later.at for earlier, later in pairwise(falls))

@@ -53,6 +53,8 @@ class PipelinePlan:
         """Put plans together; the groups' sources then say which query's checkpoint moves with them."""
         of = checkpoint_plan
         where = {"checkpoint": of.location, "query_id": of.query_id, "batch_id": of.batch_id}
+        # The plan of a group knows the topics that it asked for, the checkpoint's those of its newest move:
+        # each may know what the other does not.
         log_ids = of.log_ids
         for group_plan in () if of.leaves_mirror else group_plans:
             log_ids |= group_plan.log_ids
@@ -63,6 +65,8 @@ class PipelinePlan:
 
     def check(self) -> None:
         """Refuse the whole move, with every reason, if one part of it must not be carried out."""
+        # All parts together, before one of them is written: a refused group must not find a moved
+        # checkpoint.
         check_plans([*([self.checkpoint_plan] if self.checkpoint_plan else []), *self.group_plans])
         if self.is_empty and not self.may_be_empty:
             notes = list(dict.fromkeys(note for group_plan in self.group_plans for note in group_plan.notes))
@@ -72,6 +76,8 @@ class PipelinePlan:
     def is_empty(self) -> bool:
         """Whether there are groups, and nothing is left to write: every partition is left alone."""
         moves = self.checkpoint_plan is not None and bool(self.checkpoint_plan.steps)
+        # Without groups it is the checkpoint alone that was asked for, which says itself whether there is a
+        # step.
         return (
             bool(self.group_plans)
             and not moves
@@ -81,6 +87,8 @@ class PipelinePlan:
     @property
     def to_write(self) -> list[OffsetPlan]:
         """The groups of which something is to be committed."""
+        # Those that an earlier try has committed are done: a commit by offset would be harmless, but the
+        # group may have moved on since.
         return [
             group_plan for group_plan in self.group_plans if group_plan.after and not group_plan.already_done
         ]
@@ -176,6 +184,8 @@ def read_groups_file(text: str) -> tuple[dict[str, Positions], dict[str, Offsets
     """Read :data:`GROUPS_FILE`: where each group was and was to be; empty for a move of no group."""
     if not text:
         return {}, {}
+    # Error texts name only the kind of what was found: they go to logs, and the file is whatever lies in
+    # that place.
     kept: Any = load_json(text, GROUPS_FILE, describe=describe_type)
     before, after = ((kept.get(name) if isinstance(kept, dict) else None) for name in ("before", "after"))
     if not isinstance(before, dict) or not isinstance(after, dict):

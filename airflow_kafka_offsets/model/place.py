@@ -62,10 +62,13 @@ class Place:
         :raises UsageError: if the value is nothing that the parameter takes.
         :raises OffsetsFormatError: if it is a mapping or JSON, and not offsets in Spark's form.
         """
+        # A template may leave a line break at its end.
         text = value.strip() if isinstance(value, str) else value
         kinds = PARAMETERS[parameter].kinds
         if len(kinds) == 1:
             return cls(kinds[0], _KINDS[kinds[0]].read(text, parameter))
+        # No text is read by two of one parameter's kinds, so that their order decides nothing but the
+        # error.
         for kind in kinds:
             with suppress(UsageError):
                 return cls(kind, _KINDS[kind].read(text, parameter))
@@ -163,6 +166,8 @@ class Place:
             return None
         else:
             named = {tp: offset for tp, offset in self.offsets.items() if offset is not None}
+            # For one group all that is named has to be in its scope, else a name would be dropped silently;
+            # several share one mapping.
             offsets = named if groups == 1 else {tp: at for tp, at in named.items() if tp in scope}
         _check_named(offsets, [scope])
         return offsets
@@ -238,6 +243,7 @@ def _word(word: str, *, relative: bool = False, commits: Literal["own", None] = 
 def _number(least: int, expected: str) -> Callable[[object, str], int]:
     def read(value: object, parameter: str) -> int:
         number = int(value) if isinstance(value, str) and re.fullmatch("[+-]?[0-9]{1,19}", value) else value
+        # A bool is an int in Python, and True is no offset.
         if isinstance(number, int) and not isinstance(number, bool) and least <= number <= MAX_OFFSET:
             return number
         raise unexpected(parameter, value, expected)

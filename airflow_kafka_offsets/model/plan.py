@@ -211,6 +211,7 @@ class OffsetPlan:
     @property
     def lag(self) -> Lag:
         """The lag when the plan is carried out, without the topics of which a partition is left alone."""
+        # A sum without some of a topic's partitions would look like a smaller lag.
         partial = {tp.topic for tp in self.skipped}
         moves = [move for move in self.moves if move.topic_partition.topic not in partial]
         logs = {move.topic_partition: move.log for move in moves}
@@ -232,6 +233,8 @@ class OffsetPlan:
 
     def check_not_moved(self, commits: Commits) -> None:
         """Refuse, with a GroupMovedError, a group that is not where it was when the plan was made."""
+        # Compared with `planned_on` and not with `before`, which an interrupted try may have replaced by what
+        # it found.
         now = committed_offsets(commits)
         moved = [tp for tp, offset in self.planned_on.items() if tp in now and now[tp] != offset]
         if moved:

@@ -63,6 +63,7 @@ class RecoveryTasks:
         They were left out when that one was cleared, and would not notice what it does now. If every task has
         succeeded, the reset was cleared alone, and these are all of them.
         """
+        # Airflow clears what comes after a task only if it is told to (Downstream).
         if not self.not_succeeded:
             return self.succeeded
         after = {later for task in self.not_succeeded for later in self.downstream.get(task, ())}
@@ -90,6 +91,7 @@ def committed_by_others(commits: Mapping[TopicPartition, LastCommit | None], mov
 
     :param movers: the identities of the tasks that reset and restore.
     """
+    # No commit at all proves nothing: all() of nothing would call that work done.
     return bool(commits) and all(
         commit is not None and not (commit.by and (commit.by.is_move or commit.by.identity in movers))
         for commit in commits.values()
@@ -267,6 +269,7 @@ def judge(
     for group in groups:
         name = f"group {group.group_id!r}"
         last = commits[group.group_id]
+        # Both: a recovery that went forward has to reach where it went, one that went back where it was.
         goals = {tp: max(offset, group.before.get(tp) or 0) for tp, offset in group.after.items()}
         found = {
             tp: _verdict(last.get(tp), goal, group.before.get(tp), moved, recovery)
@@ -308,10 +311,12 @@ def _verdict(
         return "ours"
     by, own = commit.by, recovery.restore
     resets = {*recovery.resets, *([moved.made_by] if moved is not None and moved.made_by else [])}
+    # The reset's own commit is still the last one: nothing was done since.
     if by is not None and by.identity and by.identity in resets:
         return "ours"
     if by is not None and own.is_same_task(by) and by.token == own.token and commit.offset == before:
         return "restored"
+    # After "restored": another run of this restore is somebody else's move by now.
     if by is not None and (by.is_move or own.is_same_task(by)):
         return "moved again"
     # A commit that did not know the move was made from the position before it.

@@ -12,6 +12,7 @@ from airflow_kafka_offsets.model.offsets import MAX_PARTITION, TopicPartition, i
 from airflow_kafka_offsets.model.text import shorten, size_error
 from airflow_kafka_offsets.model.wording import parameter_error, parameter_text
 
+# As many digits as a 32-bit number has.
 _PARTITION = re.compile(r"[0-9]{1,10}")
 _FORM = "the name of a topic, 'topic:0,1' for some of its partitions, or a list of these"
 

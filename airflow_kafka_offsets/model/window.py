@@ -38,6 +38,7 @@ from airflow_kafka_offsets.model.text import DescribeValue, shorten
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.model.wording import dag_text, parameter_text
 
+# See "What version promises" in docs/reference/stability.md, also for receipts and reports.
 WINDOW_VERSION = 1
 WINDOW_CONF_KEY = "spark.kafkaOffsets.window"
 """
@@ -56,6 +57,7 @@ def check_bounds(start: Place, end: Place, now: datetime | None = None) -> None:
     """Refuse a window without length, that ends before it starts, or that ends after ``now``."""
     begins, ends = start.time, end.time
     refusals = []
+    # Said first, with Airflow's reason: a daily DAG of Airflow 2 meets it with its first run on Airflow 3.
     if begins is not None and begins == ends:
         refusals.append(
             f"{parameter_text('start')} and {parameter_text('end')} are both {begins.isoformat()}, a window "
@@ -152,6 +154,7 @@ class OffsetWindow:
             return self
         shares = {tp: divmod(offsets.size * max_records, total) for tp, offsets in self.ranges.items()}
         left = max_records - sum(share for share, _ in shares.values())
+        # By name where they are equal, so that planning again gives the same window.
         rounded = sorted(shares, key=lambda tp: (-shares[tp][1], tp))[:left]
         ranges = {
             tp: OffsetRange(offsets.start, offsets.start + shares[tp][0] + (tp in rounded))
@@ -170,6 +173,7 @@ class OffsetWindow:
     def refusals(self, logs: Logs) -> list[str]:
         """Return why the window cannot be read: records of it are deleted, or its end is beyond the log."""
         refusals = []
+        # Fewer records than were planned are a gap in what the job writes, and nobody would see it.
         if lost := self.lost(logs):
             first = next(iter(lost))
             refusals.append(
@@ -208,6 +212,8 @@ class OffsetWindow:
             raise WindowMismatchError(
                 where, {tp: (positions[tp], expected[tp], end[tp]) for tp in elsewhere}, movers
             )
+        # A commit that was interrupted has left some partitions at the end already: a retry goes on with
+        # the rest.
         return {tp: offset for tp, offset in end.items() if positions[tp] != offset}
 
     def passed(self, positions: Mapping[TopicPartition, int | None]) -> bool:

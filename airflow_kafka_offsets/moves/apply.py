@@ -54,6 +54,7 @@ def apply_position(
     :raises CheckpointMovedError: if another move began; the text says whether anything was written.
     """
     plan.check()
+    # The last look before the write, and the next one right after it.
     known_moves.check_no_later_move("nothing was written")
     receipt = apply_groups(client, plan, metadata)
     known_moves.check_no_later_move(
@@ -101,6 +102,7 @@ def apply_pipeline(
 
     def commit() -> None:
         commit_groups(client, groups, stamped, overwrite if moved.steps else write_plan)
+        # After the commits: a query that was started meanwhile has read from the old place.
         verify_checkpoint(checkpoint, moved)
         recommit_overtaken(client, groups, stamped)
 

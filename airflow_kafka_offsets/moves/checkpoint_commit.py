@@ -85,6 +85,7 @@ def plan_checkpoint_commit(
         reset of this run.
     :raises CheckpointError: if no batch has finished.
     """
+    # Before the position is read: a move in between shows as one that began since.
     known_moves = KnownMoves.read(checkpoint)
     state = _read(checkpoint)
     targets = selection.assign_offsets(state.kafka_offsets)

@@ -95,6 +95,7 @@ def plan_commits(
             log_ids=ids,
             if_lost=if_lost,
         )
+        # The texts too: a restore and the Offsets tab show who had committed before.
         group_plans.append(replace(plan, metadata=committed_texts(committed)))
     return group_plans
 

@@ -109,6 +109,7 @@ def plan_resets(
         group_plans.append(
             plan.with_note(without, "no committed offset yet, and a restore cannot take the new one away")
         )
+    # Before the first write: a receipt that cannot be read back could not be restored.
     check_restorable(group_plans)
     return group_plans
 

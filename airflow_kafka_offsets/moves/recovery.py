@@ -40,6 +40,7 @@ def judge_recovery(
     client: OffsetsClient, checkpoint: SparkCheckpoint | None, receipt: object, recovery: Recovery
 ) -> RecoveryVerdict:
     """Judge a recovery by its reset's receipt, see :func:`~airflow_kafka_offsets.model.recovery.judge`."""
+    # A group that the reset left alone has nothing to be put back.
     groups = [group for group in read_receipt(receipt) if group.after]
     checkpoint_receipt = read_checkpoint_receipt(receipt)
     moved = (
@@ -59,6 +60,7 @@ def _moved(
 ) -> MovedCheckpoint:
     """Return where the checkpoint of a receipt is, and what has become of its move."""
     made = MovedCheckpoint(receipt.location, receipt.before, receipt.after)
+    # The DAG was edited since: the checkpoint that it names now was never moved by this reset.
     if checkpoint is None or checkpoint.location != receipt.location:
         names = "none" if checkpoint is None else checkpoint.location
         command = f"group restore GROUP --checkpoint {receipt.location} --archive {receipt.archive} --execute"
@@ -66,6 +68,7 @@ def _moved(
         why = f"{parameter} names {names} by now; 'airflow-kafka-offsets {command}' takes it back"
         return replace(made, not_restorable=f"{made.name} is not put back: {why}")
     state = checkpoint.read()
+    # Same place, new query: it never saw the move, and the archive keeps files of the old one's batches.
     if state.query_id != receipt.query_id:
         why = (
             f"the receipt is of query {shorten(receipt.query_id)}, and it is of query {state.query_id} by now"
@@ -86,6 +89,7 @@ def _moved(
     made = replace(made, number=mine.number, made_by=mine.made_by.identity, other_moves=leftover)
     if mine.undone:
         restoring_move = restore_of_move(archives, mine)
+        # This very task has done it, in a try whose result was lost: done, and not somebody else's doing.
         if (
             restoring_move is not None
             and restoring_move.made_by.token
@@ -103,12 +107,15 @@ def _moved(
     newer = [
         each
         for name, each in later.items()
+        # A move that was taken back, and the move that took it back, leave the checkpoint as if neither had
+        # been.
         if name != mine.name and not each.undone and each.undoes not in later
     ]
     if newer:
         return replace(
             made, not_restorable=f"{made.name} was moved again by {newer[-1]}, and is not put back"
         )
+    # No batch since, but no record to read either: there was no work to do.
     return replace(made, has_worked=has_finished_since(state, mine) or not _unread(client, receipt))
 
 
@@ -155,6 +162,7 @@ def plan_without_move(
         for group, offsets in targets.items()
         if not committed_by_others(last_commits(client, group, offsets), movers)
     ]
+    # Nothing is moved, so that a position out of range is left alone and refuses nothing.
     group_plans = plan_commits(
         client, GroupOffsets(targets), source={"kept": list(work)}, on_out_of_range="skip"
     )
@@ -175,6 +183,7 @@ def plan_of_earlier_restore(
     archives = read_archived_moves(checkpoint)
     moved = archived_move_of_receipt(archives, receipt)
     restoring_move = None if moved is None else restore_of_move(archives, moved)
+    # An empty token is of no try: two moves without one are not the same move.
     if (
         moved is None
         or restoring_move is None

@@ -185,6 +185,7 @@ def _open_move(
         repeatable = not (place.relative or place.starts_from_commits) or place.kind == "shift"
         if unfinished.request == request and (same or repeatable):
             return unfinished
+        # With another target its second half would not fit the first.
         raise unfinished_refusal(checkpoint, unfinished)
     archives = [each for each in read_archived_moves(checkpoint) if not each.undone]
     mine = [each for each in archives if metadata.is_same_task(each.made_by)]

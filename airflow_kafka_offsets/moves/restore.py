@@ -87,6 +87,7 @@ def plan_restore_receipt(
         same_run=same_run,
         allow_stale=allow_stale,
     )
+    # The groups alone: said in a note, since a checkpoint that stays behind reads all of it again.
     if receipt is None or checkpoint is None:
         remarks = []
         if receipt is not None:
@@ -98,6 +99,7 @@ def plan_restore_receipt(
             [replace(group_plan, notes=(*group_plan.notes, *remarks)) for group_plan in group_plans]
         )
         return judged(remarked, sources_to={}, checkpoint=None, archive=None)
+    # A new checkpoint at the same location counts batches of another query.
     query_id = checkpoint.read().query_id
     if query_id != receipt.query_id:
         raise PlanRefusedError(
@@ -302,6 +304,7 @@ def _restored_checkpoint(
     }
     targets = {source: group_plan.after for source, group_plan in group_plans.items()}
     undoes = None if archive is None or archive.undone else archive.name
+    # Clamped offsets are not those in the archive's files: then it is a seek.
     if undoes is not None and targets == receipt.before:
         checkpoint_plan = plan_put_back_archive(checkpoint, undoes, policy)
     else:

@@ -69,6 +69,7 @@ def refuse_stale(
     if of is not None:
         checkpoint_plan = replace(of, notes=(*of.notes, *notes), refusals=(*of.refusals, *refusals))
         return replace(plan, checkpoint_plan=checkpoint_plan)
+    # All refusals are shown together: one group may carry those of the whole plan.
     first, *others = plan.group_plans
     first = replace(first, notes=(*first.notes, *notes), refusals=(*first.refusals, *refusals))
     return replace(plan, group_plans=[first, *others])

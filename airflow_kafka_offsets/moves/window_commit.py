@@ -115,9 +115,11 @@ def _done(
     """Return the plan of a group that has gone on since the window was committed to it, if it has."""
     commits = client.committed(group_id, part.ranges)
     now = {tp: commit.offset for tp, commit in commits.items() if commit is not None}
+    # Also one that is exactly at the end: the commit is sent again then, so that Kafka keeps it.
     if now.keys() != part.end.keys() or now == part.end or not part.passed(now):
         return None
     logs = client.log_ranges(now)
+    # Beyond the log end an offset is of another log, and proves nothing.
     if any(offset > logs[tp].end for tp, offset in now.items()):
         return None
     texts = committed_texts(commits)

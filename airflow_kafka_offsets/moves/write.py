@@ -141,6 +141,7 @@ def commit_forward(
                 failed=dict.fromkeys(lost, "NOT_READ_BACK"),
                 retriable=True,
             )
+    # After the others were written: they must not wait until the group is behind again.
     if ahead:
         raise _ahead_of(group_id, query, ahead, offsets, written=tuple(after))
 
@@ -169,6 +170,7 @@ def prove_commits(client: GroupPort, group_plans: Sequence[OffsetPlan], *, alway
     wanted = {
         group_plan.group_id: sorted({tp.topic for tp in group_plan.after}) for group_plan in group_plans
     }
+    # A proof is a request for each group, which a single topic need not pay.
     if always or sum(map(len, wanted.values())) > 1:
         for group_id, topics in wanted.items():
             client.prove_commit(group_id, topics)
@@ -214,6 +216,7 @@ def recommit_overtaken(
             maker is not None and maker.query == metadata.query and (maker.move or 0) <= (metadata.move or 0)
         )
 
+    # Bounded: a query that still runs would commit again each time, and must be stopped.
     for _ in range(_REPEATS):
         late = []
         for group_plan in group_plans:
@@ -253,6 +256,7 @@ def delete_groups(
     """
     if not before:
         return {}
+    # Before the first deletion: nothing can be asked for afterwards.
     save(before)
     errors = dict(client.delete_groups(before))
     gone = [group_id for group_id, error in errors.items() if error is None]

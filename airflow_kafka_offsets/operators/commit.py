@@ -170,6 +170,7 @@ class CommitOffsetsOperator(MovingOperator):
             client, checkpoint, self.selection(), commit_metadata(context), **allowed
         )
         plan, metadata, known_moves = planned.with_earlier_attempt(self._overtaken)
+        # The receipt of a second attempt still shows what was there before the first one.
         self._overtaken = plan
         apply = partial(apply_position, client, metadata=metadata, known_moves=known_moves)
         return self.apply_plan(context, client, plan, metadata, apply)

@@ -95,6 +95,7 @@ class CommitOffsetWindowOperator(MovingOperator):
             self.committed_window = window
             targets = window_targets(window, self.selection())
             groups = {group: offsets_json(offsets) for group, offsets in targets.by_group.items()}
+            # The same window for other groups, or on another cluster, is another commit.
             memory = CommitMemory(context, window, groups=groups, kafka_config_id=self.kafka_config_id)
             with self.open_client() as client:
                 group_plans = plan_window_commits(
@@ -110,6 +111,7 @@ class CommitOffsetWindowOperator(MovingOperator):
                 fenced = self.parse_parameter("fenced")
                 apply = partial(apply_window, client, metadata=metadata, window=window, fenced=fenced)
                 receipt = self.apply_plan(context, client, PipelinePlan(group_plans), metadata, apply)
+                # A group that was left alone (skip) is not at the window's end.
                 if all(group_plan.after for group_plan in group_plans):
                     memory.keep()
                 return receipt

@@ -28,18 +28,19 @@ from airflow_kafka_offsets.operators.base import OffsetsOperator
 from airflow_kafka_offsets.operators.outlets import MoveTotals
 from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS, parse_location
 from airflow_kafka_offsets.task.identity import clear_mark, iteration, map_index, run_start
+from airflow_kafka_offsets.task.mapped import with_default
 from airflow_kafka_offsets.task.metrics import count_commit, count_reset, report_lag
 from airflow_kafka_offsets.task.parameter_checks import is_template
 from airflow_kafka_offsets.task.xcom import push_result
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
-    from airflow.sdk.definitions.mappedoperator import OperatorPartial
 
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
     from airflow_kafka_offsets.kafka.client import OffsetsClient
     from airflow_kafka_offsets.model.window import OffsetWindow
     from airflow_kafka_offsets.operators.base import Parser
+    from airflow_kafka_offsets.task.mapped import OperatorPartial
 
     Apply = Callable[[PipelinePlan], dict[str, Any]]
     """Carries out a plan, and returns its receipt."""
@@ -243,9 +244,7 @@ class PipelineMovingOperator(MovingOperator):
     def partial(cls, **kwargs: Any) -> OperatorPartial:
         """Return the part of a mapped task that its indexes share; by default one of them runs at a time."""
         # Airflow does not read this default from the constructor, and default_args win over it.
-        partial: OperatorPartial = super().partial(**kwargs)
-        partial.kwargs.setdefault("max_active_tis_per_dag", 1)
-        return partial
+        return with_default(super().partial(**kwargs), "max_active_tis_per_dag", 1)
 
     def check_parameters(self) -> None:
         """Check also that what concerns a checkpoint is given only with one."""

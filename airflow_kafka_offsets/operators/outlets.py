@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+# Assets that an error names.
 _SHOWN = 5
 
 
@@ -145,6 +146,7 @@ def _add(events: Any, uri: str, extra: dict[str, Any]) -> None:
     try:
         # The asset that has this URI, whatever its name is.
         events.add(Asset.ref(uri=uri), extra)
+    # Remove when Airflow documents the error of an asset that is not found.
     except AirflowRuntimeError as error:
         if error.error.error != ErrorType.ASSET_NOT_FOUND:
             raise

@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime, timezone
+from datetime import datetime, timedelta
+from datetime import timezone as timezones
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from airflow.providers.common.compat.sdk import AirflowSkipException
 
-from airflow_kafka_offsets.errors import PlanRefusedError
+from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.digest import digest
+from airflow_kafka_offsets.model.interval import Interval, IntervalSchedule, parse_timezone
 from airflow_kafka_offsets.model.lineage import lineage_of_window
 from airflow_kafka_offsets.model.parameters import (
     MissingCommitPolicy,
@@ -60,6 +62,10 @@ class PlanOffsetWindowOperator(OffsetsOperator):
     ``group_id`` is the group that reads the topics, ``None`` for a replay that no group takes note of.
     ``topics`` are by default those that the group has commits on.
 
+    With ``every`` the window is the interval of the run's partition key: a DAG that runs for each interval of
+    :class:`~airflow_kafka_offsets.operators.completed_intervals.CompletedIntervalsOperator`, or for those of
+    Airflow's ``CronPartitionTimetable`` and its backfills, reads exactly its hour.
+
     A time means the first record at or after it. The end is exclusive. A partition that was added to a topic
     since the last commit is read from its log start.
 
@@ -84,6 +90,10 @@ class PlanOffsetWindowOperator(OffsetsOperator):
     :param start: ``committed`` (default), ``earliest``, a time, or offsets as ``{"topic": {"0": 42}}``.
         (templated)
     :param end: ``latest`` (default), a time, or offsets. (templated)
+    :param every: in place of ``start`` and ``end``, the length of the interval that the run's partition key
+        names: ``hour``, ``day``, a cron expression or a duration, as in ``CompletedIntervalsOperator``.
+        (templated)
+    :param timezone: on whose clock that interval starts. ``UTC``. (templated)
     :param max_records: at most so many records, shared over the partitions in proportion. (templated)
     :param on_no_commit: where ``committed`` starts in a topic that the group has no commit on: ``fail``
         (default), ``earliest``, ``latest``, or ``skip`` the topic. (templated)
@@ -98,6 +108,8 @@ class PlanOffsetWindowOperator(OffsetsOperator):
         "topics_pattern",
         "start",
         "end",
+        "every",
+        "timezone",
         "max_records",
         "on_no_commit",
         "on_empty",
@@ -107,6 +119,8 @@ class PlanOffsetWindowOperator(OffsetsOperator):
     parsers: ClassVar[Mapping[str, Parser]] = {
         **dict.fromkeys(("start", "end"), Place.parse),
         "topics_pattern": parse_pattern,
+        "every": lambda value, _: IntervalSchedule.parse(value),
+        "timezone": parse_timezone,
         "max_records": partial(parse_count, minimum=1),
         "window_file": partial(parse_location, conn_parameter="window_conn_id"),
         "window_conn_id": parse_text,
@@ -121,6 +135,8 @@ class PlanOffsetWindowOperator(OffsetsOperator):
         topics_pattern: str | None = None,
         start: datetime | str | Mapping[str, Mapping[str, int]] | XComArg = "committed",
         end: datetime | str | Mapping[str, Mapping[str, int]] | XComArg = "latest",
+        every: str | timedelta | None = None,
+        timezone: str = "UTC",
         max_records: int | str | XComArg | None = None,
         on_no_commit: MissingCommitPolicy | str = "fail",
         on_empty: OnEmpty | str = "skip",
@@ -132,6 +148,9 @@ class PlanOffsetWindowOperator(OffsetsOperator):
         self.topics_pattern = topics_pattern
         self.start = start
         self.end = end
+        self.every: Any = every
+        self.timezone = timezone
+        self._interval: Interval | None = None
         self.max_records = max_records
         self.on_no_commit = on_no_commit
         self.on_empty = on_empty
@@ -144,12 +163,15 @@ class PlanOffsetWindowOperator(OffsetsOperator):
                 "window_conn_id", kwargs.get("default_args"), "without window_file"
             )
         self.check_parameters()
-        if not (is_template(start) or is_template(end)):
+        self._check_every()
+        if every is None and not (is_template(start) or is_template(end)):
             try:
                 check_bounds(*self._bounds())
             except PlanRefusedError as error:
                 raise self.parameter_error("; ".join(error.refusals)) from None
-        if not is_template(start) and self.parse_parameter("start").kind != "committed":
+        if every is not None or (
+            not is_template(start) and self.parse_parameter("start").kind != "committed"
+        ):
             self.refuse_unused("with a start that is not 'committed'", on_no_commit="fail")
 
     def spark_conf(self) -> dict[str, str]:
@@ -165,6 +187,7 @@ class PlanOffsetWindowOperator(OffsetsOperator):
         """Plan the window, keep it, and return it."""
         with self.run_checked():
             on_empty = self.parse_parameter("on_empty")
+            self._interval = self._of_run(context)
             memory = WindowMemory(context, self.window_file, self.window_conn_id)
             with self.open_client() as client:
                 window = self._known(client, memory)
@@ -188,6 +211,7 @@ class PlanOffsetWindowOperator(OffsetsOperator):
         # then.
         starts_here = self.on_no_commit == "latest" and window.without_commit
         if not window and on_empty == "skip" and not starts_here:
+            # The skip discards the return value, and the downstream tasks may look at it.
             push_result(context, window.as_json())
             raise AirflowSkipException("The window is empty: what follows is skipped")
         text, result = window.as_text(), window.as_json()
@@ -199,6 +223,7 @@ class PlanOffsetWindowOperator(OffsetsOperator):
                 "}}.json', "
                 "where both the task and the job can reach it"
             )
+        # Before the XCom: a try that dies in between gives the same window again.
         memory.keep(window)
         if self.window_file:
             result = window_xcom(window, self.window_file, whole=len(text) <= MAX_ARGUMENT)
@@ -212,9 +237,10 @@ class PlanOffsetWindowOperator(OffsetsOperator):
         named = self.selection()
         if self.topics_pattern is not None:
             named = named.with_scope(topics_matching(client, self.topics_pattern))
+        # Times and offsets give the same records again, whenever they are planned.
         if not (start.reproducible and end.reproducible):
             memory.refuse_other_records(client, named)
-        now = datetime.now(tz=timezone.utc)
+        now = datetime.now(tz=timezones.utc)
         window = plan_window(
             client,
             named,
@@ -241,6 +267,7 @@ class PlanOffsetWindowOperator(OffsetsOperator):
         window = memory.recall()
         if window is None:
             return None
+        # The DAG was changed since: with the old window the change would be ignored without a word.
         if window.source.get("asked") != self._asked():
             if all(bound.reproducible for bound in self._bounds()):
                 self.log.info("Planned again: the parameters are others than before")
@@ -263,7 +290,35 @@ class PlanOffsetWindowOperator(OffsetsOperator):
         total = f"{window.records} records in {len(window.ranges)} partitions{limited}"
         self.log.info("%s", "\n".join([total, *align_rows(rows)]))
 
+    def _check_every(self) -> None:
+        if self.every is None:
+            self.refuse_unused("without every", timezone="UTC")
+            return
+        self.refuse_unused("with every", start="committed", end="latest")
+        if not (is_template(self.every) or is_template(self.timezone)):
+            try:
+                IntervalSchedule.parse(self.every, self.timezone)
+            except UsageError as error:
+                raise self.parameter_error(str(error)) from None
+
+    def _of_run(self, context: Context) -> Interval | None:
+        """Return the interval that the run's partition key names, if it is wanted."""
+        if self.every is None:
+            return None
+        key = getattr(context.get("dag_run"), "partition_key", None)
+        if key is None:
+            raise UsageError(
+                f"every={self.every!r} reads the interval of the run's partition key, and this run has none: "
+                "schedule the DAG with PartitionedAssetTimetable or CronPartitionTimetable (Airflow 3.2 and "
+                "later), trigger it with a partition key, or give start and end"
+            )
+        interval = IntervalSchedule.parse(self.every, self.timezone).of_key(key)
+        self.log.info("%s: from %s until %s", key, interval.start.isoformat(), interval.end.isoformat())
+        return interval
+
     def _bounds(self) -> tuple[Place, Place]:
+        if self._interval is not None:
+            return Place("time", self._interval.start), Place("time", self._interval.end)
         return self.parse_parameter("start"), self.parse_parameter("end")
 
     def _asked(self) -> str:

@@ -190,6 +190,7 @@ class ResetOffsetsOperator(PipelineMovingOperator):
             plan_only = self.parse_parameter("plan_only")
             restores = restores_of(self) if self.has_dag() else []  # type: ignore[no-untyped-call]
             for restore in restores:
+                # Before anything is moved: such a restore would not take it back.
                 check_restore(restore)
             work, has_work = (None, False) if plan_only else self._cleared_work(context)
             place = read_place(*exactly_one({name: getattr(self, name) for name in RESETS}))
@@ -199,6 +200,7 @@ class ResetOffsetsOperator(PipelineMovingOperator):
             with self.open_client() as client:
                 if work is not None:
                     receipt = self._kept(client, checkpoint, work, metadata)
+                    # Also here, since a teardown reads it to know what there is to take back.
                     push_result(context, receipt)
                     self.keep_move(receipt)
                     return receipt
@@ -220,9 +222,11 @@ class ResetOffsetsOperator(PipelineMovingOperator):
                     plan = replace(plan, checkpoint_plan=replace(plan.checkpoint_plan, recovery=True))
                 if plan_only:
                     return self.show_plan(context, client, plan)
+                # A plan that is refused writes nothing, and must not replace what an earlier try has kept.
                 if not plan.is_refused:
                     plan = images.keep(plan, client, metadata, goes_on=has_work)
                 receipt = self.apply_pipeline_plan(context, client, plan, metadata, checkpoint)
+                # After the receipt: a try that dies before this counts as interrupted.
                 images.finish()
                 return receipt
 

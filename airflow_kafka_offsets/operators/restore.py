@@ -198,6 +198,7 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
                         )
                     return None
                 restored = restore(judged.receipt_to_restore(receipt)) if judged.to_restore else None
+                # An earlier try has put all of it back: its receipt is made again, for this try's XCom.
                 if restored is None and judged.restored:
                     restore(receipt)
                 states = [work.describe(work.not_succeeded)] if work.not_succeeded else []
@@ -208,6 +209,7 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
     def _is_nothing(self, context: Context, receipt: Any) -> bool:
         """Whether nothing was moved, which is logged."""
         if receipt is None and self.from_file is None:
+            # A reset that has succeeded without a receipt would be taken for one that was skipped.
             self._check_nothing_moved(context)
             self.log.info("Nothing to restore: there is no receipt, so nothing was moved")
             return True
@@ -241,6 +243,7 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
         receipt: Any,
     ) -> dict[str, Any]:
         """Put back what a receipt has, or the file; return the receipt of that."""
+        # Putting back twice could take away what others have committed since.
         done = None if receipt is None else plan_of_earlier_restore(client, checkpoint, receipt, metadata)
         if done is not None:
             self.log.info("Nothing is changed: an earlier try of this task has put everything back")

@@ -77,6 +77,7 @@ def pipeline_drift(
     unfinished = None if moves is None else still_unfinished(checkpoint, moves.newest)
     targets = _targets(state, selection)
     committed = _committed(client, state, targets, selection)
+    # Else a live pipeline would be reported as a group ahead of its checkpoint.
     if _ahead(committed, targets):
         # The query may have finished a batch since the checkpoint was read, and the group have followed it.
         state = checkpoint.read()
@@ -86,6 +87,7 @@ def pipeline_drift(
     found_in = _Logs.compare(client, checkpoint, committed)
     logs = _log_ranges(client, set().union(*looked_at.values()))
     batch = _newest_batch(checkpoint, state)
+    # For many pipelines of one cluster it is asked for once.
     minutes = (retention or client.offsets_retention_minutes)()
     checked_at = datetime.now(tz=timezone.utc)
     topics = {tp.topic for tp in logs}

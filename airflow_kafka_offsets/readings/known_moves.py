@@ -138,6 +138,7 @@ class KnownMoves:
         :raises PlanRefusedError: if it has not: the job was marked, or did nothing.
         """
         moved = self.newest
+        # A commit by the command line belongs to no run, and is not judged by one.
         if moved is None or not run.run or moved.undone or not moved.name.endswith("-seek"):
             return
         if not run.is_same_run(moved.made_by) or has_finished_since(self.checkpoint.read(), moved):

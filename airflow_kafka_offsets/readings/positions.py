@@ -117,6 +117,7 @@ def _check_hidden(client: OffsetsReader, group_id: str, everywhere: Mapping[Topi
     # A broker hides the commits on topics that a user may not see, but not what members read, nor a commit's
     # metadata.
     if read := {tp.topic for tp in client.assigned(group_id)}:
+        # Naming a topic that is hidden raises the missing right, which a list does not.
         client.partitions(read)
     parsed = [CommitMetadata.parse(commit.metadata) for commit in everywhere.values()]
     committed = max((metadata.partitions or 0 for metadata in parsed if metadata is not None), default=0)
@@ -152,6 +153,7 @@ def measure_lag(
     lag = Lag.measure(name, positions, logs, on_no_commit)
     if not headroom:
         return lag
+    # Retention deletes up to the log end, whatever is committed.
     if isolation_level == "read_committed":
         logs = client.log_ranges(positions)
     return replace(lag, headroom=read_headrooms(client, lag.counted_positions, logs, strict=False))
@@ -189,6 +191,7 @@ def measure_group_lags(
         logs = client.log_ranges(set().union(*positions.values()), isolation_level=isolation_level)
         results |= {group_id: Lag.measure(group_id, each, logs) for group_id, each in positions.items()}
     except BrokerError as error:
+        # A broker that is away would take the time of each group, one after another.
         if isinstance(error, BrokerUnavailableError) and error.code != NO_LEADER:
             raise
         # A topic that was deleted in this moment, or that has no leader, is a matter of its groups.

@@ -31,6 +31,7 @@ def read_retentions(
     :param strict: raise what the broker refuses, such as for a right that is missing, and do not return it
         as the reason.
     """
+    # An empty list is no question to the broker: no right is needed where there is nothing to know.
     if not topics:
         return {}
     try:
@@ -43,6 +44,7 @@ def read_retentions(
     for topic, settings in found.items():
         if isinstance(settings, BrokerError):
             if strict:
+                # The broker answers for each topic, so that a right may be missing on one of them alone.
                 raise settings
             result[topic] = str(settings)
         else:
@@ -71,6 +73,8 @@ def read_headrooms(
     wanted = positions_needing_time(positions, logs, retentions)
     try:
         times = client.record_times(wanted) if wanted else {}
+    # One topic without Read refuses the whole lookup, and the answer does not say for which topics it would
+    # have been allowed.
     except BrokerAuthenticationError:
         if strict:
             raise
@@ -103,9 +107,13 @@ def decide_by_time_lookup(
     """
     decided: dict[TopicPartition, Headroom] = {}
     for kept, partitions in partitions_without_verdict(found, retentions).items():
+        # Retention deletes a record kept.ms after it was written: one that lives for at least
+        # min_headroom more was written after this. Rounded up, so that what is said to be enough is enough.
         oldest_ms = math.ceil(now_ms + min_headroom * 1000) - (kept.ms or 0)
         first = client.offsets_for_time(partitions, min(MAX_OFFSET, max(0, oldest_ms)))
         for tp in partitions:
+            # A record that is young enough, at the position or before it, keeps all that follows it, see
+            # model/headroom.py; if there is none, what the position reads next is too old.
             enough = (offset := first[tp]) is not None and offset <= positions[tp]
             decided[tp] = found[tp].with_verdict(min_headroom, kept, enough=enough)
     return decided
@@ -119,6 +127,8 @@ def _times_by_topic(
     refused: dict[str, str] = {}
     end = time.monotonic() + _BY_TOPIC
     for topic in sorted({tp.topic for tp in offsets}):
+        # Topics that were not asked in time have no entry, which counts as an unknown time and not as
+        # enough headroom.
         if (left := end - time.monotonic()) <= 0:
             break
         wanted = {tp: at for tp, at in offsets.items() if tp.topic == topic}

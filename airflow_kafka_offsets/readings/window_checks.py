@@ -37,6 +37,8 @@ def check_window(client: OffsetsClient, window: OffsetWindow, selection: GroupSe
     refusals = [*window_logs_refusals(client, window), *window.refusals(client.log_ranges(window.ranges))]
     if refusals:
         raise PlanRefusedError(refusals)
+    # Last, and only a warning: the window can be read wherever the group is, and the group may still move
+    # before the commit.
     if selection.group_id is not None:
         warn_group_elsewhere(
             window, window_positions(client, selection.with_scope(TopicScope.exactly(window.ranges)))
@@ -58,10 +60,12 @@ def is_committed_by_run(client: OffsetsClient, selection: GroupSelection, run: C
 
     :param run: in a task loop only this iteration and later ones count: those before it have committed too.
     """
+    # Below every iteration: without a loop every commit of the run counts.
     first = -1 if run.iteration is None else run.iteration
     for group, topics in selection.scopes().items():
         try:
             partitions = group_positions(client, group, topics)
+        # A group without a commit was committed by nobody; the others still tell.
         except NoCommitError:
             continue
         for commit in last_commits(client, group, partitions).values():
@@ -88,6 +92,8 @@ def partitions_cut_off(
     client: OffsetsClient, starts: Offsets, logs: Mapping[TopicPartition, LogRange], moment: datetime
 ) -> list[str]:
     """Return where the log starts later than the window, so that records of the window may be gone."""
+    # Only a start at a log start above 0 may hide deleted records. An empty log has no record whose time
+    # could tell; emptied_partitions() judges that.
     doubtful = {tp: offset for tp, offset in starts.items() if 0 < offset == logs[tp].start < logs[tp].end}
     times = client.record_times(doubtful) if doubtful else {}
     asked = timestamp_ms(moment)
@@ -122,6 +128,7 @@ def emptied_partitions(
         "Retention has deleted all records, some of which may be the window's, on %s",
         summarize(emptied),
     )
+    # The other partitions have records to read, which must not wait for this one.
     if window:
         return []
     return [

@@ -163,11 +163,13 @@ class OffsetsSensor(CheckedTemplates, BaseSensorOperator):
             **wait.parameters,
             poll_interval=self.poke_interval,
             max_interval=self._longest_interval(),
+            # Counted from the task's start: a poll on the worker takes some of the sensor's time.
             ends_at=began + self.timeout,
         )
         return self.defer(
             trigger=trigger,
             method_name="execute_complete",
+            # Later than the trigger's own end, which comes with the last reading.
             timeout=timedelta(seconds=self.timeout + TRIGGERER_MAY_BE_LATE),
         )
 
@@ -182,6 +184,7 @@ class OffsetsSensor(CheckedTemplates, BaseSensorOperator):
         reading, status = event.get("reading"), event.get("status")
         if status != "done":
             if reading:
+                # Before the error, which discards the return value.
                 push_result(context, reading)
             text = "\n".join(str(line) for line in (event.get("message"), event.get("text")) if line)
             kinds = {"timeout": AirflowSensorTimeout, "error": AirflowException}
@@ -201,6 +204,7 @@ class OffsetsSensor(CheckedTemplates, BaseSensorOperator):
                 raise AirflowSensorTimeout(
                     f"the broker did not answer within {self.timeout:g} s, so there is no target to wait for"
                 )
+            # On the worker, also of a deferrable sensor: without a target there is nothing to defer with.
             time.sleep(self.poke_interval)
 
     def _poll(self, memory: WaitMemory) -> tuple[Reading, Progress]:

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+    from airflow_kafka_offsets.model.certificate import Certificate
     from airflow_kafka_offsets.model.window import OffsetWindow
+    from airflow_kafka_offsets.spark.audit import audit_window
     from airflow_kafka_offsets.spark.batch import batch_ranges
     from airflow_kafka_offsets.spark.commit import commit_ranges
     from airflow_kafka_offsets.spark.kafka_options import spark_kafka_options
@@ -19,10 +21,12 @@ if TYPE_CHECKING:
     from airflow_kafka_offsets.spark.stores import SqlOffsetStore
 
 __all__ = [
+    "Certificate",
     "KafkaOffsetCommitterListener",
     "OffsetWindow",
     "SparkCheckpoint",
     "SqlOffsetStore",
+    "audit_window",
     "batch_ranges",
     "commit_ranges",
     "committing",
@@ -36,10 +40,12 @@ __all__ = [
 ]
 
 _MODULES = {
+    "Certificate": "model.certificate",
     "KafkaOffsetCommitterListener": "spark.listener.listener",
     "OffsetWindow": "model.window",
     "SparkCheckpoint": "checkpoint.reader",
     "SqlOffsetStore": "spark.stores",
+    "audit_window": "spark.audit",
     "batch_ranges": "spark.batch",
     "commit_ranges": "spark.commit",
     "committing": "spark.listener.listener",
@@ -53,10 +59,13 @@ _MODULES = {
 }
 
 
-def __getattr__(name: str) -> object:
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"airflow_kafka_offsets.{_MODULES[name]}"), name)
+# Type checkers would take every name for an export.
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        if name not in _MODULES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(importlib.import_module(f"airflow_kafka_offsets.{_MODULES[name]}"), name)
 
 
 def __dir__() -> list[str]:

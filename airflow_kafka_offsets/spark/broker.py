@@ -20,6 +20,7 @@ from airflow_kafka_offsets.spark.source_options import kafka_settings, librdkafk
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+# Seconds of a call, as KafkaOffsetsHook has by default.
 TIMEOUT = 30.0
 
 

@@ -77,6 +77,7 @@ def commit_ranges(
     window = ranges if isinstance(ranges, OffsetWindow) else OffsetWindow(dict(ranges))
     with OffsetsClient(config, timeout=timeout) as client:
         commits = client.committed(group_id, window.ranges)
+        # Before the logs: a topic that is created again in between does not pass for the old one.
         log_ids = known_log_ids(client, {tp.topic for tp in window.ranges})
         if refusals := other_logs_refusals("the window", window.log_ids, log_ids, remedy="trigger a new run"):
             raise PlanRefusedError(refusals)

@@ -32,6 +32,7 @@ MAX_PARTITIONS = 1_000
 _ARRIVED = 100
 """Milliseconds to wait for a result that has already arrived, if at all."""
 
+# Milliseconds: at the end of a job a broker that is away must not keep the driver.
 _CLOSE = 1_000
 
 _NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"

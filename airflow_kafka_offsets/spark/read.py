@@ -101,7 +101,7 @@ class _Reading:
     ) -> None:
         self._options = dict(options or {})
         refuse_other_ranges(self._options)
-        self._window = _load(spark, window)
+        self._window = load_window(spark, window)
         if not self._window.ranges:
             raise UsageError("the window has no partitions, so there is nothing to read")
         self._spark = spark
@@ -159,7 +159,7 @@ class _Reading:
         return {tp: count for tp, count in sorted(missing.items()) if count}
 
 
-def _load(spark: SparkSession, window: Window | None) -> OffsetWindow:
+def load_window(spark: SparkSession, window: Window | None) -> OffsetWindow:
     what = "window"
     if window is None:
         what = WINDOW_CONF_KEY

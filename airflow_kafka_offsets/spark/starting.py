@@ -106,7 +106,9 @@ def _refuse_started(checkpoint: str | SparkCheckpoint) -> None:
     if isinstance(checkpoint, str):
         checkpoint = SparkCheckpoint(checkpoint)
     batches = checkpoint.batches("offsets") | checkpoint.batches("commits")
+    # Where a listing may be late the first batch is looked for by its name.
     batches |= {0} if not batches and checkpoint.has("offsets", 0) else set()
+    # Spark writes them before the first batch, and would begin there.
     begun = list_names(checkpoint.fs, f"{checkpoint.root}/sources")
     if batches:
         raise CheckpointError(
@@ -128,6 +130,7 @@ def _of_group(kafka: PositionsReader, group_id: str, scope: TopicScope) -> tuple
     if scope.topics is None:
         raise UsageError(f"group {group_id!r}: topics is missing: name the topics that the query reads")
     wanted = partitions_in_scope(kafka, scope)
+    # Of the whole topic: a partition without a commit in a topic with others was added since.
     whole = partitions_in_scope(kafka, TopicScope(dict.fromkeys(scope.topics)))
     found = committed_offsets(kafka.committed(group_id, sorted({*wanted, *whole})))
     return {tp: found[tp] for tp in wanted}, {tp.topic for tp, offset in found.items() if offset is not None}

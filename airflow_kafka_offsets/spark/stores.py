@@ -163,6 +163,7 @@ class SqlOffsetStore:
         rows = {
             tp: {"of_pipeline": pipeline, "of_topic": tp.topic, "of_partition": tp.partition, "until": end}
             for tp, end in sorted(ends.items())
+            # An empty range of a known partition changes nothing.
             if stored.get(tp) != end
         }
         columns = self.table.c
@@ -179,6 +180,7 @@ class SqlOffsetStore:
             try:
                 adding = sa.insert(self.table).values(**keys, until_offset=until)
                 connection.execute(adding, [rows[tp] for tp in sorted(new)])
+            # There is no row to lock before the first save, so two first saves meet only here.
             except IntegrityError as error:
                 raise PlanRefusedError(
                     f"another job saved the first offsets of pipeline {pipeline!r} in {summarize(new)} at "
@@ -189,6 +191,7 @@ class SqlOffsetStore:
     def _connection(self) -> Iterator[Connection]:
         bind = self.bind
         if isinstance(bind, str | URL):
+            # A connection is opened each time: nothing would close those of a pool.
             bind = sa.create_engine(bind, poolclass=NullPool)
         if isinstance(bind, Engine):
             with bind.begin() as connection:

@@ -62,12 +62,14 @@ class BeforeImages:
             for group_plan in plan.group_plans
             if group_plan.before
         }
+        # Before the first write: what was there can be asked for afterwards no more.
         self._kept = {"mark": self._mark, "groups": groups, "done": False}
         self._store.set(self._KEY, self._kept)
         return plan
 
     def _before(self, group_plan: OffsetPlan, client: OffsetsClient, metadata: CommitMetadata) -> Positions:
         """Return what a group held in the partitions that an earlier try has written."""
+        # Only where the last commit is this task's: another one's is what a restore has to bring back.
         first = parse_positions(self._kept["groups"][group_plan.group_id])
         return {
             tp: first[tp]

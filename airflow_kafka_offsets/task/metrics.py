@@ -88,6 +88,7 @@ def report_lag(lags: Iterable[Lag], checkpoint: str | None = None) -> None:
     for (group, topic), waiting in records.items():
         _gauge("lag", waiting, group, topic)
     for (group, topic), late in seconds.items():
+        # A known age is a lower bound; a 0 beside an unknown one would be a guess.
         if late or (group, topic) not in unknown:
             _gauge("time_lag", late, group, topic)
     for group, found in headroom.items():
@@ -144,6 +145,7 @@ def count_refused(topics: Mapping[str, Iterable[str]], error: KafkaOffsetsError)
 
 def _count(name: str, topics: Mapping[str, Iterable[str]], **tags: str) -> None:
     for group, names in topics.items():
+        # A group that was refused before its topics were known counts once all the same.
         for topic in sorted({*names}) or [""]:
             _stats().incr(f"kafka_offsets.{name}", tags=_tags(group=group, topic=topic, **tags))
 
@@ -155,6 +157,7 @@ def _gauge(name: str, value: float, group: str, topic: str) -> None:
 @cache
 def _stats() -> Any:
     """Return Airflow's ``Stats``, which the task's or the triggerer's process has set up."""
+    # Remove when Airflow documents its metrics for tasks: until then the module moves between versions.
     try:
         from airflow.sdk.observability.stats import Stats
     except ImportError:  # Airflow 3.1

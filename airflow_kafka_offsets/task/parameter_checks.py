@@ -21,6 +21,7 @@ from airflow_kafka_offsets.errors import OffsetsFormatError, UsageError
 from airflow_kafka_offsets.model.parameters import is_nothing
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.task.failures import fail_without_retry
+from airflow_kafka_offsets.task.mapped import is_being_mapped, is_group_argument
 
 if TYPE_CHECKING:
     import jinja2
@@ -67,8 +68,7 @@ def none_is_default(init: Callable[..., None]) -> Callable[..., None]:
     @wraps(init)
     def make(self: object, **parameters: Any) -> None:
         given = {name: it for name, it in parameters.items() if it is not None or name not in defaults}
-        mapped = getattr(self, "_BaseOperator__from_mapped", False)
-        with fail_without_retry() if mapped else nullcontext():
+        with fail_without_retry() if is_being_mapped(self) else nullcontext():
             init(self, **given)
 
     return make
@@ -103,6 +103,7 @@ class CheckedTemplates(_Base):
         seen_oids: set[int],
     ) -> None:
         # Every task comes through here, also a mapped one, which is made here with its own values.
+        # Remove when Airflow has a documented hook between a task's templates and their values.
         if parent is self:
             self._templates = {name: getattr(self, name, None) for name in template_fields}
             index = getattr(context.get("ti"), "map_index", None)
@@ -133,9 +134,12 @@ class CheckedTemplates(_Base):
     def may_render_to_nothing(self, name: str, template: object) -> bool:
         """Whether an option means something, and is known to, when it is rendered to nothing."""
         # In a mapped task group an entry that leaves a name out gives None for it, as to a mapped task, where
-        # that is its default. Airflow does not export the class.
-        mapped = type(template).__name__ == "MappedArgument"
-        return mapped and name in ("topics", "checkpoint_conn_id") and getattr(self, name) is None
+        # that is its default.
+        return (
+            is_group_argument(template)
+            and name in ("topics", "checkpoint_conn_id")
+            and getattr(self, name) is None
+        )
 
 
 def check_rendered(name: str, given: object, found: object) -> None:

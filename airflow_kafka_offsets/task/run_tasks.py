@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.model.recovery import RecoveryTasks
 from airflow_kafka_offsets.task.identity import iteration, map_index
+from airflow_kafka_offsets.task.mapped import operator_class
 
 if TYPE_CHECKING:
     from airflow.sdk import BaseOperator, Context
@@ -43,7 +44,7 @@ def tasks_that_move(task: BaseOperator) -> list[str]:
     """Return the tasks of a task's DAG that reset or restore: those with ``moves_on_purpose``."""
     if not task.has_dag():  # type: ignore[no-untyped-call]
         return []
-    kinds = {each.task_id: getattr(each, "operator_class", type(each)) for each in task.dag.tasks}
+    kinds = {each.task_id: operator_class(each) for each in task.dag.tasks}
     return [name for name, kind in kinds.items() if getattr(kind, "moves_on_purpose", False) is True]
 
 
@@ -66,6 +67,7 @@ def _flat(task: Any, *, upstream: bool) -> set[str]:
 
 def _states(context: Context, tasks: Mapping[str, Any], of: Any) -> dict[str, list[str | None]]:
     ti: Any = context["ti"]
+    # First: in a loop Airflow would answer with another iteration's states.
     _check_newest_iteration(context, ti)
     found: dict[str, list[str | None]] = {name: [] for name in tasks}
     group = _mapped_group(of)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 from airflow.sdk import XComArg
 
 from airflow_kafka_offsets.errors import UsageError
+from airflow_kafka_offsets.task.mapped import operator_class, values_of
 
 _PASSED_ON = frozenset({"all_success", "none_failed", "none_failed_min_one_success"})
 """Trigger rules of tasks that fail when a task before them has failed."""
@@ -15,7 +15,7 @@ _PASSED_ON = frozenset({"all_success", "none_failed", "none_failed_min_one_succe
 
 def is_move_task(task: Any, tool: str) -> bool:
     """Whether a task, mapped or not, is a ``reset`` or a ``restore``."""
-    return getattr(getattr(task, "operator_class", type(task)), "operation", None) == tool
+    return getattr(operator_class(task), "operation", None) == tool
 
 
 def restores_of(reset: Any) -> list[Any]:
@@ -33,8 +33,8 @@ def check_restore(restore: Any) -> None:
     resets = sorted(
         task.task_id for task in restore.upstream_list if task.is_setup and is_move_task(task, "reset")
     )
-    given = list(_given(restore, "receipt"))
-    always = "always" in _given(restore, "restore_when")
+    given = list(values_of(restore, "receipt"))
+    always = "always" in values_of(restore, "restore_when")
     named = {task.task_id for value in given for task, _ in XComArg.iter_xcom_references(value)}
     missing = [name for name in resets if name not in named]
     # Of a template it is known only later which reset it names.
@@ -55,19 +55,6 @@ def check_restore(restore: Any) -> None:
                 else "set on_failure_fail_dagrun=True in as_teardown()"
             )
         )
-
-
-def _given(task: Any, name: str) -> Iterator[Any]:
-    """Give the values of a parameter of a task, of a mapped one all that may hold it."""
-    partial = getattr(task, "partial_kwargs", None)
-    value = getattr(task, name, None) if partial is None else partial.get(name)
-    if value is not None:
-        yield value
-    if partial is not None:
-        mapped = task._get_specified_expand_input().value
-        value = mapped.get(name) if isinstance(mapped, dict) else mapped
-        if value is not None:
-            yield value
 
 
 def _fails_the_run(task: Any) -> bool:

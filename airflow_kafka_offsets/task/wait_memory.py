@@ -46,6 +46,7 @@ class WaitMemory:
     def progress(self) -> Mapping[str, Any]:
         """What the polls of this try have seen."""
         kept = self._get(self._progress) or {}
+        # A retry measures its own pace, and is not stalled by the time between two tries.
         return kept if kept.get("try") == self._try else {}
 
     @progress.setter
@@ -60,5 +61,6 @@ class WaitMemory:
     def forget(self) -> None:
         """Forget everything: a later run of the task waits for something else."""
         for key in (self._target, self._progress):
+            # Each call goes to Airflow's API: most waits have kept nothing.
             if self.is_kept and self._store.get(key) is not None:
                 self._store.delete(key)

@@ -29,7 +29,17 @@ RUN_START = ("run_started", "run_clears")
 
 def write_window(uri: str, window: OffsetWindow, conn_id: str | None = None) -> None:
     """Write a window's JSON to a file, which is there whole or not at all."""
-    replace_file(*open_location(uri, _storage(uri, conn_id)), window.as_text().encode())
+    write_text(uri, window.as_text(), conn_id, "window_file", "window_conn_id")
+
+
+def write_text(uri: str, text: str, conn_id: str | None, parameter: str, conn_parameter: str) -> None:
+    """
+    Write a text file, which is there whole or not at all.
+
+    :param parameter: what names the file, and ``conn_parameter`` its storage, for the error texts.
+    """
+    check_location(uri, parameter, conn_parameter)
+    replace_file(*open_location(uri, storage_from_connection(uri, conn_id, conn_parameter)), text.encode())
 
 
 def read_window_file(uri: str, conn_id: str | None = None) -> OffsetWindow | None:
@@ -105,6 +115,7 @@ def window_xcom(window: OffsetWindow, uri: str, *, whole: bool) -> dict[str, Any
 
 
 def _in_its_file(value: Mapping[str, Any], uri: str, conn_id: str | None) -> OffsetWindow:
+    # A window that was too large for XCom is there with its marks only.
     whole = None if value.get("start") is None else OffsetWindow.parse(value)
     window = read_window_file(uri, conn_id) if whole else _existing(uri, conn_id)
     if window is None:

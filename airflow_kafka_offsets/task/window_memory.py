@@ -80,12 +80,14 @@ class WindowMemory:
         uri = self._file if stored is None else stored.get("window_file")
         if not uri:
             return None if stored is None else OffsetWindow.parse(stored, "the window kept with the task")
+        # The file counts, not the copy with the task: it is what the job reads.
         window = read_window_file(uri, self._conn_id)
         if window is None and stored is not None:
             raise PlanRefusedError(
                 [f"{uri} is gone, where the window of this run was kept: trigger a new run"]
             )
         if window is not None and not is_same_task_run(window.source, self.run):
+            # A name that does not differ from run to run would let this run read another one's records.
             raise other_run_refusal(uri, window)
         if (
             window is not None
@@ -124,6 +126,7 @@ class WindowMemory:
         if self._store is not None and self._store.get(_BEGUN) is not None:
             return
         in_loop, has_group = self._run.iteration is not None, selection.group_id is not None
+        # A group's commits tell whether an iteration has run; without a group nothing does.
         cleared = self._cleared and (self._ran_before or (in_loop and not has_group))
         may_have_run = self._ran_before or (in_loop and self._cleared)
         if cleared or (may_have_run and has_group and is_committed_by_run(client, selection, self._run)):
@@ -162,6 +165,7 @@ class CommitMemory:
 
     def keep(self) -> None:
         """Note that the window was committed, or was found to be."""
+        # The first time stays: a cleared task that finds its window committed has not committed it.
         if self._store is not None and self.committed_at is None:
             at = datetime.now(tz=timezone.utc).isoformat(timespec="seconds")
             self._store.set(_COMMITTED, {"digest": self._digest, "at": at}, retention=timedelta.max)

@@ -30,7 +30,9 @@ from airflow_kafka_offsets.waits.wait import PositionSource
 
 log = logging.getLogger(__name__)
 
+# Seconds: so late a backlog is noticed at most.
 POLL_INTERVAL = 60.0
+# Seconds: a run that has failed silences the backlog for so long.
 REFIRE_AFTER = 3600.0
 
 

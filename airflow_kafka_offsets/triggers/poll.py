@@ -37,9 +37,11 @@ CALL = 10.0
 STALE = 300.0
 """Seconds without an answer after which the connection is read again: the brokers may have moved."""
 
+# Not the connection's fault: reading it again would not help.
 _NO_REFUSAL = (BrokerUnavailableError, ClientCrashedError, UnknownTopicPartitionError)
 
 _pollers: dict[str, SharedPoller] = {}
+# Reentrant: _release() retires a poller while it holds it.
 _guard = threading.RLock()
 _opening: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
 
@@ -67,7 +69,9 @@ async def poll_repeatedly(
             # One that was defined may be again: Airflow's secrets say "not defined" also when they are away.
             yield BrokerUnavailableError(str(error)) if known else error
         else:
+            # From here on a connection that is not found may be found again.
             known = True
+            # Answered at once by a poller that has ended, so that no wait is left behind.
             poller.add(request)
             answered = time.monotonic()
             try:

@@ -54,6 +54,7 @@ class PollRequest:
         was_due = now >= self.due
         pause = max(FLOOR, self.interval) * stretch
         self.due = now + pause
+        # After that there was a poll at the end, and no further one is due by it.
         if now < self.ends:
             self.due = min(self.due, self.ends)
         self.early = self.due - min(EARLY, pause / 2)

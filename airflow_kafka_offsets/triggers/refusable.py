@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from airflow.triggers.base import BaseTrigger
 
@@ -37,22 +37,24 @@ class RefusableTrigger(BaseTrigger):
 
 
 T = TypeVar("T", bound=RefusableTrigger)
+Init = TypeVar("Init", bound=Callable[..., None])
 
 
-def defer_refusal(init: Callable[..., None]) -> Callable[..., None]:
+def defer_refusal(init: Init) -> Init:
     """Let a constructor note in ``refused`` what it would raise in a triggerer; ``None`` is a default."""
-    init = none_is_default(init)
+    with_defaults = none_is_default(init)
 
     @functools.wraps(init)
     def make(self: T, **parameters: Any) -> None:
         try:
-            init(self, **parameters)
+            with_defaults(self, **parameters)
         except KafkaOffsetsError as error:
             if not _in_event_loop():
                 raise
             self.refused = error, parameters
 
-    return make
+    # Type checkers see the constructor's own parameters, in a DAG file too.
+    return cast("Init", make)
 
 
 def _in_event_loop() -> bool:

@@ -40,6 +40,7 @@ GATHER = 0.1
 PATIENCE = 15.0
 """Seconds after which a round gives up on a broker, or a storage, that does not answer."""
 
+# A storage that hangs takes one for long: the other waits' checkpoints are read by the rest.
 _STORAGE_THREADS = 4
 
 StorageKey = tuple[str | None, str | None, bool]
@@ -98,6 +99,7 @@ class SharedPoller:
             while batch := self._next_batch():
                 began = time.monotonic()
                 self._poll(batch, reader, storage)
+                # One stretch for the whole round: its waits stay in step.
                 stretch = random.uniform(1 - JITTER, 1 + JITTER)
                 for request in batch:
                     request.schedule(began, stretch)
@@ -111,6 +113,7 @@ class SharedPoller:
         finally:
             if client is not None:
                 client.close()
+            # A storage that never answers must not hold up the end of this thread.
             storage.shutdown(wait=False, cancel_futures=True)
 
     def _next_batch(self) -> Sequence[PollRequest]:

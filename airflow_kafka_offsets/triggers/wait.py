@@ -80,6 +80,8 @@ class WaitTrigger(RefusableTrigger):
         ) as outcomes:
             while True:
                 try:
+                    # A little longer than the sensor's time: the poll that is due at its end may still
+                    # answer.
                     outcome = await asyncio.wait_for(anext(outcomes), self._time_left(LAST_POLL))
                 except asyncio.TimeoutError:
                     break

@@ -31,11 +31,13 @@ Airflow 3.3.2 (a memory fault, also for plain requests without this package); 25
 DEADLINE = 60.0
 """Seconds after which a question has failed, with the wait for its turn."""
 
+# A receipt that is read has up to 10 MB (MAX_SIZE), and takes more as text inside of JSON.
 _MOST_BYTES = 20 << 20
 _LARGE = 50_000
 """Bytes of an answer that is parsed outside of the event loop."""
 
 _AIRFLOW = "kafka_offsets.airflow"
+# The headers with a login; no other header of the viewer's request goes on.
 _SENT = (b"authorization", b"cookie")
 
 T = TypeVar("T")
@@ -193,6 +195,7 @@ class AsUser:
         query = urlencode(given, doseq=True)
         scope = {
             **self.scope,
+            # A copy: Airflow's middleware writes to it.
             "state": dict(self.scope["state"]),
             "path": path,
             "raw_path": quote(path).encode(),

@@ -6,12 +6,11 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from airflow.api_fastapi.core_api.security import get_user
-from fastapi import Depends, FastAPI, Request, Response
+from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from airflow_kafka_offsets.ui.access import Rights, check_frames, check_guards
+from airflow_kafka_offsets.ui.access import LOGGED_IN, Rights, check_frames, check_guards
 from airflow_kafka_offsets.ui.airflow_api import AirflowError, Turns
 from airflow_kafka_offsets.ui.dags import Dags
 from airflow_kafka_offsets.ui.live_client import FRESH, LiveClient
@@ -32,6 +31,7 @@ HEADERS = {
 }
 """Of every response that does not set them itself."""
 
+# Bounds the memory; they are fresh for five seconds only.
 _MOST_HISTORIES = 200
 _MOST_RECEIPTS = 50
 
@@ -53,7 +53,7 @@ def make_app(live: LiveClient | None = None) -> FastAPI:
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
-        dependencies=[Depends(get_user)],
+        dependencies=[LOGGED_IN],
         lifespan=_lifespan,
         exception_handlers={AirflowError: _unanswered, Exception: _failed},
     )

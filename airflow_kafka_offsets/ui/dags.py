@@ -25,7 +25,9 @@ _WITHOUT = 600.0
 _SHARE = 10
 """A DAG is not read again before so many times the seconds have passed that reading all of them took."""
 
+# Bounds the memory and the pages of Airflow's list.
 _MOST_DAGS = 20_000
+# What was read so far is there for a viewer after each part.
 _AT_ONCE = 100
 
 
@@ -87,6 +89,7 @@ class Dags:
         done, _ = await asyncio.wait([reading], timeout=max(0.1, WITHIN - (time.monotonic() - began)))
         for each in done:
             each.result()
+            # A slow reading counts for a while, so that Airflow is not asked again at once.
             self._took = max(self._took / 2, time.monotonic() - began)
         known = {dag_id: self._found.get_known(dag_id, float("inf")) for dag_id in candidates}
         found = {dag_id: its for dag_id, its in known.items() if its is not None}

@@ -121,7 +121,7 @@ async def _newest_moves(
             if not mapped:
                 return found
     if not found and rows:
-        # The newest have failed, or left nothing.
+        # The newest have failed, or left nothing: the pipeline stays on the page all the same.
         for row in (await past_instances(ask, task, None, _MOST_TRIED))[len(rows) :]:
             if (move := await moves.read(ask, row, task.kind)) is not None:
                 return [move]

@@ -17,11 +17,12 @@ from airflow_kafka_offsets.ui.receipts import TaskOutcome
 from airflow_kafka_offsets.ui.responses import MoveResponse
 from airflow_kafka_offsets.ui.task_instances import Budget, Row, TaskOutcomes, past_instances
 
+# Also the instances of a task that are read, each with a request.
 MOST_MOVES = 200
 _MOST_ASSETS = 500
 """Assets of which the URI begins as that of a group."""
 
-_MOVE_NOTHING = ("wait", "drift")
+_MOVE_NOTHING = ("wait", "drift", "audit")
 
 READING_WITHIN = 2.0
 """Seconds for reading receipts."""
@@ -62,6 +63,7 @@ class PipelineHistory:
         found: list[MoveResponse] = []
         seen: set[Key] = set()
         # What a task of another DAG left says more than its event, which only a task with an outlet has.
+        # The most telling first: what is seen once is not shown again.
         for moves in (await self._own(), await self._behind(events), await self._named_elsewhere()):
             # In a loop a task has several instances with one name.
             found += [move_response(move) for move in moves if _key(move) not in seen]
@@ -212,6 +214,7 @@ def move_response(move: TaskOutcome) -> MoveResponse:
         over=move.over,
         plan_only=move.plan_only,
         state=state,
+        verdict=move.verdict,
     )
 
 

@@ -89,6 +89,7 @@ async def find_instance(
     ask: AsUser, dag_id: str, run_id: str, task_id: str, map_index: int
 ) -> InstanceResult | None:
     """Return a task instance, ``None`` if there is no such instance."""
+    # In Airflow's API that stands for all.
     if "~" in (run_id, task_id):
         return None
     index = [] if map_index < 0 else [str(map_index)]
@@ -96,6 +97,7 @@ async def find_instance(
     try:
         row = await ask.get("dags", dag_id, "dagRuns", run_id, "taskInstances", task_id, *index)
     except AirflowError as error:
+        # The list of instances has the iterations of a loop, and is asked for the newest.
         if error.status not in UNTOLD:
             raise
         of_run = await begun_instances(ask, dag_id, 1, run_id, task_id=task_id)
@@ -128,6 +130,8 @@ def read_instance(instance: InstanceResult) -> TaskInstanceResponse:
             found.problems += problems
         case "drift":
             found.drift = dict(value)
+        case "certificate":
+            found.certificate = dict(value)
         case _:
             found.reading = dict(value)
     return found
@@ -184,6 +188,7 @@ def restore_command(value: Value, move: TaskOutcome) -> tuple[str | None, list[s
         if none > 1:
             these = "partitions had no commit before, and stay where they are"
         problems.append(f"{none:,} {these}")
+    # Offsets cannot be restored to "no commit": Kafka would need them deleted.
     if moved is None and none == len(before):
         return None, ["no partition had a commit before, so there is nothing that could be restored"]
     group_id = move.groups[0] if len(move.groups) == 1 else json.dumps(_by_topic(value, move.groups))

@@ -125,6 +125,7 @@ class LiveClient:
             return done
         with self._lock:
             at, known = self._answers.get(key, (0.0, Answer()))
+            # Failures too: a broker that is away is not asked by each viewer.
             if at and time.monotonic() - at < self._fresh:
                 done.set_result(known)
                 return done
@@ -157,11 +158,13 @@ class LiveClient:
                 answer = Answer(pack_json(found.get("value")), now)
             else:
                 reason = str(failure) if failure is not None else str(found["error"])
+                # The last good answer stays, and the page shows it in grey.
                 answer = replace(before, error=reason, since=before.since or now)
             if key in self._answers:
                 self._bytes -= _size(before)
             self._bytes += _size(answer)
             self._answers[key] = (time.monotonic(), answer)
+            # The oldest answer goes first.
             self._answers.move_to_end(key)
             while self._bytes > self._most:
                 self._bytes -= _size(self._answers.popitem(last=False)[1][1])

@@ -44,6 +44,7 @@ from airflow_kafka_offsets.ui.watched_waits import WatchedWaits
 _IDLE = 900.0
 """Seconds without a question after which the process ends."""
 
+# Questions at once: a thread waits for each broker or storage that does not answer.
 _AT_ONCE = 8
 _CALL = 3.0
 """Seconds for each call to a broker."""
@@ -96,6 +97,8 @@ class ClusterClient:
             if _of_all(error):
                 self._shut_until, self._failure = time.monotonic() + _SHUT, text
                 if self._client is not None:
+                    # In the background: with a broker that is away closing takes a while, and others wait
+                    # for the lock.
                     threading.Thread(target=self._client.close, daemon=True).start()
                 self._client = None
             raise KafkaOffsetsError(text) from None
@@ -251,7 +254,9 @@ def _sum(positions: list[tuple[TopicPartition, int]]) -> dict[str, Any]:
 def main() -> None:
     """Answer the questions on standard input until it ends, or nobody asks any more."""
     out = os.dup(1)
+    # Standard output has answers only, a line each.
     os.dup2(2, 1)  # what Airflow and its providers print
+    # Its standard error is that of the API server, whose log should not grow with each question.
     logging.disable(logging.INFO)
     lines: queue.SimpleQueue[bytearray] = queue.SimpleQueue()
     threading.Thread(target=read_lines, args=(lines, os.getppid()), daemon=True).start()

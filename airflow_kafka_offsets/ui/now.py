@@ -58,6 +58,7 @@ WORST_FIRST: tuple[str, ...] = (
 )
 """What the one verdict of several groups is: the first of these that occurs."""
 
+# Names that fit on the page.
 _MOST_TOPICS = 50
 
 _LEFT = 0.5

@@ -49,6 +49,7 @@ def static_response(request: Request, name: str) -> Response:
     file = files().get(name)
     if file is None:
         raise HTTPException(404, "Not Found")
+    # Asked for again each time: after an upgrade no browser runs the old script against the new routes.
     headers = {"ETag": file.etag, "Cache-Control": "private, no-cache"}
     if file.etag in request.headers.get("if-none-match", ""):
         return Response(status_code=304, headers=headers)

@@ -26,7 +26,9 @@ _KINDS = {
     "ResetOffsetsOperator": "reset",
     "RestoreOffsetsOperator": "restore",
     "CheckOffsetDriftOperator": "drift",
+    "AuditWindowOperator": "audit",
 }
+# How Airflow begins a rendered field that was too long for max_templated_field_length.
 _TRUNCATED = "Truncated. You can change this behaviour"
 
 Names = Mapping[str, Any]

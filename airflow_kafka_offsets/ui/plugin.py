@@ -28,6 +28,7 @@ class KafkaOffsetsPlugin(AirflowPlugin):
 
     @cached_property
     def _app(self) -> Any:
+        # Remove when Airflow documents how a plugin reads settings; airflow.sdk has them for tasks only.
         if not is_on(conf):
             return None
         try:

@@ -1,4 +1,4 @@
-"""Reads what tasks have left in XCom: receipts, windows, drift reports and the readings of sensors."""
+"""Reads what tasks leave in XCom: receipts, windows, certificates, drift reports and sensor readings."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from airflow_kafka_offsets.errors import OffsetsFormatError
+from airflow_kafka_offsets.model.certificate import Certificate
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.model.receipt import CONNECTION_IDS, RECEIPT_VERSION, read_receipt
 from airflow_kafka_offsets.model.text import size_error
@@ -61,6 +62,8 @@ class TaskOutcome:
     """The names of the pipelines that a drift report is about."""
     connections: Mapping[str, str] = field(default_factory=dict)
     """The ids of the connections that a receipt names."""
+    verdict: str | None = None
+    """What an audit has found."""
 
 
 def parse_package_value(stored: object) -> Value | None:
@@ -77,11 +80,13 @@ def parse_package_value(stored: object) -> Value | None:
 
 
 def value_kind(value: Value) -> str | None:
-    """Return ``receipt``, ``window``, ``drift`` or ``reading``, by the keys that only it has."""
+    """Return ``receipt``, ``window``, ``certificate``, ``drift`` or ``reading``, by keys that only it has."""
     if isinstance(value.get("pipelines"), list) and "drifted" in value:
         return "drift"
     if "spark_options" in value and isinstance(value.get("end"), Mapping):
         return "window"
+    if "verdict" in value and "audited" in value:
+        return "certificate"
     if "position" in value:
         return "reading"
     return "receipt" if "changed" in value and ("after" in value or "groups" in value) else None
@@ -109,6 +114,8 @@ def read_outcome(instance: TaskInstance, kind: str, value: Value) -> TaskOutcome
                 offset=sum_offsets(value["end"]),
                 plan_only=True,
             )
+        case "certificate":
+            return _of_certificate(instance, value)
         case "reading":
             return _of_reading(instance, value)
         case "receipt":
@@ -144,6 +151,18 @@ def _of_receipt(instance: TaskInstance, kind: str, value: Value) -> TaskOutcome 
         bool(value.get("plan_only")),
         value.get("verified") is True,
         connections={name: conn_id for name in CONNECTION_IDS if isinstance(conn_id := value.get(name), str)},
+    )
+
+
+def _of_certificate(instance: TaskInstance, value: Value) -> TaskOutcome | None:
+    try:
+        certificate = Certificate.parse(value)
+    except OffsetsFormatError:
+        return None
+    source = certificate.window.get("source")
+    groups = _texts(source.get("group_id")) if isinstance(source, Mapping) else ()
+    return TaskOutcome(
+        instance, "audit", groups, moved_by=certificate.counts["offsets"], verdict=certificate.verdict
     )
 
 

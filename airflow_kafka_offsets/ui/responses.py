@@ -35,6 +35,8 @@ class MoveResponse(BaseModel):
     state: str | None = None
     tool: str | None = None
     """The command or the library that made the move, where it was no task."""
+    verdict: str | None = None
+    """What an audit has found: ``complete``, ``incomplete`` or ``undecided``."""
 
 
 class PipelineResponse(BaseModel):
@@ -253,6 +255,7 @@ class TaskInstanceResponse(BaseModel):
     receipt: ReceiptResponse | None = None
     reading: dict[str, Any] | None = None
     drift: dict[str, Any] | None = None
+    certificate: dict[str, Any] | None = None
     restore_command: str | None = None
     problems: list[str] = []
 

@@ -133,6 +133,7 @@ async def pipeline_history(
         return await run_in_thread(lambda: pack_model(_history(moves, [*problems, *listed.problems], answer)))
 
     # Made once for all who may read the same DAGs.
+    # Who may read other DAGs sees other moves.
     viewed = (dag_id, key, batches, ids, frozenset(elsewhere))
     return packed_response(request, await histories.get(viewed, read))
 
@@ -219,6 +220,7 @@ async def _all(
 async def _named(request: Request, ask: AsUser, dag_id: str, key: str) -> Pipeline:
     """Return a pipeline that was found a while ago: open pages ask about it every few seconds."""
     dags = _dags(request)
+    # The second time for a pipeline that a task has named since.
     for seconds in (_NAMED, FRESH):
         if (pipeline := (await dags.get_one(ask, dag_id, seconds)).with_key(key)) is not None:
             return pipeline

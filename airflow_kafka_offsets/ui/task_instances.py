@@ -24,7 +24,9 @@ _OF_ALL = ("dags", "~", "dagRuns", "~", "taskInstances")
 UNTOLD = (400, 409)
 """In a loop (Airflow 3.4) a task has several instances in a run, which an address does not tell apart."""
 
+# Bounds the memory; what was forgotten is read again.
 _KEPT = 20_000
+# Pages of INSTANCES each: a task that is mapped over more shows the newest.
 _MOST_INDEXES = 2_000
 _MOST_NAMED = 50
 """Map indexes that fit into an address."""
@@ -65,6 +67,7 @@ class TaskOutcomes:
         if (entry := await result_entry(ask, row)) is not None:
             # Of a receipt of many partitions that takes a while.
             move = await run_in_thread(_digest, row, kind, entry)
+        # What a running task has left may still change.
         if row["state"] in _ENDED:
             self._kept[key] = move
             while len(self._kept) > _KEPT:
@@ -135,6 +138,7 @@ async def newest_instances(
     """
     found = {task: known.get(task, []) for task in tasks}
     if asked := {task.task_id: task for task in tasks if task not in known}:
+        # Several runs back: the newest run may not have come to a task yet.
         few = 4 * len(asked)
         operators = sorted({task.operator for task in asked.values()})
         rows = await begun_instances(ask, tasks[0].dag_id, few, operator=operators)

@@ -20,12 +20,17 @@ import airflow_kafka_offsets
 _START = 60.0
 """Seconds that the process may take to start."""
 
+# Bytes that are read at once: more than a pipe holds.
 _CHUNK = 1 << 20
+# Seconds between two looks for questions that are due; four times as often while any is open.
 _TICK = 0.5
+# Seconds that end() waits for the thread, and a killed process for its end.
 _GRACE = 1.0
 _FULL = 0.5
 """Seconds for which the pipe to the process may stay full: then nobody reads it."""
 
+# Half of the threads of the process (_AT_ONCE in live_worker.py): the others still answer until it is
+# replaced.
 _MOST_HUNG = 4
 _ENDED = "the process that asks has ended; it is started again"
 
@@ -58,6 +63,7 @@ class WorkerProcess:
         self._owner = os.getpid()
         self._stdin = cast("IO[bytes]", self._process.stdin)
         self._stdout = cast("IO[bytes]", self._process.stdout)
+        # A process that hangs would block the API server's thread once the pipe is full.
         os.set_blocking(self._stdin.fileno(), False)
         self._lock = threading.Lock()
         self._open: dict[int, tuple[float, Future[Any], float]] = {}

@@ -51,6 +51,7 @@ class _Round(Generic[K, V]):
 
     def put(self, key: K, values: Mapping[TopicPartition, V]) -> None:
         """Take values that were read in another way."""
+        # They are read: asking for them with the first missing partition would read them twice.
         self._before.pop(key, None)
         self._known.setdefault(key, {}).update(values)
 
@@ -114,6 +115,7 @@ class CachedReader:
             return
         wanted = {group_id: self._commits.before(group_id) for group_id in group_ids}
         try:
+            # Those that the last round wanted: what a wait asks for besides takes a request of its own.
             found = self._client.committed_groups(wanted, within=_TOGETHER)
         except (BrokerError, SetupError, OSError) as error:
             # Also where no process can be started at the moment: that is no reason to end a wait.
@@ -137,6 +139,7 @@ class CachedReader:
         oldest = now - METADATA_AGE
         stale = [topic for topic in wanted if self._topics.get(topic, (oldest, ()))[0] <= oldest]
         if stale:
+            # Forgotten before they are asked for: a topic that is gone must not stay in the answer.
             for topic in stale:
                 self._topics.pop(topic, None)
             self._topics |= {topic: (now, found) for topic, found in self._client.partitions(stale).items()}
@@ -246,6 +249,7 @@ class CachedReader:
     ) -> dict[TopicPartition, int | None]:
         """Return when the first record at or after each offset was written; known times are kept."""
         now = time.monotonic()
+        # All at once, also those of topics that are gone or were created again.
         if len(self._record_times) > _RECORD_TIMES or self._record_times_since < now - METADATA_AGE:
             self._record_times, self._record_times_since = {}, now
         keys = {tp: (isolation_level, tp, offset) for tp, offset in offsets.items()}

@@ -198,6 +198,7 @@ def _latest(lags: tuple[Lag, ...]) -> dict[TopicPartition, float | None]:
     late: dict[TopicPartition, float | None] = {}
     for lag in lags:
         for tp, seconds in (lag.time_lags or {}).items():
+            # Of two groups that read one partition the later one counts.
             late[tp] = max(seconds or 0.0, late.get(tp) or 0.0) or None
     return late
 

@@ -53,6 +53,7 @@ class Progress:
 
     def is_new_trouble(self, error: Exception) -> bool:
         """Note a poll that failed: the position may have moved unseen. Return whether the reason is news."""
+        # So that the time of a broker that was away does not count as standing still.
         self.kept.pop("position", None)
         before, self.trouble = self.trouble, str(error)
         return before != self.trouble

@@ -14,11 +14,11 @@ from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.kafka.reader import OffsetsReader
 from airflow_kafka_offsets.model.formats import load_json, offsets_json, parse_offsets
 from airflow_kafka_offsets.model.groups import GroupSelection
-from airflow_kafka_offsets.model.lag import clamp_to_log_start, readable_target, remaining_offsets
 from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds
 from airflow_kafka_offsets.model.offsets import Logs, Offsets, Positions, TopicPartition
 from airflow_kafka_offsets.model.parameters import iso_time, parse_count, time_example, timestamp_ms
 from airflow_kafka_offsets.model.place import Place
+from airflow_kafka_offsets.model.reached import furthest_behind, short_of
 from airflow_kafka_offsets.model.receipt import read_receipt
 from airflow_kafka_offsets.model.table import offset_cell
 from airflow_kafka_offsets.model.topics import TopicScope
@@ -99,6 +99,7 @@ class ReachedWait(Wait):
         logs = client.log_ranges(partitions, isolation_level=self.isolation_level)
         place = Place.parse(self.target, "target")
         if place.time is not None:
+            # Only when the target is frozen: a retry finds it there, and by then the time has passed.
             _check_passed(timestamp_ms(place.time))
         return self._at(place_offsets(client, place, partitions, logs))
 
@@ -117,14 +118,12 @@ class ReachedWait(Wait):
             return self.reading_without_batch(
                 reached=False, target=self.target, current={}, remaining=None, lost=None
             )
-        lowest = _furthest_behind(positions, target)
+        lowest = furthest_behind(positions.values(), target)
         # The broker's log end, also under read_committed: only beyond that a position means nothing.
         logs = client.log_ranges(target)
         for name, found in positions.items():
             check_in_log(name, found, logs)
-        short = remaining_offsets(
-            clamp_to_log_start(lowest, logs), readable_target(lowest, target, logs), self.tolerance
-        )
+        short = short_of(lowest, target, logs, self.tolerance)
         lost = {
             tp: gone
             for tp, end in target.items()
@@ -215,18 +214,9 @@ def _moved_to(receipt: Mapping[str, Any]) -> Offsets:
                 "the group"
             )
         for tp, offset in each.after.items():
+            # Two groups of one receipt may have the same partition: both have to be passed.
             reached[tp] = max(offset, reached.get(tp, 0))
     return reached
-
-
-def _furthest_behind(positions: Mapping[str, Positions], target: Offsets) -> Positions:
-    """Return, of several positions of one partition, the one that is furthest behind."""
-    lowest: Positions = {}
-    for each in positions.values():
-        for tp, position in each.items():
-            known = lowest.get(tp, position)
-            lowest[tp] = None if known is None or position is None else min(known, position)
-    return {tp: lowest.get(tp) for tp in target}
 
 
 def _table(target: Offsets, current: Positions, logs: Logs, remaining: Offsets, lost: Offsets) -> str:

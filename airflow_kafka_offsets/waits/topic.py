@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
@@ -11,7 +10,7 @@ from airflow_kafka_offsets.checkpoint.reader import CheckpointState
 from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.kafka.reader import OffsetsReader
 from airflow_kafka_offsets.model.formats import offsets_json
-from airflow_kafka_offsets.model.offsets import Logs, Positions, TopicPartition
+from airflow_kafka_offsets.model.offsets import Positions, TopicPartition
 from airflow_kafka_offsets.model.parameters import (
     choice_parser,
     duration_text,
@@ -24,16 +23,10 @@ from airflow_kafka_offsets.model.parameters import (
 from airflow_kafka_offsets.model.table import offset_cell
 from airflow_kafka_offsets.model.wording import dag_text, parameter_error, parameter_text
 from airflow_kafka_offsets.readings.positions import partitions_in_scope
+from airflow_kafka_offsets.readings.topic_times import IDLE_AFTER, first_records, idle_partitions
 from airflow_kafka_offsets.waits.wait import Reading, Wait, partition_table
 
 IdlePartitionPolicy = Literal["wait", "ignore"]
-
-_IDLE_AFTER = 600.0
-
-_TIMES_WITHIN = 5.0
-
-_FURTHEST_BACK = 1024
-"""Offsets before the log end in which the last record is searched: markers of transactions may follow it."""
 
 
 @dataclass(frozen=True)
@@ -99,10 +92,13 @@ class TopicWait(Wait):
         if not partitions:
             return self.reading_without_batch(reached=False, offsets={}, log_end={}, idle={})
         logs = client.log_ranges(partitions, isolation_level=self.isolation_level)
-        found = self._first(client, client.offsets_for_time(partitions, moment), moment, logs)
+        found = first_records(client, partitions, moment, logs, self.isolation_level)
         first = {tp: at if at is not None and at < logs[tp].end else None for tp, at in found.items()}
         silent = [tp for tp, offset in first.items() if offset is None]
-        idle = self._idle(client, silent, first) if silent and self.on_idle_partition == "ignore" else []
+        idle = []
+        if silent and self.on_idle_partition == "ignore":
+            active = {tp.topic for tp, offset in first.items() if offset is not None}
+            idle = idle_partitions(client, silent, active, self.idle_after or IDLE_AFTER)
         missing = [tp for tp in silent if tp not in idle]
         ends: Positions = {tp: log.end for tp, log in logs.items()}
         value = self.base_json(
@@ -118,39 +114,6 @@ class TopicWait(Wait):
         """Return a reading's JSON, with what all readings of topics have."""
         return {"version": 1, "target": self.target, **values}
 
-    def _first(self, client: OffsetsReader, found: Positions, moment: int, logs: Logs) -> Positions:
-        """
-        Return the first offset at or after the time, ``None`` where no record is that new.
-
-        A lookup by time also finds the marker that ends a transaction, which carries the broker's clock. So
-        the record that follows decides; and if that is an old one, the last of the log.
-        """
-        asked = {tp: offset for tp, offset in found.items() if offset is not None}
-        times = self.record_times(client, asked, _TIMES_WITHIN)
-        old = {tp: logs[tp] for tp in asked if (time := times.get(tp)) is not None and time < moment}
-        times |= self._last_times(client, old)
-        return {tp: offset if (times.get(tp) or -1) >= moment else None for tp, offset in found.items()}
-
-    def _last_times(self, client: OffsetsReader, logs: Logs) -> dict[TopicPartition, int | None]:
-        """Return when the last record was written, or one of the last where many markers end a log."""
-        times: dict[TopicPartition, int | None] = {}
-        back = 1
-        while logs and back <= _FURTHEST_BACK:
-            asked = {tp: max(log.start, log.end - back) for tp, log in logs.items()}
-            found = self.record_times(client, asked, _TIMES_WITHIN)
-            times |= {tp: time for tp, time in found.items() if time is not None}
-            logs = {tp: log for tp, log in logs.items() if times.get(tp) is None and asked[tp] > log.start}
-            back *= 2
-        return times
-
-    def _idle(
-        self, client: OffsetsReader, silent: list[TopicPartition], first: Positions
-    ) -> list[TopicPartition]:
-        active = {tp.topic for tp, offset in first.items() if offset is not None}
-        since = max(0, int((time.time() - (self.idle_after or _IDLE_AFTER)) * 1000))
-        newer = client.offsets_for_time(silent, since)
-        return [tp for tp in silent if tp.topic in active and newer[tp] is None]
-
     def _table(
         self, first: Positions, ends: Positions, idle: list[TopicPartition], missing: list[TopicPartition]
     ) -> str:
@@ -161,6 +124,6 @@ class TopicWait(Wait):
         if missing:
             lead = f"{len(missing)} of {len(first)} partitions hold no record since {self.target}"
         if idle:
-            lead += f"; {len(idle)} idle for {duration_text(self.idle_after or _IDLE_AFTER)} are left out"
+            lead += f"; {len(idle)} idle for {duration_text(self.idle_after or IDLE_AFTER)} are left out"
         header = ("FIRST-OFFSET-SINCE", "LOG-END-OFFSET", "STATE")
         return partition_table(lead, header, rows, lambda tp: tp not in missing)

@@ -10,7 +10,7 @@ behind than it is. Many waits share each step, see
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, ClassVar, Literal
@@ -120,9 +120,11 @@ class Wait:
     stalled_after: float | None = None
 
     def __post_init__(self) -> None:
+        # Before the values are read: what is missing is the better error than what is misspelled.
         self.check_parameters(self)
         for name, read in self.parsers.items():
             value = getattr(self, name)
+            # A template that renders to None is as good as not given.
             value = getattr(type(self), name) if value is None else value
             object.__setattr__(self, name, None if value is None else read(value, name))
 
@@ -181,10 +183,12 @@ class Wait:
             return None
         try:
             state = checkpoint.read()
+        # A query that was never started has no checkpoint yet, and its group may be waited for.
         except CheckpointNotFoundError:
             if self.position_is_checkpoint:
                 raise
             return None
+        # A commit says on which cluster it was made; a checkpoint says so only by its archives.
         moved = newest_archived_move_with_cluster(checkpoint) if self.position_is_checkpoint else None
         return state if moved is None else replace(state, log_ids=moved.log_ids)
 
@@ -218,19 +222,26 @@ class Wait:
                 raise CheckpointError(state.without_kafka)
         if self.position_is_checkpoint:
             if state is not None:
-                what, cluster = f"the newest move of {state.location}", LogIds(client.cluster_id())
-                refuse_other_logs(other_logs_refusals(what, state.log_ids, cluster, remedy=_if_moved()))
+                what, topics = f"the newest move of {state.location}", state.log_ids.topics
+                now = self.logs_now(client, topics)
+                refuse_other_logs(other_logs_refusals(what, state.log_ids, now, remedy=_if_moved()))
             return _checkpoint_positions(client, sources, scope) if sources else {}
         named = self.selection.with_scope(scope)
+        # Which topics a source reads is known from its first batch on.
         if not sources and self.checkpoint_location and named.names_sources:
             return {}
         scopes = named.scopes(sources or None)
         positions = {}
         for group, partitions in scopes.items():
             commits = group_commits(client, group, partitions)
-            refuse_other_logs(foreign_logs(group, commits, LogIds(client.cluster_id()), remedy=_if_moved()))
+            now = self.logs_now(client, {tp.topic for tp in commits})
+            refuse_other_logs(foreign_logs(group, commits, now, remedy=_if_moved()))
             positions[group] = committed_offsets(commits)
         return positions
+
+    def logs_now(self, client: OffsetsReader, topics: Iterable[str]) -> LogIds:  # noqa: ARG002
+        """Return the logs that positions are compared with: the cluster, which costs no request."""
+        return LogIds(client.cluster_id())
 
     def groups_without_commits(self, client: OffsetsReader, positions: Mapping[str, Positions]) -> list[str]:
         """Return the groups that have committed nothing in any topic that this user may see."""
@@ -239,6 +250,7 @@ class Wait:
             for group, found in positions.items()
             if not self.position_is_checkpoint
             and all(at is None for at in found.values())
+            # Only asked for a group without any commit in its topics: it is the dearer question.
             and not client.committed_everywhere(group)
         ]
 
@@ -246,6 +258,7 @@ class Wait:
         """Return a reading's JSON, with what all readings have."""
         group_id = None if self.position_is_checkpoint else self.group_id
         position = "checkpoint" if self.position_is_checkpoint else "group"
+        # Readings go to XCom, where a later version of the package may read them.
         return {"version": 1, "group_id": group_id, "position": position, **values, "progress": None}
 
     def reading_without_batch(self, **values: Any) -> Reading:
@@ -322,6 +335,7 @@ def _checkpoint_positions(
     for source, offsets in sources.items():
         topics = scope.restricted_to(tp.topic for tp in offsets)
         if topics.topics:
+            # The name is shown to people, and most queries have one source.
             name = "the checkpoint" if len(sources) == 1 else f"source {source} of the checkpoint"
             result[name] = {tp: offsets.get(tp) for tp in partitions_in_scope(client, topics)}
     return result

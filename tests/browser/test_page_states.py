@@ -717,3 +717,49 @@ def test_a_command_is_shown_as_it_is_and_copied_as_it_must_be(browser, pages, tl
         if not tls:
             page.keyboard.press("Control+c")
         assert page.evaluate("navigator.clipboard.readText()") == command
+
+
+CERTIFICATE = {
+    "version": 1,
+    "verdict": "incomplete",
+    "counts": {"offsets": 10, "rows": 8, "lost": 2},
+    "lost": {"orders": {"0": [[3, 5]]}},
+    "doubled": {},
+    "foreign": [{"topic": "orders", "partition": 7, "first": 1, "last": 2, "rows": 2}],
+    "undecided": {},
+    "problems": [],
+    "audited": {"table": HOSTILE},
+    "at": moment(3),
+    "digest": "0f" * 32,
+}
+
+
+def test_an_audit_shows_its_verdict_beside_its_window_and_its_certificate(browser, pages):
+    audits = [
+        move("audit", number, run_id=verdict, verdict=verdict, state=state)
+        for number, (verdict, state) in enumerate(
+            [("complete", "success"), ("incomplete", "failed"), ("undecided", "failed")]
+        )
+    ]
+    plan = move("window", 0, task_id="plan", plan_only=True)
+    pages.give(pipeline(), now=now(), history={"batches": [], "moves": [plan, *audits], "problems": []})
+    address = "dags/orders/runs/incomplete/tasks/audit/-1"
+    pages.answers[address] = task_instance(
+        operator="AuditWindowOperator",
+        move=audits[1],
+        receipt=None,
+        restore_command=None,
+        certificate=CERTIFICATE,
+    )
+    with quiet_page(browser) as page:
+        page.goto(f"{pages.url}dags/orders")
+        for verdict, tone in (("complete", "good"), ("incomplete", "bad"), ("undecided", "warn")):
+            tag = page.get_by_role("row", name="audit").locator(".tag", has_text=re.compile(f"^{verdict}$"))
+            expect(tag).to_have_class(f"tag {tone}")
+        page.get_by_role("row", name="incomplete").get_by_role("link", name="audit").click()
+        expect(page.get_by_role("heading", name="Certificate")).to_be_visible()
+        expect(page.locator("section .tag.bad")).to_have_text("incomplete")
+        expect(page.get_by_text("lost: 2", exact=True)).to_be_visible()
+        expect(page.get_by_text('orders: {"0":[[3,5]]}')).to_be_visible()
+        expect(page.get_by_text(f"table: {HOSTILE}")).to_be_visible()
+        expect(page.get_by_text("This task has stored no receipt")).to_be_hidden()

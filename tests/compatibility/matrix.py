@@ -149,14 +149,15 @@ def _environment(cell: Cell, directory: Path) -> Path:
         if not made.exists() or made.read_text() != wanted:
             shutil.rmtree(home, ignore_errors=True)
             output_of([_python(cell.python), "-m", "venv", str(home)])
-            uv = shutil.which("uv")
-            pip = [str(python), "-m", "pip", "install", "-q"]
-            install = pip if uv is None else [uv, "pip", "install", "-q", "--python", str(python)]
-            output_of([*install, "-c", str(constraints), "-e", f"{ROOT}[dev]"])
+            # The development environment has uv. A new venv's pip is older than 25.1 and knows no groups.
+            uv = shutil.which("uv") or str(Path(sys.executable).with_name("uv"))
+            install = [uv, "pip", "install", "-q", "--python", str(python)]
+            group = ["--group", f"{ROOT / 'pyproject.toml'}:dev"]
+            output_of([*install, "-c", str(constraints), "-e", f"{ROOT}[demo,sql]", *group])
             if f"apache-airflow=={cell.version}\n" not in wanted:
                 # On top of the constraints: it replaces Airflow and what that needs in another version.
-                # pip takes the parts of a version that is not released yet, uv only if it is told to.
-                early = uv is not None and not cell.version.replace(".", "").isdecimal()
+                # uv takes the parts of a version that is not released yet only if it is told to.
+                early = not cell.version.replace(".", "").isdecimal()
                 allowed = ["--prerelease=allow"] if early else []
                 output_of([*install, *allowed, f"apache-airflow=={cell.version}"])
             made.write_text(wanted)

@@ -7,8 +7,8 @@ Delta Lake, Iceberg and Hudi from Maven Central::
     python tests/compatibility/sinks.py        # Spark 3.5 and 4.0
     python tests/compatibility/sinks.py 4.0
 
-The table that it prints is in ``docs/reference/compatibility.md``; ``sink=`` of the operators and the command
-line follows from it.
+The table that it prints is in ``docs/contributing/evidence/versions.md``. The option ``sink`` of the
+operators and of the command line follows from it.
 """
 
 from __future__ import annotations

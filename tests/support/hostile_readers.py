@@ -42,6 +42,7 @@ from airflow_kafka_offsets.kafka.config import (
     scrubber,
 )
 from airflow_kafka_offsets.kafka.connection import Connection
+from airflow_kafka_offsets.model.certificate import Certificate
 from airflow_kafka_offsets.model.checkpoint_plan import (
     CheckpointPlan,
     CheckpointPolicy,
@@ -73,6 +74,7 @@ from airflow_kafka_offsets.model.pipeline_plan import read_groups_file
 from airflow_kafka_offsets.model.pipelines_file import read_pipelines
 from airflow_kafka_offsets.model.place import PARAMETERS, Place
 from airflow_kafka_offsets.model.receipt import read_receipt
+from airflow_kafka_offsets.model.row_filter import parse_where
 from airflow_kafka_offsets.model.text import describe_type
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.model.window import OffsetWindow, check_bounds
@@ -139,6 +141,8 @@ PARSERS: dict[str, Callable[[Any], object]] = {
     "offsets": parse_offsets,
     "positions": parse_positions,
     "window": OffsetWindow.parse,
+    "certificate": Certificate.parse,
+    "where": lambda value: parse_where(value, "where"),
     "receipt": read_receipt,
     "receipt of a checkpoint": read_checkpoint_receipt,
     "sources": lambda value: read_sources(value, "sources"),
@@ -242,6 +246,28 @@ _WINDOW = {
     "spark_options": {"assign": '{"orders":[0,1]}'},
     "records": 8,
     "source": {"topics": ["orders:0,1", "returns"], "topics_pattern": "or.*", "group_id": {"orders": "g"}},
+}
+_CERTIFICATE = {
+    "version": 1,
+    "verdict": "incomplete",
+    "counts": {
+        "offsets": 20,
+        "rows": 18,
+        "lost": 2,
+        "doubled": 1,
+        "foreign": 1,
+        "without_record": 0,
+        "undecided": 1,
+    },
+    "lost": {"orders": {"0": [[3, 5]]}},
+    "doubled": {"orders": {"1": [[7, 8]]}},
+    "foreign": [{"topic": None, "partition": 1, "first": 2, "last": 2, "rows": 1}],
+    "undecided": {"retention": {"orders": {"0": [[0, 1]]}}},
+    "problems": ["a sentence"],
+    "window": {"start": {"orders": {"0": 0}}, "source": {"group_id": "g"}},
+    "audited": {"table": "events", "where": None},
+    "at": "2026-03-01T12:00:00Z",
+    "digest": "9a" * 32,
 }
 _INSTANCE = TaskInstance("dag", "run", "task", -1, datetime(2026, 3, 1))
 _CSV = ("orders,0,42\norders,1,7\n", "g,orders,0,42\ng,orders,1,7\nh,returns,0,0\n", '"g,1",orders,0,42\r\n')
@@ -749,6 +775,7 @@ READERS: Mapping[str, Reader] = {
         ),
     ),
     "window": Reader(_read_window, _seeds(_WINDOW)),
+    "certificate": Reader(_of_values("certificate", "where"), _seeds(_CERTIFICATE, {"run_id": ["a", 7]})),
     "commit metadata": Reader(
         _read_metadata,
         _seeds(

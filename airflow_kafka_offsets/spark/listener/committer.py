@@ -45,6 +45,7 @@ PAUSE = 1.0
 GIVE_UP = 60.0
 """Seconds after its end for which a query's last commit is tried again."""
 
+# Seconds between attempts, doubled each time: a broker that is away for long is asked twice a minute.
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
 _FLUSH_PAUSE = 0.5
 

@@ -69,6 +69,7 @@ def main(arguments: list[str]) -> None:
     # As Python does for a file that it runs, in place of this file's directory.
     here = str(Path(__file__).resolve().parent)
     sys.path[:] = [str(job.resolve().parent), *(entry for entry in sys.path if entry != here)]
+    # A job that reads its arguments, or its own path, must not notice the launcher.
     sys.argv = [options.job, *options.arguments]
     listeners: list[tuple[Any, Any]] = []
     _attach_before_each_start(listeners, options)
@@ -76,6 +77,7 @@ def main(arguments: list[str]) -> None:
         runpy.run_path(options.job, run_name="__main__")
     finally:
         for _, listener in listeners:
+            # Also after an exception of the job: what its queries have finished is finished.
             listener.stop(options.timeout)
 
 
@@ -123,6 +125,7 @@ def _attach_before_each_start(listeners: list[tuple[Any, Any]], options: argpars
                 logging.getLogger(f"{PACKAGE}.spark.listener.launcher").exception(
                     "Kafka offsets: the listener cannot be attached, so nothing of this session is committed"
                 )
+            # Whatever went wrong above: the job is more important than its commits.
             return method(writer, *args, **kwargs)
 
         return start

@@ -18,6 +18,7 @@ _MODULES = ("__init__", "cleanup", "errors", "local_disk", "pipeline", "storage"
 PARTS = (*(f"{name}.py" for name in _MODULES), "model", "checkpoint", "kafka", "readings", "moves", "spark")
 """All that needs no Airflow; other packages are imported on use."""
 
+# The earliest time that a zip can hold.
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 

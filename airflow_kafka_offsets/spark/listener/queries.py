@@ -20,6 +20,7 @@ GROUP_OPTIONS = ("kafka.consumer.commit.groupid", "consumer.commit.groupid")
 _KAFKA_SOURCES = re.compile(r"org\.apache\.spark\.sql\.kafka010\.")
 _V2 = re.compile(r"StreamingDataSourceV2(Scan)?Relation")
 """Spark's names for it before 4.0 and since; packages differ between versions."""
+# The same of a source of the first version of Spark's interface.
 _V1 = "StreamingExecutionRelation"
 
 
@@ -54,6 +55,7 @@ class CallbackConnection:
         """Close the connection, which ends the Python thread that waits for its next call."""
         if self._socket is not None:
             with contextlib.suppress(OSError):
+                # Not close(): another thread waits in a read, which only a shutdown ends.
                 self._socket.shutdown(socket.SHUT_RDWR)
             self._socket = None
 
@@ -162,6 +164,7 @@ class ConnectQuery:
     def add_progress(self, progress: Any) -> None:
         """Read the progress of a batch, unless a newer one is known."""
         batch = int(progress.batchId)
+        # Events may arrive late: an older one must not take the group back.
         if batch >= self._batch:
             states = [
                 SourceState(name, None, {}, ends)

@@ -41,6 +41,7 @@ def refuse_delegation_tokens(jvm: Any, targets: Mapping[str, str], settings: Map
     :param targets: from :func:`token_targets`.
     :param settings: those of the client, without ``kafka.``.
     """
+    # With a login of its own the client needs no token.
     if "sasl.jaas.config" in settings or jvm.java.lang.System.getProperty(_GLOBAL_LOGIN) is not None:
         return
     servers = settings.get(SERVERS, "")

@@ -11,6 +11,7 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+# Seconds after an error that nobody expected: the next event wakes the thread sooner.
 _AGAIN_AFTER_ERROR = 60.0
 
 

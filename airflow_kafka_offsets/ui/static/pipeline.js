@@ -45,7 +45,8 @@ const MOVE_COLUMNS = [
   { label: "Time", value: (move) => move.at, cell: (move) => time(move.at) },
   {
     label: "Move", value: (move) => move.kind,
-    cell: (move) => [moveLink(move), move.plan_only ? h("span", { class: "tag warn" }, "plan only") : null].filter(Boolean),
+    cell: (move) => [moveLink(move), move.plan_only ? h("span", { class: "tag warn" }, "plan only") : null,
+      move.verdict ? h("span", { class: `tag ${tone(move.verdict)}` }, move.verdict) : null].filter(Boolean),
   },
   {
     // Of another DAG too: run ids of two DAGs may be the same.

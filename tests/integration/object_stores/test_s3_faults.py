@@ -226,7 +226,7 @@ def test_a_batch_that_a_file_sink_has_recorded_and_no_listing_shows_is_not_disca
     sink = late.location.removesuffix("/cp") + "/out"
     late._spark.pipe_file(f"{sink.removeprefix('s3a://')}/_spark_metadata/2", b"v1")
     late._spark.pipe_file(f"{sink.removeprefix('s3a://')}/_spark_metadata/{name}", b"v1")
-    policy = CheckpointPolicy("discard", "file", sink)
+    policy = CheckpointPolicy("discard", "file", sink_location=sink)
     with pytest.raises(PlanRefusedError, match="the sink has recorded batch 3"):
         late.apply(plan_seek, {"0": {ORDERS_0: 7}}, policy)
 
@@ -250,7 +250,7 @@ def test_a_batch_that_a_table_has_recorded_and_no_listing_shows_is_not_discarded
 
     for name, text in files.items():
         write(name, text)
-    policy = CheckpointPolicy("discard", table.partition("-")[0], root)
+    policy = CheckpointPolicy("discard", table.partition("-")[0], sink_location=root)
     with checkpoint.faults.late_listings():
         checkpoint.plan(3)
         assert plan_seek(checkpoint.opened(), {"0": {ORDERS_0: 7}}, policy).refusals == ()

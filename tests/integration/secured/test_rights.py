@@ -7,19 +7,24 @@ from functools import partial
 
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
+from airflow.sdk import Asset
+from interval_runs import FakeAirflow
 from rights import each_lacking, is_named, rights_of, rights_table
 from secured_kafka import PASSWORD
 
 from airflow_kafka_offsets.errors import BrokerError
 from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
+from airflow_kafka_offsets.model.offset_ranges import merge
 from airflow_kafka_offsets.model.offsets import OffsetRange, TopicPartition
 from airflow_kafka_offsets.model.window import OffsetWindow
 from airflow_kafka_offsets.operators.check_drift import CheckOffsetDriftOperator
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
 from airflow_kafka_offsets.operators.commit_window import CommitOffsetWindowOperator
+from airflow_kafka_offsets.operators.completed_intervals import CompletedIntervalsOperator
 from airflow_kafka_offsets.operators.plan_window import PlanOffsetWindowOperator
 from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
 from airflow_kafka_offsets.operators.restore import RestoreOffsetsOperator
+from airflow_kafka_offsets.readings.missing_records import find_missing
 from airflow_kafka_offsets.sensors.lag import ConsumerGroupLagSensor
 from airflow_kafka_offsets.sensors.reached import OffsetsReachedSensor
 from airflow_kafka_offsets.sensors.topic import TopicReachedSensor
@@ -57,6 +62,13 @@ def topic_reached(pipeline, context):
     assert sensor.execute(context)["reached"]
 
 
+def completed_intervals(pipeline, context):
+    task = CompletedIntervalsOperator(
+        task_id="t", outlets=[Asset("hours")], start_from=PAST, max_intervals=1, **pipeline.names
+    )
+    FakeAirflow().run(task, "run")
+
+
 def drift(pipeline, context):
     task = CheckOffsetDriftOperator(
         task_id="t", pipelines=[pipeline.with_checkpoint], grace=0, on_drift="warn"
@@ -67,6 +79,16 @@ def drift(pipeline, context):
 def plan_window(pipeline, context):
     task = PlanOffsetWindowOperator(task_id="t", start="committed", end="latest", **pipeline.names)
     assert task.execute(context)["records"] == 9
+
+
+def audit(pipeline, _):
+    (tp, offsets) = (TopicPartition(pipeline.topic, 0), merge([(1, 3)]))
+    window = OffsetWindow({tp: OffsetRange(0, 4)})
+    with KafkaOffsetsHook().get_offsets_client() as client:
+        found = find_missing(
+            client, window, {tp: offsets}, lambda ranges: client.record_offsets(ranges, within=10)
+        )
+    assert found.lost == {tp: offsets}
 
 
 def commit(pipeline, context):
@@ -119,8 +141,10 @@ USES: dict[str, Callable[..., None]] = {
     "min_headroom": partial(lag, min_headroom="PT1H"),
     "OffsetsReachedSensor": reached,
     "TopicReachedSensor": topic_reached,
+    "CompletedIntervalsOperator": completed_intervals,
     "PlanOffsetWindowOperator": plan_window,
     "CheckOffsetDriftOperator": drift,
+    "AuditWindowOperator": audit,
     "CommitOffsetsOperator": commit,
     "CommitOffsetWindowOperator": partial(commit_window, fenced=False),
     "fenced=True": partial(commit_window, fenced=True),

@@ -439,7 +439,7 @@ def test_an_unfinished_batch_that_the_file_sink_has_recorded_is_not_discarded(fi
     _forget_commit(location, newest)
     before = _files(location)
     with pytest.raises(PlanRefusedError, match=f"has recorded batch {newest} .* would skip it"):
-        seek(location, topic, {0: 2}, CheckpointPolicy("discard", "file", out))
+        seek(location, topic, {0: 2}, CheckpointPolicy("discard", "file", sink_location=out))
     assert _files(location) == before
 
 

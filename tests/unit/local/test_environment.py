@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import importlib.util
+import platform
 import subprocess
 import sys
+from importlib.metadata import version
 
 import pytest
 
@@ -15,6 +17,14 @@ from airflow_kafka_offsets.local.environment import (
     check_retention,
     check_spark_home,
 )
+
+
+def test_the_versions_that_a_bug_report_needs_come_first():
+    check = check_environment()[0]
+    assert (check.name, check.status) == ("versions", "ok")
+    for name in ("airflow-kafka-offsets", "apache-airflow", "confluent-kafka"):
+        assert f"{name} {version(name)}" in check.found
+    assert check.found.endswith(f"Python {platform.python_version()}")
 
 
 def test_pyspark_and_its_client_of_one_version_are_fine():

@@ -70,7 +70,9 @@ def line(table, *cells):
 
 
 def test_a_policy_allows_nothing_by_default():
-    assert CheckpointPolicy() == CheckpointPolicy("fail", None, False, None, False)
+    assert CheckpointPolicy() == CheckpointPolicy(
+        "fail", None, idempotent_sink=False, sink_location=None, allow_stateful=False
+    )
 
 
 def test_a_sink_need_not_be_given():
@@ -86,7 +88,7 @@ def test_a_sink_that_a_template_left_empty_is_none_of_the_sinks(nothing):
 @pytest.mark.parametrize("sink", get_args(Sink))
 def test_a_policy_is_read_from_texts(sink):
     location = "s3a://lake/out" if sink in RECORDING_SINKS else None
-    expected = CheckpointPolicy("discard", sink, False, location, True)
+    expected = CheckpointPolicy("discard", sink, sink_location=location, allow_stateful=True)
     assert CheckpointPolicy.parse("discard", sink, "false", location, "true") == expected
 
 

@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 from airflow.providers.standard.operators.empty import EmptyOperator
-from airflow.sdk import DAG, TaskGroup
+from airflow.sdk import DAG, Asset, TaskGroup
 
 from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.model.offsets import OffsetRange, TopicPartition
 from airflow_kafka_offsets.model.window import WINDOW_CONF_KEY, OffsetWindow
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
 from airflow_kafka_offsets.operators.commit_window import CommitOffsetWindowOperator
+from airflow_kafka_offsets.operators.completed_intervals import CompletedIntervalsOperator
 from airflow_kafka_offsets.operators.plan_window import PlanOffsetWindowOperator
 from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
 from airflow_kafka_offsets.operators.restore import RestoreOffsetsOperator
@@ -29,10 +30,12 @@ EVERYTHING = (
     reset_to_earliest,
     RestoreOffsetsOperator,
     PlanOffsetWindowOperator,
+    CompletedIntervalsOperator,
     ConsumerGroupLagSensor,
     OffsetsReachedSensor,
 )
 NEEDED: dict[Any, dict[str, Any]] = {
+    CompletedIntervalsOperator: {"outlets": [Asset("hours")]},
     ConsumerGroupLagSensor: {"max_lag": 0},
     OffsetsReachedSensor: {"target": "latest"},
 }

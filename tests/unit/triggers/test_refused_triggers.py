@@ -9,6 +9,7 @@ import asyncio
 import json
 import logging
 from types import MappingProxyType
+from typing import Any
 
 import pytest
 
@@ -20,7 +21,7 @@ from airflow_kafka_offsets.triggers.wait import (
     TopicReachedTrigger,
 )
 
-BLANK = {"group_id": {"orders": " "}}
+BLANK: dict[str, Any] = {"group_id": {"orders": " "}}
 REFUSED = [
     (LagEventTrigger, {**BLANK, "min_lag": 1}),
     (LagEventTrigger, {"group_id": "\ud800", "min_lag": 1}),

@@ -14,12 +14,18 @@ import pytest
 from offsets_receipts import receipt
 
 from airflow_kafka_offsets.cli import group_moves as moves
+from airflow_kafka_offsets.model.audited_rows import PartitionRows, TableRows
+from airflow_kafka_offsets.model.certificate import Certificate, MissingOffsets
 from airflow_kafka_offsets.model.groups import GroupSelection
+from airflow_kafka_offsets.model.offset_ranges import merge
+from airflow_kafka_offsets.model.offsets import OffsetRange, TopicPartition
+from airflow_kafka_offsets.model.window import OffsetWindow
 from airflow_kafka_offsets.ui.history import move_response
-from airflow_kafka_offsets.ui.instances import receipt_table, restore_command
+from airflow_kafka_offsets.ui.instances import InstanceResult, read_instance, receipt_table, restore_command
 from airflow_kafka_offsets.ui.receipts import TaskInstance, parse_package_value, read_outcome
 
 WHEN = datetime(2026, 1, 1, tzinfo=timezone.utc)
+ROW = {"dag_id": "d", "dag_run_id": "r", "task_id": "t", "map_index": -1, "try_number": 1, "state": "success"}
 INSTANCE = TaskInstance("d", "r", "t", -1, WHEN, 1, "success")
 
 
@@ -284,3 +290,24 @@ def test_a_receipt_of_a_task_that_failed_is_not_where_the_group_is(state, verifi
 
     assert (shown.offset, shown.lag) == (offset, offset and 40)
     assert shown.state == state
+
+
+def certificate(**source):
+    window = OffsetWindow({TopicPartition("t", 0): OffsetRange(0, 9)}, source=source)
+    rows = TableRows({TopicPartition("t", 0): PartitionRows(10, (), merge([(3, 4)]))})
+    return Certificate.issue(window, rows, MissingOffsets(), {"table": "events"}, WHEN).as_json()
+
+
+@pytest.mark.parametrize(
+    ("group_id", "groups"), [("g", ("g",)), ({"t": "g"}, ("g",)), (None, ()), (7, ())], ids=str
+)
+def test_a_certificate_has_a_verdict_about_the_groups_of_its_window(group_id, groups):
+    value = certificate(group_id=group_id)
+    assert parse_package_value(json.dumps(value)) == value
+    found = move(value, "audit")
+    assert found is not None
+    assert (found.kind, found.groups, found.moved_by, found.verdict) == ("audit", groups, 9, "incomplete")
+    assert move_response(found).verdict == "incomplete"
+    assert move({**value, "verdict": "complete"}, "audit") is None
+    left = InstanceResult({"operator": "AuditWindowOperator", **ROW}, value, WHEN)
+    assert read_instance(left).certificate == value

@@ -1,0 +1,346 @@
+"""The certificate of an offset window: whether a table holds each of its records exactly once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from typing import Any, Literal, get_args
+
+from airflow_kafka_offsets.errors import AuditError, OffsetsFormatError
+from airflow_kafka_offsets.model.audited_rows import ForeignRows, TableRows
+from airflow_kafka_offsets.model.digest import digest
+from airflow_kafka_offsets.model.formats import load_json, offsets_json
+from airflow_kafka_offsets.model.offset_ranges import (
+    RangesByPartition,
+    count_offsets,
+    first_ranges,
+    intersect,
+    merge,
+    ranges_json,
+    ranges_text,
+)
+from airflow_kafka_offsets.model.offsets import TopicPartition
+from airflow_kafka_offsets.model.text import DescribeValue, escape_controls, shorten
+from airflow_kafka_offsets.model.window import OffsetWindow
+
+CERTIFICATE_VERSION = 1
+MOST_LISTED = 100
+"""Ranges of each kind in a certificate; its counts are those of all."""
+
+Verdict = Literal["complete", "incomplete", "undecided"]
+"""
+``complete``: each record of the window is in the table exactly once. ``incomplete``: records are lost or
+double, or rows are foreign. ``undecided``: nothing wrong was found, and for some offsets it cannot be said.
+"""
+
+Reason = Literal["retention", "open_transaction", "other_log", "not_read", "too_many"]
+"""Why it cannot be said whether an offset without a row has lost its record."""
+
+REASONS: Mapping[Reason, str] = {
+    "retention": "retention has deleted the log there, so that nothing can be compared any more",
+    "open_transaction": "a transaction is still open there: audit again after it has ended",
+    "other_log": "the log is another one than the window was planned on",
+    "not_read": "the log was not read there",
+    "too_many": "the table differs at too many places: audit a smaller window, such as one with max_records",
+}
+
+_PASSING: frozenset[Reason] = frozenset({"open_transaction", "not_read"})
+"""Reasons that may be gone when the task is tried again."""
+
+COUNTS = ("offsets", "rows", "lost", "doubled", "foreign", "without_record", "undecided")
+_WRONG = ("lost", "doubled", "foreign")
+
+
+@dataclass(frozen=True)
+class MissingOffsets:
+    """
+    What Kafka says about the offsets of a window that have no row.
+
+    :param lost: offsets at which the log has a record.
+    :param undecided: offsets for which it cannot be said, by reason.
+    :param problems: a sentence for what made it so.
+    """
+
+    lost: RangesByPartition = field(default_factory=dict)
+    undecided: Mapping[Reason, RangesByPartition] = field(default_factory=dict)
+    problems: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """
+    The result of an audit.
+
+    :param counts: of all partitions: ``offsets`` of the window, ``rows`` of the table in it, offsets
+        ``lost``, ``doubled``, ``without_record`` (markers of transactions, aborted records, compaction) and
+        ``undecided``, and ``foreign`` rows.
+    :param lost: the first ranges of offsets whose record is not in the table.
+    :param doubled: the first ranges of offsets that have several rows.
+    :param foreign: the first rows that are outside the window.
+    :param undecided: the first ranges for which it cannot be said, by reason.
+    :param problems: sentences about what could not be read.
+    :param window: the window: ``start``, ``end``, ``logs`` (ids of the cluster and the topics), and what its
+        plan says of itself.
+    :param audited: names the table and its rows, such as ``conn_id``, ``table`` and ``where``.
+    :param at: when the audit began to read the table.
+    """
+
+    counts: Mapping[str, int]
+    lost: RangesByPartition
+    doubled: RangesByPartition
+    foreign: Sequence[ForeignRows]
+    undecided: Mapping[Reason, RangesByPartition]
+    problems: Sequence[str]
+    window: Mapping[str, Any]
+    audited: Mapping[str, Any]
+    at: datetime
+
+    @classmethod
+    def issue(
+        cls,
+        window: OffsetWindow,
+        rows: TableRows,
+        missing: MissingOffsets,
+        audited: Mapping[str, Any],
+        at: datetime,
+    ) -> Certificate:
+        """
+        Return the certificate of a window.
+
+        :param rows: what the table holds.
+        :param missing: what Kafka says about the offsets without a row.
+        """
+        undecided: dict[Reason, RangesByPartition] = dict(missing.undecided)
+        if rows.unlisted:
+            undecided["too_many"] = rows.unlisted
+        doubtful = sum(map(count_offsets, undecided.values()))
+        lost = count_offsets(missing.lost)
+        counts = {
+            "offsets": window.records,
+            "rows": rows.rows,
+            "lost": lost,
+            "doubled": count_offsets(rows.doubled),
+            "foreign": sum(each.rows for each in rows.foreign),
+            "without_record": count_offsets(rows.missing) + count_offsets(rows.unlisted) - doubtful - lost,
+            "undecided": doubtful,
+        }
+        return cls(
+            counts,
+            first_ranges(missing.lost, MOST_LISTED),
+            first_ranges(rows.doubled, MOST_LISTED),
+            tuple(sorted(rows.foreign, key=lambda each: -each.rows)[:MOST_LISTED]),
+            {reason: first_ranges(ranges, MOST_LISTED) for reason, ranges in undecided.items() if ranges},
+            tuple(missing.problems),
+            _identity(window),
+            json.loads(json.dumps(dict(audited), default=str)),
+            at.astimezone(timezone.utc).replace(microsecond=0),
+        )
+
+    @property
+    def verdict(self) -> Verdict:
+        """What the counts say."""
+        if any(self.counts[name] for name in _WRONG):
+            return "incomplete"
+        return "undecided" if self.counts["undecided"] else "complete"
+
+    @property
+    def digest(self) -> str:
+        """A fingerprint of everything else in the certificate."""
+        return digest(self._content(), length=64)
+
+    def _content(self) -> dict[str, Any]:
+        return {
+            "version": CERTIFICATE_VERSION,
+            "verdict": self.verdict,
+            "counts": {name: self.counts[name] for name in COUNTS},
+            "lost": ranges_json(self.lost),
+            "doubled": ranges_json(self.doubled),
+            "foreign": [each._asdict() for each in self.foreign],
+            "undecided": {reason: ranges_json(ranges) for reason, ranges in sorted(self.undecided.items())},
+            "problems": list(self.problems),
+            "window": dict(self.window),
+            "audited": dict(self.audited),
+            "at": self.at.isoformat().replace("+00:00", "Z"),
+        }
+
+    def as_json(self) -> dict[str, Any]:
+        """
+        Return plain JSON with string keys.
+
+        Ranges are ``{topic: {partition: [[start, end], ...]}}`` with exclusive ends, at most
+        :data:`MOST_LISTED` of each kind; ``counts`` are those of all.
+        """
+        return {**self._content(), "digest": self.digest}
+
+    def as_text(self) -> str:
+        """Return the same as indented JSON text."""
+        return json.dumps(self.as_json(), indent=2)
+
+    def findings(self) -> list[str]:
+        """Return a sentence for each thing that is wrong, and for each reason why it cannot be said."""
+        found = []
+        counts = self.counts
+        if counts["lost"]:
+            nothing = "" if counts["rows"] else ", and no row is in the window: is it the right table?"
+            found.append(f"{_number(counts['lost'], 'record')} lost ({ranges_text(self.lost)}){nothing}")
+        if counts["doubled"]:
+            found.append(f"{_number(counts['doubled'], 'record')} doubled ({ranges_text(self.doubled)})")
+        if counts["foreign"]:
+            found.append(
+                f"{_number(counts['foreign'], 'row')} from outside the window ({_foreign(self.foreign)})"
+            )
+        found += [
+            f"it cannot be said whether a record is lost at {ranges_text(ranges)}: {REASONS[reason]}"
+            for reason, ranges in self.undecided.items()
+        ]
+        return found + list(self.problems)
+
+    def summary(self) -> str:
+        """Return the verdict and the counts in one line."""
+        counts = self.counts
+        parts = [f"{_number(counts['offsets'], 'offset')}", f"{_number(counts['rows'], 'row')}"]
+        parts += [f"{counts[name]:,} {name.replace('_', ' ')}" for name in COUNTS[2:] if counts[name]]
+        return f"{self.verdict}: {', '.join(parts)}"
+
+    def require_complete(self, remedy: str = "", *, undecided: bool = False) -> None:
+        """
+        Raise an error unless the certificate is good.
+
+        :param remedy: how the window is read again, for the error text.
+        :param undecided: whether a certificate that is undecided is good enough.
+        :raises AuditError: naming the first ranges and what to do.
+        """
+        if self.verdict == "complete" or (undecided and self.verdict == "undecided"):
+            return
+        what = shorten(self.audited.get("table") or "the table")
+        advice = []
+        if self.counts["doubled"] or self.counts["foreign"]:
+            advice.append("remove these rows from the table, unless the job replaces what it wrote before")
+        if any(self.counts[name] for name in _WRONG):
+            advice.append(
+                remedy or "read the window again: read_window(spark, window) reads exactly its records"
+            )
+            advice.append("then audit it again")
+        text = f"{what} is {self.verdict}: {'; '.join(self.findings())}"
+        passes = self.verdict == "undecided" and self.undecided.keys() <= _PASSING
+        raise AuditError(f"{text}; {', '.join(advice)}" if advice else text, retriable=passes)
+
+    @classmethod
+    def parse(
+        cls, value: object, what: str = "certificate", *, describe: DescribeValue = shorten
+    ) -> Certificate:
+        """
+        Read what :meth:`as_json` returned, or its JSON text.
+
+        :raises OffsetsFormatError: if it has another form or version, or was changed since: the digest and
+            the verdict have to be those of the content.
+        """
+        if isinstance(value, str):
+            value = load_json(value, what, describe=describe)
+        if not isinstance(value, Mapping) or value.get("version") != CERTIFICATE_VERSION:
+            raise OffsetsFormatError(
+                f"{what}: found {describe(value)}; expected a certificate of version "
+                f"{CERTIFICATE_VERSION}, as AuditWindowOperator returns it"
+            )
+        try:
+            counts = {name: _count(value["counts"][name]) for name in COUNTS}
+            certificate = cls(
+                counts,
+                _ranges(value["lost"]),
+                _ranges(value["doubled"]),
+                tuple(_foreign_rows(each) for each in value["foreign"]),
+                {_reason(reason): _ranges(ranges) for reason, ranges in value["undecided"].items()},
+                tuple(map(str, value["problems"])),
+                dict(value["window"]),
+                dict(value["audited"]),
+                datetime.fromisoformat(value["at"].replace("Z", "+00:00")),
+            )
+            # As it is there: a later version may have more keys.
+            content = {name: part for name, part in value.items() if name != "digest"}
+            digests = (digest(content, length=64), value["digest"])
+            unchanged = digests[0] == digests[1] and certificate.verdict == value["verdict"]
+        except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+            raise OffsetsFormatError(
+                f"{what}: found {describe(value)}; expected a certificate ({type(error).__name__}: "
+                f"{shorten(str(error))})"
+            ) from None
+        if not unchanged:
+            raise OffsetsFormatError(
+                f"{what}: its content does not fit its verdict {describe(value.get('verdict'))} and its "
+                "digest: it was changed after it was issued; audit the window again"
+            )
+        return certificate
+
+
+def _identity(window: OffsetWindow) -> dict[str, Any]:
+    names = ("group_id", "dag_id", "run_id", "task_id", "map_index", "planned_at")
+    return {
+        "start": offsets_json(window.start),
+        "end": offsets_json(window.end),
+        "logs": window.log_ids.as_json(),
+        "source": json.loads(
+            json.dumps({name: window.source[name] for name in names if name in window.source}, default=str)
+        ),
+    }
+
+
+def _number(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def _foreign(rows: Sequence[ForeignRows], limit: int = 5) -> str:
+    listed = []
+    for topic, partition, first, last, number in rows[:limit]:
+        if topic is None or partition is None or first is None:
+            listed.append(f"{_number(number, 'row')} with NULL for topic, partition or offset")
+        else:
+            where = f"offset {first}" if first == last else f"offsets {first} to {last}"
+            listed.append(f"{escape_controls(topic)}-{partition}: {where}")
+    more = f" and {len(rows) - limit} more partitions" if len(rows) > limit else ""
+    return ", ".join(listed) + more
+
+
+def _count(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise ValueError(f"{shorten(value)} is no count")
+    return value
+
+
+def _reason(value: object) -> Reason:
+    if value not in get_args(Reason):
+        raise ValueError(f"{shorten(value)} is no reason")
+    return value  # type: ignore[return-value]
+
+
+def _ranges(value: Mapping[str, Any]) -> RangesByPartition:
+    return {
+        TopicPartition(topic, int(number)): merge((_count(start), _count(end)) for start, end in ranges)
+        for topic, numbers in value.items()
+        for number, ranges in numbers.items()
+    }
+
+
+def _foreign_rows(value: Mapping[str, Any]) -> ForeignRows:
+    return ForeignRows(**{name: value[name] for name in ForeignRows._fields})
+
+
+def undecide(missing: RangesByPartition, reason: Reason, problems: Sequence[str] = ()) -> MissingOffsets:
+    """Return that nothing can be said about offsets without a row."""
+    return MissingOffsets(undecided={reason: missing} if missing else {}, problems=problems)
+
+
+def judge(
+    missing: RangesByPartition, records: RangesByPartition, undecided: Mapping[Reason, RangesByPartition]
+) -> MissingOffsets:
+    """
+    Tell lost records from offsets without a record.
+
+    :param missing: offsets without a row.
+    :param records: offsets at which the log has a record, among those that were read.
+    :param undecided: offsets that could not be read.
+    """
+    found = {tp: intersect(ranges, records.get(tp, ())) for tp, ranges in missing.items()}
+    lost = {tp: ranges for tp, ranges in found.items() if ranges}
+    return MissingOffsets(lost, {reason: ranges for reason, ranges in undecided.items() if ranges})

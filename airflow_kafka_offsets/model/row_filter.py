@@ -1,0 +1,68 @@
+"""The table that an audit reads, and which of its rows: the ``where`` parameter."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any
+
+from airflow_kafka_offsets.errors import OffsetsFormatError, UsageError
+from airflow_kafka_offsets.model.formats import load_json
+from airflow_kafka_offsets.model.parameters import is_nothing
+from airflow_kafka_offsets.model.text import quote
+from airflow_kafka_offsets.model.wording import parameter_error, unexpected
+
+_FORM = '{"column": value} or {"column": [values]}, such as {"run_id": "{{ run_id }}"}'
+_VALUES = (str, int, float, Decimal, date, datetime)
+
+
+@dataclass(frozen=True)
+class AuditedTable:
+    """
+    The table of an audit, and where its rows say which record they come from.
+
+    :param table: its name, or ``schema.table``.
+    :param topic_column: ``None`` if the table has the records of one topic and does not name it.
+    :param where: column -> value, or list of values, of the rows that are audited. They are then this
+        window's output, and rows outside the window are foreign.
+    """
+
+    table: str
+    topic_column: str | None = "topic"
+    partition_column: str = "partition"
+    offset_column: str = "offset"
+    where: Mapping[str, Any] = field(default_factory=dict)
+
+
+def parse_where(value: object, parameter: str) -> dict[str, Any]:
+    """
+    Read a filter: for each column a value, or a list of accepted values.
+
+    There is no SQL in it: names are quoted and values are bound.
+
+    :raises UsageError: if it is empty, or a value is nothing: a template that finds nothing would otherwise
+        select no rows, or others.
+    """
+    if isinstance(value, str):
+        try:
+            value = load_json(value, parameter, _FORM)
+        except OffsetsFormatError as error:
+            raise UsageError(str(error), parameter=parameter) from None
+    if not isinstance(value, Mapping) or not value:
+        raise unexpected(parameter, value, _FORM)
+    for column, wanted in value.items():
+        several = isinstance(wanted, list | tuple)
+        values = list(wanted) if several else [wanted]
+        if not isinstance(column, str) or not column.strip():
+            raise parameter_error(
+                parameter, f": found {quote(column)} as the name of a column; expected {_FORM}"
+            )
+        if not values or not all(isinstance(each, _VALUES) and not is_nothing(each) for each in values):
+            raise parameter_error(
+                parameter,
+                f": found {quote(wanted)} for column {quote(column)}; expected a text, a number, a date, "
+                "or a list of these, and none that is empty",
+            )
+    return dict(value)

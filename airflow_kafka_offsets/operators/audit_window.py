@@ -1,0 +1,243 @@
+"""Proves that a table holds each record of an offset window exactly once."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timezone
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from airflow_kafka_offsets.errors import BrokerError, MisnamedError
+from airflow_kafka_offsets.model.audited_rows import TableRows
+from airflow_kafka_offsets.model.certificate import Certificate, MissingOffsets, undecide
+from airflow_kafka_offsets.model.parameters import choice_parser, parse_seconds, parse_text
+from airflow_kafka_offsets.model.row_filter import AuditedTable, parse_where
+from airflow_kafka_offsets.model.window import OffsetWindow
+from airflow_kafka_offsets.operators.base import OffsetsOperator
+from airflow_kafka_offsets.pipeline import parse_location
+from airflow_kafka_offsets.readings.missing_records import find_missing
+from airflow_kafka_offsets.task.parameter_checks import is_template
+from airflow_kafka_offsets.task.window_file import load_window, split_window, write_text
+from airflow_kafka_offsets.task.xcom import push_result
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context, XComArg
+
+    from airflow_kafka_offsets.operators.base import Parser
+
+LONGEST_TIMEOUT = 3_600.0
+"""Seconds that Kafka may be read."""
+
+UndecidedPolicy = Literal["fail", "warn"]
+"""What becomes of the task when it cannot be said whether records are lost."""
+
+
+class AuditWindowOperator(OffsetsOperator):
+    """
+    Prove that a table holds each record of an offset window exactly once, or say which offsets differ.
+
+    The table has columns for topic, partition and offset, as Spark's Kafka source gives them. One statement
+    adds up the rows of the window; only partitions that differ are read again. Offsets without a row are then
+    looked up in Kafka, by reading just these: markers of transactions, aborted records and what compaction
+    has removed are no loss. Nothing is changed, in the table or in Kafka. The groups are not looked at.
+
+    The task fails if a record is lost or double, or a row of the selection is from outside the window; and,
+    by default, if it cannot be said, since retention has deleted the records or a transaction is still open.
+
+    Returns the certificate (:meth:`airflow_kafka_offsets.model.certificate.Certificate.as_json`): plain JSON
+    with verdict, counts, the first ranges, the window and a digest. A task that fails leaves it in XCom too.
+
+    Needs the extra ``sql``: ``pip install 'airflow-kafka-offsets[sql]'``.
+
+    :param window: what ``PlanOffsetWindowOperator`` returned, its JSON, or the URI of its file. With
+        ``topics`` only these topics of the window are audited. (templated)
+    :param conn_id: Airflow connection of the database, of any type whose hook is a ``DbApiHook``. (templated)
+    :param table: the table's or view's name, or ``schema.table``. (templated)
+    :param topic_column: name of the column with the topic; ``None`` for a table of one topic that does not
+        name it. (templated)
+    :param partition_column: name of the column with the partition, a whole number. (templated)
+    :param offset_column: name of the column with the offset, a whole number. (templated)
+    :param where: ``{column: value}`` or ``{column: [values]}`` of the rows that this window's job has
+        written, such as ``{"run_id": "{{ run_id }}"}``. Rows among them that are outside the window are then
+        an error. By default only rows with offsets of the window are looked at, so that the table may hold
+        other windows. (templated, the names of the columns are not)
+    :param on_undecided: ``fail`` (default), or ``warn`` to end well where it cannot be said. (templated)
+    :param read_timeout: how long Kafka is read at most: a timedelta, seconds, or text such as ``10m``; 10
+        minutes by default. Offsets that were not read by then are undecided. (templated)
+    :param save_to: URI of a file to write the certificate to, another one for each run. (templated)
+    :param save_conn_id: Airflow connection of the file's storage. (templated)
+    :param window_conn_id: Airflow connection of the window file's storage. (templated)
+    """
+
+    template_fields: Sequence[str] = (
+        *OffsetsOperator.template_fields,
+        "window",
+        "window_conn_id",
+        "conn_id",
+        "table",
+        "topic_column",
+        "partition_column",
+        "offset_column",
+        "where",
+        "on_undecided",
+        "read_timeout",
+        "save_to",
+        "save_conn_id",
+    )
+    template_fields_renderers: ClassVar[dict[str, str]] = {
+        **OffsetsOperator.template_fields_renderers,
+        "where": "json",
+    }
+    parsers: ClassVar[Mapping[str, Parser]] = {
+        "window": lambda value, _: split_window(value),
+        "save_to": lambda value, name: parse_location(value, name, "save_conn_id"),
+        "where": parse_where,
+        "on_undecided": choice_parser(UndecidedPolicy),
+        "read_timeout": partial(parse_seconds, maximum=LONGEST_TIMEOUT, allow_zero=False),
+        **dict.fromkeys(
+            ("conn_id", "table", "topic_column", "partition_column", "offset_column", "save_conn_id"),
+            parse_text,
+        ),
+        "window_conn_id": parse_text,
+    }
+    ui_color = "#f4f1e8"
+    needs_group: ClassVar[bool] = False
+    calls_timeout: ClassVar[float] = 2 * LONGEST_TIMEOUT
+
+    def __init__(
+        self,
+        *,
+        window: Mapping[str, Any] | str | XComArg | None = None,
+        conn_id: str | None = None,
+        table: str | None = None,
+        topic_column: str | None = "topic",
+        partition_column: str = "partition",
+        offset_column: str = "offset",
+        where: Mapping[str, Any] | str | XComArg | None = None,
+        on_undecided: UndecidedPolicy | str = "fail",
+        read_timeout: Any = 600,
+        save_to: str | None = None,
+        save_conn_id: str | None = None,
+        window_conn_id: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.window: Any = window
+        self.conn_id = conn_id
+        self.table = table
+        self.topic_column = topic_column
+        self.partition_column = partition_column
+        self.offset_column = offset_column
+        self.where: Any = where
+        self.on_undecided = on_undecided
+        self.read_timeout = read_timeout
+        self.save_to = save_to
+        self.save_conn_id = save_conn_id
+        self.window_conn_id = window_conn_id
+        for name in ("window", "conn_id", "table"):
+            if getattr(self, name) is None:
+                raise self.parameter_error(f"{name} is missing: {_EXPECTED[name]}")
+        if save_to is None:
+            self.refuse_unused_unless_default("save_conn_id", kwargs.get("default_args"), "without save_to")
+        self.check_parameters()
+        if not is_template(window) and not split_window(window)[1]:
+            self.refuse_unused_unless_default(
+                "window_conn_id", kwargs.get("default_args"), "with a window that is in no file"
+            )
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Audit the table, and return the certificate."""
+        with self.run_checked():
+            undecided_is_good = self.parse_parameter("on_undecided") == "warn"
+            window = self._limited(load_window(self.window, self.window_conn_id))
+            at = datetime.now(tz=timezone.utc)
+            rows = self._read_table(window)
+            missing, failure = self._look_up(window, rows)
+            certificate = Certificate.issue(window, rows, missing, self._audited(), at)
+            result = certificate.as_json()
+            # First of all: a task that fails has it in XCom too.
+            push_result(context, result)
+            self.log.info("%s", "\n  ".join([certificate.summary(), *certificate.findings()]))
+            if self.save_to is not None:
+                write_text(self.save_to, certificate.as_text(), self.save_conn_id, "save_to", "save_conn_id")
+            if failure is not None:
+                raise failure
+            certificate.require_complete(self._remedy(context, window), undecided=undecided_is_good)
+            return result
+
+    def _limited(self, window: OffsetWindow) -> OffsetWindow:
+        """Return the part of the window that the names of the pipeline select."""
+        named, _ = self.selection().restricted_to_window(window.ranges, window.source)
+        if refusals := named.unmatched_names({"window": window.end}, "the window", partitions=True):
+            raise MisnamedError(refusals)
+        return window.only(tp for tp in window.ranges if tp in named.scope)
+
+    def _read_table(self, window: OffsetWindow) -> TableRows:
+        # Here, so that a DAG file does not need the extra, nor load SQLAlchemy.
+        from airflow_kafka_offsets.hooks.store import sql_engine, without_sqlalchemy
+
+        try:
+            from airflow_kafka_offsets.readings.table_rows import read_rows
+        except ImportError as error:
+            raise without_sqlalchemy(error) from error
+        table = AuditedTable(
+            str(self.table),
+            self.topic_column,
+            self.partition_column,
+            self.offset_column,
+            {} if self.where is None else self.parse_parameter("where"),
+        )
+        engine = sql_engine(str(self.conn_id), "conn_id")
+        try:
+            return read_rows(engine, table, window)
+        finally:
+            engine.dispose()
+
+    def _look_up(self, window: OffsetWindow, rows: TableRows) -> tuple[MissingOffsets, BrokerError | None]:
+        """Return what Kafka says about the offsets without a row, and why it could not be asked."""
+        if not rows.missing:
+            return MissingOffsets(), None
+        within = self.parse_parameter("read_timeout")
+        try:
+            with self.open_client() as client:
+                return (
+                    find_missing(
+                        client,
+                        window,
+                        rows.missing,
+                        lambda ranges: client.record_offsets(ranges, within=within),
+                    ),
+                    None,
+                )
+        except BrokerError as error:
+            return undecide(rows.missing, "not_read", [str(error)]), error
+
+    def _audited(self) -> dict[str, Any]:
+        names = ("conn_id", "table", "topic_column", "partition_column", "offset_column", "kafka_config_id")
+        where = None if self.where is None else dict(self.parse_parameter("where"))
+        return {**{name: getattr(self, name) for name in names}, "where": where}
+
+    def _remedy(self, context: Context, window: OffsetWindow) -> str:
+        """Return how the window is read again: the tasks between its plan and this task, as a command."""
+        run, task = context.get("dag_run"), context.get("task")
+        dag_id, at = getattr(run, "dag_id", None), getattr(run, "logical_date", None)
+        jobs = sorted(set(getattr(task, "upstream_task_ids", ())) - {window.source.get("task_id")})
+        if not jobs or dag_id is None:
+            return ""
+        run_id = getattr(run, "run_id", None)
+        named = f"clear {', '.join(map(repr, jobs))} of run {run_id!r} with the tasks after it"
+        if at is None:
+            return f"read the window again: {named}"
+        regex = f"^({'|'.join(map(re.escape, jobs))})$"
+        day = at.isoformat()
+        command = ["airflow", "tasks", "clear", "-d", "-t", regex, "-s", day, "-e", day, dag_id]
+        return f"read the window again: {named} ({shlex.join(command)})"
+
+
+_EXPECTED = {
+    "window": "give the output of PlanOffsetWindowOperator",
+    "conn_id": "name the Airflow connection of the database",
+    "table": "name the table that the window's job writes to",
+}

@@ -1,0 +1,325 @@
+"""Emits the intervals of record time that a position has completed, as events of assets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, ClassVar
+from zoneinfo import ZoneInfo
+
+from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
+from airflow_kafka_offsets.model.interval import MOST_INTERVALS, IntervalSchedule, parse_timezone
+from airflow_kafka_offsets.model.parameters import (
+    choice_parser,
+    iso_time,
+    parse_count,
+    parse_duration,
+    parse_interval,
+    parse_time,
+    timestamp_ms,
+)
+from airflow_kafka_offsets.operators.base import OffsetsOperator
+from airflow_kafka_offsets.operators.interval_outlets import (
+    CompletedIntervals,
+    IntervalFeed,
+    check_assets,
+    check_meaning,
+    emit,
+)
+from airflow_kafka_offsets.readings.record_progress import (
+    RecordProgress,
+    complete_intervals,
+    end_after_reset,
+    next_incomplete,
+)
+from airflow_kafka_offsets.readings.topic_times import IDLE_AFTER
+from airflow_kafka_offsets.task.interval_memory import Emitted, IntervalMemory
+from airflow_kafka_offsets.task.parameter_checks import is_template
+from airflow_kafka_offsets.waits.interval_position import IntervalPosition
+from airflow_kafka_offsets.waits.topic import IdlePartitionPolicy
+from airflow_kafka_offsets.waits.wait import PositionSource, Wait
+
+if TYPE_CHECKING:
+    from airflow.sdk import Asset, Context, XComArg
+    from airflow.sdk.definitions.mappedoperator import OperatorPartial
+
+    from airflow_kafka_offsets.operators.base import Parser
+
+MAX_INTERVALS = 200
+"""More than a week of hours."""
+
+UTC = ZoneInfo("UTC")
+_SHOWN = 3
+_OLDEST = 366 * 86_400_000
+"""Milliseconds: a first record that is older is probably one with a wrong time."""
+
+
+class CompletedIntervalsOperator(OffsetsOperator):
+    """
+    Emit an asset event for each interval of record time, such as an hour, that a position has completed since
+    the last time.
+
+    Put it after the task that commits, or on a schedule beside a query that is always on. Nothing is changed
+    in Kafka.
+
+    An interval is complete when the position of the group, or of the checkpoint, has passed every record with
+    a Kafka timestamp before the interval's end: when in every partition a record of the end or later is there
+    and everything before it was read. The same rule decides in
+    :class:`~airflow_kafka_offsets.sensors.reached.OffsetsReachedSensor` and
+    :class:`~airflow_kafka_offsets.sensors.topic.TopicReachedSensor`. An interval that has not ended by the
+    clock is never complete.
+
+    Each event has the interval's key as its partition key: the interval's start on the clock of ``timezone``,
+    such as ``2026-03-01T14:00:00``. A DAG with ``schedule=PartitionedAssetTimetable(assets=...)`` runs once
+    for each. On Airflow 3.1 and 3.2 one event has all intervals in its ``extra``.
+
+    Intervals are emitted in their order, each once. A task that fails or is killed has emitted nothing, and
+    its next try, or the next run, emits what it would have. Where a reset moves the position back behind
+    intervals that were emitted, these are emitted again when they are complete again, if this task has seen
+    the position back there, or the checkpoint records the reset. By default one of the task's runs emits at a
+    time (``max_active_tis_per_dag=1``).
+
+    Refused: a position of another cluster or topic, or beyond the log end; records that retention deleted
+    before they were read; an asset whose intervals have another length or time zone, or are those of another
+    group, unless ``start_from`` is another time than before; a task that emits for the same asset at the same
+    time.
+
+    Returns ``version``, ``position`` (``group`` or ``checkpoint``) and ``assets``: for each asset's name
+    ``every``, ``timezone``, ``intervals`` (``key``, ``start`` and ``end`` of each), ``complete_until``, and
+    ``more``, whether ``max_intervals`` has left some for the next run.
+
+    :param every: ``hour``, ``day``, a cron expression such as ``0 6 * * *``, or a length such as ``PT15M`` or
+        a timedelta, counted from 1970-01-01T00:00 UTC; a list has an asset in ``outlets`` for each.
+        (templated)
+    :param outlets: the asset of each ``every``, in the same order. Nothing else should send events of it.
+    :param timezone: on whose clock hours, days and cron expressions start. ``UTC``. (templated)
+    :param lateness: how much later than an interval's end a record has to be to show that the interval is
+        complete, where times within a partition go back by as much: seconds, a timedelta or text such as
+        ``PT5M``. ``PT0S``. (templated)
+    :param on_idle_partition: ``wait`` (default) for every partition; ``ignore`` idle partitions that were
+        read to their end, as long as another partition of the topic shows that the interval is complete.
+        (templated)
+    :param idle_after: with ``ignore``: a partition is idle when its newest record is older than this:
+        seconds, a timedelta or text such as ``10m``. 10 minutes. (templated)
+    :param start_from: a time in the first interval to be emitted; has an effect before the first event only.
+        By default the first interval is that of the first record that has not been read when the task first
+        runs; the present one if all were read. (templated)
+    :param max_intervals: events of an asset in one run, at most; the next run emits the rest. 200.
+        (templated)
+    :param position: the position that is read: ``group`` or ``checkpoint``; by default the group's where both
+        are given. (templated)
+    """
+
+    template_fields: Sequence[str] = (
+        *OffsetsOperator.template_fields,
+        "every",
+        "timezone",
+        "lateness",
+        "on_idle_partition",
+        "idle_after",
+        "start_from",
+        "max_intervals",
+        "position",
+    )
+    parsers: ClassVar[Mapping[str, Parser]] = {
+        "every": lambda value, _: [IntervalSchedule.parse(each) for each in _as_list(value)],
+        "timezone": parse_timezone,
+        "lateness": parse_duration,
+        "on_idle_partition": choice_parser(IdlePartitionPolicy),
+        "idle_after": parse_interval,
+        "start_from": parse_time,
+        "max_intervals": lambda value, name: _parse_max_intervals(value, name),
+        "position": choice_parser(PositionSource),
+    }
+    needs_group: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        *,
+        every: str | timedelta | Sequence[str | timedelta] | XComArg = "hour",
+        outlets: Asset | Sequence[Asset] | None = None,
+        timezone: str = "UTC",
+        lateness: float | timedelta | str = "PT0S",
+        on_idle_partition: IdlePartitionPolicy | str = "wait",
+        idle_after: float | timedelta | str | None = None,
+        start_from: datetime | str | XComArg | None = None,
+        max_intervals: int | str = MAX_INTERVALS,
+        position: PositionSource | str | None = None,
+        max_active_tis_per_dag: int | None = 1,
+        **kwargs: Any,
+    ) -> None:
+        # Two runs at once would emit the same intervals.
+        super().__init__(outlets=outlets, max_active_tis_per_dag=max_active_tis_per_dag, **kwargs)
+        self.every: Any = every
+        self.timezone = timezone
+        self.lateness = lateness
+        self.on_idle_partition = on_idle_partition
+        self.idle_after = idle_after
+        self.start_from: Any = start_from
+        self.max_intervals = max_intervals
+        self.position = position
+        self._declared: list[Any] = []
+        self.check_parameters()
+
+    @classmethod
+    def partial(cls, **kwargs: Any) -> OperatorPartial:
+        """Return the part of a mapped task that its indexes share; by default one of them runs at a time."""
+        # Airflow does not read this default from the constructor, and default_args win over it.
+        partial: OperatorPartial = super().partial(**kwargs)
+        partial.kwargs.setdefault("max_active_tis_per_dag", 1)
+        return partial
+
+    def check_parameters(self) -> None:
+        """Check also that there is a position, and an asset for each schedule."""
+        super().check_parameters()
+        try:
+            Wait.check_parameters(self)
+            if not (is_template(self.every) or is_template(self.timezone)):
+                self._schedules()
+            if not is_template(self.every):
+                self._assets(self.outlets)
+        except UsageError as error:
+            raise self.parameter_error(str(error)) from None
+        if self.on_idle_partition == "wait":
+            self.refuse_unused("with on_idle_partition='wait'", idle_after=None)
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Emit the intervals that have become complete, and return them."""
+        # Airflow sends an event for each outlet that is here when the task has ended.
+        self._declared = self._declared or list(self.outlets)
+        self.outlets = []
+        with self.run_checked():
+            names = ("group_id", "topics", "checkpoint_location", "kafka_config_id", "position")
+            position = IntervalPosition(**{name: getattr(self, name) for name in names})
+            feeds = self._feeds(context)
+            checkpoint = self.open_checkpoint()
+            idle_after = None
+            if self.parse_parameter("on_idle_partition") == "ignore":
+                idle_after = IDLE_AFTER if self.idle_after is None else self.parse_parameter("idle_after")
+            seen = [each.emitted.move for each in feeds if each.emitted and each.emitted.move is not None]
+            move, led = position.moved_to(checkpoint, min(seen, default=None))
+            with self.open_client() as client:
+                found = position.read(client, checkpoint, idle_after)
+                completed = []
+                if found is None:
+                    self.log.info("The checkpoint has not finished its first batch: no interval is complete")
+                else:
+                    progress, logs = found
+                    # Where moves have led counts also if the position has come back since.
+                    back = {tp: at for tp, at in led.items() if tp in logs}
+                    moved = RecordProgress(client, back, logs, now=progress.now)
+                    for feed in feeds:
+                        emitted = self._known(feed, position.meaning, move, progress, moved)
+                        if emitted is not None:
+                            completed.append(self._completed(feed, emitted, progress))
+            self.outlets = emit(context, completed)
+        return {
+            "version": 1,
+            "position": "checkpoint" if position.position_is_checkpoint else "group",
+            "assets": {each.feed.asset.name: each.as_json() for each in completed},
+        }
+
+    def _feeds(self, context: Context) -> list[IntervalFeed]:
+        pairs = zip(self._assets(self._declared), self._schedules(), strict=True)
+        memories = [(*pair, IntervalMemory(context, pair[0])) for pair in pairs]
+        return [
+            IntervalFeed(asset, schedule, memory, memory.recall()) for asset, schedule, memory in memories
+        ]
+
+    def _known(
+        self,
+        feed: IntervalFeed,
+        position: Mapping[str, Any],
+        move: int | None,
+        progress: RecordProgress,
+        moved: RecordProgress,
+    ) -> Emitted | None:
+        """
+        Return what was emitted for an asset and not taken back, or where it begins; and keep it.
+
+        ``None`` as long as nothing says where it begins.
+        """
+        schedule, start_from = feed.schedule, self._start_from()
+        meaning = {"every": schedule.cron or schedule.every, "timezone": schedule.zone, **position}
+        emitted = feed.emitted and check_meaning(feed.asset, feed.emitted, meaning, start_from)
+        if emitted is None:
+            first = progress.time if start_from is None else timestamp_ms(start_from)
+            if first is None:
+                self.log.info("The group has committed nothing there yet: no interval is complete")
+                return None
+            if start_from is None and progress.now - first > _OLDEST:
+                raise PlanRefusedError(
+                    f"the first record that was not read is of {iso_time(first)}, and intervals would be "
+                    "emitted from there on: set start_from to a time in the first interval to be emitted"
+                )
+            begin = schedule.containing(datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=first))
+            self.log.info("%s: the first interval is %s", feed.asset.name, begin)
+            text = None if start_from is None else start_from.isoformat()
+            emitted = Emitted(begin.start, meaning, text, move)
+        else:
+            readings = [progress]
+            if move is not None and emitted.move is not None and emitted.move < move:
+                readings.append(moved)
+            end = min(end_after_reset(each, schedule, emitted.end) for each in readings)
+            if end < emitted.end:
+                self.log.warning(
+                    "%s: the position was moved back. The intervals from %s until %s are emitted again when "
+                    "they are complete again",
+                    *(feed.asset.name, schedule.containing(end), emitted.end.isoformat()),
+                )
+            emitted = replace(emitted, end=end, move=move)
+        if emitted != feed.emitted:
+            # Neither where it began nor a reset is forgotten if this task fails.
+            feed.memory.keep(emitted)
+        return emitted
+
+    def _completed(
+        self, feed: IntervalFeed, emitted: Emitted, progress: RecordProgress
+    ) -> CompletedIntervals:
+        lateness = self.parse_parameter("lateness")
+        found, more = complete_intervals(
+            progress, feed.schedule, emitted.end, lateness, self.parse_parameter("max_intervals")
+        )
+        name = feed.asset.name
+        if found:
+            several = f" to {found[-1]}" if len(found) > 1 else ""
+            self.log.info("%s: complete: %s%s (%d)", name, found[0], several, len(found))
+        completed = CompletedIntervals(feed, emitted, found, more)
+        if more:
+            self.log.warning("%s: more are complete than max_intervals: the next run emits the rest", name)
+        else:
+            interval, missing = next_incomplete(progress, feed.schedule, completed.end, lateness)
+            reasons = "; ".join(f"{tp} {why}" for tp, why in sorted(missing.items())[:_SHOWN])
+            others = f" and {len(missing) - _SHOWN} more partitions" if len(missing) > _SHOWN else ""
+            self.log.info("%s: next is %s: %s%s", name, interval, reasons or "it has not ended", others)
+        return completed
+
+    def _start_from(self) -> datetime | None:
+        return None if self.start_from is None else self.parse_parameter("start_from").astimezone(UTC)
+
+    def _schedules(self) -> list[IntervalSchedule]:
+        schedules = [IntervalSchedule.parse(each, self.timezone) for each in _as_list(self.every)]
+        if len({each.canonical for each in schedules}) < len(schedules):
+            raise UsageError(f"every={self.every} names the same intervals twice: name them once")
+        return schedules
+
+    def _assets(self, outlets: Sequence[Any]) -> list[Asset]:
+        return check_assets(outlets, len(_as_list(self.every)))
+
+
+def _as_list(every: object) -> list[Any]:
+    values = list(every) if isinstance(every, list | tuple) else [every]
+    if not values:
+        raise UsageError("every=[] names no intervals: give 'hour', 'day' or a cron expression")
+    return values
+
+
+def _parse_max_intervals(value: object, parameter: str) -> int | None:
+    count = parse_count(value, parameter, minimum=1)
+    if count is not None and count > MOST_INTERVALS:
+        raise UsageError(
+            f"{parameter}={count}: expected at most {MOST_INTERVALS}, since each interval is an event, and "
+            "can start a run; the next run emits the rest"
+        )
+    return count

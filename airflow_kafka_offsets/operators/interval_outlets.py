@@ -1,0 +1,122 @@
+"""The assets of intervals: which intervals were emitted for each, which are now, and their events."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from airflow.sdk import Asset
+
+from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
+from airflow_kafka_offsets.model.interval import Interval, IntervalSchedule
+from airflow_kafka_offsets.task.interval_memory import KEY, Emitted, IntervalMemory
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+
+class IntervalFeed(NamedTuple):
+    """An asset, the intervals that it stands for, and what was emitted for it."""
+
+    asset: Asset
+    schedule: IntervalSchedule
+    memory: IntervalMemory
+    emitted: Emitted | None
+    """``None`` before the first time."""
+
+
+class CompletedIntervals(NamedTuple):
+    """The intervals that a task emits for an asset."""
+
+    feed: IntervalFeed
+    emitted: Emitted
+    intervals: Sequence[Interval]
+    more: bool
+    """Whether there are more than may be emitted at once."""
+
+    @property
+    def end(self) -> datetime:
+        """Until when intervals will have been emitted."""
+        return self.intervals[-1].end if self.intervals else self.emitted.end
+
+    def as_json(self) -> dict[str, Any]:
+        """Return plain JSON, for the task's result."""
+        return {
+            "every": self.feed.schedule.every,
+            "timezone": self.feed.schedule.zone,
+            "intervals": [each.as_json() for each in self.intervals],
+            "complete_until": self.end.isoformat(),
+            "more": self.more,
+        }
+
+
+def check_assets(outlets: Sequence[Any], count: int) -> list[Asset]:
+    """Refuse outlets that are not one asset for each schedule, ``count`` in all."""
+    assets = [outlet for outlet in outlets if isinstance(outlet, Asset)]
+    if len(assets) < len(outlets) or len(outlets) != count or len({asset.name for asset in assets}) < count:
+        found = ", ".join(type(each).__name__ for each in outlets) or "none"
+        raise UsageError(
+            f"outlets: found {found}; expected {count} different assets, one for each interval in every, in "
+            "the same order"
+        )
+    return assets
+
+
+def check_meaning(
+    asset: Asset, emitted: Emitted, meaning: Mapping[str, Any], start_from: datetime | None
+) -> Emitted | None:
+    """
+    Return what was emitted for an asset, ``None`` if it begins again with other intervals.
+
+    :raises PlanRefusedError: if they are others than before, and ``start_from`` does not say where they
+        begin.
+    """
+    before = emitted.meaning
+    if before == meaning:
+        return emitted
+    if start_from is not None and start_from.isoformat() != emitted.start_from:
+        return None
+    changes = [
+        f"{name} was {before.get(name)!r} and is {meaning.get(name)!r}"
+        for name in sorted(before.keys() | meaning.keys())
+        if before.get(name) != meaning.get(name)
+    ]
+    raise PlanRefusedError(
+        f"the asset {asset.name!r} has other intervals until {emitted.end.isoformat()} "
+        f"({'; '.join(changes)}): give the new ones an asset of their own, or set start_from to another time "
+        f"than before, such as {emitted.end.isoformat()!r}, to begin there"
+    )
+
+
+def emit(context: Context, completed: Sequence[CompletedIntervals]) -> list[Asset]:
+    """
+    Let the task send the events of intervals when it succeeds, and keep that it is about to.
+
+    :return: the assets that have events.
+    """
+    token = uuid.uuid4().hex
+    told = [each for each in completed if each.intervals]
+    for each in told:
+        each.feed.memory.announce(each.emitted, each.end, token)
+    for each in told if "outlet_events" in context else ():
+        events: Any = context["outlet_events"][each.feed.asset]
+        # The same for all keys: what an interval is follows from its key.
+        extra = {
+            "version": 1,
+            "every": each.feed.schedule.every,
+            "timezone": each.feed.schedule.zone,
+            "start": each.intervals[0].start.isoformat(),
+            "end": each.end.isoformat(),
+            "token": token,
+        }
+        if hasattr(events, "add_partitions"):
+            events.add_partitions([interval.key for interval in each.intervals])
+        else:
+            extra["intervals"] = [interval.as_json() for interval in each.intervals]
+        events.extra = extra
+    if told and "ti" in context:
+        # The last thing: a task that has no token has not come to its end.
+        context["ti"].xcom_push(key=KEY, value=token)
+    return [each.feed.asset for each in told]

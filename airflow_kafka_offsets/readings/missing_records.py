@@ -1,0 +1,84 @@
+"""Tells which offsets without a row have lost their record, by reading just these ranges from Kafka."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Protocol
+
+from airflow_kafka_offsets.errors import UnknownTopicPartitionError
+from airflow_kafka_offsets.kafka.reader import LogIdsReader
+from airflow_kafka_offsets.model.certificate import MissingOffsets, Reason, judge, undecide
+from airflow_kafka_offsets.model.offset_ranges import RangesByPartition, clip, count_offsets, merge
+from airflow_kafka_offsets.model.offsets import IsolationLevel, LogRange, TopicPartition
+from airflow_kafka_offsets.model.window import OffsetWindow
+from airflow_kafka_offsets.readings.log_ids import current_logs_refusals
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+log = logging.getLogger(__name__)
+
+
+class LogsReader(LogIdsReader, Protocol):
+    """The questions about logs that this module asks."""
+
+    def log_ranges(
+        self, partitions: Iterable[TopicPartition], *, isolation_level: IsolationLevel = "read_uncommitted"
+    ) -> Mapping[TopicPartition, LogRange]:
+        """Return what the logs hold."""
+
+
+Found = tuple[RangesByPartition, RangesByPartition]
+"""Offsets that have a record, and offsets that were not read."""
+
+
+def find_missing(
+    client: LogsReader,
+    window: OffsetWindow,
+    missing: RangesByPartition,
+    read: Callable[[RangesByPartition], Found],
+) -> MissingOffsets:
+    """
+    Tell lost records from markers of transactions, aborted records and compaction.
+
+    Kafka does not say why an offset has no record, and need not: a consumer that reads committed records gets
+    none there. Records that retention has deleted, and those of open transactions, cannot be told from
+    losses.
+
+    :param missing: the offsets of the window without a row.
+    :param read: reads ranges inside the logs.
+    :raises BrokerError: if the broker cannot be asked.
+    """
+    if not missing:
+        return MissingOffsets()
+    elsewhere = current_logs_refusals(client, "the window", window.log_ids, remedy="plan a new window")
+    try:
+        logs = {} if elsewhere else client.log_ranges(missing)
+    except UnknownTopicPartitionError as error:
+        elsewhere = [str(error)]
+    if elsewhere:
+        return undecide(missing, "other_log", elsewhere)
+    stable = client.log_ranges(missing, isolation_level="read_committed")
+    undecided: dict[Reason, RangesByPartition] = {
+        "other_log": _at(missing, lambda tp: (logs[tp].end, window.end[tp])),
+        "open_transaction": _at(missing, lambda tp: (stable[tp].end, logs[tp].end)),
+    }
+    readable = _at(missing, lambda tp: (logs[tp].start, stable[tp].end))
+    log.info("Reading %s offsets without a row from Kafka", f"{count_offsets(readable):,}")
+    records, unread = read(readable) if readable else ({}, {})
+    # Retention may have been faster than the reading.
+    starts = {tp: each.start for tp, each in client.log_ranges(missing).items()}
+    gone = {
+        tp: merge([*clip(ranges, 0, logs[tp].start), *clip(unread.get(tp, ()), 0, starts[tp])])
+        for tp, ranges in missing.items()
+    }
+    undecided["retention"] = {tp: ranges for tp, ranges in gone.items() if ranges}
+    undecided["not_read"] = _at(unread, lambda tp: (starts[tp], window.end[tp]))
+    return judge(missing, records, undecided)
+
+
+def _at(ranges: RangesByPartition, bounds: Callable[[TopicPartition], tuple[int, int]]) -> RangesByPartition:
+    """Return the offsets inside bounds, for the partitions that have any."""
+    clipped = {tp: clip(each, *bounds(tp)) for tp, each in ranges.items()}
+    return {tp: each for tp, each in clipped.items() if each}

@@ -1,0 +1,261 @@
+"""
+How far positions have come in the time of the records, and which intervals are complete for them.
+
+The broker is asked as little as possible. The time of the record at each position is fetched once, for all
+intervals and schedules: where it is late enough, an interval is complete, however many come before it. Only
+partitions whose record does not show it are looked up by time, once for each interval that is tried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta, timezone
+from functools import cached_property
+from itertools import islice, takewhile
+from typing import NamedTuple
+
+from airflow_kafka_offsets.errors import BrokerUnavailableError
+from airflow_kafka_offsets.kafka.reader import OffsetsReader
+from airflow_kafka_offsets.model.interval import Interval, IntervalSchedule, complete_at
+from airflow_kafka_offsets.model.offsets import Logs, Positions, TopicPartition, summarize
+from airflow_kafka_offsets.model.parameters import iso_time, timestamp_ms
+from airflow_kafka_offsets.model.reached import short_of
+from airflow_kafka_offsets.readings.topic_times import idle_partitions, last_times, record_times
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_AHEAD = 60_000
+"""Milliseconds by which the clock of a producer may be ahead of the clock here."""
+
+
+class _Times(NamedTuple):
+    """
+    The times of records, in ms since 1970.
+
+    :param unread: of the first record that was not read, where there is one.
+    :param newest: the same, or where all were read that of the newest record.
+    :param unknown: partitions with unread offsets whose record could not be fetched.
+    """
+
+    unread: Mapping[TopicPartition, int]
+    newest: Mapping[TopicPartition, int]
+    unknown: frozenset[TopicPartition]
+
+
+class RecordProgress:
+    """
+    Positions beside the times of the records.
+
+    A position has reached a time in a partition if a record of that time or later is there, not ahead of the
+    clock, and was read or is the next one: the rule of
+    :class:`~airflow_kafka_offsets.sensors.reached.OffsetsReachedSensor` and of
+    :class:`~airflow_kafka_offsets.sensors.topic.TopicReachedSensor` together. Once a position has reached a
+    time it stays so, whatever is written later, unless it moves back.
+
+    :param positions: ``None`` for a partition without one: then nothing of its log was read.
+    :param logs: what the logs hold, read after the positions.
+    :param now: the present time in ms since 1970.
+    :param idle_after: a partition is idle when its newest record is older than this, in seconds. An idle
+        partition that was read to its end does not count, if another partition of its topic has reached the
+        time. ``None``: every partition counts.
+    """
+
+    def __init__(
+        self,
+        client: OffsetsReader,
+        positions: Positions,
+        logs: Logs,
+        *,
+        now: int,
+        idle_after: float | None = None,
+    ) -> None:
+        self.now = now
+        self._client = client
+        self._logs = logs
+        self._known = {tp for tp, at in positions.items() if at is not None}
+        self._at: Positions = {tp: max(at or 0, logs[tp].start) for tp, at in positions.items()}
+        self._idle_after = idle_after
+        self._missing: dict[int, dict[TopicPartition, str]] = {}
+
+    @cached_property
+    def _times(self) -> _Times:
+        logs = {tp: self._logs[tp] for tp in self._at if self._logs[tp].start < self._logs[tp].end}
+        at = {tp: self._at[tp] or 0 for tp in logs}
+        asked = {tp: min(at[tp], log.end - 1) for tp, log in logs.items()}
+        found = record_times(self._client, asked, "read_uncommitted")
+        ahead = {tp for tp, log in logs.items() if at[tp] < log.end}
+        unread = {tp: time for tp in ahead if (time := found.get(tp)) is not None}
+        # Behind these only markers of transactions follow.
+        markers = {tp: logs[tp] for tp in found if found[tp] is None}
+        newest = {tp: time for tp, time in found.items() if time is not None}
+        newest |= {
+            tp: time for tp, time in last_times(self._client, markers, back=2).items() if time is not None
+        }
+        return _Times(unread, newest, frozenset(ahead - found.keys()))
+
+    @property
+    def time(self) -> int | None:
+        """
+        The time of the first record that was not read, at most now; now if all were read.
+
+        ``None`` if there is no position at all.
+
+        :raises BrokerUnavailableError: if it cannot be read.
+        """
+        self._check_known(self._times.unknown & self._known)
+        unread = [time for tp, time in self._times.unread.items() if tp in self._known]
+        return min([*unread, self.now]) if self._known else None
+
+    @property
+    def estimate(self) -> int:
+        """The time that all partitions have probably reached."""
+        times = self._times
+        least = -1 if self._idle_after is None else self.now - int(self._idle_after * 1000)
+        # Idle partitions that were read to their end do not count.
+        return min(
+            (time for tp, time in times.newest.items() if tp in times.unread or time >= least),
+            default=self.now,
+        )
+
+    def reached(self, moment: int) -> bool:
+        """Whether all partitions have reached a time, and the clock as well."""
+        return moment <= self.now and not self.missing(moment)
+
+    def missing(self, moment: int) -> dict[TopicPartition, str]:
+        """Return why partitions have not reached a time; empty if all have. A time is asked for once."""
+        if moment not in self._missing:
+            self._missing[moment] = self._look_up(moment)
+        return self._missing[moment]
+
+    def _look_up(self, moment: int) -> dict[TopicPartition, str]:
+        newest = self._times.newest
+        latest = self.now + _AHEAD
+        undecided = [tp for tp in sorted(self._at) if not moment <= newest.get(tp, -1) <= latest]
+        first = self._client.offsets_for_time(undecided, moment) if undecided else {}
+        asked = {tp: offset for tp, offset in first.items() if offset is not None}
+        silent = [tp for tp in undecided if first[tp] is None]
+        short = short_of({tp: self._at[tp] for tp in asked}, asked, self._logs)
+        missing = {tp: f"has not read up to offset {asked[tp]}" for tp in short}
+        if silent and self._idle_after is None:
+            missing |= dict.fromkeys(silent, "holds no record since")
+        if missing:
+            return missing
+        missing = self._not_shown(asked, moment)
+        active = {tp.topic for tp in self._at if tp not in missing and tp not in silent}
+        return missing | self._not_idle(silent, active)
+
+    def taken_back(self, moment: int) -> list[TopicPartition]:
+        """
+        Return in which partitions the position has moved back behind a time that it had reached.
+
+        Partitions without a position, and partitions that were read to their end, are left out.
+
+        :raises BrokerUnavailableError: if that cannot be read.
+        """
+        times = self._times
+        older = {tp for tp, time in times.unread.items() if time < moment} | times.unknown
+        asked = sorted(older & self._known)
+        first = self._client.offsets_for_time(asked, moment) if asked else {}
+        target = {tp: offset for tp, offset in first.items() if offset is not None}
+        short = short_of({tp: self._at[tp] for tp in target}, target, self._logs)
+        self._check_known(short.keys() & times.unknown)
+        return list(short)
+
+    def first_unread(self, partitions: Sequence[TopicPartition]) -> int:
+        """Return the time of the first record that was not read in partitions that have one."""
+        return min(self._times.unread[tp] for tp in partitions)
+
+    def _not_shown(self, claimed: Mapping[TopicPartition, int], moment: int) -> dict[TopicPartition, str]:
+        """
+        Return why what a lookup by time has found does not show that a time was reached.
+
+        It also finds the markers of transactions, which carry the broker's clock, and records whose producer
+        is ahead of the clock.
+        """
+        times = record_times(self._client, claimed, "read_uncommitted")
+        missing = {}
+        for tp, offset in claimed.items():
+            time = times.get(tp, -1)
+            if time is None or time < moment:
+                missing[tp] = "holds no record since that shows it"
+            elif time > self.now + _AHEAD:
+                missing[tp] = f"has a record of {iso_time(time)}, ahead of the clock, at offset {offset}"
+        return missing
+
+    def _not_idle(self, silent: Sequence[TopicPartition], active: set[str]) -> dict[TopicPartition, str]:
+        if not silent or self._idle_after is None:
+            return {}
+        unread = {tp for tp in silent if tp in self._times.unread or tp in self._times.unknown}
+        idle = idle_partitions(self._client, silent, active, self._idle_after)
+        return {
+            tp: "holds no record since, and is not idle" for tp in silent if tp in unread or tp not in idle
+        }
+
+    def _check_known(self, unknown: set[TopicPartition] | frozenset[TopicPartition]) -> None:
+        if unknown:
+            raise BrokerUnavailableError(
+                f"the times of the next records in {summarize(unknown)} could not be read: expected each "
+                "record to have a time; try again"
+            )
+
+
+def complete_intervals(
+    progress: RecordProgress, schedule: IntervalSchedule, since: datetime, lateness: timedelta, limit: int
+) -> tuple[list[Interval], bool]:
+    """
+    Return the complete intervals that start at or after a moment, and whether the limit has cut them off.
+
+    An interval is complete when all partitions have reached its end plus ``lateness``.
+    """
+    now = progress.now
+
+    def passed(each: Interval) -> bool:
+        return complete_at(each, lateness) <= now
+
+    found = list(islice(takewhile(passed, schedule.since(since)), limit + 1))
+    moments = [complete_at(each, lateness) for each in found]
+    count = _reached(progress, moments) if found else 0
+    return found[: min(count, limit)], count > limit
+
+
+def next_incomplete(
+    progress: RecordProgress, schedule: IntervalSchedule, since: datetime, lateness: timedelta
+) -> tuple[Interval, dict[TopicPartition, str]]:
+    """Return the first interval at or after a moment, and which partitions it waits for; for the log."""
+    first = next(schedule.since(since))
+    moment = complete_at(first, lateness)
+    return first, progress.missing(moment) if moment <= progress.now else {}
+
+
+def end_after_reset(progress: RecordProgress, schedule: IntervalSchedule, end: datetime) -> datetime:
+    """
+    Return up to where the positions have still read all, of intervals that were complete up to an end.
+
+    That is the same end, unless a position was moved back behind it.
+    """
+    back = progress.taken_back(timestamp_ms(end))
+    if not back:
+        return end
+    read = schedule.containing(_EPOCH + timedelta(milliseconds=progress.first_unread(back))).start
+    probe = schedule.containing(read).end
+    while read < probe < end:
+        if progress.taken_back(timestamp_ms(probe)):
+            end = probe
+        else:
+            read = probe
+        middle = schedule.containing(read + (end - read) / 2)
+        probe = middle.start if middle.start > read else middle.end
+    return read
+
+
+def _reached(progress: RecordProgress, moments: Sequence[int]) -> int:
+    """Return how many of ascending moments are reached, beginning where the estimate is."""
+    low, high, step = 0, len(moments) + 1, 1
+    estimate = progress.estimate
+    probe = max(1, sum(moment <= estimate for moment in moments))
+    while low + 1 < high:
+        if progress.reached(moments[probe - 1]):
+            low, probe = probe, min(high - 1, probe + step)
+            step *= 2
+        else:
+            high, probe = probe, (low + probe) // 2
+    return low

@@ -1,0 +1,337 @@
+"""
+Reads from a database what a table holds of an offset window.
+
+One statement adds up the rows of all partitions in one scan. Only those partitions that differ are read
+again, in order of their offsets. Names of tables and columns are quoted by SQLAlchemy, values are bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.exc import CompileError, DBAPIError, OperationalError, SQLAlchemyError
+
+from airflow_kafka_offsets.errors import AuditError, UsageError
+from airflow_kafka_offsets.model.audited_rows import (
+    MOST_DIFFERENCES,
+    Difference,
+    ForeignRows,
+    RowCheck,
+    Sums,
+    TableRows,
+    range_of,
+    whole_number,
+)
+from airflow_kafka_offsets.model.fingerprint import PRIME, Fingerprint
+from airflow_kafka_offsets.model.offsets import OffsetRanges, TopicPartition
+from airflow_kafka_offsets.model.row_filter import AuditedTable
+from airflow_kafka_offsets.model.text import shorten
+from airflow_kafka_offsets.model.window import OffsetWindow
+
+_SNAPSHOTS = {"postgresql": "REPEATABLE READ", "mysql": "REPEATABLE READ", "mariadb": "REPEATABLE READ"}
+"""Isolation levels in which all statements of a transaction see the same rows, where they need no set-up."""
+
+_MOST_FOREIGN = 10_000
+"""Topics and partitions outside the window: with more, the columns are probably others."""
+
+
+def read_rows(
+    engine: sa.Engine,
+    table: AuditedTable,
+    window: OffsetWindow,
+    fingerprint: Fingerprint | None = None,
+    most: int = MOST_DIFFERENCES,
+) -> TableRows:
+    """
+    Return what a table holds of a window.
+
+    :raises UsageError: if the table or a column is not there, or a column holds something else.
+    :raises AuditError: if rows were added or removed between the two statements; it may be tried again.
+    """
+    topics = {tp.topic for tp in window.ranges}
+    if table.topic_column is None and len(topics) > 1:
+        raise UsageError(
+            f"topic_column=None, and the window has {len(topics)} topics "
+            f"({shorten(', '.join(sorted(topics)))}): name the column with the topic, or limit the audit "
+            "to one of them with topics="
+        )
+    level = _SNAPSHOTS.get(engine.dialect.name)
+    try:
+        with engine.connect() as connection:
+            if level:
+                connection = connection.execution_options(isolation_level=level)
+            return _Reading(
+                connection,
+                table,
+                dict(window.ranges),
+                fingerprint or Fingerprint.random(range_of(window.ranges)),
+                most,
+            ).read()
+    except DBAPIError as error:
+        reason = shorten(str(error.orig).partition("\n")[0], 300)
+        # SQLite has one kind of error for a missing table and for one that another process writes to.
+        passes = isinstance(error, OperationalError) and not reason.startswith(("no such", "near"))
+        if passes:
+            raise AuditError(
+                f"table {table.table!r} could not be read ({reason}): check that the database is up, "
+                "then try again",
+                retriable=True,
+            ) from error
+        raise _unreadable(table, reason) from error
+    except CompileError as error:
+        raise UsageError(
+            f"the database's dialect {engine.dialect.name!r} cannot express the audit "
+            f"({shorten(str(error))}): audit the table in Spark with airflow_kafka_offsets.spark.audit_window"
+        ) from error
+    except SQLAlchemyError as error:
+        raise _unreadable(table, shorten(str(error), 300)) from error
+
+
+def _unreadable(table: AuditedTable, reason: str) -> UsageError:
+    columns = [table.topic_column, table.partition_column, table.offset_column, *table.where]
+    names = ", ".join(repr(name) for name in columns if name is not None)
+    return UsageError(
+        f"table {table.table!r} cannot be read ({reason}): expected a table with the columns {names}: "
+        "correct table, topic_column, partition_column, offset_column or where"
+    )
+
+
+class _Reading:
+    """The statements of one audit, in one transaction."""
+
+    def __init__(
+        self,
+        connection: sa.Connection,
+        table: AuditedTable,
+        ranges: OffsetRanges,
+        fingerprint: Fingerprint,
+        most: int,
+    ) -> None:
+        self._connection = connection
+        self._table = table
+        self._ranges = ranges
+        self._fingerprint = fingerprint
+        self._most = most
+        schema, _, name = table.table.rpartition(".")
+        columns = {name for name in (table.topic_column, table.partition_column, table.offset_column) if name}
+        source = sa.table(
+            name, *(sa.column(column) for column in sorted({*columns, *table.where})), schema=schema or None
+        )
+        # With an alias each column is written with the alias: SQLite takes a quoted name that is no column
+        # for a text.
+        self._source = source.alias("audited")
+        self._topic = None if table.topic_column is None else self._source.c[table.topic_column]
+        self._partition = self._source.c[table.partition_column]
+        self._offset = self._source.c[table.offset_column]
+        self._only = next(iter({tp.topic for tp in ranges}))
+        """The topic of rows that do not name one."""
+
+    def read(self) -> TableRows:
+        self._look()
+        sums = self._sums()
+        check = RowCheck(self._ranges, self._fingerprint, sums)
+        differing = check.differing
+        known = check.rows(self._differences(differing) if differing else (), self._most)
+        foreign = self._foreign(sum(each.rows for each in sums.values())) if self._table.where else ()
+        return TableRows(known, foreign)
+
+    def _look(self) -> None:
+        """Refuse columns that hold text where numbers are expected, by the first row."""
+        columns = [self._partition, self._offset, *([] if self._topic is None else [self._topic])]
+        row = self._connection.execute(sa.select(*columns).where(*self._selection()).limit(1)).first()
+        if row is None:
+            return
+        number, offset, *topics = row
+        if number is not None:
+            self._whole_partition(number)
+        if offset is not None:
+            self._whole_offset(offset)
+        for topic in topics:
+            if topic is not None and not isinstance(topic, str):
+                raise UsageError(
+                    f"column {self._table.topic_column!r} holds {shorten(repr(topic))} "
+                    f"({type(topic).__name__}); expected the names of topics: correct topic_column"
+                )
+
+    def _sums(self) -> dict[TopicPartition, Sums]:
+        """Add up the rows of each partition of the window: one scan, whatever the number of partitions."""
+        topics = self._topics(self._ranges)
+        named = self._topic is not None and len(topics) > 1
+        columns = [self._partition.label("p"), self._offset.label("o")]
+        if named and self._topic is not None:
+            columns.append(self._topic.label("t"))
+        conditions = [*self._selection(), *self._window(self._ranges)]
+        rows = sa.select(*columns).where(*conditions).subquery("selected")
+        keys = [rows.c.t, rows.c.p] if named else [rows.c.p]
+        residue = sa.cast(rows.c.o, sa.BigInteger) + _number(self._fingerprint.shift)
+        if not self._fingerprint.small:
+            residue = residue % _number(PRIME)
+        square = (residue * residue) % _number(PRIME)
+        summand = (square * square) % _number(PRIME)
+        aggregates = (sa.func.count(), sa.func.sum(summand), sa.func.min(rows.c.o), sa.func.max(rows.c.o))
+        statement = sa.select(*keys, *aggregates).group_by(*keys).limit(len(self._ranges) + _MOST_FOREIGN + 1)
+        sums: dict[TopicPartition, Sums] = {}
+        found = self._connection.execute(statement).all()
+        self._refuse_many(len(found) - len(self._ranges))
+        for *names, count, total, first, last in found:
+            number = names.pop()
+            if number is None:
+                continue
+            tp = TopicPartition(str(names[0]) if named else topics[0], self._whole_partition(number))
+            if tp.topic not in topics or tp in sums:
+                raise UsageError(
+                    f"column {self._table.topic_column!r} holds {shorten(repr(tp.topic))}, which the "
+                    f"database takes for a topic of the window ({shorten(', '.join(topics))}): expected "
+                    "the name itself"
+                )
+            bounds = (self._whole_offset(first), self._whole_offset(last))
+            if tp in self._ranges:
+                sums[tp] = Sums(count, int(total), *bounds)
+        return sums
+
+    def _foreign(self, inside: int) -> Sequence[ForeignRows]:
+        """Return the rows of the selection that are outside the window; normally an empty list."""
+        source, selection = self._source, self._selection()
+        every = sa.select(sa.func.count()).select_from(source).where(*selection)
+        outside = self._connection.execute(every).scalar_one() - inside
+        if not outside:
+            return ()
+        topic = sa.null() if self._topic is None else self._topic
+        keys = [self._partition] if self._topic is None else [self._topic, self._partition]
+        # Where a column is NULL a row is neither inside nor not inside.
+        condition = sa.case((self._inside(self._ranges), _number(1)), else_=_number(0)) == _number(0)
+        aggregates = (sa.func.count().label("n"), sa.func.min(self._offset), sa.func.max(self._offset))
+        statement = (
+            sa.select(topic.label("t"), self._partition.label("p"), *aggregates)
+            .where(*selection, condition)
+            .group_by(*keys)
+            .order_by(sa.desc("n"))
+            .limit(_MOST_FOREIGN + 1)
+        )
+        found = self._connection.execute(statement).all()
+        self._refuse_many(len(found))
+        rows = [
+            ForeignRows(
+                self._only if self._topic is None else None if name is None else shorten(str(name), 249),
+                None if number is None else self._whole_partition(number),
+                None if first is None else self._whole_offset(first),
+                None if last is None else self._whole_offset(last),
+                count,
+            )
+            for name, number, count, first, last in found
+        ]
+        if (now := sum(each.rows for each in rows)) != outside:
+            raise AuditError(
+                f"table {self._table.table!r} changed while it was read: first {outside} of its rows were "
+                f"outside the window, then {now}: audit it after the tasks that write to it have ended",
+                retriable=True,
+            )
+        return rows
+
+    def _refuse_many(self, others: int) -> None:
+        if others > _MOST_FOREIGN:
+            raise UsageError(
+                f"the rows of table {self._table.table!r} name more than {_MOST_FOREIGN:,} topics and "
+                "partitions that are not in the window: correct topic_column, partition_column or where"
+            )
+
+    def _differences(self, partitions: Sequence[TopicPartition]) -> Iterator[Difference]:
+        """Return each row of some partitions that does not follow the row before by one."""
+        ranges = {tp: self._ranges[tp] for tp in partitions}
+        topic = sa.literal(self._only) if self._topic is None else self._topic
+        keys = [self._partition] if self._topic is None else [self._topic, self._partition]
+        before = sa.func.lag(self._offset).over(partition_by=keys, order_by=self._offset)
+        rows = (
+            sa.select(
+                topic.label("t"), self._partition.label("p"), self._offset.label("o"), before.label("b")
+            )
+            .where(*self._selection(), self._inside(ranges))
+            .subquery("ordered")
+        )
+        statement = (
+            sa.select(rows.c.t, rows.c.p, rows.c.b, rows.c.o)
+            .where(rows.c.o - rows.c.b != _number(1))
+            .order_by(rows.c.t, rows.c.p, rows.c.o)
+            .limit(self._most + 1)
+        )
+        for found, number, low, high in self._connection.execute(statement):
+            tp = TopicPartition(str(found), int(number))
+            yield Difference(tp, self._whole_offset(low), self._whole_offset(high))
+
+    def _selection(self) -> list[sa.ColumnElement[bool]]:
+        """Return the conditions of ``where``; the types of the values are the database's business."""
+        conditions: list[sa.ColumnElement[bool]] = []
+        for name, value in self._table.where.items():
+            column, several = self._source.c[name], isinstance(value, list | tuple)
+            bound: Any = sa.bindparam(None, value, type_=sa.types.NullType(), expanding=several)
+            conditions.append(column.in_(bound) if several else column == bound)
+        return conditions
+
+    def _window(self, ranges: OffsetRanges) -> list[sa.ColumnElement[bool]]:
+        """
+        Return the conditions of a row in the range of its partition; they say nothing about other partitions.
+
+        The first ones can be answered by an index, or by how the table is partitioned.
+        """
+        bounds, topics = range_of(ranges), self._topics(ranges)
+        conditions = [self._offset >= _number(bounds.start), self._offset < _number(bounds.end)]
+        if self._topic is not None:
+            conditions.append(self._topic == topics[0] if len(topics) == 1 else self._topic.in_(topics))
+        # Not by an equality: databases would take the rows for few, and sort what they could count.
+        if len({each.start for each in ranges.values()}) > 1:
+            conditions.append(
+                self._offset >= self._by_partition({tp: each.start for tp, each in ranges.items()})
+            )
+        if len({each.end for each in ranges.values()}) > 1:
+            conditions.append(
+                self._offset < self._by_partition({tp: each.end for tp, each in ranges.items()})
+            )
+        return conditions
+
+    def _inside(self, ranges: OffsetRanges) -> sa.ColumnElement[bool]:
+        """Return the condition of a row in the window."""
+        known = [
+            sa.and_(
+                *([] if self._topic is None else [self._topic == topic]),
+                self._partition.in_([_number(tp.partition) for tp in sorted(ranges) if tp.topic == topic]),
+            )
+            for topic in self._topics(ranges)
+        ]
+        return sa.and_(*self._window(ranges), sa.or_(*known))
+
+    def _by_partition(self, offsets: Mapping[TopicPartition, int]) -> sa.ColumnElement[int]:
+        """Return the offset of a row's partition; any number for a partition outside the window."""
+        trees = {
+            topic: self._search(
+                [(tp.partition, at) for tp, at in sorted(offsets.items()) if tp.topic == topic]
+            )
+            for topic in sorted({tp.topic for tp in offsets})
+        }
+        if len(trees) == 1 or self._topic is None:
+            return next(iter(trees.values()))
+        return sa.case(*((self._topic == topic, tree) for topic, tree in trees.items()), else_=_number(-1))
+
+    def _search(self, offsets: Sequence[tuple[int, int]]) -> sa.ColumnElement[int]:
+        """Return a binary search by the number of the partition, for topics of many partitions."""
+        if len({at for _, at in offsets}) == 1:
+            return _number(offsets[0][1])
+        middle = len(offsets) // 2
+        low, high = self._search(offsets[:middle]), self._search(offsets[middle:])
+        return sa.case((self._partition < _number(offsets[middle][0]), low), else_=high)
+
+    @staticmethod
+    def _topics(ranges: OffsetRanges) -> list[str]:
+        return sorted({tp.topic for tp in ranges})
+
+    def _whole_partition(self, value: object) -> int:
+        return whole_number(value, self._table.partition_column)
+
+    def _whole_offset(self, value: object) -> int:
+        return whole_number(value, self._table.offset_column)
+
+
+def _number(value: int) -> sa.ColumnElement[int]:
+    """Return a whole number as it is written in SQL: the same expression stays the same in GROUP BY."""
+    return sa.literal_column(str(int(value)), sa.BigInteger)

@@ -1,0 +1,302 @@
+"""Proves that a DataFrame holds each record of an offset window exactly once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime, timezone
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from airflow_kafka_offsets.errors import AuditError, UsageError
+from airflow_kafka_offsets.model.audited_rows import (
+    MOST_DIFFERENCES,
+    Difference,
+    ForeignRows,
+    RowCheck,
+    Sums,
+    TableRows,
+    range_of,
+)
+from airflow_kafka_offsets.model.certificate import Certificate, MissingOffsets, undecide
+from airflow_kafka_offsets.model.fingerprint import PRIME, Fingerprint
+from airflow_kafka_offsets.model.offset_ranges import RangesByPartition, hulls, intersect, merge, subtract
+from airflow_kafka_offsets.model.offsets import OffsetRanges, TopicPartition, check_partitions
+from airflow_kafka_offsets.model.text import shorten
+from airflow_kafka_offsets.model.window import OffsetWindow
+from airflow_kafka_offsets.readings.missing_records import Found, find_missing
+from airflow_kafka_offsets.spark.broker import open_broker_client
+from airflow_kafka_offsets.spark.read import Window, load_window
+from airflow_kafka_offsets.spark.source_options import refuse_other_ranges
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["audit_window"]
+
+_MOST_LOST = 100_000
+"""Lost records that are listed; the certificate names far fewer."""
+_MOST_READS = 8
+"""Reads of Kafka for the offsets without a row: one range of each partition fits into a read."""
+_APART = 50_000
+"""Offsets that are read over."""
+_MOST_FOREIGN = 10_000
+
+_NO_OPTIONS = (
+    "options= was not given, so that Kafka could not be asked which offsets have a record: give those of "
+    "Spark's Kafka source, such as spark_kafka_options()"
+)
+
+
+def audit_window(
+    df: DataFrame,
+    window: Window | None = None,
+    *,
+    topic_column: str = "topic",
+    partition_column: str = "partition",
+    offset_column: str = "offset",
+    exclusive: bool = False,
+    options: Mapping[str, Any] | None = None,
+    client_config: Mapping[str, Any] | None = None,
+    name: str | None = None,
+) -> Certificate:
+    """
+    Return the certificate of an offset window: whether each of its records is a row exactly once.
+
+    For tables that Spark reads: Delta, Iceberg, Hudi, Parquet. One aggregation adds up the rows of the
+    window; only partitions that differ are read again, and only the offsets without a row are looked up in
+    Kafka. ``certificate.require_complete()`` raises an error unless all is well.
+
+    :param df: the table, or a part of it; a table that another job writes to is best read at a fixed version.
+    :param window: default: what the session's configuration has as ``spark.kafkaOffsets.window``.
+    :param topic_column: name of the column with the topic, a string.
+    :param partition_column: name of the column with the partition, a whole number.
+    :param offset_column: name of the column with the offset, a whole number.
+    :param exclusive: whether ``df`` has nothing but the output of this window, so that other rows are
+        foreign. By default rows outside the window are left alone: the table may hold other windows.
+    :param options: those of Spark's Kafka source, to look up the offsets without a row. Without them these
+        are undecided.
+    :param client_config: librdkafka's settings to read the log's ends with, for a session without a JVM and
+        with options that librdkafka does not have.
+    :param name: what to call the table in the certificate.
+    :raises UsageError: if there is no window, or a column is not there or has another type.
+    :raises AuditError: if the table changed while it was read; it may be tried again.
+    :raises BrokerError: if the log could not be read.
+    """
+    spark = df.sparkSession
+    if options is not None:
+        refuse_other_ranges(options)
+    planned = load_window(spark, window)
+    if not planned.ranges:
+        raise UsageError("the window has no partitions, so there is nothing to audit")
+    check_partitions(planned.ranges)  # their names are written into conditions
+    at = datetime.now(tz=timezone.utc)
+    columns = (topic_column, partition_column, offset_column)
+    reading = _Reading(_rows(df, columns), dict(planned.ranges), exclusive=exclusive)
+    rows = reading.read()
+    missing = MissingOffsets()
+    if rows.missing and options is None:
+        missing = undecide(rows.missing, "not_read", [_NO_OPTIONS])
+    elif rows.missing and options is not None:
+        with open_broker_client(options, spark=spark, client_config=client_config) as kafka:
+            read = partial(_records, spark, dict(options), reading.rows)
+            missing = find_missing(kafka, planned, rows.missing, read)
+    audited = {"table": name or "DataFrame", "columns": list(columns), "exclusive": exclusive}
+    return Certificate.issue(planned, rows, missing, audited, at)
+
+
+def _rows(df: DataFrame, columns: Sequence[str]) -> DataFrame:
+    """Return the three columns under the names of Spark's Kafka source."""
+    # Spark itself writes pages about a column that is not there.
+    there = {column.lower() for column in df.columns}
+    if absent := [column for column in columns if column.lower() not in there]:
+        raise UsageError(
+            f"the DataFrame has no column {', '.join(map(repr, absent))} (it has "
+            f"{shorten(', '.join(map(repr, df.columns)), 300)}): correct topic_column, partition_column or "
+            "offset_column"
+        )
+    quoted = [f"`{column.replace('`', '``')}`" for column in columns]
+    rows = df.selectExpr(f"{quoted[0]} AS topic", f"{quoted[1]} AS partition", f"{quoted[2]} AS offset")
+    types = dict(rows.dtypes)
+    for column, (name, (expected, accepted)) in zip(columns, _TYPES.items(), strict=True):
+        if types[name] not in accepted:
+            raise UsageError(
+                f"column {column!r} is of type {types[name]}; expected {expected}: correct its name, or "
+                "cast it in the DataFrame that is audited"
+            )
+    return rows
+
+
+_WHOLE = ("a whole number, such as bigint", ("tinyint", "smallint", "int", "bigint"))
+_TYPES = {"topic": ("string", ("string",)), "partition": _WHOLE, "offset": _WHOLE}
+
+
+class _Reading:
+    """
+    The aggregations of one audit.
+
+    They are built of texts: ``pyspark.sql.functions`` makes columns of one kind of session only, and a
+    process may have a classic one beside one of Spark Connect. Names of topics have no characters to be
+    quoted.
+    """
+
+    def __init__(self, rows: DataFrame, ranges: OffsetRanges, *, exclusive: bool) -> None:
+        self.rows = rows
+        self._ranges = ranges
+        self._exclusive = exclusive
+        self._fingerprint = Fingerprint.random(range_of(ranges))
+
+    def read(self) -> TableRows:
+        sums = self._sums()
+        check = RowCheck(self._ranges, self._fingerprint, sums)
+        differing = check.differing
+        known = check.rows(self._differences(differing) if differing else ())
+        foreign = self._foreign() if self._exclusive else ()
+        return TableRows(known, foreign)
+
+    def _sums(self) -> dict[TopicPartition, Sums]:
+        """Add up the rows of each partition of the window."""
+        topics = sorted({tp.topic for tp in self._ranges})
+        # Grouping by a number is much faster than grouping by a text.
+        keys = ["partition"] if len(topics) == 1 else ["topic", "partition"]
+        bounds = ["offset AS low", "offset AS high"]
+        residue = f"CAST(offset AS BIGINT) + {self._fingerprint.shift}L"
+        if not self._fingerprint.small:
+            residue = f"({residue}) % {PRIME}L"
+        rows = (
+            self.rows.where(_near(self._ranges))
+            .selectExpr(*keys, *bounds, f"{residue} AS residue")
+            .selectExpr(*keys, "low", "high", f"residue * residue % {PRIME}L AS square")
+            .selectExpr(*keys, "low", "high", f"square * square % {PRIME}L AS summand", "1L AS n")
+        )
+        found = rows.groupBy(*keys).agg({"n": "sum", "summand": "sum", "low": "min", "high": "max"})
+        sums: dict[TopicPartition, Sums] = {}
+        for row in found.collect():
+            tp = TopicPartition(topics[0] if len(topics) == 1 else row["topic"], row["partition"])
+            # The rows of partitions that the window does not have are counted, too.
+            if tp in self._ranges:
+                sums[tp] = Sums(row["sum(n)"], row["sum(summand)"], row["min(low)"], row["max(high)"])
+        return sums
+
+    def _differences(self, partitions: Sequence[TopicPartition]) -> Iterator[Difference]:
+        """Return each row of some partitions that does not follow the row before by one."""
+        rows = self.rows.where(_inside({tp: self._ranges[tp] for tp in partitions})).selectExpr(
+            "*", "lag(offset) OVER (PARTITION BY topic, partition ORDER BY offset) AS before"
+        )
+        order = ("topic", "partition", "offset")
+        found = rows.where("offset - before <> 1").orderBy(*order).limit(MOST_DIFFERENCES + 1)
+        for row in found.collect():
+            yield Difference(TopicPartition(row["topic"], row["partition"]), row["before"], row["offset"])
+
+    def _foreign(self) -> Sequence[ForeignRows]:
+        """Return the rows that are outside the window."""
+        outside = f"NOT coalesce({_inside(self._ranges)}, false)"
+        rows = self.rows.where(outside).selectExpr(
+            "topic", "partition", "offset AS low", "offset AS high", "1L AS n"
+        )
+        found = (
+            rows.groupBy("topic", "partition")
+            .agg({"n": "sum", "low": "min", "high": "max"})
+            .orderBy("sum(n)", ascending=False)
+            .limit(_MOST_FOREIGN + 1)
+            .collect()
+        )
+        if len(found) > _MOST_FOREIGN:
+            raise UsageError(
+                f"the DataFrame names more than {_MOST_FOREIGN:,} topics and partitions that are not in the "
+                "window: correct topic_column, partition_column, or the filter of the DataFrame"
+            )
+        return [
+            ForeignRows(row["topic"], row["partition"], row["min(low)"], row["max(high)"], row["sum(n)"])
+            for row in found
+        ]
+
+
+def _near(ranges: OffsetRanges) -> str:
+    """
+    Return the condition of a row in the range of its partition; it says nothing about other partitions.
+
+    The first parts are pushed down to the files.
+    """
+    bounds = range_of(ranges)
+    topics = sorted({tp.topic for tp in ranges})
+    conditions = [
+        f"offset >= {bounds.start}L AND offset < {bounds.end}L",
+        f"topic IN ({', '.join(repr(topic) for topic in topics)})",
+    ]
+    for name, comparison in (("start", ">="), ("end", "<")):
+        offsets = {tp: getattr(each, name) for tp, each in ranges.items()}
+        if len(set(offsets.values())) > 1:
+            conditions.append(f"offset {comparison} {_by_partition(offsets)}")
+    return " AND ".join(conditions)
+
+
+def _inside(ranges: OffsetRanges) -> str:
+    """Return the condition of a row in the window."""
+    numbers: dict[str, list[str]] = {}
+    for tp in sorted(ranges):
+        numbers.setdefault(tp.topic, []).append(str(tp.partition))
+    known = [f"(topic = '{topic}' AND partition IN ({', '.join(its)}))" for topic, its in numbers.items()]
+    return f"({_near(ranges)} AND ({' OR '.join(known)}))"
+
+
+def _by_partition(offsets: Mapping[TopicPartition, int]) -> str:
+    """Return the offset of a row's partition."""
+    trees = {
+        topic: _search([(tp.partition, at) for tp, at in sorted(offsets.items()) if tp.topic == topic])
+        for topic in sorted({tp.topic for tp in offsets})
+    }
+    if len(trees) == 1:
+        return next(iter(trees.values()))
+    cases = " ".join(f"WHEN topic = '{topic}' THEN {tree}" for topic, tree in trees.items())
+    return f"CASE {cases} END"
+
+
+def _search(offsets: Sequence[tuple[int, int]]) -> str:
+    if len({at for _, at in offsets}) == 1:
+        return f"{offsets[0][1]}L"
+    middle = len(offsets) // 2
+    low, high = _search(offsets[:middle]), _search(offsets[middle:])
+    return f"(CASE WHEN partition < {offsets[middle][0]} THEN {low} ELSE {high} END)"
+
+
+def _records(
+    spark: SparkSession, options: Mapping[str, Any], rows: DataFrame, ranges: RangesByPartition
+) -> Found:
+    """Return at which offsets without a row Kafka has a committed record, read by Spark's own source."""
+    from pyspark.errors import PySparkException
+
+    pieces = {tp: hulls(each, _MOST_READS, _APART) for tp, each in ranges.items()}
+    keys = ["topic", "partition", "offset"]
+    fixed = {"failOnDataLoss": "true", "kafka.isolation.level": "read_committed"}
+    lost: dict[TopicPartition, list[tuple[int, int]]] = {}
+    unread: dict[TopicPartition, list[tuple[int, int]]] = {}
+    left = _MOST_LOST
+    for number in range(max(map(len, pieces.values()))):
+        piece = {tp: each[number] for tp, each in pieces.items() if number < len(each)}
+        if left <= 0:
+            for tp, offsets in piece.items():
+                unread.setdefault(tp, []).append(offsets)
+            continue
+        plan = OffsetWindow(piece).spark_options()
+        records = spark.read.format("kafka").options(**{**options, **plan, **fixed}).load()
+        try:
+            held = rows.where(_inside(piece))
+            found = records.select(*keys).join(held, on=keys, how="left_anti").limit(left + 1).collect()
+        except PySparkException as error:
+            raise AuditError(
+                f"the offsets without a row could not be read from Kafka "
+                f"({shorten(str(error).partition(chr(10))[0], 300)}): audit the window again",
+                retriable=True,
+            ) from error
+        for row in found:
+            tp = TopicPartition(row["topic"], row["partition"])
+            lost.setdefault(tp, []).append((row["offset"], row["offset"] + 1))
+        left -= len(found)
+        if left < 0:
+            for tp, offsets in piece.items():
+                unread.setdefault(tp, []).append(offsets)
+    records_found = {tp: merge(each) for tp, each in lost.items()}
+    return records_found, {
+        tp: subtract(intersect(ranges[tp], merge(each)), records_found.get(tp, ()))
+        for tp, each in unread.items()
+    }

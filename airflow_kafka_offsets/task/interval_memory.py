@@ -1,0 +1,231 @@
+"""
+What was emitted for an asset of intervals, kept from run to run.
+
+Airflow records the events of a task together with its success, and with nothing else. So what a task is about
+to emit is kept as *announced*, and whether it was emitted is found out by the next task: a task that was
+killed has emitted nothing, whatever it has announced.
+
+Airflow 3.3 and later keep it with the asset (``asset_state_store``), earlier versions in a Variable. The
+events themselves are asked only where the states of tasks leave a doubt: before Airflow 3.4, an asset's
+events cannot be read while a run that was started by an event is queued (apache/airflow#71360).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import Variable
+from airflow.sdk.exceptions import AirflowRuntimeError
+
+from airflow_kafka_offsets.errors import PlanRefusedError
+from airflow_kafka_offsets.model.text import shorten
+from airflow_kafka_offsets.task.identity import clear_mark, map_index, run_start
+
+if TYPE_CHECKING:
+    from airflow.sdk import Asset, Context
+
+KEY = "kafka_offsets.intervals"
+"""Of what is kept with the asset, and of the XCom with a task's token."""
+
+_VERSION = 1
+_LONGEST_NAME = 200
+_CLOCKS_DIFFER = timedelta(hours=1)
+_RUNNING = "running"
+
+
+@dataclass(frozen=True)
+class Emitted:
+    """
+    Which intervals of an asset were emitted.
+
+    :param end: the end of the newest interval. All intervals from the first one to here were emitted.
+    :param meaning: the intervals, and whose position completes them.
+    :param start_from: the parameter, when the first one was emitted.
+    :param move: number of the newest move of the checkpoint that was looked at; ``None`` without checkpoint.
+    """
+
+    end: datetime
+    meaning: Mapping[str, Any] = field(default_factory=dict)
+    start_from: str | None = None
+    move: int | None = None
+
+
+class IntervalMemory:
+    """
+    What is known of the intervals of one asset.
+
+    :param context: of the task that emits them.
+    """
+
+    def __init__(self, context: Context, asset: Asset) -> None:
+        stores: Any = context.get("asset_state_store")
+        self._asset = asset
+        self._context = context
+        self._store: Any = _AsVariable(asset.name) if stores is None else stores[asset]
+
+    def recall(self) -> Emitted | None:
+        """
+        Return what was emitted, ``None`` before the first time.
+
+        :raises PlanRefusedError: if what is kept cannot be read; retriable if another task is about to emit,
+            or Airflow cannot tell whether one has.
+        """
+        kept = self._store.get(KEY)
+        if kept is None:
+            return None
+        emitted, announced = self._parse(kept)
+        if announced is None:
+            return emitted
+        if self._was_emitted(announced):
+            emitted = replace(emitted, end=datetime.fromisoformat(announced["end"]))
+        self.keep(emitted)
+        return emitted
+
+    def keep(self, emitted: Emitted) -> None:
+        """Keep what was emitted."""
+        self._store.set(KEY, _as_json(emitted))
+
+    def announce(self, emitted: Emitted, end: datetime, token: str) -> None:
+        """
+        Keep that this try of the task is about to emit all up to an end.
+
+        :param token: names the try; it is in the events, and in an XCom once the task has nothing left to do.
+        """
+        ti = self._context.get("ti")
+        announced = {
+            "end": end.isoformat(),
+            "token": token,
+            "at": datetime.now(tz=timezone.utc).isoformat(),
+            **self._by(ti),
+            **self._try,
+        }
+        self._store.set(KEY, _as_json(emitted) | {"announced": announced})
+
+    def _by(self, ti: Any) -> dict[str, Any]:
+        by = {name: getattr(ti, name, None) for name in ("dag_id", "run_id", "task_id")}
+        return by | {"map_index": map_index(self._context)}
+
+    @property
+    def _try(self) -> dict[str, Any]:
+        """What stays over the retries of a task, and not over its Clear or a run that is created again."""
+        return {"clears": clear_mark(self._context), "started": run_start(self._context).at}
+
+    def _parse(self, kept: object) -> tuple[Emitted, Mapping[str, Any] | None]:
+        try:
+            if not isinstance(kept, Mapping) or kept["version"] != _VERSION:
+                raise ValueError
+            emitted = Emitted(
+                _time(kept["end"]), dict(kept["meaning"]), kept.get("start_from"), kept.get("move")
+            )
+            announced = kept.get("announced")
+            if announced is not None:
+                _time(announced["end"])
+                _time(announced["at"])
+        except (KeyError, TypeError, ValueError):
+            raise PlanRefusedError(
+                f"found {shorten(kept)} as {KEY!r} of the asset {self._asset.name!r}; expected what this "
+                "operator keeps there: delete it, and set start_from to a time in the first interval to "
+                "emit"
+            ) from None
+        return emitted, announced
+
+    def _was_emitted(self, announced: Mapping[str, Any]) -> bool:
+        ti: Any = self._context.get("ti")
+        by = self._by(ti)
+        if {name: announced.get(name) for name in by} == by:
+            # An earlier try of this task, which has not succeeded, unless the task was cleared since.
+            again = {name: announced.get(name) for name in self._try} == self._try
+            return not again and self._is_in_events(announced)
+        state = self._state(ti, announced)
+        if state == _RUNNING:
+            raise PlanRefusedError(
+                f"{_named(announced)} is emitting the intervals of the asset {self._asset.name!r}: expected "
+                "one task at a time; try again when that task has ended",
+                retriable=True,
+            )
+        # A task that a user has marked as a success has emitted nothing, and has no token.
+        if state == "success" and self._token(ti, announced) == announced["token"]:
+            return True
+        return self._is_in_events(announced)
+
+    def _state(self, ti: Any, by: Mapping[str, Any]) -> str:
+        index = by.get("map_index", -1)
+        parameters = {} if index < 0 else {"map_index": index}
+        found = ti.get_task_states(
+            dag_id=by["dag_id"], task_ids=[by["task_id"]], run_ids=[by["run_id"]], **parameters
+        )
+        key = by["task_id"] if index < 0 else f"{by['task_id']}_{index}"
+        return str(found.get(by["run_id"], {}).get(key))
+
+    def _token(self, ti: Any, by: Mapping[str, Any]) -> object:
+        index = by.get("map_index", -1)
+        return ti.xcom_pull(
+            dag_id=by["dag_id"],
+            run_id=by["run_id"],
+            task_ids=by["task_id"],
+            key=KEY,
+            **({} if index < 0 else {"map_indexes": index}),
+        )
+
+    def _is_in_events(self, announced: Mapping[str, Any]) -> bool:
+        # The class of what Airflow gives for declared inlets: the asset is an outlet of this task only.
+        events: Any = type(self._context["inlet_events"])([self._asset])
+        since = _time(announced["at"]) - _CLOCKS_DIFFER
+        try:
+            of_asset = events[self._asset]
+            # Airflow 3.1 returns a list of all.
+            found = list(of_asset.after(since.isoformat()) if hasattr(of_asset, "after") else of_asset)
+        except (AirflowRuntimeError, ValueError) as error:
+            raise PlanRefusedError(
+                f"whether {_named(announced)} has emitted its intervals is not known, since Airflow does not "
+                f"return the events of the asset {self._asset.name!r} ({error}): before 3.4, Airflow cannot "
+                "while a run that was started by an event is queued; try again when these runs have started",
+                retriable=True,
+            ) from error
+        return any((event.extra or {}).get("token") == announced["token"] for event in found)
+
+
+class _AsVariable:
+    """Keeps a value where Airflow keeps nothing with assets, before 3.3."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name if len(name) <= _LONGEST_NAME else hashlib.sha256(name.encode()).hexdigest()
+
+    def get(self, key: str) -> object:
+        return Variable.get(f"{key}.{self._name}", default=None, deserialize_json=True)
+
+    def set(self, key: str, value: object) -> None:
+        what = "Intervals that CompletedIntervalsOperator has emitted"
+        Variable.set(f"{key}.{self._name}", value, description=what, serialize_json=True)
+        # Airflow only logs that it could not set a Variable.
+        if self.get(key) != value:
+            raise PlanRefusedError(
+                f"the Variable {key}.{self._name} could not be set, which says what was emitted: see the "
+                "error above, and try again",
+                retriable=True,
+            )
+
+
+def _as_json(emitted: Emitted) -> dict[str, Any]:
+    return {
+        "version": _VERSION,
+        "end": emitted.end.isoformat(),
+        "meaning": dict(emitted.meaning),
+        "start_from": emitted.start_from,
+        "move": emitted.move,
+    }
+
+
+def _named(by: Mapping[str, Any]) -> str:
+    return f"task {by.get('dag_id')}.{by.get('task_id')} of run {by.get('run_id')}"
+
+
+def _time(text: str) -> datetime:
+    moment = datetime.fromisoformat(text)
+    if moment.tzinfo is None:
+        raise ValueError
+    return moment

@@ -1,0 +1,49 @@
+"""
+Reads what Airflow's mapped operators hold; no other module uses their private parts.
+
+Remove when ``airflow.sdk`` exports the classes of mapped operators and of their arguments, with a documented
+way to read the operator's class and parameters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from airflow.sdk.definitions.mappedoperator import OperatorPartial as OperatorPartial
+
+
+def operator_class(task: Any) -> Any:
+    """Return the class of a task, also of a mapped one."""
+    return getattr(task, "operator_class", type(task))
+
+
+def values_of(task: Any, name: str) -> Iterator[Any]:
+    """Give the values of a parameter of a task, of a mapped one all that may hold it."""
+    partial = getattr(task, "partial_kwargs", None)
+    value = getattr(task, name, None) if partial is None else partial.get(name)
+    if value is not None:
+        yield value
+    if partial is not None:
+        mapped = task._get_specified_expand_input().value
+        value = mapped.get(name) if isinstance(mapped, dict) else mapped
+        if value is not None:
+            yield value
+
+
+def with_default(partial: OperatorPartial, name: str, value: object) -> OperatorPartial:
+    """Give all indexes of a mapped task a parameter that the DAG does not set."""
+    partial.kwargs.setdefault(name, value)
+    return partial
+
+
+def is_being_mapped(task: object) -> bool:
+    """Whether a task's constructor runs with the task, since the task is an index of a mapped one."""
+    return bool(getattr(task, "_BaseOperator__from_mapped", False))
+
+
+def is_group_argument(value: object) -> bool:
+    """Whether a value is an argument of a mapped task group, known only when the task runs."""
+    # Airflow does not export the class, and its module has moved between versions.
+    return type(value).__name__ == "MappedArgument"

@@ -1,0 +1,104 @@
+"""The position that completes intervals, and where moves of a checkpoint have led it meanwhile."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from airflow_kafka_offsets.checkpoint.archive import read_archived_move, read_attachment
+from airflow_kafka_offsets.checkpoint.archive_names import archive_names, archive_number
+from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+from airflow_kafka_offsets.errors import PlanRefusedError
+from airflow_kafka_offsets.kafka.reader import OffsetsReader
+from airflow_kafka_offsets.model.log_ids import LogIds
+from airflow_kafka_offsets.model.offsets import Logs, Positions, summarize
+from airflow_kafka_offsets.model.reached import furthest_behind
+from airflow_kafka_offsets.readings.log_ids import known_log_ids
+from airflow_kafka_offsets.readings.record_progress import RecordProgress
+from airflow_kafka_offsets.waits.wait import Wait, check_in_log
+
+
+@dataclass(frozen=True)
+class IntervalPosition(Wait):
+    """
+    The position of a group or a checkpoint, read once.
+
+    A topic that was created again under its name is refused: its times say nothing about the records that the
+    position counts.
+    """
+
+    @property
+    def meaning(self) -> dict[str, Any]:
+        """Whose position it is, as plain JSON."""
+        whose: dict[str, Any] = {"checkpoint_location": self.checkpoint_location}
+        if not self.position_is_checkpoint:
+            group_id = self.group_id
+            whose = {"group_id": dict(group_id) if isinstance(group_id, Mapping) else group_id}
+        topics = None if self.topics is None else self.selection.scope.as_json()
+        return {"kafka_config_id": self.kafka_config_id, "topics": topics, **whose}
+
+    def logs_now(self, client: OffsetsReader, topics: Iterable[str]) -> LogIds:
+        """Return the ids of the cluster and of topics."""
+        return known_log_ids(client, topics)
+
+    def read(
+        self, client: OffsetsReader, checkpoint: SparkCheckpoint | None, idle_after: float | None
+    ) -> tuple[RecordProgress, Logs] | None:
+        """
+        Return how far the position is in the time of the records; ``None`` before a checkpoint's first batch.
+
+        :param idle_after: see :class:`~airflow_kafka_offsets.readings.record_progress.RecordProgress`.
+        :raises DriftError: if the position is of other logs, or beyond the log end.
+        :raises PlanRefusedError: if retention has deleted records that were not read.
+        """
+        state = self.read_checkpoint(checkpoint) if self.needs_checkpoint else None
+        found = self.find_positions(client, state)
+        if not found:
+            return None
+        positions = furthest_behind(found.values())
+        logs = client.log_ranges(positions)
+        for name, each in found.items():
+            check_in_log(name, each, logs)
+        _check_lost(positions, logs)
+        now = int(time.time() * 1000)
+        return RecordProgress(client, positions, logs, now=now, idle_after=idle_after), logs
+
+    def moved_to(self, checkpoint: SparkCheckpoint | None, since: int | None) -> tuple[int | None, Positions]:
+        """
+        Return the number of the newest finished move of the checkpoint, and the lowest positions to which
+        moves have led since another one.
+
+        A move that was taken back does not count; nor does, for the position of a group, one that has left
+        the groups where they were.
+
+        :param since: number of a move; ``None`` for the newest.
+        """
+        if checkpoint is None:
+            return None, {}
+        newest = 0
+        led: list[Positions] = []
+        for name in archive_names(checkpoint):
+            archive = read_archived_move(checkpoint, name)
+            if archive is None:
+                continue
+            if not archive.is_over:
+                break
+            newest = archive.number
+            if since is None or archive_number(name) <= since or archive.undone:
+                continue
+            if self.position_is_checkpoint or read_attachment(checkpoint, archive, "after.csv"):
+                led += [dict(offsets) for offsets in archive.after.values()]
+        return newest, furthest_behind(led)
+
+
+def _check_lost(positions: Positions, logs: Logs) -> None:
+    lost = {tp: logs[tp].start - at for tp, at in positions.items() if at is not None and at < logs[tp].start}
+    if lost:
+        raise PlanRefusedError(
+            f"{sum(lost.values())} records of {summarize(lost)} were deleted by retention before they were "
+            "read, so that the intervals they belong to cannot be complete: move the position to the log "
+            "start, such as with ResetOffsetsOperator(to_offset='earliest'); the intervals are emitted as "
+            "what is left of them is read"
+        )

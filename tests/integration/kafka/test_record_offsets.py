@@ -1,0 +1,144 @@
+"""At which offsets of some ranges is there a record, and what is read to find that out?"""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka import TopicPartition as ClientPartition
+from confluent_kafka.admin import AdminClient
+from deadlines import until
+
+from airflow_kafka_offsets.kafka import record_offsets
+from airflow_kafka_offsets.kafka.client import OffsetsClient
+from airflow_kafka_offsets.model.offset_ranges import merge
+from airflow_kafka_offsets.model.offsets import TopicPartition
+
+pytestmark = pytest.mark.integration
+
+
+def look_up(client, ranges, **parameters):
+    found = client.record_offsets(
+        {tp: merge(its) for tp, its in ranges.items()}, **{"within": 20, **parameters}
+    )
+    return dict(found.records), dict(found.unread)
+
+
+@pytest.fixture
+def transactions(bootstrap_servers, broker):
+    """transactions(topic, "cac...", partition=0): each commits or aborts three records, and adds a marker."""
+    producers = {}
+
+    def write(topic, outcomes, partition=0):
+        if (topic, partition) not in producers:
+            settings = {"bootstrap.servers": bootstrap_servers, "transactional.id": f"{topic}-{partition}"}
+            producers[topic, partition] = Producer({**settings, "log_level": 0})
+            producers[topic, partition].init_transactions(30)
+        producer = producers[topic, partition]
+        for outcome in outcomes:
+            producer.begin_transaction()
+            for _ in range(3):
+                producer.produce(topic, b"x", partition=partition)
+            producer.flush(20)
+            {"c": producer.commit_transaction, "a": producer.abort_transaction}[outcome](20)
+        # The broker writes a marker some time after it has confirmed the end of a transaction.
+        tp = TopicPartition(topic, partition)
+
+        def markers():
+            return 4 * len(outcomes) <= broker.log_ranges([tp], isolation_level="read_committed")[tp].end
+
+        until(markers, "the marker of the last transaction")
+
+    return write
+
+
+def test_records_in_ranges_and_nothing_between(client, make_topic, produce):
+    topic = make_topic(3)
+    produce(topic, {0: 20, 1: 5})
+    zero, one, two = (TopicPartition(topic, number) for number in range(3))
+    found = look_up(client, {zero: [(0, 2), (7, 8), (19, 20)], one: [(4, 5)]})
+    assert found == ({zero: merge([(0, 2), (7, 8), (19, 20)]), one: merge([(4, 5)])}, {})
+    assert look_up(client, {}) == ({}, {})
+    assert look_up(client, {two: []}) == ({}, {})
+
+
+def test_markers_and_aborted_records_are_no_records(client, make_topic, transactions):
+    partition = TopicPartition(make_topic(1), 0)
+    transactions(partition.topic, "caacca")
+    # c: 0-2 and marker 3; a: 4-6, 7; a: 8-10, 11; c: 12-14, 15; c: 16-18, 19; a: 20-22, 23.
+    records = merge([(0, 3), (12, 15), (16, 19)])
+    assert look_up(client, {partition: [(0, 24)]}) == ({partition: records}, {})
+    for gap in ((3, 12), (15, 16), (19, 24), (20, 21), (22, 24)):
+        assert look_up(client, {partition: [gap]}) == ({}, {})
+    assert look_up(client, {partition: [(2, 13), (19, 24)]})[0] == {partition: merge([(2, 3), (12, 13)])}
+
+
+def test_the_end_of_the_log_may_be_all_markers(client, make_topic, transactions, produce):
+    partition = TopicPartition(make_topic(1), 0)
+    produce(partition.topic, {0: 2})
+    transactions(partition.topic, "a" * 30)
+    assert look_up(client, {partition: [(1, 122)]}) == ({partition: merge([(1, 2)])}, {})
+
+
+def test_far_ranges_are_reached_by_a_seek(client, make_topic, produce, monkeypatch):
+    monkeypatch.setattr(record_offsets, "_NEAR", 50)
+    topic = make_topic(2)
+    produce(topic, {0: 3_000, 1: 3_000})
+    partitions = [TopicPartition(topic, number) for number in range(2)]
+    ranges = {tp: [(at, at + 2) for at in (3, 20, 900, 1_700, 2_998)] for tp in partitions}
+    assert look_up(client, ranges) == ({tp: merge(its) for tp, its in ranges.items()}, {})
+
+
+def test_more_partitions_than_are_read_at_once(client, make_topic, produce, monkeypatch):
+    monkeypatch.setattr(record_offsets, "_PARTITIONS", 2)
+    topic = make_topic(5)
+    produce(topic, dict.fromkeys(range(5), 4))
+    ranges = {TopicPartition(topic, number): [(number % 3, 3)] for number in range(5)}
+    assert look_up(client, ranges) == ({tp: merge(its) for tp, its in ranges.items()}, {})
+
+
+def test_after_enough_the_rest_stays_unread(client, make_topic, produce):
+    topic = make_topic(2)
+    produce(topic, {0: 100, 1: 100})
+    zero, one = (TopicPartition(topic, number) for number in range(2))
+    records, unread = look_up(client, {zero: [(0, 100)], one: [(0, 100)]}, most=1)
+    read = sum(end - start for ranges in records.values() for start, end in ranges)
+    left = sum(end - start for ranges in unread.values() for start, end in ranges)
+    assert read + left == 200
+    assert read >= 1
+
+
+def test_what_is_not_read_in_time_is_unread(client, make_topic, own_kafka, produce, monkeypatch):
+    kafka = own_kafka()
+    topic = make_topic(1, on=kafka.bootstrap_servers)
+    produce(topic, {0: 10}, on=kafka.bootstrap_servers)
+    partition = TopicPartition(topic, 0)
+    with OffsetsClient({"bootstrap.servers": kafka.bootstrap_servers}) as there:
+        kafka.freeze()
+        try:
+            assert look_up(there, {partition: [(2, 5)]}, within=1) == ({}, {partition: merge([(2, 5)])})
+        finally:
+            kafka.thaw()
+        assert look_up(there, {partition: [(2, 5)]}) == ({partition: merge([(2, 5)])}, {})
+
+
+def test_what_retention_takes_is_unread(client, make_topic, produce, bootstrap_servers):
+    partition = TopicPartition(make_topic(1), 0)
+    produce(partition.topic, {0: 10})
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    (done,) = admin.delete_records([ClientPartition(*partition, 6)]).values()
+    done.result(20)
+    assert look_up(client, {partition: [(2, 8)]}) == ({}, {partition: merge([(2, 8)])})
+
+
+def test_nothing_is_left_behind_and_progress_is_logged(client, make_topic, produce, caplog, monkeypatch):
+    monkeypatch.setattr(record_offsets, "_PROGRESS", 0.0)
+    partition = TopicPartition(make_topic(1), 0)
+    produce(partition.topic, {0: 10})
+    before = threading.active_count()
+    with caplog.at_level(logging.INFO, "airflow_kafka_offsets"):
+        look_up(client, {partition: [(2, 5)]})
+    assert "records to look up 3 offsets" in caplog.text
+    assert threading.active_count() == before

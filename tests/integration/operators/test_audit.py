@@ -1,0 +1,470 @@
+"""A table is audited: each loss, each double and each foreign row fails the task, and nothing else does."""
+
+from __future__ import annotations
+
+import json
+import sys
+import uuid
+from datetime import datetime, timezone
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from airflow.providers.common.compat.sdk import AirflowFailException
+from airflow.sdk import DAG
+from confluent_kafka import Consumer, Producer
+from confluent_kafka import TopicPartition as ClientPartition
+from confluent_kafka.admin import AdminClient
+from deadlines import until
+
+from airflow_kafka_offsets.errors import AuditError, BrokerUnavailableError, UsageError
+from airflow_kafka_offsets.kafka.client import OffsetsClient
+from airflow_kafka_offsets.local.broker_config import LOOPBACK, free_port
+from airflow_kafka_offsets.model.certificate import Certificate
+from airflow_kafka_offsets.model.groups import GroupSelection
+from airflow_kafka_offsets.model.offsets import TopicPartition
+from airflow_kafka_offsets.model.place import Place
+from airflow_kafka_offsets.operators.audit_window import AuditWindowOperator
+from airflow_kafka_offsets.readings.window import plan_window
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture(autouse=True)
+def lake(postgres, monkeypatch):
+    monkeypatch.setenv("AIRFLOW_CONN_LAKE", json.dumps(postgres.airflow_connection))
+
+
+@pytest.fixture
+def table(postgres):
+    """A table for records, with its methods add(topic, {partition: offsets}, run_id) and run(statement)."""
+    engine = sa.create_engine(postgres.url)
+    name = f"events_{uuid.uuid4().hex[:12]}"
+
+    def run(statement):
+        with engine.begin() as connection:
+            connection.execute(sa.text(statement.format(name)))
+
+    def add(topic, offsets, run_id="this"):
+        rows = [f"('{topic}', {tp}, {offset}, '{run_id}')" for tp, its in offsets.items() for offset in its]
+        run(f"INSERT INTO {{}} VALUES {', '.join(rows)}")
+
+    run('CREATE TABLE {} (topic TEXT, partition INTEGER, "offset" BIGINT, run_id TEXT)')
+    yield SimpleNamespace(name=name, add=add, run=run)
+    run("DROP TABLE {}")
+    engine.dispose()
+
+
+@pytest.fixture
+def topic(make_topic, produce):
+    name = make_topic(2)
+    produce(name, {0: 10, 1: 6})
+    return name
+
+
+def window_of(client, topic, **parameters):
+    """The window of all that is in a topic, as its plan returns it."""
+    window = plan_window(
+        client,
+        GroupSelection.parse(None, topic, required=False),
+        Place.parse("earliest", "start"),
+        Place.parse("latest", "end"),
+        now=datetime.now(tz=timezone.utc),
+        **parameters,
+    )
+    return window.as_json()
+
+
+@pytest.fixture
+def window(broker, topic):
+    return window_of(broker, topic)
+
+
+@pytest.fixture
+def audit(table, context):
+    """audit(window, ...) -> the certificate; audit.refused(window, ...) -> error and certificate in XCom."""
+
+    def task(window, **parameters):
+        names = {"task_id": "audit", "conn_id": "lake", "table": table.name}
+        return AuditWindowOperator(window=window, **{**names, **parameters})
+
+    def run(window, **parameters):
+        result = task(window, **parameters).execute(context)
+        assert context["ti"].xcoms["return_value"] == result
+        assert Certificate.parse(json.dumps(result)).verdict == result["verdict"]
+        return result
+
+    def refused(window, kind=AirflowFailException, **parameters):
+        with pytest.raises(kind) as error:
+            task(window, **parameters).execute(context)
+        return str(error.value), context["ti"].xcoms.get("return_value")
+
+    return SimpleNamespace(run=run, refused=refused, task=task)
+
+
+def counted(certificate):
+    return {name: count for name, count in certificate["counts"].items() if count}
+
+
+def ended(broker, partition, end):
+    """Wait until no transaction is open before an offset, which is the log end."""
+
+    def stable():
+        return broker.log_ranges([partition], isolation_level="read_committed")[partition].end
+
+    until(lambda: stable() == end, f"{partition} to end at {end}")
+
+
+def delete_before(bootstrap_servers, topic, offset, partition=0):
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    (done,) = admin.delete_records([ClientPartition(topic, partition, offset)]).values()
+    done.result(20)
+
+
+def test_a_complete_table_is_certified_without_asking_kafka(audit, table, topic, window, monkeypatch):
+    table.add(topic, {0: range(10), 1: range(6)})
+    nowhere = {"conn_type": "kafka", "extra": {"bootstrap.servers": f"{LOOPBACK}:{free_port()}"}}
+    monkeypatch.setenv("AIRFLOW_CONN_KAFKA_DEFAULT", json.dumps(nowhere))
+    found = audit.run(window)
+    assert found["verdict"] == "complete"
+    assert counted(found) == {"offsets": 16, "rows": 16}
+    assert found["window"]["end"] == {topic: {"0": 10, "1": 6}}
+    assert found["window"]["logs"] == window["source"]["logs"]
+    assert found["audited"]["table"] == table.name
+
+
+def test_a_lost_record_fails_the_task_and_its_certificate_is_kept(audit, table, topic, window):
+    table.add(topic, {0: [*range(3), *range(5, 10)], 1: range(6)})
+    error, found = audit.refused(window)
+    said = f"{table.name} is incomplete: 2 records lost ({topic}-0: offsets 3 to 4); read the window again"
+    assert said in error
+    assert found["verdict"] == "incomplete"
+    assert counted(found) == {"offsets": 16, "rows": 14, "lost": 2}
+    assert found["lost"] == {topic: {"0": [[3, 5]]}}
+
+
+def test_a_double_record_fails_the_task(audit, table, topic, window):
+    table.add(topic, {0: [*range(10), 7], 1: range(6)})
+    error, found = audit.refused(window)
+    assert f"1 record doubled ({topic}-0: offset 7); remove these rows from the table" in error
+    assert found["doubled"] == {topic: {"0": [[7, 8]]}}
+    assert counted(found) == {"offsets": 16, "rows": 17, "doubled": 1}
+
+
+def test_rows_of_other_windows_may_be_in_the_table_and_not_in_the_selection(audit, table, topic, window):
+    before = window | {"start": {topic: {"0": 4, "1": 0}}, "committed": {topic: {"0": 4, "1": 0}}}
+    table.add(topic, {0: range(4)}, "another")
+    table.add(topic, {0: range(4, 10), 1: range(6)})
+    assert audit.run(before)["verdict"] == "complete"
+    assert audit.run(before, where={"run_id": "this"})["verdict"] == "complete"
+    table.add(topic, {0: [3]})
+    error, found = audit.refused(before, where={"run_id": "this"})
+    assert f"1 row from outside the window ({topic}-0: offset 3)" in error
+    assert found["foreign"] == [{"topic": topic, "partition": 0, "first": 3, "last": 3, "rows": 1}]
+
+
+@pytest.mark.parametrize("where", [None, {"run_id": "this"}])
+def test_an_empty_table_or_selection_has_lost_everything(audit, table, topic, window, where):
+    if where:
+        table.add(topic, {0: range(10), 1: range(6)}, "another")
+    error, found = audit.refused(window, where=where)
+    assert counted(found) == {"offsets": 16, "lost": 16}
+    assert "16 records lost" in error
+    assert "no row is in the window: is it the right table?" in error
+
+
+def test_markers_and_aborted_records_are_no_loss(
+    audit, table, make_topic, send_in_transaction, produce, broker
+):
+    partition = TopicPartition(make_topic(1), 0)
+    for number in range(20):
+        send_in_transaction(partition, 1_700_000_000_000, abort=number % 3 == 0)
+    # The broker writes a marker some time after it has confirmed the end of a transaction.
+    ended(broker, partition, 40)
+    produce(partition.topic, {0: 5})
+    send_in_transaction(partition, 1_700_000_000_000, abort=True)
+    ended(broker, partition, 47)
+    window = window_of(broker, partition.topic)
+    committed = [*(2 * number for number in range(20) if number % 3), *range(40, 45)]
+    table.add(partition.topic, {0: committed})
+    found = audit.run(window)
+    assert counted(found) == {"offsets": 47, "rows": 18, "without_record": 29}
+    table.run('DELETE FROM {} WHERE "offset" = 8')
+    error, found = audit.refused(window)
+    assert counted(found) == {"offsets": 47, "rows": 17, "lost": 1, "without_record": 29}
+    assert f"1 record lost ({partition}: offset 8)" in error
+
+
+def test_a_compacted_topic_has_lost_nothing(audit, table, own_kafka, make_topic, produce, monkeypatch):
+    kafka = own_kafka(properties={"log.cleaner.backoff.ms": "100"})
+    servers = kafka.bootstrap_servers
+    connection = {"conn_type": "kafka", "extra": {"bootstrap.servers": servers}}
+    monkeypatch.setenv("AIRFLOW_CONN_KAFKA_DEFAULT", json.dumps(connection))
+    compacting = {"cleanup.policy": "compact", "segment.ms": "100", "min.cleanable.dirty.ratio": "0.001"}
+    topic = make_topic(1, config=compacting, on=servers)
+    same = {"value": b"x", "key": b"same", "partition": 0}
+    produce(topic, [same for _ in range(20)], on=servers)
+
+    def offsets():
+        settings = {"bootstrap.servers": servers, "group.id": "never-joined", "log_level": 0}
+        consumer = Consumer({**settings, "enable.partition.eof": True, "auto.offset.reset": "earliest"})
+        consumer.assign([ClientPartition(topic, 0, 0)])
+        found = []
+        while (message := consumer.poll(10)) is not None and message.error() is None:
+            found.append(message.offset())
+        consumer.close()
+        return found
+
+    def compacted():
+        produce(topic, [same], on=servers)
+        return len(offsets()) < 10
+
+    until(compacted)
+    with OffsetsClient({"bootstrap.servers": servers}) as client:
+        window = window_of(client, topic)
+    # What a job has read now; more may be compacted away meanwhile.
+    held = [offset for offset in offsets() if offset < window["end"][topic]["0"]]
+    table.add(topic, {0: held})
+    found = audit.run(window)
+    assert counted(found) == {
+        "offsets": window["records"],
+        "rows": len(held),
+        "without_record": window["records"] - len(held),
+    }
+
+
+def test_what_retention_has_deleted_cannot_be_said(audit, table, topic, window, bootstrap_servers):
+    table.add(topic, {0: range(3, 10), 1: range(6)})
+    delete_before(bootstrap_servers, topic, 2)
+    error, found = audit.refused(window)
+    assert "1 record lost" in error
+    assert counted(found) == {"offsets": 16, "rows": 13, "lost": 1, "undecided": 2}
+    delete_before(bootstrap_servers, topic, 5)
+    error, found = audit.refused(window)
+    assert f"it cannot be said whether a record is lost at {topic}-0: offsets 0 to 2: retention" in error
+    assert found["verdict"] == "undecided"
+    assert found["undecided"] == {"retention": {topic: {"0": [[0, 3]]}}}
+    assert audit.run(window, on_undecided="warn")["verdict"] == "undecided"
+
+
+def test_a_loss_is_no_warning(audit, table, topic, window):
+    table.add(topic, {0: range(9), 1: range(6)})
+    error, _ = audit.refused(window, on_undecided="warn")
+    assert "1 record lost" in error
+
+
+def test_the_records_of_an_open_transaction_cannot_be_said(audit, table, topic, broker, bootstrap_servers):
+    settings = {"bootstrap.servers": bootstrap_servers, "transactional.id": f"open-{topic}", "log_level": 0}
+    producer = Producer(settings)
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(topic, b"x", partition=0)
+    assert producer.flush(20) == 0
+    window = window_of(broker, topic)
+    table.add(topic, {0: range(9), 1: range(6)})
+    error, found = audit.refused(window)
+    assert found["undecided"] == {"open_transaction": {topic: {"0": [[10, 11]]}}}
+    assert "1 record lost" in error
+    assert "a transaction is still open there: audit again after it has ended" in error
+    producer.commit_transaction(20)
+    ended(broker, TopicPartition(topic, 0), 12)
+    _, found = audit.refused(window)
+    assert counted(found) == {"offsets": 17, "rows": 15, "lost": 2}
+
+
+def test_a_topic_that_was_created_again_cannot_be_said(audit, table, topic, window, recreate, produce):
+    table.add(topic, {0: range(9), 1: range(6)})
+    recreate(topic, 2)
+    produce(topic, {0: 10, 1: 6})
+    error, found = audit.refused(window)
+    assert found["undecided"] == {"other_log": {topic: {"0": [[9, 10]]}}}
+    assert "was deleted and created again" in error
+    unknown = window | {"source": {}}
+    assert counted(audit.refused(unknown)[1])["lost"] == 1
+
+
+def test_an_end_beyond_the_log_cannot_be_said(audit, table, topic, window):
+    table.add(topic, {0: range(10), 1: range(6)})
+    beyond = window | {"end": {topic: {"0": 12, "1": 6}}, "source": {}}
+    _, found = audit.refused(beyond)
+    assert found["undecided"] == {"other_log": {topic: {"0": [[10, 12]]}}}
+
+
+def test_a_topic_that_is_gone_cannot_be_said(audit, table, topic, window, bootstrap_servers):
+    table.add("gone", {0: range(9)})
+    gone = {name: {"gone": {"0": number}} for name, number in (("start", 0), ("end", 10), ("committed", 0))}
+    error, found = audit.refused({"version": 1, **gone})
+    assert found["undecided"] == {"other_log": {"gone": {"0": [[9, 10]]}}}
+    assert "gone-0 is not on" in error
+
+
+def test_a_broker_that_does_not_answer_is_tried_again_and_leaves_a_certificate(
+    audit, table, topic, window, monkeypatch
+):
+    table.add(topic, {0: range(9), 1: range(6)})
+    nowhere = {"conn_type": "kafka", "extra": {"bootstrap.servers": f"{LOOPBACK}:{free_port()}"}}
+    monkeypatch.setenv("AIRFLOW_CONN_KAFKA_DEFAULT", json.dumps(nowhere))
+    monkeypatch.setattr(AuditWindowOperator, "calls_timeout", 2.0)
+    error, found = audit.refused(window, BrokerUnavailableError)
+    assert found["undecided"] == {"not_read": {topic: {"0": [[9, 10]]}}}
+    assert found["problems"] == [error]
+
+
+def test_a_database_that_does_not_answer_is_tried_again(audit, window, monkeypatch, tmp_path):
+    nowhere = {"sqlalchemy_query": {"host": str(tmp_path)}}
+    gone = {"conn_type": "postgres", "login": "postgres", "extra": nowhere}
+    monkeypatch.setenv("AIRFLOW_CONN_LAKE", json.dumps(gone))
+    error, found = audit.refused(window, AuditError)
+    assert "check that the database is up" in error
+    assert found is None
+
+
+def test_a_window_without_records_is_complete_and_finds_foreign_rows(audit, table, topic, window):
+    empty = window | {"start": window["end"], "committed": window["end"]}
+    assert counted(audit.run(empty)) == {}
+    table.add(topic, {0: [1]})
+    assert counted(audit.refused(empty, where={"run_id": "this"})[1]) == {"foreign": 1}
+
+
+def test_topics_select_a_part_of_the_window(audit, table, topic, window, make_topic, produce, broker):
+    other = make_topic(1)
+    produce(other, {0: 3})
+    both = window_of(broker, [topic, other])
+    table.add(topic, {0: range(10), 1: range(6)})
+    assert audit.run(both, topics=topic)["counts"]["offsets"] == 16
+    assert audit.run(both, topics=[topic], topic_column=None)["verdict"] == "complete"
+    assert counted(audit.refused(both)[1])["lost"] == 3
+    assert counted(audit.run(both, topics=f"{topic}:1")) == {"offsets": 6, "rows": 6}
+    error, _ = audit.refused(both, topics="oders")
+    assert "topics names 'oders', which the window does not have" in error
+
+
+@pytest.mark.parametrize(
+    ("parameters", "says"),
+    [
+        ({"table": "evnts"}, 'cannot be read (relation "evnts" does not exist)'),
+        ({"offset_column": "ofset"}, "column audited.ofset does not exist"),
+        ({"where": {"run": "this"}}, "column audited.run does not exist"),
+        ({"offset_column": "run_id"}, "column 'run_id' holds 'this' (str); expected whole numbers"),
+        ({"conn_id": "nowhere"}, "connection 'nowhere' gives no hook"),
+        ({"conn_id": "kafka_default"}, "expected a connection to a database"),
+        ({"on_undecided": "skip"}, "on_undecided='skip': expected one of 'fail', 'warn'"),
+        ({"where": {}}, "where={}: expected"),
+        ({"where": {"run_id": None}}, "where: found None for column 'run_id'; expected a text"),
+        ({"where": {"run_id": []}}, "where: found [] for column 'run_id'; expected a text"),
+        ({"where": {"run_id": ["a", {}]}}, "for column 'run_id'; expected a text"),
+        ({"where": "run_id = 'this'"}, "is not JSON"),
+        ({"read_timeout": "soon"}, "read_timeout='soon': expected seconds"),
+        ({"read_timeout": 7200}, "expected seconds"),
+    ],
+)
+def test_what_is_mistyped_is_refused(audit, table, topic, window, parameters, says):
+    table.add(topic, {0: range(9), 1: range(6)})
+    with pytest.raises((UsageError, AirflowFailException)) as error:
+        audit.task(window, **parameters).execute({"ti": SimpleNamespace(xcom_push=lambda **_: None)})
+    assert says in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"table": "{{ none }}"},
+        {"where": {"run_id": "{{ none }}"}},
+        {"where": {"run_id": ["this", "{{ '' }}"]}},
+        {"topic_column": "{{ '' }}"},
+        {"save_to": "{{ none }}"},
+        {"window": "{{ none }}"},
+    ],
+)
+def test_a_template_that_renders_to_nothing_is_refused(audit, table, topic, window, parameters):
+    table.add(topic, {0: range(10), 1: range(6)})
+    none: Any = {"none": None}
+    with DAG("d", render_template_as_native_obj=True):
+        task = audit.task(**{"window": window, **parameters})
+    task.render_template_fields(none)
+    with pytest.raises(AirflowFailException, match="rendered to .*, which is nothing"):
+        task.execute({})
+
+
+def test_templates_are_rendered(audit, table, topic, window, context):
+    table.add(topic, {0: range(10), 1: range(6)})
+    with DAG("d"):
+        where = {"run_id": "{{ 'th' + 'is' }}"}
+        task = audit.task("{{ the_window | tojson }}", table="{{ it }}", where=where)
+    values: Any = {"the_window": window, "it": table.name}
+    task.render_template_fields(values)
+    assert task.execute(context)["audited"]["where"] == {"run_id": "this"}
+
+
+def test_the_certificate_is_saved_also_of_a_table_that_is_not_complete(audit, table, topic, window, tmp_path):
+    table.add(topic, {0: range(10), 1: range(6)})
+    file = tmp_path / "new" / "certificate.json"
+    found = audit.run(window, save_to=f"file://{file}")
+    assert json.loads(file.read_text()) == found
+    table.run('DELETE FROM {} WHERE "offset" = 3 AND partition = 0')
+    _, found = audit.refused(window, save_to=str(file))
+    assert json.loads(file.read_text()) == found
+    assert Certificate.parse(file.read_text()).verdict == "incomplete"
+
+
+def test_a_window_may_be_in_a_file(audit, table, topic, window, tmp_path):
+    table.add(topic, {0: range(10), 1: range(6)})
+    file = tmp_path / "window.json"
+    file.write_text(json.dumps(window))
+    assert audit.run(str(file))["verdict"] == "complete"
+    file.unlink()
+    error, _ = audit.refused(str(file))
+    assert "there is no such file" in error
+
+
+def test_the_error_names_the_command_that_reads_the_window_again(audit, table, topic, window):
+    table.add(topic, {0: range(9), 1: range(6)})
+    at = datetime(2026, 3, 1, tzinfo=timezone.utc)
+    window["source"] |= {"dag_id": "hourly", "task_id": "plan"}
+    run = SimpleNamespace(dag_id="hourly", run_id="scheduled__1", logical_date=at)
+    upstream = SimpleNamespace(upstream_task_ids={"plan", "load"}, do_xcom_push=True)
+    context: Any = {"dag_run": run, "task": upstream}
+    with pytest.raises(AirflowFailException) as error:
+        audit.task(window).execute(context)
+    assert str(error.value).endswith(
+        "1 record lost ("
+        f"{topic}-0: offset 9); read the window again: clear 'load' of run 'scheduled__1' with the tasks "
+        "after it (airflow tasks clear -d -t '^(load)$' -s 2026-03-01T00:00:00+00:00 -e "
+        "2026-03-01T00:00:00+00:00 hourly), then audit it again"
+    )
+    run.logical_date = None
+    with pytest.raises(AirflowFailException) as error:
+        audit.task(window).execute(context)
+    said = "clear 'load' of run 'scheduled__1' with the tasks after it, then audit it again"
+    assert said in str(error.value)
+
+
+@pytest.mark.parametrize("missing", ["sqlalchemy", "airflow_kafka_offsets.readings.table_rows"])
+def test_without_the_extra_the_error_names_it(audit, window, monkeypatch, missing):
+    for name in [name for name in sys.modules if name == missing or name.endswith("readings.table_rows")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, missing, None)
+    error, _ = audit.refused(window)
+    assert "pip install 'airflow-kafka-offsets[sql]'" in error
+
+
+@pytest.mark.parametrize(
+    ("parameters", "says"),
+    [
+        ({"window": None}, "window is missing: give the output of PlanOffsetWindowOperator"),
+        ({"conn_id": None}, "conn_id is missing: name the Airflow connection"),
+        ({"table": None}, "table is missing: name the table"),
+        ({"table": " "}, "table=.* is nothing"),
+        ({"save_conn_id": "s3"}, "save_conn_id would be ignored without save_to"),
+        ({"window_conn_id": "s3"}, "window_conn_id would be ignored with a window that is in no file"),
+        (
+            {"save_to": "s3a://key:a-secret@bucket/c"},
+            "save_to .*holds a password, .* name it with save_conn_id",
+        ),
+    ],
+)
+def test_what_is_missing_or_would_be_ignored_is_refused_when_the_dag_is_parsed(audit, parameters, says):
+    window = {"version": 1, **{name: {"orders": {"0": 1}} for name in ("start", "end", "committed")}}
+    with pytest.raises(UsageError, match=f"^task audit: {says}"):
+        audit.task(**{"window": window, **parameters})

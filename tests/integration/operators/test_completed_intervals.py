@@ -1,0 +1,358 @@
+"""Complete hours of a real log: transactions, silence, added partitions, resets, and what it costs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+from airflow.providers.common.compat.sdk import AirflowFailException
+from airflow.sdk import Asset
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewPartitions
+from interval_runs import FakeAirflow
+
+from airflow_kafka_offsets.kafka.client import OffsetsClient
+from airflow_kafka_offsets.model.offsets import TopicPartition
+from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
+from airflow_kafka_offsets.operators.completed_intervals import CompletedIntervalsOperator
+from airflow_kafka_offsets.operators.plan_window import PlanOffsetWindowOperator
+from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
+from airflow_kafka_offsets.operators.restore import RestoreOffsetsOperator
+
+pytestmark = pytest.mark.integration
+
+DAY = datetime(2026, 3, 1, tzinfo=timezone.utc)
+FOREVER = {"retention.ms": "-1"}
+HOURS = Asset("hours")
+
+
+def ms(hours: float) -> int:
+    return int((DAY + timedelta(hours=hours)).timestamp() * 1000)
+
+
+class Runs:
+    """Runs of the operator on one pipeline, and the hours that they emit."""
+
+    def __init__(self, **names: Any) -> None:
+        self.names = names
+        self.airflow = FakeAirflow()
+        self.asked: Counter[str] = Counter()
+        self.number = 0
+
+    def run(self, **parameters: Any) -> list[str]:
+        """Return the hours that a run emits, such as "05"."""
+        given = {"outlets": [HOURS], "start_from": DAY.isoformat(), **self.names, **parameters}
+        operator = CompletedIntervalsOperator(task_id="hours", **given)
+        open_client = operator.open_client
+
+        def counted() -> Any:
+            return _Counted(open_client(), self.asked)
+
+        operator.open_client = counted  # type: ignore[method-assign]
+        before = len(self.airflow.keys())
+        self.number += 1
+        self.airflow.run(operator, f"run-{self.number}")
+        return [key[11:13] if key < "2026-03-02" else key[5:13] for key in self.airflow.keys()[before:]]
+
+
+class _Counted:
+    """A client whose questions are counted."""
+
+    def __init__(self, client: OffsetsClient, asked: Counter[str]) -> None:
+        self._client, self._asked = client, asked
+
+    def __enter__(self) -> _Counted:
+        self._client.__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._client.__exit__(*error)
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._client, name)
+
+        def ask(*arguments: Any, **parameters: Any) -> Any:
+            self._asked[name] += 1
+            return method(*arguments, **parameters)
+
+        return ask
+
+
+@pytest.fixture
+def group(new_group):
+    return new_group()
+
+
+@pytest.fixture
+def write(produce):
+    """write(topic, {0: [0.5, 1.5]}) writes records of these hours."""
+
+    def send(topic, hours):
+        counts = {number: len(each) for number, each in hours.items()}
+        produce(topic, counts, {number: [ms(each) for each in them] for number, them in hours.items()})
+
+    return send
+
+
+def test_hours_come_as_the_group_passes_their_last_records(make_topic, write, commit, group):
+    topic = make_topic(2, FOREVER)
+    write(topic, {0: [0.1, 0.9, 1.5, 3.2], 1: [0.2, 1.1, 2.9]})
+    runs = Runs(group_id=group, topics=topic)
+    commit(group, topic, {0: 1, 1: 1})
+    assert runs.run() == []
+    commit(group, topic, {0: 2, 1: 1})
+    assert runs.run() == ["00"]
+    commit(group, topic, {0: 4, 1: 3})
+    assert runs.run() == ["01"]  # the second partition holds nothing of 03:00 or later
+    write(topic, {1: [3.1]})
+    assert runs.run() == ["02"]
+    assert runs.run() == []
+
+
+@pytest.mark.parametrize("abort", [False, True])
+def test_markers_of_transactions_show_nothing_and_hold_nothing_up(
+    make_topic, send_in_transaction, commit, group, abort
+):
+    topic = make_topic(1, FOREVER)
+    tp = TopicPartition(topic, 0)
+    runs = Runs(group_id=group, topics=topic)
+    # Each record, and its marker, which carries the broker's clock: that of today.
+    send_in_transaction(tp, ms(0.5))
+    send_in_transaction(tp, ms(0.7), abort=abort)
+    for position in (1, 2, 3, 4):
+        commit(group, topic, {0: position})
+        assert runs.run() == [], position
+    send_in_transaction(tp, ms(1.5))
+    commit(group, topic, {0: 2})
+    assert runs.run() == []
+    # A consumer that commits the offset after its last record has not passed the marker.
+    commit(group, topic, {0: 3})
+    assert runs.run() == ["00"]
+    send_in_transaction(tp, ms(2.5))
+    commit(group, topic, {0: 8})
+    assert runs.run() == ["01"]
+
+
+def test_idle_partitions_hold_hours_up_unless_they_are_left_out(make_topic, write, commit, group):
+    topic = make_topic(3, FOREVER)
+    write(topic, {0: [0.5, 1.5, 2.5], 1: [0.1]})
+    commit(group, topic, {0: 3, 1: 1})
+    runs = Runs(group_id=group, topics=topic)
+    assert runs.run() == []
+    assert runs.run(on_idle_partition="ignore") == ["00", "01"]
+    # What an idle partition brings later is late; it takes nothing back.
+    write(topic, {1: [0.2, 0.3]})
+    assert runs.run(on_idle_partition="ignore") == []
+    commit(group, topic, {0: 3, 1: 3})
+    write(topic, {0: [3.5]})
+    assert runs.run(on_idle_partition="ignore") == ["02"]
+
+
+def test_a_partition_that_is_added_counts_from_then_on(
+    make_topic, write, commit, group, bootstrap_servers, wait_for_topic
+):
+    topic = make_topic(1, FOREVER)
+    write(topic, {0: [0.5, 1.5]})
+    commit(group, topic, {0: 2})
+    runs = Runs(group_id=group, topics=topic)
+    assert runs.run() == ["00"]
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    admin.create_partitions([NewPartitions(topic, 2)])[topic].result(30)
+    wait_for_topic(topic, 2)
+    write(topic, {0: [2.5]})
+    commit(group, topic, {0: 3})
+    assert runs.run() == []
+    producer = Producer({"bootstrap.servers": bootstrap_servers})  # one that knows of the partition
+    for hours in (1.2, 2.2, 3.2):
+        producer.produce(topic, b"x", partition=1, timestamp=ms(hours))
+    assert producer.flush(30) == 0
+    assert runs.run() == []  # a record of 01:12 is unread
+    commit(group, topic, {0: 3, 1: 1})
+    assert runs.run() == ["01"]
+
+
+def test_times_out_of_order_are_what_lateness_is_for(make_topic, write, commit, group, new_group):
+    topic = make_topic(1, FOREVER)
+    write(topic, {0: [0.5, 1.05, 0.95, 1.02, 1.2, 2.05, 1.9]})
+    strict, late = Runs(group_id=group, topics=topic), Runs(group_id=(other := new_group()), topics=topic)
+    for position, at_once, later in ((1, ["00"], []), (3, [], []), (4, [], ["00"]), (7, ["01"], [])):
+        commit(group, topic, {0: position})
+        commit(other, topic, {0: position})
+        assert strict.run() == at_once, position
+        assert late.run(lateness="PT10M") == later, position
+
+
+def test_a_record_ahead_of_the_clock_completes_nothing(make_topic, write, commit, group, produce):
+    # By default Kafka 4 refuses records that are more than an hour ahead.
+    topic = make_topic(1, {**FOREVER, "message.timestamp.after.max.ms": str(2**62)})
+    write(topic, {0: [0.5]})
+    in_ten_years = int(datetime.now(tz=timezone.utc).timestamp() * 1000) + 10 * 366 * 86_400_000
+    produce(topic, {0: 1}, {0: [in_ten_years]})
+    commit(group, topic, {0: 2})
+    runs = Runs(group_id=group, topics=topic)
+    assert runs.run() == []
+    write(topic, {0: [0.9, 1.1]})
+    commit(group, topic, {0: 3})
+    assert runs.run() == ["00"]
+    commit(group, topic, {0: 4})
+    assert runs.run() == []
+
+
+def test_a_topic_that_was_created_again_is_refused_until_the_group_is_moved(
+    make_topic, write, group, recreate, broker, new_query
+):
+    topic = make_topic(1, FOREVER)
+    write(topic, {0: [0.5, 1.5]})
+    query = new_query({topic: {0: 2}})
+    names = {"group_id": group, "topics": topic}
+    commit = CommitOffsetsOperator(task_id="commit", checkpoint_location=query.location, **names)
+    commit.execute({})
+    old = broker.committed(group, [TopicPartition(topic, 0)])
+    runs = Runs(**names)
+    assert runs.run() == ["00"]
+    recreate(topic, 1)
+    write(topic, {0: [1.6, 2.5, 3.5]})
+    # Kafka has deleted the commits with the topic, but somebody has put them back.
+    broker.commit(group, {TopicPartition(topic, 0): 2}, old[TopicPartition(topic, 0)].metadata)
+    with pytest.raises(AirflowFailException, match="deleted and created again"):
+        runs.run()
+    broker.commit(group, {TopicPartition(topic, 0): 3})
+    assert runs.run() == ["01", "02"]
+
+
+# -- checkpoints and their moves --
+
+
+@pytest.fixture
+def recorded(make_topic, write):
+    topic = make_topic(1, FOREVER)
+    write(topic, {0: [0.5, 1.5, 2.5, 3.5, 4.5]})
+    return topic
+
+
+def reset(query, group, to_offset, context, run="reset", **parameters):
+    context["ti"].run_id = run
+    return ResetOffsetsOperator(
+        task_id="reset",
+        group_id=group,
+        checkpoint_location=query.location,
+        to_offset=to_offset,
+        quiet_period=0,
+        **parameters,
+    ).execute(context)
+
+
+def test_the_hours_of_a_checkpoint_need_no_group(recorded, new_query):
+    query = new_query({recorded: {0: 3}})
+    runs = Runs(checkpoint_location=query.location)
+    assert runs.run() == ["00", "01", "02"]
+    query.run(2, {recorded: {0: 5}})
+    assert runs.run() == ["03"]
+
+
+def test_before_its_first_batch_a_checkpoint_has_no_hours(recorded, tmp_path):
+    (tmp_path / "offsets").mkdir()
+    (tmp_path / "metadata").write_text('{"id":"11111111-2222-3333-4444-555555555555"}')
+    runs = Runs(checkpoint_location=str(tmp_path))
+    assert runs.run() == []
+    assert runs.airflow.kept == {}
+
+
+@pytest.mark.parametrize("position", ["group", "checkpoint"])
+def test_a_reset_that_was_read_again_between_two_runs_is_seen_in_the_checkpoint(
+    recorded, new_query, group, commit, context, position
+):
+    query = new_query({recorded: {0: 4}})
+    commit(group, recorded, {0: 4})
+    runs = Runs(group_id=group, checkpoint_location=query.location, position=position)
+    assert runs.run() == ["00", "01", "02", "03"]
+    reset(query, group, {recorded: {"0": 1}}, context)
+    query.run(2, {recorded: {0: 5}})
+    commit(group, recorded, {0: 5})
+    assert runs.run() == ["01", "02", "03"]
+    assert runs.run() == []
+
+
+def test_a_reset_that_was_taken_back_takes_nothing_back(recorded, new_query, group, commit, context):
+    query = new_query({recorded: {0: 4}})
+    commit(group, recorded, {0: 4})
+    names = {"group_id": group, "checkpoint_location": query.location}
+    runs = Runs(**names)
+    assert runs.run() == ["00", "01", "02", "03"]
+    receipt = reset(query, group, {recorded: {"0": 1}}, context)
+    RestoreOffsetsOperator(task_id="restore", receipt=receipt, restore_when="always", **names).execute(
+        context
+    )
+    assert runs.run() == []
+
+
+def test_a_move_of_the_checkpoint_alone_takes_nothing_back_from_the_group(
+    recorded, new_query, group, commit, cli, bootstrap_servers
+):
+    query = new_query({recorded: {0: 4}})
+    commit(group, recorded, {0: 4})
+    runs = Runs(group_id=group, checkpoint_location=query.location)
+    assert runs.run() == ["00", "01", "02", "03"]
+    how = ("--bootstrap-server", bootstrap_servers, "--quiet-period", "0", "--execute")
+    done = cli("checkpoint", "seek", query.location, "--to-offset", 1, *how)
+    assert done.code == 0, done.err
+    assert runs.run() == []
+    assert Runs(checkpoint_location=query.location).run() == ["00"]
+
+
+# -- what it costs --
+
+
+@pytest.mark.parametrize("partitions", [1, 12])
+def test_ten_hours_ask_the_broker_what_one_hour_asks(make_topic, write, commit, new_group, partitions):
+    topic = make_topic(partitions, FOREVER)
+    write(topic, {number: [0.5, 1.2, 10.2, 10.3] for number in range(partitions)})
+    asked = []
+    for read, hours in ((1, 1), (2, 10)):
+        runs = Runs(group_id=(group := new_group()), topics=topic)
+        commit(group, topic, dict.fromkeys(range(partitions), read))
+        assert len(runs.run()) == hours
+        asked.append(dict(runs.asked))
+    assert asked[0] == asked[1]
+    times = {
+        name: asked[0].get(name, 0)
+        for name in ("committed", "log_ranges", "record_times", "offsets_for_time")
+    }
+    assert times == {"committed": 1, "log_ranges": 1, "record_times": 1, "offsets_for_time": 1}
+
+
+# -- the window of a partitioned run --
+
+
+class Run:
+    def __init__(self, key: str | None) -> None:
+        self.partition_key = key
+
+
+def plan(context, key, **parameters):
+    return PlanOffsetWindowOperator(task_id="plan", on_empty="continue", **parameters).execute(
+        {**context, "dag_run": Run(key)}
+    )
+
+
+def test_a_run_reads_the_hour_that_its_partition_key_names(recorded, context, produce):
+    window = plan(context, "2026-03-01T02:00:00", topics=recorded, every="hour")
+    assert (window["start"], window["end"]) == ({recorded: {"0": 2}}, {recorded: {"0": 3}})
+    assert window["source"]["start"] == "2026-03-01T02:00:00+00:00"
+    # Airflow's own mappers name hours and days in short.
+    assert plan(context, "2026-03-01T02", topics=recorded, every="hour")["end"] == window["end"]
+    day = plan(context, "2026-03-01", topics=recorded, every="day")
+    assert (day["start"], day["end"]) == ({recorded: {"0": 0}}, {recorded: {"0": 5}})
+    berlin = plan(context, "2026-03-01T02:00:00", topics=recorded, every="hour", timezone="Europe/Berlin")
+    assert berlin["start"] == {recorded: {"0": 1}}
+
+
+def test_a_run_whose_partition_key_names_no_interval_is_refused(recorded, context):
+    with pytest.raises(AirflowFailException, match="this run has none: .*PartitionedAssetTimetable"):
+        plan(context, None, topics=recorded, every="hour")
+    with pytest.raises(AirflowFailException, match="partition_key='2026-03-01T02:30:00' is not the start"):
+        plan(context, "2026-03-01T02:30:00", topics=recorded, every="hour")
+    with pytest.raises(AirflowFailException, match="is in the future"):
+        plan(context, "2199-03-01T02:00:00", topics=recorded, every="hour")

@@ -1,0 +1,334 @@
+"""Certificates: what is compared, the verdict, the text, and the way through JSON."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections import Counter
+from dataclasses import replace
+from datetime import datetime, timezone
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from airflow_kafka_offsets.errors import AuditError, OffsetsFormatError
+from airflow_kafka_offsets.model.audited_rows import (
+    Difference,
+    ForeignRows,
+    PartitionRows,
+    RowCheck,
+    Sums,
+    TableRows,
+)
+from airflow_kafka_offsets.model.certificate import (
+    COUNTS,
+    MOST_LISTED,
+    Certificate,
+    MissingOffsets,
+    judge,
+    undecide,
+)
+from airflow_kafka_offsets.model.digest import digest
+from airflow_kafka_offsets.model.fingerprint import Fingerprint
+from airflow_kafka_offsets.model.offset_ranges import count_offsets, merge
+from airflow_kafka_offsets.model.offsets import OffsetRange, TopicPartition
+from airflow_kafka_offsets.model.window import OffsetWindow
+
+AT = datetime(2026, 3, 1, 12, 30, 15, tzinfo=timezone.utc)
+ZERO, ONE = TopicPartition("orders", 0), TopicPartition("orders", 1)
+WINDOW = OffsetWindow(
+    {ZERO: OffsetRange(10, 20), ONE: OffsetRange(0, 5)},
+    source={
+        "group_id": "shop",
+        "run_id": "r",
+        "logs": {"cluster": "c", "topics": {"orders": "t"}},
+        "asked": "x",
+    },
+)
+ALL = {ZERO: PartitionRows(10), ONE: PartitionRows(5)}
+AUDITED = {"conn_id": "lake", "table": "orders"}
+
+
+def certificate(rows=ALL, missing=None, foreign=()):
+    return Certificate.issue(WINDOW, TableRows(rows, foreign), missing or MissingOffsets(), AUDITED, AT)
+
+
+def differences(tp, offsets):
+    """As a database gives them: LAG over the ordered offsets."""
+    ordered = sorted(offsets)
+    return [Difference(tp, before, after) for before, after in pairwise(ordered) if after - before != 1]
+
+
+def check_of(rows, window=WINDOW):
+    """What a database adds up, of rows as (partition, offset)."""
+    fingerprint = Fingerprint.random(OffsetRange(0, 100))
+    held = {tp: [offset for at, offset in rows if at == tp] for tp in window.ranges}
+    sums = {
+        tp: Sums(len(its), sum(map(fingerprint.of, its)), min(its), max(its))
+        for tp, its in held.items()
+        if its
+    }
+    return RowCheck(dict(window.ranges), fingerprint, sums), held
+
+
+@given(st.lists(st.integers(0, 29), max_size=60))
+def test_missing_and_double_offsets_are_found_whatever_the_rows(offsets):
+    window = OffsetWindow({ZERO: OffsetRange(0, 30)})
+    check, held = check_of([(ZERO, offset) for offset in offsets], window)
+    found = check.rows([each for tp in check.differing for each in differences(tp, held[tp])])[ZERO]
+    times = Counter(offsets)
+    assert found.rows == len(offsets)
+    assert found.missing == merge((offset, offset + 1) for offset in range(30) if not times[offset])
+    assert found.doubled == merge((offset, offset + 1) for offset in times if times[offset] > 1)
+    assert found.unlisted == ()
+
+
+@given(st.lists(st.integers(0, 29), min_size=1, max_size=60), st.integers(1, 6))
+def test_what_is_behind_the_last_difference_that_was_read_is_not_taken_for_good(offsets, most):
+    window = OffsetWindow({ZERO: OffsetRange(0, 30), ONE: OffsetRange(0, 30)})
+    check, held = check_of([(tp, offset) for offset in offsets for tp in (ZERO, ONE)], window)
+    found = check.rows([each for tp in check.differing for each in differences(tp, held[tp])], most)
+    times = Counter(offsets)
+    wrong = {offset for offset in range(30) if times[offset] != 1}
+    for each in found.values():
+        known = {
+            offset
+            for ranges in (each.missing, each.doubled, each.unlisted)
+            for start, end in ranges
+            for offset in range(start, end)
+        }
+        assert wrong <= known
+
+
+def test_a_table_that_is_whole_is_not_read_twice():
+    rows = [(tp, offset) for tp, (start, end) in WINDOW.ranges.items() for offset in range(start, end)]
+    random.shuffle(rows)
+    check, _ = check_of(rows)
+    assert check.differing == []
+    assert check.rows([]) == ALL
+
+
+def test_rows_that_came_between_the_two_reads_are_an_error_that_may_pass():
+    check, _ = check_of([(ZERO, offset) for offset in range(10, 19)])
+    with pytest.raises(
+        AuditError, match="changed while it was read: first 9 rows were found for the 10"
+    ) as error:
+        check.rows([Difference(ZERO, 12, 12)])
+    assert error.value.retriable
+
+
+def test_rows_that_have_become_right_between_the_two_reads_are_an_error_that_may_pass():
+    check, _ = check_of([(ZERO, offset) for offset in (*range(10, 19), 18)])
+    assert check.differing == [ZERO]
+    with pytest.raises(AuditError, match="changed while it was read") as error:
+        check.rows([])
+    assert error.value.retriable
+
+
+def test_a_table_without_a_row_misses_all():
+    check, _ = check_of([])
+    assert TableRows(check.rows([])).missing == {tp: (offsets,) for tp, offsets in WINDOW.ranges.items()}
+
+
+MISSING = {ZERO: merge([(12, 15)])}
+PARTLY = {ZERO: PartitionRows(7, merge([(12, 15)]))}
+
+
+@pytest.mark.parametrize(
+    ("rows", "missing", "foreign", "verdict", "counts"),
+    [
+        (ALL, None, (), "complete", {}),
+        (PARTLY, MissingOffsets(), (), "complete", {"without_record": 3}),
+        (
+            PARTLY,
+            MissingOffsets({ZERO: merge([(13, 14)])}),
+            (),
+            "incomplete",
+            {"lost": 1, "without_record": 2},
+        ),
+        (PARTLY, undecide(MISSING, "retention"), (), "undecided", {"undecided": 3}),
+        (
+            PARTLY,
+            MissingOffsets({ZERO: merge([(13, 14)])}, {"retention": {ZERO: merge([(12, 13)])}}),
+            (),
+            "incomplete",
+            {"lost": 1, "undecided": 1, "without_record": 1},
+        ),
+        ({ZERO: PartitionRows(11, (), merge([(12, 13)]))}, None, (), "incomplete", {"doubled": 1}),
+        ({ZERO: PartitionRows(11, (), (), merge([(15, 20)]))}, None, (), "undecided", {"undecided": 5}),
+        (ALL, None, (ForeignRows("orders", 0, 3, 4, 2),), "incomplete", {"foreign": 2}),
+        (ALL, None, (ForeignRows(None, None, None, None, 1),), "incomplete", {"foreign": 1}),
+    ],
+)
+def test_the_verdict_follows_from_the_counts(rows, missing, foreign, verdict, counts):
+    found = certificate({**ALL, **rows}, missing, foreign)
+    assert found.verdict == verdict
+    assert {name: found.counts[name] for name in COUNTS[2:] if found.counts[name]} == counts
+    assert found.counts["offsets"] == 15
+    if verdict == "complete":
+        found.require_complete()
+    else:
+        with pytest.raises(AuditError):
+            found.require_complete()
+
+
+def test_undecided_can_be_good_enough_and_a_loss_cannot():
+    certificate({**ALL, **PARTLY}, undecide(MISSING, "retention")).require_complete(undecided=True)
+    with pytest.raises(AuditError):
+        certificate({**ALL, **PARTLY}, MissingOffsets(MISSING)).require_complete(undecided=True)
+
+
+@pytest.mark.parametrize(
+    ("reasons", "passes"),
+    [
+        (["open_transaction"], True),
+        (["open_transaction", "not_read"], True),
+        (["retention"], False),
+        (["open_transaction", "retention"], False),
+    ],
+)
+def test_a_retry_may_decide_what_is_open_only(reasons, passes):
+    undecided = {reason: {ZERO: merge([(12 + at, 13 + at)])} for at, reason in enumerate(reasons)}
+    with pytest.raises(AuditError) as error:
+        certificate({**ALL, **PARTLY}, MissingOffsets({}, undecided)).require_complete()
+    assert error.value.retriable == passes
+    with pytest.raises(AuditError) as error:
+        certificate({**ALL, **PARTLY}, MissingOffsets(MISSING, undecided)).require_complete()
+    assert not error.value.retriable
+
+
+def test_the_error_names_the_first_ranges_and_what_to_do():
+    found = certificate(
+        {**ALL, ZERO: PartitionRows(8, merge([(12, 15)]), merge([(17, 18)]))},
+        MissingOffsets(MISSING),
+        (ForeignRows("orders", 0, 3, 4, 2), ForeignRows("orders", None, None, None, 1)),
+    )
+    with pytest.raises(AuditError) as error:
+        found.require_complete("clear the task 'load'")
+    assert str(error.value) == (
+        "orders is incomplete: 3 records lost (orders-0: offsets 12 to 14); 1 record doubled (orders-0: "
+        "offset 17); 3 rows from outside the window (orders-0: offsets 3 to 4, 1 row with NULL for topic, "
+        "partition or offset); remove these rows from the table, unless the job replaces what it wrote "
+        "before, clear the task 'load', then audit it again"
+    )
+
+
+def test_lost_is_what_the_log_has_and_the_table_has_not():
+    records = {ZERO: merge([(10, 13), (14, 20)]), ONE: merge([(0, 5)])}
+    assert judge(MISSING, records, {"not_read": {}}) == MissingOffsets({ZERO: merge([(12, 13), (14, 15)])})
+
+
+def test_the_certificate_names_the_window_and_holds_no_other_of_its_source():
+    form = certificate().as_json()
+    assert form["window"] == {
+        "start": {"orders": {"0": 10, "1": 0}},
+        "end": {"orders": {"0": 20, "1": 5}},
+        "logs": {"cluster": "c", "topics": {"orders": "t"}},
+        "source": {"group_id": "shop", "run_id": "r"},
+    }
+    assert form["at"] == "2026-03-01T12:30:15Z"
+    assert len(form["digest"]) == 64
+
+
+def test_a_certificate_of_many_ranges_stays_small():
+    lost = {ZERO: merge((2 * at, 2 * at + 1) for at in range(5_000))}
+    window = OffsetWindow({ZERO: OffsetRange(0, 10_000)})
+    rows = TableRows({ZERO: PartitionRows(5_000, lost[ZERO])})
+    found = Certificate.issue(window, rows, MissingOffsets(lost), AUDITED, AT)
+    assert found.counts["lost"] == count_offsets(lost) == 5_000
+    assert len(found.lost[ZERO]) == MOST_LISTED
+    assert len(found.as_text()) < 20_000
+
+
+COUNTED = st.integers(0, 10**6)
+RANGES = st.dictionaries(
+    st.builds(TopicPartition, st.sampled_from(["orders", "payments"]), st.integers(0, 5)),
+    st.lists(st.tuples(st.integers(0, 90), st.integers(0, 90)), min_size=1).map(merge).filter(bool),
+)
+CERTIFICATES = st.builds(
+    Certificate,
+    counts=st.fixed_dictionaries(dict.fromkeys(COUNTS, COUNTED)),
+    lost=RANGES,
+    doubled=RANGES,
+    foreign=st.lists(
+        st.builds(
+            ForeignRows,
+            st.none() | st.text(),
+            st.none() | st.integers(),
+            st.none() | st.integers(),
+            st.none() | st.integers(),
+            st.integers(1, 9),
+        ),
+        max_size=3,
+    ).map(tuple),
+    undecided=st.dictionaries(st.sampled_from(["retention", "not_read", "other_log"]), RANGES),
+    problems=st.lists(st.text(), max_size=2).map(tuple),
+    window=st.just({"start": {"orders": {"0": 1}}}),
+    audited=st.just(AUDITED),
+    at=st.datetimes(timezones=st.just(timezone.utc)).map(lambda at: at.replace(microsecond=0)),
+)
+
+
+@given(CERTIFICATES)
+def test_a_certificate_comes_back_from_json_as_it_was(given_one):
+    form = given_one.as_json()
+    assert Certificate.parse(form) == given_one
+    assert Certificate.parse(json.dumps(form)) == given_one
+    assert json.loads(given_one.as_text()) == form
+    assert Certificate.parse(form).digest == given_one.digest
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"verdict": "complete"},
+        {"counts": {**dict.fromkeys(COUNTS, 0), "offsets": 15}},
+        {"digest": "0" * 64},
+        {"lost": {}},
+        {"more": 1},
+    ],
+)
+def test_a_certificate_that_was_changed_is_refused(change):
+    form = certificate({**ALL, **PARTLY}, MissingOffsets(MISSING)).as_json()
+    with pytest.raises(OffsetsFormatError, match="changed after it was issued"):
+        Certificate.parse({**form, **change})
+
+
+def test_the_certificate_in_the_documentation_is_a_real_one():
+    page = Path(__file__).parents[3] / "docs" / "how-to" / "prove-completeness.md"
+    (shown,) = re.findall(r"```json\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    assert Certificate.parse(shown).summary() == "complete: 837 offsets, 837 rows"
+
+
+def test_a_key_of_a_later_version_is_ignored():
+    form = certificate().as_json() | {"more": 1}
+    del form["digest"]
+    assert Certificate.parse({**form, "digest": digest(form, length=64)}) == certificate()
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        "",
+        "[]",
+        {},
+        {"version": 2},
+        {"version": 1},
+        {"version": 1, "counts": {}},
+        replace(certificate(), counts={**certificate().counts, "lost": -1}).as_json(),
+        {**certificate().as_json(), "at": "yesterday"},
+        {**certificate().as_json(), "at": 1},
+        {**certificate().as_json(), "lost": {"orders": {"0": 5}}},
+        {**certificate().as_json(), "foreign": [{"topic": "orders"}]},
+        {**certificate().as_json(), "undecided": {"maybe": {}}},
+        {**certificate().as_json(), "window": 7},
+    ],
+)
+def test_what_is_no_certificate_is_refused(value):
+    with pytest.raises(OffsetsFormatError, match="^certificate"):
+        Certificate.parse(value)

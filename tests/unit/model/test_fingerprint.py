@@ -1,0 +1,51 @@
+"""The fingerprint of a set of offsets: its closed form, and what it tells apart."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from airflow_kafka_offsets.model.fingerprint import PRIME, Fingerprint
+from airflow_kafka_offsets.model.offsets import MAX_OFFSET, OffsetRange
+
+FINGERPRINTS = st.builds(Fingerprint, st.integers(-(10**6), PRIME - 1))
+
+
+@given(FINGERPRINTS, st.integers(0, MAX_OFFSET), st.integers(0, 200))
+def test_the_closed_form_is_the_sum_over_the_range(fingerprint, start, size):
+    total = sum(fingerprint.of(offset) for offset in range(start, start + size))
+    assert fingerprint.fits(OffsetRange(start, start + size), size, total)
+
+
+@given(FINGERPRINTS, st.integers(0, 10**12), st.lists(st.integers(0, 60), min_size=1, max_size=60))
+def test_rows_that_are_not_the_range_do_not_fit(fingerprint, start, picked):
+    rows = [start + number for number in picked]
+    assume(Counter(rows) != Counter(range(start, start + len(rows))))
+    assert not fingerprint.fits(
+        OffsetRange(start, start + len(rows)), len(rows), sum(map(fingerprint.of, rows))
+    )
+
+
+def test_equal_sums_and_sums_of_squares_are_told_apart():
+    # Lost 0, 4 and 5, doubled 1, 2 and 6: as many, and with the same sum and the same sum of squares.
+    rows = [1, 1, 2, 2, 3, 6, 6]
+    assert sum(rows) == sum(range(7))
+    assert sum(row * row for row in rows) == sum(row * row for row in range(7))
+    fingerprint = Fingerprint.random(OffsetRange(0, 7))
+    assert not fingerprint.fits(OffsetRange(0, 7), 7, sum(map(fingerprint.of, rows)))
+
+
+@given(st.integers(0, 2**40), st.integers(0, 2**33))
+def test_a_small_fingerprint_needs_no_more_than_64_bits(start, size):
+    bounds = OffsetRange(start, start + size)
+    fingerprint = Fingerprint.random(bounds)
+    assert fingerprint.small == (size <= 2**30)
+    if fingerprint.small:
+        assert start + fingerprint.shift >= 0
+        assert (start + size + fingerprint.shift) ** 2 <= MAX_OFFSET
+
+
+def test_each_audit_has_a_fingerprint_of_its_own():
+    assert len({Fingerprint.random(OffsetRange(0, 9)).shift for _ in range(20)}) > 10
