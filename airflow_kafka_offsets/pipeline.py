@@ -66,8 +66,8 @@ class KafkaPipeline(Mapping[str, Any]):
         if self.mirror is not None:
             if self.checkpoint_location is None:
                 raise UsageError(
-                    "mirror would be ignored without checkpoint_location, the position that fails over: "
-                    "give both"
+                    "mirror would be ignored without checkpoint_location, which it translates: give both",
+                    parameter="mirror",
                 )
             object.__setattr__(self, "mirror", Mirror.parse(self.mirror).as_json())
 

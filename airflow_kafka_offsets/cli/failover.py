@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
 
@@ -17,7 +17,7 @@ from airflow_kafka_offsets.cli.connections import (
     open_checkpoint,
     open_client,
 )
-from airflow_kafka_offsets.cli.drift import CheckCommand
+from airflow_kafka_offsets.cli.drift import CheckCommand, naming_keys
 from airflow_kafka_offsets.cli.execution import REFUSED, Execution, print_result, verb_options
 from airflow_kafka_offsets.cli.mirror_connections import MirrorBroker, mirror_options, reachable, to_options
 from airflow_kafka_offsets.cli.options import (
@@ -35,6 +35,7 @@ from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.model.failover_plan import DeletedPolicy, FailoverPolicy, UnknownPolicy
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.mirror import Mirror
+from airflow_kafka_offsets.model.mirror_check import CHECK_VERSION
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
@@ -69,6 +70,12 @@ def _policy_options() -> Option:
             help="Move groups although a mirror runs that copies them.",
         ),
     )
+
+
+class MirrorCheckCommand(CheckCommand):
+    """The check of a mirror."""
+
+    unchecked: ClassVar[Mapping[str, Any]] = {"version": CHECK_VERSION, "now": None, "alone": None}
 
 
 _cluster_options = (
@@ -158,7 +165,7 @@ def failover_back(execute: bool, execution: Execution, **options: Any) -> None:
     _move(back=True, execution=replace(execution, dry_run=not execute, execute=execute), **options)
 
 
-@failover.command("check", cls=CheckCommand)
+@failover.command("check", cls=MirrorCheckCommand)
 @click.option(
     "--max-again", type=click.IntRange(0), help="Records that may be read again if the source was gone."
 )
@@ -215,7 +222,8 @@ def _move_one_or_many(
             *("topics", "checkpoint_conn_id", "prefix", "topic_map", "syncs_topic", "syncs_on"),
         )
         del options["mirror"]
-        move_fleet(pipelines, at_once, **options)
+        with naming_keys(click.get_current_context(), "mirror", "syncs_topic", "syncs_on"):
+            move_fleet(pipelines, at_once, **options)
         return
     if uri is None or group_id is None:
         raise UsageError("give the URI of a checkpoint and its GROUP, or --pipelines FILE")

@@ -13,6 +13,7 @@ from airflow_kafka_offsets.cli.connections import connection_config, open_client
 from airflow_kafka_offsets.cli.options import choice_option, combine_options
 from airflow_kafka_offsets.errors import BrokerUnavailableError, UsageError
 from airflow_kafka_offsets.model.mirror import Mirror, SyncsOn
+from airflow_kafka_offsets.model.wording import unexpected
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.kafka.client import OffsetsClient
@@ -59,10 +60,11 @@ def _read_mirror(topic_map: Sequence[str], **options: Any) -> Mirror:
     for each in topic_map:
         topic, separator, name = each.partition("=")
         if not separator or topic in topics:
-            raise UsageError(f"--topic-map {each}: expected TOPIC=NAME, once for each topic")
+            raise unexpected("topic_map", each, "TOPIC=NAME, once for each topic")
         topics[topic] = name
     given = {name: value for name, value in {**options, "topics": topics}.items() if value}
-    return Mirror.parse(given, connection=False)
+    # The key of the option --topic-map has another name.
+    return Mirror.from_keys(given, {**{name: name for name in given}, "topics": "topic_map"})
 
 
 mirror_options = combine_options(

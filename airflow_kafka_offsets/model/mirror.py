@@ -12,6 +12,7 @@ from airflow_kafka_offsets.model.formats import load_json
 from airflow_kafka_offsets.model.offsets import TopicPartition, is_topic_name
 from airflow_kafka_offsets.model.parameters import parse_choice, parse_text
 from airflow_kafka_offsets.model.text import shorten
+from airflow_kafka_offsets.model.wording import parameter_error, unexpected
 
 SyncsOn = Literal["target", "source"]
 """The cluster that has the syncs topic: MirrorMaker's ``offset-syncs.topic.location``."""
@@ -45,11 +46,10 @@ class Mirror:
     syncs_on: SyncsOn = "target"
 
     @classmethod
-    def parse(cls, value: object, parameter: str = "mirror", *, connection: bool = True) -> Mirror:
+    def parse(cls, value: object, parameter: str = "mirror") -> Mirror:
         """
         Read a mirror from a mapping, or its JSON text.
 
-        :param connection: whether it must name the mirror's connection.
         :raises UsageError: naming the key, what was found and what was expected.
         """
         if isinstance(value, cls):
@@ -58,21 +58,31 @@ class Mirror:
             try:
                 value = load_json(value, parameter, _FORM)
             except OffsetsFormatError as error:
-                raise UsageError(str(error)) from None
+                raise UsageError(str(error), parameter=parameter) from None
         if not isinstance(value, Mapping):
-            raise UsageError(f"{parameter}: found {shorten(value)}; expected an object such as {_FORM}")
+            raise parameter_error(parameter, f": found {shorten(value)}; expected an object such as {_FORM}")
         if unknown := sorted(str(key) for key in value if key not in _READERS):
-            raise UsageError(
-                f"{parameter}: found the key {shorten(', '.join(unknown))}; expected keys of "
-                f"{', '.join(_READERS)}"
+            raise parameter_error(
+                parameter,
+                f": found the key {shorten(', '.join(unknown))}; expected keys of {', '.join(_READERS)}",
             )
-        if connection and "kafka_config_id" not in value:
-            raise UsageError(
-                f"{parameter}: the connection of the mirror is missing: expected an object such as {_FORM}"
+        if "kafka_config_id" not in value:
+            raise parameter_error(
+                parameter, f": the connection of the mirror is missing; expected an object such as {_FORM}"
             )
         if "prefix" in value and "without" in value:
-            raise UsageError(f"{parameter}: prefix and without contradict each other: give one of them")
-        return cls(**{key: _READERS[key](each, f"{parameter}.{key}") for key, each in value.items()})
+            raise parameter_error(parameter, ": prefix and without contradict each other: give one of them")
+        return cls.from_keys(value, {key: f"{parameter}.{key}" for key in value})
+
+    @classmethod
+    def from_keys(cls, values: Mapping[str, object], parameters: Mapping[str, str]) -> Mirror:
+        """
+        Read a mirror from the values of its keys.
+
+        :param parameters: key -> its name in error texts.
+        :raises UsageError: naming the parameter, what was found and what was expected.
+        """
+        return cls(**{key: _READERS[key](each, parameters[key]) for key, each in values.items()})
 
     def topic(self, name: str) -> str:
         """Return what a topic is called on the mirror."""
@@ -109,29 +119,29 @@ class Mirror:
 def _read_part(value: object, parameter: str) -> str:
     text = parse_text(value, parameter)
     if not _PREFIX.fullmatch(text):
-        raise UsageError(
-            f"{parameter}={shorten(text)}: expected a part of a topic's name, such as 'primary.'"
-        )
+        raise unexpected(parameter, text, "a part of a topic's name, such as 'primary.'")
     return text
 
 
 def _read_topic(value: object, parameter: str) -> str:
     text = parse_text(value, parameter)
     if not is_topic_name(text):
-        raise UsageError(f"{parameter}={shorten(text)}: expected the name of a topic")
+        raise unexpected(parameter, text, "the name of a topic")
     return text
 
 
 def _read_topics(value: object, parameter: str) -> dict[str, str]:
     if not isinstance(value, Mapping) or not value:
-        raise UsageError(
-            f'{parameter}: found {shorten(value)}; expected names such as {{"orders": "dr-orders"}}'
+        raise parameter_error(
+            parameter, f': found {shorten(value)}; expected names such as {{"orders": "dr-orders"}}'
         )
     found = {
         _read_topic(key, parameter): _read_topic(each, f"{parameter}[{key!r}]") for key, each in value.items()
     }
     if len(set(found.values())) < len(found):
-        raise UsageError(f"{parameter}: found {shorten(dict(value))}; expected another name for each topic")
+        raise parameter_error(
+            parameter, f": found {shorten(dict(value))}; expected another name for each topic"
+        )
     return found
 
 

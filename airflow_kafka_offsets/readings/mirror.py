@@ -14,6 +14,7 @@ from airflow_kafka_offsets.model.mirror import SYNCS_TOPIC, Mirror
 from airflow_kafka_offsets.model.offset_syncs import OffsetSync, in_this_log, parse_sync
 from airflow_kafka_offsets.model.offsets import IsolationLevel, Logs, OffsetRange, TopicPartition
 from airflow_kafka_offsets.model.translation import Fingerprint, LastRead, Scan, record_digest
+from airflow_kafka_offsets.model.wording import dag_text, parameter_text
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.kafka.client import OffsetsClient
@@ -24,7 +25,6 @@ MOST_SYNCS = 500_000
 """Syncs that are read at most, the newest ones: some seconds."""
 MOST_RECORDS = 50_000
 """Records of one partition in which a copy is looked for, at most."""
-_NAME, _ON = "syncs_topic of the mirror", "its syncs_on"
 _BACK = (16, 256, 4_096)
 """Offsets before a position in which its last record is looked for: markers and compaction leave holes."""
 
@@ -51,21 +51,28 @@ def find_syncs_topic(client: OffsetsClient, mirror: Mirror) -> str:
         if mirror.syncs_topic in client.partitions([mirror.syncs_topic]):
             return mirror.syncs_topic
         raise PlanRefusedError(
-            f"{where} has no topic {mirror.syncs_topic!r}: correct {_NAME}, or {_ON}; MirrorMaker writes it "
-            "to the source unless offset-syncs.topic.location=target"
+            f"{where} has no topic {mirror.syncs_topic!r}: correct {_key('syncs_topic')}, or "
+            f"{_key('syncs_on')}; MirrorMaker writes it to the source unless "
+            "offset-syncs.topic.location=target"
         )
     found = [topic for topic in client.partitions() if SYNCS_TOPIC.fullmatch(topic)]
     if len(found) == 1:
         return found[0]
     if found:
         raise PlanRefusedError(
-            f"{where} has several topics of offset syncs, {', '.join(found)}: name the mirror's ({_NAME})"
+            f"{where} has several topics of offset syncs, {', '.join(found)}: name the mirror's with "
+            f"{_key('syncs_topic')}"
         )
     raise PlanRefusedError(
-        f"{where} has no topic of offset syncs (mm2-offset-syncs...internal): say which cluster has it "
-        f"({_ON}), name it ({_NAME}), grant the user Describe on it, or let MirrorMaker write it to the "
-        "mirror with offset-syncs.topic.location=target"
+        f"{where} has no topic of offset syncs (mm2-offset-syncs...internal): name the cluster that has it "
+        f"with {_key('syncs_on')}, name the topic with {_key('syncs_topic')}, grant the user Describe on it, "
+        "or let MirrorMaker write it to the mirror with offset-syncs.topic.location=target"
     )
+
+
+def _key(name: str) -> str:
+    """Return a key of the mirror as texts name it; the command line has an option for each."""
+    return f"{parameter_text(name)}{dag_text(' of mirror')}"
 
 
 def read_syncs(

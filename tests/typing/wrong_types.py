@@ -14,11 +14,13 @@ from pyspark.sql import SparkSession
 
 from airflow_kafka_offsets import (
     AuditWindowOperator,
+    CheckMirrorOperator,
     CheckOffsetDriftOperator,
     CommitOffsetsOperator,
     CommitOffsetWindowOperator,
     CompletedIntervalsOperator,
     ConsumerGroupLagSensor,
+    FailOverOperator,
     KafkaOffsetsHook,
     KafkaPipeline,
     KafkaSparkSubmitOperator,
@@ -57,6 +59,7 @@ KafkaPipeline(
     checkpoint_conn_id=1,  # type: ignore[arg-type]
     kafka_config_id=None,  # type: ignore[arg-type]
     asset_name=1,  # type: ignore[arg-type]
+    mirror="kafka_standby",  # type: ignore[arg-type]
 )
 KafkaPipeline("g", None, None, None, "kafka_default", "name")  # type: ignore[call-arg]
 KafkaPipeline("g", gruop="g")  # type: ignore[call-arg]
@@ -108,6 +111,20 @@ RestoreOffsetsOperator(
 ).as_teardown(
     setups="reset",  # type: ignore[arg-type]
     on_failure_fail_dagrun="yes",  # type: ignore[arg-type]
+)
+FailOverOperator(
+    task_id="fail_over",
+    on_unknown=None,  # type: ignore[arg-type]
+    on_out_of_range=None,  # type: ignore[arg-type]
+    allow_running_mirror=1,  # type: ignore[arg-type]
+    ask_source=1,  # type: ignore[arg-type]
+    plan_only=1,  # type: ignore[arg-type]
+    max_active_tis_per_dag="1",  # type: ignore[arg-type]
+)
+CheckMirrorOperator(
+    task_id="check_mirror",
+    max_again=1.5,  # type: ignore[arg-type]
+    max_behind=1.5,  # type: ignore[arg-type]
 )
 CheckOffsetDriftOperator(
     task_id="drift",
@@ -197,6 +214,7 @@ LagEventTrigger(
     checkpoint_location=1,  # type: ignore[arg-type]
     checkpoint_conn_id=1,  # type: ignore[arg-type]
     kafka_config_id=None,  # type: ignore[arg-type]
+    mirror="kafka_standby",  # type: ignore[arg-type]
     min_lag="1",  # type: ignore[arg-type]
     min_time_lag=flat,  # type: ignore[arg-type]
     tolerance="1",  # type: ignore[arg-type]

@@ -48,8 +48,9 @@ def test_the_way_back_leads_to_the_same_topic(prefix, topic):
     ],
 )
 def test_anything_else_is_refused(value, text):
-    with pytest.raises(UsageError, match=text):
+    with pytest.raises(UsageError, match=text) as refused:
         Mirror.parse(value)
+    assert str(refused.value.parameter).startswith("mirror")
 
 
 def test_it_is_the_same_when_it_is_read_back():
