@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from airflow_kafka_offsets.model.failover_plan import TranslatedPartition
 from airflow_kafka_offsets.model.offsets import summarize
 
 CHECK_VERSION = 1
+
+Readiness = Literal["exact", "safe", "unknown"]
+"""Whether nothing is read again; whether nothing is lost; or whether a position is unknown."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +32,7 @@ class MirrorCheck:
     :param keeps_times: whether the mirror's records have the times of the source; ``None`` if that was not
         seen.
     :param notes: what the clusters did not say.
+    :param group_ids: the groups of the pipeline.
     """
 
     location: str
@@ -40,6 +44,14 @@ class MirrorCheck:
     copies_aborted: bool | None = None
     keeps_times: bool | None = None
     notes: Sequence[str] = ()
+    group_ids: Sequence[str] = ()
+
+    @property
+    def verdict(self) -> Readiness:
+        """How the pipeline could fail over if the source was gone."""
+        if any(each.translation.offset is None for each in (*self.now, *self.alone)):
+            return "unknown"
+        return "exact" if all(each.translation.exact for each in self.alone) else "safe"
 
     @property
     def behind(self) -> int | None:
@@ -71,12 +83,14 @@ class MirrorCheck:
         """
         Return plain JSON.
 
-        ``version``, ``checkpoint``, ``batch_id``, ``kept_batch``, ``now`` and ``alone`` (each ``kinds`` of
-        the translations, and ``again``), ``behind``, ``syncs_on_mirror``, ``copies_aborted``, ``keeps_times``
+        ``version``, ``verdict``, ``group_ids``, ``checkpoint``, ``batch_id``, ``kept_batch``, ``now`` and
+        ``alone`` (each ``kinds`` of the translations, and ``again``), ``behind``, ``syncs_on_mirror``, ``copies_aborted``, ``keeps_times``
         and ``notes``.
         """
         return {
             "version": CHECK_VERSION,
+            "verdict": self.verdict,
+            "group_ids": list(self.group_ids),
             "checkpoint": self.location,
             "batch_id": self.batch_id,
             "kept_batch": self.kept_batch,

@@ -71,6 +71,7 @@ def check_mirror(
         copies_aborted=_copies_aborted(source, target, mirror, logs, there),
         keeps_times=_keeps_times(target, mirror, sources, evidence, there),
         notes=(*evidence.notes, *notes),
+        group_ids=selection.group_ids,
     )
 
 

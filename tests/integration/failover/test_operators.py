@@ -166,6 +166,7 @@ def test_the_check_says_how_exactly_it_would_move(orders, context):
     assert found["behind"] == 0
     assert found["keeps_times"] is True
     assert found["kept_batch"] == 1
+    assert (found["verdict"], found["group_ids"]) == ("exact", [orders.group_id])
     assert context["ti"].xcoms["return_value"] == found
 
 

@@ -7,10 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_kafka_offsets.errors import UsageError
+from airflow_kafka_offsets.model.failover_plan import TranslatedPartition
 from airflow_kafka_offsets.model.mirror import Mirror
 from airflow_kafka_offsets.model.mirror_check import MirrorCheck
 from airflow_kafka_offsets.model.offset_syncs import OffsetSync, in_this_log, parse_sync, serialize_sync
 from airflow_kafka_offsets.model.offsets import TopicPartition
+from airflow_kafka_offsets.model.translation import Translation
 
 STANDBY = {"kafka_config_id": "standby"}
 offsets = st.integers(0, 2**63 - 1)
@@ -91,6 +93,27 @@ def test_a_recorded_sync():
 def test_syncs_of_a_topic_that_was_created_again_on_the_mirror_count_no_more():
     first, second = [OffsetSync(5, 5), OffsetSync(9, 9)], [OffsetSync(20, 0), OffsetSync(25, 5)]
     assert in_this_log([*first, *second]) == second
+
+
+@pytest.mark.parametrize(
+    ("now", "alone", "verdict"),
+    [
+        ([0], [0], "exact"),
+        ([0, 0], [0, 3], "safe"),
+        ([0], [None], "unknown"),
+        ([None], [0], "unknown"),
+    ],
+)
+def test_the_verdict_of_a_check_is_about_the_day_when_the_source_is_gone(now, alone, verdict):
+    def translated(again):
+        orders = TopicPartition("orders", 0)
+        found = Translation(None) if again is None else Translation(5, again=again)
+        return TranslatedPartition("0", orders, 7, orders, found)
+
+    check = MirrorCheck(
+        "s3a://x", 3, [*map(translated, now)], [*map(translated, alone)], 3, syncs_on_mirror=True
+    )
+    assert check.as_json()["verdict"] == verdict
 
 
 def test_a_check_names_what_is_missing():
