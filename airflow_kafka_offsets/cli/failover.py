@@ -45,7 +45,7 @@ __all__ = ["failover"]
 
 @click.group(cls=CommandGroup)
 def failover() -> None:
-    """Move pipelines to a mirror of their cluster, exactly where it can be known."""
+    """Move pipelines to a mirror of their Kafka cluster."""
 
 
 def _policy_options() -> Option:
@@ -80,7 +80,7 @@ class MirrorCheckCommand(CheckCommand):
 
 _cluster_options = (
     broker_options,
-    click.option("--source-is-down", is_flag=True, help="Do not ask the cluster that is left."),
+    click.option("--source-is-down", is_flag=True, help="Do not ask the old cluster."),
     mirror_options,
     to_options,
 )
@@ -95,7 +95,7 @@ _fleet_options = (
     click.option(
         "--pipelines",
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
-        help="YAML or JSON file that lists pipelines with their mirrors, in place of URI and GROUP.",
+        help="YAML or JSON file of pipelines with their mirrors, instead of URI and GROUP.",
     ),
 )
 
@@ -128,10 +128,10 @@ _pipelines_options = _with(
 @verb_options(execute=False, how="'failover apply' with the same options does it")
 def failover_plan(**options: Any) -> None:
     """
-    Show how the query of the checkpoint at URI and its GROUP would go on on a mirror of their cluster.
+    Show how the query of the checkpoint at URI and its GROUP would continue on a mirror of their cluster.
 
-    Nothing is changed. GROUP may be JSON as {topic: group}, with the names of the cluster that is left. With
-    --pipelines all pipelines of a file are planned.
+    Changes nothing. GROUP may be JSON as {topic: group}, with the topics of the old cluster. With --pipelines
+    it plans all pipelines of a file.
     """
     _move_one_or_many(**options)
 
@@ -141,11 +141,10 @@ def failover_plan(**options: Any) -> None:
 @verb_options(execute=True)
 def failover_apply(**options: Any) -> None:
     """
-    Let the query of the checkpoint at URI and its GROUP go on on a mirror of their cluster.
+    Move the checkpoint at URI and its GROUP to a mirror of their cluster.
 
-    The query must be stopped. What is overwritten is kept in an archive. An interrupted failover is finished
-    by the same command. With --pipelines all pipelines of a file move; one that is refused does not keep the
-    others from moving.
+    Stop the query first. An archive keeps the overwritten files and offsets. The same command finishes an
+    interrupted failover. With --pipelines all pipelines of a file move; if one is refused, the others move.
     """
     _move_one_or_many(**options)
 
@@ -156,20 +155,20 @@ def failover_apply(**options: Any) -> None:
 @verb_options(execute=False, how="give --execute to do it")
 def failover_back(execute: bool, execution: Execution, **options: Any) -> None:
     """
-    Let a query that has failed over go back, by the mirror in the other direction.
+    Move a query that has failed over back, through the mirror in the other direction.
 
     The options are those of the failover: --bootstrap-server names the cluster to go back to,
-    --to-bootstrap-server the one that is left now, and --syncs-topic the syncs of the mirror back. GROUP and
-    --topic have the names of the cluster that is left.
+    --to-bootstrap-server the cluster to leave, and --syncs-topic the syncs of the mirror back. GROUP and
+    --topic have the names of the cluster to leave.
     """
     _move(back=True, execution=replace(execution, dry_run=not execute, execute=execute), **options)
 
 
 @failover.command("check", cls=MirrorCheckCommand)
 @click.option(
-    "--max-again", type=click.IntRange(0), help="Records that may be read again if the source was gone."
+    "--max-again", type=click.IntRange(0), help="Most records that may be read again if the source is gone."
 )
-@click.option("--max-behind", type=click.IntRange(0), help="Records by which the mirror may be behind.")
+@click.option("--max-behind", type=click.IntRange(0), help="Most records by which the mirror may be behind.")
 @_with(broker_options, mirror_options, to_options, groups_argument, checkpoint_argument)
 @output_option
 def failover_check(
@@ -183,9 +182,9 @@ def failover_check(
     output: str,
 ) -> None:
     """
-    Check how the query of the checkpoint at URI and its GROUP could fail over now. Nothing is changed.
+    Check how the query of the checkpoint at URI and its GROUP could fail over now. Changes nothing.
 
-    Exit 1 if a position is unknown or a threshold is passed, 3 if that could not be checked.
+    Exit 1 if a position is unknown or a threshold is exceeded, 3 if the check was not possible.
     """
     from airflow_kafka_offsets.kafka.worker import start_worker_early
     from airflow_kafka_offsets.readings.mirror_check import check_mirror

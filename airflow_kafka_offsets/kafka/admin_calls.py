@@ -16,6 +16,7 @@ from airflow_kafka_offsets.kafka.config import RETENTION, missing_file
 from airflow_kafka_offsets.kafka.failures import RETRIABLE, BackgroundErrors, CallError, Failure
 from airflow_kafka_offsets.kafka.groups import OTHER
 from airflow_kafka_offsets.kafka.listener_probe import probe_listener
+from airflow_kafka_offsets.kafka.offset_deletion import delete_offsets
 from airflow_kafka_offsets.kafka.requests import read_metadata
 from airflow_kafka_offsets.model.headroom import TOPIC_SETTINGS
 from airflow_kafka_offsets.model.log_ids import URL_SAFE
@@ -45,7 +46,7 @@ class AdminSession:
 
     def __init__(self, config: dict[str, Any], token: Sequence[Any] | None) -> None:
         self.background_errors = BackgroundErrors(find=partial(probe_listener, config))
-        self._config = config
+        self.config = config
         self._token = token
         self._end = 0.0
         self.admin: Any = None
@@ -69,7 +70,7 @@ class AdminSession:
             "client.id": "airflow-kafka-offsets",
             # The client also waits for this before its first connection to a broker.
             "reconnect.backoff.ms": 10,
-            **self._config,
+            **self.config,
             "error_cb": self.background_errors.add_error,
             # Its log would go to standard error, which is read only after a crash, for the reason.
             "log_level": 0,
@@ -80,7 +81,7 @@ class AdminSession:
             return AdminClient(settings)
         except KafkaException as error:
             failure = Failure.from_error(error)
-            raise CallError(Failure(failure.code, missing_file(self._config) or failure.text)) from None
+            raise CallError(Failure(failure.code, missing_file(self.config) or failure.text)) from None
 
     def _connect(self) -> None:
         """Wait for a connection: a group call without one may abort, and knows no cause."""
@@ -331,11 +332,19 @@ def _kind(group: Any) -> dict[str, str]:
     }
 
 
+def _delete_offsets(session: AdminSession, groups: dict[str, list[tuple[str, int]]]) -> dict[str, Part]:
+    return {
+        group_id: delete_offsets(session.config, group_id, partitions, session.seconds_left)
+        for group_id, partitions in groups.items()
+    }
+
+
 CALLS: dict[str, Callable[[AdminSession, Any], Any]] = {
     "brokers": _brokers,
     "commit": _commit,
     "commits": _commits,
     "delete": _for_each("delete_consumer_groups", lambda _: True),
+    "delete_offsets": _delete_offsets,
     "describe": _described,
     "list": _list,
     "topic_ids": _for_each("describe_topics", _topic_id, TopicCollection),

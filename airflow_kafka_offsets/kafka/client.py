@@ -365,6 +365,17 @@ class OffsetsClient:
         with self._session.begin_call("deleting groups") as call:
             return self._admin.delete_groups(group_ids, call)
 
+    def delete_offsets(
+        self, group_id: str, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, str | None]:
+        """
+        Delete a group's commits in partitions; kafka-python does it, which the extra ``delete-offsets`` has.
+
+        :return: partition -> ``None`` if it has no commit any more, else why it was not deleted.
+        """
+        with self._session.begin_call(f"deleting offsets of group {group_id!r}") as call:
+            return self._admin.delete_offsets(parse_group(group_id), sorted(partitions), call)
+
     def offsets_retention_minutes(self) -> int | None:
         """Return how long the broker keeps offsets of a group without members; ``None`` if unknown."""
         with self._session.begin_call("reading the broker's configuration") as call:

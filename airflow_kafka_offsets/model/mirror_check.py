@@ -84,8 +84,8 @@ class MirrorCheck:
         Return plain JSON.
 
         ``version``, ``verdict``, ``group_ids``, ``checkpoint``, ``batch_id``, ``kept_batch``, ``now`` and
-        ``alone`` (each ``kinds`` of the translations, and ``again``), ``behind``, ``syncs_on_mirror``, ``copies_aborted``, ``keeps_times``
-        and ``notes``.
+        ``alone`` (each ``kinds`` of the translations, and ``again``), ``behind``, ``syncs_on_mirror``,
+        ``copies_aborted``, ``keeps_times`` and ``notes``.
         """
         return {
             "version": CHECK_VERSION,

@@ -135,7 +135,7 @@ def _left(source: OffsetsClient | None, checkpoint: SparkCheckpoint, entered: st
         how = f"its move {moved} was there" if known == entered else "both connections lead there"
         raise PlanRefusedError(
             f"{checkpoint.location} is on cluster {entered} already ({how}): give the connection of the "
-            "cluster that it is to leave, and as mirror the one that it is to go to"
+            "cluster to leave, and as mirror the cluster to go to"
         )
     if known and asked and known != asked:
         raise PlanRefusedError(

@@ -22,19 +22,20 @@ if TYPE_CHECKING:
 
 class CheckMirrorOperator(OffsetsOperator):
     """
-    Check whether a pipeline could fail over to its mirror now, and how exactly. Nothing is ever changed.
+    Check whether a pipeline could fail over to its mirror now, and how exactly. Changes nothing.
 
-    The newest committed batch is translated twice: with both clusters, and as if the source was gone, with
-    the mirror and what commits have kept beside the checkpoint. The task fails if a position is unknown
-    either way, or a threshold is passed. The log also says where the offset syncs are, whether the mirror
-    copies aborted records, whether it keeps the times of records, and how far behind it is.
+    The task translates the position of the newest committed batch twice: with both clusters, and as if the
+    source were gone, with the mirror and what commits have kept beside the checkpoint. The task fails if a
+    position is unknown, or a threshold is exceeded. The log also shows which cluster has the offset syncs,
+    whether the mirror copies aborted records, whether it keeps the times of records, and how far it is
+    behind.
 
     Returns :meth:`~airflow_kafka_offsets.model.mirror_check.MirrorCheck.as_json`, also in XCom when the task
     fails.
 
-    :param max_again: records that may be read again if the source was gone, at most; any number by default.
-        (templated)
-    :param max_behind: records by which the mirror may be behind the source, at most; any number by default.
+    :param max_again: most records that the query may read again if the source is gone; by default any
+        number. (templated)
+    :param max_behind: most records by which the mirror may be behind the source; by default any number.
         (templated)
     """
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow_kafka_offsets.errors import UsageError
+from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.formats import parse_offsets
 from airflow_kafka_offsets.model.mirror import Mirror
-from airflow_kafka_offsets.model.offsets import Offsets
+from airflow_kafka_offsets.model.offsets import Offsets, Positions
 from airflow_kafka_offsets.model.parameters import OutOfRangePolicy, choice_parser, parse_switch, parse_text
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
+from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.operators.moving import MovingOperator, commit_metadata
 from airflow_kafka_offsets.task.metrics import count_unready
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
     from airflow_kafka_offsets.kafka.client import OffsetsClient
+    from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
     from airflow_kafka_offsets.operators.base import Parser
 
 _STORE_TABLE = "kafka_offsets"
@@ -63,6 +65,9 @@ class CommitOffsetsOperator(MovingOperator):
         checkpoint's. (templated)
     :param store_table: the store's table, or ``schema.table``. (templated)
     :param store_pipeline: the name that the job saves under; by default ``group_id``. (templated)
+    :param left_topics: topics that the pipeline no longer reads, such as ``"orders-v1"``: after the commit
+        the groups' offsets of them are deleted, and returned under ``left_topics``. Otherwise their lag grows
+        until the group is deleted. Needs the extra ``delete-offsets``. (templated)
     :param allow_rewind: whether the group may go backwards. (templated)
     :param allow_new_query: whether the query may take over a group that another query followed, as after
         starting with a new checkpoint; only for a checkpoint's position. (templated)
@@ -78,6 +83,7 @@ class CommitOffsetsOperator(MovingOperator):
         "store_conn_id",
         "store_table",
         "store_pipeline",
+        "left_topics",
         "allow_rewind",
         "allow_new_query",
         "allow_new_cluster",
@@ -86,6 +92,7 @@ class CommitOffsetsOperator(MovingOperator):
     parsers: ClassVar[Mapping[str, Parser]] = {
         "offsets": parse_offsets,
         **dict.fromkeys(("store_conn_id", "store_table", "store_pipeline"), parse_text),
+        "left_topics": TopicScope.parse,
         "allow_rewind": parse_switch,
         "allow_new_query": parse_switch,
         "allow_new_cluster": parse_switch,
@@ -99,6 +106,7 @@ class CommitOffsetsOperator(MovingOperator):
         store_conn_id: str | None = None,
         store_table: str = _STORE_TABLE,
         store_pipeline: str | None = None,
+        left_topics: str | Sequence[str] | None = None,
         allow_rewind: bool | str = False,
         allow_new_query: bool | str = False,
         allow_new_cluster: bool | str = False,
@@ -110,6 +118,7 @@ class CommitOffsetsOperator(MovingOperator):
         self.store_conn_id = store_conn_id
         self.store_table = store_table
         self.store_pipeline = store_pipeline
+        self.left_topics: Any = left_topics
         self.allow_rewind = allow_rewind
         self.allow_new_query = allow_new_query
         self.allow_new_cluster = allow_new_cluster
@@ -157,7 +166,7 @@ class CommitOffsetsOperator(MovingOperator):
                 )
                 metadata = commit_metadata(context)
                 apply = partial(apply_groups, client, metadata=metadata)
-                return self.apply_plan(context, client, PipelinePlan(group_plans), metadata, apply)
+                return self._apply(context, client, PipelinePlan(group_plans), metadata, apply)
 
     def _commit_checkpoint(
         self, context: Context, client: OffsetsClient, checkpoint: SparkCheckpoint, **allowed: Any
@@ -173,7 +182,45 @@ class CommitOffsetsOperator(MovingOperator):
         # The receipt of a second attempt still shows what was there before the first one.
         self._overtaken = plan
         apply = partial(apply_position, client, metadata=metadata, known_moves=known_moves)
-        return self.apply_plan(context, client, plan, metadata, apply)
+        return self._apply(context, client, plan, metadata, apply)
+
+    def _apply(
+        self,
+        context: Context,
+        client: OffsetsClient,
+        plan: PipelinePlan,
+        metadata: CommitMetadata,
+        apply: Callable[[PipelinePlan], dict[str, Any]],
+    ) -> dict[str, Any]:
+        """Commit, then delete the offsets of topics that the pipeline has left."""
+        if self.left_topics is None:
+            return self.apply_plan(context, client, plan, metadata, apply)
+        scope = self.parse_parameter("left_topics")
+        from airflow_kafka_offsets.model.formats import offsets_json
+        from airflow_kafka_offsets.moves.offset_deletion import plan_left_topics
+        from airflow_kafka_offsets.moves.write import delete_offsets
+
+        read = {tp for group in plan.group_plans for tp in group.after}
+        # Before the commit: a wrong name changes nothing.
+        deletions = plan_left_topics(client, self.selection().group_ids, scope, read)
+        receipt = self.apply_plan(context, client, plan, metadata, apply)
+        receipt["left_topics"] = {each.group_id: offsets_json(each.before) for each in deletions}
+        for each in deletions:
+            errors = delete_offsets(client, each.group_id, each.before, self._log_deleted)
+            failed = {tp: error for tp, error in errors.items() if error is not None}
+            if failed:
+                raise PlanRefusedError(
+                    [
+                        f"the offsets are committed; group {each.group_id!r} still has one on {tp}: {error}"
+                        for tp, error in failed.items()
+                    ]
+                )
+        return receipt
+
+    def _log_deleted(self, groups: Mapping[str, Positions]) -> None:
+        from airflow_kafka_offsets.model.formats import format_csv
+
+        self.log.info("Deleting these offsets of group %s:\n%s", ", ".join(groups), format_csv(groups))
 
     @contextmanager
     def _keeping_readiness(self, client: OffsetsClient, checkpoint: SparkCheckpoint) -> Iterator[None]:

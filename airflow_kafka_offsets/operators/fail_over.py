@@ -1,4 +1,4 @@
-"""Moves a pipeline to a mirror of its cluster."""
+"""Moves a pipeline to a mirror of its Kafka cluster."""
 
 from __future__ import annotations
 
@@ -22,44 +22,41 @@ if TYPE_CHECKING:
     from airflow_kafka_offsets.operators.base import Parser
 
 _SOURCE_TIMEOUT = 10.0
-"""Seconds in which the cluster that is left must answer; else what was kept stands in for it."""
+"""Seconds in which the old cluster must answer; otherwise the failover uses what commits have kept."""
 
 
 class FailOverOperator(PipelineMovingOperator):
     """
-    Let a pipeline go on on a mirror of its Kafka cluster: its Spark checkpoint, and the groups that follow
-    it.
+    Move a pipeline to a mirror of its Kafka cluster: its Spark checkpoint, and the groups that follow it.
 
-    The newest committed batch is translated: by MirrorMaker's offset syncs, and by the last record that was
-    read, found again on the mirror. The log and the receipt say for each partition whether it is ``exact``,
-    ``safe`` with at most so many records read again, or ``unknown``. Nothing is lost in any of them. The
-    cluster that is left need not answer: what commits have kept beside the checkpoint stands in for it
-    (``mirror`` of a
-    :class:`~airflow_kafka_offsets.pipeline.KafkaPipeline`).
+    The task translates the position of the newest committed batch by MirrorMaker's offset syncs, and by the
+    last record that the query read, which it finds on the mirror. The log and the receipt show for each
+    partition whether the translation is ``exact``, ``safe`` (the query may read some records again; the plan
+    shows at most how many), or ``unknown``. The old cluster may be gone: with ``mirror`` in a
+    :class:`~airflow_kafka_offsets.pipeline.KafkaPipeline` each commit keeps what the failover needs.
 
-    The move is one like a reset: everything is checked first, what is overwritten is kept in an archive, the
-    checkpoint is written before the groups, and both are read back. A retry finishes it with the offsets that
-    it was planned with. The query must be stopped, and then runs with the mirror's brokers and the names of
-    its topics.
+    The move works like a reset: the task checks everything first, keeps what it overwrites in an archive,
+    writes the checkpoint before the groups, and reads both back. A retry finishes an interrupted move with
+    its planned offsets. Stop the query before the move, and start it with the mirror's brokers and topics.
 
-    Refused, with nothing changed: an unknown position (see ``on_unknown``); a batch that was begun and not
-    finished (see ``on_pending_batch``); a query that keeps state where not all is exact (see
-    ``allow_stateful``); a mirror that still runs and copies the group's offsets (see
-    ``allow_running_mirror``); a position that the mirror has deleted (see ``on_out_of_range``); a group with
-    members.
+    Refused, with nothing changed: an unknown position (see ``on_unknown``); a pending batch (see
+    ``on_pending_batch``); a query with state, if a partition is not exact (see ``allow_stateful``); a running
+    mirror that copies the group's offsets (see ``allow_running_mirror``); a position that the mirror has
+    deleted (see ``on_out_of_range``); a group with members.
 
-    To go back, swap the clusters: ``kafka_config_id`` names the one to leave, ``mirror`` the one to go to,
-    whose mirror has syncs of its own.
+    To go back, swap the clusters: ``kafka_config_id`` names the cluster to leave, and ``mirror`` the cluster
+    to go to.
 
     Returns the receipt, with the translation under ``failover``, see
     :meth:`~airflow_kafka_offsets.model.failover_plan.FailoverPlan.as_json`.
 
-    :param on_unknown: what becomes of a partition whose position on the mirror is unknown: ``fail``
-        (default), or ``earliest`` to read the mirror's whole log there. (templated)
-    :param on_out_of_range: ``fail`` (default), or ``clamp`` to go on from the mirror's log start. (templated)
-    :param allow_running_mirror: move groups although a mirror runs that copies their offsets. (templated)
-    :param ask_source: whether the cluster that is left is asked; ``False`` saves the wait for one that is
-        known to be gone. (templated)
+    :param on_unknown: for a partition whose position on the mirror is unknown: ``fail`` (default), or
+        ``earliest`` to read the mirror's whole log of the partition. (templated)
+    :param on_out_of_range: for a position that the mirror has deleted: ``fail`` (default), or ``clamp`` to
+        continue from the mirror's log start. (templated)
+    :param allow_running_mirror: move groups although a running mirror copies their offsets. (templated)
+    :param ask_source: whether to ask the old cluster; ``False`` saves the wait if you know that it is gone.
+        (templated)
     :param plan_only: show the plan and return it, but change nothing. A plan that would be refused fails.
         (templated)
     """
@@ -146,6 +143,6 @@ class FailOverOperator(PipelineMovingOperator):
         try:
             source.cluster_id()
         except BrokerUnavailableError as error:
-            self.log.warning("The cluster that is left does not answer: %s", error)
+            self.log.warning("The old cluster does not answer: %s", error)
             return None
         return source

@@ -78,6 +78,7 @@ CommitOffsetsOperator(
     store_conn_id=1,  # type: ignore[arg-type]
     store_table=None,  # type: ignore[arg-type]
     store_pipeline=1,  # type: ignore[arg-type]
+    left_topics=numbers,  # type: ignore[arg-type]
     allow_rewind=1,  # type: ignore[arg-type]
     allow_new_query=1,  # type: ignore[arg-type]
     allow_new_cluster=1,  # type: ignore[arg-type]
