@@ -64,6 +64,7 @@ def get_provider_info() -> dict[str, Any]:
             {
                 "integration-name": integration,
                 "python-modules": [
+                    "airflow_kafka_offsets.operators.approve",
                     "airflow_kafka_offsets.operators.audit_window",
                     "airflow_kafka_offsets.operators.check_drift",
                     "airflow_kafka_offsets.operators.check_mirror",
@@ -71,6 +72,7 @@ def get_provider_info() -> dict[str, Any]:
                     "airflow_kafka_offsets.operators.commit_window",
                     "airflow_kafka_offsets.operators.completed_intervals",
                     "airflow_kafka_offsets.operators.fail_over",
+                    "airflow_kafka_offsets.operators.plan_resets",
                     "airflow_kafka_offsets.operators.plan_window",
                     "airflow_kafka_offsets.operators.reset",
                     "airflow_kafka_offsets.operators.restore",

@@ -31,6 +31,7 @@ COMMANDS = {
     "checkpoint": "airflow_kafka_offsets.cli.checkpoint",
     "drift": "airflow_kafka_offsets.cli.drift",
     "failover": "airflow_kafka_offsets.cli.failover",
+    "recover": "airflow_kafka_offsets.cli.recover",
     "group": "airflow_kafka_offsets.cli.group",
     "wait": "airflow_kafka_offsets.cli.wait",
 }

@@ -47,7 +47,13 @@ def move_fleet(
     :param at_once: pipelines that move at once, each over clients of its own.
     """
     from airflow_kafka_offsets.kafka.worker import start_worker_early
-    from airflow_kafka_offsets.moves.fleet import Clients, FleetMember, Outcome, counts, fail_over_fleet
+    from airflow_kafka_offsets.moves.failover_fleet import (
+        Clients,
+        FleetMember,
+        Outcome,
+        counts,
+        fail_over_fleet,
+    )
 
     click.get_current_context().with_resource(start_worker_early())
     pipelines = _load(file)

@@ -131,7 +131,7 @@ class FailOverOperator(PipelineMovingOperator):
             )
             plan = plan_failover(source, target, checkpoint, self.selection(), mirror, policy=policy)
             if self.parse_parameter("plan_only"):
-                return self.show_plan(context, target, plan)
+                return self.show_plan(context, target, plan).make_receipt(plan_only=True)
             return self.apply_pipeline_plan(context, target, plan, metadata, checkpoint)
 
     def _source(self, clients: ExitStack) -> OffsetsClient | None:
