@@ -60,6 +60,7 @@ class LagEventTrigger(RefusableTrigger, BaseEventTrigger):
     Parameters that are not described here are those of
     :class:`~airflow_kafka_offsets.sensors.lag.ConsumerGroupLagSensor`.
 
+    :param mirror: not used; :class:`~airflow_kafka_offsets.pipeline.KafkaPipeline` passes it on.
     :param topics: as there; name them for a group that has not committed yet.
     :param min_lag: records that wait in all partitions together.
     :param min_time_lag: how long ago the oldest record that waits was written. With both thresholds the first
@@ -80,6 +81,7 @@ class LagEventTrigger(RefusableTrigger, BaseEventTrigger):
         checkpoint_location: str | None = None,
         checkpoint_conn_id: str | None = None,
         kafka_config_id: str = "kafka_default",
+        mirror: Mapping[str, Any] | None = None,  # noqa: ARG002  # one of the pipeline's names
         min_lag: int | None = None,
         min_time_lag: float | timedelta | str | None = None,
         tolerance: int = 0,

@@ -27,6 +27,8 @@ _KINDS = {
     "RestoreOffsetsOperator": "restore",
     "CheckOffsetDriftOperator": "drift",
     "AuditWindowOperator": "audit",
+    "FailOverOperator": "failover",
+    "CheckMirrorOperator": "mirror",
 }
 # How Airflow begins a rendered field that was too long for max_templated_field_length.
 _TRUNCATED = "Truncated. You can change this behaviour"

@@ -36,7 +36,10 @@ class MoveResponse(BaseModel):
     tool: str | None = None
     """The command or the library that made the move, where it was no task."""
     verdict: str | None = None
-    """What an audit has found: ``complete``, ``incomplete`` or ``undecided``."""
+    """
+    What an audit has found: ``complete``, ``incomplete`` or ``undecided``; or a check of a mirror: ``exact``,
+    ``safe`` or ``unknown``.
+    """
 
 
 class PipelineResponse(BaseModel):
@@ -258,6 +261,7 @@ class TaskInstanceResponse(BaseModel):
     reading: dict[str, Any] | None = None
     drift: dict[str, Any] | None = None
     certificate: dict[str, Any] | None = None
+    mirror: dict[str, Any] | None = None
     restore_command: str | None = None
     problems: list[str] = []
 
