@@ -92,7 +92,7 @@ def failover_refusals(checkpoint: SparkCheckpoint, batch_id: int) -> list[str]:
     if failover is None:
         return []
     return [
-        f"{checkpoint.location}: failover {failover} has moved the query to another cluster after batch "
-        f"{failover.batch_id - 1}, and the offsets of batch {batch_id} are other records there: give batch "
-        f"{failover.batch_id} or a later one, or a time"
+        f"{checkpoint.location}: failover {failover} has moved the query to another cluster or topic "
+        f"after batch {failover.batch_id - 1}, and the offsets of batch {batch_id} are other records there: "
+        f"give batch {failover.batch_id} or a later one, or a time"
     ]

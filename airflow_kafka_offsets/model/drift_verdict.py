@@ -67,8 +67,8 @@ def remedies() -> Mapping[Verdict, str]:
         ),
         "group ahead": (
             "another task or tool moved the group, or the checkpoint is new or an older copy: find out "
-            f"which of the two is right. {commit} with {parameter_text('allow_rewind', True)} moves the group "
-            f"back to the checkpoint; {to_group}, and the query skips the records between them"
+            f"which of the two is right. {commit} with {parameter_text('allow_rewind', True)} moves the "
+            f"group back to the checkpoint; {to_group}, and the query skips the records between them"
         ),
         "records lost": (
             "retention deleted records before they were read, and Kafka no longer has them: raise the "

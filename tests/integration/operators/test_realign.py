@@ -55,7 +55,9 @@ def test_the_named_task_realigns(verdict, group, moves, orders, topic, query, co
     said = remedies[verdict]
     if moves == "checkpoint":
         assert "ResetOffsetsOperator with to_offset='committed' moves the checkpoint to the group" in said
-        ResetOffsetsOperator(task_id="reset", to_offset="committed", quiet_period=0, **orders).execute(context)
+        ResetOffsetsOperator(task_id="reset", to_offset="committed", quiet_period=0, **orders).execute(
+            context
+        )
     elif verdict == "group ahead":
         assert "CommitOffsetsOperator with allow_rewind=True moves the group back to the checkpoint" in said
         CommitOffsetsOperator(task_id="commit", allow_rewind=True, **orders).execute(context)
@@ -83,7 +85,7 @@ def test_the_command_line_names_its_commands(orders, topic, commit, cli, bootstr
 def test_a_checkpoint_follows_a_group_that_another_tool_has_translated(
     own, topic, new_query, new_group, broker, committed, context
 ):
-    """The checkpoint counts on the cluster that the pipeline has left, and the tool has copied the commits."""
+    # The checkpoint counts on the cluster that the pipeline has left, and the tool has copied the commits.
     query = new_query({topic: {0: 5_000, 1: 7_000}})
     translated = new_group()
     copied = CommitMetadata(dag="orders", cluster="the-old-cluster").text()
