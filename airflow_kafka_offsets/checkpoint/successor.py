@@ -84,7 +84,7 @@ def _source(batches: CheckpointBatches, wanted: str | None) -> str:
             return wanted
         raise parameter_error(
             "query_source",
-            f": batch {batches.batch_id} of {location} has no offsets of such a Kafka source; its Kafka "
+            f": batch {batches.batch_id} of {location} has no offsets of this Kafka source; its Kafka "
             f"sources: {names}",
             wanted,
         )

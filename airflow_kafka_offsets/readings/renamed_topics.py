@@ -79,7 +79,7 @@ def gather_records(client: OffsetsClient, sources: Mapping[str, Offsets], kept: 
     """
     Read the last records before positions; of a topic that is deleted, only those that were kept are known.
 
-    :param kept: what was kept of this cluster. Its syncs are of another one.
+    :param kept: the readiness file's content for this cluster. Its syncs are of another cluster.
     """
     there = _existing(client, {tp for offsets in sources.values() for tp in offsets})
     gone = sorted({tp for offsets in sources.values() for tp in offsets} - there)
