@@ -457,7 +457,7 @@ def test_without_the_extra_the_error_names_it(audit, window, monkeypatch, missin
         ({"table": None}, "table is missing: name the table"),
         ({"table": " "}, "table=.* is nothing"),
         ({"save_conn_id": "s3"}, "save_conn_id would be ignored without save_to"),
-        ({"window_conn_id": "s3"}, "window_conn_id would be ignored with a window that is in no file"),
+        ({"window_conn_id": "s3"}, "window_conn_id would be ignored with a window that is not in a file"),
         (
             {"save_to": "s3a://key:a-secret@bucket/c"},
             "save_to .*holds a password, .* name it with save_conn_id",

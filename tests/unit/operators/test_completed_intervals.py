@@ -414,7 +414,7 @@ def test_other_intervals_for_an_asset_are_refused_until_it_is_said_where_they_be
     stream.run()
     count = len(stream.hours())
     for start_from in (None, START):
-        with pytest.raises(AirflowFailException, match=f"{named}.*set start_from to another time"):
+        with pytest.raises(AirflowFailException, match=f"{named}.*set start_from to a new time"):
             stream.run(**change, start_from=start_from)
     stream.run(**change, start_from="2026-03-01T23:30:00+00:00")
     stream.run(**change, start_from="2026-03-01T23:30:00+00:00")
