@@ -84,7 +84,7 @@ class CommitOffsetWindowOperator(MovingOperator):
         self.check_parameters()
         if not is_template(window) and not split_window(window)[1]:
             self.refuse_unused_unless_default(
-                "window_conn_id", kwargs.get("default_args"), "with a window that is in no file"
+                "window_conn_id", kwargs.get("default_args"), "with a window that is not in a file"
             )
 
     def execute(self, context: Context) -> dict[str, Any]:
