@@ -347,7 +347,7 @@ def test_topics_select_a_part_of_the_window(audit, table, topic, window, make_to
         ({"offset_column": "ofset"}, "column audited.ofset does not exist"),
         ({"where": {"run": "this"}}, "column audited.run does not exist"),
         ({"offset_column": "run_id"}, "column 'run_id' holds 'this' (str); expected whole numbers"),
-        ({"conn_id": "nowhere"}, "connection 'nowhere' gives no hook"),
+        ({"conn_id": "nowhere"}, "connection 'nowhere' has no usable hook"),
         ({"conn_id": "kafka_default"}, "expected a connection to a database"),
         ({"on_undecided": "skip"}, "on_undecided='skip': expected one of 'fail', 'warn'"),
         ({"where": {}}, "where={}: expected"),
@@ -383,7 +383,7 @@ def test_a_template_that_renders_to_nothing_is_refused(audit, table, topic, wind
     with DAG("d", render_template_as_native_obj=True):
         task = audit.task(**{"window": window, **parameters})
     task.render_template_fields(none)
-    with pytest.raises(AirflowFailException, match="rendered to .*, which is nothing"):
+    with pytest.raises(AirflowFailException, match="rendered to .*, which is empty"):
         task.execute({})
 
 

@@ -629,7 +629,7 @@ def test_without_a_memory_the_group_tells_that_the_run_has_committed(topic, grou
     run = Run(store=False)
     commit(plan(run, group_id=group), group_id=group)
     produce(topic, {0: 3})
-    with pytest.raises(AirflowFailException, match="this run has committed already"):
+    with pytest.raises(AirflowFailException, match="this run has already committed"):
         plan(run, group_id=group)
     assert plan(Run("scheduled__2", store=False), group_id=group)["records"] == 3
 
@@ -667,7 +667,7 @@ def test_an_iteration_of_a_task_loop_does_not_read_the_window_of_the_one_before(
 ):
     uri = str(tmp_path / "window.json")
     plan(run.iteration(0), group_id=group, window_file=uri)
-    with pytest.raises(AirflowFailException, match="holds the window of another run .*iteration=0"):
+    with pytest.raises(AirflowFailException, match="contains the window of another run .*iteration=0"):
         plan(Run().iteration(1), group_id=group, window_file=uri)
 
 
@@ -679,7 +679,7 @@ def test_a_cleared_loop_plans_an_iteration_that_has_not_committed_and_no_other_o
     assert plan(Run().clear().iteration(1), group_id=group)["records"] == 3
     commit(plan(planned[1].iteration(1), group_id=group), planned[1], group_id=group)
     produce(topic, {0: 2})
-    with pytest.raises(AirflowFailException, match="this run has committed already"):
+    with pytest.raises(AirflowFailException, match="this run has already committed"):
         plan(Run().clear().iteration(1), group_id=group)
     assert plan(Run().clear().iteration(2), group_id=group)["records"] == 2
 
@@ -699,7 +699,7 @@ def test_a_file_keeps_the_window(topic, group, produce, tmp_path, store, holds):
 def test_a_file_of_another_run_is_not_written_over(run, topic, group, tmp_path):
     uri = str(tmp_path / "window.json")
     plan(run, group_id=group, window_file=uri)
-    with pytest.raises(AirflowFailException, match="holds the window of another run .*run_id=scheduled__1"):
+    with pytest.raises(AirflowFailException, match="window of another run .*run_id=scheduled__1"):
         plan(Run("scheduled__2"), group_id=group, window_file=uri)
 
 
@@ -707,7 +707,7 @@ def test_a_file_that_is_gone_is_refused(run, topic, group, tmp_path):
     file = tmp_path / "window.json"
     plan(run, group_id=group, window_file=str(file))
     file.unlink()
-    with pytest.raises(AirflowFailException, match="is gone, where the window of this run was kept"):
+    with pytest.raises(AirflowFailException, match="the window of this run, does not exist any more"):
         plan(run.clear(), group_id=group, window_file=str(file))
     with pytest.raises(AirflowFailException, match="there is no such file"):
         commit(str(file), group_id=group)
@@ -728,14 +728,14 @@ def test_a_window_that_is_too_large_for_an_argument_needs_a_file(
     assert holds(group) == {0: 10, 1: 4, 2: 0}
     other = OffsetWindow.parse((tmp_path / "window.json").read_text())
     files.write_window(uri, OffsetWindow(other.ranges, source={**other.source, "run_id": "scheduled__2"}))
-    with pytest.raises(AirflowFailException, match="holds the window of another run"):
+    with pytest.raises(AirflowFailException, match="contains the window of another run"):
         commit(small, group_id=group)
 
 
 @pytest.mark.parametrize("limit", [50, 100_000], ids=["XCom has the totals", "XCom has the window"])
 @pytest.mark.parametrize(
     ("start", "end", "said"),
-    [({}, {"0": 9}, "records=6 in place of 7"), ({"0": 4, "1": 3}, {}, "ranges=.* in place of")],
+    [({}, {"0": 9}, "records=6 instead of 7"), ({"0": 4, "1": 3}, {}, "ranges=.* instead of")],
     ids=["fewer records", "as many"],
 )
 def test_a_file_that_was_edited_is_refused(
@@ -749,10 +749,10 @@ def test_a_file_that_was_edited_is_refused(
     edited["committed"][topic] |= start
     edited["end"][topic] |= end
     file.write_text(json.dumps(edited))
-    with pytest.raises(AirflowFailException, match=f"was changed since it was planned: found .*{said}"):
+    with pytest.raises(AirflowFailException, match=f"was changed since .* planned: found .*{said}"):
         commit(window, group_id=group)
     assert holds(group) == {0: 5, 1: 2, 2: 0}
-    with pytest.raises(AirflowFailException, match="was changed since it was planned"):
+    with pytest.raises(AirflowFailException, match="was changed since the window was planned"):
         plan(run.clear(), group_id=group, window_file=str(file))
 
 

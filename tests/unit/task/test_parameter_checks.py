@@ -77,16 +77,14 @@ def test_an_option_that_renders_to_nothing_is_refused_by_its_name(operator, name
     if operator is ResetOffsetsOperator and name in RESETS:
         task.check_rendered_parameters()
         return
-    with pytest.raises(
-        UsageError, match=rf"^{name}={{{{ nothing }}}} rendered to '?None'?, which is nothing"
-    ):
+    with pytest.raises(UsageError, match=rf"^{name}={{{{ nothing }}}} rendered to '?None'?, which is empty"):
         task.check_rendered_parameters()
 
 
 @pytest.mark.parametrize("operator", GIVEN, ids=lambda operator: operator.__name__)
 def test_the_task_fails_at_once_and_asks_nobody(operator):
     task = rendered(operator, **GIVEN[operator] | {"kafka_config_id": "{{ nothing or '' }}"})
-    with pytest.raises(AirflowFailException, match="kafka_config_id=.*rendered to '', which is nothing"):
+    with pytest.raises(AirflowFailException, match="kafka_config_id=.*rendered to '', which is empty"):
         task.execute({"ti": None})
 
 
