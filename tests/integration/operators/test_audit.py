@@ -415,7 +415,7 @@ def test_a_window_may_be_in_a_file(audit, table, topic, window, tmp_path):
     assert audit.run(str(file))["verdict"] == "complete"
     file.unlink()
     error, _ = audit.refused(str(file))
-    assert "there is no such file" in error
+    assert "the file does not exist" in error
 
 
 def test_the_error_names_the_command_that_reads_the_window_again(audit, table, topic, window):

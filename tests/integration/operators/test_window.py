@@ -709,7 +709,7 @@ def test_a_file_that_is_gone_is_refused(run, topic, group, tmp_path):
     file.unlink()
     with pytest.raises(AirflowFailException, match="the window of this run, does not exist any more"):
         plan(run.clear(), group_id=group, window_file=str(file))
-    with pytest.raises(AirflowFailException, match="there is no such file"):
+    with pytest.raises(AirflowFailException, match="the file does not exist"):
         commit(str(file), group_id=group)
 
 

@@ -467,7 +467,7 @@ def test_what_is_kept_with_the_asset_and_cannot_be_read_is_refused(stream):
     stream.commit(2)
     for kept in ("x", {"version": 2}, {"version": 1, "end": "2026-03-01T00:00:00", "meaning": {}}):
         stream.airflow.kept["hours"] = {"kafka_offsets.intervals": kept}
-        with pytest.raises(AirflowFailException, match="of the asset 'hours'.*delete it"):
+        with pytest.raises(AirflowFailException, match="of the asset 'hours'.*delete the value"):
             stream.run()
 
 

@@ -550,5 +550,5 @@ def test_a_name_that_an_entry_of_a_mapped_task_group_leaves_out_has_its_default(
     task: Any = dag.get_task("pipeline.t")
     task._templates = {name: getattr(task, name)}
     setattr(task, name, value)
-    with pytest.raises(UsageError, match="is nothing") if refused else nullcontext():
+    with pytest.raises(UsageError, match="is empty") if refused else nullcontext():
         task.check_rendered_parameters()
