@@ -1,4 +1,4 @@
-"""A reset that somebody approves: the plan is shown, and after the approval the pipeline moves as planned."""
+"""A reset with an approval: a user sees the plan, and after the approval the pipeline moves as planned."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ with DAG(
         task_id="approve",
         subject="Move orders-etl to {{ params.to_datetime }}?",
         body="{{ ti.xcom_pull(task_ids='plan') | tojson(indent=2) }}",
-        retries=0,  # another try would show the text of the first one
+        retries=0,  # another try would show the text of the first try
     )
 
-    # The offsets of the plan that was shown. For another plan trigger a new run: do not clear this one.
+    # The offsets of the approved plan. For another plan trigger a new run; do not clear this run.
     reset = ResetOffsetsOperator(
         task_id="reset",
         to_offset="{{ ti.xcom_pull(task_ids='plan')['after'] | tojson }}",
