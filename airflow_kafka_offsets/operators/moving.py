@@ -196,8 +196,8 @@ class PipelineMovingOperator(MovingOperator):
         A batch that is recorded there is not discarded. (templated)
     :param allow_stateful: whether to move a query that keeps state; its state stays unchanged. (templated)
     :param quiet_period: time without a write to the checkpoint after which the query counts as stopped:
-        seconds (10 by default), a timedelta or text such as ``30s``. The task waits until this time has
-        passed. (templated)
+        seconds (10 by default), a timedelta or text such as ``30s``. If necessary, the task waits until
+        this time has passed. (templated)
     """
 
     moves_on_purpose: ClassVar[bool] = True

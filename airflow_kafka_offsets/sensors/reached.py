@@ -35,13 +35,10 @@ class OffsetsReachedSensor(OffsetsSensor):
     ``isolation_level`` selects the log end if the target is a log end: ``latest``, or a time after the last
     record. It has no effect if the target is offsets or a receipt.
 
-    :param target: one of these (templated):
-
-        - a time, such as ``{{ data_interval_end }}``, which must not be in the future: each partition's first
-          record at or after this time, or its log end when the wait begins
-        - offsets, as ``{"topic": {"0": 42}}``
-        - the receipt of an operator of this package
-        - ``latest``: the log end when the wait begins
+    :param target: a time, such as ``{{ data_interval_end }}``, which must not be in the future: each
+        partition's first record at or after this time, or its log end when the wait begins; offsets, as
+        ``{"topic": {"0": 42}}``; the receipt of an operator of this package; or ``latest``, the log end when
+        the wait begins. (templated)
     :param tolerance: number of offsets by which each partition may be behind the target, because of
         transaction markers; 0 by default. (templated)
     :param position: which position to read: ``group`` or ``checkpoint``; by default the group's if both are
