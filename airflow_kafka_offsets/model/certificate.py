@@ -43,7 +43,7 @@ REASONS: Mapping[Reason, str] = {
     "open_transaction": "a transaction is still open there: audit again after it has ended",
     "other_log": "the log is another one than the window was planned on",
     "not_read": "the log was not read there",
-    "too_many": "the table differs at too many places: audit a smaller window, such as one with max_records",
+    "too_many": "the table differs at too many places: audit a window of fewer records",
 }
 
 _PASSING: frozenset[Reason] = frozenset({"open_transaction", "not_read"})

@@ -22,8 +22,7 @@ from zoneinfo import ZoneInfo
 
 from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.model.parameters import parse_duration, parse_text, timestamp_ms
-from airflow_kafka_offsets.model.text import quote, shorten
-from airflow_kafka_offsets.model.wording import unexpected
+from airflow_kafka_offsets.model.wording import parameter_error, parameter_text, unexpected
 
 KEY_FORMAT = "%Y-%m-%dT%H:%M:%S"
 """The default of Airflow's temporal partition mappers and of ``CronPartitionTimetable``."""
@@ -101,8 +100,9 @@ class IntervalSchedule:
             raise unexpected("every", every, f"{_EXPECTED}, in whole seconds")
         if name != "UTC":
             raise UsageError(
-                f"every={quote(every)} is a length, and timezone={name!r} has no effect on it: leave "
-                "timezone out, or give 'hour', 'day' or a cron expression, which follow a clock"
+                f"{parameter_text('every', every)} is a length, and {parameter_text('timezone', name)} has "
+                f"no effect on it: leave {parameter_text('timezone')} out, or give 'hour', 'day' or a cron "
+                "expression, which follow a clock"
             )
         return cls(f"PT{int(length.total_seconds())}S", name, length=length)
 
@@ -139,10 +139,13 @@ class IntervalSchedule:
                 if found.key == shown.strftime(KEY_FORMAT):
                     return found
         now = datetime.now(tz=timezone.utc)
-        raise UsageError(
-            f"{parameter}={shorten(text)!r} is not the start of an interval of every={self.every!r} in "
-            f"{self.zone}: expected a key such as {self.containing(now).key!r}; correct every, timezone or "
-            "the run's key"
+        schedule = f"{parameter_text('every', self.every)} in {self.zone}"
+        raise parameter_error(
+            parameter,
+            f" is not the start of an interval of {schedule}: expected a key such as "
+            f"{self.containing(now).key!r}; correct {parameter_text('every')}, {parameter_text('timezone')} "
+            "or the run's key",
+            text,
         )
 
     def _around(self, moment: datetime) -> Iterator[Interval]:
@@ -234,5 +237,5 @@ def _parse_cron(cron: str, given: str) -> str:
             if second - first > _LONGEST:
                 error = f"more than {_LONGEST.days} days between {first} and {second}"
     if error:
-        raise UsageError(f"every={quote(given)}: found {error}; expected {_EXPECTED}", parameter="every")
+        raise parameter_error("every", f": found {error}; expected {_EXPECTED}", given)
     return " ".join(cron.split())

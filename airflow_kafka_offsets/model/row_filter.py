@@ -14,7 +14,7 @@ from airflow_kafka_offsets.model.parameters import is_nothing
 from airflow_kafka_offsets.model.text import quote
 from airflow_kafka_offsets.model.wording import parameter_error, unexpected
 
-_FORM = '{"column": value} or {"column": [values]}, such as {"run_id": "{{ run_id }}"}'
+_FORM = '{"column": value} or {"column": [values]}, such as {"batch": 7}'
 _VALUES = (str, int, float, Decimal, date, datetime)
 
 

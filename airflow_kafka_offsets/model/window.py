@@ -47,21 +47,20 @@ it.
 """
 
 
-_PLAIN_CRON = (
-    "in Airflow 3 a plain cron string gives data intervals of no length; set "
-    "schedule=CronDataIntervalTimetable('0 0 * * *', timezone='UTC') (from airflow.timetables.interval), or "
-)
-
-
 def check_bounds(start: Place, end: Place, now: datetime | None = None) -> None:
     """Refuse a window without length, that ends before it starts, or that ends after ``now``."""
     begins, ends = start.time, end.time
     refusals = []
     # Said first, with Airflow's reason: a daily DAG of Airflow 2 meets it with its first run on Airflow 3.
     if begins is not None and begins == ends:
+        remedy = dag_text(
+            "in Airflow 3 a plain cron string gives data intervals of no length; set "
+            "schedule=CronDataIntervalTimetable('0 0 * * *', timezone='UTC') (from "
+            "airflow.timetables.interval), or "
+        )
         refusals.append(
             f"{parameter_text('start')} and {parameter_text('end')} are both {begins.isoformat()}, a window "
-            f"without length: {dag_text(_PLAIN_CRON)}give other times"
+            f"without length: {remedy}give other times"
         )
     if begins is not None and ends is not None and begins > ends:
         refusals.append(

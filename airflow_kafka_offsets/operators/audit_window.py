@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -122,7 +122,7 @@ class AuditWindowOperator(OffsetsOperator):
         offset_column: str = "offset",
         where: Mapping[str, Any] | str | XComArg | None = None,
         on_undecided: UndecidedPolicy | str = "fail",
-        read_timeout: Any = 600,
+        read_timeout: float | timedelta | str = 600,
         save_to: str | None = None,
         save_conn_id: str | None = None,
         window_conn_id: str | None = None,

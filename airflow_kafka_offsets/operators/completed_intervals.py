@@ -35,6 +35,7 @@ from airflow_kafka_offsets.readings.record_progress import (
 )
 from airflow_kafka_offsets.readings.topic_times import IDLE_AFTER
 from airflow_kafka_offsets.task.interval_memory import Emitted, IntervalMemory
+from airflow_kafka_offsets.task.mapped import with_default
 from airflow_kafka_offsets.task.parameter_checks import is_template
 from airflow_kafka_offsets.waits.interval_position import IntervalPosition
 from airflow_kafka_offsets.waits.topic import IdlePartitionPolicy
@@ -42,9 +43,9 @@ from airflow_kafka_offsets.waits.wait import PositionSource, Wait
 
 if TYPE_CHECKING:
     from airflow.sdk import Asset, Context, XComArg
-    from airflow.sdk.definitions.mappedoperator import OperatorPartial
 
     from airflow_kafka_offsets.operators.base import Parser
+    from airflow_kafka_offsets.task.mapped import OperatorPartial
 
 MAX_INTERVALS = 200
 """Default of ``max_intervals``: more than a week of hours."""
@@ -170,9 +171,7 @@ class CompletedIntervalsOperator(OffsetsOperator):
     def partial(cls, **kwargs: Any) -> OperatorPartial:
         """Return the shared part of a mapped task; by default one map index runs at a time."""
         # Airflow does not read this default from the constructor. default_args take precedence over it.
-        partial: OperatorPartial = super().partial(**kwargs)
-        partial.kwargs.setdefault("max_active_tis_per_dag", 1)
-        return partial
+        return with_default(super().partial(**kwargs), "max_active_tis_per_dag", 1)
 
     def check_parameters(self) -> None:
         """Check also that there is a position, and an asset for each schedule."""

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from airflow.sdk import Asset, AssetAlias
-from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType
 
 from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.pipeline import KAFKA_GROUP_SCHEME, group_uri
+from airflow_kafka_offsets.task.airflow_errors import AirflowRuntimeError, is_missing_asset
 
 if TYPE_CHECKING:
     from typing import Self
@@ -147,8 +147,7 @@ def _add(events: Any, uri: str, extra: dict[str, Any]) -> None:
     try:
         # The asset with this URI, whatever its name.
         events.add(Asset.ref(uri=uri), extra)
-    # Remove when Airflow documents the error of an asset that is not found.
     except AirflowRuntimeError as error:
-        if error.error.error != ErrorType.ASSET_NOT_FOUND:
+        if not is_missing_asset(error):
             raise
         events.add(Asset(name=uri, uri=uri), extra)

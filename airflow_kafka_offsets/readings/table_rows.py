@@ -29,6 +29,7 @@ from airflow_kafka_offsets.model.offsets import OffsetRanges, TopicPartition
 from airflow_kafka_offsets.model.row_filter import AuditedTable
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.model.window import OffsetWindow
+from airflow_kafka_offsets.model.wording import parameter_error, parameter_text
 
 _SNAPSHOTS = {"postgresql": "REPEATABLE READ", "mysql": "REPEATABLE READ", "mariadb": "REPEATABLE READ"}
 """Isolation levels in which all statements of a transaction see the same rows, where they need no set-up."""
@@ -52,10 +53,11 @@ def read_rows(
     """
     topics = {tp.topic for tp in window.ranges}
     if table.topic_column is None and len(topics) > 1:
-        raise UsageError(
-            f"topic_column=None, and the window has {len(topics)} topics "
-            f"({shorten(', '.join(sorted(topics)))}): name the column with the topic, or limit the audit "
-            "to one of them with topics="
+        raise parameter_error(
+            "topic_column",
+            f": the window has {len(topics)} topics ({shorten(', '.join(sorted(topics)))}); name the column "
+            f"with the topic, or limit the audit to one topic with {parameter_text('topics')}",
+            None,
         )
     level = _SNAPSHOTS.get(engine.dialect.name)
     try:

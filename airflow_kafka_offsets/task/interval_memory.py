@@ -19,10 +19,10 @@ from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import Variable
-from airflow.sdk.exceptions import AirflowRuntimeError
 
 from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.model.text import shorten
+from airflow_kafka_offsets.task.airflow_errors import AirflowRuntimeError
 from airflow_kafka_offsets.task.identity import clear_mark, map_index, run_start
 
 if TYPE_CHECKING:

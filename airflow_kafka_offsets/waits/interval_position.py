@@ -15,6 +15,7 @@ from airflow_kafka_offsets.kafka.reader import OffsetsReader
 from airflow_kafka_offsets.model.log_ids import LogIds
 from airflow_kafka_offsets.model.offsets import Logs, Positions, summarize
 from airflow_kafka_offsets.model.reached import furthest_behind
+from airflow_kafka_offsets.model.wording import parameter_text
 from airflow_kafka_offsets.readings.log_ids import known_log_ids
 from airflow_kafka_offsets.readings.record_progress import RecordProgress
 from airflow_kafka_offsets.waits.wait import Wait, check_in_log
@@ -98,7 +99,6 @@ def _check_lost(positions: Positions, logs: Logs) -> None:
     if lost:
         raise PlanRefusedError(
             f"{sum(lost.values())} records of {summarize(lost)} were deleted by retention before they were "
-            "read, so that the intervals they belong to cannot be complete: move the position to the log "
-            "start, such as with ResetOffsetsOperator(to_offset='earliest'); the intervals are emitted as "
-            "what is left of them is read"
+            "read, so that their intervals cannot be complete: reset the position with "
+            f"{parameter_text('to_offset', 'earliest')}; the intervals are then emitted as the rest is read"
         )

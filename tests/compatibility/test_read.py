@@ -141,7 +141,7 @@ def test_a_plan_that_names_its_file_is_read_from_there(spark, make_topic, produc
 
 
 def test_without_a_window_nothing_is_read(spark, options, tmp_path):
-    with pytest.raises(UsageError, match=r"no window was given.* has no spark\.kafka_offsets\.window"):
+    with pytest.raises(UsageError, match=r"no window was given.* has no spark\.kafkaOffsets\.window"):
         read_window(spark, options=options)
     with pytest.raises(UsageError, match=r"gone\.json cannot be read \(FileNotFoundError\)"):
         read_window(spark, str(tmp_path / "gone.json"), options)

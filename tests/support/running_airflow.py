@@ -36,6 +36,7 @@ DEADLINE = 90.0
 TRIES = 5
 TICK = 0.5
 LINES, WIDTH = 40, 400
+SQLITE_IS_LOCKED = "database is locked"
 
 API_SERVER, SCHEDULER, DAG_PROCESSOR, TRIGGERER = COMPONENTS = (
     "api-server",
@@ -327,8 +328,9 @@ class RunningAirflow:
         def holds() -> bool:
             if condition():
                 return True
-            for component, process in self._running.items():
-                assert process.status is None, f"{component} has ended"
+            for component, process in list(self._running.items()):
+                if process.status is not None:
+                    self._start_again(component)
             return False
 
         try:
@@ -336,6 +338,15 @@ class RunningAirflow:
         except AssertionError as error:
             error.add_note(self.said())
             raise
+
+    def _start_again(self, component: str) -> None:
+        """Start a component that a lock of SQLite has ended, as a service manager would; fail on others."""
+        log = self.log_file(component)
+        said = log.read_text(errors="replace")
+        assert SQLITE_IS_LOCKED in said, f"{component} has ended: {said[-LINES * WIDTH :]}"
+        log.replace(log.with_suffix(".ended.log"))
+        self._running.pop(component).end_all()
+        self.start(component)
 
     def _health(self) -> Mapping[str, Any]:
         health: dict[str, Any] = httpx.get(f"{self.url}/api/v2/monitor/health", timeout=DEADLINE).json()

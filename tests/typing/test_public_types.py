@@ -33,7 +33,7 @@ explicit_package_bases = True
 mypy_path = {path}
 cache_dir = {path}/.cache
 
-[mypy-confluent_kafka.*,fsspec.*,py4j.*,pyspark.*,yaml.*]
+[mypy-confluent_kafka.*,croniter.*,fsspec.*,py4j.*,pyspark.*,yaml.*]
 follow_imports = skip
 ignore_missing_imports = True
 """
@@ -142,11 +142,11 @@ PUBLIC = {
     for name in module.__all__
 } | {"OffsetsClient": OffsetsClient, "create_asset": create_asset}
 
-# An error's text and flag, and a window's parts, which a plan gives.
-NOT_BY_USERS = {"KafkaOffsetsError", "OffsetWindow"}
+# An error's text and flag, a window's parts, which a plan gives, and a certificate's, which an audit gives.
+NOT_BY_USERS = {"Certificate", "KafkaOffsetsError", "OffsetWindow"}
 
 # Of types that mypy does not look into here, or of none.
-UNTYPED = {("SparkCheckpoint", "fs")}
+UNTYPED = {("SparkCheckpoint", "fs"), ("audit_window", "df")}
 
 
 def wrong_parameters():

@@ -13,9 +13,11 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from airflow_kafka_offsets import (
+    AuditWindowOperator,
     CheckOffsetDriftOperator,
     CommitOffsetsOperator,
     CommitOffsetWindowOperator,
+    CompletedIntervalsOperator,
     ConsumerGroupLagSensor,
     KafkaOffsetsHook,
     KafkaPipeline,
@@ -34,6 +36,7 @@ from airflow_kafka_offsets.spark import (
     OffsetWindow,
     SparkCheckpoint,
     SqlOffsetStore,
+    audit_window,
     batch_ranges,
     commit_ranges,
     committing,
@@ -115,6 +118,8 @@ CheckOffsetDriftOperator(
 )
 PlanOffsetWindowOperator(
     task_id="plan",
+    every=1,  # type: ignore[arg-type]
+    timezone=1,  # type: ignore[arg-type]
     topics_pattern=["orders"],  # type: ignore[arg-type]
     start=1,  # type: ignore[arg-type]
     end=1,  # type: ignore[arg-type]
@@ -131,6 +136,34 @@ CommitOffsetWindowOperator(
     fenced=1,  # type: ignore[arg-type]
     allow_new_cluster=1,  # type: ignore[arg-type]
     on_out_of_range=None,  # type: ignore[arg-type]
+)
+AuditWindowOperator(
+    task_id="audit",
+    window=numbers,  # type: ignore[arg-type]
+    conn_id=1,  # type: ignore[arg-type]
+    table=1,  # type: ignore[arg-type]
+    topic_column=1,  # type: ignore[arg-type]
+    partition_column=None,  # type: ignore[arg-type]
+    offset_column=None,  # type: ignore[arg-type]
+    where=numbers,  # type: ignore[arg-type]
+    on_undecided=None,  # type: ignore[arg-type]
+    read_timeout=None,  # type: ignore[arg-type]
+    save_to=1,  # type: ignore[arg-type]
+    save_conn_id=1,  # type: ignore[arg-type]
+    window_conn_id=1,  # type: ignore[arg-type]
+)
+CompletedIntervalsOperator(
+    task_id="intervals",
+    every=1,  # type: ignore[arg-type]
+    outlets=1,  # type: ignore[arg-type]
+    timezone=None,  # type: ignore[arg-type]
+    lateness=None,  # type: ignore[arg-type]
+    on_idle_partition=None,  # type: ignore[arg-type]
+    idle_after=flat,  # type: ignore[arg-type]
+    start_from=1,  # type: ignore[arg-type]
+    max_intervals=None,  # type: ignore[arg-type]
+    position=1,  # type: ignore[arg-type]
+    max_active_tis_per_dag="1",  # type: ignore[arg-type]
 )
 KafkaSparkSubmitOperator(
     task_id="spark",
@@ -269,6 +302,17 @@ def in_the_job(spark: SparkSession, anything: Any) -> None:
         options="a",  # type: ignore[arg-type]
         spark=anything,
         client_config="a",  # type: ignore[arg-type]
+    )
+    audit_window(
+        anything,
+        window=1,  # type: ignore[arg-type]
+        topic_column=None,  # type: ignore[arg-type]
+        partition_column=None,  # type: ignore[arg-type]
+        offset_column=None,  # type: ignore[arg-type]
+        exclusive="yes",  # type: ignore[arg-type]
+        options="a",  # type: ignore[arg-type]
+        client_config="a",  # type: ignore[arg-type]
+        name=1,  # type: ignore[arg-type]
     )
     starting_offsets(
         source=1,  # type: ignore[arg-type]

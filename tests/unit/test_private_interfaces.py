@@ -29,7 +29,7 @@ DOCUMENTED = {
 
 IMPORTED = {
     "operators/links.py": {"airflow.sdk.types.TaskInstanceKey"},
-    "operators/outlets.py": {
+    "task/airflow_errors.py": {
         "airflow.sdk.exceptions.AirflowRuntimeError",
         "airflow.sdk.exceptions.ErrorType",
     },

@@ -156,7 +156,7 @@ def test_the_table_of_one_topic_need_not_name_it(engine, make_table):
     assert held(engine, table, ORDERS, topic_column=None, where={"run_id": "this"}).foreign == [
         ForeignRows("orders", 1, 25, 25, 1)
     ]
-    with pytest.raises(UsageError, match="topic_column=None, and the window has 2 topics"):
+    with pytest.raises(UsageError, match="topic_column=None: the window has 2 topics"):
         held(engine, table, topic_column=None)
 
 
