@@ -7,8 +7,8 @@ at their start. So the next run reads the records of a failed day, a day that ru
 and two runs never share a record.
 
 A flight that leaves after midnight is in the topic with the next day's records, and so in the next window.
-The job writes by the scheduled day, and only replaces the rows of its own records, so that each day is
-complete in the end.
+The job writes by the scheduled day, and only replaces the rows of the records that it has read, so that each
+day is complete in the end.
 """
 
 from __future__ import annotations

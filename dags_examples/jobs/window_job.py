@@ -1,7 +1,7 @@
 """
 Read the flights of the planned window, and write them by day.
 
-The job has no offsets of its own: the window is in the session's configuration, from ``plan.spark_conf()``.
+The job names no offsets: the window is in the session's configuration, from ``plan.spark_conf()``.
 """
 
 from __future__ import annotations
