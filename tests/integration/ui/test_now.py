@@ -428,7 +428,7 @@ def test_a_right_that_is_missing(
     )
     assert some["totals"]["lag"] == 3
     assert (some["totals"]["time_lag"], some["totals"]["headroom_state"]) == (None, "unknown")
-    times, retention = sorted(some["problems"])
+    retention, times = sorted(some["problems"])
     assert times.startswith(f"the retention of topic {topic} is not known: ")
     assert retention.startswith(
         "the age of the unread records is not known: the connection's user has no permission: "
