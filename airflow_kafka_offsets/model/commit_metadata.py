@@ -27,10 +27,15 @@ MAX_BYTES = 4_000
 MANY_PARTITIONS = 100
 MAX_BYTES_OF_MANY = 268
 """The metadata is stored once a partition, and a commit must fit into one record batch."""
-_NUMBERS = ("map_index", "iteration", "batch", "move", "partitions", "at", "started", "clears", "try_number")
-_FIRST_TO_GO = ("try_number", "user", "partitions", "at", "task", "dag", "tool")
+_NUMBERS = (
+    *("map_index", "iteration", "batch", "move", "partitions", "at", "started", "clears", "try_number"),
+    "approved_at",
+)
+_FIRST_TO_GO = (
+    *("try_number", "user", "approved_at", "partitions", "at", "approved_by", "task", "dag", "tool"),
+)
 _LAST_TO_GO = (
-    *("map_index", "iteration", "clears", "started", "run", "batch", "move"),
+    *("map_index", "iteration", "clears", "started", "run", "batch", "move", "plan"),
     *("token", "key", "topic", "cluster", "query"),
 )
 _LAST_SECOND = 253_402_300_799
@@ -81,6 +86,8 @@ class CommitMetadata:
     :param key: in place of DAG, task, map index and iteration where these take too many bytes, see
         :attr:`identity`.
     :param at: when the commit was made, in seconds since 1970.
+    :param plan: digest of the saved plan that it carries out.
+    :param approved_by: who has approved that plan, and ``approved_at`` when, in seconds since 1970.
     :param cluster: id of the Kafka cluster that it was made on. MirrorMaker copies it to another one.
     :param topic: id of the topic, which it does not get again when it is created again.
     """
@@ -104,6 +111,9 @@ class CommitMetadata:
     started: int | None = None
     clears: int | None = None
     try_number: int | None = None
+    plan: str = ""
+    approved_by: str = ""
+    approved_at: int | None = None
 
     def texts(self, partitions: Collection[TopicPartition], log_ids: LogIds) -> dict[str, str]:
         """Return topic -> the text for a commit of partitions, see :meth:`text`."""
@@ -163,6 +173,10 @@ class CommitMetadata:
         same = bool(self.identity) and self.identity == earlier.identity and self.try_number != 1
         return same and self.run_start.continues(earlier.run_start)
 
+    def is_same_plan(self, earlier: CommitMetadata) -> bool:
+        """Whether an earlier commit or move carries out the same saved plan, whoever made it."""
+        return bool(self.plan) and self.plan == earlier.plan
+
     def as_json(self) -> dict[str, Any]:
         """Return plain JSON, without what is empty."""
         return {
@@ -203,7 +217,7 @@ def _parse(text: str) -> CommitMetadata | None:
 def _fits(name: str, value: object) -> bool:
     if name not in _NUMBERS:
         return isinstance(value, str) and len(value) <= MAX_BYTES
-    most = _LAST_SECOND if name in ("at", "started") else MAX_OFFSET
+    most = _LAST_SECOND if name in ("at", "started", "approved_at") else MAX_OFFSET
     return isinstance(value, int) and not isinstance(value, bool) and -1 <= value <= most
 
 

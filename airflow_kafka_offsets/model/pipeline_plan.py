@@ -41,12 +41,15 @@ class PipelinePlan:
 
     :param connections: the ids of the Airflow connections that it was made with, by the names that the
         receipt has for them; empty outside Airflow.
+    :param provenance: what the receipt says of a saved plan that is carried out: ``plan``, its digest,
+        ``names`` and ``approval``.
     """
 
     group_plans: Sequence[OffsetPlan]
     checkpoint_plan: CheckpointPlan | None = None
     may_be_empty: bool = False
     connections: Mapping[str, str] = field(default_factory=dict)
+    provenance: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def combine(cls, group_plans: Sequence[OffsetPlan], checkpoint_plan: CheckpointPlan) -> PipelinePlan:
@@ -113,12 +116,11 @@ class PipelinePlan:
 
         The checkpoint's part is under ``checkpoint`` where there is one.
         """
-        value = {**make_receipt(self.group_plans, plan_only=plan_only, verified=verified), **self.connections}
-        return (
-            value
-            if self.checkpoint_plan is None
-            else {**value, "checkpoint": self.checkpoint_plan.make_receipt()}
-        )
+        value = make_receipt(self.group_plans, plan_only=plan_only, verified=verified)
+        value |= {**self.connections, **self.provenance}
+        if self.checkpoint_plan is None:
+            return value
+        return {**value, "checkpoint": self.checkpoint_plan.make_receipt()}
 
     def stamp(self, metadata: CommitMetadata) -> CommitMetadata:
         """Return the metadata of the groups' commits, with the query, batch and move that they go with."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -55,6 +55,7 @@ def plan_reset(
     metadata: CommitMetadata | None = None,
     interrupted: bool | None = None,
     allow_new_cluster: bool = False,
+    saved: Mapping[str, Offsets] | None = None,
 ) -> PipelinePlan:
     """
     Plan to move a checkpoint and the groups that follow it to the same offsets; without a checkpoint, the
@@ -72,12 +73,15 @@ def plan_reset(
     :param interrupted: see :func:`~airflow_kafka_offsets.moves.group_reset.plan_resets`.
     :param allow_new_cluster: whether the offsets are known to be right on a cluster, or topic, that is
         another one than before.
+    :param saved: group -> offsets of a saved plan, whose digest ``by`` has; they are not evaluated again.
     :raises CheckpointError: if the checkpoint cannot be read, or no batch has finished.
     :raises MoveUnfinishedError: if a move of another request was begun and not finished.
     :raises PlanRefusedError: if the pipeline's names do not fit the checkpoint.
     """
     log_check = LogCheck(allow_new_cluster, checkpoint=checkpoint)
     plan = partial(plan_resets, client, now=now, on_out_of_range=on_out_of_range, log_check=log_check)
+    if checkpoint is None and saved is not None:
+        return PipelinePlan(_to_known(plan, saved, place, old_offsets=False))
     if checkpoint is None:
         scopes = selection.scopes()
         return PipelinePlan(
@@ -85,25 +89,20 @@ def plan_reset(
         )
     sources = movable_sources(checkpoint)
     positions = selection.assign_offsets(sources).by_group
-    request = digest(repr(place), selection.group_id, selection.scope.as_json())
     who = metadata or CommitMetadata()
-    open_move = _open_move(client, checkpoint, who, request, place, cleared=bool(interrupted))
-    goes_on = open_move is not None and (open_move.request == request or not open_move.is_over)
+    request = digest(repr(place), selection.group_id, selection.scope.as_json())
+    if saved is not None:
+        request = digest("plan", who.plan)
+    open_move, goes_on = _goes_on_from(
+        client, checkpoint, who, request, place, cleared=bool(interrupted), saved=saved is not None
+    )
+    before: dict[str, Positions] = {}
+    known = saved
     if open_move is None:
         KnownMoves.read(checkpoint).log_unfinished_recovery(sources, who)
-    before: dict[str, Positions] = {}
-    known: Mapping[str, Offsets] | None = None
-    if open_move is not None:
-        before, known = archived_group_offsets(checkpoint, open_move)
-    if open_move is not None and not goes_on:
-        known = None
-        # The end of the batch that the move has rewritten is not what it was.
-        if place.relative or place.starts_from_commits or place == Place("batch", open_move.batch_id):
-            raise PlanRefusedError(
-                f"{checkpoint.location}: this task has moved it before with other parameters (archive "
-                f"{open_move.name}), and nothing was committed since: take that back first "
-                f"({take_back_command(checkpoint, open_move)}){dag_text(', or trigger a new run')}"
-            )
+    else:
+        before, planned = archived_group_offsets(checkpoint, open_move)
+        known = planned if goes_on else None
     if not goes_on and place.batch_id is not None:
         known = selection.assign_offsets(
             _at_batch(checkpoint, place.batch_id, sources, selection.scope)
@@ -122,21 +121,57 @@ def plan_reset(
         if goes_on and open_move is not None:
             log_check = _check_of(open_move, allow_new_cluster)
         # An interrupted move has kept where it was to go: that is what is done now.
-        groups = [
-            replace(each, source=place.as_json())
-            for group, offsets in known.items()
-            for each in plan(
-                {group: TopicScope.exactly(offsets)},
-                Place("offsets", offsets),
-                log_check=log_check,
-                old_offsets=True,
-            )
-        ]
+        groups = _to_known(partial(plan, log_check=log_check), known, place, old_offsets=saved is None)
     targets = selection.to_sources(sources, offsets_after(groups))
     if open_move is None:
         return PipelinePlan.combine(groups, plan_seek(checkpoint, targets, policy, request=request))
     checkpoint_plan = _plan_from(open_move, checkpoint, targets, policy, request, goes_on=goes_on)
     return PipelinePlan.combine(groups, checkpoint_plan).with_before(before)
+
+
+def _goes_on_from(
+    client: OffsetsClient,
+    checkpoint: SparkCheckpoint,
+    metadata: CommitMetadata,
+    request: str,
+    place: Place,
+    *,
+    cleared: bool,
+    saved: bool,
+) -> tuple[ArchivedMove | None, bool]:
+    """Return the move that a reset goes on from, see :func:`_open_move`, and whether it finishes it."""
+    open_move = _open_move(client, checkpoint, metadata, request, place, cleared=cleared)
+    if open_move is None or open_move.request == request or not open_move.is_over:
+        return open_move, open_move is not None
+    if saved:
+        # A saved plan knows where it begins: also after a move that this task has made before it.
+        return None, False
+    # The end of the batch that the move has rewritten is not what it was.
+    if place.relative or place.starts_from_commits or place == Place("batch", open_move.batch_id):
+        raise PlanRefusedError(
+            f"{checkpoint.location}: this task has moved it before with other parameters (archive "
+            f"{open_move.name}), and nothing was committed since: take that back first "
+            f"({take_back_command(checkpoint, open_move)}){dag_text(', or trigger a new run')}"
+        )
+    return open_move, False
+
+
+def _to_known(
+    plan: Callable[..., list[OffsetPlan]],
+    known: Mapping[str, Offsets],
+    place: Place,
+    *,
+    old_offsets: bool,
+) -> list[OffsetPlan]:
+    """Plan the move of groups to offsets that are known, each to its own; ``place`` is for the receipt."""
+    return [
+        replace(each, source=place.as_json())
+        for group, offsets in known.items()
+        if offsets
+        for each in plan(
+            {group: TopicScope.exactly(offsets)}, Place("offsets", offsets), old_offsets=old_offsets
+        )
+    ]
 
 
 def _plan_from(
@@ -188,8 +223,13 @@ def _open_move(
         # With another target its second half would not fit the first.
         raise unfinished_refusal(checkpoint, unfinished)
     archives = [each for each in read_archived_moves(checkpoint) if not each.undone]
-    mine = [each for each in archives if metadata.is_same_task(each.made_by)]
-    retried = bool(mine and metadata.token and mine[-1].made_by.token == metadata.token)
+    mine = [
+        each
+        for each in archives
+        if metadata.is_same_task(each.made_by) or metadata.is_same_plan(each.made_by)
+    ]
+    last = mine[-1].made_by if mine else CommitMetadata()
+    retried = bool(metadata.token and last.token == metadata.token) or metadata.is_same_plan(last)
     if not mine or not (cleared or retried):
         return None
     # Somebody may have committed what a retry finds: the checkpoint is where it was moved to, all the same.

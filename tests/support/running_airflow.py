@@ -253,7 +253,8 @@ class RunningAirflow:
 
     def states(self, dag_id: str, run_id: str) -> dict[str, str]:
         """Return {task_id: state} of a run."""
-        tasks = self.api("GET", f"dags/{dag_id}/dagRuns/{run_id}/taskInstances")["task_instances"]
+        path = f"dags/{dag_id}/dagRuns/{run_id}/taskInstances"
+        tasks = self.api("GET", path, params={"limit": 100})["task_instances"]
         return {task["task_id"]: task["state"] for task in tasks}
 
     def xcom(self, dag_id: str, run_id: str, task_id: str) -> Any:

@@ -46,6 +46,7 @@ GIVEN: dict[Any, dict[str, Any]] = {
     TopicReachedSensor: ORDERS | {"target": "2026-03-01T00:00:00Z"},
 }
 OPTIONS = [(operator, name) for operator in GIVEN for name in operator.template_fields]
+WITH_PLAN = {"plan": "/plan.json", "to_offset": None, "approval": "{{ 'approved' }}"}
 ALONE: dict[str, dict[str, Any]] = {
     "pipelines": {"group_id": None, "checkpoint_location": None},
     "offsets": {"checkpoint_location": None},
@@ -56,6 +57,7 @@ ALONE: dict[str, dict[str, Any]] = {
     "window_conn_id": {"window_file": "/window.json"},
     "on_no_commit": {"checkpoint_location": None, "to_offset": "committed"},
     "idle_after": {"on_idle_partition": "ignore"},
+    **dict.fromkeys(("plan", "max_age", "approval", "allow_self_approval"), WITH_PLAN),
     "timezone": {"every": "hour"},
 }
 CONTEXT: Any = {"nothing": None, "ti": None}
