@@ -10,7 +10,7 @@ const SOON = 3_600;
 const TODAY = 86_400;
 
 const RUNBOOK = "https://airflow-kafka-offsets.github.io/airflow-kafka-offsets/runbook/";
-/** Verdict -> section of the runbook; every other verdict has the one on drift. */
+/** Verdict -> section of the runbook; all other verdicts use the section on drift. */
 const SECTIONS = {
   "records lost": "records-were-deleted",
   expiring: "headroom-is-short",
@@ -23,7 +23,7 @@ const SECTIONS = {
   "move unfinished": "a-move-stopped-half-way",
 };
 
-/** Link to the section of the runbook on a verdict. */
+/** Return a link to the runbook section for a verdict. */
 export const runbook = (verdict) => h("a", {
   class: "runbook", href: `${RUNBOOK}#${SECTIONS[verdict] ?? "drift"}`, target: "_blank", rel: "noopener noreferrer",
 }, "Runbook");
