@@ -132,7 +132,7 @@ class Approval:
 
 
 def digest_of_all(digests: Sequence[str]) -> str:
-    """Return the digest of plans that are shown, approved and carried out together, in whatever order."""
+    """Return the digest of plans that are shown, approved and applied together, in any order."""
     return digest(sorted(digests))
 
 

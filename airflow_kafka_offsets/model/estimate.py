@@ -54,20 +54,20 @@ Verdict = Literal["kept", "at risk", "lost", "unknown"]
 @dataclass(frozen=True)
 class Estimate:
     """
-    What a move means for the query, or the consumers, that go on from there.
+    The consequences of a move for the query or the consumers that continue from its targets.
 
     Records are differences of offsets: transaction markers and compacted records count too.
 
-    :param again: records that were read before, and are read again.
-    :param passed: records that are passed over, and never read.
-    :param lag: records from the targets to the log ends; what gates downstream see.
-    :param most_lag: that of the partition furthest behind.
+    :param again: records that are read again.
+    :param passed: records that are skipped, and never read.
+    :param lag: records from the targets to the log ends, as downstream sensors measure it.
+    :param most_lag: the highest lag of a partition.
     :param time_lag: seconds since the oldest record at a target was written.
-    :param size: bytes of what is read up to the log ends, before compression; ``None`` for a reason.
-    :param seconds: time to read that, without what is written meanwhile.
+    :param size: uncompressed bytes of the records up to the log ends; ``None`` if unknown, see ``reasons``.
+    :param seconds: time to read these records, without new ones.
     :param begin_within: seconds until retention reaches the oldest record that is read.
     :param verdict: whether retention deletes records before they are read.
-    :param reasons: why a number is missing, or what it stands for, by its name.
+    :param reasons: name of a number -> why it is missing, or a remark about it.
     """
 
     again: int

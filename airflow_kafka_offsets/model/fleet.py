@@ -25,7 +25,7 @@ may have ended since, anywhere.
 """
 
 BEGUN: tuple[Stage, ...] = ("applying", "applied", "restoring")
-"""Stages in which a pipeline may have moved, in part at least, and was not taken back."""
+"""Stages in which a pipeline may have moved, at least in part, and was not restored."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Member:
 
 @dataclass(frozen=True)
 class Fleet:
-    """Pipelines that are planned, approved, moved and taken back together."""
+    """Pipelines that are planned, approved, moved and restored together."""
 
     members: tuple[Member, ...]
 
@@ -85,7 +85,7 @@ class Fleet:
 
     @property
     def begun(self) -> list[Member]:
-        """The pipelines that may have moved, in part at least, and were not taken back."""
+        """The pipelines that may have moved, at least in part, and were not restored."""
         return [member for member in self.members if member.stage in BEGUN]
 
     def check_digest(self, expected: str) -> None:

@@ -168,7 +168,7 @@ def _lag(found: Estimate) -> str:
 
 
 def _downstream(saved: SavedPlan) -> str:
-    """Return the runs that are based on commits which the plan takes back."""
+    """Return the runs that were triggered by commits which the plan undoes."""
     runs = saved.value.get("triggered") or []
     texts = [
         f"{_code(run['dag_id'])} {_cell(run['run_id'])} ({_cell(str(run['state']))})"

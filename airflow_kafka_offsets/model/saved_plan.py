@@ -280,9 +280,9 @@ def saved_plan(
     now: datetime | None = None,
 ) -> SavedPlan:
     """
-    Return a plan that can be carried out later.
+    Return a plan that can be applied later.
 
-    :param receipt: of the plan, which was not carried out.
+    :param receipt: receipt of the plan, which was not applied.
     :param policy: the permissions of the plan.
     :param now: when it was made.
     """

@@ -1,4 +1,4 @@
-"""Topics and partitions that a pipeline is limited to: the ``topics`` parameter."""
+"""The topics and partitions that a pipeline is limited to (the ``topics`` parameter)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from airflow_kafka_offsets.model.offsets import MAX_PARTITION, TopicPartition, i
 from airflow_kafka_offsets.model.text import shorten, size_error
 from airflow_kafka_offsets.model.wording import parameter_error, parameter_text
 
-# As many digits as a 32-bit number has.
+# The digits of a 32-bit number.
 _PARTITION = re.compile(r"[0-9]{1,10}")
 _FORM = "the name of a topic, 'topic:0,1' for some of its partitions, or a list of these"
 
@@ -22,8 +22,8 @@ class TopicScope:
     """
     An allow-list of topics and partitions.
 
-    :param partitions: topic -> its partitions, or ``None`` for all; ``None`` in place of the mapping for
-        every topic.
+    :param partitions: topic -> its partitions, or ``None`` for all partitions; ``None`` instead of the
+        mapping means every topic.
     :param parameter: the parameter that names them, for error texts.
     """
 
@@ -31,27 +31,27 @@ class TopicScope:
     parameter: str = field(default="topics", compare=False)
 
     @classmethod
-    def parse(cls, value: object) -> TopicScope:
+    def parse(cls, value: object, parameter: str = "topics") -> TopicScope:
         """
-        Read the ``topics`` parameter.
+        Parse ``topics``, or another parameter that names topics.
 
         :param value: ``None`` for everything; ``"orders"``, ``"orders:0,1"`` (Kafka's spelling), a list of
-            these, or either as JSON text, as a template gives it.
-        :raises UsageError: if it is anything else, such as an empty text or list.
+            these, or each of these as JSON text from a template.
+        :raises UsageError: for any other value, such as an empty text or list.
         """
         if value is None:
             return cls()
-        value = load_names(value, "topics", _FORM, ("{", "["))
+        value = load_names(value, parameter, _FORM, ("{", "["))
         entries = [value] if isinstance(value, str) else value
         if not isinstance(entries, Iterable) or isinstance(entries, Mapping):
-            raise _bad_topics(value)
+            raise _bad_topics(value, parameter)
         partitions: dict[str, set[int] | None] = {}
         for entry in entries:
-            entry = load_names(entry, "topics", _FORM)
+            entry = load_names(entry, parameter, _FORM)
             if not isinstance(entry, str):
-                raise _bad_topics(entry)
-            if refusal := size_error(parameter_text("topics"), entry, ","):
-                raise UsageError(refusal, parameter="topics")
+                raise _bad_topics(entry, parameter)
+            if refusal := size_error(parameter_text(parameter), entry, ","):
+                raise UsageError(refusal, parameter=parameter)
             topic, colon, text = entry.strip().partition(":")
             cells = [cell.strip() for cell in text.split(",")] if colon else []
             numbers = {int(cell) for cell in cells if _PARTITION.fullmatch(cell)}
@@ -60,7 +60,7 @@ class TopicScope:
                 or max(numbers, default=0) > MAX_PARTITION
                 or not all(map(_PARTITION.fullmatch, cells))
             ):
-                raise _bad_topics(entry)
+                raise _bad_topics(entry, parameter)
             known = partitions.setdefault(topic, set())
             if colon and known is not None:
                 known |= numbers
@@ -68,11 +68,12 @@ class TopicScope:
                 partitions[topic] = None
         if not partitions:
             raise parameter_error(
-                "topics",
-                f" is empty: expected {_FORM}; leave it out for all topics of the checkpoint or the group",
+                parameter,
+                f" is empty: expected {_FORM}; omit it to select all topics of the checkpoint or the group",
             )
         return cls(
-            {topic: None if found is None else frozenset(found) for topic, found in partitions.items()}
+            {topic: None if found is None else frozenset(found) for topic, found in partitions.items()},
+            parameter,
         )
 
     def __contains__(self, topic_partition: TopicPartition) -> bool:
@@ -83,7 +84,7 @@ class TopicScope:
         return allowed is None or number in allowed
 
     def as_json(self) -> dict[str, list[int] | None] | None:
-        """Return plain JSON: topic -> its partitions, ``None`` for all of them; ``None`` for every topic."""
+        """Return plain JSON: topic -> partitions, or ``None`` for all of them; ``None`` for every topic."""
         if self.partitions is None:
             return None
         return {
@@ -93,7 +94,7 @@ class TopicScope:
 
     @property
     def topics(self) -> list[str] | None:
-        """The topics that are named, ``None`` for all."""
+        """The named topics; ``None`` for all topics."""
         return None if self.partitions is None else sorted(self.partitions)
 
     @property
@@ -106,7 +107,7 @@ class TopicScope:
         )
 
     def allows(self, topic: str) -> bool:
-        """Whether the topic, or a part of it, is in scope."""
+        """Whether the topic, or some of its partitions, is in scope."""
         return self.partitions is None or topic in self.partitions
 
     @classmethod
@@ -118,7 +119,7 @@ class TopicScope:
         return cls({topic: frozenset(found) for topic, found in sorted(numbers.items())})
 
     def restricted_to(self, topics: Iterable[str]) -> TopicScope:
-        """Return the scope with none but these topics; whether any is left is for the caller to know."""
+        """Return the scope limited to these topics; the result may be empty."""
         names = set(topics)
         if self.partitions is None:
             return replace(self, partitions=dict.fromkeys(sorted(names)))
@@ -126,13 +127,13 @@ class TopicScope:
         return replace(self, partitions=kept)
 
     def partitions_on_broker(self, partitions: Mapping[str, Sequence[int]]) -> list[TopicPartition]:
-        """Return the partitions in scope of those that a broker has, and those named by number."""
+        """Return the broker's partitions that are in scope, and all partitions that are named by number."""
         found = (TopicPartition(topic, number) for topic, numbers in partitions.items() for number in numbers)
         return sorted({tp for tp in found if tp in self}.union(self.explicit_partitions))
 
 
 def plain_names(value: object) -> object:
-    """Return ``group_id`` or ``topics`` as JSON can write it: mappings as dicts, sets as lists."""
+    """Return ``group_id`` or ``topics`` as plain JSON: mappings as dicts, sets as lists."""
     if isinstance(value, Mapping):
         return dict(value)
     return sorted(value) if isinstance(value, set | frozenset) else value
@@ -140,9 +141,9 @@ def plain_names(value: object) -> object:
 
 def load_names(value: object, parameter: str, expected: str, marks: tuple[str, ...] = ("{",)) -> object:
     """
-    Read a parameter that a template may have written as JSON: an object, a list or a text in double quotes.
+    Parse a parameter that a template may have rendered as JSON: an object, a list or a text in double quotes.
 
-    :param marks: beginnings that no name has.
+    :param marks: characters that begin JSON and no name.
     """
     text = value.strip() if isinstance(value, str) else ""
     if not text.startswith(marks) and (len(text) < 2 or text[0] + text[-1] not in ("[]", '""')):
@@ -153,5 +154,5 @@ def load_names(value: object, parameter: str, expected: str, marks: tuple[str, .
         raise UsageError(str(error), parameter=parameter) from None
 
 
-def _bad_topics(value: object) -> UsageError:
-    return parameter_error("topics", f": found {shorten(value)}; expected {_FORM}{repr_hint(value)}")
+def _bad_topics(value: object, parameter: str) -> UsageError:
+    return parameter_error(parameter, f": found {shorten(value)}; expected {_FORM}{repr_hint(value)}")

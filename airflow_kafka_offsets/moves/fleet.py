@@ -47,7 +47,7 @@ Open = Callable[[SavedPlan], Opened]
 
 
 class Failure(NamedTuple):
-    """A pipeline that could not be planned, moved or taken back."""
+    """A pipeline that could not be planned, moved or restored."""
 
     name: str
     error: KafkaOffsetsError
@@ -88,7 +88,7 @@ class FleetMoves:
     :param fleet: how far it has come.
     :param keep: writes it down.
     :param open_one: opens what a pipeline is moved with.
-    :param by: who moves it.
+    :param by: metadata of the task or tool that moves the fleet.
     """
 
     def __init__(self, fleet: Fleet, keep: Keep, open_one: Open, by: CommitMetadata) -> None:

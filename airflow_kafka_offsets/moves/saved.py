@@ -40,9 +40,9 @@ def save_plan(
     now: datetime | None = None,
 ) -> SavedPlan:
     """
-    Return a plan that can be carried out later, with an estimate and a table for people.
+    Return a plan that can be applied later, with an estimate and a table for reviewers.
 
-    :param plan: one that is not refused, with the times of its records.
+    :param plan: a plan without refusals, with the timestamps of its records.
     :param policy: the permissions of the plan, as is ``allow_new_cluster``.
     """
     saved = saved_plan(
@@ -86,9 +86,10 @@ def has_moved(
     groups: Iterable[GroupReceipt],
 ) -> bool:
     """
-    Return whether a saved plan has moved anything that was not taken back: the stores say so.
+    Return whether a saved plan has made a move that was not undone, according to the archives and the
+    commits.
 
-    A receipt is stored before the first write, and so does not.
+    The receipt does not prove a move, because it is stored before the first write.
     """
     if checkpoint is not None:
         archives = read_archived_moves(checkpoint)
@@ -111,16 +112,15 @@ def plan_saved(
     max_age: timedelta | None = MAX_AGE,
 ) -> PipelinePlan:
     """
-    Plan to carry out a saved plan: to the offsets that it holds, and to nothing else.
+    Plan to apply a saved plan, with exactly its offsets.
 
-    What an earlier, interrupted try of the same plan has moved is where the plan put it, and is finished by
-    whoever carries the plan out again.
+    If an earlier try of the same plan was interrupted, any later try of the plan finishes the move.
 
-    :param checkpoint: that of the plan.
-    :param metadata: who carries it out.
-    :param max_age: how old it may be; a plan that was begun is finished at any age.
-    :raises PlanRefusedError: if the groups, the checkpoint, the cluster or a topic are not what they were, or
-        the plan is too old.
+    :param checkpoint: the checkpoint of the plan.
+    :param metadata: metadata of the task or tool that applies the plan.
+    :param max_age: largest age of the plan; a plan whose move has started is finished at any age.
+    :raises PlanRefusedError: if the groups, the checkpoint, the cluster or a topic have changed, or the plan
+        is too old.
     """
     metadata = replace(metadata, plan=saved.digest)
     selection = GroupSelection.parse(

@@ -15,7 +15,7 @@ from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.operators.lineage import ReportsLineage
 from airflow_kafka_offsets.operators.links import LINKS
 from airflow_kafka_offsets.operators.outlets import GroupOutlets
-from airflow_kafka_offsets.pipeline import NAME_PARSERS, PIPELINE_PARAMETERS
+from airflow_kafka_offsets.pipeline import FILE_PARSERS, PIPELINE_PARAMETERS
 from airflow_kafka_offsets.task.failures import fail_without_retry
 from airflow_kafka_offsets.task.metrics import count_refused
 from airflow_kafka_offsets.task.parameter_checks import CheckedTemplates, check_literals
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
     from airflow_kafka_offsets.kafka.client import OffsetsClient
+    from airflow_kafka_offsets.model.mirror import Mirror
 
     Parser = Callable[[Any, str], Any]
     """Reads a parameter from its value and name."""
@@ -50,6 +51,8 @@ class OffsetsOperator(ReportsLineage, CheckedTemplates, BaseOperator):
     :param checkpoint_conn_id: Airflow connection of the checkpoint's storage; without it fsspec's defaults
         are used. (templated)
     :param kafka_config_id: Airflow connection of the Kafka cluster. (templated)
+    :param mirror: the mirror of that cluster, as :class:`~airflow_kafka_offsets.pipeline.KafkaPipeline`
+        passes it on. A commit of the checkpoint, a failover and the check of the mirror use it.
     """
 
     template_fields: Sequence[str] = PIPELINE_PARAMETERS
@@ -72,6 +75,7 @@ class OffsetsOperator(ReportsLineage, CheckedTemplates, BaseOperator):
         checkpoint_location: str | XComArg | None = None,
         checkpoint_conn_id: str | None = None,
         kafka_config_id: str = "kafka_default",
+        mirror: Mapping[str, Any] | Mirror | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -80,6 +84,7 @@ class OffsetsOperator(ReportsLineage, CheckedTemplates, BaseOperator):
         self.checkpoint_location: Any = checkpoint_location
         self.checkpoint_conn_id = checkpoint_conn_id
         self.kafka_config_id = kafka_config_id
+        self.mirror: Any = mirror
         self._touched: dict[str, set[str]] = {}
         self._group_outlets = GroupOutlets(())
         if group_id is None and self.needs_group:
@@ -91,7 +96,7 @@ class OffsetsOperator(ReportsLineage, CheckedTemplates, BaseOperator):
 
     def check_parameters(self) -> None:
         """Check the parameters that are literals in the DAG file; each constructor calls this at its end."""
-        check_literals(self, **NAME_PARSERS, **self.parsers)
+        check_literals(self, **FILE_PARSERS, **self.parsers)
 
     def missing_group(self) -> UsageError:
         """Return the error for a task that names no group."""

@@ -20,7 +20,7 @@ from airflow_kafka_offsets.model.lineage import lineage_of_report
 from airflow_kafka_offsets.model.parameters import choice_parser, parse_interval
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.operators.base import OffsetsOperator
-from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS, KafkaPipeline
+from airflow_kafka_offsets.pipeline import FILE_PARSERS, PIPELINE_PARAMETERS, KafkaPipeline
 from airflow_kafka_offsets.readings.drift import pipeline_drift
 from airflow_kafka_offsets.readings.drift_reports import CheckedPipeline, pipelines_json
 from airflow_kafka_offsets.task.failures import fail_without_retry
@@ -183,7 +183,7 @@ def named_pipelines(task: Any, context: Context) -> list[KafkaPipeline]:
 def _pipeline(names: object) -> KafkaPipeline:
     if not isinstance(names, Mapping):
         raise UsageError(f"pipelines: found {shorten(names)}; expected a KafkaPipeline or a dict")
-    unknown = sorted(set(names) - set(PIPELINE_PARAMETERS))
+    unknown = sorted(set(names) - set(FILE_PARSERS))
     if unknown or not names.get("group_id"):
         raise UsageError(
             f"pipelines: found an entry with {', '.join(map(str, names)) or 'no keys'}; expected group_id "

@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow_kafka_offsets.errors import UsageError
+from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.formats import parse_offsets
-from airflow_kafka_offsets.model.offsets import Offsets
+from airflow_kafka_offsets.model.mirror import Mirror
+from airflow_kafka_offsets.model.offsets import Offsets, Positions
 from airflow_kafka_offsets.model.parameters import OutOfRangePolicy, choice_parser, parse_switch, parse_text
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
+from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.operators.moving import MovingOperator, commit_metadata
+from airflow_kafka_offsets.task.metrics import count_unready
 
 if TYPE_CHECKING:
     from airflow.sdk import Context, XComArg
 
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
     from airflow_kafka_offsets.kafka.client import OffsetsClient
+    from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
     from airflow_kafka_offsets.operators.base import Parser
 
 _STORE_TABLE = "kafka_offsets"
+_MIRROR_TIMEOUT = 15.0
+"""Seconds for all calls to the mirror."""
 
 
 class CommitOffsetsOperator(MovingOperator):
@@ -48,6 +55,10 @@ class CommitOffsetsOperator(MovingOperator):
     With ``store_conn_id`` the group gets the offsets that the job saved in its database together with its
     results.
 
+    With a ``mirror`` it also keeps beside the checkpoint what a failover needs, see
+    :mod:`airflow_kafka_offsets.readings.readiness`. That never fails the commit: a warning and the metric
+    ``kafka_offsets.unready`` say that it could not be kept.
+
     Returns the receipt (see :func:`airflow_kafka_offsets.model.receipt.make_receipt`): plain JSON with the
     offsets before and after.
 
@@ -58,6 +69,9 @@ class CommitOffsetsOperator(MovingOperator):
     :param store_table: the store's table, or ``schema.table``. (templated)
     :param store_pipeline: the pipeline name under which the job saves its offsets; by default ``group_id``.
         (templated)
+    :param left_topics: topics that the pipeline no longer reads, such as ``"orders-v1"``. After the commit,
+        the groups' offsets of these topics are deleted, and returned under ``left_topics``. Otherwise their
+        lag grows until the group is deleted. Needs the extra ``delete-offsets``. (templated)
     :param allow_rewind: whether the group may go backwards. (templated)
     :param allow_new_query: whether the query may take over a group that another query's commits were for,
         such as after a start with a new checkpoint; only for a checkpoint's position. (templated)
@@ -73,6 +87,7 @@ class CommitOffsetsOperator(MovingOperator):
         "store_conn_id",
         "store_table",
         "store_pipeline",
+        "left_topics",
         "allow_rewind",
         "allow_new_query",
         "allow_new_cluster",
@@ -81,6 +96,7 @@ class CommitOffsetsOperator(MovingOperator):
     parsers: ClassVar[Mapping[str, Parser]] = {
         "offsets": parse_offsets,
         **dict.fromkeys(("store_conn_id", "store_table", "store_pipeline"), parse_text),
+        "left_topics": TopicScope.parse,
         "allow_rewind": parse_switch,
         "allow_new_query": parse_switch,
         "allow_new_cluster": parse_switch,
@@ -94,6 +110,7 @@ class CommitOffsetsOperator(MovingOperator):
         store_conn_id: str | None = None,
         store_table: str = _STORE_TABLE,
         store_pipeline: str | None = None,
+        left_topics: str | Sequence[str] | None = None,
         allow_rewind: bool | str = False,
         allow_new_query: bool | str = False,
         allow_new_cluster: bool | str = False,
@@ -105,6 +122,7 @@ class CommitOffsetsOperator(MovingOperator):
         self.store_conn_id = store_conn_id
         self.store_table = store_table
         self.store_pipeline = store_pipeline
+        self.left_topics: Any = left_topics
         self.allow_rewind = allow_rewind
         self.allow_new_query = allow_new_query
         self.allow_new_cluster = allow_new_cluster
@@ -141,9 +159,10 @@ class CommitOffsetsOperator(MovingOperator):
             with self.open_client() as client:
                 if checkpoint is not None:
                     allowed["allow_new_cluster"] = new_cluster
-                    return retry_while_checkpoint_moves()(
-                        self._commit_checkpoint, context, client, checkpoint, **allowed
-                    )
+                    with self._keeping_readiness(client, checkpoint):
+                        return retry_while_checkpoint_moves()(
+                            self._commit_checkpoint, context, client, checkpoint, **allowed
+                        )
                 origin = "offsets" if self.offsets is not None else "the store"
                 targets = self.selection().assign_offsets({"given": offsets or {}}, origin)
                 group_plans = plan_commits(
@@ -151,7 +170,7 @@ class CommitOffsetsOperator(MovingOperator):
                 )
                 metadata = commit_metadata(context)
                 apply = partial(apply_groups, client, metadata=metadata)
-                return self.apply_plan(context, client, PipelinePlan(group_plans), metadata, apply)
+                return self._apply(context, client, PipelinePlan(group_plans), metadata, apply)
 
     def _commit_checkpoint(
         self, context: Context, client: OffsetsClient, checkpoint: SparkCheckpoint, **allowed: Any
@@ -167,7 +186,75 @@ class CommitOffsetsOperator(MovingOperator):
         # The receipt of a second attempt still shows the offsets from before the first attempt.
         self._overtaken = plan
         apply = partial(apply_position, client, metadata=metadata, known_moves=known_moves)
-        return self.apply_plan(context, client, plan, metadata, apply)
+        return self._apply(context, client, plan, metadata, apply)
+
+    def _apply(
+        self,
+        context: Context,
+        client: OffsetsClient,
+        plan: PipelinePlan,
+        metadata: CommitMetadata,
+        apply: Callable[[PipelinePlan], dict[str, Any]],
+    ) -> dict[str, Any]:
+        """Commit, then delete the offsets of topics that the pipeline has left."""
+        if self.left_topics is None:
+            return self.apply_plan(context, client, plan, metadata, apply)
+        scope = self.parse_parameter("left_topics")
+        from airflow_kafka_offsets.model.formats import offsets_json
+        from airflow_kafka_offsets.moves.offset_deletion import plan_left_topics
+        from airflow_kafka_offsets.moves.write import delete_offsets
+
+        read = {tp for group in plan.group_plans for tp in group.after}
+        # Before the commit: a wrong name changes nothing.
+        deletions = plan_left_topics(client, self.selection().group_ids, scope, read)
+        receipt = self.apply_plan(context, client, plan, metadata, apply)
+        receipt["left_topics"] = {each.group_id: offsets_json(each.before) for each in deletions}
+        for each in deletions:
+            errors = delete_offsets(client, each.group_id, each.before, self._log_deleted)
+            failed = {tp: error for tp, error in errors.items() if error is not None}
+            if failed:
+                raise PlanRefusedError(
+                    [
+                        f"the offsets are committed; group {each.group_id!r} still has one on {tp}: {error}"
+                        for tp, error in failed.items()
+                    ]
+                )
+        return receipt
+
+    def _log_deleted(self, groups: Mapping[str, Positions]) -> None:
+        from airflow_kafka_offsets.model.formats import format_csv
+
+        self.log.info("Deleting these offsets of group %s:\n%s", ", ".join(groups), format_csv(groups))
+
+    @contextmanager
+    def _keeping_readiness(self, client: OffsetsClient, checkpoint: SparkCheckpoint) -> Iterator[None]:
+        """Keep what a failover needs, after the commit, which it never fails."""
+        if self.mirror is None:
+            yield
+            return
+        from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
+        from airflow_kafka_offsets.readings.readiness import ReadinessKeeper
+
+        mirror = Mirror.parse(self.mirror)
+        error, keeper = "", None
+        with ExitStack() as stack:
+            try:
+                hook = KafkaOffsetsHook(mirror.kafka_config_id, timeout=_MIRROR_TIMEOUT)
+                target = stack.enter_context(hook.get_offsets_client(total=_MIRROR_TIMEOUT))
+                keeper = stack.enter_context(ReadinessKeeper(client, target, checkpoint, mirror))
+            except Exception as raised:  # noqa: BLE001 - the offsets are to be committed all the same
+                error = f"{type(raised).__name__}: {raised}"
+            yield
+            if keeper is not None:
+                try:
+                    error = keeper.keep().error
+                except Exception as raised:  # noqa: BLE001 - the offsets are committed
+                    error = f"{type(raised).__name__}: {raised}"
+        if error:
+            self.log.warning(
+                "The offsets are committed; what a failover needs was not kept as a whole: %s", error
+            )
+            count_unready(self._touched)
 
     def _given(self) -> tuple[Offsets | None, dict[str, Any]]:
         """Return the given offsets or the store's, and their source; ``None`` for a checkpoint's."""

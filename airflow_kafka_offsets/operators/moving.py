@@ -74,6 +74,12 @@ class MovingOperator(OffsetsOperator):
     """Whether log and receipt show the times of the records; a move waits a few seconds at most for these."""
     count_move = staticmethod(count_commit)
     """Counts the applied plan, for each group and its topics."""
+
+    @property
+    def groups_config_id(self) -> str:
+        """The connection of the cluster on which groups are committed."""
+        return self.kafka_config_id
+
     reports_lag: bool = True
     """Whether the operator commits all partitions that its groups read, so that their lag is known."""
     operation: ClassVar[Operation] = "commit"
@@ -83,7 +89,9 @@ class MovingOperator(OffsetsOperator):
 
     def with_connections(self, plan: PipelinePlan) -> PipelinePlan:
         """Return a plan whose receipt names the connections of this task."""
-        ids = {name: getattr(self, name) for name in CONNECTION_IDS}
+        ids = {name: getattr(self, name) for name in CONNECTION_IDS} | {
+            "kafka_config_id": self.groups_config_id
+        }
         return replace(plan, connections={name: conn_id for name, conn_id in ids.items() if conn_id})
 
     def apply_plan(
@@ -104,7 +112,7 @@ class MovingOperator(OffsetsOperator):
         """
         plan, planned = self._present(context, client, plan, times=self.shows_times)
         batch_id = plan.stamp(metadata).batch
-        self._group_outlets.set_events(context, self.kafka_config_id, self._moves(planned), batch_id)
+        self._group_outlets.set_events(context, self.groups_config_id, self._moves(planned), batch_id)
         record = self.keep_move(planned, begun=True)
         try:
             receipt = apply(plan)
@@ -115,7 +123,7 @@ class MovingOperator(OffsetsOperator):
         if plan.is_empty:
             self.log.warning("Nothing was written: the plan has no partitions left")
         if self._moves(receipt) != self._moves(planned):
-            self._group_outlets.set_events(context, self.kafka_config_id, self._moves(receipt), batch_id)
+            self._group_outlets.set_events(context, self.groups_config_id, self._moves(receipt), batch_id)
         self.count_move(self._touched)
         if self.reports_lag:
             report_lag(group_plan.lag for group_plan in plan.to_write)
@@ -140,7 +148,7 @@ class MovingOperator(OffsetsOperator):
         """Log a plan and push its receipt; return both."""
         plan = self.with_connections(plan)
         groups = {*self._named_groups(), *(group_plan.group_id for group_plan in plan.group_plans)}
-        self._group_outlets.check_groups(context, self.kafka_config_id, groups)
+        self._group_outlets.check_groups(context, self.groups_config_id, groups)
         self._touched = {
             group_plan.group_id: {tp.topic for tp in group_plan.after} for group_plan in plan.to_write
         }
@@ -164,7 +172,7 @@ class MovingOperator(OffsetsOperator):
         record = MoveRecord(
             self.operation,
             receipt,
-            self.servers.get(self.kafka_config_id),
+            self.servers.get(self.groups_config_id),
             begun=begun,
             # Offsets from a user or a reset do not show which records were read.
             reads=self.reports_lag,

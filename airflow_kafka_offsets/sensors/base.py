@@ -63,6 +63,7 @@ class OffsetsSensor(CheckedTemplates, BaseSensorOperator):
     :param checkpoint_conn_id: Airflow connection of the checkpoint's storage; without it fsspec's defaults
         are used. (templated)
     :param kafka_config_id: Airflow connection of the Kafka cluster. (templated)
+    :param mirror: not used by sensors; :class:`~airflow_kafka_offsets.pipeline.KafkaPipeline` passes it on.
     :param isolation_level: ``read_uncommitted`` (default) measures up to the high watermark,
         ``read_committed`` up to the last stable offset. (templated)
     :param stalled_after: fail early if the position has not moved for this time and the wait is not over. By
@@ -84,6 +85,7 @@ class OffsetsSensor(CheckedTemplates, BaseSensorOperator):
         checkpoint_location: str | XComArg | None = None,
         checkpoint_conn_id: str | None = None,
         kafka_config_id: str = "kafka_default",
+        mirror: Mapping[str, Any] | None = None,  # noqa: ARG002  # one of the pipeline's names
         isolation_level: IsolationLevel | str = "read_uncommitted",
         stalled_after: float | timedelta | str | None = None,
         deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),

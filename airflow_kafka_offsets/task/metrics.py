@@ -127,6 +127,12 @@ def count_reset(topics: Mapping[str, Iterable[str]]) -> None:
 
 
 @_never_raising
+def count_unready(topics: Mapping[str, Iterable[str]]) -> None:
+    """Count in ``kafka_offsets.unready`` each group and topic whose readiness was not kept as a whole."""
+    _count("unready", topics)
+
+
+@_never_raising
 def count_refused(topics: Mapping[str, Iterable[str]], error: KafkaOffsetsError) -> None:
     """
     Count each group and topic of a refused plan or commit, in ``kafka_offsets.refused``.

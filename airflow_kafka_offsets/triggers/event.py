@@ -61,6 +61,7 @@ class LagEventTrigger(RefusableTrigger, BaseEventTrigger):
     For parameters that are not described here, see
     :class:`~airflow_kafka_offsets.sensors.lag.ConsumerGroupLagSensor`.
 
+    :param mirror: not used; :class:`~airflow_kafka_offsets.pipeline.KafkaPipeline` passes this parameter on.
     :param topics: as in the sensor; give topics for a group that has not committed yet.
     :param min_lag: number of unread records in all partitions together.
     :param min_time_lag: age of the oldest unread record. With both thresholds, the trigger fires when either
@@ -81,6 +82,7 @@ class LagEventTrigger(RefusableTrigger, BaseEventTrigger):
         checkpoint_location: str | None = None,
         checkpoint_conn_id: str | None = None,
         kafka_config_id: str = "kafka_default",
+        mirror: Mapping[str, Any] | None = None,  # noqa: ARG002  # one of the pipeline's names
         min_lag: int | None = None,
         min_time_lag: float | timedelta | str | None = None,
         tolerance: int = 0,

@@ -22,7 +22,7 @@ MOST_MOVES = 200
 _MOST_ASSETS = 500
 """Maximum number of assets whose URI begins with a group's URI."""
 
-_MOVE_NOTHING = ("wait", "drift", "audit")
+_MOVE_NOTHING = ("wait", "drift", "audit", "mirror")
 
 READING_WITHIN = 2.0
 """Seconds for reading receipts."""
@@ -110,8 +110,10 @@ class PipelineHistory:
         }
 
         def is_its(move: TaskOutcome) -> bool:
-            # A commit moves only its groups. A reset or restore also moves the checkpoint.
-            of_checkpoint = move.kind in ("reset", "restore") and _is_at(move.checkpoint, pipeline)
+            # A commit moves only its groups. The other moves also move the checkpoint.
+            of_checkpoint = move.kind in ("failover", "reset", "restore") and _is_at(
+                move.checkpoint, pipeline
+            )
             return (of_checkpoint or not set(move.groups).isdisjoint(pipeline.group_ids)) and any(
                 is_of_pipeline(move, other) for other in others
             )

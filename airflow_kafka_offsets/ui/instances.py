@@ -132,6 +132,8 @@ def read_instance(instance: InstanceResult) -> TaskInstanceResponse:
             found.drift = dict(value)
         case "certificate":
             found.certificate = dict(value)
+        case "mirror":
+            found.mirror = dict(value)
         case _:
             found.reading = dict(value)
     return found

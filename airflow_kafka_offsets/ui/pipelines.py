@@ -27,6 +27,8 @@ _KINDS = {
     "RestoreOffsetsOperator": "restore",
     "CheckOffsetDriftOperator": "drift",
     "AuditWindowOperator": "audit",
+    "FailOverOperator": "failover",
+    "CheckMirrorOperator": "mirror",
 }
 # Beginning of a rendered field that was longer than max_templated_field_length.
 _TRUNCATED = "Truncated. You can change this behaviour"

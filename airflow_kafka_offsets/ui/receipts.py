@@ -63,7 +63,7 @@ class TaskOutcome:
     connections: Mapping[str, str] = field(default_factory=dict)
     """The ids of the connections that a receipt names."""
     verdict: str | None = None
-    """The verdict of an audit."""
+    """The verdict of an audit or of a check of a mirror."""
 
 
 def parse_package_value(stored: object) -> Value | None:
@@ -80,13 +80,15 @@ def parse_package_value(stored: object) -> Value | None:
 
 
 def value_kind(value: Value) -> str | None:
-    """Return ``receipt``, ``window``, ``certificate``, ``drift`` or ``reading``, by keys that only it has."""
+    """Return which value of this package it is, by keys that only this one has."""
     if isinstance(value.get("pipelines"), list) and "drifted" in value:
         return "drift"
     if "spark_options" in value and isinstance(value.get("end"), Mapping):
         return "window"
     if "verdict" in value and "audited" in value:
         return "certificate"
+    if "verdict" in value and "kept_batch" in value:
+        return "mirror"
     if "position" in value:
         return "reading"
     return "receipt" if "changed" in value and ("after" in value or "groups" in value) else None
@@ -116,6 +118,8 @@ def read_outcome(instance: TaskInstance, kind: str, value: Value) -> TaskOutcome
             )
         case "certificate":
             return _of_certificate(instance, value)
+        case "mirror":
+            return _of_mirror(instance, value)
         case "reading":
             return _of_reading(instance, value)
         case "receipt":
@@ -140,7 +144,7 @@ def _of_receipt(instance: TaskInstance, kind: str, value: Value) -> TaskOutcome 
     log_end = sum(ends) if ends and len(ends) == len(offsets) else None
     return TaskOutcome(
         instance,
-        kind if kind in ("commit", "reset", "restore", "window") else "commit",
+        kind if kind in ("commit", "failover", "reset", "restore", "window") else "commit",
         tuple(group.group_id for group in groups),
         checkpoint_location(value),
         _count(value.get("moved_by")),
@@ -163,6 +167,17 @@ def _of_certificate(instance: TaskInstance, value: Value) -> TaskOutcome | None:
     groups = _texts(source.get("group_id")) if isinstance(source, Mapping) else ()
     return TaskOutcome(
         instance, "audit", groups, moved_by=certificate.counts["offsets"], verdict=certificate.verdict
+    )
+
+
+def _of_mirror(instance: TaskInstance, value: Value) -> TaskOutcome:
+    verdict, location = value.get("verdict"), value.get("checkpoint")
+    return TaskOutcome(
+        instance,
+        "mirror",
+        _texts(value.get("group_ids")),
+        location if isinstance(location, str) else None,
+        verdict=verdict if isinstance(verdict, str) else None,
     )
 
 

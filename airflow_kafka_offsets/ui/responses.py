@@ -36,7 +36,10 @@ class MoveResponse(BaseModel):
     tool: str | None = None
     """The command or the library that made the move, if it was not a task."""
     verdict: str | None = None
-    """The verdict of an audit: ``complete``, ``incomplete`` or ``undecided``."""
+    """
+    The verdict of an audit (``complete``, ``incomplete`` or ``undecided``) or of a check of a mirror
+    (``exact``, ``safe`` or ``unknown``).
+    """
 
 
 class PipelineResponse(BaseModel):
@@ -258,6 +261,7 @@ class TaskInstanceResponse(BaseModel):
     reading: dict[str, Any] | None = None
     drift: dict[str, Any] | None = None
     certificate: dict[str, Any] | None = None
+    mirror: dict[str, Any] | None = None
     restore_command: str | None = None
     problems: list[str] = []
 

@@ -11,7 +11,7 @@ from playwright.sync_api import expect
 
 TOTALS = now()["totals"]
 REMEDIES = {
-    "records lost": "get the records from where they came from",
+    "records lost": "load the records again from their source",
     "expiring": "run the query now",
     "group behind": "run the task that commits",
 }

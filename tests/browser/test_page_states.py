@@ -743,6 +743,30 @@ CERTIFICATE = {
 }
 
 
+def test_a_check_of_a_mirror_shows_its_verdict(browser, pages):
+    checks = [
+        move("mirror", number, run_id=verdict, verdict=verdict)
+        for number, verdict in enumerate(["exact", "safe", "unknown"])
+    ]
+    pages.give(pipeline(), now=now(), history={"batches": [], "moves": checks, "problems": []})
+    pages.answers["dags/orders/runs/unknown/tasks/mirror/-1"] = task_instance(
+        operator="CheckMirrorOperator",
+        move=checks[2],
+        receipt=None,
+        restore_command=None,
+        mirror={"version": 1, "verdict": "unknown", "behind": 7, "notes": [HOSTILE]},
+    )
+    with quiet_page(browser) as page:
+        page.goto(f"{pages.url}dags/orders")
+        for verdict, tone in (("exact", "good"), ("safe", "warn"), ("unknown", "bad")):
+            tag = page.get_by_role("row", name="mirror").locator(".tag", has_text=re.compile(f"^{verdict}$"))
+            expect(tag).to_have_class(f"tag {tone}")
+        page.get_by_role("row", name="unknown").get_by_role("link", name="mirror").click()
+        expect(page.get_by_role("heading", name="Failover to the mirror")).to_be_visible()
+        expect(page.locator("section .tag.bad")).to_have_text("unknown")
+        expect(page.get_by_text("This task has stored no receipt")).to_be_hidden()
+
+
 def test_an_audit_shows_its_verdict_beside_its_window_and_its_certificate(browser, pages):
     audits = [
         move("audit", number, run_id=verdict, verdict=verdict, state=state)

@@ -83,7 +83,7 @@ export function cards() {
         checkpoint.pending_batch === null ? "" : `${checkpoint.age === null ? "" : ", "}batch ${checkpoint.pending_batch} is pending`,
       ]]
       : [NONE, "quiet", pipeline.checkpoint ? "not known" : "no checkpoint is named"]);
-    all["Last move"].set(lastMove(newest(moves.filter((move) => !["wait", "drift", "audit"].includes(move.kind)), now.commits), now, pipeline, historyKnown));
+    all["Last move"].set(lastMove(newest(moves.filter((move) => !["wait", "drift", "audit", "mirror"].includes(move.kind)), now.commits), now, pipeline, historyKnown));
   }
 
   /** Show that nothing could be read, if there is no earlier reading. */

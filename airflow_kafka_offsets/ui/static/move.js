@@ -187,7 +187,7 @@ export async function show(page, where) {
   const { dagId, runId, taskId, mapIndex } = where;
   const address = path("api", "dags", dagId, "runs", runId, "tasks", taskId, mapIndex);
   const found = await get(address);
-  const { move, receipt, reading, drift, certificate, state } = found;
+  const { move, receipt, reading, drift, certificate, mirror, state } = found;
   const moved = receipt ? receiptOf(receipt, move) : null;
   const progress = h("section");
   const since = h("div");
@@ -220,7 +220,9 @@ export async function show(page, where) {
       drift.verdict ? h("p", {}, h("span", { class: `tag ${tone(drift.verdict)}` }, drift.verdict)) : "", ...report(drift))] : []),
     ...(certificate ? [h("section", {}, h("h2", {}, "Certificate"),
       h("p", {}, h("span", { class: `tag ${tone(certificate.verdict)}` }, certificate.verdict)), ...report(certificate))] : []),
-    receipt || reading || drift || certificate ? "" : h("p", { class: "quiet" },
+    ...(mirror ? [h("section", {}, h("h2", {}, "Failover to the mirror"),
+      h("p", {}, h("span", { class: `tag ${tone(mirror.verdict)}` }, mirror.verdict)), ...report(mirror))] : []),
+    receipt || reading || drift || certificate || mirror ? "" : h("p", { class: "quiet" },
       "This task has stored no receipt and no reading: "
       + (state === "success" ? "" : ENDED.has(state) ? "the task ended before it had one, or " : "the task has not run yet, or ")
       + "it does not move or wait for Kafka offsets."),

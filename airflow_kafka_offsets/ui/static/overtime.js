@@ -3,7 +3,7 @@
 import { duration, h, shortDuration } from "./dom.js";
 import { plot, span } from "./plots.js";
 
-const MARKED = new Set(["reset", "restore", "seek", "truncate"]);
+const MARKED = new Set(["failover", "reset", "restore", "seek", "truncate"]);
 /** Seconds between the lines of an axis of durations. */
 const STEPS = [0.001, 0.01, 0.1, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 7_200, 14_400, 28_800, 86_400, 604_800];
 const MOST_POLLS = 2_000;

@@ -4,8 +4,8 @@ import { count, h, plural } from "./dom.js";
 
 const WITHIN_AN_HOUR = "expiring within an hour";
 /** Verdicts of records that are lost, or that will be lost without action. */
-const BAD = new Set(["records lost", "expiring", WITHIN_AN_HOUR, "topic gone", "topic recreated", "not read", "incomplete"]);
-const GOOD = new Set(["in step", "no drift", "complete"]);
+const BAD = new Set(["records lost", "expiring", WITHIN_AN_HOUR, "topic gone", "topic recreated", "not read", "incomplete", "unknown"]);
+const GOOD = new Set(["in step", "no drift", "complete", "exact"]);
 const SOON = 3_600;
 const TODAY = 86_400;
 

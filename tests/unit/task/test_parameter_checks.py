@@ -306,7 +306,7 @@ CANNOT_BE = [
     (ConsumerGroupLagSensor, LAG | {"min_headroom": 0}, "min_headroom=0: expected seconds, .* above 0"),
     (ConsumerGroupLagSensor, LAG | {"on_no_commit": "zero"}, "on_no_commit='zero': expected one of 'fail'"),
     (ConsumerGroupLagSensor, LAG | {"position": "grop"}, "position='grop': expected one of 'group'"),
-    (ConsumerGroupLagSensor, LAG | {"position": "checkpoint"}, "no checkpoint_location: name the checkpoint"),
+    (ConsumerGroupLagSensor, LAG | {"position": "checkpoint"}, "without checkpoint_location: name"),
     (ConsumerGroupLagSensor, LAG | {"isolation_level": "dirty"}, "isolation_level='dirty': expected one of"),
     (
         ConsumerGroupLagSensor,
@@ -325,7 +325,11 @@ CANNOT_BE = [
     (OffsetsReachedSensor, REACHED | {"target": None}, "target is missing: give 'latest', a time"),
     (TopicReachedSensor, TOPIC | {"target": "noon"}, "target='noon': expected a time"),
     (TopicReachedSensor, TOPIC | {"on_idle_partition": "skip"}, "on_idle_partition='skip': expected one of"),
-    (TopicReachedSensor, TOPIC | {"idle_after": 60}, "idle_after is given, and no idle partition is ignored"),
+    (
+        TopicReachedSensor,
+        TOPIC | {"idle_after": 60},
+        "idle_after is given, but idle partitions are not ignored",
+    ),
     (TopicReachedSensor, {"target": TIME}, "no topic to read: give topics"),
 ]
 
