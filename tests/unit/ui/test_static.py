@@ -18,7 +18,7 @@ ROOT = Path(airflow_kafka_offsets.__file__).parents[1]
 STATIC = ROOT / "airflow_kafka_offsets" / "ui" / "static"
 OWN = [file for file in sorted(STATIC.iterdir()) if not file.name.startswith("uPlot")]
 
-SITE = re.search(r"^site_url: (\S+)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE)[1]
+(SITE,) = re.findall(r"^site_url: (\S+)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE)
 RUNBOOK = f'const RUNBOOK = "{SITE}runbook/";'
 
 
