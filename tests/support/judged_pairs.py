@@ -36,7 +36,7 @@ _CLEAR = re.compile(
     r"while its move was being prepared|while its position was being committed|would go backwards"
     r"|another (process|move)|begun and not finished|has changed since|was written to within|has members"
     r"|neither at the beginning nor at the end|is ahead of|somebody else|only they may commit"
-    r"|is occupied|a window (is|was) being committed|moved it before|was taken back while it was under way"
+    r"|is occupied|a window (is|was) being committed|moved it before|was taken back while it was running"
 )
 """What an error must say: that somebody else is at work, or has been, and where."""
 

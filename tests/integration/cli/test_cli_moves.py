@@ -435,7 +435,7 @@ def test_a_mistyped_topic_is_exit_2(command, cli, at, group, query, committed):
         (("checkpoint", "seek", "URI", "--to-offset", "5"), "outside its log"),
         (
             ("checkpoint", "seek", "URI", "--to-batch", "9"),
-            "batch 9 is not there as a finished batch; there are 0 to 1",
+            "batch 9 is not a finished batch of the checkpoint; finished batches: 0 to 1",
         ),
         (("group", "reset", "GROUP", "--checkpoint", "URI", "--to-batch", "9"), "batch 9 is not there"),
         (("checkpoint", "truncate", "URI", "--to-batch", "0"), "set --sink to 'kafka'"),
