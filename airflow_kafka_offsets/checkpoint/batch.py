@@ -132,7 +132,8 @@ def source_offsets_at_batch(
         raise PlanRefusedError(
             [
                 f"batch {batch_id} has no offset for {summarize(added)}, because the query reads it only "
-                f"since a later batch: leave it out with {parameter_text('topics', ...)}, or give a later batch"
+                f"since a later batch: leave it out with {parameter_text('topics', ...)}, or give a later "
+                "batch"
             ]
         )
     return {
