@@ -13,6 +13,7 @@ from typing import Any
 __version__ = "0.1.0"
 
 _MODULES = {
+    "ApprovePlanOperator": "operators.approve",
     "AuditWindowOperator": "operators.audit_window",
     "CheckOffsetDriftOperator": "operators.check_drift",
     "CommitOffsetWindowOperator": "operators.commit_window",
@@ -26,6 +27,7 @@ _MODULES = {
     "LagEventTrigger": "triggers.event",
     "OffsetsReachedSensor": "sensors.reached",
     "PlanOffsetWindowOperator": "operators.plan_window",
+    "PlanResetsOperator": "operators.plan_resets",
     "ResetOffsetsOperator": "operators.reset",
     "RestoreOffsetsOperator": "operators.restore",
     "SparkCheckpoint": "checkpoint.reader",

@@ -1,6 +1,7 @@
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint as SparkCheckpoint
 from airflow_kafka_offsets.errors import KafkaOffsetsError as KafkaOffsetsError
 from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook as KafkaOffsetsHook
+from airflow_kafka_offsets.operators.approve import ApprovePlanOperator as ApprovePlanOperator
 from airflow_kafka_offsets.operators.audit_window import AuditWindowOperator as AuditWindowOperator
 from airflow_kafka_offsets.operators.check_drift import CheckOffsetDriftOperator as CheckOffsetDriftOperator
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator as CommitOffsetsOperator
@@ -10,6 +11,7 @@ from airflow_kafka_offsets.operators.commit_window import (
 from airflow_kafka_offsets.operators.completed_intervals import (
     CompletedIntervalsOperator as CompletedIntervalsOperator,
 )
+from airflow_kafka_offsets.operators.plan_resets import PlanResetsOperator as PlanResetsOperator
 from airflow_kafka_offsets.operators.plan_window import PlanOffsetWindowOperator as PlanOffsetWindowOperator
 from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator as ResetOffsetsOperator
 from airflow_kafka_offsets.operators.restore import RestoreOffsetsOperator as RestoreOffsetsOperator

@@ -1,4 +1,4 @@
-"""Handles asset URIs of the scheme ``kafka-group``: ``kafka-group://<kafka_config_id>/<group_id>``."""
+"""Handlers of asset URIs of the scheme ``kafka-group``: ``kafka-group://<kafka_config_id>/<group_id>``."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _FORM = f"{KAFKA_GROUP_SCHEME}://<kafka_config_id>/<group_id>"
 
 def sanitize_uri(uri: SplitResult) -> SplitResult:
     """
-    Check a URI and quote it as :class:`~airflow_kafka_offsets.pipeline.KafkaPipeline` does; no broker is
-    asked.
+    Check a URI and quote it like :class:`~airflow_kafka_offsets.pipeline.KafkaPipeline`, without contacting a
+    broker.
 
-    :raises ValueError: if it does not name one connection and one group.
+    :raises ValueError: if the URI does not name one connection and one group.
     """
     group = uri.path.removeprefix("/")
     if not uri.netloc or not group or "/" in group or uri.query:

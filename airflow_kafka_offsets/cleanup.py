@@ -12,10 +12,10 @@ LIMIT = 5.0
 
 def clean_up(error: BaseException, call: Callable[[], object]) -> None:
     """
-    Do what should be done after an error, ignoring its own errors.
+    Call a clean-up function after an error, and ignore errors of the function.
 
-    Where the task was ended from outside its storage may be what does not answer, and nothing would end a
-    second wait: then it gets :data:`LIMIT` seconds.
+    If the task was ended from outside, such as by a timeout, its storage may be the part that does not
+    answer, and nothing would end a second wait. The function then gets at most :data:`LIMIT` seconds.
     """
 
     def run() -> None:

@@ -1,25 +1,25 @@
 """
 The errors of this package, as one hierarchy.
 
-Every error text says what was found, what was expected and what to do, in that order, and never holds a
-credential::
+Every error text names the value that was found, the expected value and the remedy, in this order. It never
+contains a credential::
 
     KafkaOffsetsError
     ├── OffsetsFormatError            not Spark's offsets JSON, Kafka's CSV or a store's row (a ValueError)
     ├── UsageError                    parameters that contradict each other or are missing (a ValueError)
-    ├── SetupError                    this machine lacks something: Java, a jar, a free port, a package
+    ├── SetupError                    this machine lacks Java, a jar, a free port or a package
     ├── StorageError                  no driver, credentials, right or directory, or not a small text file
-    │   └── StorageUnavailableError   the storage did not answer, or files went meanwhile (retriable)
+    │   └── StorageUnavailableError   the storage did not answer, or files were removed meanwhile (retriable)
     ├── CheckpointError
-    │   ├── CheckpointNotFoundError   no such directory, or nothing of a checkpoint in it
-    │   ├── CheckpointFormatError     a file is cut off, not JSON, or of a version that is not known
+    │   ├── CheckpointNotFoundError   no such directory, or no checkpoint in it
+    │   ├── CheckpointFormatError     a file is cut off, not JSON, or of an unknown version
     │   └── CheckpointMovedError      another process moved the checkpoint while it was used (retriable)
     ├── GroupMovedError               another process moved a group between read and write (retriable)
-    ├── WindowReadError               a window's log is another one, or records of it are gone or not there
-    ├── AuditError                    a table lacks records of a window, has them twice, or it cannot be said
+    ├── WindowReadError               a window's log is another one, or some of its records do not exist
+    ├── AuditError                    a table lacks or repeats records of a window, or could not be checked
     ├── NoCommitError                 a lag is undefined: the group has no committed offset there
     ├── PlanRefusedError              a plan was refused before its first write
-    │   ├── MisnamedError             names select nothing (also a UsageError)
+    │   ├── MisnamedError             names match nothing (also a UsageError)
     │   ├── MoveUnfinishedError       a move of the checkpoint is running, or stopped half-way (retriable)
     │   └── WindowMismatchError       a group or store is neither at a window's start nor at its end
     ├── DriftError                    groups are not where their checkpoints are, or could not be checked
@@ -27,12 +27,12 @@ credential::
         ├── BrokerUnavailableError    not reachable, or no answer within the deadline (retriable)
         ├── BrokerAuthenticationError wrong password, certificate, security.protocol or permission
         ├── UnknownTopicPartitionError
-        ├── GroupActiveError          the group has members: only they may commit
-        ├── CommitError               some partitions were refused; says which were written
+        ├── GroupActiveError          the group has members, and only members may commit
+        ├── CommitError               some partitions were refused; names the written ones
         └── ClientCrashedError        the admin process died before it answered (retriable)
 
-``retriable`` says whether the same call may succeed later without a change. Airflow's retries are meant for
-those; the others fail the same way until what the text names is done.
+``retriable`` tells whether the same call may succeed later without a change. Airflow's retries are for these
+errors. The other errors occur again until the remedy in their text is applied.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ if TYPE_CHECKING:
     from typing import Self
 
 Partition = tuple[str, int]
-"""Topic and number: a :class:`~airflow_kafka_offsets.model.offsets.TopicPartition`."""
+"""Topic and partition number, like :class:`~airflow_kafka_offsets.model.offsets.TopicPartition`."""
 
 P = TypeVar("P", bound=Partition)
 
 
 class CommitProgress(NamedTuple):
-    """How far the commit of several groups has come before an error."""
+    """The progress of a commit of several groups before an error."""
 
     failed: str
-    """The group whose commit failed; it may be written in part."""
+    """The group whose commit failed; some of its partitions may be written."""
     written: tuple[str, ...]
     """Groups that were committed and read back; all others were not written."""
 
@@ -62,12 +62,12 @@ class KafkaOffsetsError(Exception):
     """
     Base of every error that this package raises.
 
-    :param retriable: whether the same call may succeed later without a change; default: as the class says.
+    :param retriable: whether the same call may succeed later without a change; by default the class decides.
     """
 
     retriable = False
     progress: CommitProgress | None = None
-    """How far a commit has come; ``None`` for other errors, and if unknown."""
+    """The progress of a commit; ``None`` for other errors, and if unknown."""
 
     def __init__(self, message: str, *, retriable: bool | None = None) -> None:
         super().__init__(message)
@@ -75,20 +75,20 @@ class KafkaOffsetsError(Exception):
             self.retriable = retriable
 
     def append(self, outcome: str) -> Self:
-        """Append what has been done so far to the text; return the error."""
+        """Append a sentence about the completed writes to the text; return the error."""
         self.args = (f"{self}; {outcome}", *self.args[1:])
         return self
 
 
 class OffsetsFormatError(KafkaOffsetsError, ValueError):
-    """Text is not Spark's JSON or Kafka's CSV, or a store's row holds no offset."""
+    """A text is not Spark's JSON or Kafka's CSV, or a store's row has no offset."""
 
 
 class UsageError(KafkaOffsetsError, ValueError):
     """
     Parameters are missing, contradict each other, or have an unknown value.
 
-    :param parameter: the name of the parameter, if the error is about the value of one.
+    :param parameter: name of the parameter, if the error is about the value of a parameter.
     """
 
     def __init__(self, message: str, *, parameter: str | None = None, retriable: bool | None = None) -> None:
@@ -97,11 +97,11 @@ class UsageError(KafkaOffsetsError, ValueError):
 
 
 class SetupError(KafkaOffsetsError):
-    """Something is missing on this machine, or has the wrong version."""
+    """A tool, port or package is missing on this machine, or has the wrong version."""
 
 
 class StorageError(KafkaOffsetsError):
-    """A storage of files refuses, lacks a driver, or holds something else than a file that can be read."""
+    """A storage refused a request, has no driver, or has no readable file at the path."""
 
 
 class StorageUnavailableError(StorageError):
@@ -123,7 +123,7 @@ class CheckpointFormatError(CheckpointError):
 
 
 class CheckpointMovedError(CheckpointError):
-    """Another process moved the checkpoint meanwhile."""
+    """Another process moved the checkpoint while it was used."""
 
     retriable = True
 
@@ -135,15 +135,16 @@ class GroupMovedError(KafkaOffsetsError):
 
 
 class NoCommitError(KafkaOffsetsError):
-    """A group has no committed offset where one is needed."""
+    """A group has no committed offset, but one is required."""
 
 
 class PlanRefusedError(KafkaOffsetsError):
     """
     A plan was refused; nothing was written.
 
-    :param refusals: one sentence, or several: what was found, what was expected, what to do.
-    :param retriable: whether the reason may pass by itself.
+    :param refusals: one or more sentences, each with the value that was found, the expected value and the
+        remedy.
+    :param retriable: whether a retry may succeed.
     """
 
     def __init__(self, refusals: str | Sequence[str], *, retriable: bool = False) -> None:
@@ -154,7 +155,7 @@ class PlanRefusedError(KafkaOffsetsError):
 
 
 class MisnamedError(PlanRefusedError, UsageError):
-    """Names of groups or topics select nothing of what is moved."""
+    """Names of groups or topics match no partition of the move."""
 
 
 class MoveUnfinishedError(PlanRefusedError):
@@ -163,11 +164,12 @@ class MoveUnfinishedError(PlanRefusedError):
 
 class WindowMismatchError(PlanRefusedError):
     """
-    What is stored is neither the start nor the end of the ranges that are to be saved.
+    The stored offsets are neither at the start nor at the end of the ranges to commit.
 
-    :param where: what stores them, such as ``group 'orders'``.
-    :param found: partition -> what is stored (``None`` for nothing), what was expected, and the range's end.
-    :param movers: partition -> who committed it, as far as that is known; ``None`` for a store, which is no
+    :param where: the group or store, such as ``group 'orders'``.
+    :param found: partition -> the stored offset (``None`` for no offset), the expected offset, and the
+        range's end.
+    :param movers: partition -> the origin of its commit, as far as known; ``None`` for a store instead of a
         group.
     """
 
@@ -186,22 +188,22 @@ class WindowMismatchError(PlanRefusedError):
         gone = [tp for tp, (stored, start, _) in found.items() if stored is None and start is not None]
         if movers is not None and gone:
             reasons.append(
-                f"{len(gone)} of the commits are no longer there: Kafka forgets a group that nobody joins "
-                "offsets.retention.minutes after its last commit, and a topic's commits when the topic is "
-                "deleted"
+                f"{len(gone)} of the commits no longer exist: Kafka deletes the offsets of a group without "
+                "members offsets.retention.minutes after its last commit, and a topic's commits when the "
+                "topic is deleted"
             )
         if movers:
             reasons.append(f"Moved by {', '.join(sorted(set(movers.values())))}")
         elif movers is None or len(gone) < len(found):
-            reasons.append("Another run or tool has moved it, or the ranges are old")
+            reasons.append("Another run or tool has moved the offsets, or the ranges are old")
         reasons.append(
-            "Read on from what is stored: ranges that were planned before it do not fit any more"
+            "Continue from the stored offsets: ranges that were planned earlier are no longer valid"
             if movers is None
-            else "To go on from where it is now, trigger a new run with start='committed': clearing the plan "
-            "of this run gives the same ranges again"
+            else "To continue from the group's current offsets, trigger a new run with start='committed': "
+            "clearing the plan of this run gives the same ranges again"
         )
         super().__init__(
-            f"{where} is neither at the beginning nor at the end of these ranges: {self.differences}. "
+            f"{where} is neither at the start nor at the end of these ranges: {self.differences}. "
             f"{'. '.join(reasons)}"
         )
 
@@ -211,15 +213,15 @@ def _or_nothing(offset: int | None) -> str:
 
 
 class WindowReadError(KafkaOffsetsError):
-    """Records of an offset window are gone from the log or not in it yet, or the log is another one."""
+    """Records of an offset window are deleted or not yet in the log, or the log is another one."""
 
 
 class AuditError(KafkaOffsetsError):
     """
-    A table does not hold each record of an offset window exactly once, or that cannot be said.
+    A table does not have each record of an offset window exactly once, or could not be checked.
 
-    :param retriable: whether the table changed while it was read, the database did not answer, or it may be
-        possible to say it later.
+    :param retriable: whether a later audit may succeed: the table changed while it was read, the database did
+        not answer, or Kafka could not be read yet.
     """
 
 
@@ -227,7 +229,7 @@ class DriftError(KafkaOffsetsError):
     """
     Groups are not where their checkpoints are, could not be checked, or were committed on another cluster.
 
-    :param retriable: whether all causes may pass by themselves, such as a broker that did not answer.
+    :param retriable: whether a retry may remove all causes, such as a broker that did not answer.
     """
 
 
@@ -235,7 +237,7 @@ class BrokerError(KafkaOffsetsError):
     """
     The broker or the client refused.
 
-    :param code: Kafka's name of the error, such as ``NOT_COORDINATOR``; ``None`` when there was none.
+    :param code: Kafka's name of the error, such as ``NOT_COORDINATOR``; ``None`` for an error without a name.
     """
 
     def __init__(self, message: str, *, code: str | None = None, retriable: bool | None = None) -> None:
@@ -257,7 +259,7 @@ class UnknownTopicPartitionError(BrokerError):
     """
     Topics or partitions do not exist on the broker.
 
-    :param missing: the partitions that are not there.
+    :param missing: the partitions that do not exist.
     """
 
     def __init__(self, message: str, *, missing: Sequence[Partition] = ()) -> None:
@@ -269,17 +271,17 @@ class GroupActiveError(BrokerError):
     """
     The group has members, so only they may commit its offsets.
 
-    :param retriable: whether they leave by themselves, such as a member that commits a window.
+    :param retriable: whether the members will leave soon, such as a member that commits a window.
     """
 
 
 class CommitError(BrokerError):
     """
-    A commit was refused, wholly or in part.
+    A commit was refused for all or some partitions.
 
     :param failed: partition -> the broker's name of the error.
     :param written: partitions that were committed before the failure.
-    :param retriable: whether all that failed may succeed later.
+    :param retriable: whether all failed partitions may succeed later.
     """
 
     def __init__(

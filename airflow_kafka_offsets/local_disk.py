@@ -1,7 +1,8 @@
 """
-Writes and removes files of this machine so that they outlast a power failure.
+Writes and removes local files so that the change survives a power failure.
 
-A file's content is on the disk when the file was synced, its name when its directory was.
+The content of a file is on the disk after a sync of the file; its name is on the disk after a sync of its
+directory.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ from pathlib import Path
 
 
 def replace_by(temporary: str, path: str, data: bytes) -> None:
-    """Write a new file that then takes the place of another one."""
-    # "x": a file of that name that is there is not ours, and may be a link.
+    """Write a temporary file, then rename it over another one."""
+    # Mode "x", because an existing file of this name was not created here, and may be a link.
     with Path(temporary).open("xb") as file:
         file.write(data)
         file.flush()
-        # Before the rename: else a power failure may leave the new name with no content.
+        # Synced before the rename: otherwise a power failure may leave an empty file under the new name.
         os.fsync(file.fileno())
     Path(temporary).replace(path)
     sync_directory(Path(path).parent)
@@ -28,7 +29,7 @@ def replace_by(temporary: str, path: str, data: bytes) -> None:
 
 @contextmanager
 def syncing_new_directories(directory: str) -> Iterator[None]:
-    """Sync the names of those directories, up to this one, that the block makes."""
+    """Sync the names of the directories, up to ``directory``, that the block creates."""
     new = list(takewhile(lambda each: not each.exists(), (Path(directory), *Path(directory).parents)))
     yield
     for each in new:
@@ -36,12 +37,12 @@ def syncing_new_directories(directory: str) -> Iterator[None]:
 
 
 def sync_directory(directory: Path) -> None:
-    """Put the names in a directory on the disk."""
+    """Sync the names in a directory to the disk."""
     descriptor = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # the file system has no such thing
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # the file system cannot sync directories
             raise
     finally:
         os.close(descriptor)

@@ -1,4 +1,4 @@
-"""Names of a pipeline, given once and passed on to every task that needs them."""
+"""The names of a pipeline, defined once and passed to every task."""
 
 from __future__ import annotations
 
@@ -26,23 +26,24 @@ KAFKA_GROUP_SCHEME = "kafka-group"
 @dataclass(frozen=True, eq=False)
 class KafkaPipeline(Mapping[str, Any]):
     """
-    The names of one pipeline, as a frozen mapping to be unpacked into operators, sensors and triggers.
+    The names of one pipeline, as a frozen mapping to unpack into operators, sensors and triggers.
 
     ``CommitOffsetsOperator(task_id="commit", **orders)``, ``default_args=dict(orders)`` on a DAG or a task
     group, ``.expand_kwargs([dict(pipeline) for pipeline in pipelines])``.
 
-    :param group_id: the consumer group, or ``{topic: group}``; a key ``"source:<index or name>"`` tells two
-        sources of one topic apart.
+    :param group_id: the consumer group, or ``{topic: group}``; a key ``"source:<index or name>"``
+        distinguishes two sources of one topic.
     :param topics: allow-list of topics or ``topic:0,1``; by default all Kafka topics of the checkpoint, or
-        all that the group has commits for.
-    :param checkpoint_location: URI of the Spark checkpoint, exactly as the Spark job has it.
-    :param checkpoint_conn_id: Airflow connection of that storage; without it the storage's own defaults.
+        all topics with commits of the group.
+    :param checkpoint_location: URI of the Spark checkpoint, exactly as in the Spark job.
+    :param checkpoint_conn_id: Airflow connection of the checkpoint's storage; by default the storage's own
+        configuration is used.
     :param kafka_config_id: Airflow connection of the Kafka cluster.
-    :param asset_name: name of the group's asset in Airflow; by default its URI, since Airflow keeps the names
-        of assets unique. With several groups ``{group: name}``; a group without a name keeps its URI. It is
-        none of the names that are passed on to tasks.
-    :raises UsageError: if the location holds a password: it would be shown wherever the location is; if
-        ``asset_name`` does not fit the groups.
+    :param asset_name: name of the group's asset in Airflow; by default its URI, because Airflow requires
+        unique names. With several groups, ``{group: name}``; a group without a name keeps its URI. It is not
+        passed to tasks.
+    :raises UsageError: if the location contains a password, which would be shown with the location, or if
+        ``asset_name`` does not match the groups.
     """
 
     group_id: str | Mapping[str, str]
@@ -62,18 +63,18 @@ class KafkaPipeline(Mapping[str, Any]):
     @classmethod
     def load(cls, file: str | os.PathLike[str]) -> list[KafkaPipeline]:
         """
-        Read a file that lists pipelines by the five names, as YAML or, if it is called ``.json``, as JSON.
+        Read a file that lists pipelines by the five names, as YAML or, with the extension ``.json``, as JSON.
 
-        What they share is under ``defaults``, with the list under ``pipelines``.
+        Shared values are under ``defaults``, next to the list under ``pipelines``.
 
         ``.expand_kwargs([dict(pipeline) for pipeline in KafkaPipeline.load(...)])``,
         ``CheckOffsetDriftOperator(pipelines=KafkaPipeline.load(...))``.
 
-        :param file: in a DAG, ``Path(__file__).with_name("pipelines.yaml")``: Airflow reads DAGs in another
-            working directory.
-        :raises UsageError: naming file, entry and key: for a key that is unknown or occurs twice, a value
-            that is missing, of another type or a template, and for a group that two entries name, unless
-            each has other ``topics``.
+        :param file: path of the file; in a DAG, ``Path(__file__).with_name("pipelines.yaml")``, because
+            Airflow parses DAGs in another working directory.
+        :raises UsageError: for an unknown or duplicate key; for a value that is missing, of another type or a
+            template; and for a group in two entries that do not have different ``topics``. The text names the
+            file, the entry and the key.
         """
         from airflow_kafka_offsets.model.pipelines_file import read_pipelines
         from airflow_kafka_offsets.storage import read_text
@@ -102,13 +103,12 @@ class KafkaPipeline(Mapping[str, Any]):
         """
         The group's committed offsets as an Airflow asset, for ``outlets`` and ``schedule``.
 
-        :raises UsageError: for a pipeline with several groups: use :attr:`assets`; for a group that is a
+        :raises UsageError: for a pipeline with several groups (use :attr:`assets`), or for a group that is a
             template.
         """
         if len(self._groups) != 1:
             raise UsageError(
-                f"the pipeline has {len(self._groups)} groups, so it has no single asset: use assets, a list "
-                "of them"
+                f"the pipeline has {len(self._groups)} groups, so it has no single asset: use assets, a list"
             )
         return self.assets[0]
 
@@ -117,7 +117,7 @@ class KafkaPipeline(Mapping[str, Any]):
         """
         An asset for each group of the pipeline.
 
-        :raises UsageError: for a group that is a template: its asset is not known before the task runs.
+        :raises UsageError: for a group that is a template, because its asset is unknown before the task runs.
         """
         from airflow.sdk import Asset
 
@@ -125,8 +125,8 @@ class KafkaPipeline(Mapping[str, Any]):
             text for text in (*self._groups, self.kafka_config_id) if "{{" in text or "{%" in text
         ]:
             raise UsageError(
-                f"{templates[0]!r} is a template, and an asset's name is not rendered: give the task "
-                "outlets=[AssetAlias(...)], which stands for the groups that it commits to"
+                f"{templates[0]!r} is a template, but Airflow does not render an asset's name: give the task "
+                "outlets=[AssetAlias(...)], which represents the groups that the task commits to"
             )
         named = self.asset_name or {}
         names = dict.fromkeys(self._groups, named) if isinstance(named, str) else named
@@ -141,8 +141,8 @@ class KafkaPipeline(Mapping[str, Any]):
         named = self.asset_name
         if isinstance(named, str) and len(self._groups) > 1:
             raise UsageError(
-                f"asset_name={named!r} is one name for {len(self._groups)} groups, and Airflow keeps names "
-                "unique: expected {group: name}"
+                f"asset_name={named!r} is one name for {len(self._groups)} groups, but Airflow requires "
+                "unique names: expected {group: name}"
             )
         if isinstance(named, Mapping) and (unknown := sorted(set(named) - set(self._groups))):
             raise UsageError(
@@ -151,24 +151,24 @@ class KafkaPipeline(Mapping[str, Any]):
             )
 
     def spark_conf(self) -> dict[str, str]:
-        """Return the configuration from which a Spark job reads the pipeline's names, for ``conf=``."""
+        """Return the Spark configuration with the pipeline's names, for ``conf=``."""
         return {SPARK_CONF_KEY: self._names_as_json()}
 
     def spark_submit_parameters(self) -> str:
         """
-        Return the same as one text, such as EMR Serverless takes in ``sparkSubmitParameters``.
+        Return the configuration as one text, such as for ``sparkSubmitParameters`` of EMR Serverless.
 
-        The JSON is percent-encoded: how a service treats quotes within such a text is its own matter, and EMR
-        Serverless leaves backslashes in the value.
+        The JSON is percent-encoded, because services treat quotes in this text differently; EMR Serverless,
+        for example, leaves backslashes in the value.
         :func:`~airflow_kafka_offsets.spark.names.pipeline_names` reads both forms.
 
-        :raises UsageError: if a name is a template: Airflow would not find it in the encoded text.
+        :raises UsageError: if a name is a template, because Airflow could not render it in the encoded text.
         """
         names = self._names_as_json()
         if any(mark in names for mark in ("{{", "{%", "{#")):
             raise UsageError(
                 f"spark_submit_parameters() with {shorten(names)}: found a template, which Airflow would not "
-                "render in it; expected plain names, or use spark_conf()"
+                "render here; expected plain names, or use spark_conf()"
             )
         return f"--conf {SPARK_CONF_KEY}={quote(names, safe='')}"
 
@@ -177,7 +177,7 @@ class KafkaPipeline(Mapping[str, Any]):
 
 
 def _check_shared_groups(pipelines: Sequence[KafkaPipeline], file: str) -> None:
-    """Refuse entries that would move the same offsets of a group."""
+    """Refuse entries that share a group and its topics."""
     entries: dict[tuple[str, str], list[tuple[int, KafkaPipeline]]] = {}
     for number, pipeline in enumerate(pipelines, 1):
         for group in pipeline._groups:
@@ -186,7 +186,7 @@ def _check_shared_groups(pipelines: Sequence[KafkaPipeline], file: str) -> None:
                 if None in topics or set(topics[0] or ()) & set(topics[1] or ()):
                     raise UsageError(
                         f"{file}, entries {other} and {number}: both name the group {shorten(group)!r}; give "
-                        "each pipeline a group of its own, or topics that the other does not have"
+                        "each pipeline its own group, or different topics"
                     )
             entries[pipeline.kafka_config_id, group].append((number, pipeline))
 
@@ -200,7 +200,7 @@ def _checked(parse: Callable[[Any], object]) -> Callable[[Any, str], Any]:
 
 
 def parse_location(value: object, parameter: str, conn_parameter: str | None = "checkpoint_conn_id") -> str:
-    """Read a location, see :func:`~airflow_kafka_offsets.model.location.check_location`."""
+    """Parse a location, see :func:`~airflow_kafka_offsets.model.location.check_location`."""
     location = parse_text(value, parameter)
     check_location(location, parameter, conn_parameter)
     return location
@@ -213,17 +213,17 @@ NAME_PARSERS: Mapping[str, Callable[[Any, str], Any]] = {
     "checkpoint_conn_id": parse_text,
     "kafka_config_id": parse_text,
 }
-"""Reads each name of a pipeline from its value and parameter."""
+"""Parameter of a pipeline -> its parser, which takes the value and the parameter's name."""
 
 PIPELINE_PARAMETERS = tuple(NAME_PARSERS)
-"""The parameters that have the same name, type and meaning everywhere."""
+"""The parameters with the same name, type and meaning everywhere."""
 
 
 def group_uri(kafka_config_id: str, group_id: str) -> str:
     """
-    Return the URI of a group's asset; no broker is asked.
+    Return the URI of a group's asset, without contacting a broker.
 
-    :raises UsageError: for a group whose name the client would change, or die of.
+    :raises UsageError: for a group name that the client would change, or that would end its process.
     """
     group = quote(parse_group(group_id), safe="")
     return f"{KAFKA_GROUP_SCHEME}://{quote(kafka_config_id, safe='')}/{group}"

@@ -1,4 +1,4 @@
-"""Metadata of this provider for Airflow, as pure literals: Airflow reads it before it is configured."""
+"""Provider metadata for Airflow, as pure literals, because Airflow reads it before it is configured."""
 
 from __future__ import annotations
 
@@ -64,11 +64,13 @@ def get_provider_info() -> dict[str, Any]:
             {
                 "integration-name": integration,
                 "python-modules": [
+                    "airflow_kafka_offsets.operators.approve",
                     "airflow_kafka_offsets.operators.audit_window",
                     "airflow_kafka_offsets.operators.check_drift",
                     "airflow_kafka_offsets.operators.commit",
                     "airflow_kafka_offsets.operators.commit_window",
                     "airflow_kafka_offsets.operators.completed_intervals",
+                    "airflow_kafka_offsets.operators.plan_resets",
                     "airflow_kafka_offsets.operators.plan_window",
                     "airflow_kafka_offsets.operators.reset",
                     "airflow_kafka_offsets.operators.restore",

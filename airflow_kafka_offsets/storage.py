@@ -1,9 +1,9 @@
 """
-Files on any storage that fsspec reaches: open, list, read, replace.
+Opens, lists, reads and replaces files on any storage that fsspec supports.
 
-Each call raises :class:`StorageError` if the storage refuses or does not answer.
-The location is the URI exactly as the Spark job has it. Hadoop and fsspec spell some storages differently
-(``s3a://`` and ``s3n://`` are ``s3://``, ``wasbs://`` is ``abfs://``); the rest of the URI is the same.
+Each call raises :class:`StorageError` if the storage refuses or does not answer. The location is exactly the
+URI that the Spark job uses. Hadoop and fsspec have different schemes for some storages (``s3a://`` and
+``s3n://`` are ``s3://``, ``wasbs://`` is ``abfs://``); the rest of the URI is the same.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from airflow_kafka_offsets.model.wording import parameter_text
 from airflow_kafka_offsets.storage_credentials import access_refusal
 
 _FSSPEC_SCHEME = {"s3a": "s3", "s3n": "s3", "abfss": "abfs", "wasb": "abfs", "wasbs": "abfs"}
-"""Hadoop's scheme -> fsspec's, where they differ or where fsspec's registry lacks Hadoop's."""
+"""Hadoop's scheme -> fsspec's scheme, if they differ or fsspec does not know Hadoop's scheme."""
 
 _DRIVER = {
     "s3": "s3fs",
@@ -49,25 +49,26 @@ _DRIVER = {
     "dbfs": "requests",
     "webhdfs": "requests",
 }
-"""fsspec's scheme -> what ``pip install`` adds for it."""
+"""fsspec's scheme -> the package to install for it."""
 
 _OBJECT_STORES = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "az"})
-"""fsspec's schemes of storages that have no directories."""
+"""fsspec's schemes of storages without directories."""
 
 _PUTS_WHOLE = _OBJECT_STORES | {"memory"}
-"""fsspec's schemes of storages on which a write appears as a whole when it ends, and never in part."""
+"""fsspec's schemes of storages with atomic writes."""
 
 _OWN = "this machine (environment, configuration files, instance profile)"
 _credentials: WeakKeyDictionary[AbstractFileSystem, str] = WeakKeyDictionary()
-"""Where those of a storage come from that are not this machine's own."""
+"""Origin of a storage's credentials, if they are not this machine's own."""
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(?=/)")
 _PASSWORD = re.compile(r"//[^/@:]*:[^/@]*@")
 _KEY_AS_BUCKET = re.compile(r"//[^/]*:")
-"""A bucket's name has no colon: what is there is old Hadoop's ``s3a://key:secret@``, whose secret may
-hold slashes."""
+"""
+A bucket's name has no colon, so this is old Hadoop's ``s3a://key:secret@``, whose secret may contain slashes.
+"""
 _QUERY = re.compile(r"\?[^\s?=]+=\S*")
-"""The query of a URL in an error text: that of WebHDFS has the delegation token."""
+"""The query of a URL in an error text; in WebHDFS it contains the delegation token."""
 
 
 def open_location(
@@ -76,14 +77,15 @@ def open_location(
     """
     Return the file system of a location, and the path in it.
 
-    A path without a scheme is on this machine. (Spark would put it on its default file system, which may be
-    HDFS: then the location is to be given in full.)
+    A path without a scheme is local. Spark would resolve it on its default file system; if that is HDFS, give
+    the full URI.
 
-    :param location: a URI as Spark has it: ``s3a://``, ``gs://``, ``abfss://``, ``hdfs://``,
-        ``file:/``, ``file:///``, ``dbfs:/`` or a path.
-    :param fs: the file system, if it is there already; by default fsspec makes one for the scheme.
-    :param storage_options: what fsspec's driver needs: endpoint, credentials. Only without ``fs``.
-    :raises UsageError: if the location is empty, holds a password, or is a file on another machine.
+    :param location: a URI as in Spark: ``s3a://``, ``gs://``, ``abfss://``, ``hdfs://``, ``file:/``,
+        ``file:///``, ``dbfs:/`` or a path.
+    :param fs: an existing file system; by default fsspec creates one for the scheme.
+    :param storage_options: options of fsspec's driver, such as endpoint and credentials; used only without
+        ``fs``.
+    :raises UsageError: if the location is empty, contains a password, or is a file on another machine.
     :raises StorageError: if the driver is not installed, or cannot be set up.
     """
     check_location_text(location)
@@ -100,22 +102,22 @@ def open_location(
     uri = rest if rest == location else f"{scheme}://{rest.removeprefix('//')}"
     if fs is None:
         fs = _file_system(scheme, uri, dict(storage_options or {}))
-    # fsspec's Databricks driver does not know its own scheme, and so would not take it off.
+    # fsspec's Databricks driver does not know its own scheme, so it would not remove the scheme.
     path = uri.removeprefix("dbfs://") if scheme == "dbfs" else str(fs._strip_protocol(uri))
     return fs, path.rstrip("/") or path
 
 
 def list_names(fs: AbstractFileSystem, path: str) -> list[str] | None:
     """
-    Return the names in a directory as they are now, ``None`` if there is no such directory.
+    Return the current names in a directory; ``None`` if the directory does not exist.
 
-    Sizes and times are not asked for: for 50,000 files that is several times slower.
+    Sizes and times are not requested, because that is several times slower for 50,000 files.
     """
     with plain_errors(fs, path):
         try:
-            if type(fs) is LocalFileSystem:  # fsspec makes a record of each file first, six times slower
-                return os.listdir(path)  # noqa: PTH208  # a Path for each of 50,000 names would be slower
-            fs.invalidate_cache(path)  # remote file systems answer from the last listing, which may be old
+            if type(fs) is LocalFileSystem:  # fsspec would also stat each file, which is six times slower
+                return os.listdir(path)  # noqa: PTH208  # 50,000 Path objects would be slower
+            fs.invalidate_cache(path)  # remote file systems may return an old cached listing
             return [str(name).rstrip("/").rpartition("/")[2] for name in fs.ls(path, detail=False)]
         except FileNotFoundError:
             return None
@@ -125,24 +127,24 @@ def list_names(fs: AbstractFileSystem, path: str) -> list[str] | None:
 
 def may_list_late(fs: AbstractFileSystem) -> bool:
     """
-    Return whether listings may miss what was just written, and show what was just removed.
+    Return whether listings may miss new files, and may show removed files.
 
-    Reads of a file are right at once. Amazon's, Google's and Azure's listings are too, but not those of every
-    server that speaks their protocols.
+    Reads of a file are always current. So are listings of Amazon, Google and Azure, but not those of every
+    other server with their protocols.
     """
     return _is_one_of(fs, _OBJECT_STORES)
 
 
 def read_bytes(fs: AbstractFileSystem, path: str, *, listed: bool = False) -> bytes | None:
     """
-    Return a file's content, ``None`` if there is no such file; refuse one above :data:`MAX_SIZE`.
+    Return a file's content; ``None`` if it does not exist. Refuse a file larger than :data:`MAX_SIZE`.
 
-    :param listed: whether its directory was listed just now, so that the listing may say that it is not
-        there.
+    :param listed: whether the directory was listed just now; a missing file may then be detected from the
+        cached listing.
     """
     with plain_errors(fs, path):
         try:
-            # A read of /dev/zero, or of a pipe without a writer, would never end.
+            # Reading /dev/zero, or a pipe without a writer, would never end.
             if isinstance(fs, LocalFileSystem) and not _has_an_end(path):
                 raise StorageError(f"{_named(fs, path)}: is a pipe or a device; expected a file")
             if not listed and may_list_late(fs):
@@ -157,24 +159,24 @@ def read_bytes(fs: AbstractFileSystem, path: str, *, listed: bool = False) -> by
 
 
 def _plain_read(fs: AbstractFileSystem) -> dict[str, int]:
-    """Return what makes a driver read a file with one request."""
-    # A range is not asked of an object store: some refuse one of an empty object.
+    """Return the arguments with which a driver reads a file in one request."""
+    # No range for an object store, because some refuse a range of an empty object.
     if isinstance(fs, LocalFileSystem):
         return {"end": MAX_SIZE + 1}
-    # s3fs would ask for the size first, if need be the last listing.
+    # Otherwise s3fs would first request the size, or take it from an old listing.
     taken = inspect.signature(getattr(fs, "_cat_file", fs.cat_file)).parameters
     return {"max_concurrency": 1} if "max_concurrency" in taken else {}
 
 
 def read_text(uri: str, fs: AbstractFileSystem | None = None) -> str | None:
-    """Return the content of a small text file, ``None`` if there is no such file; see :func:`read_bytes`."""
+    """Return the content of a small text file; ``None`` if it does not exist. See :func:`read_bytes`."""
     fs, path = open_location(uri, fs)
     data = read_bytes(fs, path)
     return None if data is None else decode(data, _named(fs, path))
 
 
 def decode(data: bytes, name: str) -> str:
-    """Return the text of a file; refuse what is not UTF-8."""
+    """Return the text of a file; refuse bytes that are not UTF-8."""
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -186,16 +188,16 @@ def decode(data: bytes, name: str) -> str:
 
 def replace_file(fs: AbstractFileSystem, path: str, data: bytes) -> None:
     """
-    Write a file that is there whole or not at all, whenever this process ends.
+    Write a file atomically.
 
-    An object store puts an object in its place at once. Elsewhere the content goes to a file beside it,
-    hidden as Spark's own temporary files are, which then takes the name.
+    An object store writes an object atomically. On other storages, the content is written to a hidden
+    temporary file in the same directory, like Spark's own temporary files, which is then renamed.
     """
     directory, _, name = path.rpartition("/")
     temporary = f"{directory}/.{name}.{uuid.uuid4()}.tmp"
     with plain_errors(fs, path, "change"):
-        # An object store has no directories: its drivers would look for the bucket, which needs a right of
-        # its own, and make one if they do not see it.
+        # An object store has no directories: its drivers would check the bucket, which needs a separate
+        # right, and create the bucket if they do not see it.
         if not _is_one_of(fs, _OBJECT_STORES):
             local = isinstance(fs, LocalFileSystem)
             with syncing_new_directories(directory) if local else nullcontext():
@@ -210,21 +212,21 @@ def replace_file(fs: AbstractFileSystem, path: str, data: bytes) -> None:
                 fs.pipe_file(temporary, data)
                 _take_name(fs, temporary, path)
         except BaseException as error:
-            # On a full disk what was written of it would be in the way.
+            # On a full disk, the partial temporary file would take space.
             clean_up(error, lambda: fs.rm_file(temporary))
             raise
 
 
 def _take_name(fs: AbstractFileSystem, temporary: str, path: str) -> None:
     if _is_one_of(fs, frozenset({"webhdfs"})):
-        # fsspec's own rename leaves a file that is there as it is, without an error; HDFS can replace it.
+        # fsspec's own rename does not replace an existing file, and raises no error; HDFS can replace it.
         fs._call("RENAME", method="put", path=temporary, destination=path, renameoptions="OVERWRITE")
     else:
         fs.mv(temporary, path)
 
 
 def remove_file(fs: AbstractFileSystem, path: str) -> None:
-    """Remove a file; one that is not there is removed already."""
+    """Remove a file; do nothing if it does not exist."""
     with plain_errors(fs, path, "change"), suppress(FileNotFoundError):
         fs.rm_file(path)
         if isinstance(fs, LocalFileSystem):
@@ -233,9 +235,10 @@ def remove_file(fs: AbstractFileSystem, path: str) -> None:
 
 def modified_at(fs: AbstractFileSystem, path: str, *, listed: bool = False) -> datetime | None:
     """
-    Return when a file was written; ``None`` if it is not there, or the storage does not know.
+    Return when a file was written; ``None`` if the file does not exist, or the storage does not know the
+    time.
 
-    :param listed: whether its directory was listed just now, so that the answer may come from the listing.
+    :param listed: whether the directory was listed just now; the cached listing may then be used.
     """
     with plain_errors(fs, path):
         try:
@@ -251,9 +254,11 @@ def modified_at(fs: AbstractFileSystem, path: str, *, listed: bool = False) -> d
 
 def linked_directory(fs: AbstractFileSystem, root: str, path: str) -> str | None:
     """
-    Return the directory on the way from ``root`` to a file that is a symbolic link, ``None`` if none is.
+    Return the first directory between ``root`` and a file that is a symbolic link; ``None`` without such a
+    link.
 
-    Only a local file system has links. What lies above ``root`` may be one: the user named the place so.
+    Only a local file system has links. Directories above ``root`` may be links, because the user named that
+    path.
     """
     if not isinstance(fs, LocalFileSystem):
         return None
@@ -263,8 +268,8 @@ def linked_directory(fs: AbstractFileSystem, root: str, path: str) -> str | None
 
 
 def note_credentials(fs: AbstractFileSystem, source: str) -> None:
-    """Note where a storage's credentials come from, such as ``Airflow connection 'lake'``, for errors."""
-    # All of this machine share the local one.
+    """Record the origin of a storage's credentials, such as ``Airflow connection 'lake'``, for errors."""
+    # All local locations share one file system object.
     if not isinstance(fs, LocalFileSystem):
         _credentials[fs] = source
 
@@ -272,9 +277,9 @@ def note_credentials(fs: AbstractFileSystem, source: str) -> None:
 @contextmanager
 def plain_errors(fs: AbstractFileSystem, path: str, doing: str = "read") -> Iterator[None]:
     """
-    Turn whatever a storage's driver raises into a :class:`StorageError` that names the location.
+    Turn errors of a storage's driver into a :class:`StorageError` that names the location.
 
-    It belongs around calls of the driver and nothing else: here every error counts as the storage's.
+    Use it only around calls of the driver, because it treats every error as an error of the storage.
     """
     try:
         yield
@@ -282,17 +287,17 @@ def plain_errors(fs: AbstractFileSystem, path: str, doing: str = "read") -> Iter
         raise
     except FileNotFoundError as error:
         raise StorageError(
-            f"{_named(fs, path)}: cannot be {'read' if doing == 'read' else 'written'}, a directory or "
-            "bucket above it is not there: correct the location, or create it"
+            f"{_named(fs, path)}: cannot be {'read' if doing == 'read' else 'written'}, because a directory "
+            "or bucket above it does not exist: correct the location, or create the directory or bucket"
         ) from error
-    except Exception as error:  # noqa: BLE001  # each driver has errors of its own, and few of them are OSErrors
-        # A traceback would show what the text leaves out.
+    except Exception as error:  # noqa: BLE001  # each driver has its own errors, and few are OSErrors
+        # The cause in the traceback would show the token that the text leaves out.
         cause = None if _QUERY.search(str(error)) else error
         raise storage_error(error, _named(fs, path), doing, _credentials.get(fs, _OWN)) from cause
 
 
 def storage_error(error: Exception, location: str, doing: str, credentials: str) -> StorageError:
-    """Return what an error of a storage's driver means; ``credentials`` says where they come from."""
+    """Return the StorageError for an error of a driver; ``credentials`` is their origin, for the text."""
     text, why = shorten(_QUERY.sub("?...", str(error))), access_refusal(error)
     reason = f"{type(error).__name__}: {text}"
     if why == "no permission":
@@ -311,7 +316,7 @@ def storage_error(error: Exception, location: str, doing: str, credentials: str)
 
 
 def _has_an_end(path: str) -> bool:
-    """Whether reading ends by itself; errors if there is no such file."""
+    """Whether a read of the file ends (no pipe, no device); raise an error if the file does not exist."""
     mode = Path(path).stat().st_mode
     return stat.S_ISREG(mode) or stat.S_ISDIR(mode)
 
@@ -321,7 +326,7 @@ def _is_one_of(fs: AbstractFileSystem, schemes: frozenset[str]) -> bool:
 
 
 def _named(fs: AbstractFileSystem, path: str) -> str:
-    """Return what a file or directory is called in messages."""
+    """Return the name of a file or directory for messages."""
     return path if isinstance(fs, LocalFileSystem) else str(fs.unstrip_protocol(path))
 
 
@@ -340,7 +345,7 @@ def _file_system(scheme: str, uri: str, storage_options: dict[str, Any]) -> Abst
             raise
         connection = parameter_text("checkpoint_conn_id")
         remedy = f"check the scheme, and give the storage's connection ({connection}) if it needs one"
-        if scheme == "dbfs":  # no Airflow provider has a storage for it
+        if scheme == "dbfs":  # no Airflow provider supports it as a storage
             remedy = (
                 "set FSSPEC_DBFS_INSTANCE (the workspace's host) and FSSPEC_DBFS_TOKEN in the environment, "
                 "or give the location in the cloud's own storage"

@@ -1,4 +1,4 @@
-"""Recognises errors of storage drivers about credentials, which a retry cannot fix."""
+"""Detection of storage drivers' errors about credentials, which a retry cannot fix."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ _BOTOCORE_SSO = {"SSOTokenLoadError", "UnauthorizedSSOTokenError"}
 _GOOGLE_AUTH = {"DefaultCredentialsError", "MalformedError"}
 _AZURE_CORE = {"ClientAuthenticationError"}
 _MISSING = _BOTOCORE | _BOTOCORE_SSO | _GOOGLE_AUTH | _AZURE_CORE
-"""Names of the drivers' classes, none of which need be installed here."""
+"""Names of the drivers' error classes; the drivers may not be installed here."""
 
 _FORBIDDEN = "Forbidden"
-"""How gcsfs begins an OSError for status 403, which has no number."""
+"""The beginning of gcsfs's OSError for status 403, which has no status number."""
 
 _PASSES = "rate limit"
 
 
 def access_refusal(error: BaseException) -> Refusal | None:
     """
-    Return why a storage refuses; ``None`` if the error is of another kind.
+    Return why a storage refused access; ``None`` for any other error.
 
-    What has caused the error counts too: s3fs makes an ``OSError`` of an answer.
+    The causes of the error are checked too, because s3fs turns a response into an ``OSError``.
     """
     cause: BaseException | None = error
     while cause is not None:
@@ -40,7 +40,7 @@ def access_refusal(error: BaseException) -> Refusal | None:
 
 
 def _status(error: BaseException) -> int | None:
-    """Return the HTTP status that an error is about, as aiohttp, gcsfs, azure or botocore keep it."""
+    """Return the HTTP status of an error of aiohttp, gcsfs, azure or botocore."""
     response: Any = getattr(error, "response", None)
     if isinstance(response, dict):
         found = [(response.get("ResponseMetadata") or {}).get("HTTPStatusCode")]

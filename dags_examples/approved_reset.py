@@ -1,18 +1,23 @@
-"""A reset that somebody approves: the plan is shown, and after the approval the pipeline moves as planned."""
+"""
+A reset that a person approves: the plan is shown, and after the approval the pipeline moves as planned.
+
+LAKE comes from the environment.
+"""
 
 from __future__ import annotations
 
-from airflow.providers.standard.operators.hitl import ApprovalOperator
+import os
+from datetime import timedelta
+
 from airflow.sdk import DAG, Param
 
+from airflow_kafka_offsets.operators.approve import ApprovePlanOperator
 from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
 from airflow_kafka_offsets.pipeline import KafkaPipeline
 
-orders = KafkaPipeline(
-    group_id="orders-etl",
-    checkpoint_location="s3a://lake/checkpoints/orders",
-    checkpoint_conn_id="lake",
-)
+LAKE = os.environ.get("LAKE", "s3a://lake")
+
+orders = KafkaPipeline(group_id="orders-etl", checkpoint_location=f"{LAKE}/checkpoints/orders")
 
 with DAG(
     dag_id="approved_reset",
@@ -23,20 +28,22 @@ with DAG(
 ) as dag:
     # --8<-- [start:approved]
     plan = ResetOffsetsOperator(
-        task_id="plan", to_datetime="{{ params.to_datetime }}", plan_only=True, **orders
+        task_id="plan",
+        to_datetime="{{ params.to_datetime }}",
+        plan_only=True,
+        inlets=orders.assets,  # for the runs that its commits have triggered
+        **orders,
     )
 
-    approve = ApprovalOperator(
-        task_id="approve",
-        subject="Move orders-etl to {{ params.to_datetime }}?",
-        body="{{ ti.xcom_pull(task_ids='plan') | tojson(indent=2) }}",
-        retries=0,  # another try would show the text of the first one
-    )
+    # --8<-- [start:approve]
+    approve = ApprovePlanOperator(task_id="approve", plan=plan.output, response_timeout=timedelta(hours=8))
+    # --8<-- [end:approve]
 
-    # The offsets of the plan that was shown. For another plan trigger a new run: do not clear this one.
     reset = ResetOffsetsOperator(
         task_id="reset",
-        to_offset="{{ ti.xcom_pull(task_ids='plan')['after'] | tojson }}",
+        plan=plan.output,
+        approval=approve.output,
+        allow_self_approval=False,
         retries=3,
         **orders,
     )

@@ -30,6 +30,7 @@ DIRECTORY = click.Path(file_okay=False, path_type=Path)
 COMMANDS = {
     "checkpoint": "airflow_kafka_offsets.cli.checkpoint",
     "drift": "airflow_kafka_offsets.cli.drift",
+    "recover": "airflow_kafka_offsets.cli.recover",
     "group": "airflow_kafka_offsets.cli.group",
     "wait": "airflow_kafka_offsets.cli.wait",
 }

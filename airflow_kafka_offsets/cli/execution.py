@@ -119,12 +119,18 @@ class Execution:
         self.print_receipt(None if export else receipt, "the offsets were moved")
 
     def finish_pipeline_plan(
-        self, plan: PipelinePlan, client: OffsetsClient, checkpoint: SparkCheckpoint | None, **shown: Any
+        self,
+        plan: PipelinePlan,
+        client: OffsetsClient,
+        checkpoint: SparkCheckpoint | None,
+        *,
+        metadata: CommitMetadata | None = None,
+        **shown: Any,
     ) -> None:
         """Finish a plan for groups and checkpoint; ``shown`` is passed to :meth:`finish_plan`."""
         from airflow_kafka_offsets.moves.apply import apply_pipeline
 
-        how = self.metadata, checkpoint, self.quiet_period
+        how = metadata or self.metadata, checkpoint, self.quiet_period
         self.finish_plan(plan, lambda plan: apply_pipeline(client, plan, *how), client=client, **shown)
 
     def finish_checkpoint_plan(self, plan: PipelinePlan, checkpoint: SparkCheckpoint) -> None:

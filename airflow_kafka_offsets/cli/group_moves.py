@@ -28,6 +28,8 @@ from airflow_kafka_offsets.cli.options import (
     save_option,
     topics_option,
 )
+from airflow_kafka_offsets.cli.saved_plans import carry_out, max_age_option, plan_option, save_plan_option
+from airflow_kafka_offsets.cli.saved_plans import save as save_to_file
 from airflow_kafka_offsets.errors import (
     KafkaOffsetsError,
     OffsetsFormatError,
@@ -56,6 +58,13 @@ CHECKPOINT_OPTIONS = (
     "quiet_period",
 )
 """Parameters of :data:`move_options` that only affect a checkpoint."""
+
+_NOT_WITH_PLAN = (
+    *("all_groups", "topics", "all_topics", "on_out_of_range", "allow_new_cluster", "on_no_commit"),
+    *(name for name in CHECKPOINT_OPTIONS if name != "quiet_period"),
+    *("export", "save", "save_plan"),
+)
+"""Parameters of ``group reset`` that a saved plan has decided."""
 
 
 @click.command(cls=StrictCommand)
@@ -109,6 +118,9 @@ def commit(
 @move_options
 @click.option("--export", is_flag=True, help="Print the planned offsets as Kafka's CSV, not as a table.")
 @save_option
+@save_plan_option
+@plan_option
+@max_age_option
 @checkpoint_option("Move this Spark checkpoint too; GROUP may then be JSON of the form {topic: group}.")
 @admin_client_options
 def reset(
@@ -116,45 +128,41 @@ def reset(
     all_groups: bool,
     topics: Sequence[str] | None,
     all_topics: bool,
-    place: Place,
+    place: Place | None,
     execution: Execution,
     export: bool,
     save: Path | None,
+    save_plan: Path | None,
+    plan_file: str | None,
+    max_age: float,
     checkpoint: SparkCheckpoint | None,
     client: OffsetsClient,
     **policies: Any,
 ) -> None:
     """Move the offsets of each GROUP. Without --execute the command shows its plan and changes nothing."""
+    if plan_file is not None or place is None:
+        if group_ids:
+            raise UsageError("--plan names the groups itself: leave GROUP out")
+        refuse_unused("with --plan", *_NOT_WITH_PLAN)
+        carry_out(execution, str(plan_file), client, checkpoint, max_age)
+        return
+    refuse_unused("without --plan", "max_age")
     from airflow_kafka_offsets.moves.group_reset import plan_resets
     from airflow_kafka_offsets.moves.reset import plan_reset
     from airflow_kafka_offsets.readings.log_checks import LogCheck
 
-    if bool(group_ids) == all_groups:
-        raise UsageError("give the groups to move, or --all-groups")
-    if topics and all_topics:
-        raise UsageError("--topic and --all-topics contradict each other: give only one")
-    if place.batch_id is not None and not checkpoint:
-        raise UsageError("--to-batch is a batch of a Spark checkpoint: give its --checkpoint as well")
-    if place.names_partitions:
-        refuse_unused("with offsets that name their partitions", "all_topics")
-    if not (topics or all_topics or checkpoint or place.names_partitions):
-        raise UsageError("give the topics to move with --topic, or --all-topics")
-    if checkpoint and len(group_ids) != 1:
-        raise UsageError('--checkpoint takes one GROUP, or several as one JSON text {"topic": "group"}')
-    unused = () if place.uses_on_no_commit(with_checkpoint=bool(checkpoint)) else ("on_no_commit",)
-    if checkpoint:
-        refuse_unused(
-            "with --checkpoint, which names the partitions and where they start", "all_topics", *unused
-        )
-    else:
-        refuse_unused("without --checkpoint", *CHECKPOINT_OPTIONS)
-        refuse_unused("where no commit is needed", *unused)
+    _check_selection(place, bool(topics), all_topics, with_checkpoint=bool(checkpoint))
     if export and execution.output == "json":
         raise UsageError("--export prints CSV, and --output json contradicts it: give only one")
+    if save_plan and (export or save):
+        raise UsageError("--save-plan replaces --export and --save: leave these out")
     # Once for all groups, so that a duration before now means the same moment for each.
     policies["now"] = datetime.now(tz=timezone.utc)
+    new_cluster = policies["allow_new_cluster"]
+    group_id: Any = group_ids[0] if len(group_ids) == 1 else None
     if checkpoint:
         groups = GroupSelection.parse(group_ids[0], topics)
+        group_id = groups.group_id
         plan = plan_reset(client, checkpoint, groups, place, policy=execution.policy, **policies)
     else:
         names = [parse_group(name) for name in group_ids]
@@ -168,7 +176,37 @@ def reset(
         scopes = dict.fromkeys(names, TopicScope.parse(topics))
         log_check = LogCheck(policies.pop("allow_new_cluster"))
         plan = PipelinePlan(plan_resets(client, scopes, place, log_check=log_check, **policies))
-    execution.finish_pipeline_plan(plan, client, checkpoint, save=save, export=export)
+    if save_plan is None:
+        execution.finish_pipeline_plan(plan, client, checkpoint, save=save, export=export)
+        return
+    named: dict[str, Any] = {"group_id": group_id, "topics": topics, "allow_new_cluster": new_cluster}
+    save_to_file(execution, plan, client, checkpoint, save_plan, **named)
+
+
+def _check_selection(place: Place, topics: bool, all_topics: bool, *, with_checkpoint: bool) -> None:
+    """Refuse options of ``group reset`` that name nothing to move, or that nothing would read."""
+    given = click.get_current_context().params
+    group_ids = given["group_ids"]
+    if bool(group_ids) == given["all_groups"]:
+        raise UsageError("give the groups to move, or --all-groups")
+    if topics and all_topics:
+        raise UsageError("--topic and --all-topics contradict each other: give only one")
+    if place.batch_id is not None and not with_checkpoint:
+        raise UsageError("--to-batch is a batch of a Spark checkpoint: give its --checkpoint as well")
+    if place.names_partitions:
+        refuse_unused("with offsets that name their partitions", "all_topics")
+    if not (topics or all_topics or with_checkpoint or place.names_partitions):
+        raise UsageError("give the topics to move with --topic, or --all-topics")
+    if with_checkpoint and len(group_ids) != 1:
+        raise UsageError('--checkpoint takes one GROUP, or several as one JSON text {"topic": "group"}')
+    unused = () if place.uses_on_no_commit(with_checkpoint=with_checkpoint) else ("on_no_commit",)
+    if with_checkpoint:
+        refuse_unused(
+            "with --checkpoint, which names the partitions and where they start", "all_topics", *unused
+        )
+    else:
+        refuse_unused("without --checkpoint", *CHECKPOINT_OPTIONS)
+        refuse_unused("where no commit is needed", *unused)
 
 
 @click.command(cls=StrictCommand)

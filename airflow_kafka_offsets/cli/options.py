@@ -47,7 +47,9 @@ _SECTIONS = {
     ),
     "Waiting": ("every", "give_up_after", "stalled_after"),
     "Broker": ("bootstrap_server", "command_config", "kafka_config_id", "timeout"),
-    "Plan and output": ("dry_run", "execute", "save", "export", "output", "watch"),
+    "Plan and output": (
+        *("dry_run", "execute", "save", "export", "output", "watch", "save_plan", "plan_file", "max_age"),
+    ),
 }
 _SECTION_OF = {name: section for section, names in _SECTIONS.items() for name in names}
 
@@ -244,10 +246,13 @@ def duration_option(
     )
 
 
-def _read_place(**options: Any) -> Place:
+def _read_place(**options: Any) -> Place | None:
     from airflow_kafka_offsets.readings.places import read_place
 
     given = {name: None if value is False else value for name, value in options.items()}
+    if click.get_current_context().params.get("plan_file") is not None:
+        refuse_unused("with --plan", *(name for name, value in given.items() if value is not None))
+        return None
     for name, value in given.items():
         if value is not None and is_nothing(value):
             raise unexpected(name, value, "a value")

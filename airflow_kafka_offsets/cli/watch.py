@@ -17,7 +17,7 @@ from airflow_kafka_offsets.model.parameters import duration_text, iso_time, pars
 
 
 class CommandReading(NamedTuple):
-    """A command's reading: as plain JSON, as lines, and whether a part of it failed."""
+    """A command's reading as plain JSON and as lines, and whether it failed in part."""
 
     value: dict[str, Any]
     lines: list[str]

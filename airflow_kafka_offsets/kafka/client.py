@@ -14,6 +14,7 @@ from airflow_kafka_offsets.kafka.group_commits import Check, GroupCommits
 from airflow_kafka_offsets.kafka.groups import GroupDescription, GroupListing
 from airflow_kafka_offsets.kafka.logs import offsets_at_timestamps, read_logs
 from airflow_kafka_offsets.kafka.record_offsets import RecordOffsets, read_record_offsets
+from airflow_kafka_offsets.kafka.record_sizes import RecordSizes
 from airflow_kafka_offsets.kafka.record_times import RecordTimeLookup
 from airflow_kafka_offsets.kafka.requests import read_cluster_id
 from airflow_kafka_offsets.kafka.session import Session
@@ -67,6 +68,7 @@ class OffsetsClient:
         self._admin = Admin(self._session.config)
         self._topics = Topics(self._session)
         self._times = RecordTimeLookup(self._session)
+        self._sizes = RecordSizes(self._session)
         self._assigned: dict[str, frozenset[TopicPartition]] = {}
 
     @property
@@ -78,6 +80,7 @@ class OffsetsClient:
         """Close all connections; wait a few seconds at most. A running call closes its own at its end."""
         self._session.close()
         self._times.close()
+        self._sizes.close()
         self._admin.close()
 
     def __enter__(self) -> Self:
@@ -239,6 +242,10 @@ class OffsetsClient:
         :raises BrokerAuthenticationError: if the user lacks a right.
         """
         return self._times.read_at_or_after(offsets, isolation_level, within)
+
+    def record_sizes(self, offsets: Offsets, *, within: float = 5.0) -> dict[TopicPartition, list[int]]:
+        """Return the bytes of some records at or after each offset, see :meth:`RecordSizes.sample`."""
+        return self._sizes.sample(offsets, within) if offsets else {}
 
     def record_offsets(
         self, ranges: RangesByPartition, *, within: float, most: int = 100_000

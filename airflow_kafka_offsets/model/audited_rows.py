@@ -1,4 +1,4 @@
-"""What a table holds of an offset window: rows, offsets without a row, with several rows, and other rows."""
+"""The rows that a table has for an offset window, and its missing, doubled and foreign offsets."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from airflow_kafka_offsets.model.offsets import OffsetRange, OffsetRanges, Topic
 from airflow_kafka_offsets.model.text import shorten
 
 MOST_DIFFERENCES = 500_000
-"""Places of a table at which offsets are missing or double, that are read: each takes about 200 bytes."""
+"""
+Largest number of differences (gaps or doubled offsets) that are read from a table; each takes about 200
+bytes.
+"""
 
 
 class ForeignRows(NamedTuple):
@@ -30,12 +33,12 @@ class ForeignRows(NamedTuple):
 @dataclass(frozen=True)
 class PartitionRows:
     """
-    What a table holds of one partition's range.
+    The rows that a table has for the offsets of one partition.
 
     :param rows: rows with an offset in the range.
     :param missing: offsets of the range without a row.
     :param doubled: offsets of the range with several rows.
-    :param unlisted: offsets after the last difference that was read: nothing is known about them.
+    :param unlisted: offsets after the last difference that was read; they were not compared.
     """
 
     rows: int
@@ -47,10 +50,10 @@ class PartitionRows:
 @dataclass(frozen=True)
 class TableRows:
     """
-    What a table holds of a window.
+    The rows that a table has for a window.
 
     :param partitions: each partition of the window.
-    :param foreign: rows of the selection outside the window; empty where other windows' rows are expected.
+    :param foreign: rows of the selection outside the window; empty if rows of other windows are expected.
     """
 
     partitions: Mapping[TopicPartition, PartitionRows]
@@ -73,12 +76,12 @@ class TableRows:
 
     @property
     def unlisted(self) -> RangesByPartition:
-        """The offsets that were not compared, since the table differs at too many places."""
+        """The offsets that were not compared, because the table has too many differences."""
         return {tp: each.unlisted for tp, each in self.partitions.items() if each.unlisted}
 
 
 class Sums(NamedTuple):
-    """What one aggregating statement says about the rows of one partition's range."""
+    """Aggregates of the rows of one partition's range, from one SQL statement."""
 
     rows: int
     total: int
@@ -88,7 +91,7 @@ class Sums(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """A row whose offset does not follow that of the row before by one, in order of offsets."""
+    """A row whose offset is not the previous row's offset plus one, with rows in order of offsets."""
 
     partition: TopicPartition
     before: int
@@ -101,7 +104,7 @@ class RowCheck:
     Compares the sums of a table with a window, and reads the partitions that differ.
 
     :param ranges: the window's ranges.
-    :param sums: those of the partitions that have a row in their range.
+    :param sums: the aggregates of each partition that has a row in its range.
     """
 
     ranges: OffsetRanges
@@ -110,7 +113,7 @@ class RowCheck:
 
     @property
     def differing(self) -> list[TopicPartition]:
-        """The partitions that have rows, and not exactly one for each offset."""
+        """The partitions that have rows, but not exactly one row for each offset."""
         return [
             tp
             for tp, sums in sorted(self.sums.items())
@@ -121,11 +124,12 @@ class RowCheck:
         self, differences: Iterable[Difference], most: int = MOST_DIFFERENCES
     ) -> dict[TopicPartition, PartitionRows]:
         """
-        Return what the table holds of each partition.
+        Return the rows that the table has for each partition.
 
-        :param differences: of all differing partitions, in order of partition and offset; of more than
-            ``most`` the rest is unlisted.
-        :raises AuditError: if they contradict the sums: rows were added or removed between the two reads.
+        :param differences: those of all differing partitions, in order of partition and offset. Only the
+            first ``most`` are read; offsets after them are unlisted.
+        :raises AuditError: if the differences contradict the sums, because rows were added or removed between
+            the two reads.
         """
         gaps: dict[TopicPartition, list[tuple[int, int]]] = {tp: [] for tp in self.differing}
         doubled: dict[TopicPartition, list[tuple[int, int]]] = {tp: [] for tp in gaps}
@@ -173,9 +177,9 @@ class RowCheck:
 
 def whole_number(value: object, column: str) -> int:
     """
-    Return a partition or an offset as a table holds it.
+    Return a partition number or an offset that was read from a table.
 
-    :raises UsageError: if it is no whole number, such as digits in a column of text.
+    :raises UsageError: if the value is not a whole number, such as digits in a text column.
     """
     whole = isinstance(value, int) and not isinstance(value, bool)
     if not whole and type(value).__name__ == "Decimal" and value == int(value):  # type: ignore[call-overload]

@@ -27,27 +27,29 @@ from airflow_kafka_offsets.model.window import OffsetWindow
 
 CERTIFICATE_VERSION = 1
 MOST_LISTED = 100
-"""Ranges of each kind in a certificate; its counts are those of all."""
+"""Largest number of listed ranges of each kind; the counts in a certificate include the unlisted ones."""
 
 Verdict = Literal["complete", "incomplete", "undecided"]
 """
 ``complete``: each record of the window is in the table exactly once. ``incomplete``: records are lost or
-double, or rows are foreign. ``undecided``: nothing wrong was found, and for some offsets it cannot be said.
+doubled, or rows are foreign. ``undecided``: no error was found, but some offsets could not be checked.
 """
 
 Reason = Literal["retention", "open_transaction", "other_log", "not_read", "too_many"]
-"""Why it cannot be said whether an offset without a row has lost its record."""
+"""Why the audit cannot decide whether the record of an offset without a row is lost."""
 
 REASONS: Mapping[Reason, str] = {
-    "retention": "retention has deleted the log there, so that nothing can be compared any more",
+    "retention": "retention has deleted these records from the log, so they can no longer be compared",
     "open_transaction": "a transaction is still open there: audit again after it has ended",
-    "other_log": "the log is another one than the window was planned on",
-    "not_read": "the log was not read there",
+    "other_log": (
+        "the window was planned on another log: the topic was recreated, or the cluster is another one"
+    ),
+    "not_read": "the log could not be read at these offsets",
     "too_many": "the table differs at too many places: audit a window of fewer records",
 }
 
 _PASSING: frozenset[Reason] = frozenset({"open_transaction", "not_read"})
-"""Reasons that may be gone when the task is tried again."""
+"""Reasons that a retry of the task may remove."""
 
 COUNTS = ("offsets", "rows", "lost", "doubled", "foreign", "without_record", "undecided")
 _WRONG = ("lost", "doubled", "foreign")
@@ -56,11 +58,11 @@ _WRONG = ("lost", "doubled", "foreign")
 @dataclass(frozen=True)
 class MissingOffsets:
     """
-    What Kafka says about the offsets of a window that have no row.
+    The result of looking up the offsets without a row in Kafka.
 
     :param lost: offsets at which the log has a record.
-    :param undecided: offsets for which it cannot be said, by reason.
-    :param problems: a sentence for what made it so.
+    :param undecided: offsets that could not be checked, by reason.
+    :param problems: a sentence for each cause.
     """
 
     lost: RangesByPartition = field(default_factory=dict)
@@ -73,16 +75,16 @@ class Certificate:
     """
     The result of an audit.
 
-    :param counts: of all partitions: ``offsets`` of the window, ``rows`` of the table in it, offsets
-        ``lost``, ``doubled``, ``without_record`` (markers of transactions, aborted records, compaction) and
-        ``undecided``, and ``foreign`` rows.
+    :param counts: totals over all partitions: ``offsets`` in the window; ``rows`` in the window; offsets that
+        are ``lost``, ``doubled``, ``without_record`` (transaction markers, aborted records, compaction) or
+        ``undecided``; and ``foreign`` rows.
     :param lost: the first ranges of offsets whose record is not in the table.
     :param doubled: the first ranges of offsets that have several rows.
     :param foreign: the first rows that are outside the window.
-    :param undecided: the first ranges for which it cannot be said, by reason.
-    :param problems: sentences about what could not be read.
-    :param window: the window: ``start``, ``end``, ``logs`` (ids of the cluster and the topics), and what its
-        plan says of itself.
+    :param undecided: the first ranges that could not be checked, by reason.
+    :param problems: a sentence for each part of the log that could not be read.
+    :param window: ``start``, ``end``, ``logs`` (ids of the cluster and the topics) and ``source`` (the task
+        that planned the window).
     :param audited: names the table and its rows, such as ``conn_id``, ``table`` and ``where``.
     :param at: when the audit began to read the table.
     """
@@ -109,8 +111,8 @@ class Certificate:
         """
         Return the certificate of a window.
 
-        :param rows: what the table holds.
-        :param missing: what Kafka says about the offsets without a row.
+        :param rows: the rows in the table.
+        :param missing: the result of looking up the offsets without a row in Kafka.
         """
         undecided: dict[Reason, RangesByPartition] = dict(missing.undecided)
         if rows.unlisted:
@@ -140,14 +142,14 @@ class Certificate:
 
     @property
     def verdict(self) -> Verdict:
-        """What the counts say."""
+        """The verdict that follows from the counts."""
         if any(self.counts[name] for name in _WRONG):
             return "incomplete"
         return "undecided" if self.counts["undecided"] else "complete"
 
     @property
     def digest(self) -> str:
-        """A fingerprint of everything else in the certificate."""
+        """The fingerprint of the certificate's other fields."""
         return digest(self._content(), length=64)
 
     def _content(self) -> dict[str, Any]:
@@ -170,16 +172,16 @@ class Certificate:
         Return plain JSON with string keys.
 
         Ranges are ``{topic: {partition: [[start, end], ...]}}`` with exclusive ends, at most
-        :data:`MOST_LISTED` of each kind; ``counts`` are those of all.
+        :data:`MOST_LISTED` of each kind; ``counts`` include the unlisted ranges.
         """
         return {**self._content(), "digest": self.digest}
 
     def as_text(self) -> str:
-        """Return the same as indented JSON text."""
+        """Return :meth:`as_json` as indented text."""
         return json.dumps(self.as_json(), indent=2)
 
     def findings(self) -> list[str]:
-        """Return a sentence for each thing that is wrong, and for each reason why it cannot be said."""
+        """Return a sentence for each error, and for each reason why offsets could not be checked."""
         found = []
         counts = self.counts
         if counts["lost"]:
@@ -192,7 +194,7 @@ class Certificate:
                 f"{_number(counts['foreign'], 'row')} from outside the window ({_foreign(self.foreign)})"
             )
         found += [
-            f"it cannot be said whether a record is lost at {ranges_text(ranges)}: {REASONS[reason]}"
+            f"the audit cannot decide whether a record is lost at {ranges_text(ranges)}: {REASONS[reason]}"
             for reason, ranges in self.undecided.items()
         ]
         return found + list(self.problems)
@@ -206,11 +208,11 @@ class Certificate:
 
     def require_complete(self, remedy: str = "", *, undecided: bool = False) -> None:
         """
-        Raise an error unless the certificate is good.
+        Raise an error unless the certificate is complete.
 
-        :param remedy: how the window is read again, for the error text.
-        :param undecided: whether a certificate that is undecided is good enough.
-        :raises AuditError: naming the first ranges and what to do.
+        :param remedy: how to read the window again, for the error text.
+        :param undecided: whether to accept an undecided certificate too.
+        :raises AuditError: the text names the first ranges and the remedy.
         """
         if self.verdict == "complete" or (undecided and self.verdict == "undecided"):
             return
@@ -232,10 +234,10 @@ class Certificate:
         cls, value: object, what: str = "certificate", *, describe: DescribeValue = shorten
     ) -> Certificate:
         """
-        Read what :meth:`as_json` returned, or its JSON text.
+        Read the result of :meth:`as_json`, as a mapping or as JSON text.
 
-        :raises OffsetsFormatError: if it has another form or version, or was changed since: the digest and
-            the verdict have to be those of the content.
+        :raises OffsetsFormatError: if the value has another form or version, or was changed after it was
+            issued: the digest and the verdict must match the content.
         """
         if isinstance(value, str):
             value = load_json(value, what, describe=describe)
@@ -257,7 +259,7 @@ class Certificate:
                 dict(value["audited"]),
                 datetime.fromisoformat(value["at"].replace("Z", "+00:00")),
             )
-            # As it is there: a later version may have more keys.
+            # The content as given, because a later version may have more keys.
             content = {name: part for name, part in value.items() if name != "digest"}
             digests = (digest(content, length=64), value["digest"])
             unchanged = digests[0] == digests[1] and certificate.verdict == value["verdict"]
@@ -268,8 +270,8 @@ class Certificate:
             ) from None
         if not unchanged:
             raise OffsetsFormatError(
-                f"{what}: its content does not fit its verdict {describe(value.get('verdict'))} and its "
-                "digest: it was changed after it was issued; audit the window again"
+                f"{what}: its content does not match its verdict {describe(value.get('verdict'))} and its "
+                "digest: the certificate was changed after it was issued; audit the window again"
             )
         return certificate
 
@@ -304,13 +306,13 @@ def _foreign(rows: Sequence[ForeignRows], limit: int = 5) -> str:
 
 def _count(value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise ValueError(f"{shorten(value)} is no count")
+        raise ValueError(f"{shorten(value)} is not a count")
     return value
 
 
 def _reason(value: object) -> Reason:
     if value not in get_args(Reason):
-        raise ValueError(f"{shorten(value)} is no reason")
+        raise ValueError(f"{shorten(value)} is not a reason")
     return value  # type: ignore[return-value]
 
 
@@ -327,7 +329,7 @@ def _foreign_rows(value: Mapping[str, Any]) -> ForeignRows:
 
 
 def undecide(missing: RangesByPartition, reason: Reason, problems: Sequence[str] = ()) -> MissingOffsets:
-    """Return that nothing can be said about offsets without a row."""
+    """Return offsets without a row as undecided."""
     return MissingOffsets(undecided={reason: missing} if missing else {}, problems=problems)
 
 
@@ -335,10 +337,10 @@ def judge(
     missing: RangesByPartition, records: RangesByPartition, undecided: Mapping[Reason, RangesByPartition]
 ) -> MissingOffsets:
     """
-    Tell lost records from offsets without a record.
+    Separate lost records from offsets that have no record.
 
     :param missing: offsets without a row.
-    :param records: offsets at which the log has a record, among those that were read.
+    :param records: the offsets, among those that were read, at which the log has a record.
     :param undecided: offsets that could not be read.
     """
     found = {tp: intersect(ranges, records.get(tp, ())) for tp, ranges in missing.items()}

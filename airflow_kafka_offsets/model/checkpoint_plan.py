@@ -1,7 +1,7 @@
 """
-Plan of a checkpoint's move: offsets before and after, reasons against it, files to write and remove.
+Plan of a checkpoint's move: offsets before and after, refusals, and the files to write and remove.
 
-The files are in an order in which every interruption leaves a checkpoint that Spark starts from.
+The order of the files matters: after an interruption at any step, Spark can start from the checkpoint.
 """
 
 from __future__ import annotations
@@ -30,25 +30,27 @@ from airflow_kafka_offsets.model.wording import parameter_error, parameter_text,
 
 PendingBatch = Literal["fail", "discard"]
 """
-What becomes of a batch that was begun and not finished: a reason against the move, or archived and removed.
+How to treat a batch that was started and not finished: refuse the move, or archive and remove the batch.
 """
 
 Sink = Literal["kafka", "noop", "file", "delta", "iceberg", "hudi"]
 """
-Where the query writes to, which its checkpoint does not say.
+The sink of the query, which is not recorded in its checkpoint.
 
-A batch id that occurs again with other records is harmless to ``kafka`` and to ``noop``. The
-:data:`RECORDING_SINKS` skip ids that they have recorded: the records are lost. Nothing is known of any other
-sink, unless the caller says that it is idempotent; without that only a seek is safe, which never uses a batch
-id twice. ``tests/compatibility/sinks.py`` has tried each.
+``kafka`` and ``noop`` accept a batch id that was used before for other records. The :data:`RECORDING_SINKS`
+skip batch ids that they have recorded, so the records of a reused batch id are lost. For any other sink, the
+caller must declare that it is idempotent; otherwise only a seek is safe, because a seek never reuses a batch
+id. ``tests/compatibility/sinks.py`` tests each sink.
 """
 
 RECORDING_SINKS = {"file": "_spark_metadata", "delta": "_delta_log", "iceberg": "metadata", "hudi": ".hoodie"}
-"""Sinks that record which batches they have written -> where they do it, a directory in ``sink_location``."""
+"""
+Sinks that record the batches they have written -> the directory under ``sink_location`` with that record.
+"""
 
 QUIET_PERIOD = 10.0
 """Seconds without a write to a checkpoint after which its query counts as stopped."""
-# Seconds: a task that waits for more than a day is a mistyped one.
+# In seconds. A quiet period of more than a day is probably a typing mistake.
 LONGEST_QUIET_PERIOD = 86_400.0
 
 MoveKind = Literal["seek", "truncate", "restore"]
@@ -58,21 +60,21 @@ _SOURCE = re.compile(r"[A-Za-z0-9_]{1,100}")
 
 @dataclass(frozen=True)
 class CheckpointPolicy:
-    """What the caller allows."""
+    """What the caller allows a move of a checkpoint to do."""
 
     on_pending_batch: PendingBatch = "fail"
     sink: Sink | None = None
-    """Needed where a batch id would occur again, unless the sink is idempotent."""
+    """Required if the move reuses a batch id, unless the sink is idempotent."""
     _: KW_ONLY
     idempotent_sink: bool = False
     """
-    Whether the query writes by a ``foreachBatch`` function that overwrites by the records' own key, and does
-    not pass the batch id on, as Delta's ``txnVersion`` does.
+    Whether the query writes with a ``foreachBatch`` function that overwrites by the records' own key and does
+    not use the batch id (Delta's ``txnVersion`` would use it).
     """
     sink_location: str | None = None
-    """Directory that one of the :data:`RECORDING_SINKS` writes to: of a table, where the table is."""
+    """Directory that one of the :data:`RECORDING_SINKS` writes to; for a table, the table's location."""
     allow_stateful: bool = False
-    """Whether a query that keeps state may be moved although the state stays as it is."""
+    """Whether to move a stateful query, whose state does not move with it."""
 
     @classmethod
     def parse(
@@ -83,7 +85,7 @@ class CheckpointPolicy:
         sink_location: object = None,
         allow_stateful: object = False,
     ) -> CheckpointPolicy:
-        """Read the parameters of an operator; errors name the parameter, what was found and the choices."""
+        """Read the parameters of an operator; errors name the parameter, its value and the choices."""
         policy = cls(
             parse_choice(on_pending_batch, PendingBatch, "on_pending_batch"),
             None if sink is None else parse_sink(sink),
@@ -95,7 +97,7 @@ class CheckpointPolicy:
             raise UsageError(
                 f"{parameter_text('sink', sink)} and {parameter_text('idempotent_sink')} are both given: "
                 f"{parameter_text('idempotent_sink', True)} is for a sink that {parameter_text('sink')} "
-                "cannot name; give one of them"
+                "cannot name; give only one parameter"
             )
         if policy.sink_location is not None and policy.sink not in RECORDING_SINKS:
             raise parameter_error(
@@ -112,12 +114,12 @@ def sink_choices() -> str:
     return (
         "'kafka', 'noop', 'file' (parquet, json, ...), 'delta', 'iceberg' or 'hudi'; for any other sink set "
         f"{parameter_text('idempotent_sink', True)} if it is a foreachBatch that overwrites by the records' "
-        "own key and does not pass the batch id on, else seek only, with no batch unfinished"
+        "own key and does not use the batch id; otherwise only a seek without an unfinished batch works"
     )
 
 
 def parse_sink(value: object, parameter: str = "sink") -> Sink:
-    """Read ``sink``; an error names what was found and the choices."""
+    """Read ``sink``; an error names its value and the choices."""
     if value not in get_args(Sink):
         raise unexpected(parameter, value, sink_choices())
     return cast("Sink", value)
@@ -130,12 +132,12 @@ def parse_quiet_period(value: object, parameter: str = "quiet_period") -> float:
 
 
 class Step(NamedTuple):
-    """One file that is written or removed."""
+    """One file to write or remove."""
 
     path: str
-    """Under the checkpoint, such as ``offsets/7``."""
+    """Path under the checkpoint, such as ``offsets/7``."""
     data: bytes | None
-    """What it is to hold; ``None`` if it is to go."""
+    """New content; ``None`` removes the file."""
 
 
 @dataclass(frozen=True)
@@ -144,25 +146,27 @@ class CheckpointPlan:
     The move of one checkpoint, before anything is written.
 
     :param batch_id: the newest committed batch when the plan was made.
-    :param before: source -> offsets of that batch.
-    :param after: source -> offsets from which the query will go on.
-    :param derived: files that are removed first, and not kept: what they hold can be made again.
+    :param before: source -> offsets at the end of that batch.
+    :param after: source -> offsets from which the query will continue.
+    :param derived: files that are removed first and not archived, because Spark can recreate them.
     :param steps: files to change, in this order.
-    :param file_contents: what the files of the steps hold now, ``None`` for one that is not there.
-    :param discarded: batches that are removed although they were not finished.
-    :param batches: those in ``offsets/`` and in ``commits/`` when the plan was made.
-    :param refusals: why the plan must not be carried out; empty if it may.
-    :param archive: name of the archive that keeps what is overwritten; ``None`` if nothing is.
-    :param request: identifies what was asked for, so that an interrupted move is finished only by the same
-        request.
-    :param carried: ``before`` is from an earlier move that this one goes on from.
-    :param resumes: the archive is there already: an earlier try has written it.
-    :param undoes: name of the archive that is put back.
-    :param copies: whether its files come back as they were; else the checkpoint is moved to its offsets.
-    :param group_plans: its targets beside the logs, by source, if they were compared.
-    :param recovery: a teardown is to take it back if the work after it is not finished.
-    :param times: the times that the log has at offsets of the plan, as far as they are known.
-    :param log_ids: the cluster and the topics that the offsets count in, as far as they are known.
+    :param file_contents: current content of each file in the steps; ``None`` for a file that does not exist.
+    :param discarded: unfinished batches that are removed.
+    :param batches: the batch ids in ``offsets/`` and in ``commits/`` when the plan was made.
+    :param refusals: why the plan must not be applied; empty if it may be applied.
+    :param archive: name of the archive for the files that are overwritten; ``None`` if no file changes.
+    :param request: identifies the request, so that only the same request resumes an interrupted move.
+    :param carried: whether ``before`` is the start of an earlier move that this move continues.
+    :param resumes: whether an earlier try has already written the archive.
+    :param undoes: name of the archive that is restored.
+    :param copies: whether a restore copies the archived files back; otherwise it moves the checkpoint to the
+        archived offsets.
+    :param group_plans: the targets compared with the logs, one plan a source; empty if they were not
+        compared.
+    :param recovery: whether a teardown task restores the checkpoint if the tasks after the move do not
+        finish.
+    :param times: the timestamps of records at offsets of the plan, as far as they are known.
+    :param log_ids: ids of the cluster and the topics that the offsets belong to, as far as they are known.
     """
 
     kind: MoveKind
@@ -191,12 +195,12 @@ class CheckpointPlan:
 
     @property
     def number(self) -> int | None:
-        """Which move of the checkpoint it is; ``None`` if no file of it changes."""
+        """The number of the move among the moves of the checkpoint; ``None`` if no file changes."""
         # An archive is named by its number and its kind, see checkpoint/archive_names.py.
         return None if self.archive is None else int(self.archive.partition("-")[0])
 
     def with_group_plans(self, group_plans: Iterable[OffsetPlan]) -> CheckpointPlan:
-        """Return the plan with what plans that compared its targets with the logs have found."""
+        """Return the plan with the findings of plans that compared its targets with the logs."""
         compared = tuple(group_plans)
         refusals = [refusal for plan in compared for refusal in plan.refusals]
         notes = [note for plan in compared for note in plan.notes]
@@ -216,9 +220,9 @@ class CheckpointPlan:
         Return the plan as plain JSON.
 
         ``kind``, ``location``, ``query_id``, ``batch_id``, ``before`` and ``after`` (``{source: offsets}``),
-        ``discarded`` (batch ids), ``archive`` (``null`` if no file changes, so that nothing is kept) and
-        ``logs`` (the ids of ``cluster`` and ``topics``). Where no group moves with it also ``skipped``,
-        ``clamped``, ``lost`` and ``times``, as in a group's receipt, by source.
+        ``discarded`` (batch ids), ``archive`` (``null`` if no file changes) and ``logs`` (the ids of
+        ``cluster`` and ``topics``). If the checkpoint moves without a group, the receipt also has
+        ``skipped``, ``clamped``, ``lost`` and ``times`` by source, as in a group's receipt.
         """
         shown, _ = self.table_rows()
         compared = {
@@ -273,26 +277,26 @@ class CheckpointPlan:
                 row += [time_cell(self.times, tp, offset), time_cell(self.times, tp, after)]
             rows.append(row)
         unmade = refused or bool(self.refusals)
-        # No step is left to make: an earlier try has made them, or the checkpoint is there already.
+        # No step is left: an earlier try has applied the steps, or the checkpoint is already at the target.
         if not self.steps and (self.resumes or not self.refusals or self.before == self.after):
             moved_before = self.resumes or self.before != self.after
             does = "was moved by an earlier try" if moved_before else "stays as it is"
         elif self.kind == "truncate":
-            does = f"{'was to go' if unmade else 'goes'} back from batch {self.batch_id}"
+            does = f"{'would go' if unmade else 'goes'} back from batch {self.batch_id}"
         else:
-            does = f"{'was to be' if unmade else 'is'} moved ({self.kind}, batch {self.batch_id})"
+            does = f"{'would be' if unmade else 'is'} moved ({self.kind}, batch {self.batch_id})"
         remarks = [more] if more else []
         if self.discarded:
             remarks.append(f"discarded: unfinished batch {', '.join(map(str, self.discarded))}")
         if self.steps and not self.refusals and not refused:
-            remarks.append(f"what is overwritten is kept in archive {self.archive}")
+            remarks.append(f"archive {self.archive} keeps the files that are overwritten")
         heading = f"checkpoint {self.location}{REFUSED if refused else ''}: {does}"
         return plan_text(heading, rows, [*remarks, *self.notes], self.refusals, refused=refused)
 
 
 @dataclass(frozen=True)
 class CheckpointReceipt:
-    """The checkpoint's part of a receipt, read back from JSON."""
+    """The checkpoint's part of a receipt."""
 
     location: str
     query_id: str
@@ -300,7 +304,9 @@ class CheckpointReceipt:
     after: Mapping[str, Offsets]
     archive: str | None
     log_ids: LogIds = UNKNOWN_LOGS
-    """The cluster and the topics that the offsets counted in; unknown in a receipt of an earlier version."""
+    """
+    Ids of the cluster and the topics that the offsets belong to; unknown in a receipt of an earlier version.
+    """
 
 
 def read_checkpoint_receipt(value: object, *, describe: DescribeValue = shorten) -> CheckpointReceipt | None:
@@ -310,10 +316,10 @@ def read_checkpoint_receipt(value: object, *, describe: DescribeValue = shorten)
         return None
     texts = [part.get(name) for name in ("location", "query_id")] if isinstance(part, Mapping) else []
     if not texts or not all(isinstance(text, str) for text in texts) or not {"before", "after"} <= set(part):
-        raise OffsetsFormatError(f"receipt: found {describe(part)} in place of the checkpoint's part")
+        raise OffsetsFormatError(f"receipt: found {describe(part)}; expected the checkpoint's part")
     archive = part.get("archive")
     if archive is not None and not isinstance(archive, str):
-        raise OffsetsFormatError(f"receipt: found {describe(archive)} in place of the archive's name")
+        raise OffsetsFormatError(f"receipt: found {describe(archive)}; expected the name of an archive")
     return CheckpointReceipt(
         part["location"],
         part["query_id"],
@@ -330,12 +336,12 @@ def sources_json(sources: Mapping[str, Offsets]) -> dict[str, Any]:
 
 
 def read_sources(value: object, what: str, *, describe: DescribeValue = shorten) -> dict[str, Offsets]:
-    """Read what :func:`sources_json` returned; anything else is an OffsetsFormatError."""
+    """Read the result of :func:`sources_json`; any other value raises an OffsetsFormatError."""
     if not isinstance(value, Mapping) or not all(isinstance(source, str) for source in value):
         raise OffsetsFormatError(f"{what}: found {describe(value)}; expected offsets by source")
     sources: dict[str, Offsets] = {}
     for number, (source, offsets) in enumerate(value.items(), 1):
-        # A source's name is in the error text, and this one may hold anything.
+        # An unchecked name may contain anything, so the error text gives the source's number instead.
         name = source if _SOURCE.fullmatch(source) else f"source number {number}"
         sources[source] = parse_offsets(offsets, f"{what}, {name}", describe=describe)
     return sources

@@ -1,8 +1,8 @@
 """
-Metadata of commits: who committed these offsets.
+Metadata of commits, which records what committed the offsets.
 
-Kafka keeps up to 4,096 bytes of text beside each committed offset and shows it to anybody who asks: here
-compact JSON that says which run of which DAG moved the group, and from which Spark query and batch.
+Kafka stores up to 4,096 bytes of text with each committed offset, and any client that may describe the group
+can read it. This module writes compact JSON there: the DAG, the run, the Spark query and the batch.
 """
 
 from __future__ import annotations
@@ -22,67 +22,75 @@ from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.model.wording import parameter_text
 
 MAX_BYTES = 4_000
-"""Kafka's ``offset.metadata.max.bytes`` is 4,096, the client adds a NUL; some room is left."""
-# From here on the metadata is cut: Kafka stores it once for each partition.
+"""Below Kafka's default ``offset.metadata.max.bytes``, 4,096; the client adds a NUL byte."""
+# For more partitions the metadata is shortened, because Kafka stores it once for each partition.
 MANY_PARTITIONS = 100
 MAX_BYTES_OF_MANY = 268
-"""The metadata is stored once a partition, and a commit must fit into one record batch."""
-_NUMBERS = ("map_index", "iteration", "batch", "move", "partitions", "at", "started", "clears", "try_number")
-_FIRST_TO_GO = ("try_number", "user", "partitions", "at", "task", "dag", "tool")
+"""Limit for commits of many partitions, which must fit into one record batch."""
+_NUMBERS = (
+    *("map_index", "iteration", "batch", "move", "partitions", "at", "started", "clears", "try_number"),
+    "approved_at",
+)
+_FIRST_TO_GO = (
+    *("try_number", "user", "approved_at", "partitions", "at", "approved_by", "task", "dag", "tool"),
+)
 _LAST_TO_GO = (
-    *("map_index", "iteration", "clears", "started", "run", "batch", "move"),
+    *("map_index", "iteration", "clears", "started", "run", "batch", "move", "plan"),
     *("token", "key", "topic", "cluster", "query"),
 )
 _LAST_SECOND = 253_402_300_799
 """The end of the year 9999."""
 _SHOWN = 300
 _MOST_CHARACTERS = 65_536
-"""What others have committed may be longer than ours, but not that long."""
+"""Longest metadata that is parsed: another client's may be longer than :data:`MAX_BYTES`."""
 
 
 class RunStart(NamedTuple):
     """
-    When Airflow started a run, which tells it from a deleted run with the same id.
+    When Airflow started a run; distinguishes it from a deleted run with the same id.
 
-    Retries, deferrals, reschedules and the Clear of a task leave it, unless the run had ended: then Airflow
-    starts the run again and counts the Clear.
+    Retries, deferrals, reschedules and clearing a task do not change it while the run is running. Clearing a
+    task of a finished run makes Airflow start the run again and increase the number of clears.
 
-    :param at: in seconds since 1970; ``None`` if it is not known.
-    :param clears: how often Airflow has cleared the run by now.
+    :param at: the start, in seconds since 1970; ``None`` if unknown.
+    :param clears: how often Airflow had cleared the run by then.
     """
 
     at: int | None = None
     clears: int = 0
 
     def continues(self, earlier: RunStart) -> bool:
-        """Whether this may be the run that an earlier moment was of: Airflow has not created it since."""
+        """Whether this may be the same run as an earlier start, and not a new run with the same id."""
         return None in (self.at, earlier.at) or self.at == earlier.at or self.clears > earlier.clears
 
 
 @dataclass(frozen=True)
 class CommitMetadata:
     """
-    What a commit records about its origin; whatever is empty is left out.
+    The origin of a commit; empty fields are left out of its JSON.
 
     :param map_index: ``-1`` for a task that is not mapped.
-    :param iteration: of the task loop (Airflow 3.4) that the task is in; ``None`` outside a loop.
-    :param user: who triggered the run.
-    :param query: id of the Spark query, stable over its restarts.
-    :param move: number of the newest move of the query's checkpoint when its position was read, 0 if it was
-        never moved. A commit made before a move says less than the checkpoint says after it.
-    :param tool: what committed, where it was no DAG; ``reset`` or ``restore`` of a task that moves on
-        purpose.
-    :param partitions: of how many partitions the commit was, if more than one: :meth:`text` puts it in. Who
-        sees fewer of the group's may not see all of its topics.
-    :param token: names the task run over its retries; clearing the task makes it another one.
-    :param started: when the run was started, in seconds since 1970, see :class:`RunStart`.
-    :param clears: how often the run was cleared until then.
-    :param try_number: Airflow's number of the task's try: before the first one it has committed nothing.
-    :param key: in place of DAG, task, map index and iteration where these take too many bytes, see
+    :param iteration: iteration of the task's loop (Airflow 3.4); ``None`` outside a loop.
+    :param user: the user who triggered the run.
+    :param query: id of the Spark query, which stays the same across restarts.
+    :param move: number of the checkpoint's newest move when its position was read; 0 without a move. A commit
+        with a lower number is older than the checkpoint's newest move.
+    :param tool: the tool that committed, if it was not a DAG; ``reset`` or ``restore`` for a task that moves
+        offsets.
+    :param partitions: number of partitions in the commit, if more than one; :meth:`text` adds it. A client
+        that sees fewer partitions of the group may lack access to some of its topics.
+    :param token: identifies the task instance across its retries; clearing the task changes it.
+    :param started: when Airflow started the run, in seconds since 1970, see :class:`RunStart`.
+    :param clears: how often Airflow had cleared the run by then.
+    :param try_number: Airflow's number of the task's try. Before try 1 the task has committed nothing.
+    :param key: replaces DAG, task, map index and iteration if these take too many bytes, see
         :attr:`identity`.
     :param at: when the commit was made, in seconds since 1970.
-    :param cluster: id of the Kafka cluster that it was made on. MirrorMaker copies it to another one.
-    :param topic: id of the topic, which it does not get again when it is created again.
+    :param plan: digest of the saved plan that the commit applies.
+    :param approved_by: the user who approved that plan; ``approved_at`` is the time, in seconds since 1970.
+    :param cluster: id of the Kafka cluster that the commit was made on. MirrorMaker copies it unchanged to
+        other clusters.
+    :param topic: id of the topic; a recreated topic has a new id.
     """
 
     dag: str = ""
@@ -104,6 +112,9 @@ class CommitMetadata:
     started: int | None = None
     clears: int | None = None
     try_number: int | None = None
+    plan: str = ""
+    approved_by: str = ""
+    approved_at: int | None = None
 
     def texts(self, partitions: Collection[TopicPartition], log_ids: LogIds) -> dict[str, str]:
         """Return topic -> the text for a commit of partitions, see :meth:`text`."""
@@ -115,10 +126,11 @@ class CommitMetadata:
 
     def text(self, partitions: int = 1) -> str:
         """
-        Return the metadata as compact JSON that is short enough for a commit of so many partitions.
+        Return the metadata as compact JSON, short enough for a commit of this number of partitions.
 
-        What is least needed goes first. The ids of query, cluster and topic stay longest: the guards against
-        two queries in one group, and against other logs, read them.
+        If the text is too long, the least important fields are dropped first. The ids of the query, the
+        cluster and the topic are dropped last, because the guards against two queries in one group and
+        against other logs read them.
         """
         limit = MAX_BYTES_OF_MANY if partitions > MANY_PARTITIONS else MAX_BYTES
         values = self.as_json() | ({"partitions": partitions} if partitions > 1 else {})
@@ -126,7 +138,7 @@ class CommitMetadata:
             values.pop(least, None)
             if least == "task" and self.identity:
                 values["key"] = self.identity
-            # ASCII, so that a character is a byte.
+            # In ASCII, each character is one byte.
             text = json.dumps(values, separators=(",", ":"), ensure_ascii=True)
             if len(text) <= limit:
                 return text
@@ -134,7 +146,7 @@ class CommitMetadata:
 
     @property
     def identity(self) -> str:
-        """Identifies one task of one run, whichever of its tries it is; empty if it is none."""
+        """Identifies a task of a run across its tries; empty outside a task."""
         if self.key or not (self.run and self.task):
             return self.key
         loop = [] if self.iteration is None else [self.iteration]
@@ -142,29 +154,33 @@ class CommitMetadata:
 
     @property
     def is_move(self) -> bool:
-        """Whether it is of a reset or a restore, by a task or a command."""
+        """Whether a reset or a restore made the commit, in a task or on the command line."""
         return self.tool.rpartition(" ")[2] in ("reset", "restore")
 
     @property
     def run_start(self) -> RunStart:
-        """When the run was started."""
+        """When Airflow started the run."""
         return RunStart(self.started, self.clears or 0)
 
     def is_same_run(self, earlier: CommitMetadata) -> bool:
-        """Whether an earlier commit or move is of this run, whichever of its tasks it was."""
+        """Whether any task of this run made an earlier commit or move."""
         same = self.run == earlier.run and earlier.dag in ("", self.dag)
         return bool(self.run) and same and self.run_start.continues(earlier.run_start)
 
     def is_same_task(self, earlier: CommitMetadata) -> bool:
-        """Whether an earlier commit or move is of this task in this run, whichever of its tries it was."""
+        """Whether any try of this task in this run made an earlier commit or move."""
         if self.token and self.token == earlier.token:
             return True
-        # The first try of a task has committed nothing: a commit with its name is of a deleted run.
+        # Before its first try a task has committed nothing: a commit with its name is from a deleted run.
         same = bool(self.identity) and self.identity == earlier.identity and self.try_number != 1
         return same and self.run_start.continues(earlier.run_start)
 
+    def is_same_plan(self, earlier: CommitMetadata) -> bool:
+        """Whether an earlier commit or move applies the same saved plan, made by any task or tool."""
+        return bool(self.plan) and self.plan == earlier.plan
+
     def as_json(self) -> dict[str, Any]:
-        """Return plain JSON, without what is empty."""
+        """Return plain JSON without the empty fields."""
         return {
             name: value
             for name, value in asdict(self).items()
@@ -173,29 +189,29 @@ class CommitMetadata:
 
     @classmethod
     def parse(cls, text: str | None) -> CommitMetadata | None:
-        """Read a commit's metadata; ``None`` if it is not ours (empty, unreadable, another client's)."""
+        """Read a commit's metadata; ``None`` if it is empty, unreadable or another client's."""
         return _parse(text) if text and len(text) <= _MOST_CHARACTERS else None
 
     @classmethod
     def from_json(cls, values: Mapping[str, object]) -> CommitMetadata | None:
-        """Read what :meth:`as_json` returned; ``None`` if there is nothing of it."""
+        """Read the result of :meth:`as_json`; ``None`` if no field of it is present."""
         names = (field.name for field in fields(cls))
         known: dict[str, Any] = {name: values[name] for name in names if _fits(name, values.get(name))}
         return cls(**known) if known else None
 
     def __str__(self) -> str:
-        # A commit of many partitions leaves out its task and its DAG.
+        # The metadata of a commit with many partitions has no task and no DAG.
         task = ".".join(filter(None, (self.dag, self.task)))
         who = f"run {self.run}{task and f' of {task}'}" if self.run else self.tool or "an unnamed commit"
         return shorten(f"{who} (query {self.query}, batch {self.batch})" if self.query else who, _SHOWN)
 
 
-# The partitions of one commit share a text, and several rules look at each of them.
+# All partitions of a commit share one text, and several rules parse the text of each partition.
 @lru_cache(maxsize=100)
 def _parse(text: str) -> CommitMetadata | None:
     try:
         values = json.loads(text)
-    except (ValueError, RecursionError):  # others may write what they like, brackets in brackets too
+    except (ValueError, RecursionError):  # another client may write anything, such as deeply nested brackets
         return None
     return CommitMetadata.from_json(values) if isinstance(values, Mapping) else None
 
@@ -203,18 +219,19 @@ def _parse(text: str) -> CommitMetadata | None:
 def _fits(name: str, value: object) -> bool:
     if name not in _NUMBERS:
         return isinstance(value, str) and len(value) <= MAX_BYTES
-    most = _LAST_SECOND if name in ("at", "started") else MAX_OFFSET
+    most = _LAST_SECOND if name in ("at", "started", "approved_at") else MAX_OFFSET
     return isinstance(value, int) and not isinstance(value, bool) and -1 <= value <= most
 
 
 def is_partly_moved(commits: Sequence[CommitMetadata | None], metadata: CommitMetadata) -> bool:
     """
-    Return whether an earlier try of a task has moved some of its partitions and not the others.
+    Return whether an earlier try of a task has moved only some of its partitions.
 
-    If it had moved all of them, the others were committed later, by somebody who has gone on from there.
+    If another client committed the remaining partitions later, the earlier try moved all partitions, and that
+    client has continued from there.
 
-    :param commits: the last commit of every partition; ``None`` for one without, or that does not say who
-        made it.
+    :param commits: the last commit of every partition; ``None`` for a partition without a commit, or if the
+        commit has no metadata of this project.
     """
     moved = [each for each in commits if each is not None and metadata.is_same_task(each)]
     others = [each for each in commits if each is not None and not metadata.is_same_task(each)]
@@ -223,7 +240,7 @@ def is_partly_moved(commits: Sequence[CommitMetadata | None], metadata: CommitMe
 
 
 def committer_text(text: str | None) -> str:
-    """Return who made a commit and when, for an error text; empty if its metadata does not say."""
+    """Return the origin and the time of a commit, for an error text; empty if unknown."""
     metadata = CommitMetadata.parse(text)
     if metadata is None or not (metadata.run or metadata.tool or metadata.query):
         return ""
@@ -232,7 +249,7 @@ def committer_text(text: str | None) -> str:
 
 
 def foreign_query(group_id: str, commits: Commits, query: str) -> str | None:
-    """Return why the query that commits must not: the group follows another one; ``None`` if it does not."""
+    """Return why a query must not commit to a group that follows another query; ``None`` if it may."""
     texts = {tp: commit.metadata for tp, commit in sorted(commits.items()) if commit is not None}
     for text in texts.values():
         metadata = CommitMetadata.parse(text)
@@ -245,8 +262,8 @@ def foreign_query(group_id: str, commits: Commits, query: str) -> str | None:
         same = [tp for tp, other in texts.items() if other == text]
         return (
             f"the last commit of group {group_id!r} on {summarize(same)} {found}, and the checkpoint is of "
-            f"query {query}: two queries in one group overwrite each other; give this one a group of its "
-            f"own, or set {parameter_text('allow_new_query', True)} if it takes the other's place (a new "
+            f"query {query}: two queries in one group overwrite each other; give this query its own group, "
+            f"or set {parameter_text('allow_new_query', True)} if it replaces the other query (a new "
             "checkpoint has a new query id, and a job without checkpointLocation has a new checkpoint at "
             "each start)"
         )
@@ -255,10 +272,10 @@ def foreign_query(group_id: str, commits: Commits, query: str) -> str | None:
 
 def check_group_follows(group_id: str, commits: Commits, query: str, current: LogIds) -> None:
     """
-    Refuse, with a PlanRefusedError, a group that does not follow a query, or its logs.
+    Raise a PlanRefusedError if a group follows another query or other logs.
 
-    :param query: the query that commits; empty if it may take over the group of another one.
-    :param current: the logs to which the connection leads; unknown ones compare with everything.
+    :param query: the query that commits; empty if it may replace another query in the group.
+    :param current: ids of the logs that the connection leads to; unknown ids match every id.
     """
     other = foreign_query(group_id, commits, query) if query else None
     if refusals := [other] if other else foreign_logs(group_id, commits, current):
@@ -266,7 +283,10 @@ def check_group_follows(group_id: str, commits: Commits, query: str, current: Lo
 
 
 def log_ids_of(commits: Commits, current: LogIds) -> LogIds:
-    """Return the logs that commits were made on, as far as they say; one that is not of ``now`` wins."""
+    """
+    Return the ids of the logs that commits were made on, as far as the commits record them; an id that
+    differs from ``current`` wins.
+    """
     cluster = ""
     topics: dict[str, str] = {}
     for tp, commit in sorted(commits.items()):
@@ -284,11 +304,11 @@ def foreign_logs(
     group_id: str, commits: Commits, current: LogIds, *, old_offsets: bool = True, remedy: str = ""
 ) -> list[str]:
     """
-    Return why a group's offsets mean nothing: its last commits were made on another cluster, or topic.
+    Return why a group's offsets are invalid: its last commits were made on another cluster or topic.
 
-    :param current: the logs to which the connection leads.
-    :param old_offsets: see :func:`~airflow_kafka_offsets.model.log_ids.other_logs_refusals`, as for
-        ``remedy``.
+    :param current: ids of the logs that the connection leads to.
+    :param old_offsets: see :func:`~airflow_kafka_offsets.model.log_ids.other_logs_refusals`; ``remedy``
+        likewise.
     """
     made = log_ids_of(commits, current)
     what = f"the last commit of group {group_id!r}"

@@ -1,4 +1,4 @@
-"""Drift of a group: where its checkpoint and its commits are, compared partition by partition."""
+"""Drift report: a group's commits compared with its checkpoint, partition by partition."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ REPORT_VERSION = 1
 
 @dataclass(frozen=True)
 class NewestBatch:
-    """The newest committed batch of a checkpoint, which a group is compared with."""
+    """The newest committed batch of a checkpoint; a group is compared with it."""
 
     location: str
     query_id: str = ""
     batch_id: int | None = None
     """``None`` if no batch has finished."""
     pending_batch_id: int | None = None
-    """The batch that is running or was interrupted; it does not count."""
+    """The batch that is running or was interrupted; it is not compared."""
     ended_at: datetime | None = None
-    """When the committed batch ended, as far as that is known."""
+    """When the committed batch ended; ``None`` if unknown."""
 
     def __str__(self) -> str:
         name = "no batch has finished" if self.batch_id is None else f"batch {self.batch_id}"
@@ -41,14 +41,14 @@ class NewestBatch:
 @dataclass(frozen=True)
 class DriftReport:
     """
-    One group of one pipeline, partition by partition.
+    The drift of one group of one pipeline, partition by partition.
 
-    :param partitions: all that the checkpoint, the group or the broker has, in order.
-    :param grace: how long after its end a batch need not have been committed.
-    :param last_commit_at: seconds since 1970 of the group's newest commit that says when it was made.
-    :param retention_minutes: how long the broker keeps the offsets of a group that nobody joins.
-    :param unfinished_move: the checkpoint's move that was begun and not finished, if there is one.
-    :param unfinished_recovery: says which recovery is neither finished nor taken back, if there is one.
+    :param partitions: all partitions of the checkpoint, the group and the broker, in order.
+    :param grace: how long after the end of a batch its commit may be missing.
+    :param last_commit_at: time of the group's newest commit that records its time, in seconds since 1970.
+    :param retention_minutes: how long the broker keeps the offsets of a group without members.
+    :param unfinished_move: the checkpoint's move that was started and not finished, if any.
+    :param unfinished_recovery: a sentence about a recovery that is neither finished nor undone, if any.
     """
 
     group_id: str
@@ -71,7 +71,7 @@ class DriftReport:
 
     @property
     def within_grace(self) -> bool:
-        """Whether something is not counted as drift because the batch has just ended."""
+        """Whether a verdict does not count as drift because the batch has just ended."""
         return self._just_ended and any(verdict in self.by_verdict for verdict in PASSING)
 
     @property
@@ -80,8 +80,8 @@ class DriftReport:
         found: dict[Verdict, list[PartitionDrift]] = {}
         for entry in self.partitions:
             passing = self._just_ended and entry.verdict in PASSING
-            # As if the commit had been made: another verdict, such as one about headroom, may hold then and
-            # counts.
+            # The entry is judged as if the commit had been made: another verdict, such as one about headroom,
+            # may then apply, and that verdict counts.
             judged = replace(entry, committed=entry.checkpoint) if passing else entry
             if judged.drifted:
                 found.setdefault(judged.verdict, []).append(entry)
@@ -94,12 +94,15 @@ class DriftReport:
 
     @property
     def lost(self) -> int:
-        """Records that retention deleted before they were read, in all partitions of the verdict."""
+        """
+        Records that retention deleted before they were read, in all partitions with the verdict ``records
+        lost``.
+        """
         return sum(partition.lost for partition in self.by_verdict.get("records lost", ()))
 
     @property
     def headroom(self) -> dict[TopicPartition, Headroom]:
-        """The headroom of the partitions where it was asked for."""
+        """The headroom of the partitions for which it was measured."""
         return {
             entry.topic_partition: entry.headroom for entry in self.partitions if entry.headroom is not None
         }
@@ -107,7 +110,8 @@ class DriftReport:
     @property
     def lag(self) -> Lag:
         """The group's lag, in the topics where it is known for every partition."""
-        # Whole topics: a sum over a part of a topic's partitions would look like the topic's lag.
+        # Only whole topics: the sum over some partitions of a topic would look like the lag of the whole
+        # topic.
         unknown = {entry.topic_partition.topic for entry in self.partitions if not entry.lag_is_known}
         known = [entry for entry in self.partitions if entry.topic_partition.topic not in unknown]
         logs = {entry.topic_partition: entry.log for entry in known if entry.log is not None}
@@ -115,23 +119,23 @@ class DriftReport:
 
     @property
     def last_commit_age_seconds(self) -> int | None:
-        """Age of the group's newest commit; ``None`` if none of its commits says when it was made."""
+        """Age of the group's newest commit; ``None`` if no commit records its time."""
         if self.last_commit_at is None:
             return None
-        # The commit's time is another host's clock, which may be ahead.
+        # The commit's time is from another host's clock, which may be ahead.
         return max(0, math.floor(self.checked_at.timestamp()) - self.last_commit_at)
 
     @property
     def warnings(self) -> list[str]:
-        """What is no drift yet."""
+        """Conditions that may become drift."""
         age, kept = self.last_commit_age_seconds, (self.retention_minutes or 0) * 60
-        # At half of the time there is as much left to do something about it.
+        # The warning starts at half of the retention, so that there is time to act.
         if age is None or not kept or 2 * age <= kept:
             return []
         return [
             f"the last commit of group {self.group_id!r} is {timedelta(seconds=age)} old, and the broker "
-            f"forgets the offsets of a group that nobody joins {timedelta(seconds=kept)} after its last "
-            "commit: commit again, also when nothing moves, or raise offsets.retention.minutes"
+            f"deletes the offsets of a group without members {timedelta(seconds=kept)} after its last "
+            "commit: commit again even if no offset changes, or raise offsets.retention.minutes"
         ]
 
     def summary(self) -> str:
@@ -145,7 +149,7 @@ class DriftReport:
             )
         if self.unfinished_move is not None:
             move = f"move {self.unfinished_move} of the checkpoint was begun and not finished"
-            parts.append(f"{move}: it is under way, or is to be run again or taken back")
+            parts.append(f"{move}: if it is not running now, run it again or undo it")
         parts += [self.unfinished_recovery] if self.unfinished_recovery else []
         return f"group {self.group_id!r} and {self.batch}: {'; '.join(parts) or 'no drift'}"
 
@@ -204,7 +208,7 @@ class DriftReport:
             rows.append((topic, str(number), *shown, entry.verdict + lost))
         lines = [self.summary(), *(align_rows(rows) if self.partitions else ())]
         if self.within_grace:
-            lines += [f"within grace: the batch ended less than {self.grace} ago, its commit may still come"]
+            lines += [f"within grace: the batch ended less than {self.grace} ago, its commit may follow"]
         lines += unknown_lines(self.headroom)
         known = remedies()
         lines += [f"{verdict}: {known[verdict]}" for verdict in self.drift]
@@ -212,7 +216,7 @@ class DriftReport:
 
     @property
     def _just_ended(self) -> bool:
-        # Clocks differ: a batch may seem to have ended in a moment, but not in an hour.
+        # Clocks differ: a batch may seem to end slightly in the future, but not by an hour.
         return self.batch.ended_at is not None and abs(self.checked_at - self.batch.ended_at) < self.grace
 
 
@@ -223,5 +227,5 @@ def reports_json(reports: Iterable[DriftReport]) -> dict[str, Any]:
 
 
 def parse_grace(value: object, parameter: str = "grace") -> timedelta:
-    """Read ``grace``, a duration of at most :data:`LONGEST_GRACE`; none means 0."""
+    """Read ``grace``, a duration of at most :data:`LONGEST_GRACE`; ``None`` means 0."""
     return parse_duration(value, parameter, maximum=LONGEST_GRACE) or timedelta(0)

@@ -1,16 +1,15 @@
 """
-A fingerprint of a set of offsets that a database adds up in one scan, without sorting and without memory.
+A fingerprint of a set of offsets that a database computes in one scan, without sorting.
 
 Counting distinct offsets makes a database sort them, which takes ten times as long as reading them. A sum is
-cheap, and sums prove enough: for each offset the database adds ``(offset + shift) ** 4`` modulo a prime,
-where ``shift`` is random and chosen for each audit. For the range that is expected the same sum has a closed
-form.
+cheap and sufficient: for each offset the database adds ``(offset + shift) ** 4`` modulo a prime, with a
+random ``shift`` for each audit. For the expected range, the same sum has a closed form.
 
-Rows whose number and fingerprint are those of the range hold each of its offsets exactly once, unless the
-lost and the doubled offsets agree in number and in the sums of their first, second, third and fourth powers
-(that takes at least five lost and five doubled offsets in a pattern that number theory calls a
-Prouhet-Tarry-Escott solution), or the shift, which the rows cannot know, is one of four in a thousand
-million.
+If the number of rows and the fingerprint match those of the range, each offset has exactly one row, with two
+exceptions. First, the lost and the doubled offsets agree in number and in the sums of their first, second,
+third and fourth powers. This takes at least five lost and five doubled offsets that form a
+Prouhet-Tarry-Escott solution. Second, the random shift hides the difference: at most four of the ``2**30``
+possible shifts do.
 """
 
 from __future__ import annotations
@@ -30,10 +29,11 @@ _SMALL = 2**30
 @dataclass(frozen=True)
 class Fingerprint:
     """
-    The function that is added up.
+    The function whose values are summed.
 
-    :param shift: a number that is random modulo :data:`PRIME`.
-    :param small: whether the square of each shifted offset fits into a signed 64-bit integer as it is.
+    :param shift: a random number modulo :data:`PRIME`.
+    :param small: whether the square of each shifted offset fits into a signed 64-bit integer without a
+        modulo.
     """
 
     shift: int
@@ -42,26 +42,26 @@ class Fingerprint:
     @classmethod
     def random(cls, offsets: OffsetRange) -> Fingerprint:
         """
-        Return a fingerprint with a shift that nothing knows before.
+        Return a fingerprint with an unpredictable shift.
 
-        :param offsets: the lowest and the highest offset that it is for.
+        :param offsets: the lowest and the highest offset to sum.
         """
         shift = secrets.randbelow(_SMALL) - offsets.start
         return cls(shift, small=offsets.size <= _SMALL)
 
     def of(self, offset: int) -> int:
-        """Return the summand of one offset, as a database computes it."""
+        """Return the value of one offset, as the database computes it."""
         residue = (offset + self.shift) % PRIME
         square = residue * residue % PRIME
         return square * square % PRIME
 
     def expected(self, offsets: OffsetRange) -> int:
-        """Return the sum for each offset of a range once, modulo :data:`PRIME`."""
+        """Return the sum over a range with each offset once, modulo :data:`PRIME`."""
         start, end = (bound + self.shift for bound in offsets)
         return (_fourth_powers(end) - _fourth_powers(start)) % PRIME
 
     def fits(self, offsets: OffsetRange, rows: int, total: int) -> bool:
-        """Whether rows of a range hold each of its offsets exactly once."""
+        """Whether the rows contain each offset of a range exactly once."""
         return rows == offsets.size and total % PRIME == self.expected(offsets)
 
 

@@ -1,8 +1,8 @@
 """
-The two forms in which Spark and Kafka write offsets, both read strictly.
+Readers and writers of the two formats for offsets, Spark's JSON and Kafka's CSV.
 
-* Spark's JSON, ``{"orders": {"0": 42}}``: topic -> partition (a string) -> offset. It is the form of
-  XComs, asset events, receipts and Spark's ``startingOffsets`` alike.
+* Spark's JSON, ``{"orders": {"0": 42}}``: topic -> partition (a string) -> offset. XComs, asset events,
+  receipts and Spark's ``startingOffsets`` use it.
 * Kafka's CSV, as ``kafka-consumer-groups --export`` prints it and ``--from-file`` reads it: no header,
   ``topic,partition,offset`` for one group, ``group,topic,partition,offset`` for several.
 """
@@ -33,18 +33,18 @@ from airflow_kafka_offsets.model.wording import dag_text, parameter_text
 
 SPARK_FORM = '{"topic": {"0": 42}}'
 
-# As many digits as a 32-bit number has; its size is checked after that.
+# The digits of a 32-bit number; its value is checked afterwards.
 _PARTITION = re.compile(r"0|[1-9][0-9]{0,9}")
-# As many digits as a 64-bit number has.
+# The digits of a 64-bit number.
 _OFFSET = re.compile(r"0|[1-9][0-9]{0,18}")
-# Python refuses to read more than 4,300 digits, with an error of its own.
+# Below Python's limit of 4,300 digits, which would raise a different error.
 _MOST_DIGITS = 1_000
 _CSV_LINE = re.compile(r"[^\n]*\n|[^\n]+")
 _PYTHON = re.compile(r"\s*[\[({][\s\[({]*'")
-"""The beginning of a dict, a list or a tuple that Python wrote, and not a JSON writer."""
+"""The beginning of a dict, a list or a tuple in Python's syntax, which is not JSON."""
 
 _JSON_OBJECT = re.compile(r'\s*\{\s*["}]')
-"""Where a line of CSV begins with a quoted name, its quotation mark is the first character."""
+"""The beginning of a JSON object. A line of CSV with a quoted name begins with the quotation mark instead."""
 
 
 def parse_offsets(value: object, what: str = "offsets", *, describe: DescribeValue = shorten) -> Offsets:
@@ -54,9 +54,8 @@ def parse_offsets(value: object, what: str = "offsets", *, describe: DescribeVal
     :param value: a mapping, or its JSON text.
     :param what: what the value is, for the error text.
     :param describe: see :data:`~airflow_kafka_offsets.model.text.DescribeValue`.
-    :raises OffsetsFormatError: if it is anything else than ``{topic: {partition: offset}}`` with at
-        least one topic, whole numbers from 0 and no key twice. ``-1`` and ``-2`` (Spark's latest and
-        earliest) are no offsets.
+    :raises OffsetsFormatError: if the value is not ``{topic: {partition: offset}}`` with at least one topic,
+        whole numbers from 0 and unique keys. ``-1`` and ``-2`` (Spark's latest and earliest) are refused.
     """
     offsets: Offsets = {}
     for tp, offset in parse_positions(value, what, describe=describe).items():
@@ -69,7 +68,7 @@ def parse_offsets(value: object, what: str = "offsets", *, describe: DescribeVal
 def parse_positions(
     value: object, what: str = "positions", *, describe: DescribeValue = shorten
 ) -> Positions:
-    """Read offsets in Spark's form where ``null`` stands for a partition without a commit."""
+    """Read offsets in Spark's form, with ``null`` for a partition without a commit."""
     given = value
     if isinstance(value, str):
         value = load_json(value, what, describe=describe)
@@ -78,26 +77,26 @@ def parse_positions(
     positions: Positions = {}
     for topic, partitions in value.items():
         if not isinstance(topic, str) or not is_topic_name(topic):
-            raise _malformed(what, f"{_shown(topic, describe)} in place of a topic")
+            raise _malformed(what, f"{_shown(topic, describe)} instead of a topic")
         if not isinstance(partitions, Mapping) or not partitions:
             raise _malformed(what, describe(given))
         for partition, offset in partitions.items():
             number = _partition(partition)
             if number is None or TopicPartition(topic, number) in positions:
                 raise _malformed(
-                    what, f"{_shown(partition, describe)} in place of a partition of topic {topic!r}"
+                    what, f"{_shown(partition, describe)} instead of a partition of topic {topic!r}"
                 )
             tp = TopicPartition(topic, number)
             if offset is not None and (
                 isinstance(offset, bool) or not isinstance(offset, int) or not 0 <= offset <= MAX_OFFSET
             ):
-                raise _malformed(what, f"{describe(offset)} in place of the offset of {tp}")
+                raise _malformed(what, f"{describe(offset)} instead of the offset of {tp}")
             positions[tp] = offset
     return positions
 
 
 def offsets_json(offsets: Mapping[TopicPartition, int | None]) -> dict[str, dict[str, int | None]]:
-    """Return offsets in Spark's form: plain JSON, topics and partitions in order."""
+    """Return offsets in Spark's form, as plain JSON with sorted topics and partitions."""
     result: dict[str, dict[str, int | None]] = {}
     for (topic, partition), offset in sorted(offsets.items()):
         result.setdefault(topic, {})[str(partition)] = offset
@@ -113,7 +112,7 @@ def log_json(logs: Logs) -> dict[str, dict[str, dict[str, int | None]]]:
 
 
 def offsets_text(offsets: Mapping[TopicPartition, int | None]) -> str:
-    """Return offsets in Spark's form as compact JSON text, as Spark writes them into a checkpoint."""
+    """Return offsets in Spark's form as compact JSON text, as in a checkpoint."""
     return json.dumps(offsets_json(offsets), separators=(",", ":"))
 
 
@@ -121,16 +120,16 @@ def parse_csv(text: str, group_id: str | None = None) -> dict[str, Offsets]:
     """
     Read Kafka's CSV into the offsets of each group.
 
-    As in Kafka's tool the form is taken from the first line: three columns need a ``group_id``, which
-    the offsets are then for; with four columns and a ``group_id`` only that group's lines are kept.
+    As in Kafka's tool, the first line decides the format. Three columns require a ``group_id``, which gets
+    all offsets. With four columns and a ``group_id``, only the lines of that group are kept.
 
-    :raises OffsetsFormatError: naming the line and what was expected.
+    :raises OffsetsFormatError: the text names the line and the expected format.
     """
     if _JSON_OBJECT.match(text):
         raise OffsetsFormatError(
-            "the file begins as JSON; expected lines of topic,partition,offset. A receipt's before is put "
-            f"back by {dag_text('RestoreOffsetsOperator(receipt=...) or ')}'group restore --receipt', and "
-            f"its after is given as {parameter_text('to_offset')}"
+            "the file begins as JSON; expected lines of topic,partition,offset. To restore a receipt's "
+            f"before, use {dag_text('RestoreOffsetsOperator(receipt=...) or ')}'group restore --receipt'; to "
+            f"reset to its after, give it as {parameter_text('to_offset')}"
         )
     rows = _csv_rows(text)
     first = next(rows, None)
@@ -141,7 +140,7 @@ def parse_csv(text: str, group_id: str | None = None) -> dict[str, Offsets]:
         raise _malformed_line(first[0], f"{columns} columns")
     if columns == 3 and group_id is None:
         raise OffsetsFormatError(
-            "the file has lines of topic,partition,offset and no group was named: name one group, or give "
+            "the file has lines of topic,partition,offset, but no group was named: name one group, or give "
             "lines of group,topic,partition,offset"
         )
     groups: dict[str, Offsets] = {}
@@ -158,7 +157,7 @@ def parse_csv(text: str, group_id: str | None = None) -> dict[str, Offsets]:
 
 
 def group_offsets(groups: Mapping[str, Offsets], group_id: str) -> Offsets:
-    """Return a group's offsets of those that :func:`parse_csv` has read; an error if it has none."""
+    """Return a group's offsets from the result of :func:`parse_csv`; raise an error without a line for it."""
     if group_id not in groups:
         raise OffsetsFormatError(
             f"the file has no line for group {shorten(repr(group_id))}; it has lines for "
@@ -175,7 +174,7 @@ def _csv_rows(text: str) -> Iterator[tuple[int, list[str]]]:
         yield from ((number, row) for number, row in enumerate(csv.reader(lines), 1) if row)
     except csv.Error as error:  # a field of more than 128 KiB, a lone carriage return
         raise OffsetsFormatError(
-            f"the file is no CSV ({error}); expected lines of topic,partition,offset"
+            f"the file is not CSV ({error}); expected lines of topic,partition,offset"
         ) from None
 
 
@@ -195,7 +194,7 @@ def _csv_offset(number: int, row: list[str], columns: int) -> tuple[TopicPartiti
 
 def format_csv(groups: Mapping[str, Mapping[TopicPartition, int | None]]) -> str:
     """
-    Write Kafka's CSV: three columns for one group, four for several, as ``--export`` does.
+    Return Kafka's CSV: three columns for one group, four for several, as ``--export`` does.
 
     A partition without an offset is left out.
     """
@@ -209,11 +208,11 @@ def format_csv(groups: Mapping[str, Mapping[TopicPartition, int | None]]) -> str
 
 def load_json(text: str, what: str, expected: str = SPARK_FORM, *, describe: DescribeValue = shorten) -> Any:
     """
-    Read JSON text in which no key may occur twice.
+    Read JSON text with unique keys.
 
     :param what: what the text is, for the error text.
-    :param expected: what it should hold, likewise.
-    :raises OffsetsFormatError: if it is no JSON, holds a key twice, or is too large; see
+    :param expected: the expected content, for the error text.
+    :raises OffsetsFormatError: if the text is not JSON, has a duplicate key, or is too large; see
         :func:`~airflow_kafka_offsets.model.text.size_error`.
     """
     if refusal := size_error(what, text):
@@ -232,7 +231,7 @@ def load_json(text: str, what: str, expected: str = SPARK_FORM, *, describe: Des
 
 
 class _TwiceError(Exception):
-    """A key and its number: it occurs a second time in an object."""
+    """A duplicate key of an object, and its number."""
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -245,18 +244,19 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _number(digits: str) -> int:
-    # Python reads thousands of digits slowly, or not at all.
+    # Python parses thousands of digits slowly, or refuses them.
     if len(digits) > _MOST_DIGITS:
         raise ValueError(f"a number of {len(digits):,} digits")
     return int(digits)
 
 
 def repr_hint(value: object) -> str:
-    """Return a remedy for a text that is a dict or a list as Python spells it, else nothing."""
+    """Return a remedy for a dict or a list in Python's syntax; an empty string for any other value."""
     if not isinstance(value, str) or not _PYTHON.match(value):
         return ""
     return dag_text(
-        ". This is how Python spells a dict or a list: write JSON, in a template with the filter `| tojson`",
+        ". This is Python's syntax for a dict or a list: write JSON, in a template with the filter `| "
+        "tojson`",
         "; JSON has double quotes",
     )
 
@@ -266,7 +266,7 @@ def _shown(key: object, describe: DescribeValue) -> str:
 
 
 def _partition(value: object) -> int | None:
-    """Return the number that a partition is named by, ``None`` if it is none."""
+    """Parse a partition number; return ``None`` for any other value."""
     if isinstance(value, str) and _PARTITION.fullmatch(value):
         value = int(value)
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_PARTITION:
@@ -282,7 +282,7 @@ def _malformed(what: str, found: str) -> OffsetsFormatError:
 
 
 def _malformed_line(number: int, found: str, columns: int | None = None) -> OffsetsFormatError:
-    # What is in the line is not shown: it may be another file, and secret.
+    # The content of the line is not shown: the file may be a wrong one, with secrets.
     form = {3: "topic,partition,offset", 4: "group,topic,partition,offset"}.get(columns or 0)
     return OffsetsFormatError(
         f"line {number}: found {found}; expected "

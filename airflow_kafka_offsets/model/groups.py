@@ -1,11 +1,11 @@
 """
 Consumer groups of a pipeline: which partition belongs to which group.
 
-The rule everywhere: **every name selects something.** ``topics`` may leave out topics, partitions, and with
-them whole groups; what it and ``group_id`` name has to be in what the offsets come from (a checkpoint's
-newest committed batch, given offsets, a window, a store), else on the broker, and each topic that is not left
-out has a group. Names that break the rule are an error, see :meth:`GroupSelection.unmatched_names`; never a
-smaller selection, and never an empty one.
+The rule everywhere: **every name must match something.** ``topics`` may leave out topics and partitions, and
+with them whole groups. Every topic, partition and source that ``topics`` or ``group_id`` names must occur in
+the origin of the offsets (a checkpoint's newest committed batch, given offsets, a window, a store), or else
+on the broker. Every topic that is not left out must have a group. A name that breaks the rule is an error,
+see :meth:`GroupSelection.unmatched_names`. It never makes the selection smaller or empty.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from airflow_kafka_offsets.model.topics import TopicScope, load_names
 from airflow_kafka_offsets.model.wording import parameter_error, parameter_text
 
 GroupIds = str | Mapping[str, str]
-"""A consumer group, or ``{topic: group}`` in which a key may also be ``"source:<index or name>"``."""
+"""A consumer group, or ``{topic: group}``; a key may also be ``"source:<index or name>"``."""
 
 Sources = Mapping[str, Offsets]
-"""Index or name of each Kafka source of a query, and its offsets."""
+"""Index or name of each Kafka source of a query -> its offsets."""
 
 SOURCE_PREFIX = "source:"
 """Marks a key of :data:`GroupIds` as a source of the query; ``:`` cannot be in a topic's name."""
@@ -36,7 +36,7 @@ _FORM = 'the name of a consumer group, or {"topic": "group"}'
 
 @dataclass(frozen=True)
 class GroupOffsets:
-    """The offsets that each group is to hold, and the partitions that the scope leaves out."""
+    """The target offsets of each group, and the partitions that the scope leaves out."""
 
     by_group: Mapping[str, Offsets]
     left_out: Sequence[TopicPartition] = ()
@@ -44,7 +44,7 @@ class GroupOffsets:
 
 @dataclass(frozen=True)
 class GroupSelection:
-    """The groups and topics that a pipeline names; ``group_id`` is ``None`` where it names only topics."""
+    """The groups and topics that a pipeline names; ``group_id`` is ``None`` if it names only topics."""
 
     group_id: GroupIds | None = None
     scope: TopicScope = field(default_factory=TopicScope)
@@ -52,13 +52,14 @@ class GroupSelection:
     @classmethod
     def parse(cls, group_id: object, topics: object = None, *, required: bool = True) -> GroupSelection:
         """
-        Read the parameters ``group_id`` and ``topics``, either of which a template may have turned into JSON
+        Read the parameters ``group_id`` and ``topics``; a template may have turned each of them into JSON
         text.
 
         :param required: whether ``group_id`` must be given.
-        :raises UsageError: if ``group_id`` is neither a name nor a mapping of names, a name is one that
-            :func:`~airflow_kafka_offsets.model.names.parse_group` refuses, or ``topics`` is none. ``"None"``
-                and ``"null"`` are no names: a template writes them that finds nothing.
+        :raises UsageError: if ``group_id`` is neither a name nor a mapping of names, if
+            :func:`~airflow_kafka_offsets.model.names.parse_group` refuses a name, or if ``topics`` is
+            invalid. The texts ``"None"`` and ``"null"`` are refused, because a template renders them for a
+            missing value.
         """
         ids = None if group_id is None and not required else parse_group_id(group_id)
         return cls(ids, TopicScope.parse(topics))
@@ -74,7 +75,7 @@ class GroupSelection:
 
     @property
     def names_sources(self) -> bool:
-        """Whether it names sources of a query, which are known only from a checkpoint."""
+        """Whether ``group_id`` names sources of a query; sources are known only from a checkpoint."""
         return any(key.startswith(SOURCE_PREFIX) for key in self._mapping)
 
     @property
@@ -83,20 +84,19 @@ class GroupSelection:
 
     def assign_offsets(self, sources: Sources, origin: str = CHECKPOINT) -> GroupOffsets:
         """
-        Give the offsets of sources to their groups.
+        Assign the offsets of sources to their groups.
 
         A key of ``group_id`` for the source wins over one for the topic.
 
-        :param origin: what the offsets come from, for the error text.
-        :raises MisnamedError: if names select nothing, see :meth:`unmatched_names`.
-        :raises PlanRefusedError: if a partition would be held twice by one group.
+        :param origin: the origin of the offsets, for the error text.
+        :raises MisnamedError: if names match nothing, see :meth:`unmatched_names`.
+        :raises PlanRefusedError: if one group would get a partition from two sources.
         """
         by_group: dict[str, Offsets] = {}
         holder: dict[tuple[str, TopicPartition], str] = {}
         left_out: list[TopicPartition] = []
         twice: dict[tuple[str, str, str], list[TopicPartition]] = {}
-        # All refusals are collected before one is raised, so that a pipeline with several mistakes is
-        # corrected once and not run once for each.
+        # All refusals are collected first, so that one run reports every mistake of a pipeline.
         for source, offsets in sources.items():
             for tp, offset in sorted(offsets.items()):
                 group = self._group(source, tp.topic)
@@ -112,7 +112,7 @@ class GroupSelection:
         refusals = [
             f"{summarize(partitions)} occurs in source {first} and in source {second} of the query with "
             f"different positions, and group {shorten(repr(group))} can hold only one of them: give each "
-            f"source a group of its own, {parameter_text('group_id')} as "
+            f"source its own group, {parameter_text('group_id')} as "
             f'{{"{SOURCE_PREFIX}{first}": "...", "{SOURCE_PREFIX}{second}": "..."}}'
             for (group, first, second), partitions in twice.items()
         ]
@@ -124,9 +124,9 @@ class GroupSelection:
 
     def to_sources(self, sources: Sources, by_group: Mapping[str, Offsets]) -> dict[str, Offsets]:
         """
-        Give the offsets of groups back to their sources: the inverse of :meth:`assign_offsets`.
+        Assign the offsets of groups to their sources: the inverse of :meth:`assign_offsets`.
 
-        :return: source -> offsets, without the partitions of which a group has none.
+        :return: source -> offsets, without partitions for which the group has no offset.
         """
         return {
             source: {
@@ -139,21 +139,21 @@ class GroupSelection:
 
     def scopes(self, sources: Sources | None = None) -> dict[str, TopicScope]:
         """
-        Return the partitions to read in each group; whether the broker has them is for whoever asks it.
+        Return the partitions to read in each group, without checking that the broker has them.
 
-        :param sources: those of a checkpoint, where there is one: their topics are then the default.
-        :raises UsageError: if names select nothing, see :meth:`unmatched_names`; for a ``source:`` key
+        :param sources: sources of the checkpoint, if there is one; their topics are then the default.
+        :raises UsageError: if names match nothing, see :meth:`unmatched_names`, or for a ``source:`` key
             without a checkpoint.
         """
-        # One group and no checkpoint: the names cannot contradict each other, and the broker is asked for
-        # the topics.
+        # With one group and no checkpoint, the names cannot contradict each other, and the topics come from
+        # the broker.
         if sources is None and isinstance(self.group_id, str):
             return {self.group_id: self.scope}
         if sources is None and self.names_sources:
             key = next(key for key in self._mapping if key.startswith(SOURCE_PREFIX))
             raise parameter_error(
                 "group_id",
-                f" names {shorten(repr(key))}, and sources are known only from a checkpoint: give "
+                f" names {shorten(repr(key))}, but sources are known only from a checkpoint: give "
                 f"{parameter_text('checkpoint_location')}, or name {parameter_text('topics')}",
             )
         if refusals := self.unmatched_names(sources):
@@ -168,18 +168,17 @@ class GroupSelection:
         self, planned: Collection[TopicPartition], asked: Mapping[str, object]
     ) -> tuple[GroupSelection, list[str]]:
         """
-        Take out of the names what the plan of a window was asked for and has left out: topics without
-        commits.
+        Remove the names that the plan of a window was asked for and has left out: topics without commits.
 
-        What the plan was not asked for stays among the names, and :meth:`assign_offsets` refuses it.
+        A name that the plan was not asked for is kept, and :meth:`assign_offsets` refuses it.
 
         :param planned: the partitions of the window.
         :param asked: the window's source: ``topics``, ``topics_pattern`` and ``group_id`` of the plan.
-        :return: the names that are left, and those that were taken out.
-        :raises PlanRefusedError: if none is left.
+        :return: the remaining selection, and the removed names.
+        :raises PlanRefusedError: if no name remains.
         """
-        # The plan has dropped topics without commits on purpose. To refuse their names now would refuse the
-        # plan's own decision; a name that the plan never saw is a typing mistake all the same.
+        # The plan has dropped topics without commits on purpose, so their names must not be refused. A name
+        # that the plan was not asked for is a typing mistake.
         topics = {tp.topic for tp in planned}
         scope_asked = TopicScope.parse(asked.get("topics")).partitions or {}
         groups, asked_for = asked.get("group_id"), asked.get("topics_pattern")
@@ -195,8 +194,8 @@ class GroupSelection:
         without: list[str] = []
         left: dict[str, frozenset[int] | None] = {}
         for topic, numbers in (self.scope.partitions or {}).items():
-            # Partitions by number are judged one by one: a topic may have a commit on some of those that
-            # were asked for.
+            # Numbered partitions are checked one by one: a topic may have commits on some of the requested
+            # ones.
             if numbers is not None:
                 named = scope_asked.get(topic) or frozenset()
                 gone = {number for number in numbers & named if TopicPartition(topic, number) not in planned}
@@ -214,11 +213,11 @@ class GroupSelection:
             group_id = {key: group for key, group in group_id.items() if key not in unused}
         if self.scope.partitions is None:
             return replace(self, group_id=group_id), without
-        # Nothing left would be an empty selection, which GroupSelection never makes of names.
+        # An empty selection would mean all topics; names must never lead to it.
         if not left:
             raise PlanRefusedError(
                 [
-                    f"{parameter_text('topics')} names {_listed(without)}, of which the window has nothing "
+                    f"{parameter_text('topics')} names {_listed(without)}, which the window does not have "
                     f"(it has {_listed(sorted(topics))}): correct {parameter_text('topics')}, or plan the "
                     "window with them"
                 ]
@@ -229,29 +228,27 @@ class GroupSelection:
         self, sources: Sources | None, origin: str = CHECKPOINT, *, partitions: bool = False
     ) -> list[str]:
         """
-        Return a sentence for each name that selects nothing: what was named, what there is, and what to do.
+        Return a sentence for each name that matches nothing: the name, the existing names and the remedy.
 
-        :param sources: ``None`` if nothing is known but the names.
-        :param origin: what the offsets come from, for the text.
-        :param partitions: whether a partition that is named has to be there too, since nobody asks the broker
-            for it.
+        :param sources: ``None`` if only the names are known.
+        :param origin: the origin of the offsets, for the text.
+        :param partitions: whether to check named partitions too, if the broker is not asked for them later.
         """
         parameter = parameter_text(self.scope.parameter)
         known = {topic for _, topic, _ in self._grouped_topics(sources)}
         topics = sorted(known)
         missing = [topic for topic in self.scope.topics or () if topic not in known]
         if sources is None:
-            # Without keys there is nothing to compare the topics with: the broker has to say whether they
-            # exist.
+            # Without keys the topics cannot be checked here: the broker is asked later whether they exist.
             if not missing or not self._mapping:
                 return []
             return [
-                f"{parameter} names {_quoted(missing)}, which no key of {parameter_text('group_id')} is (it "
+                f"{parameter} names {_quoted(missing)}, but {parameter_text('group_id')} has no such key (it "
                 f"has {_listed(sorted(self._mapping))}): correct the name, or add a key for the topic"
             ]
         refusals = [] if self.group_id is None else self._ungrouped(sources, origin, topics)
-        # A source's offsets are in the checkpoint only from its first batch on; a window or a file does not
-        # grow.
+        # A checkpoint has a source's offsets only after the source's first batch; a window or a file never
+        # changes.
         later = ", or wait until the query has read from it" if origin == CHECKPOINT else ""
         if missing:
             refusals.append(
@@ -293,8 +290,8 @@ class GroupSelection:
 
     def _key(self, source: str, topic: str) -> str:
         by_source = f"{SOURCE_PREFIX}{source}"
-        # The source wins: two sources of one query may read the same topic, and a topic's key could not
-        # tell them apart.
+        # A source's key wins: two sources of one query may read the same topic, and a topic's key could not
+        # distinguish them.
         return by_source if by_source in self._mapping else topic
 
     def _group(self, source: str, topic: str) -> str | None:
@@ -303,7 +300,7 @@ class GroupSelection:
         return self.group_id
 
     def _grouped_topics(self, sources: Sources | None) -> list[tuple[str, str, str | None]]:
-        """Return each topic of each source with its group; without sources the topics that have a key."""
+        """Return each topic of each source with its group; without sources, the topics that have a key."""
         if sources is None:
             return [("", key, group) for key, group in self._mapping.items()]
         return [
@@ -315,7 +312,7 @@ class GroupSelection:
 
 def parse_group_id(value: object) -> GroupIds:
     """Read the ``group_id`` parameter, see :meth:`GroupSelection.parse`."""
-    # Error texts show what was given, not what was made of it.
+    # Error texts show the value as given, not the parsed one.
     given, value = value, load_names(value, "group_id", _FORM)
     if isinstance(value, str) and not is_nothing(value):
         return parse_group(value)

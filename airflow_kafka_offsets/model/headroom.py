@@ -1,14 +1,18 @@
 """
-Headroom: the time until retention deletes the oldest record that was not read yet.
+Headroom: the time until retention deletes the oldest unread record.
 
-A broker deletes whole segments, the oldest first, each once ``now - its largest timestamp`` is more than
-``retention.ms``; the active segment too, which is rolled then (Kafka 4.1, ``deletableSegments`` and
-``deleteRetentionMsBreachedSegments`` of ``org.apache.kafka.storage.internals.log.UnifiedLog``; the same rule
-of ``RemoteLogManager`` with tiered storage). The largest timestamp is never less than that of the record, so
-headroom is a lower bound: the record may live on until the newest record of its segment is that old, and the
-broker has checked: every ``log.retention.check.interval.ms``, and with ``compact,delete`` when the cleaner
-(``LogCleaner``) wakes up, every ``log.cleaner.backoff.ms``. What counts is the record's own time: it may be
-in the past or in the future where the producer sets it (``message.timestamp.type=CreateTime``).
+A broker deletes whole segments, oldest first. It deletes a segment when ``now - largest timestamp`` exceeds
+``retention.ms``. This includes the active segment, which is rolled first (Kafka 4.1, ``deletableSegments``
+and ``deleteRetentionMsBreachedSegments`` of ``org.apache.kafka.storage.internals.log.UnifiedLog``;
+``RemoteLogManager`` has the same rule for tiered storage).
+
+Headroom is a lower bound, because the largest timestamp is never less than the record's timestamp. The record
+is kept until the newest record of its segment has expired and the broker has checked the segment. It checks
+every ``log.retention.check.interval.ms``, and with ``compact,delete`` when the cleaner (``LogCleaner``) wakes
+up, every ``log.cleaner.backoff.ms``.
+
+The record's timestamp decides. With ``message.timestamp.type=CreateTime`` the producer sets it, so it may be
+in the past or in the future.
 """
 
 from __future__ import annotations
@@ -23,20 +27,20 @@ from airflow_kafka_offsets.model.parameters import duration_text
 
 HeadroomState = Literal["lost", "unknown", "time", "none"]
 """
-What is known of a headroom, the worst first.
+States of a headroom, the worst first.
 
-``lost``: records were deleted before they were read. ``unknown``: see the reason. ``time``: so many seconds.
-``none``: nothing is unread, or the topic keeps its records for ever.
+``lost``: records were deleted before they were read. ``unknown``: see the reason. ``time``: the headroom is a
+number of seconds. ``none``: no record is unread, or the topic keeps its records forever.
 """
 
 CLEANUP, KEPT_FOR, KEPT_BYTES = TOPIC_SETTINGS = ("cleanup.policy", "retention.ms", "retention.bytes")
-"""Settings of a topic that decide when its records are deleted."""
+"""Topic settings that decide when records are deleted."""
 
 NO_TIME = -1
-"""The time of a record that has none, or that could not be read; as in Kafka."""
+"""Kafka's timestamp of a record without a timestamp; also used for a timestamp that could not be read."""
 
 _LONGEST = 100 * 365.25 * 86_400
-"""Seconds up to which a headroom is shown as it is."""
+"""Longest headroom, in seconds, that is shown as a number."""
 
 _WORST_FIRST: tuple[HeadroomState, ...] = ("lost", "unknown", "time", "none")
 
@@ -45,27 +49,27 @@ class Retention(NamedTuple):
     """How long a topic keeps its records."""
 
     ms: int | None = None
-    """Milliseconds; ``None``: for ever."""
+    """Milliseconds; ``None`` for no limit."""
     size: int | None = None
-    """Bytes of a partition; ``None``: any number."""
+    """Bytes of a partition; ``None`` for no limit."""
     compacted: bool = False
     """Whether compaction removes records too."""
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, str | None]) -> Retention | str:
-        """Read a topic's settings; return why that cannot be done if it cannot."""
+        """Read a topic's settings; return a reason instead if they are unknown."""
         policy = settings.get(CLEANUP)
         if policy is None:
-            return f"the broker did not say what {CLEANUP} is"
+            return f"the broker did not return {CLEANUP}"
         words = [word.strip() for word in policy.split(",")]
         if "delete" not in words:
             return cls()
         limits: list[int | None] = []
         for name in (KEPT_FOR, KEPT_BYTES):
             text = settings.get(name) or ""
-            # -1 is for ever; what is no number is not known.
+            # -1 means no limit; a value that is not a number is unknown.
             if not re.fullmatch("-?[0-9]{1,19}", text):
-                return f"the broker did not say what {name} is"
+                return f"the broker did not return {name}"
             limits.append(None if text.startswith("-") else int(text))
         return cls(limits[0], limits[1], "compact" in words)
 
@@ -75,11 +79,11 @@ class Headroom:
     """
     The headroom of one partition.
 
-    :param by_time: seconds until ``retention.ms`` reaches the oldest unread record, never below 0; where
-        nothing is unread, until it reaches a record that is written now. ``None``: never, or not known.
-        It is at most that where the state is ``unknown``.
-    :param reason: why it is unknown, or what is special about it.
-    :param at_least: the seconds were not measured; it is known that they are not fewer.
+    :param by_time: seconds until ``retention.ms`` expires for the oldest unread record, never below 0. If no
+        record is unread: seconds until it expires for a record that is written now. ``None``: never, or
+        unknown. In the state ``unknown``, an upper bound.
+    :param reason: why the headroom is unknown, or a remark about it.
+    :param at_least: whether ``by_time`` is only a lower bound.
     """
 
     state: HeadroomState
@@ -92,11 +96,11 @@ class Headroom:
         cls, position: int, log: LogRange, retention: Retention | str, time_ms: int | None, now_ms: int
     ) -> Headroom:
         """
-        Decide from a position in a log.
+        Return the headroom of a position in a log.
 
-        :param retention: the topic's, or why it is not known.
-        :param time_ms: when the first record from the position on was written; ``None``: no record follows;
-            :data:`NO_TIME`: not known.
+        :param retention: the topic's retention, or why it is unknown.
+        :param time_ms: timestamp of the first record at or after the position; ``None`` if there is no such
+            record, :data:`NO_TIME` if the timestamp is unknown.
         """
         if position < log.start:
             return cls("lost", reason="records were deleted before they were read")
@@ -111,27 +115,29 @@ class Headroom:
             reason = f"{KEPT_BYTES}={retention.size}: the size of the log may delete records earlier"
             return cls("unknown", by_time, reason)
         if kept_for is None:
-            return cls("none", reason="the topic keeps its records for ever")
+            return cls("none", reason="the topic keeps its records forever")
         if by_time is None:
             return cls("unknown", reason="the time of the oldest unread record could not be read")
         reason = ""
         if time_ms > now_ms:
-            reason = "the oldest unread record has a time in the future, and is kept until that has expired"
+            reason = (
+                "the oldest unread record has a timestamp in the future, and is kept until that timestamp "
+                "has expired"
+            )
         elif by_time == 0:
             reason = "expired: deleted as soon as the newest record of its segment has expired too"
         return cls("time", by_time, reason)
 
     def with_verdict(self, min_headroom: float, retention: Retention, *, enough: bool) -> Headroom:
         """
-        Return an unknown headroom of which only is known whether it is enough.
+        Return a headroom whose size is unknown, but not whether it is sufficient.
 
-        :param min_headroom: seconds that are enough, as far as time decides.
+        :param min_headroom: required headroom in seconds.
         """
         if not enough:
             return replace(
                 self,
-                # Less than the threshold by a millisecond: the verdict needs a number, and only the side is
-                # known.
+                # The verdict needs a number, but only "below the threshold" is known: use a millisecond less.
                 by_time=max(0.0, min_headroom - 0.001),
                 reason=f"less than {duration_text(min_headroom)}: {self.reason}",
             )
@@ -143,25 +149,28 @@ class Headroom:
 
     @property
     def seconds(self) -> float | None:
-        """The headroom in seconds, 0 if records are lost; ``None`` if it is unknown or there is none."""
+        """The headroom in seconds, 0 if records are lost; ``None`` in the states ``unknown`` and ``none``."""
         return 0.0 if self.state == "lost" else self.by_time if self.state == "time" else None
 
     @property
     def gauge(self) -> float | None:
-        """The value for a metric: the seconds, or where nothing is unread those of a record written now."""
+        """The value for a metric: the headroom; if no record is unread, that of a record written now."""
         return self.by_time if self.state == "none" else self.seconds
 
     def is_below(self, min_headroom: float) -> bool | None:
-        """Return whether the headroom is less than so many seconds; ``None`` if that is not known."""
+        """Return whether the headroom is less than ``min_headroom`` seconds; ``None`` if unknown."""
         if self.state in ("lost", "none"):
             return self.state == "lost"
-        # Bytes can only shorten it.
+        # retention.bytes can only shorten the headroom.
         if self.by_time is not None and self.by_time < min_headroom:
             return True
         return None if self.state == "unknown" else False
 
     def without_durations(self, min_headroom: float) -> Headroom:
-        """Return the same without the time, which shrinks by itself: only whether it is below so much."""
+        """
+        Return the headroom without its exact time, which shrinks constantly: keep only whether it is
+        sufficient.
+        """
         below = self.is_below(min_headroom)
         return replace(
             self, by_time=0.0 if below else min_headroom, reason="" if self.state == "time" else self.reason
@@ -177,7 +186,7 @@ class Headroom:
 
     def __str__(self) -> str:
         if self.state == "time":
-            # A producer may write any time, such as one in microseconds.
+            # A producer may write any timestamp, such as one in microseconds.
             text = duration_text(self.by_time or 0) if (self.by_time or 0) <= _LONGEST else ">100 y"
             return f">{text}" if self.at_least and text[0] != ">" else text
         return "-" if self.state == "none" else self.state
@@ -187,13 +196,13 @@ Headrooms = Mapping[TopicPartition, Headroom]
 """The headroom of each partition."""
 
 UNCOUNTED: dict[str, Any] = dict.fromkeys(("headroom", "headroom_state", "headroom_reason"))
-"""JSON of a partition whose headroom is not counted, since it has no position."""
+"""JSON of a partition without a position, which has no headroom."""
 
 
 def positions_needing_time(
     positions: Offsets, logs: Logs, retentions: Mapping[str, Retention | str]
 ) -> Offsets:
-    """Return the positions where the time of the next record decides."""
+    """Return the positions whose headroom depends on the timestamp of the next record."""
     return {
         tp: position
         for tp, position in positions.items()
@@ -214,7 +223,7 @@ def measure_headrooms(
     """
     Return the headroom of each position.
 
-    :param times: when the first record from the position on was written; missing if unknown.
+    :param times: timestamp of the first record at or after each position; missing if unknown.
     """
     return {
         tp: Headroom.measure(position, logs[tp], retentions[tp.topic], times.get(tp, NO_TIME), now_ms)
@@ -226,11 +235,13 @@ def partitions_without_verdict(
     headrooms: Headrooms, retentions: Mapping[str, Retention | str]
 ) -> dict[Retention, list[TopicPartition]]:
     """
-    Return the partitions whose oldest unread record has no known time, where a lookup by time can decide.
+    Return partitions whose oldest unread record has no known timestamp, but where a lookup by time can
+    decide.
 
-    Segments are deleted from the oldest on, up to the first one that has not expired. So a record that is new
-    enough, at the position or before it, keeps all that follows it, whatever the times of that are. If there
-    is none, the next record is too old. With compaction neither is certain: it also removes what kept them.
+    Retention deletes segments from the oldest to the first segment that has not expired. So a record that is
+    new enough, at or before the position, protects all records after it, whatever their timestamps. Without
+    such a record, the next record is too old. With compaction neither is certain, because compaction may also
+    remove the protecting record.
     """
     found: dict[Retention, list[TopicPartition]] = {}
     for tp, headroom in headrooms.items():
@@ -244,10 +255,10 @@ def partitions_without_verdict(
 
 def topic_gauges(headrooms: Iterable[tuple[TopicPartition, Headroom]]) -> dict[str, float]:
     """
-    Return the least value of each topic's partitions for a metric.
+    Return the lowest value among each topic's partitions, for a metric.
 
-    A topic with a partition that is unknown, or not measured, is left out, unless the least is 0: that one
-    may be worse, and the value would jump.
+    A topic with an unknown or estimated partition is left out, because that partition may be lower and the
+    value would jump. A topic whose lowest value is 0 is always included.
     """
     gauges: dict[str, float] = {}
     unknown: set[str] = set()
@@ -260,7 +271,7 @@ def topic_gauges(headrooms: Iterable[tuple[TopicPartition, Headroom]]) -> dict[s
 
 
 def headrooms_json(headrooms: Collection[Headroom]) -> dict[str, Any]:
-    """Return ``headroom``, the least that is known in seconds, and ``headroom_state``, the worst."""
+    """Return ``headroom``, the lowest known headroom in seconds, and ``headroom_state``, the worst state."""
     worst = min((found.state for found in headrooms), key=_WORST_FIRST.index, default=None)
     known = (found.seconds for found in headrooms if found.seconds is not None)
     return {"headroom": min(known, default=None), "headroom_state": worst}
@@ -280,7 +291,7 @@ def worse_headroom(one: Headroom, other: Headroom | None) -> Headroom:
 
 
 def unknown_lines(headrooms: Headrooms) -> list[str]:
-    """Return a line for each reason why a headroom is unknown, or is not what it seems."""
+    """Return a line for each reason that explains an unknown or a measured headroom."""
     reasons: dict[tuple[str, str], list[TopicPartition]] = {}
     for tp, found in headrooms.items():
         if found.reason and found.state in ("unknown", "time"):

@@ -1,8 +1,8 @@
 """
-Address and security of a Kafka connection, in the settings of librdkafka and of Java clients.
+Translation of a connection's address and security settings between librdkafka and Java clients.
 
-Both directions share the tables here. Whatever affects security and has no counterpart is refused by its
-name; no value is ever part of an error.
+Both directions share these tables. A setting that affects security and has no counterpart is refused by name;
+errors never contain values.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ PEM_FILES = {
     "ssl.certificate.location": "ssl.certificate.pem",
     "ssl.key.location": "ssl.key.pem",
 }
-"""librdkafka's settings that name a file, and those that take its content."""
+"""librdkafka's settings that name a file -> the settings that take the file's content."""
 
 PROBE = "probe"
-"""librdkafka's word, as ``ssl.ca.location``, for the usual places of a system."""
+"""librdkafka's value of ``ssl.ca.location`` that makes it search the system's usual paths."""
 
 _STORES = {
     "ssl.ca.pem": "ssl.truststore.certificates",
@@ -31,7 +31,7 @@ _STORES = {
     "ssl.key.pem": "ssl.keystore.key",
 }
 _JAVA_FILES = {
-    # One PEM file with the key and the certificates in it. librdkafka takes the same file twice.
+    # One PEM file with both the key and the certificates; librdkafka accepts the same file for both settings.
     "ssl.truststore.location": ("ssl.ca.location",),
     "ssl.keystore.location": ("ssl.certificate.location", "ssl.key.location"),
 }
@@ -58,12 +58,16 @@ _OTHER_LOGINS = {
     False: ("sasl.kerberos.", "sasl.oauthbearer.", "enable.sasl.", "oauth_cb", "https."),
     True: ("sasl.kerberos.", "sasl.username", "sasl.password"),
 }
-"""Settings of other logins, which librdkafka passes over too: with OAUTHBEARER, and without."""
+"""
+Whether the mechanism is OAUTHBEARER -> prefixes of the settings of other mechanisms, which librdkafka ignores
+too.
+"""
 
 _ESCAPES = {"\\": "\\", '"': '"', "n": "\n", "r": "\r", "t": "\t", "f": "\f", "b": "\b", "a": "\a", "v": "\v"}
 _WRITTEN = str.maketrans({char: f"\\{name}" for name, char in _ESCAPES.items()})
 _LOGIN_MODULE = re.compile(r"\s*(?:[\w$]+\.)*(Plain|Scram)LoginModule\s+required\s", re.ASCII)
-# As Java's StreamTokenizer reads a quoted value: octal numbers, or the character after a backslash.
+# Escapes in a quoted value, as in Java's StreamTokenizer: an octal number, or the character after a
+# backslash.
 _ESCAPED = re.compile(r"\\([0-3][0-7]{2}|[0-7]{1,2}|.)", re.DOTALL)
 _LOGIN_VALUE = re.compile(
     r"\b(username|password)\s*=\s*(?:\"((?:\\.|[^\"\\])*)\"|'((?:\\.|[^'\\])*)')", re.DOTALL
@@ -79,53 +83,55 @@ _CERTIFICATES = re.compile(
 )
 _REDACTED = "password secret token\n"
 """
-Before a key: Spark shows the values of ``ssl.keystore.key`` at DEBUG, but none with such a word in it
-(``spark.redaction.regex``), and a PEM may begin with any text.
+Prefix for a private key. Spark logs ``ssl.keystore.key`` at DEBUG, but redacts a value that contains one of
+these words (``spark.redaction.regex``). A PEM may begin with any text.
 """
 _WITH_PORT = re.compile(r".*[^:\]]:[0-9]+|.*\]:[0-9]+")
-# librdkafka adds it to an address without a port, and Java's client refuses such an address.
+# librdkafka adds this port to an address without one; Java's client refuses an address without a port.
 _DEFAULT_PORT = 9092
 
 _WHY = {
-    "oauth_cb": "its tokens are made in Python: give the job's Kafka source the Java login of that service",
+    "oauth_cb": (
+        "a Python function makes its tokens: give the job's Kafka source the Java login of that service"
+    ),
     "sasl.mechanism": "only PLAIN, SCRAM and OAUTHBEARER are translated",
     "sasl.oauthbearer.method": "only oidc is translated, and unsecured tokens for tests",
     "ssl.keystore": "a PKCS#12 file is not passed on: use ssl.certificate.pem and ssl.key.pem",
-    "ssl.cipher.suites": "OpenSSL's names of ciphers are not Java's",
+    "ssl.cipher.suites": "OpenSSL and Java have different names for ciphers",
     "enable.ssl.certificate.verification": "Java always verifies: give ssl.ca.pem",
-    "https.ca": "Java trusts its own store at the token endpoint: add the CA to that",
+    "https.ca": "for the token endpoint Java uses its own trust store: add the CA to that store",
 }
-"""Why a setting, or all that begin with it, has no counterpart, and what to do."""
+"""Setting, or prefix of settings, without a counterpart -> the reason and the remedy."""
 
 
 def check_servers(servers: object) -> None:
     """
-    Refuse addresses of brokers with a user or a password in them: logs and errors name the brokers.
+    Refuse broker addresses that contain a user or a password, because logs and errors name the brokers.
 
-    :raises UsageError: without repeating them.
+    :raises UsageError: the text does not contain the address.
     """
     if isinstance(servers, str) and "@" in servers:
         raise UsageError(
-            f"{SERVERS} has an @ in it, as before a password, which logs and errors would show; expected "
-            "host:port of each broker, and the login in sasl.username and sasl.password"
+            f"{SERVERS} contains an @, and may contain a password, which logs and errors would show; "
+            "expected host:port of each broker, and the login in sasl.username and sasl.password"
         )
 
 
 def reads_key(pem: str) -> bool:
-    """Whether every Java client reads a private key: they know one form, and encrypted it depends on Java."""
+    """Whether every Java client can read a private key: only unencrypted PKCS#8 works in all versions."""
     return _JAVAS_KEYS.search(pem) is not None
 
 
 def java_settings(config: Mapping[str, Any]) -> dict[str, str]:
     """
-    Return the settings of a Java client that reaches the same brokers, as securely.
+    Return the settings of a Java client for the same brokers with the same security.
 
-    Only address and security are translated. As in librdkafka, ``ssl.*`` counts with a protocol that has TLS
-    and ``sasl.*`` with one that has SASL.
+    Only address and security are translated. As in librdkafka, ``ssl.*`` is used only with a TLS protocol,
+    and ``sasl.*`` only with a SASL protocol.
 
-    :param config: librdkafka's settings, with PEM text in place of the files in :data:`PEM_FILES`, and a key
-        that :func:`reads_key` accepts.
-    :raises UsageError: naming each setting that affects security and has no counterpart.
+    :param config: librdkafka's settings, with PEM text instead of the files in :data:`PEM_FILES`, and with a
+        key that :func:`reads_key` accepts.
+    :raises UsageError: the text names each setting that affects security and has no counterpart.
     """
     given = {key: _text(value) for key, value in config.items() if value not in (None, "")}
     servers = given.pop(SERVERS, None) or given.pop("metadata.broker.list", "")
@@ -144,12 +150,12 @@ def java_settings(config: Mapping[str, Any]) -> dict[str, str]:
 
 def librdkafka_settings(settings: Mapping[str, str], refused: Callable[[str], Exception]) -> dict[str, Any]:
     """
-    Return the settings of a Java client as librdkafka spells them.
+    Return librdkafka's settings for the settings of a Java client.
 
-    Names that both clients know stay. User and password are taken out of ``sasl.jaas.config`` for PLAIN and
-    SCRAM, and PEM stores get librdkafka's names.
+    Names that both clients know are kept. For PLAIN and SCRAM, user and password are extracted from
+    ``sasl.jaas.config``. PEM stores get librdkafka's names.
 
-    :param refused: makes the error for a setting that has no counterpart.
+    :param refused: returns the error for a setting without a counterpart.
     """
     settings = dict(settings)
     config: dict[str, Any] = {}
@@ -167,7 +173,7 @@ def librdkafka_settings(settings: Mapping[str, str], refused: Callable[[str], Ex
         elif key in _JAVA_FILES or key.endswith(".callback.handler.class"):
             raise refused(key)
         elif key == _HOST_CHECK:
-            # Java's way to say that the host is not checked is an empty text.
+            # In Java, an empty value turns the host check off.
             config[key] = value or "none"
         elif key != "ssl.truststore.password":
             config[key] = value
@@ -186,7 +192,7 @@ def _tls(given: dict[str, Any]) -> dict[str, str]:
             _STORES["ssl.ca.pem"]: _certificates("ssl.ca.pem", authority),
         }
     chain, key = given.pop("ssl.certificate.pem", None), given.pop("ssl.key.pem", None)
-    # The key was decrypted before, since Java's form of it differs.
+    # The key is already decrypted, because Java's encrypted form differs.
     given.pop("ssl.key.password", None)
     _refuse(given)
     if (chain is None) != (key is None):
@@ -208,14 +214,14 @@ def _tls(given: dict[str, Any]) -> dict[str, str]:
 
 
 def _certificates(name: str, pem: str) -> str:
-    """Return the certificates of a PEM, without a key that may be beside them: Spark shows them at DEBUG."""
+    """Return only the certificates of a PEM, without a key: Spark logs them at DEBUG."""
     if found := [each[0] for each in _CERTIFICATES.finditer(pem)]:
         return "\n".join(found) + "\n"
-    raise UsageError(f"{name} has no certificate in it; expected PEM with -----BEGIN CERTIFICATE-----")
+    raise UsageError(f"{name} contains no certificate; expected PEM with -----BEGIN CERTIFICATE-----")
 
 
 def _login(given: dict[str, Any]) -> dict[str, str]:
-    # librdkafka's default: a connection without one logs in with Kerberos.
+    # librdkafka's default mechanism is Kerberos.
     mechanism = given.pop("sasl.mechanisms", None) or given.pop("sasl.mechanism", "GSSAPI")
     mechanism = mechanism.upper()
     if mechanism not in _MODULES:
@@ -226,20 +232,20 @@ def _login(given: dict[str, Any]) -> dict[str, str]:
         java, options = {}, {name: given.pop(f"sasl.{name}", None) for name in ("username", "password")}
     _refuse(key for key in given if not key.startswith(_OTHER_LOGINS[mechanism == "OAUTHBEARER"]))
     if missing := [name for name, value in options.items() if value is None]:
-        raise UsageError(f"sasl.mechanism is {mechanism}, and {' and '.join(missing)} of it is missing")
-    # What is in a name would be read as more of the login; a value is in quotes.
+        raise UsageError(f"sasl.mechanism is {mechanism}, but {' and '.join(missing)} is missing")
+    # Other characters in a name would be parsed as further options; a value is quoted.
     if strange := sum(_LOGIN_OPTION.fullmatch(name) is None for name in options):
         raise UsageError(
             f"sasl.oauthbearer.* of the Kafka configuration has {strange} name{'s' * (strange > 1)} of a "
-            "claim or an extension that Java's login cannot hold; expected letters, digits, _, $, . and - in "
-            "it: correct the Kafka connection"
+            "claim or an extension that Java's login does not accept; expected only letters, digits, _, $, "
+            ". and -: correct the Kafka connection"
         )
     values = " ".join(f'{name}="{(value or "").translate(_WRITTEN)}"' for name, value in options.items())
     return {"sasl.mechanism": mechanism, **java, _JAAS: f"{_MODULES[mechanism]} required {values};"}
 
 
 def _oauth(given: dict[str, Any]) -> tuple[dict[str, str], dict[str, str | None]]:
-    """Take the settings of the login that are translated; return Java's, and the options of its login."""
+    """Remove the translated settings from ``given``; return Java's settings, and the options of its login."""
     method = given.pop("sasl.oauthbearer.method", "default").lower()
     unsecured = given.pop(_UNSECURED, "").lower() in ("true", "1")
     if method == "default" and unsecured and "oauth_cb" not in given:
@@ -248,7 +254,7 @@ def _oauth(given: dict[str, Any]) -> tuple[dict[str, str], dict[str, str | None]
         raise _untranslated(["oauth_cb" if "oauth_cb" in given else "sasl.oauthbearer.method"])
     if given.get("sasl.oauthbearer.grant.type", "").lower() == "client_credentials":
         del given["sasl.oauthbearer.grant.type"]
-    # Spark shows a login at DEBUG, but for what follows a password.
+    # Spark logs the login at DEBUG, but redacts the text after "password".
     options = {"password": "", **{java: given.pop(name, None) for name, java in _OIDC.items()}}
     if (scope := given.pop("sasl.oauthbearer.scope", None)) is not None:
         options["scope"] = scope
@@ -258,23 +264,24 @@ def _oauth(given: dict[str, Any]) -> tuple[dict[str, str], dict[str, str | None]
     endpoint = given.pop(_ENDPOINT, None)
     if endpoint is None:
         raise UsageError(f"{_ENDPOINT} is missing: sasl.oauthbearer.method is oidc")
-    # Java would send the file of a file: URL to the broker; librdkafka refuses to read one.
+    # With a file: URL, Java would send the file to the broker; librdkafka refuses such URLs.
     if _OVER_HTTP.match(endpoint) is None:
         raise UsageError(
-            f"{_ENDPOINT} is no URL of http:// or https://, which is all that librdkafka asks: correct it"
+            f"{_ENDPOINT} is not an http:// or https:// URL, the only ones that librdkafka supports: correct "
+            "it"
         )
     return {_ENDPOINT: endpoint, "sasl.login.callback.handler.class": _OIDC_HANDLER}, options
 
 
 def _unsecured(config: str) -> dict[str, str | None]:
-    """Return the options of Java's login with unsecured tokens, which is for tests."""
+    """Return the options of Java's login with unsecured tokens, which are for tests."""
     given = dict(pair.partition("=")[::2] for pair in config.split())
     principal, scope = given.pop("principalClaimName", "sub"), given.pop("scopeClaimName", "scope")
     options: dict[str, str | None] = {f"unsecuredLoginStringClaim_{principal}": given.pop("principal", None)}
     if principal != "sub":
         options["unsecuredLoginPrincipalClaimName"] = principal
     if scopes := given.pop("scope", ""):
-        # Java takes the first character as what separates the others.
+        # Java takes the first character as the separator of the list.
         options |= {f"unsecuredLoginListClaim_{scope}": f",{scopes}", "unsecuredLoginScopeClaimName": scope}
     if seconds := given.pop("lifeSeconds", ""):
         options["unsecuredLoginLifetimeSeconds"] = seconds
@@ -300,7 +307,7 @@ def _user_and_password(jaas: str, refused: Callable[[str], Exception]) -> dict[s
 
 
 def _unescaped(found: re.Match[str]) -> str:
-    # As Java's StreamTokenizer reads it, with octal numbers too.
+    # As in Java's StreamTokenizer, including octal numbers.
     escaped = found[1]
     return chr(int(escaped, 8)) if escaped[0] in "01234567" else _ESCAPES.get(escaped, escaped)
 
@@ -316,13 +323,13 @@ def _untranslated(names: Iterable[str]) -> UsageError:
         return f"{name} ({why})" if why else name
 
     return UsageError(
-        f"Spark's Kafka client has no counterpart of {', '.join(map(named, sorted(set(names))))}: change the "
-        "Kafka connection, or give the job's Kafka source its own options"
+        f"Spark's Kafka client has no counterpart for {', '.join(map(named, sorted(set(names))))}: change "
+        "the Kafka connection, or give the job's Kafka source its own options"
     )
 
 
 def with_port(server: str) -> str:
-    """Return a broker's address with its port: librdkafka's default where it has none."""
+    """Return a broker's address with its port; librdkafka's default port if it has none."""
     server = server.strip()
     return server if _WITH_PORT.fullmatch(server) or not server else f"{server}:{_DEFAULT_PORT}"
 

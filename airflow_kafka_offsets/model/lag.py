@@ -21,10 +21,10 @@ class PartitionLag(NamedTuple):
 
     topic_partition: TopicPartition
     committed: int | None
-    """The position: the next record to read; ``None`` without a commit."""
+    """The offset of the next record to read; ``None`` without a commit."""
     log: LogRange
     lag: int | None
-    """Records from the position to the log end, never below 0; ``None`` when it is not counted."""
+    """Records from the position to the log end, never below 0; ``None`` if the lag is not counted."""
 
     @property
     def lost(self) -> int:
@@ -46,19 +46,17 @@ class PartitionLag(NamedTuple):
 @dataclass(frozen=True)
 class Lag:
     """
-    The lag of a position, partition by partition.
+    The lag of a group or a checkpoint, partition by partition.
 
-    :param name: whose position it is: a group, or a checkpoint.
-    :param tolerance: a partition that is at most so many records behind counts as caught up against a
-        threshold; one that is further behind counts with all of them. The marker that ends a transaction
-        takes an offset: a consumer that commits the offset after its last record stays 1 behind for ever
-        (KAFKA-6607).
-    :param time_lags: how many seconds ago the first record that was not read was written, for the partitions
-        where that is longer ago than was asked for; ``None`` where its time could not be had. ``None`` as a
-        whole:
-        not asked.
-    :param headroom: of the partitions whose lag is counted; ``None``: not asked.
-    :param min_headroom: seconds that each of them should have.
+    :param name: the group or the checkpoint, for texts.
+    :param tolerance: for thresholds, a lag up to this number of records counts as zero; a greater lag counts
+        in full. It is needed because the marker that ends a transaction takes an offset: a consumer that
+        commits the offset after its last record keeps a lag of 1 forever (KAFKA-6607).
+    :param time_lags: age in seconds of the first unread record, for the partitions where it exceeds the
+        limit; ``None`` for a partition whose record has no known timestamp. ``None`` instead of the mapping
+        if no time lag was requested.
+    :param headroom: headroom of the partitions whose lag is counted; ``None`` if not requested.
+    :param min_headroom: required headroom of each partition, in seconds.
     """
 
     name: str
@@ -80,12 +78,12 @@ class Lag:
         named: bool = False,
     ) -> Lag:
         """
-        Lay positions beside the logs.
+        Compare positions with the logs.
 
-        Positions have to be read before the logs: then a live group can only seem further behind than it is.
+        The positions must be read before the logs: the lag of an active group is then never too low.
 
-        :param on_no_commit: ``None`` leaves the lag of a partition without a commit ``None``.
-        :param named: whether the topics were named, so that the error need not ask for them.
+        :param on_no_commit: with ``None``, a partition without a commit has the lag ``None``.
+        :param named: whether the user named the topics; the error text then does not ask for them.
         :raises NoCommitError: under ``fail``, if a partition whose log is not empty has no commit.
         """
         without = [tp for tp, at in positions.items() if at is None and logs[tp].end > logs[tp].start]
@@ -94,28 +92,28 @@ class Lag:
                 f"{escape_controls(name)} has no committed offset for {summarize(without)}, so its lag is "
                 "undefined: commit first, "
                 + ("correct the name of the group" if named else f"name {parameter_text('topics', ...)}")
-                + f", or say with {parameter_text('on_no_commit')} what such a partition counts as"
+                + f", or set {parameter_text('on_no_commit')} to define its lag"
             )
         ordered = sorted(positions)
         read = [positions[tp] for tp in ordered]
         beside = [logs[tp] for tp in ordered]
         lags = [_lag(at, log, on_no_commit) for at, log in zip(read, beside, strict=True)]
-        # There may be tens of thousands: map makes them in half the time.
+        # There may be tens of thousands of partitions, and map takes half the time of a loop.
         return cls(name, tuple(map(PartitionLag, ordered, read, beside, lags)), tolerance)
 
     @property
     def total(self) -> int:
-        """Records waiting in all partitions that count."""
+        """Unread records in all counted partitions."""
         return sum(partition.lag or 0 for partition in self.partitions)
 
     @property
     def max_partition_lag(self) -> int:
-        """Records waiting in the partition where most are."""
+        """Unread records in the partition with the most of them."""
         return max((partition.lag or 0 for partition in self.partitions), default=0)
 
     @property
     def lag_above_tolerance(self) -> int:
-        """Records waiting in the partitions that are further behind than the tolerance."""
+        """Unread records in the partitions whose lag is above the tolerance."""
         return sum(lag for partition in self.partitions if (lag := partition.lag or 0) > self.tolerance)
 
     @property
@@ -125,7 +123,7 @@ class Lag:
 
     @property
     def by_topic(self) -> dict[str, int]:
-        """Records waiting in each topic."""
+        """Unread records in each topic."""
         topics: Counter[str] = Counter()
         for partition in self.partitions:
             topics[partition.topic_partition.topic] += partition.lag or 0
@@ -133,7 +131,7 @@ class Lag:
 
     @property
     def time_lag(self) -> float | None:
-        """Seconds since the oldest record that waits was written, as far as it was asked for and is known."""
+        """Age in seconds of the oldest unread record; ``None`` if it was not requested or is unknown."""
         if self.time_lags is None:
             return None
         known = (seconds for seconds in self.time_lags.values() if seconds is not None)
@@ -141,7 +139,7 @@ class Lag:
 
     @property
     def first_unread(self) -> Offsets:
-        """The offset from which the first unread record follows, in the partitions that are behind."""
+        """The offset of the next record to read, in the partitions whose lag is above the tolerance."""
         return {
             entry.topic_partition: entry.log.end - entry.lag
             for entry in self.partitions
@@ -150,7 +148,7 @@ class Lag:
 
     @property
     def counted_positions(self) -> Offsets:
-        """The position of each partition that counts, whatever the tolerance: retention has none."""
+        """The position of each counted partition, whatever the tolerance, because retention ignores it."""
         return {
             entry.topic_partition: entry.log.end - entry.lag if entry.committed is None else entry.committed
             for entry in self.partitions
@@ -159,9 +157,9 @@ class Lag:
 
     def unread_before(self, first_new: Mapping[TopicPartition, int | None]) -> Offsets:
         """
-        Return which partitions have not been read up to a time, and from where on.
+        Return the partitions that have not been read up to a time, with their positions.
 
-        :param first_new: the first offset at or after the time, ``None`` if no record is that new.
+        :param first_new: the first offset at or after the time; ``None`` if no record is that new.
         """
         return {
             tp: position
@@ -177,15 +175,15 @@ class Lag:
         limit: float,
     ) -> Lag:
         """
-        Add how late the partitions are that have not been read up to ``now - limit``.
+        Add the time lag of the partitions that have not been read up to ``now - limit``.
 
-        A lookup by time counts the markers of transactions as records, and a log with holes has none where
-        the position is. So the record that follows decides: where none follows, or one that is new enough,
-        the partition is not late.
+        A lookup by time finds transaction markers too, and a log may have no record exactly at the position.
+        So the next record after the position decides: if there is none, or if it is new enough, the partition
+        is not late.
 
         :param asked: from :meth:`unread_before`.
-        :param times: when the record that follows was written; ``None`` where none does; missing if unknown.
-        :param limit: seconds.
+        :param times: timestamp of the next record; ``None`` if no record follows; missing if unknown.
+        :param limit: the accepted age in seconds.
         """
         late: dict[TopicPartition, float | None] = {}
         for tp in sorted(asked):
@@ -196,7 +194,7 @@ class Lag:
         return replace(self, time_lags=late)
 
     def without_durations(self) -> Lag:
-        """Return the same without times, which change by themselves: only which partitions they concern."""
+        """Return the lag without durations, which change constantly: keep only their partitions."""
         least = self.min_headroom
         return replace(
             self,
@@ -206,8 +204,8 @@ class Lag:
         )
 
     def is_within(self, max_lag: int | None, max_partition_lag: int | None = None) -> bool:
-        """Whether the thresholds that are given hold, and no partition is late or short of headroom."""
-        # The tolerance hides a partition, it does not shorten a lag.
+        """Whether the given thresholds hold, and no partition is late or below its headroom."""
+        # The tolerance hides a small lag; it does not reduce a greater one.
         furthest = self.max_partition_lag if self.max_partition_lag > self.tolerance else 0
         few = max_lag is None or self.lag_above_tolerance <= max_lag
         return (
@@ -218,7 +216,7 @@ class Lag:
 
     @property
     def below_min_headroom(self) -> list[TopicPartition]:
-        """The partitions whose headroom is less than it should be, or not known."""
+        """The partitions whose headroom is below ``min_headroom`` or unknown."""
         least = self.min_headroom
         return [tp for tp, found in (self.headroom or {}).items() if found.is_below(least) is not False]
 
@@ -226,10 +224,10 @@ class Lag:
         """
         Return the lag as plain JSON.
 
-        ``total_lag``, ``max_partition_lag`` (of the partition where most records wait), ``lost`` (records
-        that retention deleted unread), ``topics`` (records waiting in each) and a list of ``partitions``; if
-        it was asked for, ``time_lag`` in seconds, of each partition too, and ``headroom`` with
-        ``headroom_state``, of each partition with ``headroom_reason``.
+        The keys are ``total_lag``, ``max_partition_lag`` (the highest lag of a partition), ``lost`` (records
+        that retention deleted unread), ``topics`` (the lag of each topic) and ``partitions``, a list. If
+        requested, ``time_lag`` in seconds, and ``headroom`` with ``headroom_state``, are added in total and
+        for each partition; a partition also has ``headroom_reason``.
         """
         partitions = [partition.as_json() for partition in self.partitions]
         if self.time_lags is not None:
@@ -252,9 +250,10 @@ class Lag:
 
     def table(self, limit: int | None = None) -> str:
         """
-        Return the lag as lines for a log, as ``kafka-consumer-groups --describe`` shows it.
+        Return the lag as lines for a log, like ``kafka-consumer-groups --describe``.
 
-        :param limit: lines at most: the partitions that are short of headroom, then those furthest behind.
+        :param limit: the largest number of partitions to show. Partitions with lost records come first, then
+            those below their headroom, then those with the highest lag.
         """
         short = set(self.below_min_headroom)
         furthest = sorted(
@@ -284,7 +283,7 @@ class Lag:
         if len(shown) < len(self.partitions):
             rest = self.total - sum(entry.lag or 0 for entry in shown)
             more = len(self.partitions) - len(shown)
-            lines.append(f"... and {more} more partitions with a lag of {rest} together")
+            lines.append(f"... and {more} more partitions with a total lag of {rest}")
         lines += unknown_lines(self.headroom or {})
         return "\n".join(lines)
 
@@ -293,32 +292,32 @@ def remaining_offsets(
     positions: Mapping[TopicPartition, int | None], target: Offsets, tolerance: int = 0
 ) -> Offsets:
     """
-    Return how many offsets each partition is short of its target; empty when the target is reached.
+    Return the remaining offsets of each partition up to its target; empty if the target is reached.
 
-    Without a position it is short of all offsets up to its target, whatever the tolerance.
+    For a partition without a position, all offsets up to the target remain, whatever the tolerance.
     """
-    # Offsets below the log start count here; whoever wants them not to calls clamp_to_log_start first.
+    # Offsets below the log start count here; to leave them out, call clamp_to_log_start first.
     short = {tp: end - (positions.get(tp) or 0) for tp, end in sorted(target.items())}
     return {tp: rest for tp, rest in short.items() if rest > (0 if positions.get(tp) is None else tolerance)}
 
 
 def clamp_to_log_start(positions: Positions, logs: Logs) -> Positions:
-    """Return the positions, those below the log start at the log start: the records are gone."""
+    """Return the positions, with those below the log start moved to the log start."""
     return {tp: None if at is None else max(at, logs[tp].start) for tp, at in positions.items()}
 
 
 def readable_target(positions: Positions, target: Offsets, logs: Logs) -> Offsets:
-    """Leave out of a target the partitions without a commit that hold no record before it any more."""
+    """Remove from a target the partitions without a commit whose log has no record before the target."""
     return {tp: end for tp, end in target.items() if positions.get(tp) is not None or logs[tp].start < end}
 
 
 def _lag(position: int | None, log: LogRange, on_no_commit: MissingCommitPolicy | None) -> int | None:
     start, end = log
     if position is not None:
-        # Records below the log start are gone: nobody can be behind on them.
+        # Deleted records below the log start do not count.
         lag = end - max(start, position)
         return max(0, lag)
-    # Wherever a consumer starts in an empty log, nothing waits for it.
+    # In an empty log the lag is 0, wherever a consumer starts.
     if start == end:
         return 0 if on_no_commit is not None else None
     return {"earliest": end - start, "latest": 0}.get(on_no_commit or "")

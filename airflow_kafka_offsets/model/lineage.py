@@ -1,5 +1,5 @@
 """
-Lineage of a task: its topics as OpenLineage datasets, and its receipt or report as facets.
+Lineage of a task: topics as OpenLineage datasets, and the receipt or report as facets.
 
 Everything here is plain data, computed from the task's XCom. A topic has the same name as in the events of
 Spark's own OpenLineage agent, so that both events refer to one dataset: the namespace is
@@ -18,16 +18,16 @@ from airflow_kafka_offsets.model.kafka_security import with_port
 from airflow_kafka_offsets.model.window import OffsetWindow
 
 RANGES, MOVE, LAG = "kafkaOffsets_ranges", "kafkaOffsets_move", "kafkaOffsets_lag"
-"""Keys of the facets: the first belongs to an input, the others to a run."""
+"""Keys of the facets: the first one is an input facet, the others are run facets."""
 
 MOST_RANGES = 1_000
-"""Partitions up to which an event lists each range. A larger event has totals only."""
+"""Largest number of partitions for which an event lists each range; a larger event has totals only."""
 
 _PROTOCOL = re.compile(r"[A-Za-z][\w+.-]*://")
 
 
 class Topic(NamedTuple):
-    """Namespace and name of the dataset that is a topic."""
+    """Namespace and name of a topic's dataset."""
 
     namespace: str
     name: str
@@ -39,7 +39,7 @@ class Input:
     A topic as the input of a task.
 
     :param groups: content of the facet :data:`RANGES`: one entry for each group.
-    :param rows: records that were read; ``None`` if the number is not known.
+    :param rows: number of records that were read; ``None`` if unknown.
     """
 
     topic: Topic
@@ -61,7 +61,7 @@ class Lineage:
 
 def lineage_of_window(window: OffsetWindow, servers: Mapping[str, str]) -> Lineage:
     """
-    Return the lineage of a planned window: the records that the job is about to read.
+    Return the lineage of a planned window, with the records that the job will read.
 
     :param servers: id of each connection that was opened -> its bootstrap servers.
     """
@@ -97,7 +97,7 @@ def lineage_of_window(window: OffsetWindow, servers: Mapping[str, str]) -> Linea
 
 def lineage_of_report(report: Mapping[str, Any], servers: Mapping[str, str]) -> Lineage:
     """
-    Return the lineage of a drift check: unread records, lag and headroom.
+    Return the lineage of a drift check, with unread records, lag and headroom.
 
     :param servers: id of each connection that was opened -> its bootstrap servers.
     """
@@ -134,7 +134,7 @@ def lineage_of_report(report: Mapping[str, Any], servers: Mapping[str, str]) -> 
 
 def namespace_of(servers: str | None) -> str | None:
     """
-    Return the namespace of a cluster's topics, ``None`` without a broker.
+    Return the namespace of a cluster's topics; ``None`` without a broker.
 
     :param servers: ``bootstrap.servers`` of a connection.
     """
@@ -144,7 +144,7 @@ def namespace_of(servers: str | None) -> str | None:
 
 
 def given(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values that are not ``None``: OpenLineage's client removes the others."""
+    """Return the values that are not ``None``, like OpenLineage's client does."""
     return {name: value for name, value in values.items() if value is not None}
 
 

@@ -1,4 +1,4 @@
-"""Locations of checkpoints and files: what is refused before a storage is opened."""
+"""Checks of the locations of checkpoints and files, before a storage is opened."""
 
 from __future__ import annotations
 
@@ -9,38 +9,41 @@ from airflow_kafka_offsets.model.text import is_plain, shorten
 from airflow_kafka_offsets.model.wording import parameter_error, parameter_text
 
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
-"""Line feeds and the like, and what turns the text after it around: logs and errors show locations."""
+"""
+Control characters, such as line feeds, and characters that change the text direction: logs and errors show
+locations.
+"""
 _NO_FILE_HERE = re.compile(r"(?:file|local):(?!/(?:[^/]|$)|///)", re.IGNORECASE)
 _PASSWORD = re.compile(r"(?i:s3[an]?)://[^/@:]*:[^@]*@|[A-Za-z0-9+.-]+://[^/@:]*:[^/@]*@")
-"""Old Hadoop wrote ``s3a://KEY:SECRET@bucket``, and such a secret may hold slashes."""
+"""Old Hadoop versions accepted ``s3a://KEY:SECRET@bucket``, where the secret may contain slashes."""
 
 
 def check_location_text(location: str) -> None:
     """
-    Refuse a location that is no path for every storage, or that would write into the lines that show it.
+    Refuse a location that is not a valid path in any storage, or that would break the lines of a log.
 
-    :raises UsageError: if it is empty, or has such characters.
+    :raises UsageError: if the location is empty or has control characters.
     """
     if not location:
-        raise UsageError("the location is empty; expected a URI as the Spark job has it")
+        raise UsageError("the location is empty; expected the URI that the Spark job uses")
     if not is_plain(location) or _CONTROLS.search(location):
         raise UsageError(
             f"the location {location!r} has characters that no path should have, such as a line feed; "
-            "expected a URI as the Spark job has it"
+            "expected the URI that the Spark job uses"
         )
 
 
 def check_file_uri(location: str) -> None:
     """
-    Refuse the URI of a file that names a host, as ``file://`` with two slashes does, or has no whole path.
+    Refuse a file URI that names a host, such as ``file://`` with two slashes, or that has a relative path.
 
-    fsspec would take the host for a directory below the working directory, and Spark refuses it.
+    fsspec would read the host as a directory below the working directory, and Spark refuses such a URI.
 
-    :raises UsageError: if it is one.
+    :raises UsageError: if the URI names a host or has a relative path.
     """
     if _NO_FILE_HERE.match(location):
         raise UsageError(
-            f"the location {shorten(location)} names a host, or has no whole path; expected file:///path: "
+            f"the location {shorten(location)} names a host, or has a relative path; expected file:///path: "
             "three slashes and a path that begins at the root"
         )
 
@@ -51,11 +54,11 @@ def check_location(
     conn_parameter: str | None = "checkpoint_conn_id",
 ) -> None:
     """
-    Refuse a location with a password in it.
+    Refuse a location that contains a password.
 
-    :param parameter: what the location was given as, for the error text.
-    :param conn_parameter: what names the connection of its storage, ``None`` if nothing does.
-    :raises UsageError: without repeating the password.
+    :param parameter: the parameter with the location, for the error text.
+    :param conn_parameter: the parameter with the connection of the storage; ``None`` if there is none.
+    :raises UsageError: the text does not contain the password.
     """
     if isinstance(location, str) and _PASSWORD.match(location):
         scheme = location.partition(":")[0]
@@ -64,6 +67,6 @@ def check_location(
             where = f"an Airflow connection and name it with {parameter_text(conn_parameter)}"
         raise parameter_error(
             parameter,
-            f" ({scheme}://...) holds a password, which logs and the UI would show: put the credentials into "
-            f"{where}",
+            f" ({scheme}://...) holds a password, which logs and the UI would show: put the credentials "
+            f"into {where}",
         )

@@ -1,7 +1,7 @@
 """
 Identity of logs: the id of the Kafka cluster, and the ids of its topics.
 
-The same offset is another record on another cluster, and in a topic that was deleted and created again.
+On another cluster, or in a recreated topic, the same offset is a different record.
 """
 
 from __future__ import annotations
@@ -14,30 +14,30 @@ from airflow_kafka_offsets.errors import OffsetsFormatError
 from airflow_kafka_offsets.model.text import DescribeValue, shorten
 from airflow_kafka_offsets.model.wording import parameter_text
 
-# Topics that an error names.
+# Largest number of topics in an error text.
 _SHOWN = 5
 URL_SAFE = str.maketrans("+/", "-_")
-"""Kafka writes ids in the URL-safe form of base64, librdkafka in the plain one."""
+"""Kafka writes ids in URL-safe base64, librdkafka in plain base64."""
 
 
 @dataclass(frozen=True)
 class LogIds:
     """
-    The logs that offsets count in. An empty id is unknown, and compares with everything.
+    The logs that offsets belong to. An empty id is unknown and matches every id.
 
     :param cluster: the id of the Kafka cluster.
-    :param topics: topic -> its id, which a topic that is created again does not get again.
+    :param topics: topic -> its id; a recreated topic has a new id.
     """
 
     cluster: str = ""
     topics: Mapping[str, str] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
-        """Whether anything is known."""
+        """Whether any id is known."""
         return bool(self.cluster or self.topics)
 
     def __or__(self, other: LogIds) -> LogIds:
-        """Return the ids of both, those of ``other`` where both have one."""
+        """Return the ids of both; an id of ``other`` wins."""
         return LogIds(other.cluster or self.cluster, {**self.topics, **other.topics})
 
     def restricted_to(self, topics: Iterable[str]) -> LogIds:
@@ -53,9 +53,9 @@ class LogIds:
     @classmethod
     def parse(cls, value: object, what: str = "logs", *, describe: DescribeValue = shorten) -> LogIds:
         """
-        Read what :meth:`as_json` returned; nothing is known where it is missing.
+        Read the result of :meth:`as_json`; ``None`` means unknown ids.
 
-        :raises OffsetsFormatError: if it is anything else.
+        :raises OffsetsFormatError: for any other value.
         """
         if value is None:
             return cls()
@@ -73,11 +73,11 @@ class LogIds:
         return cls(cluster, {topic: topic_id.translate(URL_SAFE) for topic, topic_id in topics.items()})
 
     def is_other_cluster(self, current: LogIds) -> bool:
-        """Whether the cluster is known to be another one now."""
+        """Whether both clusters are known and differ."""
         return bool(self.cluster and current.cluster and self.cluster != current.cluster)
 
     def recreated_topics(self, current: LogIds) -> list[str]:
-        """Return the topics that are known to have been deleted and created again since."""
+        """Return the topics whose ids are known on both sides and differ."""
         known = {topic for topic, found in self.topics.items() if found and current.topics.get(topic)}
         return sorted(topic for topic in known if self.topics[topic] != current.topics[topic])
 
@@ -89,24 +89,24 @@ def other_logs_refusals(
     what: str, recorded: LogIds, current: LogIds, *, old_offsets: bool = True, remedy: str = ""
 ) -> list[str]:
     """
-    Return why offsets must not be taken from logs to others.
+    Return why offsets of the recorded logs must not be used on the current logs.
 
-    Of another cluster all topics have other ids, so that these are not named as well.
+    If the cluster differs, all topics have other ids, so the topics are not named.
 
-    :param what: what has counted in the logs of ``then``, such as ``the receipt``.
-    :param old_offsets: whether the offsets to write are counted in the logs of then. Others, such as those
-        at a time, are right in a topic that was created again.
-    :param remedy: what to do, where nothing is to be committed; by default what a commit can do.
+    :param what: the owner of the recorded ids, such as ``the receipt``, for the text.
+    :param old_offsets: whether the offsets to write come from the recorded logs. New offsets, such as those
+        at a time, are valid in a recreated topic.
+    :param remedy: the remedy for the text; by default the remedies of a commit.
     """
     if recorded.is_other_cluster(current):
         return [
             f"{what} is of cluster {shorten(recorded.cluster)}, and the connection leads to cluster "
-            f"{shorten(current.cluster)}: the same offset is another record there, also on a cluster that "
-            "MirrorMaker copies to; correct the connection, or "
+            f"{shorten(current.cluster)}: there the same offset is a different record, even on a cluster "
+            "that MirrorMaker copies to; correct the connection, or "
             + (
                 remedy
                 or f"set {parameter_text('allow_new_cluster', True)} if the pipeline was moved there and the "
-                "offsets are those of the new cluster"
+                "offsets belong to the new cluster"
             )
         ]
     again = recorded.recreated_topics(current) if old_offsets else []
@@ -116,10 +116,10 @@ def other_logs_refusals(
     return [
         f"topic {', '.join(map(repr, again[:_SHOWN]))}{more} was deleted and created again: {what} is of "
         f"topic id {shorten(recorded.topics[first])} ({first}), which is {shorten(current.topics[first])} "
-        "now: the same offsets are other records; "
+        "now: the same offsets are different records; "
         + (
             remedy
-            or "let the query begin with a new checkpoint, reset the group to 'earliest' or to a time, or "
-            f"set {parameter_text('allow_new_cluster', True)} if the offsets are those of the new topic"
+            or "start the query with a new checkpoint, reset the group to 'earliest' or to a time, or "
+            f"set {parameter_text('allow_new_cluster', True)} if the offsets belong to the new topic"
         )
     ]

@@ -1,4 +1,4 @@
-"""Lineage of a move: the receipt as OpenLineage facets, and how much of the move was written."""
+"""Lineage of a move: its receipt as OpenLineage facets, and how much of the move was written."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ class MoveRecord:
     A move of groups and its outcome.
 
     :param receipt: the receipt in XCom.
-    :param servers: bootstrap servers of the connection; without them no topic is named.
+    :param servers: bootstrap servers of the connection; without them the lineage has no topics.
     :param begun: whether the task may have started to write.
     :param error: the error that ended the move.
-    :param reads: whether a job has read the records that the groups pass.
+    :param reads: whether a job has read the records that the groups move past.
     :param has_lag: whether a verified receipt shows the lag of each group.
     :param window: the window whose end is committed.
     """
@@ -125,7 +125,7 @@ class MoveRecord:
         }
 
     def _rows(self, topic: str) -> int | None:
-        """Return how many records of a topic the group has passed, if a job has read each one."""
+        """Return the number of records that the group has moved past in a topic, if a job has read them."""
         groups = [group for group in self.groups if topic in group["after"]]
         if not self.reads or not self.verified or len(groups) != 1:
             return None

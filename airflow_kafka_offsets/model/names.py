@@ -1,4 +1,4 @@
-"""Names of consumer groups that mean the same to the client, to the broker and to us."""
+"""Checks of consumer group names: the client and the broker must use the name unchanged."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ MAX_GROUP_BYTES = 32_767
 """Kafka's protocol writes a name's length as a signed 16-bit integer."""
 
 SPARK_CONF_KEY = "spark.kafkaOffsets.pipeline"
-"""Under which a Spark job finds the names that its DAG has given to the pipeline."""
+"""The Spark setting in which a job finds the names that its DAG has given to the pipeline."""
 
 _EXPECTED = "the name of a consumer group"
 _WHITESPACE = " \t\n\v\f\r"
-"""What the client cuts off at the beginning of a setting: C's ``isspace``."""
+"""Characters that the client removes at the beginning of a setting (C's ``isspace``)."""
 
 
 def parse_group(name: object, parameter: str = "group_id") -> str:
     """
-    Return a group's name if the client passes it on as it is.
+    Return the name if librdkafka sends it unchanged.
 
-    librdkafka ends the process for a blank ``group.id``, cuts whitespace off at its beginning and everything
-    from a NUL on, and sends a name that is too long as a request that no broker can read. Whitespace at the
-    end arrives, but names another group than the one that was meant.
+    librdkafka ends the process for a blank ``group.id``. It removes whitespace at the beginning, and
+    everything after a NUL. For a name that is too long, it sends a request that no broker can read.
+    Whitespace at the end is sent, but probably names the wrong group.
 
-    :param parameter: what the name was given as, for the error text.
-    :raises UsageError: if it is no name, or another one to the client.
+    :param parameter: the parameter with the name, for the error text.
+    :raises UsageError: if the value is not a name, or librdkafka would change it.
     """
     group = parse_existing_group(name, parameter)
     if not group.strip(_WHITESPACE):
@@ -36,14 +36,14 @@ def parse_group(name: object, parameter: str = "group_id") -> str:
     if group != group.strip(_WHITESPACE):
         raise parameter_error(
             parameter,
-            f": found {shorten(repr(group))}; expected {_EXPECTED} without whitespace around it, which the "
-            "client cuts off, so that it would be another group: correct the name",
+            f": found {shorten(repr(group))}; expected {_EXPECTED} without whitespace at its ends, because "
+            "it would be another group: correct the name",
         )
     return group
 
 
 def parse_stored_group(name: str, what: str) -> str:
-    """Return a group's name that was read from a file or a receipt, as :func:`parse_group`."""
+    """Check a group's name from a file or a receipt like :func:`parse_group`."""
     try:
         return parse_group(name, what)
     except UsageError as error:
@@ -52,11 +52,11 @@ def parse_stored_group(name: str, what: str) -> str:
 
 def parse_existing_group(name: object, parameter: str = "group_id") -> str:
     """
-    Return a group's name if it can be looked up or deleted: what other clients have created may have
-    whitespace around.
+    Return the name if a group of this name can be looked up or deleted. Other clients may have created groups
+    with whitespace at the ends of their names.
 
-    :param parameter: what the name was given as, for the error text.
-    :raises UsageError: if it cannot.
+    :param parameter: the parameter with the name, for the error text.
+    :raises UsageError: if no group can have the name.
     """
     if not isinstance(name, str):
         raise parameter_error(parameter, f": found {shorten(name)}; expected {_EXPECTED}")
@@ -65,8 +65,8 @@ def parse_existing_group(name: object, parameter: str = "group_id") -> str:
     if not is_plain(name):
         raise parameter_error(
             parameter,
-            f": found {shorten(repr(name))}, in which the client would stop at a NUL or at half of a "
-            f"surrogate pair; expected {_EXPECTED}",
+            f": found {shorten(repr(name))}, which the client would cut at a NUL or at a lone surrogate; "
+            f"expected {_EXPECTED}",
         )
     if (size := len(name.encode())) > MAX_GROUP_BYTES:
         raise parameter_error(
@@ -78,9 +78,9 @@ def parse_existing_group(name: object, parameter: str = "group_id") -> str:
 
 def parse_existing_groups(names: Iterable[object], parameter: str = "group_ids") -> list[str]:
     """
-    Return the names of several groups in order, each once, see :func:`parse_existing_group`.
+    Return sorted unique names of groups, each checked by :func:`parse_existing_group`.
 
-    :raises UsageError: also for one text, of which each letter would be a group.
+    :raises UsageError: if a name is invalid, or if a string is given: each character would become a group.
     """
     if isinstance(names, str):
         raise unexpected(parameter, names, "a list of groups")

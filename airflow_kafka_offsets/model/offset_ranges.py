@@ -11,11 +11,11 @@ Ranges = tuple[OffsetRange, ...]
 """Sorted ranges that are not empty and do not touch."""
 
 RangesByPartition = Mapping[TopicPartition, Ranges]
-"""Ranges of each partition that has any."""
+"""Partition -> its ranges, without partitions that have none."""
 
 
 def merge(ranges: Iterable[tuple[int, int]]) -> Ranges:
-    """Return the offsets that are in any of the ranges; a range that is empty or reversed has none."""
+    """Return the union of ranges; empty and reversed ranges are ignored."""
     merged: list[OffsetRange] = []
     for start, end in sorted(ranges):
         if start >= end:
@@ -44,7 +44,7 @@ def subtract(ranges: Ranges, removed: Ranges) -> Ranges:
 
 
 def intersect(ranges: Ranges, others: Ranges) -> Ranges:
-    """Return the offsets that are in both."""
+    """Return the offsets that are in both sets."""
     return subtract(ranges, subtract(ranges, others))
 
 
@@ -54,7 +54,7 @@ def clip(ranges: Ranges, start: int, end: int) -> Ranges:
 
 
 def count_offsets(by_partition: RangesByPartition) -> int:
-    """Return how many offsets the ranges of all partitions have."""
+    """Return the number of offsets in the ranges of all partitions."""
     return sum(each.size for ranges in by_partition.values() for each in ranges)
 
 
@@ -62,7 +62,7 @@ def hulls(ranges: Ranges, most: int, apart: int) -> Ranges:
     """
     Return at most ``most`` ranges that cover all offsets, split where the offsets are farthest apart.
 
-    :param apart: ranges that are less than this apart stay together.
+    :param apart: smallest gap at which to split.
     """
     gaps = sorted(
         ((after.start - before.end, at) for at, (before, after) in enumerate(pairwise(ranges), 1)),

@@ -1,8 +1,8 @@
 """
 Offsets, commits and ranges of partitions.
 
-Offsets are exclusive ends: that of the *next* record to read. Spark's ``offsets/N`` and Kafka's committed
-offsets mean the same number, so they are compared and copied as they are.
+An offset is the offset of the *next* record to read. Spark's ``offsets/N`` and Kafka's committed offsets use
+the same definition, so they are compared and copied unchanged.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ MAX_OFFSET = 2**63 - 1
 """Kafka's offsets are signed 64-bit integers."""
 
 MAX_PARTITION = 2**31 - 1
-"""Kafka's partitions are numbered by signed 32-bit integers."""
+"""Kafka's partition numbers are signed 32-bit integers."""
 
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
-"""What Kafka accepts as a topic's name (``org.apache.kafka.common.internals.Topic``)."""
+"""Topic names that Kafka accepts (``org.apache.kafka.common.internals.Topic``)."""
 
 
 class TopicPartition(NamedTuple):
@@ -39,61 +39,66 @@ Offsets = dict[TopicPartition, int]
 """An offset for each partition."""
 
 Positions = dict[TopicPartition, "int | None"]
-"""An offset for each partition, ``None`` where there is none (no commit)."""
+"""An offset for each partition; ``None`` without a commit."""
 
 IsolationLevel = Literal["read_uncommitted", "read_committed"]
-"""Whether records of open and aborted transactions count: it decides which log end a consumer sees."""
+"""
+Whether a consumer reads records of open and aborted transactions; it decides which log end the consumer sees.
+"""
 
 
 class Commit(NamedTuple):
-    """What a group committed for a partition."""
+    """A group's commit for a partition."""
 
     offset: int
-    """The next record that it would read."""
+    """The offset of the next record that the group would read."""
     metadata: str | None = ""
     """
-    The text that was committed with it; empty if there was none, ``None`` if it could not be read. Text of
-    other clients may have stray characters at its end: confluent-kafka reads beyond it.
+    The metadata of the commit; empty if it has none, ``None`` if it could not be read. Metadata of other
+    clients may have stray characters at its end, because confluent-kafka reads beyond the end.
     """
 
 
 Commits = Mapping[TopicPartition, "Commit | None"]
-"""The commit of each partition, ``None`` where there is none."""
+"""Partition -> its commit; ``None`` without a commit."""
 
 
 def committed_offsets(commits: Commits) -> Positions:
-    """Return the offset of each commit, ``None`` where there is none."""
+    """Return the offset of each commit; ``None`` without a commit."""
     return {tp: None if commit is None else commit.offset for tp, commit in commits.items()}
 
 
 def committed_texts(commits: Commits) -> dict[TopicPartition, str | None]:
-    """Return the metadata of each commit, ``None`` where there is none or it could not be read."""
+    """Return the metadata of each commit; ``None`` without a commit, or if it could not be read."""
     return {tp: None if commit is None else commit.metadata for tp, commit in commits.items()}
 
 
 def positions_past_targets(
     positions: Mapping[TopicPartition, int | None], targets: Mapping[TopicPartition, int]
 ) -> Offsets:
-    """Return the positions that are after their targets: a commit of these would take them backwards."""
+    """Return the positions after their targets: a commit of these targets would move back."""
     return {tp: at for tp, target in targets.items() if (at := positions.get(tp)) is not None and at > target}
 
 
 class LogRange(NamedTuple):
-    """What a partition's log holds: the offsets in the half-open range [start, end)."""
+    """The offsets in a partition's log: the half-open range [start, end)."""
 
     start: int
-    """Log start offset: the first record that retention has left."""
+    """Log start offset: the first record that retention has not deleted."""
     end: int
     """Log end offset: the high watermark, or the last stable offset under ``read_committed``."""
 
     def __contains__(self, offset: object) -> bool:
-        """Whether ``offset`` is a position in this log; the end itself is one (nothing left to read)."""
-        # Kafka accepts a commit at the log end, and a consumer that has read all commits it.
+        """
+        Whether ``offset`` is a position in this log; the log end is a position too, with no record left to
+        read.
+        """
+        # Kafka accepts a commit at the log end: a consumer that has read all records commits it.
         return isinstance(offset, int) and self.start <= offset <= self.end
 
 
 Logs = Mapping[TopicPartition, LogRange]
-"""What the log of each partition holds."""
+"""Partition -> the range of its log."""
 
 
 class OffsetRange(NamedTuple):
@@ -106,7 +111,7 @@ class OffsetRange(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Offsets in the range: as many records, or more than there are with transactions or compaction."""
+        """Number of offsets; with transactions or compaction the range has fewer records."""
         return self.end - self.start
 
 
@@ -118,16 +123,17 @@ def starting_points(
     committed: Positions, logs: Logs, on_no_commit: MissingCommitPolicy, known: Collection[str] = ()
 ) -> Offsets:
     """
-    Return where each partition starts from, those without a commit as the policy says.
+    Return the position from which each partition is read; the policy decides for a partition without a
+    commit.
 
-    :param on_no_commit: under ``skip`` they are left out, and also under ``fail``, which the caller refuses.
-    :param known: topics that have a commit: a partition without one was added since, and starts at its log
-        start whatever the policy.
+    :param on_no_commit: ``skip`` leaves partitions without a commit out; so does ``fail``, and the caller
+        refuses them.
+    :param known: topics with a commit. A partition of these topics without a commit was added later; it
+        starts at its log start under every policy.
     """
     found = {tp: offset for tp, offset in committed.items() if offset is not None}
     for tp in committed.keys() - found:
-        # The group reads the topic: to start a new partition of it anywhere else would skip records that
-        # came with it.
+        # The group reads the topic: a start at any other offset would skip records of the new partition.
         if tp.topic in known or on_no_commit == "earliest":
             found[tp] = logs[tp].start
         elif on_no_commit == "latest":
@@ -137,26 +143,24 @@ def starting_points(
 
 def offsets_at_time(first_at_or_after: Positions, logs: Logs) -> Offsets:
     """
-    Return each partition's offset at a time: its first record at or after, else its log end.
-
-    A partition that is empty, or whose last record is older, has nothing at or after the time: its log end
-    is the exact answer.
+    Return each partition's offset at a time: that of its first record at or after the time, or else its log
+    end.
     """
     return {
-        # The log start may have moved between the two questions.
+        # The log start may have moved between the two requests.
         tp: logs[tp].end if offset is None else max(offset, logs[tp].start)
         for tp, offset in first_at_or_after.items()
     }
 
 
 def is_topic_name(name: str) -> bool:
-    """Whether Kafka would accept ``name`` for a topic."""
-    # A topic's directory on the broker has its name: Kafka refuses these two.
+    """Whether Kafka accepts ``name`` as a topic name."""
+    # Kafka refuses these two names, because the broker stores a topic in a directory of the same name.
     return _TOPIC.fullmatch(name) is not None and name not in (".", "..")
 
 
 def check_partitions(partitions: Iterable[TopicPartition]) -> None:
-    """Refuse partitions that cannot exist, before the client sees them: some names end the process."""
+    """Refuse invalid topic names and partition numbers; with some of them the client ends the process."""
     checked: set[str] = set()
     for topic, partition in partitions:
         if topic not in checked:

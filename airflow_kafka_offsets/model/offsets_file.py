@@ -17,8 +17,8 @@ class OffsetsFile:
     """
     A file in Kafka's CSV.
 
-    :param name: its URI, also for the receipt.
-    :param text: its content, once it was read.
+    :param name: the file's URI; it is also written to the receipt.
+    :param text: the file's content, after it was read.
     """
 
     name: str
@@ -28,8 +28,9 @@ class OffsetsFile:
         """
         Return the file's offsets for a group.
 
-        :param groups: number of groups that are moved: lines of three columns need it to be one.
-        :raises OffsetsFormatError: if it has no line for the group, or is not Kafka's CSV; names the file.
+        :param groups: number of groups that are moved; lines of three columns are valid only for one group.
+        :raises OffsetsFormatError: if the file has no line for the group, or is not Kafka's CSV; the text
+            names the file.
         """
         try:
             if groups == 1:
@@ -57,5 +58,5 @@ class OffsetsFile:
 
     @cached_property
     def _by_group(self) -> dict[str, Offsets]:
-        # Once: there may be as many groups as lines.
+        # Parsed once, because the file may have many groups.
         return parse_csv(self.text)

@@ -1,10 +1,10 @@
 """
-The pace of a wait: how fast what remains of it falls, and when nothing will remain.
+The pace of a wait: how fast the backlog shrinks, and when it will be empty.
 
-A position moves in steps: Spark commits once a batch, a consumer every few seconds, and while a producer
-writes, lag rises in between. So only the polls that have seen it fall count, and the pace is measured from
-one fall to another. Nothing is said of it before there are enough of them, while they are uneven or not much
-more than the rises in between, and when the next one is overdue.
+A position moves in steps: Spark commits once a batch, a consumer every few seconds. Between these steps, new
+records make the backlog grow. So only polls at which the backlog has fallen count, and the pace is measured
+from fall to fall. No pace is reported before there are enough falls, if the falls are uneven, if they are not
+much larger than the rises between them, or if the next fall is overdue.
 """
 
 from __future__ import annotations
@@ -15,35 +15,38 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 FALLS = 8
-"""Falls that are remembered at most."""
+"""Largest number of falls that are kept."""
 
 ENOUGH = 4
-"""Falls from which on something is said."""
+"""Smallest number of falls for a pace."""
 
 _UNEVEN = 3.0
-"""How many times as fast as the other half one half of the falls may be."""
+"""Largest accepted ratio between the rates of the two halves of the falls."""
 
 _ABOVE_RISES = 3
-"""How many times the largest rise between two falls they have to be together: else it may be chance."""
+"""
+The falls together must be at least this multiple of the largest rise between two falls; otherwise they may be
+chance.
+"""
 
 _OVERDUE = 2.0
-"""Multiple of the longest time between two falls after which the wait counts as standing still."""
+"""Multiple of the longest time between two falls after which the wait counts as stalled."""
 
 
 _SLOWEST = 0.1 / 86_400
-"""Records a second below which nothing is said: it would be 0.0 a day."""
+"""Lowest rate that is reported, in records per second; a lower one would be shown as 0.0 a day."""
 
 
 @dataclass(frozen=True)
 class Pace:
     """
-    How fast a wait comes to its end.
+    The rate of a wait, and an estimate of its remaining time.
 
-    :param rate: by how many records a second what remains falls, net of what a producer adds.
-    :param seconds: until nothing remains at this pace; ``None`` if the partition that is furthest behind does
-        not move.
-    :param read: records by which what remains has fallen since the first poll.
-    :param of: what remained at the first poll.
+    :param rate: records per second by which the backlog shrinks, net of new records.
+    :param seconds: estimated seconds until the backlog is empty; ``None`` if the partition that is furthest
+        behind does not move.
+    :param read: records by which the backlog has shrunk since the first poll.
+    :param of: the backlog at the first poll.
     """
 
     rate: float
@@ -52,7 +55,7 @@ class Pace:
     of: int
 
     def as_json(self) -> dict[str, Any]:
-        """Return plain JSON, rounded: the numbers are estimates."""
+        """Return plain JSON with rounded numbers, because they are estimates."""
         seconds = None if self.seconds is None else round(self.seconds)
         return {"records_per_second": float(f"{self.rate:.3g}"), "seconds_left": seconds}
 
@@ -60,7 +63,8 @@ class Pace:
         """
         Return the pace as a line for the log.
 
-        :param moving: the target moves, as the log end does: then nobody knows how much has to be read.
+        :param moving: whether the target moves, like the log end; the number of records to read is then
+            unknown.
         """
         rate = rate_text(self.rate)
         left = "" if self.seconds is None else f", about {estimate_text(self.seconds)}"
@@ -70,25 +74,25 @@ class Pace:
 
 
 class Remainder(NamedTuple):
-    """What remained at one poll."""
+    """The backlog at one poll."""
 
     at: float
-    """When, in seconds since 1970."""
+    """Time of the poll, in seconds since 1970."""
     amounts: tuple[int, ...]
-    """All have to become 0; the first is what the rate is of."""
+    """Amounts that must all become 0; the rate is that of the first one."""
     rise: int = 0
-    """By how much the first one has risen since the last fall."""
+    """Rise of the first amount since the last fall."""
 
 
 @dataclass(frozen=True)
 class ProgressHistory:
     """
-    What remained of a wait, poll by poll, as far as its pace needs it.
+    The backlogs of past polls that the pace is computed from.
 
-    :param first: what remained at first; more, if a position went back since.
+    :param first: the largest backlog so far; the first one, unless a position moved back.
     :param last: the last poll.
-    :param falls: the last polls that have seen less than the poll before, each with less than the one before
-        it in this list.
+    :param falls: the last polls with a smaller backlog than the poll before; the backlogs in this list
+        decrease.
     """
 
     first: int = 0
@@ -96,11 +100,11 @@ class ProgressHistory:
     falls: tuple[Remainder, ...] = ()
 
     def after_poll(self, at: float, amounts: Sequence[int]) -> ProgressHistory:
-        """Note a poll; without amounts, what remains is not known, and it begins again."""
+        """Record a poll; without amounts the backlog is unknown, and the history restarts."""
         if not amounts:
             return ProgressHistory()
         this, last = Remainder(at, tuple(amounts)), self.last
-        # A clock that went back, or other partitions than before.
+        # The clock went back, or the partitions have changed.
         if last is None or at <= last.at or len(last.amounts) != len(amounts):
             return ProgressHistory(amounts[0], this)
         change, falls = amounts[0] - last.amounts[0], self.falls
@@ -113,10 +117,10 @@ class ProgressHistory:
 
     @property
     def pace(self) -> Pace | None:
-        """The pace; ``None`` while it cannot be said honestly."""
+        """The pace; ``None`` if it cannot be estimated reliably."""
         if self.last is None or len(self.falls) < ENOUGH or not self.last.amounts[0]:
             return None
-        # The middle fall belongs to both halves: a half is measured from fall to fall.
+        # The middle fall belongs to both halves, because each half is measured from fall to fall.
         middle = len(self.falls) // 2
         halves = sorted(_rate(part, 0) for part in (self.falls[: middle + 1], self.falls[middle:]))
         longest = max(later.at - earlier.at for earlier, later in pairwise(self.falls))
@@ -145,19 +149,19 @@ class ProgressHistory:
         return seconds if seconds > 0 else None
 
     def as_json(self) -> dict[str, Any]:
-        """Return it as plain JSON."""
+        """Return the history as plain JSON."""
         return {"first": self.first, "last": self.last, "falls": list(self.falls)}
 
     @classmethod
     def from_json(cls, value: object) -> ProgressHistory:
-        """Read what :meth:`as_json` wrote; anything else counts as nothing known."""
+        """Read the result of :meth:`as_json`; any other value gives an empty history."""
         try:
             last, *falls = (
                 Remainder(float(at), tuple(int(amount) for amount in amounts), int(rise))
                 for at, amounts, rise in (value["last"], *value["falls"])  # type: ignore[index]
             )
             first = int(value["first"])  # type: ignore[index]
-        # Kept by another version, or by a user: an estimate is not worth an error.
+        # Another version or a user may have written the value; an estimate does not justify an error.
         except (TypeError, ValueError, KeyError, OverflowError):
             return cls()
         rising = all(earlier.at < later.at for earlier, later in pairwise(falls))
@@ -166,7 +170,7 @@ class ProgressHistory:
 
 
 def rate_text(rate: float) -> str:
-    """Return a rate in the unit in which it is 1 or more: ``310/s``, ``12/min``, ``3/h``; in days at most."""
+    """Return a rate in the smallest unit, up to days, with a value of at least 1: ``310/s``, ``3/h``."""
     units = (("s", 1), ("min", 60), ("h", 3_600))
     unit, size = next((each for each in units if rate * each[1] >= 1), ("d", 86_400))
     number = rate * size
@@ -174,7 +178,7 @@ def rate_text(rate: float) -> str:
 
 
 def estimate_text(seconds: float) -> str:
-    """Return a duration that is only estimated, in one unit: ``4 min``, ``1.5 h``."""
+    """Return an estimated duration in one unit: ``4 min``, ``1.5 h``."""
     for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
         if seconds >= 1.5 * size:
             number = seconds / size

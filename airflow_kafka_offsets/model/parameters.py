@@ -1,7 +1,7 @@
 """
-Readers of parameters: policies, switches, times, durations and numbers, each read strictly.
+Strict parsers of parameters: policies, switches, times, durations and numbers.
 
-Each raises UsageError, which names the parameter, what was found and what was expected.
+Each raises a UsageError that names the parameter, its value and the expected values.
 """
 
 from __future__ import annotations
@@ -16,55 +16,58 @@ from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.model.wording import dag_text, parameter_error, parameter_text, unexpected
 
 OutOfRangePolicy = Literal["fail", "clamp", "skip"]
-"""What becomes of an offset outside its partition's log: refused, moved to the nearer end, left alone."""
+"""
+How to treat an offset outside its partition's log: refuse it, move it to the nearer end of the log, or leave
+the partition alone.
+"""
 
 MissingCommitPolicy = Literal["fail", "earliest", "latest", "skip"]
 """
-Where a partition without a committed offset is taken to be.
+The assumed position of a partition without a committed offset.
 
-``fail`` is an error; ``earliest`` and ``latest`` are the start and the end of its log, as with a consumer's
-``auto.offset.reset``; ``skip`` leaves the partition out.
+``fail`` raises an error. ``earliest`` and ``latest`` mean the start and the end of its log, as in a
+consumer's ``auto.offset.reset``. ``skip`` leaves the partition out.
 """
 
 StartMissingCommitPolicy = Literal["fail", "earliest", "latest"]
-""":data:`MissingCommitPolicy` where each partition needs an offset to start from."""
+""":data:`MissingCommitPolicy` for reads, where each partition needs an offset to start from."""
 
 RestoreMissingCommitPolicy = Literal["skip", "earliest"]
-""":data:`MissingCommitPolicy` of a restore: the partition stays where it is, or goes to its log start."""
+""":data:`MissingCommitPolicy` of a restore: the partition keeps its position, or moves to its log start."""
 
 _DURATION = re.compile(
     r"P(?:([0-9]{1,9})D)?(?:T(?=[0-9])(?:([0-9]{1,9})H)?(?:([0-9]{1,9})M)?(?:([0-9]{1,9}(?:\.[0-9]{1,9})?)S)?)?"
 )
-"""What ``java.time.Duration.parse`` takes, without signs."""
+"""The format of ``java.time.Duration.parse``, without signs."""
 
 _SHORT_DURATION = re.compile(
     r"(?:([0-9]{1,9})d)?(?:([0-9]{1,9})h)?(?:([0-9]{1,9})m)?(?:([0-9]{1,9}(?:\.[0-9]{1,9})?)s)?"
 )
-"""Such as ``2h`` or ``1h30m``. In small letters only: in ISO 8601 an ``M`` may stand for months."""
+"""Durations such as ``2h`` or ``1h30m``. Only lowercase, because an ``M`` in ISO 8601 may mean months."""
 
 MAX_PATTERN = 50_000
-"""Characters of a regular expression: compiling one takes 200 bytes for each."""
+"""Largest length of a regular expression; compiling it takes 200 bytes per character."""
 
 _MOST_CHARACTERS = 1_000
 
 LONGEST = timedelta(days=36_525)
-"""A hundred years: with longer durations, times leave the calendar."""
+"""A hundred years; a longer duration may lead to a time outside Python's calendar."""
 
 LONGEST_GRACE = timedelta(days=7)
 """
-For that long Kafka keeps the offsets of a group after its last commit, by default: a commit that is missing
-for longer is not late, it is lost.
+Kafka's default retention of a group's offsets after its last commit. A commit that is missing for longer is
+not late, but lost.
 """
 
 
 def _brief(text: str) -> str:
-    """Return a text without whitespace around it, ``""`` if no switch, time or duration is as long."""
+    """Return a text without whitespace at its ends; ``""`` if it is too long for any parameter."""
     text = text.strip()
     return text if len(text) <= _MOST_CHARACTERS else ""
 
 
 def parse_choice(value: object, choices: object, parameter: str) -> Any:
-    """Check a parameter with a fixed set of values, those of a ``Literal`` type."""
+    """Check a parameter with the values of a ``Literal`` type."""
     known = get_args(choices)
     if value not in known:
         raise unexpected(parameter, value, f"one of {', '.join(map(repr, known))}")
@@ -72,12 +75,12 @@ def parse_choice(value: object, choices: object, parameter: str) -> Any:
 
 
 def choice_parser(choices: object) -> Callable[[object, str], Any]:
-    """Return a reader of parameters with a fixed set of values, see :func:`parse_choice`."""
+    """Return a parser of parameters with a fixed set of values, see :func:`parse_choice`."""
     return lambda value, parameter: parse_choice(value, choices, parameter)
 
 
 def parse_switch(value: object, parameter: str) -> bool:
-    """Read a switch: a bool, or ``true`` or ``false`` in any case; ``"0"`` or ``"no"`` is not guessed at."""
+    """Parse a switch: a bool, or ``true`` or ``false`` in any case; ``"0"`` and ``"no"`` are refused."""
     text = _brief(str(value)).lower() if isinstance(value, str | bool) else ""
     if text in ("true", "false"):
         return text == "true"
@@ -85,7 +88,7 @@ def parse_switch(value: object, parameter: str) -> bool:
 
 
 def parse_time(value: object, parameter: str) -> datetime:
-    """Read a point in time: a datetime, or ISO 8601 text; without a zone it is UTC, as in Kafka's tool."""
+    """Parse a time: a datetime, or ISO 8601 text; without a time zone it is in UTC, as in Kafka's tool."""
     moment = value
     if isinstance(value, str):
         # Python 3.10 does not read the Z that ISO 8601 allows.
@@ -97,7 +100,7 @@ def parse_time(value: object, parameter: str) -> datetime:
 
 
 def time_example(variable: str = "data_interval_start") -> str:
-    """Return what a time looks like, for an error text; a DAG takes it from a variable of its templates."""
+    """Return an example of a time, for an error text; for a DAG also a template with ``variable``."""
     template = dag_text(f" or '{{{{ {variable} }}}}'")
     return f"a time such as '2026-03-01T00:00:00+00:00'{template}"
 
@@ -106,10 +109,10 @@ def parse_duration(
     value: object, parameter: str, *, maximum: timedelta = LONGEST, allow_zero: bool = True
 ) -> timedelta | None:
     """
-    Read a duration: seconds, a timedelta, text such as ``10m``, ``7d`` or ``1h30m``, or ISO 8601 text as
-    Kafka's tool takes it, such as ``PT10M`` or ``P1DT2H``.
+    Parse a duration: seconds, a timedelta, text such as ``10m``, ``7d`` or ``1h30m``, or ISO 8601 text as in
+    Kafka's tool, such as ``PT10M`` or ``P1DT2H``.
 
-    :return: the duration, ``None`` for ``None``.
+    :return: the duration; ``None`` for ``None``.
     """
     if value is None:
         return None
@@ -136,32 +139,31 @@ def _match_duration(text: str) -> re.Match[str] | None:
 def parse_seconds(
     value: object, parameter: str, *, maximum: float = LONGEST.total_seconds(), allow_zero: bool = True
 ) -> float | None:
-    """Read a duration as :func:`parse_duration`, in seconds."""
+    """Parse a duration like :func:`parse_duration`; return seconds."""
     duration = parse_duration(value, parameter, maximum=timedelta(seconds=maximum), allow_zero=allow_zero)
     return None if duration is None else duration.total_seconds()
 
 
 def parse_interval(value: object, parameter: str) -> float | None:
-    """Read a duration above 0 as :func:`parse_duration`, in seconds."""
+    """Parse a duration above 0 like :func:`parse_duration`; return seconds."""
     return parse_seconds(value, parameter, allow_zero=False)
 
 
 def parse_text(value: object, parameter: str) -> str:
-    """Read a text that is not nothing, see :func:`is_nothing`."""
+    """Parse a text that is not empty, see :func:`is_nothing`."""
     if not isinstance(value, str):
         raise parameter_error(parameter, f": found {type(value).__name__}; expected text")
     if is_nothing(value):
         raise parameter_error(
             parameter,
-            " is nothing, and it was given: expected a value; leave "
-            f"{parameter_text(parameter)} out if its default is meant",
+            f" is empty: expected a value; omit {parameter_text(parameter)} to use its default",
             value,
         )
     return value
 
 
 def parse_pattern(value: object, parameter: str) -> re.Pattern[str]:
-    """Read a regular expression of at most :data:`MAX_PATTERN` characters."""
+    """Parse a regular expression of at most :data:`MAX_PATTERN` characters."""
     text = parse_text(value, parameter)
     if len(text) > MAX_PATTERN:
         raise parameter_error(
@@ -177,7 +179,7 @@ def parse_pattern(value: object, parameter: str) -> re.Pattern[str]:
 
 
 def parse_count(value: object, parameter: str, *, minimum: int = 0) -> int | None:
-    """Read a number of records: an int or its digits; ``"1e3"`` and ``10.0`` are not guessed at."""
+    """Parse a number of records: an int or its digits; ``"1e3"`` and ``10.0`` are refused."""
     text = value.strip() if isinstance(value, str) else ""
     number = int(text) if re.fullmatch(r"[0-9]{1,18}", text) else value
     if number is None or (isinstance(number, int) and not isinstance(number, bool) and number >= minimum):
@@ -193,9 +195,10 @@ def timestamp_ms(moment: datetime) -> int:
 
 def iso_time(milliseconds: int) -> str:
     """
-    Return a timestamp of Kafka as ISO 8601 text in UTC, to the millisecond where it has them.
+    Return a timestamp of Kafka as ISO 8601 text in UTC, with milliseconds if they are not 0.
 
-    A producer may write any number: those that no calendar has, such as microseconds, stay numbers.
+    A producer may write any number, such as microseconds; a number outside the calendar is returned as a
+    number.
     """
     try:
         moment = datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(milliseconds=milliseconds)
@@ -220,7 +223,7 @@ def duration_text(seconds: float) -> str:
 
 def is_nothing(value: object) -> bool:
     """
-    Whether a value is what a template gives that finds nothing: ``None``, also as text or as JSON, or a
+    Whether a template may have rendered the value for a missing variable: ``None`` (also as text or JSON), or
     blank.
     """
     return value is None or (
@@ -230,11 +233,12 @@ def is_nothing(value: object) -> bool:
 
 def exactly_one(parameters: Mapping[str, object]) -> tuple[str, object]:
     """
-    Return the one parameter that is given; empty text and ``None`` mean not given.
+    Return the only parameter that is given; ``None`` and an empty text count as not given.
 
-    That way a DAG's ``params`` can drive a reset: every scenario is in the template, one is filled in.
+    So a DAG's ``params`` can select a scenario: the operator templates all of them, and only one renders a
+    value.
 
-    :raises UsageError: if none or several are given.
+    :raises UsageError: if no parameter or several parameters are given.
     """
     given = {name: value for name, value in parameters.items() if not is_nothing(value)}
     if len(given) != 1:

@@ -1,8 +1,8 @@
 """
 Plan of a pipeline: the move of a checkpoint and of the groups that follow it.
 
-The targets are computed once and are the same for both, so that one refusal refuses the whole move, and one
-receipt says what was overwritten.
+Both have the same targets, which are computed once. One refusal refuses the whole move, and one receipt
+records the overwritten offsets.
 """
 
 from __future__ import annotations
@@ -29,32 +29,38 @@ from airflow_kafka_offsets.model.table import TimesByOffset
 from airflow_kafka_offsets.model.text import describe_type
 
 GROUPS_FILE = "groups.json"
-"""The file of a checkpoint's archive from which an interrupted move of the groups is finished."""
+"""The file in a checkpoint's archive from which an interrupted move of the groups is resumed."""
 
 
 @dataclass(frozen=True)
 class PipelinePlan:
     """
-    What moves together: a plan for each group, and the checkpoint's, ``None`` where only groups move.
+    The plans that are applied together: one for each group, and the checkpoint's.
 
-    With ``may_be_empty`` it may be carried out also if nothing is left to write.
-
-    :param connections: the ids of the Airflow connections that it was made with, by the names that the
-        receipt has for them; empty outside Airflow.
+    :param checkpoint_plan: ``None`` if only groups move.
+    :param may_be_empty: whether a plan without anything to write is accepted.
+    :param connections: key in the receipt -> id of the Airflow connection that was used; empty outside
+        Airflow.
+    :param provenance: keys of the receipt about the applied saved plan: ``plan`` (its digest), ``names``
+        and ``approval``.
     """
 
     group_plans: Sequence[OffsetPlan]
     checkpoint_plan: CheckpointPlan | None = None
     may_be_empty: bool = False
     connections: Mapping[str, str] = field(default_factory=dict)
+    provenance: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def combine(cls, group_plans: Sequence[OffsetPlan], checkpoint_plan: CheckpointPlan) -> PipelinePlan:
-        """Put plans together; the groups' sources then say which query's checkpoint moves with them."""
+        """
+        Combine the plans of groups and of a checkpoint; the groups' sources then name the checkpoint and its
+        query.
+        """
         of = checkpoint_plan
         where = {"checkpoint": of.location, "query_id": of.query_id, "batch_id": of.batch_id}
-        # The plan of a group knows the topics that it asked for, the checkpoint's those of its newest move:
-        # each may know what the other does not.
+        # A group's plan has the ids of its topics, the checkpoint's plan those of its newest move: the sets
+        # may differ.
         log_ids = of.log_ids
         for group_plan in group_plans:
             log_ids |= group_plan.log_ids
@@ -64,9 +70,9 @@ class PipelinePlan:
         )
 
     def check(self) -> None:
-        """Refuse the whole move, with every reason, if one part of it must not be carried out."""
-        # All parts together, before one of them is written: a refused group must not find a moved
-        # checkpoint.
+        """Refuse the whole move, with every reason, if one of its parts is refused."""
+        # All parts are checked before the first write: if a group is refused, the checkpoint must not have
+        # moved.
         check_plans([*([self.checkpoint_plan] if self.checkpoint_plan else []), *self.group_plans])
         if self.is_empty and not self.may_be_empty:
             notes = list(dict.fromkeys(note for group_plan in self.group_plans for note in group_plan.notes))
@@ -74,10 +80,9 @@ class PipelinePlan:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there are groups, and nothing is left to write: every partition is left alone."""
+        """Whether there are groups, but nothing to write, because every partition is left alone."""
         moves = self.checkpoint_plan is not None and bool(self.checkpoint_plan.steps)
-        # Without groups it is the checkpoint alone that was asked for, which says itself whether there is a
-        # step.
+        # Without groups, only the checkpoint moves, and its plan handles a move without steps.
         return (
             bool(self.group_plans)
             and not moves
@@ -86,16 +91,15 @@ class PipelinePlan:
 
     @property
     def to_write(self) -> list[OffsetPlan]:
-        """The groups of which something is to be committed."""
-        # Those that an earlier try has committed are done: a commit by offset would be harmless, but the
-        # group may have moved on since.
+        """The plans of groups with offsets to commit."""
+        # Groups that an earlier try has committed are left out: they may have moved on since.
         return [
             group_plan for group_plan in self.group_plans if group_plan.after and not group_plan.already_done
         ]
 
     @property
     def is_refused(self) -> bool:
-        """Whether it must not be carried out, or a part of it must not."""
+        """Whether the plan or one of its parts is refused."""
         refusals = [
             self.checkpoint_plan.refusals if self.checkpoint_plan else (),
             *(group_plan.refusals for group_plan in self.group_plans),
@@ -103,7 +107,7 @@ class PipelinePlan:
         return any(refusals) or (self.is_empty and not self.may_be_empty)
 
     def tables(self) -> list[str]:
-        """Return each part as lines for a log; parts of a refused move say that it was not made."""
+        """Return each part as lines for a log; in a refused move, each heading says so."""
         checkpoint = [self.checkpoint_plan.table(refused=self.is_refused)] if self.checkpoint_plan else []
         return [*checkpoint, *(group_plan.table(refused=self.is_refused) for group_plan in self.group_plans)]
 
@@ -111,24 +115,23 @@ class PipelinePlan:
         """
         Return the groups' receipt, with the ids of the Airflow connections.
 
-        The checkpoint's part is under ``checkpoint`` where there is one.
+        The checkpoint's part, if any, is under ``checkpoint``.
         """
-        value = {**make_receipt(self.group_plans, plan_only=plan_only, verified=verified), **self.connections}
-        return (
-            value
-            if self.checkpoint_plan is None
-            else {**value, "checkpoint": self.checkpoint_plan.make_receipt()}
-        )
+        value = make_receipt(self.group_plans, plan_only=plan_only, verified=verified)
+        value |= {**self.connections, **self.provenance}
+        if self.checkpoint_plan is None:
+            return value
+        return {**value, "checkpoint": self.checkpoint_plan.make_receipt()}
 
     def stamp(self, metadata: CommitMetadata) -> CommitMetadata:
-        """Return the metadata of the groups' commits, with the query, batch and move that they go with."""
+        """Return the commits' metadata with the query, the batch and the move of the checkpoint."""
         of = self.checkpoint_plan
         if of is None:
             return metadata
         return replace(metadata, query=of.query_id, batch=of.batch_id, move=of.number)
 
     def archive_files(self) -> dict[str, str]:
-        """Return the groups' offsets before and after as name -> text of files for the archive."""
+        """Return the files with the groups' offsets before and after for the archive: name -> text."""
         if not self.group_plans:
             return {}
         groups = {
@@ -157,7 +160,7 @@ class PipelinePlan:
         return {(tp, offset) for tp, *both in moves for offset in both if offset is not None}
 
     def with_times(self, times: TimesByOffset) -> PipelinePlan:
-        """Return the plan with the times that the log has at its positions."""
+        """Return the plan with the timestamps of the records at its positions."""
         checkpoint = replace(self.checkpoint_plan, times=times) if self.checkpoint_plan else None
         return replace(
             self,
@@ -166,7 +169,7 @@ class PipelinePlan:
         )
 
     def with_before(self, before: Mapping[str, Positions]) -> PipelinePlan:
-        """Return the plan with where the groups were before an interrupted try."""
+        """Return the plan with the groups' positions before an interrupted try."""
         return replace(
             self,
             group_plans=[
@@ -176,16 +179,16 @@ class PipelinePlan:
 
 
 def offsets_after(group_plans: Sequence[OffsetPlan]) -> dict[str, Offsets]:
-    """Return group -> offsets that plans are to commit."""
+    """Return group -> the offsets to commit."""
     return {group_plan.group_id: group_plan.after for group_plan in group_plans}
 
 
 def read_groups_file(text: str) -> tuple[dict[str, Positions], dict[str, Offsets]]:
-    """Read :data:`GROUPS_FILE`: where each group was and was to be; empty for a move of no group."""
+    """Read :data:`GROUPS_FILE`: each group's positions before and after; empty for a move without groups."""
     if not text:
         return {}, {}
-    # Error texts name only the kind of what was found: they go to logs, and the file is whatever lies in
-    # that place.
+    # Error texts name only the type of the content: they go to logs, and the file may be any file at that
+    # path.
     kept: Any = load_json(text, GROUPS_FILE, describe=describe_type)
     before, after = ((kept.get(name) if isinstance(kept, dict) else None) for name in ("before", "after"))
     if not isinstance(before, dict) or not isinstance(after, dict):

@@ -1,4 +1,4 @@
-"""Files that list pipelines, in YAML or JSON, read strictly and without running anything in them."""
+"""Strict reader of files that list pipelines, in YAML or JSON; it never runs code from the file."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from airflow_kafka_offsets.model.text import describe_type, escape_controls, sho
 from airflow_kafka_offsets.model.wording import parameter_text
 
 _MOST_VALUES = 50_000
-"""YAML is read slowly: so many take a few seconds."""
+"""Largest number of values in YAML; reading them takes a few seconds."""
 _TAG = "tag:yaml.org,2002:"
 _KINDS = {
     "topics": "text or a list of texts",
     "group_id": "text, or an object {topic: group} of texts",
 }
 _OWN = ("group_id", "checkpoint_location")
-"""Keys that no two pipelines share."""
+"""Keys that differ in each pipeline, so that ``defaults`` must not have them."""
 
 Readers: TypeAlias = Mapping[str, Callable[[Any, str], object]]
-"""Checks the value of each key that an entry may have."""
+"""Key of an entry -> the parser that checks its value."""
 
 
 def read_pipelines(text: str, file: str, parsers: Readers) -> list[dict[str, Any]]:
     """
-    Return the entries of a file as plain values that were checked, each with the file's defaults.
+    Return the checked entries of a file, each with the file's defaults.
 
-    The file is a list of entries, or has it under ``pipelines`` beside ``defaults``. An entry without
-    ``checkpoint_location`` does not get the default ``checkpoint_conn_id``.
+    The file is a list of entries, or an object with ``pipelines`` (this list) and ``defaults``. An entry
+    without ``checkpoint_location`` does not get the default ``checkpoint_conn_id``.
 
     :param text: the file's content.
-    :param file: its name, which decides between JSON (``.json``) and YAML, and is in error texts.
-    :raises UsageError: naming the file, the entry and the key.
+    :param file: the file's name, for error texts; ``.json`` means JSON, any other extension YAML.
+    :raises UsageError: the text names the file, the entry and the key.
     """
     try:
         content = load_json(text, file) if file.endswith(".json") else _load_yaml(text, file)
@@ -51,7 +51,7 @@ def read_pipelines(text: str, file: str, parsers: Readers) -> list[dict[str, Any
             defaults = _checked(content["defaults"], f"{file}, defaults", shared)
     if not isinstance(entries, list) or not entries:
         found = "nothing" if entries is None else describe_type(entries)
-        raise UsageError(f"{where}: found {found}; expected a list of pipelines, with one in it at least")
+        raise UsageError(f"{where}: found {found}; expected a list with at least one pipeline")
     checked = [_entry(entry, f"{file}, entry {number}", parsers) for number, entry in enumerate(entries, 1)]
     return [_with_defaults(entry, defaults) for entry in checked]
 
@@ -78,7 +78,7 @@ def _check_keys(found: Mapping[str, Any], where: str, names: Iterable[str], inst
 
 
 def _checked(found: object, where: str, parsers: Readers) -> dict[str, Any]:
-    """Return an object of the file whose keys and values are what their readers take."""
+    """Return an object of the file after checking its keys and values."""
     if not isinstance(found, dict):
         kind = "nothing" if found is None else describe_type(found)
         raise UsageError(f"{where}: found {kind}; expected an object with keys of {', '.join(parsers)}")
@@ -92,7 +92,10 @@ def _checked(found: object, where: str, parsers: Readers) -> dict[str, Any]:
                 f"{where}: {key}: found {describe_type(value)}; expected {_KINDS.get(key, 'text')}"
             )
         if any("{{" in part or "{%" in part for part in parts):
-            raise UsageError(f"{where}: {key} is a template; expected plain names, since nobody renders it")
+            raise UsageError(
+                f"{where}: {key} is a template; expected plain names, because templates in this file are not "
+                "rendered"
+            )
         try:
             parsers[key](value, key)
         except UsageError as error:
@@ -101,7 +104,7 @@ def _checked(found: object, where: str, parsers: Readers) -> dict[str, Any]:
 
 
 def _texts(key: str, value: object) -> list[str] | None:
-    """Return the texts of a value; ``None`` if it is of another type than its key takes."""
+    """Return the texts in a value; ``None`` if its key does not accept a value of this type."""
     parts: list[object] = [value]
     if isinstance(value, dict) and key == "group_id":
         parts = list(value.values())
@@ -115,7 +118,7 @@ def _load_yaml(text: str, file: str) -> object:
     if refusal := size_error(file, text, ",{[\n", _MOST_VALUES):
         raise UsageError(refusal)
     try:
-        # Nodes, and no objects: there is nothing in them that could be run.
+        # Nodes instead of objects: no code of the file can run.
         node = yaml.compose(text, Loader=yaml.SafeLoader)
         return None if node is None else _value(node, file, set())
     except yaml.MarkedYAMLError as error:

@@ -1,9 +1,9 @@
 """
-Places in a log: what a reset, a window's bound or the target of a wait names before the broker is asked.
+Places in a log: the target of a reset, the bound of a window or the target of a wait, before it is resolved.
 
-Those of a reset are the scenarios of ``kafka-consumer-groups --reset-offsets`` (Apache Kafka,
-``ConsumerGroupCommand.prepareOffsetsToReset``), and some more. Offsets that Kafka's tool clamps silently are
-left as asked here, and decided by the plan's policy.
+A reset supports the scenarios of ``kafka-consumer-groups --reset-offsets`` (Apache Kafka,
+``ConsumerGroupCommand.prepareOffsetsToReset``), and some more. Kafka's tool clamps offsets outside the log
+silently; here they are kept, and the plan's policy decides.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ class Place:
     """
     A place in the log of each partition.
 
-    :param kind: one of those in the table below. Kafka's tool calls ``committed`` the current offset.
-    :param value: its number, time, duration, offsets, file or group; ``None`` for what needs none. Offsets
-        have ``None`` for a partition that ``on_no_commit`` decides.
+    :param kind: the kind of the place. Kafka's tool calls ``committed`` the current offset.
+    :param value: the number, time, duration, offsets, file or group; ``None`` for a kind without a value.
+        Offsets have ``None`` for a partition for which ``on_no_commit`` decides.
     """
 
     kind: PlaceKind
@@ -57,18 +57,17 @@ class Place:
     @classmethod
     def parse(cls, value: object, parameter: str) -> Place:
         """
-        Read one of the :data:`PARAMETERS`. A file is only named: it is read later.
+        Parse one of the :data:`PARAMETERS`. A file is not read yet.
 
-        :raises UsageError: if the value is nothing that the parameter takes.
-        :raises OffsetsFormatError: if it is a mapping or JSON, and not offsets in Spark's form.
+        :raises UsageError: if the parameter does not accept the value.
+        :raises OffsetsFormatError: if the value is a mapping or JSON, but not offsets in Spark's form.
         """
-        # A template may leave a line break at its end.
+        # A template may add a line break at the end.
         text = value.strip() if isinstance(value, str) else value
         kinds = PARAMETERS[parameter].kinds
         if len(kinds) == 1:
             return cls(kinds[0], _KINDS[kinds[0]].read(text, parameter))
-        # No text is read by two of one parameter's kinds, so that their order decides nothing but the
-        # error.
+        # No two kinds of a parameter accept the same text, so their order matters only for the error text.
         for kind in kinds:
             with suppress(UsageError):
                 return cls(kind, _KINDS[kind].read(text, parameter))
@@ -77,61 +76,65 @@ class Place:
 
     @property
     def relative(self) -> bool:
-        """Whether applying it twice moves further than applying it once, so that a retry must not."""
+        """Whether a second reset to the place moves further; a retry must then not repeat the reset."""
         return _KINDS[self.kind].relative
 
     @property
     def starts_from_commits(self) -> bool:
-        """Whether it starts from the group's own commits."""
+        """Whether the place is relative to the group's own commits."""
         return _KINDS[self.kind].commits == "own"
 
     def uses_on_no_commit(self, *, with_checkpoint: bool) -> bool:
-        """Whether ``on_no_commit`` decides about a partition without a commit: a checkpoint may do so too."""
+        """
+        Whether ``on_no_commit`` decides for a partition without a commit; with a checkpoint, the checkpoint
+        may decide.
+        """
         return _KINDS[self.kind].uses_on_no_commit(with_checkpoint)
 
     @property
     def reproducible(self) -> bool:
-        """Whether a run that is cleared gets the same records."""
+        """Whether a cleared run reads the same records again."""
         return _KINDS[self.kind].reproducible
 
     @property
     def names_partitions(self) -> bool:
-        """Whether it says by itself which partitions it is of."""
+        """Whether the place itself names its partitions."""
         return _KINDS[self.kind].names_partitions
 
     @property
     def time(self) -> datetime | None:
-        """The time, if it is one."""
+        """The time, if the place is a time."""
         return self.value if isinstance(self.value, datetime) else None
 
     @property
     def offsets(self) -> Mapping[TopicPartition, int | None] | None:
-        """The offset of each partition, if it has them."""
+        """The offset of each partition, if the place has offsets."""
         return self.value if isinstance(self.value, Mapping) else None
 
     @property
     def batch_id(self) -> int | None:
         """
-        The batch of a Spark checkpoint whose end it is: where the next one begins, as ``offsets/N`` says.
+        The batch of a Spark checkpoint whose end is the place: the start of the next batch, from
+        ``offsets/N``.
 
-        It is absolute. A move rewrites the newest batch's file and no other, and Spark's ids go on, so a
-        batch keeps its offsets, with two exceptions: the end of a batch that a move has rewritten is where
-        that move led (what it was before is in the move's archive), and batches that were truncated are
-        planned again under their ids, with other ends.
+        The place is absolute. A move rewrites only the newest batch's file, and Spark's ids continue, so a
+        batch keeps its offsets, with two exceptions. A batch whose file a move has rewritten ends at the
+        move's target; the move's archive has the previous offsets. A truncated batch is planned again under
+        the same id, with another end.
         """
         return self.value if self.kind == "batch" and isinstance(self.value, int) else None
 
     @property
     def group_id(self) -> str | None:
-        """The other group of the cluster whose commits it is."""
+        """The other group of the cluster whose commits are the place."""
         return self.value if isinstance(self.value, str) else None
 
     def with_duration_resolved(self, now: datetime) -> Place:
-        """Return the time that a duration before now is; other places as they are."""
+        """Return a duration before now as a time; other places unchanged."""
         return Place("time", now - self.value) if isinstance(self.value, timedelta) else self
 
     def as_json(self) -> dict[str, object]:
-        """Return the parameter of a reset and its value as plain JSON, for the receipt."""
+        """Return the reset's parameter and its value as plain JSON, for the receipt."""
         value = self.value if isinstance(self.value, int) else str(self)
         return {_KINDS[self.kind].parameter: value}
 
@@ -155,10 +158,10 @@ class Place:
 
     def offsets_for_group(self, group_id: str, scope: TopicScope, groups: int) -> Offsets | None:
         """
-        Return the offsets that the place names for a group by itself, ``None`` if it has none.
+        Return the offsets that the place itself has for a group; ``None`` if it has none.
 
-        :param groups: number of groups that are moved: given offsets are then those of all of them.
-        :raises OffsetsFormatError: if the scope leaves a partition out that is named.
+        :param groups: number of groups that are moved; given offsets are shared by all of them.
+        :raises OffsetsFormatError: if the scope leaves out a named partition.
         """
         if isinstance(self.value, OffsetsFile):
             offsets = self.value.group_offsets(group_id, groups)
@@ -166,22 +169,22 @@ class Place:
             return None
         else:
             named = {tp: offset for tp, offset in self.offsets.items() if offset is not None}
-            # For one group all that is named has to be in its scope, else a name would be dropped silently;
-            # several share one mapping.
+            # With one group, every named partition must be in its scope; otherwise a name would be dropped
+            # silently. Several groups share one mapping.
             offsets = named if groups == 1 else {tp: at for tp, at in named.items() if tp in scope}
         _check_named(offsets, [scope])
         return offsets
 
     def refuse_unused_offsets(self, scopes: Collection[TopicScope]) -> None:
-        """Refuse offsets for a partition that none of several groups is moved on."""
+        """Refuse offsets for a partition that is in no group's scope."""
         _check_named(self.offsets or (), scopes)
 
     def offsets_in_logs(self, starts: Offsets, logs: Logs) -> Offsets:
         """
-        Return the offset meant for each partition, where no time has to be looked up.
+        Return the offset of the place in each partition, for places that need no lookup by time.
 
-        :param starts: where each partition starts from; more than the partitions counts only for what starts
-            from commits, and for offsets without one of a partition.
+        :param starts: the start of each partition. Its offsets are used only by places that are relative to
+            commits, and for partitions for which the place has no offset.
         """
         match self.kind, self.value:
             case "earliest", _:
@@ -191,8 +194,8 @@ class Place:
             case "offset", int(number):
                 return dict.fromkeys(starts, number)
             case "shift", int(by):
-                # An offset below 0 cannot be written down; it is below every log start, and so out of range,
-                # all the same.
+                # An offset below 0 is kept: it is below every log start, so the out-of-range policy handles
+                # it.
                 return {tp: offset + by for tp, offset in starts.items()}
             case "committed", _:
                 return starts
@@ -205,19 +208,19 @@ class Place:
 def _check_named(named: Collection[TopicPartition], scopes: Collection[TopicScope]) -> None:
     if outside := [tp for tp in named if not any(tp in scope for scope in scopes)]:
         raise OffsetsFormatError(
-            f"the offsets name {summarize(outside)}, which {parameter_text('topics')} and "
-            f"{parameter_text('group_id')} leave out: name them in both or in neither"
+            f"the offsets name {summarize(outside)}, but {parameter_text('topics')} and "
+            f"{parameter_text('group_id')} leave them out: name these partitions in both or in neither"
         )
 
 
 class _Kind(NamedTuple):
     """
-    What is known of a kind of place.
+    The properties of a kind of place.
 
-    :param read: reads the value from what a parameter was given, and the parameter's name.
-    :param parameter: that of a reset.
-    :param expected: names it in the error of a parameter that takes several kinds; empty for a time.
-    :param commits: whose commits it starts from.
+    :param read: parses the value; its arguments are the parameter's value and name.
+    :param parameter: the reset's parameter for this kind.
+    :param expected: the kind in the error text of a parameter with several kinds; empty for a time.
+    :param commits: the commits that the place is relative to: the group's own, or those of another group.
     """
 
     read: Callable[[object, str], Value]
@@ -243,7 +246,7 @@ def _word(word: str, *, relative: bool = False, commits: Literal["own", None] = 
 def _number(least: int, expected: str) -> Callable[[object, str], int]:
     def read(value: object, parameter: str) -> int:
         number = int(value) if isinstance(value, str) and re.fullmatch("[+-]?[0-9]{1,19}", value) else value
-        # A bool is an int in Python, and True is no offset.
+        # In Python a bool is an int, but True is not an offset.
         if isinstance(number, int) and not isinstance(number, bool) and least <= number <= MAX_OFFSET:
             return number
         raise unexpected(parameter, value, expected)
@@ -297,17 +300,17 @@ _KINDS: Mapping[str, _Kind] = {
 
 
 class PlaceParameter(NamedTuple):
-    """A parameter that takes a place."""
+    """A parameter that accepts a place."""
 
     kinds: Sequence[PlaceKind]
-    """What it takes, in the order in which an error names it."""
+    """The accepted kinds, in the order of the error text."""
     metavar: str = ""
-    """The value of its option, where it is a parameter of a reset."""
+    """Metavar of the command-line option, for a parameter of a reset."""
     text: str = ""
-    """The option's help."""
+    """Help text of the command-line option."""
 
     def may_use_on_no_commit(self, *, with_checkpoint: bool) -> bool:
-        """Whether a value that is not known yet may, see :meth:`Place.uses_on_no_commit`."""
+        """Whether a value of the parameter may use ``on_no_commit``, see :meth:`Place.uses_on_no_commit`."""
         return any(_KINDS[kind].uses_on_no_commit(with_checkpoint) for kind in self.kinds)
 
 
@@ -324,7 +327,7 @@ RESETS: Mapping[str, PlaceParameter] = {
     "to_group": PlaceParameter(("group",), "GROUP", "To the offsets that another group has committed."),
     "from_file": PlaceParameter(("file",), "FILE", "To Kafka's CSV: [group,]topic,partition,offset lines."),
 }
-"""Parameters of a reset, of which exactly one is given, and options of the command line."""
+"""Parameters of a reset, and its command-line options; exactly one must be given."""
 
 PARAMETERS: Mapping[str, PlaceParameter] = {
     **RESETS,
@@ -332,4 +335,4 @@ PARAMETERS: Mapping[str, PlaceParameter] = {
     "end": PlaceParameter(("latest", "time", "offsets")),
     "target": PlaceParameter(("latest", "time", "offsets")),
 }
-"""All parameters that take a place."""
+"""All parameters that accept a place."""

@@ -1,7 +1,7 @@
 """
-Plan of a group's move, partition by partition, with the reasons against it.
+Plan of a group's move, partition by partition, with refusals.
 
-Everything is checked on the plan, before the first write.
+All checks use the plan, before the first write.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ from airflow_kafka_offsets.model.wording import parameter_text
 
 
 def lost_remedy() -> str:
-    """Return what to do about an offset below the log start."""
+    """Return the remedy for an offset below the log start."""
     clamp = parameter_text("on_out_of_range", "clamp")
-    return f"set {clamp} to go on from the log start, or 'skip' to leave the partition alone"
+    return f"set {clamp} to continue from the log start, or 'skip' to leave the partition alone"
 
 
 @dataclass(frozen=True)
@@ -50,20 +50,20 @@ class PartitionMove:
 
     topic_partition: TopicPartition
     before: int | None
-    """The committed offset, ``None`` if there is none."""
+    """The committed offset; ``None`` without a commit."""
     after: int
     """The offset to commit."""
     log: LogRange
-    """The partition's log when the plan was made."""
+    """The range of the partition's log when the plan was made."""
 
     @property
     def moved_by(self) -> int:
-        """Offsets by which it moves, negative for back; without a commit from the log start."""
+        """Difference of offsets, negative for a move back; without a commit, from the log start."""
         return self.after - (self.log.start if self.before is None else self.before)
 
     @property
     def changes(self) -> bool:
-        """Whether the committed offset will be another one."""
+        """Whether the committed offset will change."""
         return self.before != self.after
 
 
@@ -72,20 +72,20 @@ class OffsetPlan:
     """
     The move of one group's offsets, before anything is written.
 
-    :param moves: one per partition, in order.
-    :param source: where the offsets come from, as plain JSON, for the receipt.
-    :param refusals: why the plan must not be carried out; empty if it may.
-    :param notes: what was clamped or left alone because the caller allowed it.
-    :param times: the times that the log has at offsets of the plan, as far as they are known.
-    :param planned_on: the committed offsets that the plan was made on. ``before`` may be from an earlier,
+    :param moves: one move per partition, in order.
+    :param source: origin of the offsets, as plain JSON, for the receipt.
+    :param refusals: why the plan must not be applied; empty if it may be applied.
+    :param notes: remarks on partitions that were clamped or left alone, as the caller allowed.
+    :param times: timestamps of the records at offsets of the plan, as far as they are known.
+    :param planned_on: the committed offsets when the plan was made. ``before`` may be from an earlier,
         interrupted try.
-    :param metadata: the texts of the commits that would be overwritten.
-    :param skipped: where partitions stay that were to be moved and are left alone; ``None`` = no commit.
-    :param clamped: the offset that was asked for, of partitions that move to an end of their log instead: the
-        log does not hold it. ``None`` where a time was asked for.
-    :param already_done: whether there is nothing to write, since this was carried out before and the group
-        has gone on since.
-    :param log_ids: the cluster and the topics that the offsets count in.
+    :param metadata: the metadata of the commits that would be overwritten.
+    :param skipped: partitions that are left alone -> their position; ``None`` without a commit.
+    :param clamped: partitions that move to an end of their log -> the requested offset, which is outside the
+        log; ``None`` if a time was requested.
+    :param already_done: whether an earlier try has applied the plan and the group has moved on since, so that
+        nothing is written.
+    :param log_ids: ids of the cluster and the topics that the offsets belong to.
     """
 
     group_id: str
@@ -120,17 +120,17 @@ class OffsetPlan:
         if_lost: str | None = None,
     ) -> OffsetPlan:
         """
-        Lay the targets beside the committed offsets and the logs, and apply the policies.
+        Compare the targets with the committed offsets and the logs, and apply the policies.
 
-        :param before: the committed offset of at least the partitions of ``targets``; the others are left
-            alone.
-        :param logs: likewise.
-        :param allow_rewind: whether an offset may go backwards.
-        :param may_go_back: partitions that may go backwards in any case.
-        :param clamped: partitions whose target is an end of their log because the log does not reach to the
-            time that was asked for.
-        :param refusals: reasons that were found before, kept with those found here; ``notes`` likewise.
-        :param if_lost: what to do about an offset below the log start, see :func:`lost_remedy`.
+        :param before: committed offsets, at least for the partitions of ``targets``; other partitions are
+            left alone.
+        :param logs: logs, at least for the partitions of ``targets``.
+        :param allow_rewind: whether an offset may move back.
+        :param may_go_back: partitions that may always move back.
+        :param clamped: partitions whose target is an end of their log, because the log has no record at the
+            requested time.
+        :param refusals: earlier refusals, which the plan keeps; ``notes`` likewise.
+        :param if_lost: remedy for an offset below the log start, see :func:`lost_remedy`.
         """
         found, remarks = [*refusals], [*notes]
         asked: dict[TopicPartition, int | None] = dict.fromkeys(clamped)
@@ -154,15 +154,15 @@ class OffsetPlan:
         passed = {} if allow_rewind else positions_past_targets(positions, after)
         if goes_back := passed.keys() & set(may_go_back):
             remarks.append(
-                "was committed from the checkpoint before it was moved, and goes back with it: "
+                "was committed from the checkpoint before the checkpoint moved, and moves back with it: "
                 f"{summarize(goes_back)}"
             )
         if backwards := passed.keys() - goes_back:
             first = next(move for move in moves if move.topic_partition in backwards)
             found.append(
                 f"group {group_id!r} would go backwards on {summarize(backwards)} ({first.topic_partition}: "
-                f"{first.before} to {first.after}): the group was moved by somebody else, or the checkpoint "
-                f"is not the one it follows; check both, then set {parameter_text('allow_rewind', True)}"
+                f"{first.before} to {first.after}): another task or tool moved the group, or the group "
+                f"follows another checkpoint; check both, then set {parameter_text('allow_rewind', True)}"
             )
         return cls(
             group_id,
@@ -188,30 +188,30 @@ class OffsetPlan:
 
     @property
     def overwritten(self) -> Offsets:
-        """The committed offsets that would be overwritten; a partition without one cannot be put back."""
+        """The committed offsets that would be overwritten, without partitions that have no commit."""
         return {tp: offset for tp, offset in self.before.items() if offset is not None}
 
     @property
     def changed(self) -> int:
-        """Number of partitions whose committed offset will be another one."""
+        """Number of partitions whose committed offset will change."""
         return sum(move.changes for move in self.moves)
 
     @property
     def moved_by(self) -> int:
-        """Offsets by which the group moves, negative for back; without a commit from the log start."""
+        """Sum of the partitions' differences, see :attr:`PartitionMove.moved_by`."""
         return sum(move.moved_by for move in self.moves)
 
     @property
     def lost(self) -> int:
-        """Records that retention had deleted before they were asked for, as far as their number is known."""
+        """Records that retention deleted between the requested offsets and the log start, as far as known."""
         starts = {move.topic_partition: move.log.start for move in self.moves}
         asked = {tp: offset for tp, offset in self.clamped.items() if offset is not None}
         return sum(max(0, starts[tp] - max(0, offset)) for tp, offset in asked.items())
 
     @property
     def lag(self) -> Lag:
-        """The lag when the plan is carried out, without the topics of which a partition is left alone."""
-        # A sum without some of a topic's partitions would look like a smaller lag.
+        """The lag after the plan was applied, without topics in which a partition is left alone."""
+        # Without some partitions of a topic, the sum would look like a smaller lag.
         partial = {tp.topic for tp in self.skipped}
         moves = [move for move in self.moves if move.topic_partition.topic not in partial]
         logs = {move.topic_partition: move.log for move in moves}
@@ -222,7 +222,7 @@ class OffsetPlan:
         return furthest_moves(self.moves, lambda move: move.moved_by)
 
     def with_before(self, before: Mapping[TopicPartition, int | None]) -> OffsetPlan:
-        """Return the plan with where the group was earlier, before an interrupted try of the same move."""
+        """Return the plan with the group's positions before an interrupted try of the same move."""
         moves = (replace(move, before=before.get(move.topic_partition, move.before)) for move in self.moves)
         return replace(self, moves=tuple(moves))
 
@@ -232,9 +232,8 @@ class OffsetPlan:
         return replace(self, notes=(*self.notes, f"{remark}: {summarize(names)}")) if names else self
 
     def check_not_moved(self, commits: Commits) -> None:
-        """Refuse, with a GroupMovedError, a group that is not where it was when the plan was made."""
-        # Compared with `planned_on` and not with `before`, which an interrupted try may have replaced by what
-        # it found.
+        """Raise a GroupMovedError if the group has moved since the plan was made."""
+        # Compared with `planned_on`, because `before` may be from an interrupted try.
         now = committed_offsets(commits)
         moved = [tp for tp, offset in self.planned_on.items() if tp in now and now[tp] != offset]
         if moved:
@@ -242,8 +241,8 @@ class OffsetPlan:
             by = CommitMetadata.parse(commit.metadata) if commit is not None else None
             raise GroupMovedError(
                 f"group {self.group_id!r} was committed on {summarize(moved)} while its move was being "
-                f"prepared{f' (by {by})' if by else ''}; nothing was changed there; running it again "
-                "plans from where it is"
+                f"prepared{f' (by {by})' if by else ''}; nothing was changed there; run the move again to "
+                "plan it from the current offsets"
             )
 
     def table(self, *, refused: bool = False) -> str:
@@ -272,7 +271,7 @@ class OffsetPlan:
 
 
 def check_read_back(group_id: str, planned: Offsets, found: Mapping[TopicPartition, int | None]) -> None:
-    """Refuse, with a CommitError, what was read back after a commit if it is not what was planned."""
+    """Raise a CommitError if the offsets read back after a commit differ from the planned ones."""
     differs = {
         tp: f"planned {offset}, read back {found.get(tp)}"
         for tp, offset in planned.items()
@@ -283,22 +282,22 @@ def check_read_back(group_id: str, planned: Offsets, found: Mapping[TopicPartiti
         raise CommitError(
             f"group {group_id!r}: the offsets read back after the commit differ from those committed on "
             f"{summarize(differs)} ({first}: {differs[first]}): another process commits to this group; give "
-            "each pipeline a group of its own",
+            "each pipeline its own group",
             failed=differs,
             written=[tp for tp in planned if tp not in differs],
         )
 
 
 class Refusable(Protocol):
-    """A plan of whatever kind."""
+    """A plan with refusals."""
 
     @property
     def refusals(self) -> tuple[str, ...]:
-        """Why it must not be carried out; empty if it may."""
+        """Why the plan must not be applied; empty if it may be applied."""
 
 
 def check_plans(plans: Iterable[Refusable]) -> None:
-    """Refuse plans that are carried out together, with every reason, if one of them must not be."""
+    """Refuse plans that are applied together, with every reason, if one of the plans has refusals."""
     # A checkpoint and its group are often refused for the same reason.
     refusals = list(dict.fromkeys(refusal for plan in plans for refusal in plan.refusals))
     if refusals:
@@ -307,7 +306,7 @@ def check_plans(plans: Iterable[Refusable]) -> None:
 
 def _outside_remedy(target: int, log: LogRange, if_lost: str | None) -> str:
     if target < log.start:
-        found = f"{log.start - target} records were deleted by retention before they were asked for"
+        found = f"retention has deleted {log.start - target} records between that offset and the log start"
         if target < 0:
             found = "no offset is below 0"
         return f"{found}; {if_lost or lost_remedy()}"

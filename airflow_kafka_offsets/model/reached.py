@@ -1,4 +1,4 @@
-"""The rule by which positions have passed offsets: of sensors, and of what counts complete intervals."""
+"""The rule for "positions have reached offsets", for sensors and for the counter of complete intervals."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ def furthest_behind(
     positions: Iterable[Positions], partitions: Iterable[TopicPartition] | None = None
 ) -> Positions:
     """
-    Return, of several positions of one partition, the one that is furthest behind.
+    Return each partition's lowest position among several sets of positions.
 
-    :param partitions: those of the result, ``None`` for one without a position; by default all.
+    :param partitions: the partitions of the result, with ``None`` for one without a position; by default all.
     """
     lowest: Positions = {}
     for each in positions:
@@ -28,10 +28,10 @@ def short_of(
     positions: Positions, target: Mapping[TopicPartition, int], logs: Logs, tolerance: int = 0
 ) -> Offsets:
     """
-    Return how many offsets positions are short of a target, partition by partition; empty if it is reached.
+    Return the remaining offsets of each partition up to a target; empty if the target is reached.
 
-    A position below the log start is at the log start, since the records before that are gone. A partition
-    without a position that holds no record before the target is not short of it.
+    A position below the log start counts as the log start, because retention has deleted the records between
+    them. A partition without a position has reached the target if its log has no record before the target.
     """
     readable = readable_target(positions, dict(target), logs)
     return remaining_offsets(clamp_to_log_start(positions, logs), readable, tolerance)

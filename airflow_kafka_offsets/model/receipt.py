@@ -1,8 +1,8 @@
 """
-Receipts of moves, which prove them and take them back.
+Receipts of moves, which record a move and allow to undo it.
 
-A *receipt* is a plan as plain JSON, stored before the first write, so that what was overwritten can be
-restored.
+A *receipt* is a plan as plain JSON. It is stored before the first write, so that a restore has the
+overwritten offsets.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ from airflow_kafka_offsets.model.text import DescribeValue, escape_controls, sho
 
 RECEIPT_VERSION = 1
 CONNECTION_IDS = ("kafka_config_id", "checkpoint_conn_id")
-"""Keys of the Airflow connections' ids, in the receipt of a task: each is there if the task has named one."""
+"""
+Keys of the Airflow connection ids in a task's receipt; each is present if the task uses such a connection.
+"""
 
 _SURELY_READABLE = 10_000
 
@@ -32,15 +34,15 @@ def make_receipt(
     group_plans: Sequence[OffsetPlan], *, plan_only: bool = False, verified: bool = False
 ) -> dict[str, Any]:
     """
-    Return plans that are carried out together as one receipt: plain JSON with string keys.
+    Return plans that are applied together as one receipt: plain JSON with string keys.
 
     For one group: ``version``, ``group_id``, ``before``, ``after``, ``log_start``, ``log_end`` (each
     ``{topic: {partition: offset}}``, ``null`` = no commit), ``logs`` (the ids of ``cluster`` and ``topics``),
     ``changed`` (partitions), ``moved_by`` (offsets), ``plan_only``, ``verified`` (whether the commit was read
     back), ``source``, ``skipped``, ``clamped`` and ``lost`` (see
-    :class:`~airflow_kafka_offsets.model.plan.OffsetPlan`), and ``times`` of the records of the partitions
-    that a table shows, if they were looked up. For several groups: the totals, and ``groups``, a list of such
-    receipts.
+    :class:`~airflow_kafka_offsets.model.plan.OffsetPlan`), and ``times``: timestamps of the records in the
+        partitions that the table shows, if they were looked up. For several groups: the totals, and
+        ``groups``, a list of the groups' receipts.
     """
     each = [_of_group(group_plan, plan_only, verified) for group_plan in group_plans]
     if len(each) == 1:
@@ -59,47 +61,50 @@ def make_receipt(
 
 def check_restorable(group_plans: Sequence[OffsetPlan]) -> None:
     """
-    Refuse plans of which the receipt would be too large to be read back.
+    Refuse plans whose receipt would be too large to read back.
 
-    :raises PlanRefusedError: nothing is to be written then: it could not be restored.
+    :raises PlanRefusedError: if the receipt would be too large; a move that cannot be restored must not
+        start.
     """
     partitions = sum(len(group_plan.moves) + len(group_plan.skipped) for group_plan in group_plans)
     if partitions > _SURELY_READABLE and (
         refusal := size_error("the receipt", json.dumps(make_receipt(group_plans)))
     ):
         raise PlanRefusedError(
-            f"{partitions:,} partitions are too many for one move, since it could not be taken back "
+            f"{partitions:,} partitions are too many for one move, because it could not be restored "
             f"({refusal.partition(': it is')[0]}): name fewer groups or topics at once"
         )
 
 
 @dataclass(frozen=True)
 class GroupReceipt:
-    """One group's part of a receipt, read back from JSON."""
+    """One group's part of a receipt."""
 
     group_id: str
     before: Positions
     after: Offsets
     plan_only: bool
     log_ids: LogIds = UNKNOWN_LOGS
-    """The cluster and the topics that the offsets counted in; unknown in a receipt of an earlier version."""
+    """
+    Ids of the cluster and the topics that the offsets belong to; unknown in a receipt of an earlier version.
+    """
 
 
 def read_receipt(value: object, *, describe: DescribeValue = shorten) -> tuple[GroupReceipt, ...]:
-    """Read a receipt as :func:`make_receipt` gives it; anything else is an OffsetsFormatError."""
+    """Read the result of :func:`make_receipt`; any other value raises an OffsetsFormatError."""
     if not isinstance(value, Mapping) or value.get("version") != RECEIPT_VERSION:
         raise OffsetsFormatError(
-            f"found {describe(value)}; expected a receipt of version {RECEIPT_VERSION}, as the operators "
-            "return it"
+            f"found {describe(value)}; expected a receipt of version {RECEIPT_VERSION}, as an operator "
+            "returns it"
         )
     groups = value.get("groups", [value])
     if not isinstance(groups, Sequence) or isinstance(groups, str) or not (groups or "checkpoint" in value):
-        raise OffsetsFormatError(f"receipt: found {describe(groups)} in place of the list of groups")
+        raise OffsetsFormatError(f"receipt: found {describe(groups)}; expected the list of groups")
     result = []
     for group in groups:
         if not isinstance(group, Mapping) or not isinstance(group.get("group_id"), str):
-            raise OffsetsFormatError(f"receipt: found {describe(group)} in place of one group's receipt")
-        # A plan with nothing in scope has no partitions at all.
+            raise OffsetsFormatError(f"receipt: found {describe(group)}; expected one group's receipt")
+        # A plan with an empty scope has no partitions.
         before = (
             parse_positions(group["before"], "receipt, before", describe=describe)
             if group.get("before")
@@ -142,7 +147,7 @@ def _times(group_plan: OffsetPlan) -> dict[str, Any]:
 
 
 def outcome_lines(value: Mapping[str, Any]) -> list[str]:
-    """Return what was done, as lines for a terminal: a receipt's groups, and its checkpoint."""
+    """Return a receipt's outcome as lines for a terminal: its checkpoint and its groups."""
     lines = []
     if (moved := value.get("checkpoint")) is not None:
         archive = moved["archive"]

@@ -1,9 +1,10 @@
 """
-Judges a recovery: whether a reset was followed by the work it was made for.
+Verdict on a recovery: whether the tasks after a reset have read the records again.
 
-The states of a run's tasks say what a cleared reset has to do. They do not say whether a recovery is
-finished: Airflow's users mark, clear and delete tasks. That is decided by where the groups and the checkpoint
-are now, by who has committed, and by whether the reset's own move is still the newest one.
+The states of a run's tasks decide what a cleared reset does. They do not decide whether a recovery is
+finished, because users of Airflow mark, clear and delete tasks. Three facts decide it: the current positions
+of the groups and the checkpoint, the tasks or tools that committed last, and whether the reset's move is
+still the newest one.
 """
 
 from __future__ import annotations
@@ -22,22 +23,20 @@ SUCCESS = "success"
 FAILED = frozenset({"failed", "upstream_failed"})
 
 TaskStates = Mapping[str, Sequence["str | None"]]
-"""
-Task id -> the states of its instances in this run, one for each map index; ``None`` for one that is to run.
-"""
+"""Task id -> the states of its instances in this run, one for each map index; ``None`` if not run yet."""
 
 
 @dataclass(frozen=True)
 class RecoveryTasks:
-    """The tasks between a reset and its teardown: those that read again what was moved."""
+    """The tasks between a reset and its teardown, which read the records again."""
 
     states: TaskStates
     downstream: Mapping[str, Collection[str]]
-    """Task id -> the tasks of them that come after it."""
+    """Task id -> the tasks among these that are downstream of it."""
 
     @property
     def succeeded(self) -> list[str]:
-        """Tasks all of whose instances have succeeded."""
+        """Tasks with only succeeded instances."""
         return sorted(task for task, states in self.states.items() if set(states) == {SUCCESS})
 
     @property
@@ -47,23 +46,23 @@ class RecoveryTasks:
 
     @property
     def partly_succeeded(self) -> list[str]:
-        """Tasks of which some instances have succeeded, and others have not."""
+        """Tasks with both succeeded and other instances."""
         return [task for task in self.not_succeeded if SUCCESS in self.states[task]]
 
     @property
     def failed(self) -> list[str]:
-        """Tasks of which an instance has failed, or could not run because another one had."""
+        """Tasks with an instance that has failed, or could not run because an upstream task had failed."""
         return sorted(task for task, states in self.states.items() if FAILED.intersection(states))
 
     @property
     def outdated(self) -> list[str]:
         """
-        Tasks that have succeeded although one before them is to run again.
+        Tasks that have succeeded, but have an upstream task that will run again.
 
-        They were left out when that one was cleared, and would not notice what it does now. If every task has
-        succeeded, the reset was cleared alone, and these are all of them.
+        They were not cleared together with the upstream task, so they would not process its new result. If
+        every task has succeeded, only the reset was cleared, and all tasks are outdated.
         """
-        # Airflow clears what comes after a task only if it is told to (Downstream).
+        # Airflow clears downstream tasks only with its option "Downstream".
         if not self.not_succeeded:
             return self.succeeded
         after = {later for task in self.not_succeeded for later in self.downstream.get(task, ())}
@@ -79,7 +78,7 @@ class RecoveryTasks:
 
 @dataclass(frozen=True)
 class LastCommit:
-    """The last commit of a partition: where it is, and who made it (``None`` if it does not say)."""
+    """The last commit of a partition: its offset, and its metadata (``None`` if unknown)."""
 
     offset: int
     by: CommitMetadata | None
@@ -87,11 +86,12 @@ class LastCommit:
 
 def committed_by_others(commits: Mapping[TopicPartition, LastCommit | None], movers: Collection[str]) -> bool:
     """
-    Return whether every partition was last committed by a task or client that does not move it on purpose.
+    Return whether the last commit of every partition is from a task or client that neither resets nor
+    restores.
 
-    :param movers: the identities of the tasks that reset and restore.
+    :param movers: identities of the tasks that reset and restore.
     """
-    # No commit at all proves nothing: all() of nothing would call that work done.
+    # Without any commit nothing is proven, but all() of an empty sequence would be true.
     return bool(commits) and all(
         commit is not None and not (commit.by and (commit.by.is_move or commit.by.identity in movers))
         for commit in commits.values()
@@ -101,10 +101,10 @@ def committed_by_others(commits: Mapping[TopicPartition, LastCommit | None], mov
 @dataclass(frozen=True)
 class Recovery:
     """
-    The tasks of one recovery, as their commits name them.
+    The tasks of one recovery, as their commits identify them.
 
-    :param resets: identities of the resets that the restore takes back.
-    :param restore: the restore that judges; its token is that of its tries.
+    :param resets: identities of the resets that the restore undoes.
+    :param restore: metadata of the restore that judges; all its tries have the same token.
     :param groups: the groups that the restore may move.
     """
 
@@ -119,14 +119,15 @@ class MovedCheckpoint:
     The checkpoint that a reset has moved.
 
     :param before: source -> offsets before the reset.
-    :param after: source -> offsets that the reset has moved it to.
-    :param now: source -> offsets of the newest batch that has finished.
-    :param has_worked: the query has finished a batch since, or had nothing to read.
-    :param number: which move of the checkpoint the reset was; ``None`` if it changed no file.
-    :param made_by: identity of the task that made it.
-    :param not_restorable: why the reset's move is no longer to be taken back; empty if it is the newest one.
-    :param restored: an earlier try of the restore has taken the move back.
-    :param other_moves: other moves of the same run that were not taken back.
+    :param after: source -> offsets after the reset.
+    :param now: source -> offsets of the newest finished batch.
+    :param has_worked: whether the query has finished a batch since the reset, or had no records to read.
+    :param number: number of the reset's move among the moves of the checkpoint; ``None`` if it changed no
+        file.
+    :param made_by: identity of the task that made the move.
+    :param not_restorable: why the reset's move must not be undone any more; empty if it is the newest move.
+    :param restored: whether an earlier try of the restore has undone the move.
+    :param other_moves: other moves of the same run that were not undone.
     """
 
     location: str
@@ -142,7 +143,10 @@ class MovedCheckpoint:
 
     @property
     def shortfall(self) -> str:
-        """What it has not reached; empty if it has passed where it was before, and where it went."""
+        """
+        Why the recovery is unfinished; empty if the checkpoint has passed its offsets before and after the
+        reset.
+        """
         for source, offsets in self.after.items():
             before, now = self.before.get(source, {}), self.now.get(source, {})
             if missed := _short_of(self.name, before, offsets, now):
@@ -151,21 +155,21 @@ class MovedCheckpoint:
 
     @property
     def name(self) -> str:
-        """The checkpoint in a sentence."""
+        """The checkpoint's name in a sentence."""
         return f"checkpoint {self.location}"
 
 
 @dataclass(frozen=True)
 class RecoveryVerdict:
     """
-    What became of a recovery, part by part; a part is a group or the checkpoint.
+    The outcome of a recovery, part by part; a part is a group or the checkpoint.
 
-    :param shortfalls: what has not passed where it was before the reset, and where the reset moved it.
-    :param passed: the parts that have.
-    :param groups: group -> partitions to put back.
-    :param checkpoint: whether the checkpoint is to be put back.
-    :param not_restored: the parts that are not to be put back, each with the reason.
-    :param restored: whether an earlier try of the restore has put something back.
+    :param shortfalls: a sentence for each part that has not passed its offsets before and after the reset.
+    :param passed: the parts that have passed these offsets.
+    :param groups: group -> partitions to restore.
+    :param checkpoint: whether to restore the checkpoint.
+    :param not_restored: the parts that must not be restored, each with the reason.
+    :param restored: whether an earlier try of the restore has restored a part.
     """
 
     shortfalls: tuple[str, ...] = ()
@@ -177,16 +181,16 @@ class RecoveryVerdict:
 
     @property
     def is_finished(self) -> bool:
-        """Whether every part has passed where it was."""
+        """Whether every part has passed its offsets before and after the reset."""
         return not (self.shortfalls or self.not_restored or self.restored)
 
     @property
     def to_restore(self) -> bool:
-        """Whether anything is to be put back."""
+        """Whether there is a part to restore."""
         return self.checkpoint or bool(self.groups)
 
     def receipt_to_restore(self, receipt: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what a receipt says of the parts that are to be put back."""
+        """Return a receipt limited to the parts to restore."""
         groups = []
         for group in receipt.get("groups", [receipt]):
             partitions = self.groups.get(group["group_id"], ())
@@ -201,15 +205,15 @@ class RecoveryVerdict:
 
     def describe_outcome(self, receipt: Mapping[str, Any], restored: Mapping[str, Any] | None) -> str:
         """
-        Say what was put back and what was not.
+        Describe which parts were restored and which were not.
 
-        :param receipt: of the reset.
-        :param restored: the receipt of the restore; ``None`` if it had nothing to put back.
+        :param receipt: the receipt of the reset.
+        :param restored: the receipt of the restore; ``None`` if no part was to restore.
         """
         names = [f"group {group!r}" for group in sorted(self.groups)]
         left = [
             *self.not_restored,
-            *(f"{name} has passed where it was, and stays there" for name in self.passed),
+            *(f"{name} has passed its earlier position, and stays where it is" for name in self.passed),
         ]
         if restored is not None:
             left += _not_as_before(self.receipt_to_restore(receipt), restored)
@@ -224,7 +228,7 @@ class RecoveryVerdict:
 
 
 def _not_as_before(receipt: Mapping[str, Any], restored: Mapping[str, Any]) -> list[str]:
-    """Return what a restore has left elsewhere than a receipt says it was."""
+    """Return the parts that a restore has left at other offsets than the receipt's ``before``."""
     elsewhere = parameter_text("on_out_of_range")
     at = {group.group_id: group.after for group in read_receipt(restored)}
     found = []
@@ -232,12 +236,12 @@ def _not_as_before(receipt: Mapping[str, Any], restored: Mapping[str, Any]) -> l
         reached = at.get(group.group_id, {})
         if others := [tp for tp, offset in group.before.items() if reached.get(tp) != offset]:
             found.append(
-                f"group {group.group_id!r} on {summarize(others)}, which had no commit, or which "
-                f"{elsewhere} moves elsewhere"
+                f"group {group.group_id!r} on {summarize(others)}, which had no commit, or which {elsewhere} "
+                "moved to another offset"
             )
     wanted, put_back = receipt.get("checkpoint"), restored.get("checkpoint")
     if wanted is not None and (put_back is None or put_back["after"] != wanted["before"]):
-        found.append(f"checkpoint {wanted['location']} where {elsewhere} moves it elsewhere")
+        found.append(f"checkpoint {wanted['location']} where {elsewhere} moved it to another offset")
     return found
 
 
@@ -248,11 +252,11 @@ def judge(
     recovery: Recovery,
 ) -> RecoveryVerdict:
     """
-    Judge a recovery by where its groups and its checkpoint are now.
+    Judge a recovery by the current positions of its groups and its checkpoint.
 
     :param groups: the groups of the reset's receipt.
     :param commits: group -> the last commits of the partitions that the reset has moved.
-    :param moved: the checkpoint that moved along, ``None`` if none did.
+    :param moved: the checkpoint that the reset moved too; ``None`` without a checkpoint.
     """
     missed: list[str] = []
     passed: list[str] = []
@@ -269,7 +273,8 @@ def judge(
     for group in groups:
         name = f"group {group.group_id!r}"
         last = commits[group.group_id]
-        # Both: a recovery that went forward has to reach where it went, one that went back where it was.
+        # The goal is the higher of the two offsets: after a move forward the target of the reset, after a
+        # move back the position before the reset.
         goals = {tp: max(offset, group.before.get(tp) or 0) for tp, offset in group.after.items()}
         found = {
             tp: _verdict(last.get(tp), goal, group.before.get(tp), moved, recovery)
@@ -278,7 +283,7 @@ def judge(
         restored = restored or "restored" in found.values()
         for tp, verdict in found.items():
             if verdict == "moved again" and (commit := last.get(tp)) is not None:
-                left.append(f"{name} was moved again or taken back on {tp} by {commit.by}")
+                left.append(f"{name} was moved again or restored on {tp} by {commit.by}")
                 break
         ours = {tp: goals[tp] for tp, verdict in found.items() if verdict == "ours"}
         if ours:
@@ -306,30 +311,33 @@ def _verdict(
     moved: MovedCheckpoint | None,
     recovery: Recovery,
 ) -> _Verdict:
-    """Return what became of one partition of a group."""
+    """Return the verdict on one partition of a group."""
     if commit is None:
         return "ours"
     by, own = commit.by, recovery.restore
     resets = {*recovery.resets, *([moved.made_by] if moved is not None and moved.made_by else [])}
-    # The reset's own commit is still the last one: nothing was done since.
+    # The reset's own commit is still the last one, so the pipeline has not continued.
     if by is not None and by.identity and by.identity in resets:
         return "ours"
     if by is not None and own.is_same_task(by) and by.token == own.token and commit.offset == before:
         return "restored"
-    # After "restored": another run of this restore is somebody else's move by now.
+    # Checked after "restored": a commit of another run of this restore counts as another move.
     if by is not None and (by.is_move or own.is_same_task(by)):
         return "moved again"
-    # A commit that did not know the move was made from the position before it.
+    # A commit with a lower move number comes from a position before the move.
     number = None if moved is None else moved.number
     overtaken = by is not None and by.move is not None and number is not None and by.move < number
     if commit.offset >= goal and not overtaken:
         return "passed"
-    # What was committed after another move of the checkpoint belongs to that one.
+    # If the reset's move is no longer the newest one, later commits belong to the newer move.
     return "another's" if moved is not None and moved.not_restorable and not overtaken else "ours"
 
 
 def group_shortfall(group_id: str, before: Positions, after: Offsets, now: Positions) -> str:
-    """Return what a group has not reached; empty if it has passed where it was before, and where it went."""
+    """
+    Return why a group's recovery is unfinished; empty if it has passed its offsets before and after the
+    reset.
+    """
     return _short_of(f"group {group_id!r}", before, after, now)
 
 
@@ -346,7 +354,7 @@ def _short_of(
 
 def _missed(name: str, at: Mapping[TopicPartition, int | None], goals: Mapping[TopicPartition, int]) -> str:
     tp, goal = min(goals.items())
-    more = f", as {len(goals) - 1} more partitions are" if len(goals) > 1 else ""
+    more = f", like {len(goals) - 1} more partitions" if len(goals) > 1 else ""
     offset = at.get(tp)
     if offset is None:
         return f"{name} has no position on {tp}{more}"

@@ -1,4 +1,4 @@
-"""The table that an audit reads, and which of its rows: the ``where`` parameter."""
+"""The table that an audit reads, and the filter of its rows (the ``where`` parameter)."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _VALUES = (str, int, float, Decimal, date, datetime)
 @dataclass(frozen=True)
 class AuditedTable:
     """
-    The table of an audit, and where its rows say which record they come from.
+    The table of an audit, and its columns for a record's topic, partition and offset.
 
-    :param table: its name, or ``schema.table``.
-    :param topic_column: ``None`` if the table has the records of one topic and does not name it.
-    :param where: column -> value, or list of values, of the rows that are audited. They are then this
-        window's output, and rows outside the window are foreign.
+    :param table: name of the table, or ``schema.table``.
+    :param topic_column: ``None`` if the table has the records of one topic and no column for it.
+    :param where: column -> value, or list of values, of the audited rows. These rows must be the output of
+        the window only; rows outside the window then count as foreign.
     """
 
     table: str
@@ -40,10 +40,10 @@ def parse_where(value: object, parameter: str) -> dict[str, Any]:
     """
     Read a filter: for each column a value, or a list of accepted values.
 
-    There is no SQL in it: names are quoted and values are bound.
+    The filter contains no SQL: names are quoted and values are bound.
 
-    :raises UsageError: if it is empty, or a value is nothing: a template that finds nothing would otherwise
-        select no rows, or others.
+    :raises UsageError: if the filter or one of its values is empty, because a template that renders nothing
+        would select no rows, or the wrong ones.
     """
     if isinstance(value, str):
         try:
@@ -62,7 +62,7 @@ def parse_where(value: object, parameter: str) -> dict[str, Any]:
         if not values or not all(isinstance(each, _VALUES) and not is_nothing(each) for each in values):
             raise parameter_error(
                 parameter,
-                f": found {quote(wanted)} for column {quote(column)}; expected a text, a number, a date, "
-                "or a list of these, and none that is empty",
+                f": found {quote(wanted)} for column {quote(column)}; expected a text, a number, a date, or "
+                "a list of these; not an empty value",
             )
     return dict(value)

@@ -1,4 +1,4 @@
-"""Whether a move is stale: the pipeline has gone on since, so that taking it back would undo more."""
+"""Detection of stale moves: the pipeline has continued since, so that undoing the move undoes more."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ def partitions_moved_on(
     now: Mapping[TopicPartition, int | None], back: Offsets, moved_to: Offsets
 ) -> list[TopicPartition]:
     """
-    Return the partitions that have left the offsets between which a move took them.
+    Return the partitions that are outside the range between the two ends of a move.
 
-    Between them a recovery that was not finished has come to, and what it was to read again was read before.
+    A position within that range is that of an unfinished recovery, whose records were already read once.
 
-    :param back: the offsets from before the move, which it would be taken back to.
-    :param moved_to: where the move has put them.
+    :param back: the offsets before the move, which an undo would restore.
+    :param moved_to: the offsets after the move.
     """
     found = []
     for tp, before in back.items():
@@ -32,11 +32,11 @@ def partitions_moved_on(
 @dataclass(frozen=True)
 class LaterProgress:
     """
-    What has followed a move that is to be taken back.
+    The progress of a pipeline after a move that a task is about to undo.
 
     :param move: the name of the move.
     :param reasons: the later moves, batches and commits, as text.
-    :param offset_changes: from where to where the partitions would be taken back.
+    :param offset_changes: current offset and restored offset of each partition.
     """
 
     move: str
@@ -45,12 +45,12 @@ class LaterProgress:
 
     @property
     def read_again(self) -> int:
-        """Records that were read and would be read again."""
+        """Records that the pipeline has read and would read again."""
         return sum(max(0, now - back) for now, back in self.offset_changes)
 
     @property
     def skipped(self) -> int:
-        """Records that are still to be read and would be skipped."""
+        """Unread records that the pipeline would skip."""
         return sum(max(0, back - now) for now, back in self.offset_changes)
 
     def __bool__(self) -> bool:
@@ -61,19 +61,19 @@ class LaterProgress:
         if self.skipped:
             records += f", and {self.skipped:,} are skipped"
         return (
-            f"the pipeline has gone on since {self.move}: {'; '.join(self.reasons)}. If that move is taken "
-            f"back, {records}"
+            f"the pipeline has continued since {self.move}: {'; '.join(self.reasons)}. If that move is "
+            f"undone, {records}"
         )
 
     @property
     def refusal(self) -> str:
-        """Why the move is not taken back unless that is allowed."""
+        """Why the move is not undone without permission."""
         return (
-            f"{self}: take back the newest move, reset to where you want it, or set "
+            f"{self}: undo the newest move, reset to the position that you want, or set "
             f"{parameter_text('allow_stale', True)}"
         )
 
 
 def offset_changes(now: Mapping[TopicPartition, int | None], back: Offsets) -> list[tuple[int, int]]:
-    """Return from where to where partitions go that have an offset."""
+    """Return the current and the restored offset of each partition that has a current offset."""
     return [(at, offset) for tp, offset in back.items() if (at := now.get(tp)) is not None]

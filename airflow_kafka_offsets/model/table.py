@@ -11,20 +11,22 @@ from airflow_kafka_offsets.model.text import escape_controls
 
 DELETED: Final = "deleted"
 END: Final = "end"
-"""What an offset has in place of a time: its record is deleted; no record follows."""
+"""Pseudo-timestamps of an offset whose record is deleted, and of an offset after which no record follows."""
 
 TimesByOffset = Mapping[tuple[TopicPartition, int], int | Literal["deleted"] | None]
 """
-Partition and offset -> time of the record there or after, in ms since 1970; ``None`` if no record follows,
-:data:`DELETED` below the log start.
+Partition and offset -> timestamp of the first record at or after the offset, in ms since 1970; ``None`` if no
+record follows, :data:`DELETED` below the log start.
 """
 
-REFUSED = " (refused, not carried out)"
-"""What the heading of a plan says that is part of a refused move."""
+REFUSED = " (refused, not applied)"
+"""Suffix in the heading of a plan whose move is refused."""
 
 
 ROWS = 100
-"""Partitions of which a plan's table shows each; of more it shows :data:`FURTHEST`."""
+"""
+Up to this number of partitions, a plan's table shows all of them; for more partitions, only :data:`FURTHEST`.
+"""
 
 FURTHEST = 20
 
@@ -33,16 +35,17 @@ T = TypeVar("T")
 
 def furthest_moves(moves: Sequence[T], change: Callable[[T], int]) -> tuple[list[T], str]:
     """
-    Return the moves that a table shows, in their order, and a line about the others, ``""`` for none.
+    Return the moves that a table shows, in their order, and a line about the others (``""`` if all are
+    shown).
 
-    :param change: returns by how many offsets one moves.
+    :param change: returns the number of offsets of a move.
     """
     if len(moves) <= ROWS:
         return list(moves), ""
     numbers = sorted(range(len(moves)), key=lambda number: -abs(change(moves[number])))
     rest = [change(moves[number]) for number in numbers[FURTHEST:]]
     changed = len(rest) - rest.count(0)
-    line = f"... and {len(rest)} more partitions: {changed} of them change, {sum(rest):+d} offsets together"
+    line = f"... and {len(rest)} more partitions: {changed} of them change, {sum(rest):+d} offsets in total"
     return [moves[number] for number in sorted(numbers[:FURTHEST])], line
 
 
@@ -57,15 +60,14 @@ def plan_text(
     """
     Return a plan as lines for a log: a header, a line per partition, and the remarks.
 
-    :param refused: whether the move that it is a part of is refused. The error gives the reasons, and they
-        are not repeated here.
+    :param refused: whether the move is refused; the reasons are then in the error, not in the table.
     """
     reasons = () if refused else (f"refused: {refusal}" for refusal in refusals)
     return "\n".join([heading, *align_rows(rows), *remarks, *reasons])
 
 
 def align_rows(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return rows as lines with columns of equal width; what could move the cursor is escaped."""
+    """Return rows as lines with aligned columns; control characters are escaped."""
     rows = [[escape_controls(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
@@ -74,7 +76,7 @@ def align_rows(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def offset_cell(offset: int | None) -> str:
-    """Return an offset for a table, ``-`` if there is none."""
+    """Return an offset for a table; ``-`` for ``None``."""
     return "-" if offset is None else str(offset)
 
 
@@ -94,7 +96,7 @@ def time_text(times: TimesByOffset, topic_partition: TopicPartition, offset: int
 def times_json(
     times: TimesByOffset, moves: Iterable[tuple[TopicPartition, int | None, int | None]]
 ) -> dict[str, dict[str, dict[str, str]]]:
-    """Return the known times ``before`` and ``after`` moves, each as ``{topic: {partition: text}}``."""
+    """Return the known timestamps ``before`` and ``after`` moves, each as ``{topic: {partition: text}}``."""
     found: dict[str, dict[str, dict[str, str]]] = {"before": {}, "after": {}}
     for tp, *offsets in moves:
         for name, offset in zip(found, offsets, strict=True):
@@ -104,6 +106,6 @@ def times_json(
 
 
 def to_columns(rows: Iterable[tuple[Any, ...]], names: Collection[str]) -> dict[str, list[Any]]:
-    """Return rows as columns by their names."""
+    """Return rows as name -> column."""
     found = [list(column) for column in zip(*rows, strict=True)] or [[] for _ in names]
     return dict(zip(names, found, strict=True))

@@ -1,42 +1,44 @@
-"""Text that comes from others: how large it may be, and how it is shown."""
+"""Limits and display of texts from outside, such as files and other clients' metadata."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
 DescribeValue = Callable[[object], str]
-"""How an error text names what was found: :func:`shorten` quotes it, :func:`describe_type` does not."""
+"""
+Describes a value in an error text: :func:`shorten` shows the value, :func:`describe_type` only its type.
+"""
 
 MAX_SIZE = 10_000_000
-"""Bytes or characters of a text that is read from others: a window of 10,000 partitions has about 600,000."""
+"""Largest text from outside, in bytes or characters; a window of 10,000 partitions has about 600,000."""
 
 MAX_VALUES = 200_000
-"""Values in such a text: a receipt of 49,000 partitions has 196,000. One takes up to 500 bytes of memory."""
+"""
+Largest number of values in a text from outside; a receipt of 49,000 partitions has 196,000. A value takes up
+to 500 bytes of memory.
+"""
 
 
 SHOWN = 120
-"""Characters of a value in an error text."""
+"""Largest number of characters of a value in an error text."""
 
 
 def is_plain(text: str) -> bool:
-    """Whether a text can be handed to a C library: without NUL and lone surrogates."""
+    """Whether a text can be passed to a C library: it has no NUL and no lone surrogate."""
     return "\0" not in text and not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def too_large_error(what: str, size: int) -> str:
     """Return the error text for a file or a text that is larger than :data:`MAX_SIZE`."""
-    return (
-        f"{what}: is {size:,} bytes large; expected at most {MAX_SIZE:,}: it is probably another file than "
-        "was meant"
-    )
+    return f"{what}: is {size:,} bytes large; expected at most {MAX_SIZE:,}: it is probably the wrong file"
 
 
 def size_error(what: str, text: str, value_marks: str = ",{[", max_values: int = MAX_VALUES) -> str | None:
     """
-    Return the error text for a text that would take too much memory to read, ``None`` for any other.
+    Return the error text for a text that would take too much memory to parse; ``None`` if it is small enough.
 
-    :param value_marks: characters that there is one of for each value, at least; by default JSON's.
-    :param max_values: values that are accepted.
+    :param value_marks: characters of which each value has at least one; by default JSON's.
+    :param max_values: largest accepted number of values.
     """
     if len(text) > MAX_SIZE:
         return too_large_error(what, len(text))
@@ -44,17 +46,15 @@ def size_error(what: str, text: str, value_marks: str = ",{[", max_values: int =
     if found <= max_values:
         return None
     return (
-        f"{what}: has about {found:,} values; expected at most {max_values:,}: it is probably another file "
-        "than was meant"
+        f"{what}: has about {found:,} values; expected at most {max_values:,}: it is probably the wrong file"
     )
 
 
 def escape_controls(text: str) -> str:
     r"""
-    Return a text as one line that moves no cursor: control characters, line feeds and the like as ``\n``,
-    ``\x1b``.
+    Return a text as one line, with control characters escaped, such as ``\n`` and ``\x1b``.
 
-    For whatever other clients of the broker have chosen: metadata, names of groups and members.
+    Needed for texts of other clients of the broker: metadata, and names of groups and members.
     """
     if text.isprintable():
         return text
@@ -64,7 +64,7 @@ def escape_controls(text: str) -> str:
 
 
 def describe_type(value: object) -> str:
-    """Say what a value is without showing what is in it: for the content of files, which may be secret."""
+    """Describe a value without showing its content, for files that may contain secrets."""
     if value is None or isinstance(value, bool | int | float):
         return shorten(value)
     if isinstance(value, str):
@@ -77,10 +77,10 @@ def describe_type(value: object) -> str:
 
 
 def shorten(value: object, limit: int = SHOWN) -> str:
-    """Return a value as text of one line that fits into an error message."""
+    """Return a value as a short text of one line for an error message."""
     try:
         text = value if isinstance(value, str) else repr(value)
-    except (ValueError, RecursionError):  # a number of thousands of digits, lists in lists in lists
+    except (ValueError, RecursionError):  # an int of thousands of digits, or deeply nested lists
         kind = "an int" if isinstance(value, int) else f"a {type(value).__name__}"
         text = f"{kind} that is too large to be shown"
     text = escape_controls(text[: limit + 1])
@@ -88,5 +88,5 @@ def shorten(value: object, limit: int = SHOWN) -> str:
 
 
 def quote(value: object) -> str:
-    """Return a value as :func:`shorten`, a text in quotation marks."""
+    """Return a value like :func:`shorten`, but a text in quotation marks."""
     return shorten(repr(value[:SHOWN]) if isinstance(value, str) else value)

@@ -1,4 +1,4 @@
-"""Topics and partitions that a pipeline is limited to: the ``topics`` parameter."""
+"""The topics and partitions that a pipeline is limited to (the ``topics`` parameter)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from airflow_kafka_offsets.model.offsets import MAX_PARTITION, TopicPartition, i
 from airflow_kafka_offsets.model.text import shorten, size_error
 from airflow_kafka_offsets.model.wording import parameter_error, parameter_text
 
-# As many digits as a 32-bit number has.
+# The digits of a 32-bit number.
 _PARTITION = re.compile(r"[0-9]{1,10}")
 _FORM = "the name of a topic, 'topic:0,1' for some of its partitions, or a list of these"
 
@@ -22,8 +22,8 @@ class TopicScope:
     """
     An allow-list of topics and partitions.
 
-    :param partitions: topic -> its partitions, or ``None`` for all; ``None`` in place of the mapping for
-        every topic.
+    :param partitions: topic -> its partitions, or ``None`` for all partitions; ``None`` instead of the
+        mapping means every topic.
     :param parameter: the parameter that names them, for error texts.
     """
 
@@ -33,11 +33,11 @@ class TopicScope:
     @classmethod
     def parse(cls, value: object) -> TopicScope:
         """
-        Read the ``topics`` parameter.
+        Parse the ``topics`` parameter.
 
         :param value: ``None`` for everything; ``"orders"``, ``"orders:0,1"`` (Kafka's spelling), a list of
-            these, or either as JSON text, as a template gives it.
-        :raises UsageError: if it is anything else, such as an empty text or list.
+            these, or each of these as JSON text from a template.
+        :raises UsageError: for any other value, such as an empty text or list.
         """
         if value is None:
             return cls()
@@ -69,7 +69,7 @@ class TopicScope:
         if not partitions:
             raise parameter_error(
                 "topics",
-                f" is empty: expected {_FORM}; leave it out for all topics of the checkpoint or the group",
+                f" is empty: expected {_FORM}; omit it to select all topics of the checkpoint or the group",
             )
         return cls(
             {topic: None if found is None else frozenset(found) for topic, found in partitions.items()}
@@ -83,7 +83,7 @@ class TopicScope:
         return allowed is None or number in allowed
 
     def as_json(self) -> dict[str, list[int] | None] | None:
-        """Return plain JSON: topic -> its partitions, ``None`` for all of them; ``None`` for every topic."""
+        """Return plain JSON: topic -> partitions, or ``None`` for all of them; ``None`` for every topic."""
         if self.partitions is None:
             return None
         return {
@@ -93,7 +93,7 @@ class TopicScope:
 
     @property
     def topics(self) -> list[str] | None:
-        """The topics that are named, ``None`` for all."""
+        """The named topics; ``None`` for all topics."""
         return None if self.partitions is None else sorted(self.partitions)
 
     @property
@@ -106,7 +106,7 @@ class TopicScope:
         )
 
     def allows(self, topic: str) -> bool:
-        """Whether the topic, or a part of it, is in scope."""
+        """Whether the topic, or some of its partitions, is in scope."""
         return self.partitions is None or topic in self.partitions
 
     @classmethod
@@ -118,7 +118,7 @@ class TopicScope:
         return cls({topic: frozenset(found) for topic, found in sorted(numbers.items())})
 
     def restricted_to(self, topics: Iterable[str]) -> TopicScope:
-        """Return the scope with none but these topics; whether any is left is for the caller to know."""
+        """Return the scope limited to these topics; the result may be empty."""
         names = set(topics)
         if self.partitions is None:
             return replace(self, partitions=dict.fromkeys(sorted(names)))
@@ -126,13 +126,13 @@ class TopicScope:
         return replace(self, partitions=kept)
 
     def partitions_on_broker(self, partitions: Mapping[str, Sequence[int]]) -> list[TopicPartition]:
-        """Return the partitions in scope of those that a broker has, and those named by number."""
+        """Return the broker's partitions that are in scope, and all partitions that are named by number."""
         found = (TopicPartition(topic, number) for topic, numbers in partitions.items() for number in numbers)
         return sorted({tp for tp in found if tp in self}.union(self.explicit_partitions))
 
 
 def plain_names(value: object) -> object:
-    """Return ``group_id`` or ``topics`` as JSON can write it: mappings as dicts, sets as lists."""
+    """Return ``group_id`` or ``topics`` as plain JSON: mappings as dicts, sets as lists."""
     if isinstance(value, Mapping):
         return dict(value)
     return sorted(value) if isinstance(value, set | frozenset) else value
@@ -140,9 +140,9 @@ def plain_names(value: object) -> object:
 
 def load_names(value: object, parameter: str, expected: str, marks: tuple[str, ...] = ("{",)) -> object:
     """
-    Read a parameter that a template may have written as JSON: an object, a list or a text in double quotes.
+    Parse a parameter that a template may have rendered as JSON: an object, a list or a text in double quotes.
 
-    :param marks: beginnings that no name has.
+    :param marks: characters that begin JSON and no name.
     """
     text = value.strip() if isinstance(value, str) else ""
     if not text.startswith(marks) and (len(text) < 2 or text[0] + text[-1] not in ("[]", '""')):

@@ -2,8 +2,8 @@
 Offset windows: the records that one run reads, and the commit of their end.
 
 An *offset window* is a half-open range of offsets for each partition. It is planned once, before the job
-reads, and stays what it is: the job reads exactly these records however often it runs, and a group moves to
-the window's end only from the window's start.
+reads, and never changes. The job reads exactly these records, however often it runs. A group moves to the
+window's end only from the window's start.
 """
 
 from __future__ import annotations
@@ -38,12 +38,11 @@ from airflow_kafka_offsets.model.text import DescribeValue, shorten
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.model.wording import dag_text, parameter_text
 
-# See "What version promises" in docs/reference/stability.md, also for receipts and reports.
+# The promises of "version", here and in receipts and reports, are in docs/reference/stability.md.
 WINDOW_VERSION = 1
 WINDOW_CONF_KEY = "spark.kafkaOffsets.window"
 """
-Under which a Spark job finds the window that its DAG planned: the window's JSON, or the URI of a file with
-it.
+The Spark setting in which a job finds the window of its DAG: the window's JSON, or the URI of a file with it.
 """
 
 
@@ -94,8 +93,8 @@ class OffsetWindow:
 
     :param ranges: the range of each partition.
     :param without_commit: partitions in which the group had no commit when the window was planned. Their
-        range may only be committed while that is so.
-    :param source: where the window comes from, as plain JSON.
+        ranges may be committed only while the group still has no commit there.
+    :param source: the task that planned the window and its parameters, as plain JSON.
     """
 
     ranges: Mapping[TopicPartition, OffsetRange]
@@ -109,51 +108,51 @@ class OffsetWindow:
 
     @property
     def end(self) -> Offsets:
-        """The offset after the last one of each partition: what is to be committed."""
+        """The offset after the last one of each partition; these offsets are committed."""
         return {tp: self.ranges[tp].end for tp in sorted(self.ranges)}
 
     @property
     def committed(self) -> Positions:
-        """Where the group has to be for the window to be committed: ``None`` stands for no commit."""
+        """The positions that the group must have when the window is committed; ``None`` means no commit."""
         return {tp: None if tp in self.without_commit else offset for tp, offset in self.start.items()}
 
     @property
     def records(self) -> int:
-        """Offsets in the window: as many records, or more than there are with transactions or compaction."""
+        """Number of offsets in the window; with transactions or compaction the window has fewer records."""
         return sum(offsets.size for offsets in self.ranges.values())
 
     @property
     def log_ids(self) -> LogIds:
-        """The cluster and the window's topics when it was planned, as far as that was recorded."""
-        # Windows that were planned by an earlier version have the ids of some topics only.
+        """Ids of the cluster and the topics when the window was planned, as far as they were recorded."""
+        # Windows of an earlier version have the ids of some topics only.
         recorded = self.source.get("logs") or {"topics": self.source.get("topic_ids") or {}}
         return LogIds.parse(recorded, "window, source, logs").restricted_to({tp.topic for tp in self.ranges})
 
     @property
     def digest(self) -> str:
-        """Fingerprint of the ranges: the same for the same ranges only, wherever they come from."""
+        """Fingerprint of the ranges and of the positions that a commit requires."""
         return digest(
             offsets_json(self.start), offsets_json(self.end), offsets_json(self.committed), length=12
         )
 
     def __bool__(self) -> bool:
-        """Whether there is anything to read."""
+        """Whether the window has any offset to read."""
         return self.records > 0
 
     def limited(self, max_records: int) -> OffsetWindow:
         """
-        Return the window with at most so many records, shared over the partitions in proportion.
+        Return the window limited to ``max_records``, shared over the partitions in proportion to their size.
 
-        As Spark's ``maxOffsetsPerTrigger`` does (``KafkaMicroBatchStream.rateLimit``), with the remainders
-        given to the partitions that lost most by rounding, so that the window is never larger and, while
-        records are left, never empty.
+        This is the rule of Spark's ``maxOffsetsPerTrigger`` (``KafkaMicroBatchStream.rateLimit``), except for
+        rounding: the remainder goes to the partitions that rounding reduces most. So the window is never
+        larger than the limit, and never empty while records are left.
         """
         total = self.records
         if total <= max_records:
             return self
         shares = {tp: divmod(offsets.size * max_records, total) for tp, offsets in self.ranges.items()}
         left = max_records - sum(share for share, _ in shares.values())
-        # By name where they are equal, so that planning again gives the same window.
+        # Equal remainders are ordered by name, so that planning again gives the same window.
         rounded = sorted(shares, key=lambda tp: (-shares[tp][1], tp))[:left]
         ranges = {
             tp: OffsetRange(offsets.start, offsets.start + shares[tp][0] + (tp in rounded))
@@ -162,7 +161,7 @@ class OffsetWindow:
         return replace(self, ranges=ranges)
 
     def lost(self, logs: Logs) -> dict[TopicPartition, int]:
-        """Return how many offsets of each partition the log no longer holds, for those that lost some."""
+        """Return the number of deleted offsets in each partition that has lost some."""
         return {
             tp: min(logs[tp].start, offsets.end) - offsets.start
             for tp, offsets in sorted(self.ranges.items())
@@ -170,15 +169,18 @@ class OffsetWindow:
         }
 
     def refusals(self, logs: Logs) -> list[str]:
-        """Return why the window cannot be read: records of it are deleted, or its end is beyond the log."""
+        """
+        Return why the window cannot be read: some of its records are deleted, or its end is beyond the log
+        end.
+        """
         refusals = []
-        # Fewer records than were planned are a gap in what the job writes, and nobody would see it.
+        # With fewer records than planned, the job's output would have a gap without any error.
         if lost := self.lost(logs):
             first = next(iter(lost))
             refusals.append(
                 f"{sum(lost.values())} records of the window are lost: retention has deleted them on "
                 f"{summarize(lost)} ({first}: the window starts at {self.ranges[first].start}, the log at "
-                f"{logs[first].start}); to go on with what is left, move the group there with "
+                f"{logs[first].start}); to continue with the remaining records, move the group to them with "
                 "ResetOffsetsOperator, or plan a window that starts later"
             )
         if beyond := [tp for tp, offsets in sorted(self.ranges.items()) if offsets.end > logs[tp].end]:
@@ -197,13 +199,15 @@ class OffsetWindow:
         metadata: Mapping[TopicPartition, str | None] | None = None,
     ) -> Offsets:
         """
-        Return what is still to be committed: nothing where the group is at the window's end already.
+        Return the offsets that remain to be committed, without partitions that are already at the window's
+        end.
 
-        :param where: what has these positions, such as ``group 'orders'``, for the error text.
-        :param positions: where the group is on at least these partitions, ``None`` for no commit.
-        :param metadata: the texts of these commits, for the error text.
-        :return: the ends of the partitions in which the group is at the window's start.
-        :raises WindowMismatchError: if it is anywhere else in one of them.
+        :param where: the owner of the positions, such as ``group 'orders'``, for the error text.
+        :param positions: the group's positions, at least for the window's partitions; ``None`` without a
+            commit.
+        :param metadata: the metadata of these commits, for the error text.
+        :return: the window's end in each partition in which the group is at the window's start.
+        :raises WindowMismatchError: if a partition is neither at the window's start nor at its end.
         """
         expected, end = self.committed, self.end
         if elsewhere := [tp for tp in end if positions[tp] not in (end[tp], expected[tp])]:
@@ -211,16 +215,15 @@ class OffsetWindow:
             raise WindowMismatchError(
                 where, {tp: (positions[tp], expected[tp], end[tp]) for tp in elsewhere}, movers
             )
-        # A commit that was interrupted has left some partitions at the end already: a retry goes on with
-        # the rest.
+        # After an interrupted commit some partitions are already at the end; a retry commits the others.
         return {tp: offset for tp, offset in end.items() if positions[tp] != offset}
 
     def passed(self, positions: Mapping[TopicPartition, int | None]) -> bool:
-        """Whether the group has come to the window's end, or further, in every partition."""
+        """Whether the group has reached or passed the window's end in every partition."""
         return all((at := positions[tp]) is not None and at >= end for tp, end in self.end.items())
 
     def only(self, partitions: Iterable[TopicPartition]) -> OffsetWindow:
-        """Return the part of the window that is in some partitions."""
+        """Return the window limited to some partitions."""
         kept = self.ranges.keys() & set(partitions)
         ranges = {tp: self.ranges[tp] for tp in sorted(kept)}
         return replace(self, ranges=ranges, without_commit=self.without_commit & kept)
@@ -229,7 +232,7 @@ class OffsetWindow:
         """
         Return the options with which Spark's Kafka source reads exactly this window in a batch.
 
-        ``assign`` and no ``subscribe``: with the latter a partition that was added since makes the read fail.
+        They use ``assign``, because with ``subscribe`` a partition that was added later makes the read fail.
         """
         return {
             "assign": json.dumps(TopicScope.exactly(self.ranges).as_json(), separators=(",", ":")),
@@ -256,7 +259,7 @@ class OffsetWindow:
         }
 
     def as_text(self) -> str:
-        """Return JSON text without what follows from the rest, to fit into an argument."""
+        """Return compact JSON text without derived fields, for a command-line argument."""
         form = self.as_json()
         parts = ("version", "start", "end", "committed", "source")
         return json.dumps({name: form[name] for name in parts}, separators=(",", ":"))
@@ -264,12 +267,12 @@ class OffsetWindow:
     @classmethod
     def parse(cls, value: object, what: str = "window", *, show: DescribeValue = shorten) -> OffsetWindow:
         """
-        Read a window as :meth:`as_json` gives it, or its JSON text.
+        Read the result of :meth:`as_json`, as a mapping or as JSON text.
 
         :param what: what the value is, for the error text.
-        :param show: how an error text names what was found; see
+        :param show: describes the value in an error text; see
             :func:`~airflow_kafka_offsets.model.text.describe_type`.
-        :raises OffsetsFormatError: if it is none, of another version, or a range ends before it starts.
+        :raises OffsetsFormatError: if the value is not a window, has another version, or a range is reversed.
         """
         if isinstance(value, str):
             value = load_json(value, what, describe=show)
@@ -295,7 +298,7 @@ class OffsetWindow:
                 )
         source = value.get("source") or {}
         if not isinstance(source, Mapping):
-            raise OffsetsFormatError(f"{what}: found {show(source)} in place of its source")
+            raise OffsetsFormatError(f"{what}: found {show(source)}; expected the window's source")
         return cls(
             {tp: OffsetRange(start[tp], end[tp]) for tp in sorted(start)},
             frozenset(tp for tp, offset in committed.items() if offset is None),

@@ -1,1 +1,1 @@
-"""Moves: targets become a plan, the plan is applied, and a receipt is left."""
+"""Moves of offsets: plans them, applies the plans, and returns receipts."""

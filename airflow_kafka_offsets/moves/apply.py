@@ -1,12 +1,12 @@
 """
-Carries out plans: checks one once, moves the checkpoint, commits the groups, reads both back.
+Applies plans: checks a plan, moves the checkpoint, commits the groups, and reads both back.
 
 Everything is checked and saved before the first write. From then on the move is in the checkpoint's archive:
-a task that commits meanwhile finds it there, and an interrupted move is finished by running it again.
+a concurrent commit finds the move there, and the same task finishes an interrupted move when it runs again.
 
-Each function returns the receipt. All of them raise PlanRefusedError if a part of the plan is refused, or
-nothing is left to write: nothing was written then; and BrokerError if a commit failed, which says what was
-written before.
+Each function returns the receipt. Each raises PlanRefusedError if a part of the plan is refused or nothing is
+left to write; nothing was written then. Each raises BrokerError if a commit failed; the text names the groups
+that were written before.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def apply_groups(client: OffsetsClient, plan: PipelinePlan, metadata: CommitMeta
     """
     Commit the groups of a plan.
 
-    A group that does not move is committed as well: Kafka forgets the offsets of a group without members
+    A group that does not move is committed too, because Kafka deletes the offsets of a group without members
     ``offsets.retention.minutes`` after the last commit.
     """
     plan.check()
@@ -49,17 +49,15 @@ def apply_position(
     client: OffsetsClient, plan: PipelinePlan, metadata: CommitMetadata, known_moves: KnownMoves
 ) -> dict[str, Any]:
     """
-    Commit a checkpoint's position to the groups that follow it, unless the checkpoint is moved meanwhile.
+    Commit a checkpoint's position to the groups that follow it, unless the checkpoint moves at the same time.
 
-    :raises CheckpointMovedError: if another move began; the text says whether anything was written.
+    :raises CheckpointMovedError: if another move started; the text says whether anything was written.
     """
     plan.check()
-    # The last look before the write, and the next one right after it.
+    # Checked right before and right after the write.
     known_moves.check_no_later_move("nothing was written")
     receipt = apply_groups(client, plan, metadata)
-    known_moves.check_no_later_move(
-        "what was committed may be from before the move, and is to be committed again"
-    )
+    known_moves.check_no_later_move("the commit may predate the move: commit again")
     return receipt
 
 
@@ -67,9 +65,9 @@ def apply_checkpoint(
     plan: PipelinePlan, metadata: CommitMetadata, checkpoint: SparkCheckpoint, quiet_period: float
 ) -> dict[str, Any]:
     """
-    Move a checkpoint without asking a broker; no group moves.
+    Move a checkpoint without contacting a broker; no group moves.
 
-    :param quiet_period: seconds without a write to the checkpoint for which to wait at most.
+    :param quiet_period: seconds without a write to the checkpoint after which its query counts as stopped.
     :raises CheckpointError: if the checkpoint could not be moved.
     """
     plan.check()
@@ -86,12 +84,13 @@ def apply_pipeline(
     quiet_period: float,
 ) -> dict[str, Any]:
     """
-    Move a checkpoint, then the groups that follow it; a plan without a checkpoint moves the groups.
+    Move a checkpoint, then the groups that follow it; a plan without a checkpoint moves only groups.
 
     :param quiet_period: as in :func:`apply_checkpoint`.
-    :raises CheckpointError: if the checkpoint could not be moved; the groups were not touched.
-    :raises CheckpointMovedError: if another move began; the text says whether anything was written.
-    :raises GroupMovedError: if another process has committed a group since the plan; it was not written.
+    :raises CheckpointError: if the checkpoint could not be moved; the groups were not changed.
+    :raises CheckpointMovedError: if another move started; the text says whether anything was written.
+    :raises GroupMovedError: if another process has committed a group since the plan; that group was not
+        written.
     """
     moved = plan.checkpoint_plan
     if checkpoint is None or moved is None:
@@ -102,7 +101,7 @@ def apply_pipeline(
 
     def commit() -> None:
         commit_groups(client, groups, stamped, overwrite if moved.steps else write_plan)
-        # After the commits: a query that was started meanwhile has read from the old place.
+        # After the commits, because a query that was started in the meantime has read from the old position.
         verify_checkpoint(checkpoint, moved)
         recommit_overtaken(client, groups, stamped)
 
@@ -119,8 +118,8 @@ def apply_pipeline(
 
 
 def _last_check(client: OffsetsClient, plan: PipelinePlan, *, resumes: bool) -> None:
-    """Check that logs and groups are still what they were when the plan was made."""
+    """Check that logs and groups have not changed since the plan was made."""
     check_logs_again(client, plan)
-    # An interrupted try of the same move has written to some of them.
+    # An interrupted try of the same move may already have written to some groups.
     for group_plan in () if resumes else plan.to_write:
         group_plan.check_not_moved(client.committed(group_plan.group_id, group_plan.planned_on))

@@ -1,4 +1,4 @@
-"""Plans the commit of a checkpoint's position, which a move of the checkpoint may overtake."""
+"""Plans the commit of a checkpoint's position, and repeats the commit if a concurrent move overtakes it."""
 
 from __future__ import annotations
 
@@ -31,18 +31,21 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _TRIES = 3
-"""How often a position is read and committed again because the checkpoint was moved meanwhile."""
+"""Number of tries to read and commit a position while concurrent moves overtake the commit."""
 
 
 class PositionCommit(NamedTuple):
-    """The plan of a commit, and what :func:`~airflow_kafka_offsets.moves.apply.apply_position` needs."""
+    """The arguments of :func:`~airflow_kafka_offsets.moves.apply.apply_position`."""
 
     plan: PipelinePlan
     metadata: CommitMetadata
     known_moves: KnownMoves
 
     def with_earlier_attempt(self, earlier: PipelinePlan | None) -> PositionCommit:
-        """Return it with what was there before an earlier attempt of the task that has written."""
+        """
+        Return the commit with the positions before an earlier attempt of the task, if that attempt has
+        written.
+        """
         if earlier is None or not self.metadata.token:
             return self
         first = {group_plan.group_id: group_plan.before for group_plan in earlier.group_plans}
@@ -71,21 +74,21 @@ def plan_checkpoint_commit(
     allow_new_cluster: bool = False,
 ) -> PositionCommit:
     """
-    Plan to commit what a checkpoint's newest committed batch has read.
+    Plan to commit the end of a checkpoint's newest committed batch.
 
-    Plan and apply it within :func:`retry_while_checkpoint_moves`.
+    Plan and apply the commit within :func:`retry_while_checkpoint_moves`.
 
-    :param metadata: what the commits record about their origin; the query, batch and newest move are added.
-    :param allow_rewind: whether a group may go backwards.
-    :param allow_new_query: whether the query may take over a group that another query followed.
-    :param allow_new_cluster: whether the offsets are known to be right on a cluster, or topic, that is
-        another one than before.
-    :raises MoveUnfinishedError: if a move of the checkpoint was begun and not finished.
-    :raises PlanRefusedError: if the names do not fit the checkpoint, or the query has done nothing since a
-        reset of this run.
+    :param metadata: the commits' metadata; query, batch and newest move are added.
+    :param allow_rewind: whether a group may move back.
+    :param allow_new_query: whether the query may replace another query in the group.
+    :param allow_new_cluster: whether the caller confirms that the offsets are valid on a new cluster or in a
+        recreated topic.
+    :raises MoveUnfinishedError: if a move of the checkpoint was started and not finished.
+    :raises PlanRefusedError: if the names do not match the checkpoint, or the query has finished no batch
+        since a reset in this run.
     :raises CheckpointError: if no batch has finished.
     """
-    # Before the position is read: a move in between shows as one that began since.
+    # Read before the position, so that a move in between is detected as a later move.
     known_moves = KnownMoves.read(checkpoint)
     state = _read(checkpoint)
     targets = selection.assign_offsets(state.kafka_offsets)
@@ -101,20 +104,20 @@ def plan_checkpoint_commit(
         allow_rewind=allow_rewind,
         query=None if allow_new_query else state.query_id,
         may_go_back=partial(known_moves.rewindable_partitions, state.query_id),
-        # The offsets that a move has written into a batch's file are not those that the batch has read.
+        # If a move has rewritten the batch's file, its offsets are not those that the batch has read.
         read_at=None if known_moves.has_rewritten(state.batch_id) else state.batch_timestamp_ms,
         log_check=LogCheck(allow_new_cluster, checkpoint=checkpoint),
         if_lost=(
-            "Spark would fail there at its next start, and clamp moves the group alone: let the query finish "
-            "one run with failOnDataLoss=false, or move checkpoint and group on with a reset to committed "
-            f"and {parameter_text('on_out_of_range', 'clamp')}; then commit"
+            "Spark would fail there at its next start, and clamp moves only the group: let the query finish "
+            "one run with failOnDataLoss=false, or move checkpoint and group forward with a reset to "
+            f"committed and {parameter_text('on_out_of_range', 'clamp')}; then commit"
         ),
     )
     return PositionCommit(PipelinePlan(group_plans), metadata, known_moves)
 
 
 def retry_while_checkpoint_moves() -> Retrying:
-    """Return what calls a function again if the checkpoint or its group was moved meanwhile."""
+    """Return a retry loop that repeats a commit if the checkpoint or its group has moved in the meantime."""
     return Retrying(
         retry=retry_if_exception_type((CheckpointMovedError, GroupMovedError)),
         stop=stop_after_attempt(_TRIES),
@@ -134,11 +137,11 @@ def _read(checkpoint: SparkCheckpoint) -> CheckpointState:
         begun = "" if state.pending_batch_id is None else f" (batch {state.pending_batch_id} was begun)"
         raise CheckpointError(
             f"{state.location}: no batch has finished{begun}, so there are no offsets to commit: run the "
-            "Spark query until its first batch is done"
+            "Spark query until its first batch has finished"
         )
     if not state.kafka_offsets:
         raise PlanRefusedError(state.no_kafka_offsets)
     if (pending := state.pending_batch_id) is not None:
-        log.info("Batch %d is pending: Spark will run it again, its offsets are not committed", pending)
+        log.info("Batch %d is pending: Spark will run it again, so its offsets are not committed", pending)
     log.info("Checkpoint %s: query %s, batch %d", state.location, state.query_id, state.batch_id)
     return state

@@ -1,4 +1,4 @@
-"""Plans of commits: target offsets beside what the groups hold and what the logs hold."""
+"""Plans commits: compares target offsets with the groups' commits and the logs."""
 
 from __future__ import annotations
 
@@ -44,32 +44,33 @@ def plan_commits(
     if_lost: str | None = None,
 ) -> list[OffsetPlan]:
     """
-    Lay target offsets beside what the groups and the logs hold.
+    Compare target offsets with the groups' commits and the logs.
 
-    :param source: where the offsets come from, for the receipt.
-    :param query: id of the Spark query, if the group must not be one that another query follows.
-    :param may_go_back: given a group and its commits, returns the partitions that may go backwards in any
-        case.
-    :param read_at: when the batch was planned that has read up to the offsets, in ms since 1970, if it is
-        known.
-    :param log_check: how the cluster and the topics are compared.
+    :param source: origin of the offsets, for the receipt.
+    :param query: id of the Spark query; refuses a group that another query follows.
+    :param may_go_back: given a group and its commits, returns the partitions that may always move back.
+    :param read_at: when Spark planned the batch that ends at the offsets, in ms since 1970; ``None`` if
+        unknown.
+    :param log_check: compares the cluster and the topics.
     :param if_lost: see :meth:`OffsetPlan.make`.
     :return: a plan for each group, with its refusals; nothing was written.
-    :raises PlanRefusedError: if a partition is not on the broker, so that there is nothing to plan with.
+    :raises PlanRefusedError: if a partition is not on the broker.
     """
     if targets.left_out:
-        log.info("Left out, since topics does not name it: %s", summarize(targets.left_out, limit=20))
+        log.info(
+            "Left out, because topics does not name these partitions: %s",
+            summarize(targets.left_out, limit=20),
+        )
     partitions = sorted({tp for offsets in targets.by_group.values() for tp in offsets})
-    # Before the logs: of a topic that is created again in between the commit does not have the new id.
+    # Read before the logs: if a topic is recreated in between, the commit must not get the new id.
     ids = known_log_ids(client, {tp.topic for tp in partitions})
     try:
         logs = client.log_ranges(partitions)
     except UnknownTopicPartitionError as error:
         raise PlanRefusedError(
             f"{summarize(error.missing or partitions)} is not on the broker: the connection leads to another "
-            "cluster, the topic was deleted, or the source is of another system that writes offsets in the "
-            "same form; correct the connection, or leave the topic out with "
-            f"{parameter_text('topics', ...)}"
+            "cluster, the topic was deleted, or the source belongs to another system with the same offset "
+            f"format; correct the connection, or leave the topic out with {parameter_text('topics', ...)}"
         ) from error
     group_plans = []
     for group_id, offsets in targets.by_group.items():
@@ -95,17 +96,17 @@ def plan_commits(
             log_ids=ids,
             if_lost=if_lost,
         )
-        # The texts too: a restore and the Offsets tab show who had committed before.
+        # The metadata is kept too: a restore and the Offsets tab show the origin of the previous commits.
         group_plans.append(replace(plan, metadata=committed_texts(committed)))
     return group_plans
 
 
 def _of_other_kind(client: OffsetsClient, group_id: str, committed: Commits) -> list[str]:
     """
-    Return why a group is not one to commit to: it is not a consumer group.
+    Return why a group must not be committed to, if it is not a consumer group.
 
-    Kafka takes commits to a streams group. A group that this package has committed to before is not asked
-    about: that takes a process of its own.
+    Kafka accepts commits to a streams group. The check is skipped for a group with commits of this package,
+    because it needs a separate process.
     """
     if any(commit and CommitMetadata.parse(commit.metadata) for commit in committed.values()):
         return []

@@ -1,4 +1,4 @@
-"""Plans the deletion of groups: what goes with them, and which must stay."""
+"""Plans the deletion of groups: the offsets to save, and the groups that must not be deleted."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class DeletionPlan(NamedTuple):
-    """The offsets of each group that may be deleted, and why the others may not."""
+    """The offsets of each group that may be deleted, and the refusals for the others."""
 
     before: Mapping[str, Positions]
     refusals: Mapping[str, str]
@@ -24,9 +24,10 @@ class DeletionPlan(NamedTuple):
 
 def plan_deletion(client: OffsetsClient, group_ids: Iterable[str]) -> DeletionPlan:
     """
-    Read what groups hold that are to be deleted, once no window is being committed to them.
+    Read the offsets of groups to delete, after waiting for running commits of windows.
 
-    :raises NoCommitError: if a group's offsets may be hidden from this user, and so cannot be saved.
+    :raises NoCommitError: if the broker may hide some of a group's offsets from this user, so they cannot be
+        saved.
     """
     groups = client.settled_groups(group_ids)
     refusals = {name: why for name, found in groups.items() if (why := _refusal(found))}
@@ -40,16 +41,17 @@ def _refusal(group: GroupDescription) -> str | None:
         return group.kind_refusal
     return (
         f"group {group.group_id!r} is {group.state} with {len(group.members)} members "
-        f"({name_members(group.members)}): only a group without members can be deleted; stop them first"
+        f"({name_members(group.members)}): only a group without members can be deleted; stop the members "
+        "first"
     )
 
 
 def _committed(client: OffsetsClient, group_id: str) -> Positions:
-    """Return all that a group has committed, ``{}`` for nothing."""
+    """Return all committed offsets of a group; ``{}`` without commits."""
     try:
         return group_positions(client, group_id, TopicScope())
     except NoCommitError:
-        # There may be commits on topics that this user may not see, and they cannot be saved.
+        # The group may have commits on topics that this user may not see, and these could not be saved.
         if client.sees_all_topics():
             return {}
         raise

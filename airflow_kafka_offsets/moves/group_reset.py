@@ -1,4 +1,4 @@
-"""Plans the reset of consumer groups, with the scenarios of Kafka's own tool."""
+"""Plans the reset of consumer groups, with the scenarios of ``kafka-consumer-groups``."""
 
 from __future__ import annotations
 
@@ -52,23 +52,24 @@ def plan_resets(
     """
     Plan the reset of groups, without changing anything.
 
-    :param scopes: group -> the partitions to move; without named topics those it has commits for.
-    :param now: the present time; a later one to move to is out of range.
-    :param at_checkpoint: group -> where partitions without a commit start from; for others ``on_no_commit``
-        decides.
-    :param metadata: who resets. A relative place leaves a partition alone that an earlier try has moved: one
-        with the same token, or one of the same task that has stopped half-way, before it was cleared.
+    :param scopes: group -> the partitions to move; without named topics, the partitions with commits.
+    :param now: the current time; a later target time is out of range.
+    :param at_checkpoint: group -> positions for partitions without a commit; for other partitions
+        ``on_no_commit`` decides.
+    :param metadata: metadata of the reset. With a relative place, a partition that an earlier try has moved
+        is left alone: a try with the same token, or a try of the same task that stopped half-way before the
+        task was cleared.
     :param interrupted: whether an earlier try of the task is known to have stopped half-way; by default the
-        groups' commits show it.
-    :param log_check: how the cluster and the topics are compared.
-    :param old_offsets: whether the offsets to go to were counted in logs of earlier; by default those of a
-        place that starts from the commits were.
+        groups' commits decide.
+    :param log_check: compares the cluster and the topics.
+    :param old_offsets: whether the target offsets belong to earlier logs; by default, true for a place that
+        is relative to commits.
     :return: a plan for each group, with its refusals.
     :raises UnknownTopicPartitionError: if a partition is not on the broker.
-    :raises PlanRefusedError: if the receipt would be too large to be read back.
+    :raises PlanRefusedError: if the receipt would be too large to read back.
     """
     place.refuse_unused_offsets(scopes.values())
-    # First: a window that is just being committed moves the positions.
+    # Called first, because a running commit of a window still changes the positions.
     refusals = active_group_refusals(client, scopes)
     given = {
         group_id: explicit_offsets(client, place, group_id, scope, groups=len(scopes), log_check=log_check)
@@ -103,13 +104,13 @@ def plan_resets(
         again = log_ids_of(commits, ids).recreated_topics(ids)
         plan = plan.with_note(
             [tp for tp in plan.before if tp.topic in again],
-            "its topic was created again since the last commit",
+            "its topic was recreated since the last commit",
         )
         without = [move.topic_partition for move in plan.moves if move.before is None]
         group_plans.append(
-            plan.with_note(without, "no committed offset yet, and a restore cannot take the new one away")
+            plan.with_note(without, "no committed offset yet, and a restore cannot remove the new one")
         )
-    # Before the first write: a receipt that cannot be read back could not be restored.
+    # Checked before the first write, because a receipt that is too large could not be restored.
     check_restorable(group_plans)
     return group_plans
 
@@ -130,12 +131,12 @@ def plan_positions(
     log_ids: LogIds = UNKNOWN_LOGS,
 ) -> OffsetPlan:
     """
-    Plan the move of positions, those of a group or of a checkpoint's source.
+    Plan the move of the positions of a group or of a checkpoint's source.
 
-    :param name: whose positions these are.
-    :param moved: partitions that an earlier try of this run has moved, and that stay there.
-    :param refusals: reasons against it that are known already.
-    :param log_ids: the cluster and the topics, for the plan.
+    :param name: the name of the group or the source.
+    :param moved: partitions that an earlier try of this run has moved; they are left alone.
+    :param refusals: earlier refusals, which the plan keeps.
+    :param log_ids: ids of the cluster and the topics, for the plan.
     """
     logs = client.log_ranges(before)
     filled = {**before, **{tp: (at_checkpoint or {}).get(tp) for tp, at in before.items() if at is None}}
@@ -170,7 +171,7 @@ def _positions_to_move(
     client: OffsetsClient, group_id: str, scope: TopicScope, given: Positions | None
 ) -> Positions:
     if given is not None:
-        # The offsets may name less than topics; but what topics names has to be there.
+        # The offsets may name fewer partitions than topics, but all partitions in topics must exist.
         if unused := set(scope.topics or ()) - {tp.topic for tp in given}:
             partitions_in_scope(client, scope.restricted_to(unused))
         if numbered := set(scope.explicit_partitions) - given.keys():
@@ -178,7 +179,7 @@ def _positions_to_move(
         return committed_offsets(client.committed(group_id, given))
     positions = group_positions(client, group_id, scope)
     if scope.topics is None:
-        # As in Kafka's tool, "all topics" are the partitions that have a committed offset.
+        # As in Kafka's tool, "all topics" means the partitions with a committed offset.
         return {tp: offset for tp, offset in positions.items() if offset is not None}
     return positions
 
@@ -216,16 +217,15 @@ def _moved_before(
 
 def active_group_refusals(client: OffsetsClient, group_ids: Iterable[str]) -> dict[str, list[str]]:
     """
-    Return the refusal for each group with members, as Kafka would refuse it, but with the members named, and
-    for each that is not a consumer group.
+    Return the refusal for each group that has members or is not a consumer group; the text names the members.
 
-    :raises GroupActiveError: if a window was being committed for too long, which is worth another try.
+    :raises GroupActiveError: if the commit of a window takes too long; a retry may succeed.
     """
     return {
         group_id: [
             group.kind_refusal
             or f"group {group_id!r} is {group.state} with {len(group.members)} members "
-            f"({name_members(group.members)}): only they may commit; stop them first"
+            f"({name_members(group.members)}): only the members may commit; stop them first"
         ]
         for group_id, group in client.settled_groups(group_ids).items()
         if group.is_active

@@ -1,9 +1,9 @@
 """
-What the writer needs of a client.
+The calls of a client that the writer needs.
 
-librdkafka's :class:`~airflow_kafka_offsets.kafka.client.OffsetsClient` has all of it, the client in a Spark
-driver's JVM what a streaming query needs. What changes a group is called by
-:mod:`airflow_kafka_offsets.moves.write` only.
+librdkafka's :class:`~airflow_kafka_offsets.kafka.client.OffsetsClient` has all of them. The client in a Spark
+driver's JVM has those that a streaming query needs. Only :mod:`airflow_kafka_offsets.moves.write` calls the
+methods that change a group.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from airflow_kafka_offsets.model.offsets import Commits, Offsets, TopicPartition
 
 
 class CommitPort(LogIdsReader, Protocol):
-    """The calls that commit to a group without members, and read it back."""
+    """The calls that commit to a group without members and read the commits back."""
 
     def committed(self, group_id: str, partitions: Iterable[TopicPartition]) -> Commits:
-        """Return a group's commits; ``None`` where it has none."""
+        """Return a group's commits; ``None`` for a partition without a commit."""
 
     def commit(
         self,
@@ -32,17 +32,17 @@ class CommitPort(LogIdsReader, Protocol):
         """
         Commit offsets.
 
-        :param metadata: a text that is kept with each of them, or topic -> its text.
-        :param check: given the group's commits right before they are overwritten, and again before another
-            attempt; what it raises ends the commit.
+        :param metadata: the metadata of all offsets, or topic -> its metadata.
+        :param check: called with the group's commits right before they are overwritten, also before another
+            attempt; an error that it raises ends the commit.
         """
 
 
 class GroupPort(CommitPort, Protocol):
-    """Those, and the calls that only a client of its own can make: of whole groups, and as their member."""
+    """The calls of :class:`CommitPort`, and those that only librdkafka's client has."""
 
     def prove_commit(self, group_id: str, topics: Iterable[str]) -> None:
-        """Check that this user may commit to a group, for some topics; nothing is written."""
+        """Check that this user may commit to a group for some topics, without writing."""
 
     def commit_fenced(
         self,
@@ -52,15 +52,16 @@ class GroupPort(CommitPort, Protocol):
         left: Callable[[Commits], Offsets],
     ) -> Offsets:
         """
-        Commit offsets as a member of the group, so that nobody commits between the comparison and the write.
+        Commit offsets as a member of the group, so that no other client commits between the check and the
+        write.
 
-        :param left: given the group's commits, returns what is left to write; what it raises
-            ends the commit.
-        :return: what was written, and read back.
+        :param left: called with the group's commits; returns the offsets that remain to be written. An error
+            that it raises ends the commit.
+        :return: the offsets that were written and read back.
         """
 
     def describe_groups(self, group_ids: Iterable[str]) -> Mapping[str, GroupDescription]:
-        """Return state and members of groups; one that does not exist is ``Dead``."""
+        """Return state and members of groups; a group that does not exist is ``Dead``."""
 
     def delete_groups(self, group_ids: Iterable[str]) -> Mapping[str, str | None]:
-        """Delete groups with all their offsets; group -> ``None`` if it was deleted, else the reason."""
+        """Delete groups with all their offsets; return group -> ``None`` if it was deleted, or the error."""

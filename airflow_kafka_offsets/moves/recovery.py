@@ -1,4 +1,4 @@
-"""Reads what a recovery is judged by: its groups, its checkpoint, and the moves since its reset."""
+"""Reads the state of a recovery: its groups, its checkpoint, and the moves since its reset."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def judge_recovery(
     client: OffsetsClient, checkpoint: SparkCheckpoint | None, receipt: object, recovery: Recovery
 ) -> RecoveryVerdict:
     """Judge a recovery by its reset's receipt, see :func:`~airflow_kafka_offsets.model.recovery.judge`."""
-    # A group that the reset left alone has nothing to be put back.
+    # A group that the reset left alone needs no restore.
     groups = [group for group in read_receipt(receipt) if group.after]
     checkpoint_receipt = read_checkpoint_receipt(receipt)
     moved = (
@@ -58,38 +58,38 @@ def _moved(
     receipt: CheckpointReceipt,
     metadata: CommitMetadata,
 ) -> MovedCheckpoint:
-    """Return where the checkpoint of a receipt is, and what has become of its move."""
+    """Return the current state of a receipt's checkpoint and of its move."""
     made = MovedCheckpoint(receipt.location, receipt.before, receipt.after)
-    # The DAG was edited since: the checkpoint that it names now was never moved by this reset.
+    # The DAG was edited since the reset: this reset never moved the checkpoint that the DAG names now.
     if checkpoint is None or checkpoint.location != receipt.location:
         names = "none" if checkpoint is None else checkpoint.location
         command = f"group restore GROUP --checkpoint {receipt.location} --archive {receipt.archive} --execute"
         parameter = parameter_text("checkpoint_location")
-        why = f"{parameter} names {names} by now; 'airflow-kafka-offsets {command}' takes it back"
+        why = f"{parameter} now names {names}; to undo the move, run 'airflow-kafka-offsets {command}'"
         return replace(made, not_restorable=f"{made.name} is not put back: {why}")
     state = checkpoint.read()
-    # Same place, new query: it never saw the move, and the archive keeps files of the old one's batches.
+    # The location has the checkpoint of a new query: that query never saw the move, and the archive has files
+    # of the old query's batches.
     if state.query_id != receipt.query_id:
         why = (
-            f"the receipt is of query {shorten(receipt.query_id)}, and it is of query {state.query_id} by now"
+            f"the receipt is of query {shorten(receipt.query_id)}, but the checkpoint is now of query "
+            f"{state.query_id}"
         )
-        return replace(
-            made, not_restorable=f"{made.name} is not put back: {why}: the checkpoint was replaced since"
-        )
+        return replace(made, not_restorable=f"{made.name} is not put back: {why}: it was replaced since")
     archives = read_archived_moves(checkpoint)
     mine = archived_move_of_receipt(archives, receipt)
     made = replace(made, now=state.kafka_offsets)
     if mine is None:
         return made
     leftover = tuple(
-        f"{made.name}: move {each} of the same run is not taken back by this task"
+        f"{made.name}: this task does not undo move {each} of the same run"
         for each in archives
         if each.number < mine.number and _left_behind(each, mine, state)
     )
     made = replace(made, number=mine.number, made_by=mine.made_by.identity, other_moves=leftover)
     if mine.undone:
         restoring_move = restore_of_move(archives, mine)
-        # This very task has done it, in a try whose result was lost: done, and not somebody else's doing.
+        # An earlier try of this task has undone the move, but its result was lost.
         if (
             restoring_move is not None
             and restoring_move.made_by.token
@@ -98,29 +98,27 @@ def _moved(
             return replace(made, restored=True)
         return replace(
             made,
-            not_restorable=f"{made.name}: move {mine} was taken back"
-            f"{f' by {restoring_move}' if restoring_move else ''}, and the reset has not run since, so that "
-            "nothing was read again: clear the reset as well (with Downstream), or "
-            "trigger a new run",
+            not_restorable=f"{made.name}: move {mine} was undone"
+            f"{f' by {restoring_move}' if restoring_move else ''}, and the reset has not run since, so no "
+            "record was read again: clear the reset too (with Downstream), or trigger a new run",
         )
     later = {each.name: each for each in archives if each.number >= mine.number}
     newer = [
         each
         for name, each in later.items()
-        # A move that was taken back, and the move that took it back, leave the checkpoint as if neither had
-        # been.
+        # A move and the later move that undid it leave the checkpoint unchanged.
         if name != mine.name and not each.undone and each.undoes not in later
     ]
     if newer:
         return replace(
             made, not_restorable=f"{made.name} was moved again by {newer[-1]}, and is not put back"
         )
-    # No batch since, but no record to read either: there was no work to do.
+    # Without records to read, the query has no work and finishes no batch.
     return replace(made, has_worked=has_finished_since(state, mine) or not _unread(client, receipt))
 
 
 def _left_behind(earlier: ArchivedMove, mine: ArchivedMove, state: CheckpointState) -> bool:
-    """Whether an earlier move of the same run would still be there if the later one was taken back."""
+    """Whether an earlier move of the same run would remain in effect after undoing the later one."""
     return (
         mine.made_by.is_same_run(earlier.made_by)
         and not earlier.undone
@@ -133,7 +131,7 @@ def _left_behind(earlier: ArchivedMove, mine: ArchivedMove, state: CheckpointSta
 
 
 def _unread(client: OffsetsClient, receipt: CheckpointReceipt) -> bool:
-    """Whether there are records after the offsets that a checkpoint was moved to."""
+    """Whether there are records after the offsets to which a checkpoint was moved."""
     to = {tp: offset for offsets in receipt.after.values() for tp, offset in offsets.items()}
     return any(to[tp] < found.end for tp, found in client.log_ranges(to).items())
 
@@ -146,11 +144,12 @@ def plan_without_move(
     work: Sequence[str],
 ) -> tuple[PipelinePlan, list[str]]:
     """
-    Return the plan of a reset that moves nothing because its work was done, and the groups that were not
-    committed since.
+    Return the plan of a reset that moves nothing because the tasks after it have succeeded.
 
-    :param movers: the identities of the tasks that reset and restore.
-    :param work: the tasks that have done it, for the receipt.
+    The groups that were not committed since are returned too.
+
+    :param movers: identities of the tasks that reset and restore.
+    :param work: the tasks that have succeeded, for the receipt.
     """
     sources = None if checkpoint is None else checkpoint.read().kafka_offsets
     targets = {
@@ -162,7 +161,7 @@ def plan_without_move(
         for group, offsets in targets.items()
         if not committed_by_others(last_commits(client, group, offsets), movers)
     ]
-    # Nothing is moved, so that a position out of range is left alone and refuses nothing.
+    # Nothing moves, so a position out of range must not refuse the plan.
     group_plans = plan_commits(
         client, GroupOffsets(targets), source={"kept": list(work)}, on_out_of_range="skip"
     )
@@ -173,9 +172,9 @@ def plan_of_earlier_restore(
     client: OffsetsClient, checkpoint: SparkCheckpoint | None, value: object, metadata: CommitMetadata
 ) -> PipelinePlan | None:
     """
-    Return what an earlier try of a restore has put back, ``None`` if none has come to its end.
+    Return the plan that an earlier try of a restore has applied; ``None`` if no try has finished.
 
-    :param metadata: the restore; its token is that of its tries.
+    :param metadata: metadata of the restore; all its tries have the same token.
     """
     receipt = read_checkpoint_receipt(value)
     if receipt is None or checkpoint is None:
@@ -183,7 +182,7 @@ def plan_of_earlier_restore(
     archives = read_archived_moves(checkpoint)
     moved = archived_move_of_receipt(archives, receipt)
     restoring_move = None if moved is None else restore_of_move(archives, moved)
-    # An empty token is of no try: two moves without one are not the same move.
+    # An empty token identifies no try: two moves without a token are different moves.
     if (
         moved is None
         or restoring_move is None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -55,29 +55,35 @@ def plan_reset(
     metadata: CommitMetadata | None = None,
     interrupted: bool | None = None,
     allow_new_cluster: bool = False,
+    saved: Mapping[str, Offsets] | None = None,
 ) -> PipelinePlan:
     """
-    Plan to move a checkpoint and the groups that follow it to the same offsets; without a checkpoint, the
+    Plan to move a checkpoint and the groups that follow it to the same offsets; without a checkpoint, only
     groups.
 
-    With a checkpoint the partitions are those of the checkpoint's newest committed batch. ``committed`` and
-    ``shift_by`` start from the group's committed offset, as in Kafka's tool; a partition without one starts
-    where the checkpoint is. A partition that was added after the batch of ``to_batch`` is refused.
+    With a checkpoint, the partitions are those of the checkpoint's newest committed batch. ``committed``
+    and ``shift_by`` are relative to the group's committed offset, as in Kafka's tool; for a partition without
+    a commit, they are relative to the checkpoint. A partition that was added after the batch of ``to_batch``
+    is refused.
 
-    A move that was begun and not finished is finished by its task, and by the same request of anybody, with
-    the offsets that it was planned with; any other request is refused until then.
+    An unfinished move is resumed, with its planned offsets, by the same task, or by an identical request from
+    anywhere. Any other request is refused until then.
 
     :param selection: the groups and topics of the pipeline.
-    :param metadata: who resets: names the task run.
+    :param metadata: metadata of the reset, which identifies the task instance.
     :param interrupted: see :func:`~airflow_kafka_offsets.moves.group_reset.plan_resets`.
-    :param allow_new_cluster: whether the offsets are known to be right on a cluster, or topic, that is
-        another one than before.
+    :param allow_new_cluster: whether the caller confirms that the offsets are valid on a new cluster or in a
+        recreated topic.
+    :param saved: group -> offsets of a saved plan, which are used without evaluating the place again; the
+        plan's digest is in ``metadata``.
     :raises CheckpointError: if the checkpoint cannot be read, or no batch has finished.
-    :raises MoveUnfinishedError: if a move of another request was begun and not finished.
-    :raises PlanRefusedError: if the pipeline's names do not fit the checkpoint.
+    :raises MoveUnfinishedError: if a move of another request was started and not finished.
+    :raises PlanRefusedError: if the pipeline's names do not match the checkpoint.
     """
     log_check = LogCheck(allow_new_cluster, checkpoint=checkpoint)
     plan = partial(plan_resets, client, now=now, on_out_of_range=on_out_of_range, log_check=log_check)
+    if checkpoint is None and saved is not None:
+        return PipelinePlan(_to_known(plan, saved, place, old_offsets=False))
     if checkpoint is None:
         scopes = selection.scopes()
         return PipelinePlan(
@@ -85,25 +91,20 @@ def plan_reset(
         )
     sources = movable_sources(checkpoint)
     positions = selection.assign_offsets(sources).by_group
-    request = digest(repr(place), selection.group_id, selection.scope.as_json())
     who = metadata or CommitMetadata()
-    open_move = _open_move(client, checkpoint, who, request, place, cleared=bool(interrupted))
-    goes_on = open_move is not None and (open_move.request == request or not open_move.is_over)
+    request = digest(repr(place), selection.group_id, selection.scope.as_json())
+    if saved is not None:
+        request = digest("plan", who.plan)
+    open_move, goes_on = _goes_on_from(
+        client, checkpoint, who, request, place, cleared=bool(interrupted), saved=saved is not None
+    )
+    before: dict[str, Positions] = {}
+    known = saved
     if open_move is None:
         KnownMoves.read(checkpoint).log_unfinished_recovery(sources, who)
-    before: dict[str, Positions] = {}
-    known: Mapping[str, Offsets] | None = None
-    if open_move is not None:
-        before, known = archived_group_offsets(checkpoint, open_move)
-    if open_move is not None and not goes_on:
-        known = None
-        # The end of the batch that the move has rewritten is not what it was.
-        if place.relative or place.starts_from_commits or place == Place("batch", open_move.batch_id):
-            raise PlanRefusedError(
-                f"{checkpoint.location}: this task has moved it before with other parameters (archive "
-                f"{open_move.name}), and nothing was committed since: take that back first "
-                f"({take_back_command(checkpoint, open_move)}){dag_text(', or trigger a new run')}"
-            )
+    else:
+        before, planned = archived_group_offsets(checkpoint, open_move)
+        known = planned if goes_on else None
     if not goes_on and place.batch_id is not None:
         known = selection.assign_offsets(
             _at_batch(checkpoint, place.batch_id, sources, selection.scope)
@@ -121,22 +122,58 @@ def plan_reset(
     else:
         if goes_on and open_move is not None:
             log_check = _check_of(open_move, allow_new_cluster)
-        # An interrupted move has kept where it was to go: that is what is done now.
-        groups = [
-            replace(each, source=place.as_json())
-            for group, offsets in known.items()
-            for each in plan(
-                {group: TopicScope.exactly(offsets)},
-                Place("offsets", offsets),
-                log_check=log_check,
-                old_offsets=True,
-            )
-        ]
+        # An interrupted move has saved its target offsets, which are used now.
+        groups = _to_known(partial(plan, log_check=log_check), known, place, old_offsets=saved is None)
     targets = selection.to_sources(sources, offsets_after(groups))
     if open_move is None:
         return PipelinePlan.combine(groups, plan_seek(checkpoint, targets, policy, request=request))
     checkpoint_plan = _plan_from(open_move, checkpoint, targets, policy, request, goes_on=goes_on)
     return PipelinePlan.combine(groups, checkpoint_plan).with_before(before)
+
+
+def _goes_on_from(
+    client: OffsetsClient,
+    checkpoint: SparkCheckpoint,
+    metadata: CommitMetadata,
+    request: str,
+    place: Place,
+    *,
+    cleared: bool,
+    saved: bool,
+) -> tuple[ArchivedMove | None, bool]:
+    """Return the move that a reset continues, see :func:`_open_move`, and whether the reset finishes it."""
+    open_move = _open_move(client, checkpoint, metadata, request, place, cleared=cleared)
+    if open_move is None or open_move.request == request or not open_move.is_over:
+        return open_move, open_move is not None
+    if saved:
+        # A saved plan has its own start, also after an earlier move of this task.
+        return None, False
+    # The move has rewritten this batch's file, so the end of the batch has changed.
+    if place.relative or place.starts_from_commits or place == Place("batch", open_move.batch_id):
+        raise PlanRefusedError(
+            f"{checkpoint.location}: this task has already moved the checkpoint with other parameters "
+            f"(archive {open_move.name}), and nothing was committed since: undo that move first "
+            f"({take_back_command(checkpoint, open_move)}){dag_text(', or trigger a new run')}"
+        )
+    return open_move, False
+
+
+def _to_known(
+    plan: Callable[..., list[OffsetPlan]],
+    known: Mapping[str, Offsets],
+    place: Place,
+    *,
+    old_offsets: bool,
+) -> list[OffsetPlan]:
+    """Plan the move of each group to its known offsets; ``place`` is for the receipt."""
+    return [
+        replace(each, source=place.as_json())
+        for group, offsets in known.items()
+        if offsets
+        for each in plan(
+            {group: TopicScope.exactly(offsets)}, Place("offsets", offsets), old_offsets=old_offsets
+        )
+    ]
 
 
 def _plan_from(
@@ -148,17 +185,17 @@ def _plan_from(
     *,
     goes_on: bool,
 ) -> CheckpointPlan:
-    """Plan the checkpoint's part of a reset whose task has moved the checkpoint before."""
+    """Plan the checkpoint's part of a reset whose task has already moved the checkpoint."""
     if goes_on and not has_run_since(checkpoint, open_move):
         plan = plan_seek(checkpoint, targets, policy, request=open_move.request)
         return resume_plan(checkpoint, plan, open_move)
     plan = plan_seek(checkpoint, targets, policy, request=request, keep_pending_batch=goes_on)
     plan = replace(plan, before=open_move.before, carried=True)
     if goes_on and not plan.steps and plan.after == open_move.after:
-        # The query has begun a batch from there, and has not finished it.
+        # The query has started a batch at the target, and has not finished it.
         plan = replace(plan, archive=open_move.name, resumes=True)
     if goes_on and plan.refusals:
-        way_out = f"or take this task's move back: {take_back_command(checkpoint, open_move, pending=True)}"
+        way_out = f"or undo this task's move: {take_back_command(checkpoint, open_move, pending=True)}"
         plan = replace(plan, refusals=(*plan.refusals, way_out))
     return plan
 
@@ -173,11 +210,14 @@ def _open_move(
     cleared: bool,
 ) -> ArchivedMove | None:
     """
-    Return the move that a reset goes on from: one that was not finished, or that nobody has gone on from.
+    Return the move that a reset continues: an unfinished move, or this task's own move if no work followed
+    it.
 
-    The second is this same task's: of an earlier try, or cleared before its work was committed.
+    This task's own move is from an earlier try, or from before the task was cleared, and no later commit
+    followed.
 
-    :param cleared: whether the task goes on from its move also after a Clear: tasks come after it.
+    :param cleared: whether the task continues its move after it was cleared too, because it has downstream
+        tasks.
     """
     unfinished = unfinished_move(checkpoint)
     if unfinished is not None:
@@ -185,14 +225,19 @@ def _open_move(
         repeatable = not (place.relative or place.starts_from_commits) or place.kind == "shift"
         if unfinished.request == request and (same or repeatable):
             return unfinished
-        # With another target its second half would not fit the first.
+        # With another target, the remaining writes would not match those that were already made.
         raise unfinished_refusal(checkpoint, unfinished)
     archives = [each for each in read_archived_moves(checkpoint) if not each.undone]
-    mine = [each for each in archives if metadata.is_same_task(each.made_by)]
-    retried = bool(mine and metadata.token and mine[-1].made_by.token == metadata.token)
+    mine = [
+        each
+        for each in archives
+        if metadata.is_same_task(each.made_by) or metadata.is_same_plan(each.made_by)
+    ]
+    last = mine[-1].made_by if mine else CommitMetadata()
+    retried = bool(metadata.token and last.token == metadata.token) or metadata.is_same_plan(last)
     if not mine or not (cleared or retried):
         return None
-    # Somebody may have committed what a retry finds: the checkpoint is where it was moved to, all the same.
+    # On a retry, other commits to the group do not matter while the checkpoint is still at the target.
     if retried and mine[-1] is archives[-1] and not has_run_since(checkpoint, mine[-1]):
         return mine[-1]
     _, after = archived_group_offsets(checkpoint, mine[-1])
@@ -217,11 +262,11 @@ def plan_checkpoint_seek(
     allow_new_cluster: bool = False,
 ) -> PipelinePlan:
     """
-    Plan to move a checkpoint alone; ``committed`` and ``shift_by`` start from where it is.
+    Plan to move only a checkpoint; ``committed`` and ``shift_by`` are relative to its current position.
 
     A partition that was added after the batch of ``to_batch`` is refused.
 
-    :param scope: partitions outside stay where they are.
+    :param scope: the partitions to move; others keep their positions.
     :param allow_new_cluster: see :func:`plan_reset`.
     """
     scope = scope or TopicScope()
@@ -241,8 +286,8 @@ def plan_checkpoint_seek(
     unknown = sorted(set(named or ()) - everything)
     if unknown:
         raise PlanRefusedError(
-            f"{checkpoint.location}: the newest batch has no {summarize(unknown)}: leave it out of the "
-            "offsets"
+            f"{checkpoint.location}: the newest batch does not have {summarize(unknown)}: remove these "
+            "partitions from the offsets"
         )
     batch_id = place.batch_id
     at_batch = None if batch_id is None else _at_batch(checkpoint, batch_id, sources, scope)
@@ -275,7 +320,7 @@ def plan_checkpoint_seek(
 
 
 def _check_of(move: ArchivedMove, allow_new_cluster: bool) -> LogCheck:
-    return LogCheck(allow_new_cluster, f"the move to be finished (archive {move.name})", move.log_ids)
+    return LogCheck(allow_new_cluster, f"the unfinished move (archive {move.name})", move.log_ids)
 
 
 def _at_batch(
@@ -285,7 +330,7 @@ def _at_batch(
 
 
 def movable_sources(checkpoint: SparkCheckpoint) -> dict[str, Offsets]:
-    """Return the offsets of the Kafka sources of a query that is moved; an error if it has none."""
+    """Return the offsets of a query's Kafka sources; raise an error if there are none to move."""
     sources = checkpoint.read().kafka_offsets
     if not sources:
         raise CheckpointError(

@@ -1,4 +1,4 @@
-"""Plans to put back a checkpoint and the groups that follow it: from a receipt, an archive or a file."""
+"""Plans the restore of a checkpoint and the groups that follow it, from a receipt, an archive or a file."""
 
 from __future__ import annotations
 
@@ -57,22 +57,24 @@ def plan_restore_receipt(
     allow_new_cluster: bool = False,
 ) -> PipelinePlan:
     """
-    Plan to put back what a receipt says was overwritten.
+    Plan to restore the offsets that a move has overwritten, from its receipt.
 
     :param value: the receipt, as the reset returned it.
-    :param checkpoint: the checkpoint that moved along; without it only the groups are restored.
-    :param on_no_commit: for a partition that had no commit: ``skip`` leaves it where it is, ``earliest``
+    :param checkpoint: the checkpoint that moved with the groups; without it, only the groups are restored.
+    :param on_no_commit: for a partition that had no commit: ``skip`` leaves the partition alone, ``earliest``
         moves it to its log start.
-    :param metadata: who restores.
-    :param same_run: whether the move is of the same run.
-    :param allow_stale: whether a move may be taken back that others have followed, see
+    :param metadata: metadata of the restore.
+    :param same_run: whether the move was made in the same run.
+    :param allow_stale: whether to undo a move that other moves or commits have followed, see
         :func:`~airflow_kafka_offsets.moves.stale.refuse_stale`.
-    :param allow_new_cluster: whether the offsets are known to be right on a cluster, or topic, that is
-        another one than that of the receipt.
+    :param allow_new_cluster: whether the caller confirms that the offsets are valid on another cluster or in
+        another topic than those of the receipt.
     """
     groups = read_receipt(value)
     if any(group.plan_only for group in groups):
-        raise PlanRefusedError("the receipt is of a plan that was only shown, so there is nothing to restore")
+        raise PlanRefusedError(
+            "the receipt is of a plan that was only shown, so there are no offsets to restore"
+        )
     before = {group.group_id: group.before for group in groups if group.before}
     receipt = read_checkpoint_receipt(value)
     then = UNKNOWN_LOGS if receipt is None else receipt.log_ids
@@ -87,25 +89,26 @@ def plan_restore_receipt(
         same_run=same_run,
         allow_stale=allow_stale,
     )
-    # The groups alone: said in a note, since a checkpoint that stays behind reads all of it again.
+    # Only groups are restored. A note says so, because a checkpoint that stays behind makes its query read
+    # all records again.
     if receipt is None or checkpoint is None:
         remarks = []
         if receipt is not None:
-            moved = f"the checkpoint {shorten(receipt.location)} moved with it"
-            remarks = [f"{moved}, and is not moved back: no checkpoint is given"]
+            moved = f"the checkpoint {shorten(receipt.location)} moved with the group"
+            remarks = [f"{moved}, but is not restored: no checkpoint is given"]
         elif checkpoint is not None:
-            remarks = [f"no checkpoint moved with it, so {checkpoint.location} stays as it is"]
+            remarks = [f"no checkpoint moved with the group, so {checkpoint.location} does not change"]
         remarked = PipelinePlan(
             [replace(group_plan, notes=(*group_plan.notes, *remarks)) for group_plan in group_plans]
         )
         return judged(remarked, sources_to={}, checkpoint=None, archive=None)
-    # A new checkpoint at the same location counts batches of another query.
+    # A new checkpoint at the same location belongs to another query.
     query_id = checkpoint.read().query_id
     if query_id != receipt.query_id:
         raise PlanRefusedError(
-            f"{checkpoint.location}: the receipt is of query {shorten(receipt.query_id)}, and the "
-            f"checkpoint is of query {query_id}: the checkpoint was replaced since; restore the groups alone "
-            f"with {parameter_text('checkpoint_location', None)}"
+            f"{checkpoint.location}: the receipt is of query {shorten(receipt.query_id)}, but the checkpoint "
+            f"is of query {query_id}: the checkpoint was replaced since; restore only the groups with "
+            f"{parameter_text('checkpoint_location', None)}"
         )
     archive = archived_move_of_receipt(read_archived_moves(checkpoint), receipt)
     restored = _restored_checkpoint(client, checkpoint, receipt, archive, on_out_of_range, policy, log_check)
@@ -126,9 +129,9 @@ def plan_restore_archive(
     allow_new_cluster: bool = False,
 ) -> PipelinePlan:
     """
-    Plan to take back a move of a checkpoint and its groups, also one that has stopped half-way.
+    Plan to undo a move of a checkpoint and its groups, which may have stopped half-way.
 
-    :param name: of the move's archive.
+    :param name: name of the move's archive.
     :param on_no_commit: see :func:`plan_restore_receipt`; ``allow_stale`` and ``allow_new_cluster`` likewise.
     :raises CheckpointError: if there is no such archive.
     """
@@ -153,7 +156,7 @@ def plan_restore_archive(
 
 
 def _with_first_before(plan: PipelinePlan, checkpoint: SparkCheckpoint) -> PipelinePlan:
-    """Return a plan that goes on with an interrupted restore with what the groups held before that began."""
+    """Return a plan that resumes a restore with the groups' positions from before the restore."""
     checkpoint_plan = plan.checkpoint_plan
     if checkpoint_plan is None or not checkpoint_plan.resumes:
         return plan
@@ -172,7 +175,7 @@ def _plan_groups(
 ) -> list[OffsetPlan]:
     if others := sorted(set(before) - set(selection.group_ids)):
         raise UsageError(
-            f"the {origin} is of group {', '.join(map(repr, others))}, and {parameter_text('group_id')} "
+            f"the {origin} is of group {', '.join(map(repr, others))}, but {parameter_text('group_id')} "
             f"names {', '.join(map(repr, selection.group_ids))}: give the {origin.split()[0]} of this "
             "pipeline's reset"
         )
@@ -185,7 +188,7 @@ def _plan_groups(
             targets[group] |= {tp: log.start for tp, log in client.log_ranges(without[group]).items()}
     group_plans = _moves(client, targets, {"restore": origin}, on_out_of_range, log_check)
     remark = "had no committed offset, which cannot be restored; " + (
-        "left where it is" if on_no_commit == "skip" else "moved to its log start"
+        "left alone" if on_no_commit == "skip" else "moved to its log start"
     )
     return [
         replace(
@@ -218,15 +221,15 @@ def plan_restore_file(
     allow_new_cluster: bool = False,
 ) -> PipelinePlan:
     """
-    Plan to put back offsets that were saved in Kafka's CSV.
+    Plan to restore offsets that were saved in Kafka's CSV.
 
-    :param checkpoint: moved along, if one is given.
-    :param allow_new_cluster: whether the offsets are known to be right on another cluster, or topic, than
-        that of the group's last commit.
+    :param checkpoint: the checkpoint to move too, if any.
+    :param allow_new_cluster: whether the caller confirms that the offsets are valid on another cluster or in
+        another topic than those of the group's last commit.
     :raises UsageError: if the file cannot be read.
-    :raises UnknownTopicPartitionError: if neither the file nor the broker has a topic that is named.
-    :raises PlanRefusedError: if the file has nothing of what is named.
-    :raises OffsetsFormatError: if it is not Kafka's CSV, or has no line for a group.
+    :raises UnknownTopicPartitionError: if neither the file nor the broker has a named topic.
+    :raises PlanRefusedError: if the file has no partition of the named topics.
+    :raises OffsetsFormatError: if the file is not Kafka's CSV, or has no line for a group.
     """
     scope = selection.scope
     offsets = read_file(uri).offsets_by_group(selection.group_ids)
@@ -239,14 +242,14 @@ def plan_restore_file(
         client, within, {"restore": uri}, on_out_of_range, LogCheck(allow_new_cluster, checkpoint=checkpoint)
     )
     group_plans = [
-        group_plan.with_note(left_out, "left out, since topics does not name it")
+        group_plan.with_note(left_out, "left out, because topics does not name these partitions")
         for group_plan in group_plans
     ]
     if checkpoint is None:
         return PipelinePlan(group_plans)
     sources = movable_sources(checkpoint)
     everywhere = selection.with_scope(TopicScope())
-    everywhere.assign_offsets(sources)  # refuses names that do not fit
+    everywhere.assign_offsets(sources)  # refuses names that do not match
     targets = everywhere.to_sources(sources, offsets_after(group_plans))
     reached = {tp for positions in targets.values() for tp in positions}
     outside = [tp for group_plan in group_plans for tp in group_plan.after if tp not in reached]
@@ -263,14 +266,14 @@ def plan_restore_file(
 def _check_names(
     client: OffsetsClient, uri: str, offsets: Mapping[str, Offsets], selection: GroupSelection
 ) -> None:
-    """Refuse names that are not there; a topic of which nothing was committed is in no file."""
+    """Refuse names that do not exist; a saved file has no entry for a topic without commits."""
     saved = {tp.topic for positions in offsets.values() for tp in positions}
     keys = () if isinstance(selection.group_id, str) or selection.names_sources else selection.group_id or ()
     if absent := {*(selection.scope.topics or ()), *keys} - saved:
         partitions_in_scope(client, TopicScope(dict.fromkeys(sorted(absent))))
     if not any(tp in selection.scope for positions in offsets.values() for tp in positions):
         raise PlanRefusedError(
-            f"{uri} has nothing of what {parameter_text('topics')} names, it has "
+            f"{uri} has none of the partitions in {parameter_text('topics')}; it has topics "
             f"{', '.join(sorted(saved))}: correct {parameter_text('topics')}, or the file"
         )
 
@@ -301,7 +304,7 @@ def _restored_checkpoint(
     }
     targets = {source: group_plan.after for source, group_plan in group_plans.items()}
     undoes = None if archive is None or archive.undone else archive.name
-    # Clamped offsets are not those in the archive's files: then it is a seek.
+    # If offsets were clamped, they differ from the archived files, so the restore is a seek.
     if undoes is not None and targets == receipt.before:
         checkpoint_plan = plan_put_back_archive(checkpoint, undoes, policy)
     else:
@@ -312,8 +315,8 @@ def _restored_checkpoint(
 def archived_move_of_receipt(
     archives: Sequence[ArchivedMove], receipt: CheckpointReceipt
 ) -> ArchivedMove | None:
-    """Return the archive of a receipt's move, ``None`` if it changed no file."""
-    # Of a move that was refused there is a receipt and no archive, and a later one may have taken its name.
+    """Return the archive of a receipt's move; ``None`` if the move changed no file."""
+    # A refused move has a receipt but no archive, and a later move may have the archive name in that receipt.
     for archive in archives:
         if (archive.name, archive.before, archive.after) == (receipt.archive, receipt.before, receipt.after):
             return archive
@@ -321,7 +324,7 @@ def archived_move_of_receipt(
 
 
 def restore_of_move(archives: Sequence[ArchivedMove], archived_move: ArchivedMove) -> ArchivedMove | None:
-    """Return the newest move that has taken another one back, ``None`` if none has changed a file for it."""
+    """Return the newest finished move that has undone another one; ``None`` without such a move."""
     return next(
         (each for each in reversed(archives) if each.undoes == archived_move.name and each.done), None
     )

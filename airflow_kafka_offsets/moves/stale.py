@@ -1,4 +1,4 @@
-"""Refuses to take back a move that others have followed."""
+"""Refusal to undo a move that other moves or commits have followed."""
 
 from __future__ import annotations
 
@@ -30,14 +30,15 @@ def refuse_stale(
     allow_stale: bool = False,
 ) -> PipelinePlan:
     """
-    Refuse a plan that takes back a move which others have followed; a note says so where it is allowed.
+    Add a refusal to a plan that undoes a move which other moves or commits have followed.
 
-    What a run has done since its own move does not count: it takes that back on purpose.
+    With ``allow_stale``, the plan gets a note instead. Moves and commits of the restore's own run do not
+    count, because the run undoes them on purpose.
 
-    :param moved_to: group -> where the move has put it; ``sources_to`` likewise for the checkpoint.
-    :param archive: of the move, ``None`` if it changed no file of a checkpoint.
-    :param metadata: who takes it back.
-    :param same_run: whether the move is known to be of this run; else the archive says so.
+    :param moved_to: group -> its offsets after the move; ``sources_to`` likewise for the checkpoint.
+    :param archive: archive of the move; ``None`` if it changed no file of a checkpoint.
+    :param metadata: metadata of the restore.
+    :param same_run: whether the move is known to be of this run; otherwise the archive decides.
     """
     later = [] if checkpoint is None or archive is None else _later(checkpoint, archive)
     same_run = same_run or (archive is not None and metadata.is_same_run(archive.made_by))
@@ -57,9 +58,7 @@ def refuse_stale(
             of_query += offset_changes(at, back)
         moves = of_query if any(now != back for now, back in of_query) else moves
         if beyond and (found or not same_run):
-            found.append(
-                f"the query has finished batch {of.batch_id} and is elsewhere on {summarize(beyond)}"
-            )
+            found.append(f"the query has finished batch {of.batch_id} and has moved on {summarize(beyond)}")
     followers = LaterProgress(
         archive.name if archive else "the move of the receipt", tuple(found), tuple(moves)
     )
@@ -69,14 +68,14 @@ def refuse_stale(
     if of is not None:
         checkpoint_plan = replace(of, notes=(*of.notes, *notes), refusals=(*of.refusals, *refusals))
         return replace(plan, checkpoint_plan=checkpoint_plan)
-    # All refusals are shown together: one group may carry those of the whole plan.
+    # All refusals are shown together, so the first group's plan may have those of the whole plan.
     first, *others = plan.group_plans
     first = replace(first, notes=(*first.notes, *notes), refusals=(*first.refusals, *refusals))
     return replace(plan, group_plans=[first, *others])
 
 
 def _later(checkpoint: SparkCheckpoint, archive: ArchivedMove) -> list[ArchivedMove]:
-    """Return the moves after one that were not taken back."""
+    """Return the later moves that were not undone."""
     return [
         each
         for each in read_archived_moves(checkpoint)
@@ -90,9 +89,9 @@ def _commits_of_others(
     group_plan: OffsetPlan, moved_to: Offsets, metadata: CommitMetadata, *, same_run: bool
 ) -> list[str]:
     """
-    Return who has committed a group beyond its move.
+    Return a sentence for each other origin of commits beyond a move.
 
-    :param same_run: whether a commit that names no run counts as the run's, such as one from a Spark cluster.
+    :param same_run: whether a commit without a run, such as one from a Spark cluster, counts as this run's.
     """
     of_others: dict[str, list[TopicPartition]] = {}
     for tp in partitions_moved_on(group_plan.planned_on, group_plan.after, moved_to):

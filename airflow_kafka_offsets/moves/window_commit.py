@@ -1,4 +1,4 @@
-"""Plans the commit of a window's end to its groups, and writes it."""
+"""Plans and applies the commit of a window's end to its groups."""
 
 from __future__ import annotations
 
@@ -31,9 +31,10 @@ log = logging.getLogger(__name__)
 
 def window_targets(window: OffsetWindow, selection: GroupSelection) -> GroupOffsets:
     """
-    Return the part of a window's end that each group is to hold.
+    Return each group's part of a window's end.
 
-    :raises PlanRefusedError: if the names do not fit the window. What its plan has left out is not missing.
+    :raises PlanRefusedError: if the names do not match the window. Names that the window's plan has left out
+        are accepted.
     """
     selection, without = selection.restricted_to_window(window.ranges, window.source)
     if without:
@@ -52,17 +53,17 @@ def plan_window_commits(
     allow_new_cluster: bool = False,
 ) -> list[OffsetPlan]:
     """
-    Lay a window beside what its groups and the logs hold.
+    Compare a window with its groups' commits and the logs.
 
-    Where it is proved that the window was committed once, a group that is at its end or past it in every
-    partition has gone on since: there is nothing to do, and its plan says so.
+    If the window is known to have been committed before, and a group is at the window's end or past it in
+    every partition, the group has moved on since. Its plan then writes nothing.
 
     :param targets: see :func:`window_targets`.
-    :param allow_new_cluster: whether the window is known to be right on a cluster, or topic, that is another
-        one than before.
-    :param committed_at: when this window was committed to all of the groups, if that is known.
-    :return: a plan for each group, refused if the group is neither at the start nor at the end, or a topic
-        was created again since the window was planned.
+    :param allow_new_cluster: whether the caller confirms that the window is valid on a new cluster or in a
+        recreated topic.
+    :param committed_at: when this window was committed to all groups; ``None`` if unknown.
+    :return: a plan for each group. It has a refusal if the group is neither at the start nor at the end, or a
+        topic was recreated since the window was planned.
     """
     by_group = targets.by_group
     part = window.only(tp for offsets in by_group.values() for tp in offsets)
@@ -85,15 +86,16 @@ def apply_window(
     client: GroupPort, plan: PipelinePlan, metadata: CommitMetadata, window: OffsetWindow, *, fenced: bool
 ) -> dict[str, Any]:
     """
-    Check the plans of a window, commit its end to each group and read it back.
+    Check the plans of a window, commit its end to each group and read the commits back.
 
-    Each group is compared with the window's start once more as it is written.
+    Each group is compared with the window's start again when it is written.
 
-    :param fenced: join the group, so that comparing and writing are one step.
-    :return: the receipt; what somebody else has committed since the plan was made is no move of its own.
+    :param fenced: whether to join the group, so that no other client commits between the check and the write.
+    :return: the receipt; partitions that another client has already committed to the end do not count as
+        moved.
     :raises PlanRefusedError: if a part of the plan is refused, or nothing is left to write; nothing was
         written.
-    :raises BrokerError: if a commit failed; says which groups were written.
+    :raises BrokerError: if a commit failed; the text names the groups that were written.
     """
 
     def write(client: GroupPort, plan: OffsetPlan, texts: Mapping[str, str]) -> OffsetPlan:
@@ -112,14 +114,14 @@ def apply_window(
 def _done(
     client: OffsetsClient, group_id: str, part: OffsetWindow, source: Mapping[str, Any], committed_at: str
 ) -> OffsetPlan | None:
-    """Return the plan of a group that has gone on since the window was committed to it, if it has."""
+    """Return the plan of a group that has moved on since the window was committed; ``None`` if it has not."""
     commits = client.committed(group_id, part.ranges)
     now = {tp: commit.offset for tp, commit in commits.items() if commit is not None}
-    # Also one that is exactly at the end: the commit is sent again then, so that Kafka keeps it.
+    # A group exactly at the end is committed again too, so that Kafka keeps its offsets.
     if now.keys() != part.end.keys() or now == part.end or not part.passed(now):
         return None
     logs = client.log_ranges(now)
-    # Beyond the log end an offset is of another log, and proves nothing.
+    # An offset beyond the log end belongs to another log, and proves nothing.
     if any(offset > logs[tp].end for tp, offset in now.items()):
         return None
     texts = committed_texts(commits)
@@ -132,8 +134,8 @@ def _done(
         tuple(PartitionMove(tp, offset, offset, logs[tp]) for tp, offset in sorted(now.items())),
         {**source, "committed_at": committed_at},
         notes=(
-            f"nothing to do: this task has committed the window at {committed_at}, and the group has gone on "
-            f"since{by}",
+            f"nothing to do: this task has committed the window at {committed_at}, and the group has moved "
+            f"on since{by}",
         ),
         metadata=texts,
         already_done=True,
@@ -145,8 +147,8 @@ def _refusals(window: OffsetWindow, group_plan: OffsetPlan) -> tuple[str, ...]:
     if backwards := [tp for tp, offsets in part.ranges.items() if offsets.end < offsets.start]:
         return (
             f"the log ends before the window starts on {summarize(backwards)}: the topic was recreated, and "
-            "the end of the log now is no place that the window has come to; reset the group, or leave the "
-            f"topic out with {parameter_text('topics', ...)}",
+            "the current log end lies outside the window; reset the group, or leave the topic out with "
+            f"{parameter_text('topics', ...)}",
         )
     try:
         part.to_commit(f"group {group_plan.group_id!r}", group_plan.before, group_plan.metadata)
@@ -156,7 +158,7 @@ def _refusals(window: OffsetWindow, group_plan: OffsetPlan) -> tuple[str, ...]:
 
 
 def _part(window: OffsetWindow, group_plan: OffsetPlan) -> OffsetWindow:
-    """Return what of the window is in a plan, which may have moved an end into the log."""
+    """Return the part of the window in a plan, with the plan's ends, which may be clamped to the log."""
     part, ends = window.only(group_plan.after), group_plan.after
     ranges = {tp: OffsetRange(offsets.start, ends[tp]) for tp, offsets in part.ranges.items()}
     return replace(part, ranges=ranges)

@@ -1,8 +1,8 @@
 """
 Writes to groups: checks, commits or deletes, and reads back.
 
-Nothing else in the package changes a group. What may be written was decided before, and is compared with the
-group once more right before the write.
+Only this module changes groups. The plan was checked before, and the group's commits are compared with it
+again right before the write.
 """
 
 from __future__ import annotations
@@ -36,15 +36,18 @@ if TYPE_CHECKING:
     from airflow_kafka_offsets.moves.port import CommitPort, GroupPort
 
     Write = Callable[[GroupPort, OffsetPlan, Mapping[str, str]], OffsetPlan]
-    """Commits one group's plan with metadata (topic -> text), reads it back, and returns what it did."""
+    """
+    Commits one group's plan with metadata (topic -> text), reads it back, and returns the plan as it was
+    applied.
+    """
 
 log = logging.getLogger(__name__)
 
 AHEAD = "GROUP_AHEAD"
-"""Code of the partitions in which a group is ahead of what is to be committed."""
+"""Error code of partitions in which the group is ahead of the offsets to commit."""
 
 _REPEATS = 3
-"""How often groups are committed again that a commit of the same query has moved meanwhile."""
+"""Number of times to repeat the commit of groups that a concurrent commit of the same query has moved."""
 
 
 def commit_offsets(
@@ -58,21 +61,22 @@ def commit_offsets(
     Commit offsets and read them back.
 
     :param texts: the commits' metadata, or topic -> metadata.
-    :param check: given what the group holds right before it is overwritten; what it raises ends the commit.
-    :raises CommitError: if partitions were refused, or do not hold the offsets when they are read back.
+    :param check: called with the group's commits right before they are overwritten; an error that it raises
+        ends the commit.
+    :raises CommitError: if partitions were refused, or have other offsets when they are read back.
     """
     client.commit(group_id, offsets, texts, check)
     check_read_back(group_id, offsets, committed_offsets(client.committed(group_id, offsets)))
 
 
 def write_plan(client: CommitPort, group_plan: OffsetPlan, texts: Mapping[str, str]) -> OffsetPlan:
-    """Commit a plan's offsets to a group that is where it was when the plan was made."""
+    """Commit a plan's offsets to a group that has not moved since the plan was made."""
     commit_offsets(client, group_plan.group_id, group_plan.after, texts, group_plan.check_not_moved)
     return group_plan
 
 
 def overwrite(client: CommitPort, group_plan: OffsetPlan, texts: Mapping[str, str]) -> OffsetPlan:
-    """Commit the offsets that a checkpoint was moved to, whatever the group holds."""
+    """Commit the offsets to which a checkpoint was moved, whatever the group's commits are."""
     commit_offsets(client, group_plan.group_id, group_plan.after, texts)
     return group_plan
 
@@ -86,13 +90,13 @@ def commit_window(
     fenced: bool = True,
 ) -> Offsets:
     """
-    Commit a window's end to a group that is at its start; where it is at the end, there is nothing to do.
+    Commit a window's end to a group that is at the window's start or already at its end.
 
-    :param fenced: join the group, so that comparing and writing are one step. Without it another commit could
-        come between the two; what is at the end already is written again, since Kafka counts the age of such
-        a commit from its last write.
-    :return: what has moved: the ends of the partitions in which the group was at the start.
-    :raises WindowMismatchError: if the group is elsewhere; nothing was written.
+    :param fenced: whether to join the group, so that no other client commits between the check and the write.
+        Without it, another commit could come in between; partitions that are already at the end are then
+        written again, because Kafka measures the age of a commit from its last write.
+    :return: the window's end in the partitions that have moved from the start.
+    :raises WindowMismatchError: if the group is at another position; nothing was written.
     :raises GroupActiveError: if the group has other members.
     """
 
@@ -116,10 +120,10 @@ def commit_forward(
     check: Callable[[Commits], object],
 ) -> None:
     """
-    Commit what a running query has finished; where the group is ahead of it, it stays there.
+    Commit the offsets that a running query has finished, without partitions in which the group is ahead.
 
     :param query: the query's name, for error texts.
-    :param check: given what the group holds, raises if the query must not commit to it.
+    :param check: called with the group's commits; raises an error if the query must not commit to the group.
     """
 
     def check_again(now: Commits) -> None:
@@ -137,11 +141,11 @@ def commit_forward(
         if lost := [tp for tp, offset in after.items() if (at := found[tp]) is None or at < offset]:
             raise CommitError(
                 f"group {group_id!r} was committed, but does not hold the offsets of {summarize(lost)} when "
-                "read back: somebody else writes to it",
+                "read back: another client writes to it",
                 failed=dict.fromkeys(lost, "NOT_READ_BACK"),
                 retriable=True,
             )
-    # After the others were written: they must not wait until the group is behind again.
+    # Raised after the other partitions were written, which must not wait for these.
     if ahead:
         raise _ahead_of(group_id, query, ahead, offsets, written=tuple(after))
 
@@ -151,9 +155,9 @@ def _ahead_of(
 ) -> CommitError:
     first = min(ahead)
     return CommitError(
-        f"group {group_id!r} is ahead of query {query} on {summarize(ahead)} ({first}: {ahead[first]}, "
-        f"the query has finished {offsets[first]}), and a commit never goes backwards: it follows again "
-        "when the query has come that far, or after a reset of the group",
+        f"group {group_id!r} is ahead of query {query} on {summarize(ahead)} ({first}: {ahead[first]}, the "
+        f"query has finished {offsets[first]}), and this commit never moves a group back: the group follows "
+        "again when the query has reached that offset, or after a reset of the group",
         failed=dict.fromkeys(ahead, AHEAD),
         written=written,
     )
@@ -161,16 +165,16 @@ def _ahead_of(
 
 def prove_commits(client: GroupPort, group_plans: Sequence[OffsetPlan], *, always: bool) -> None:
     """
-    Check that this user may commit to every group and topic of plans; nothing is written.
+    Check that this user may commit to every group and topic of plans, without writing.
 
-    A single topic of a single group needs no proof before its commit: all of it is refused, or nothing.
+    A single topic of a single group needs no check, because its commit is refused or accepted as a whole.
 
-    :param always: also for a single topic, because something else is written before the commit.
+    :param always: whether to check a single topic too, because another write precedes the commit.
     """
     wanted = {
         group_plan.group_id: sorted({tp.topic for tp in group_plan.after}) for group_plan in group_plans
     }
-    # A proof is a request for each group, which a single topic need not pay.
+    # The check takes a request for each group, which a single topic saves.
     if always or sum(map(len, wanted.values())) > 1:
         for group_id, topics in wanted.items():
             client.prove_commit(group_id, topics)
@@ -180,9 +184,9 @@ def commit_groups(
     client: GroupPort, group_plans: Sequence[OffsetPlan], metadata: CommitMetadata, write: Write
 ) -> dict[str, OffsetPlan]:
     """
-    Commit plans that were checked, one after another; an error says which groups were written.
+    Commit checked plans, one after another; an error names the groups that were written.
 
-    :return: group -> its plan as it was carried out.
+    :return: group -> its plan as it was applied.
     """
     written: dict[str, OffsetPlan] = {}
     for group_plan in group_plans:
@@ -192,7 +196,8 @@ def commit_groups(
             error.progress = CommitProgress(group_plan.group_id, tuple(written))
             if written:
                 error.append(
-                    f"written before: group {', '.join(written)}; running it again finishes the rest"
+                    f"written before: group {', '.join(written)}; run the task or command again to finish "
+                    "the rest"
                 )
             raise
         written[group_plan.group_id] = carried_out
@@ -206,9 +211,9 @@ def recommit_overtaken(
     client: GroupPort, group_plans: Sequence[OffsetPlan], metadata: CommitMetadata
 ) -> None:
     """
-    Commit groups again where a task has committed what the checkpoint was at before the move.
+    Commit groups again if a concurrent task has committed the checkpoint's position from before the move.
 
-    What a later move has committed stays: a try that is repeated after its move was finished may meet one.
+    A commit of a later move stays; a repeated try may find one if its own move had already finished.
     """
 
     def is_late(maker: CommitMetadata | None) -> bool:
@@ -216,7 +221,7 @@ def recommit_overtaken(
             maker is not None and maker.query == metadata.query and (maker.move or 0) <= (metadata.move or 0)
         )
 
-    # Bounded: a query that still runs would commit again each time, and must be stopped.
+    # Limited, because a query that still runs would commit again each time, and must be stopped.
     for _ in range(_REPEATS):
         late = []
         for group_plan in group_plans:
@@ -227,7 +232,9 @@ def recommit_overtaken(
             makers = [CommitMetadata.parse(commit.metadata) for commit in other if commit is not None]
             if other and all(map(is_late, makers)):
                 log.warning(
-                    "Group %r was committed by %s meanwhile: committed again", group_plan.group_id, makers[:1]
+                    "Group %r was committed by %s in the meantime: committing it again",
+                    group_plan.group_id,
+                    makers[:1],
                 )
                 late.append(group_plan)
             elif other:
@@ -248,23 +255,25 @@ def delete_groups(
     save: Callable[[Mapping[str, Positions]], object],
 ) -> dict[str, str | None]:
     """
-    Delete groups with all their offsets, and read back that they are gone.
+    Delete groups with all their offsets, and check that they no longer exist.
 
-    :param before: group -> the offsets that are deleted with it.
-    :param save: keeps ``before``; called before anything is deleted.
-    :return: group -> ``None`` if it is gone, else why it is not.
+    :param before: group -> the offsets that are deleted with the group.
+    :param save: saves ``before``; called before the first deletion.
+    :return: group -> ``None`` if it was deleted, or the reason why it was not.
     """
     if not before:
         return {}
-    # Before the first deletion: nothing can be asked for afterwards.
+    # Saved before the first deletion, because the offsets cannot be read afterwards.
     save(before)
     errors = dict(client.delete_groups(before))
     gone = [group_id for group_id, error in errors.items() if error is None]
     try:
         found = client.describe_groups(gone) if gone else {}
     except BrokerError as error:
-        raise error.append(f"deleted before, and not read back: group {', '.join(gone)}") from None
+        raise error.append(f"deleted before, but not read back: group {', '.join(gone)}") from None
     for group_id, group in found.items():
         if group.state != "Dead":
-            errors[group_id] = f"it was deleted and is {group.state} again: another client commits to it"
+            errors[group_id] = (
+                f"the group was deleted and is {group.state} again: another client commits to it"
+            )
     return errors

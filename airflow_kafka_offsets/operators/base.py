@@ -83,7 +83,7 @@ class OffsetsOperator(ReportsLineage, CheckedTemplates, BaseOperator):
         self._touched: dict[str, set[str]] = {}
         self._group_outlets = GroupOutlets(())
         if group_id is None and self.needs_group:
-            raise self.parameter_error("group_id is missing: name the consumer group, or **pipeline")
+            raise self.missing_group()
         if checkpoint_location is None:
             self.refuse_unused_unless_default(
                 "checkpoint_conn_id", kwargs.get("default_args"), "without checkpoint_location"
@@ -92,6 +92,10 @@ class OffsetsOperator(ReportsLineage, CheckedTemplates, BaseOperator):
     def check_parameters(self) -> None:
         """Check the parameters that are literals in the DAG's file; each constructor ends with this."""
         check_literals(self, **NAME_PARSERS, **self.parsers)
+
+    def missing_group(self) -> UsageError:
+        """Return the error for a task that names no group."""
+        return self.parameter_error("group_id is missing: name the consumer group, or **pipeline")
 
     def parameter_error(self, text: str) -> UsageError:
         """Return the error for parameters that do not go together."""

@@ -67,7 +67,7 @@ class CheckOffsetDriftOperator(OffsetsOperator):
     template_fields: Sequence[str] = ("pipelines", *PIPELINE_PARAMETERS, "grace", "min_headroom", "on_drift")
     parsers: ClassVar[Mapping[str, Parser]] = {
         "pipelines": lambda value, name: [
-            _location(_pipeline(entry)) for entry in _read_pipelines(value, name)
+            _location(_pipeline(entry)) for entry in read_pipelines(value, name)
         ],
         "grace": parse_grace,
         "min_headroom": parse_interval,
@@ -115,7 +115,7 @@ class CheckOffsetDriftOperator(OffsetsOperator):
 
         policy = self.parse_parameter("on_drift")
         grace = parse_grace(self.grace)
-        pipelines = self._named_pipelines(context)
+        pipelines = named_pipelines(self, context)
         with ExitStack() as clients:
 
             @cache
@@ -164,19 +164,20 @@ class CheckOffsetDriftOperator(OffsetsOperator):
             self.log.log(level, "%s", report.table())
         return CheckedPipeline(pipeline, tuple(reports))
 
-    def _named_pipelines(self, context: Context) -> list[KafkaPipeline]:
-        if self.pipelines is None:
-            return [_pipeline({name: getattr(self, name) for name in PIPELINE_PARAMETERS})]
-        entries = _read_pipelines(self.pipelines, "pipelines")
-        pipelines = []
-        for number, entry in enumerate(entries):
-            names = entry
-            # Airflow renders a dict, but not an object that it does not know, such as a KafkaPipeline.
-            if isinstance(entry, KafkaPipeline):
-                names = self.render_template(dict(entry), context)
-                check_rendered(f"pipelines[{number}]", dict(entry), names)
-            pipelines.append(_pipeline(names))
-        return pipelines
+
+def named_pipelines(task: Any, context: Context) -> list[KafkaPipeline]:
+    """Return the pipelines of a task's list, or the one that its parameters name."""
+    if task.pipelines is None:
+        return [_pipeline({name: getattr(task, name) for name in PIPELINE_PARAMETERS})]
+    pipelines = []
+    for number, entry in enumerate(read_pipelines(task.pipelines, "pipelines")):
+        names = entry
+        # Airflow renders a dict, but not an object that it does not know, such as a KafkaPipeline.
+        if isinstance(entry, KafkaPipeline):
+            names = task.render_template(dict(entry), context)
+            check_rendered(f"pipelines[{number}]", dict(entry), names)
+        pipelines.append(_pipeline(names))
+    return pipelines
 
 
 def _pipeline(names: object) -> KafkaPipeline:
@@ -203,7 +204,8 @@ def _location(pipeline: KafkaPipeline) -> str:
     return pipeline.checkpoint_location
 
 
-def _read_pipelines(value: object, parameter: str) -> Sequence[object]:
+def read_pipelines(value: object, parameter: str) -> Sequence[object]:
+    """Read a list of pipelines, also as JSON text; its entries are read by :func:`named_pipelines`."""
     entries = load_json(value, parameter) if isinstance(value, str) else value
     if not isinstance(entries, Sequence) or isinstance(entries, str) or not entries:
         raise UsageError(

@@ -55,6 +55,8 @@ _CHECKPOINT_DEFAULTS: Mapping[str, object] = {
     "quiet_period": QUIET_PERIOD,
 }
 """The parameters that concern a checkpoint, each with its default."""
+DECIDED = {name: default for name, default in _CHECKPOINT_DEFAULTS.items() if name != "quiet_period"}
+"""Those of which a saved plan has decided."""
 _POLICY = [field.name for field in fields(CheckpointPolicy)]
 
 
@@ -120,11 +122,11 @@ class MovingOperator(OffsetsOperator):
         self.outlets = self._group_outlets.outlets_with_events
         return receipt
 
-    def show_plan(self, context: Context, client: OffsetsClient, plan: PipelinePlan) -> dict[str, Any]:
-        """Show a plan and return its receipt; refuse what would be refused. Nothing is written."""
-        plan, planned = self._present(context, client, plan, times=True, plan_only=True)
+    def show_plan(self, context: Context, client: OffsetsClient, plan: PipelinePlan) -> PipelinePlan:
+        """Show a plan and push its receipt; refuse what would be refused. Nothing is written."""
+        plan, _ = self._present(context, client, plan, times=True, plan_only=True)
         plan.check()
-        return planned
+        return plan
 
     def _present(
         self,
@@ -241,6 +243,10 @@ class PipelineMovingOperator(MovingOperator):
     def check_parameters(self) -> None:
         """Check also that what concerns a checkpoint is given only with one."""
         super().check_parameters()
+        self.check_checkpoint_parameters()
+
+    def check_checkpoint_parameters(self) -> None:
+        """Check that what concerns a checkpoint is given only with one."""
         if self.checkpoint_location is None:
             self.refuse_unused("without checkpoint_location", **_CHECKPOINT_DEFAULTS)
         elif self.sink not in tuple(RECORDING_SINKS) and not is_template(self.sink):

@@ -7,7 +7,8 @@ from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow_kafka_offsets.errors import OffsetsFormatError, PlanRefusedError, UsageError
+from airflow_kafka_offsets.errors import OffsetsFormatError, UsageError
+from airflow_kafka_offsets.model.approval import Approval
 from airflow_kafka_offsets.model.move_lineage import Operation
 from airflow_kafka_offsets.model.parameters import (
     MissingCommitPolicy,
@@ -15,17 +16,26 @@ from airflow_kafka_offsets.model.parameters import (
     choice_parser,
     exactly_one,
     is_nothing,
+    parse_duration,
     parse_switch,
 )
 from airflow_kafka_offsets.model.place import RESETS, Place
-from airflow_kafka_offsets.model.recovery import RecoveryTasks
-from airflow_kafka_offsets.moves.recovery import plan_without_move
+from airflow_kafka_offsets.model.saved_plan import MAX_AGE, Names
 from airflow_kafka_offsets.moves.reset import plan_reset
-from airflow_kafka_offsets.operators.moving import PipelineMovingOperator
+from airflow_kafka_offsets.moves.saved import save_plan
+from airflow_kafka_offsets.operators.approved_plan import (
+    ApprovedPlan,
+    check_plan,
+    names_of,
+    skip_after_failure,
+    with_triggered,
+)
+from airflow_kafka_offsets.operators.kept_work import cleared_work, receipt_of_kept
+from airflow_kafka_offsets.operators.moving import DECIDED, PipelineMovingOperator
+from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS
 from airflow_kafka_offsets.readings.places import read_place
 from airflow_kafka_offsets.task.before_images import BeforeImages
 from airflow_kafka_offsets.task.parameter_checks import is_template
-from airflow_kafka_offsets.task.run_tasks import commit_identities, tasks_between, tasks_that_move
 from airflow_kafka_offsets.task.teardowns import check_restore, restores_of
 from airflow_kafka_offsets.task.xcom import push_result
 
@@ -34,7 +44,7 @@ if TYPE_CHECKING:
 
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
     from airflow_kafka_offsets.kafka.client import OffsetsClient
-    from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
+    from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
     from airflow_kafka_offsets.operators.base import Parser
 
 
@@ -100,7 +110,23 @@ class ResetOffsetsOperator(PipelineMovingOperator):
     :param allow_new_cluster: whether the offsets are known to be right on a cluster, or in a topic that was
         created again, that is not the one of the group's last commit. (templated)
     :param plan_only: show the plan and return it, but change nothing. A plan that would be refused fails.
+        The plan has a ``digest`` of the planned writes, ``markdown`` for people, and an ``estimate``. With
+        the group's asset in ``inlets`` it also lists the runs, and the queued events, that are based on
+        commits which the plan takes back. (templated)
+    :param plan: instead of a target: the plan of a task with ``plan_only``, or of ``group reset
+        --save-plan``. A dict, JSON text, or the URI of a file. The task writes the plan's offsets, with the
+        plan's permissions. It refuses the plan if group, checkpoint, cluster or topic have changed since; a
+        log start that has moved does not matter while the log has every offset. Without ``group_id`` the plan
+        also names the pipeline. (templated)
+    :param max_age: largest age of ``plan``: a timedelta, seconds, or text such as ``8h``; a day by default.
         (templated)
+    :param approval: the output of an :class:`~airflow_kafka_offsets.operators.approve.ApprovePlanOperator`
+        for ``plan``. The plan is refused unless a person has approved it. Receipt and commits have the user
+        and the time. (templated)
+    :param allow_self_approval: whether the user who triggered the run may also approve the plan; by default
+        yes. (templated)
+    :param stop_after_failure: only for a mapped task: whether an index that has not begun is skipped if
+        another index has failed in this run. (templated)
     """
 
     template_fields: Sequence[str] = (
@@ -110,14 +136,26 @@ class ResetOffsetsOperator(PipelineMovingOperator):
         "on_no_commit",
         "allow_new_cluster",
         "plan_only",
+        "plan",
+        "max_age",
+        "approval",
+        "allow_self_approval",
+        "stop_after_failure",
     )
     operation: ClassVar[Operation] = "reset"
+    needs_group: ClassVar[bool] = False
+    """A plan names the group itself; without one :meth:`check_parameters` asks for it."""
     parsers: ClassVar[Mapping[str, Parser]] = {
         **PipelineMovingOperator.parsers,
         "on_out_of_range": choice_parser(OutOfRangePolicy),
         "on_no_commit": choice_parser(MissingCommitPolicy),
         "allow_new_cluster": parse_switch,
         "plan_only": parse_switch,
+        "plan": check_plan,
+        "max_age": parse_duration,
+        "approval": Approval.parse,
+        "allow_self_approval": parse_switch,
+        "stop_after_failure": parse_switch,
     }
 
     def __init__(
@@ -134,6 +172,11 @@ class ResetOffsetsOperator(PipelineMovingOperator):
         on_no_commit: MissingCommitPolicy | str = "fail",
         allow_new_cluster: bool | str = False,
         plan_only: bool | str = False,
+        plan: Mapping[str, Any] | str | XComArg | None = None,
+        max_age: timedelta | float | str = MAX_AGE,
+        approval: Mapping[str, Any] | str | XComArg | None = None,
+        allow_self_approval: bool | str = True,
+        stop_after_failure: bool | str = False,
         max_active_tis_per_dag: int | None = 1,
         **kwargs: Any,
     ) -> None:
@@ -150,11 +193,40 @@ class ResetOffsetsOperator(PipelineMovingOperator):
         self.on_no_commit = on_no_commit
         self.allow_new_cluster = allow_new_cluster
         self.plan_only = plan_only
+        self.plan: Any = plan
+        self.max_age = max_age
+        self.approval: Any = approval
+        self.allow_self_approval = allow_self_approval
+        self.stop_after_failure = stop_after_failure
         self.check_parameters()
+
+    def check_group_named(self) -> None:
+        """Check that a parameter names the group, or a plan does."""
+        if self.plan is None and self.group_id is None:
+            raise self.missing_group()
+
+    def check_checkpoint_parameters(self) -> None:
+        """Check that what a saved plan has decided is not given as well."""
+        if self.plan is None:
+            super().check_checkpoint_parameters()
+            return
+        self.refuse_unused("with plan, which says what was allowed when it was made", **DECIDED)
+        if self.group_id is None:
+            names = dict.fromkeys(PIPELINE_PARAMETERS) | {"kafka_config_id": "kafka_default"}
+            self.refuse_unused("without group_id: the plan names the pipeline then", **names)
 
     def check_parameters(self) -> None:
         """Check also that one scenario is given, or that templates may fill one in."""
         super().check_parameters()
+        self.check_group_named()
+        if self.plan is None:
+            unused = {"approval": None, "allow_self_approval": True, "max_age": MAX_AGE}
+            self.refuse_unused("without plan", **unused)
+        if self.approval is None:
+            self.refuse_unused("without approval", allow_self_approval=True)
+        if self.plan is not None:
+            self.refuse_unused("with plan", **dict.fromkeys(RESETS), plan_only=False)
+            return
         given = {name: value for name in RESETS if not is_nothing(value := getattr(self, name))}
         literals = {name: value for name, value in given.items() if not is_template(value)}
         try:
@@ -192,36 +264,49 @@ class ResetOffsetsOperator(PipelineMovingOperator):
             for restore in restores:
                 # Before anything is moved: such a restore would not take it back.
                 check_restore(restore)
-            work, has_work = (None, False) if plan_only else self._cleared_work(context)
-            place = read_place(*exactly_one({name: getattr(self, name) for name in RESETS}))
+            work, has_work = (None, False) if plan_only else cleared_work(self, context)
+            approved = None if self.plan is None else ApprovedPlan.of(self, context)
+            scenarios = {name: getattr(self, name) for name in RESETS}
+            place = None if approved else read_place(*exactly_one(scenarios))
             metadata = self.move_metadata(context)
             checkpoint = self.open_checkpoint()
             images = BeforeImages(context)
             with self.open_client() as client:
                 if work is not None:
-                    receipt = self._kept(client, checkpoint, work, metadata)
+                    receipt = receipt_of_kept(self, client, checkpoint, work, metadata)
                     # Also here, since a teardown reads it to know what there is to take back.
                     push_result(context, receipt)
                     self.keep_move(receipt)
                     return receipt
-                plan = plan_reset(
-                    client,
-                    checkpoint,
-                    self.selection(),
-                    place,
-                    now=datetime.now(tz=timezone.utc),
-                    on_out_of_range=self.parse_parameter("on_out_of_range"),
-                    on_no_commit=self.parse_parameter("on_no_commit"),
-                    allow_new_cluster=self.parse_parameter("allow_new_cluster"),
-                    policy=self.checkpoint_policy(),
-                    metadata=metadata,
-                    # If a recovery is cleared before its work was committed, nobody has gone on from here.
-                    interrupted=images.interrupted or has_work or None,
-                )
+                now = datetime.now(tz=timezone.utc)
+                if approved is not None:
+                    metadata = approved.stamp(metadata)
+                    max_age = self.parse_parameter("max_age")
+                    plan = approved.plan_again(
+                        client, checkpoint, now=now, metadata=metadata, max_age=max_age
+                    )
+                elif place is not None:
+                    plan = plan_reset(
+                        client,
+                        checkpoint,
+                        self.selection(),
+                        place,
+                        now=now,
+                        on_out_of_range=self.parse_parameter("on_out_of_range"),
+                        on_no_commit=self.parse_parameter("on_no_commit"),
+                        allow_new_cluster=self.parse_parameter("allow_new_cluster"),
+                        policy=self.checkpoint_policy(),
+                        metadata=metadata,
+                        # If a recovery is cleared before its work was committed, nobody has gone on from
+                        # here.
+                        interrupted=images.interrupted or has_work or None,
+                    )
                 if restores and plan.checkpoint_plan is not None:
                     plan = replace(plan, checkpoint_plan=replace(plan.checkpoint_plan, recovery=True))
                 if plan_only:
-                    return self.show_plan(context, client, plan)
+                    return self._save_plan(context, client, plan, checkpoint)
+                if self.parse_parameter("stop_after_failure"):
+                    skip_after_failure(context, self, plan)
                 # A plan that is refused writes nothing, and must not replace what an earlier try has kept.
                 if not plan.is_refused:
                     plan = images.keep(plan, client, metadata, goes_on=has_work)
@@ -230,56 +315,24 @@ class ResetOffsetsOperator(PipelineMovingOperator):
                 images.finish()
                 return receipt
 
-    def _cleared_work(self, context: Context) -> tuple[RecoveryTasks | None, bool]:
-        """
-        Return the tasks after this one, if some have succeeded already, and whether there are any.
-
-        If some have succeeded, this one was cleared without them; refused where those must be cleared as
-        well.
-        """
-        if not hasattr(context.get("ti"), "get_task_states") or not self.has_dag():  # type: ignore[no-untyped-call]
-            return None, False
-        work = tasks_between(context, self, None, without=self._movers())
-        mapped = (getattr(context["ti"], "map_index", -1) or 0) >= 0
-        if mapped and (parts := work.partly_succeeded):
-            raise PlanRefusedError(
-                f"{', '.join(parts)} succeeded for some of its map indexes in this run, and those were not "
-                "cleared: which of them read again what this index moves is not known. Clear all of them "
-                "(with Downstream), or trigger a new run"
-            )
-        if not work.succeeded:
-            return None, bool(work.states)
-        if work.outdated:
-            raise PlanRefusedError(
-                f"{', '.join(work.outdated)} succeeded in this run, and was not cleared with what comes "
-                "before it: nobody would read again what this task moves. Clear it as well (with "
-                "Downstream), or trigger a new run"
-            )
-        return work, True
-
-    def _kept(
+    def _save_plan(
         self,
+        context: Context,
         client: OffsetsClient,
+        plan: PipelinePlan,
         checkpoint: SparkCheckpoint | None,
-        work: RecoveryTasks,
-        metadata: CommitMetadata,
     ) -> dict[str, Any]:
-        """Return the receipt of a reset that moves nothing, because its work was done and is not cleared."""
-        movers = commit_identities(metadata, {self.task_id, *self._movers()})
-        plan, unfinished = plan_without_move(client, checkpoint, self.selection(), movers, work.succeeded)
-        if unfinished:
-            raise PlanRefusedError(
-                f"{', '.join(work.succeeded)} succeeded in this run, and nothing was committed to group "
-                f"{', '.join(unfinished)} since the reset, or it was taken back: clear "
-                f"{'it' if len(work.succeeded) == 1 else 'them'} as well, or trigger a new run"
-            )
-        self.log.info(
-            "Nothing is moved: %s succeeded in this run, was committed, and was not cleared with %s. To read "
-            "it all again, clear it too",
-            ", ".join(work.succeeded),
-            self.task_id,
+        """Show a plan, and return it so that it can be approved and carried out."""
+        plan = self.show_plan(context, client, plan)
+        saved = save_plan(
+            client,
+            checkpoint,
+            plan,
+            Names(**names_of(self)),
+            policy=self.checkpoint_policy(),
+            allow_new_cluster=self.parse_parameter("allow_new_cluster"),
         )
-        return self.with_connections(plan).make_receipt(verified=True)
-
-    def _movers(self) -> list[str]:
-        return [name for name in tasks_that_move(self) if name != self.task_id]
+        saved = with_triggered(context, self, saved)
+        push_result(context, saved.value)
+        self.log.info("Plan %s:\n%s", saved.digest, saved.markdown)
+        return dict(saved.value)

@@ -25,6 +25,7 @@ from airflow_kafka_offsets.model.receipt import read_receipt
 from airflow_kafka_offsets.model.recovery import FAILED, Recovery, RecoveryTasks
 from airflow_kafka_offsets.moves.recovery import judge_recovery, plan_of_earlier_restore
 from airflow_kafka_offsets.moves.restore import plan_restore_file, plan_restore_receipt
+from airflow_kafka_offsets.operators.approved_plan import take_names, was_not_carried_out
 from airflow_kafka_offsets.operators.moving import PipelineMovingOperator
 from airflow_kafka_offsets.pipeline import parse_location
 from airflow_kafka_offsets.task.run_tasks import (
@@ -88,7 +89,8 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
     Returns the receipt of the restore, or ``None`` if there was nothing to do.
 
     :param receipt: what the reset returned, usually ``reset.output``. All of it is restored, whatever
-        ``topics`` says. (templated)
+        ``topics`` says. That of a reset with a ``plan`` names the pipeline, so that ``group_id`` and the
+        other names may be left out. (templated)
     :param from_file: in place of a receipt, URI of a file in Kafka's CSV with the offsets to put back, such
         as the ``before.csv`` of an archive or what ``group reset --save`` wrote. (templated)
     :param restore_when: ``failed`` (default) restores only if the recovery is not finished; ``always``
@@ -115,6 +117,8 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
         "allow_stale",
     )
     operation: ClassVar[Operation] = "restore"
+    needs_group: ClassVar[bool] = False
+    """The receipt of a saved plan names the group itself."""
     parsers: ClassVar[Mapping[str, Parser]] = {
         **PipelineMovingOperator.parsers,
         "receipt": lambda value, name: read_receipt(
@@ -149,6 +153,8 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
         self.on_out_of_range = on_out_of_range
         self.allow_new_cluster = allow_new_cluster
         self.allow_stale = allow_stale
+        if self.group_id is None and receipt is None:
+            raise self.missing_group()
         if receipt is not None and from_file is not None:
             raise self.parameter_error("receipt and from_file are both given: give one of them")
         if receipt is None and from_file is None and restore_when == "always":
@@ -157,6 +163,11 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
             self.refuse_unused("with from_file, which has no partition without a commit", on_no_commit="skip")
             self.refuse_unused("with from_file, which is of no move", allow_stale=False)
         self.check_parameters()
+
+    def check_checkpoint_parameters(self) -> None:
+        """Check what concerns a checkpoint, unless the receipt names it."""
+        if self.group_id is not None:
+            super().check_checkpoint_parameters()
 
     def may_render_to_nothing(self, name: str, template: object) -> bool:
         """Whether it is the output of a reset that was skipped, and so has none."""
@@ -178,6 +189,7 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
                 if work is not None and work.failed:
                     raise self._failed(work.describe(work.failed), "nothing was put back, see above")
                 return None
+            take_names(self, (receipt or {}).get("names") or {}, context)
             checkpoint, metadata = self.open_checkpoint(), self.move_metadata(context)
             with self.open_client() as client:
                 restore = partial(self._restore, context, client, checkpoint, metadata)
@@ -218,9 +230,7 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
             return True
         return False
 
-    def _restore_file(
-        self, work: RecoveryTasks, restore: Callable[[None], dict[str, Any]]
-    ) -> dict[str, Any] | None:
+    def _restore_file(self, work: RecoveryTasks, restore: Callable[[None], object]) -> dict[str, Any] | None:
         """Restore from a file, which does not say what was moved: the states of the tasks decide."""
         if not work.not_succeeded:
             self.log.info("Nothing to restore: every task upstream has succeeded (restore_when='failed')")
@@ -241,8 +251,8 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
         checkpoint: SparkCheckpoint | None,
         metadata: CommitMetadata,
         receipt: Any,
-    ) -> dict[str, Any]:
-        """Put back what a receipt has, or the file; return the receipt of that."""
+    ) -> dict[str, Any] | None:
+        """Put back what a receipt has, or the file; return the receipt of that, ``None`` if nothing moved."""
         # Putting back twice could take away what others have committed since.
         done = None if receipt is None else plan_of_earlier_restore(client, checkpoint, receipt, metadata)
         if done is not None:
@@ -253,6 +263,9 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
             return again
         if receipt is not None and read_checkpoint_receipt(receipt) is None:
             checkpoint = None
+        if receipt is not None and was_not_carried_out(self, client, checkpoint, receipt):
+            self.log.info("Nothing to restore: the receipt is of a plan that was not carried out")
+            return None
         # A teardown does not fail because there is nothing that it could put back.
         plan = replace(self._plan(client, checkpoint, receipt, metadata), may_be_empty=True)
         restored = self.apply_pipeline_plan(context, client, plan, metadata, checkpoint)
@@ -316,9 +329,8 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
         allowed |= {"on_no_commit": self.parse_parameter("on_no_commit"), "metadata": metadata}
         allowed["same_run"] = not self.upstream_task_ids.isdisjoint(tasks_that_move(self))
         # As the teardown of a recovery that has gone on and was not finished, it takes back just that.
-        allowed["allow_stale"] = self.parse_parameter("restore_when") == "failed" or self.parse_parameter(
-            "allow_stale"
-        )
+        given = self.parse_parameter("allow_stale")
+        allowed["allow_stale"] = given or self.parse_parameter("restore_when") == "failed"
         return plan_restore_receipt(client, receipt, checkpoint, self.selection(), **allowed)
 
     def _work(self, context: Context) -> RecoveryTasks:

@@ -1,1 +1,1 @@
-"""What is so now: positions, logs, headroom, drift and windows. It reads, and writes nothing."""
+"""Reads the current state: positions, logs, headroom, drift and windows. This package never writes."""

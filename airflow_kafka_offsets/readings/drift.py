@@ -1,4 +1,4 @@
-"""Compares the positions of a checkpoint and of its groups with each other and with the logs."""
+"""Comparison of a checkpoint's positions, its groups' positions and the logs."""
 
 from __future__ import annotations
 
@@ -56,20 +56,20 @@ def pipeline_drift(
     retention: Callable[[], int | None] | None = None,
 ) -> list[DriftReport]:
     """
-    Compare the groups of one pipeline with its checkpoint and with the logs. Nothing is changed.
+    Compare the groups of one pipeline with its checkpoint and with the logs, without changing anything.
 
-    A partition that the broker does not have is a verdict, and no error; another cluster is an error.
+    A partition that the broker does not have is a verdict; another cluster is an error.
 
-    :param checkpoint: without a finished batch there is nothing to be in step with: the report then shows
-        what the groups hold all the same.
-    :param grace: how long after its end a batch need not have been committed.
-    :param min_headroom: seconds that retention leaves the oldest unread record, at least; ``None``: not asked
-        for, which needs no right to describe the topics' settings and to read their records.
-    :param retention: gives the broker's ``offsets.retention.minutes``; by default it is asked for.
+    :param checkpoint: the checkpoint; before its first finished batch, the report shows only the groups'
+        positions.
+    :param grace: how long after the end of a batch its commit may be missing.
+    :param min_headroom: required headroom in seconds; ``None`` does not measure headroom, which otherwise
+        needs the rights to describe the topics' settings and to read their records.
+    :param retention: returns the broker's ``offsets.retention.minutes``; by default the broker is asked.
     :return: a report for each group.
     :raises CheckpointError: if the checkpoint cannot be read, or has no Kafka offsets.
     :raises DriftError: if the group, or the checkpoint, was last moved on another cluster.
-    :raises UsageError: if groups, topics and checkpoint do not fit together.
+    :raises UsageError: if groups, topics and checkpoint contradict each other.
     :raises BrokerError: if the broker does not answer.
     """
     state = checkpoint.read()
@@ -77,24 +77,24 @@ def pipeline_drift(
     unfinished = None if moves is None else still_unfinished(checkpoint, moves.newest)
     targets = _targets(state, selection)
     committed = _committed(client, state, targets, selection)
-    # Else a live pipeline would be reported as a group ahead of its checkpoint.
+    # Without a second read, an active pipeline could be reported as a group ahead of its checkpoint.
     if _ahead(committed, targets):
-        # The query may have finished a batch since the checkpoint was read, and the group have followed it.
+        # The query may have finished and committed a batch after the checkpoint was read.
         state = checkpoint.read()
         targets = _targets(state, selection)
-    # The logs last: then no position of a live pipeline can be beyond the end that is read for it.
+    # The logs are read last, so that no position of an active pipeline is beyond the log end.
     looked_at = {group: {*committed[group], *targets.get(group, ())} for group in committed}
     found_in = _Logs.compare(client, checkpoint, committed)
     logs = _log_ranges(client, set().union(*looked_at.values()))
     batch = _newest_batch(checkpoint, state)
-    # For many pipelines of one cluster it is asked for once.
+    # With many pipelines, each cluster is asked once.
     minutes = (retention or client.offsets_retention_minutes)()
     checked_at = datetime.now(tz=timezone.utc)
     topics = {tp.topic for tp in logs}
     kept = {} if min_headroom is None else read_retentions(client, topics)
     recovery = None if moves is None else moves.unfinished_recovery(state.kafka_offsets, committed)
     read = {tp.topic for offsets in state.kafka_offsets.values() for tp in offsets}
-    # The offsets that a move has written into a batch's file are not those that the batch has read.
+    # If a move has rewritten the batch's file, its offsets are not those that the batch has read.
     rewritten = moves is not None and moves.has_rewritten(state.batch_id)
     read_at = None if rewritten else state.batch_timestamp_ms
     reports = []
@@ -152,7 +152,7 @@ def _with_headroom(
 
 
 def _targets(state: CheckpointState, selection: GroupSelection) -> Mapping[str, Offsets]:
-    """Return what each group is to hold; nothing while no batch has finished."""
+    """Return the target offsets of each group; empty before the first finished batch."""
     if state.batch_id is None:
         return {}
     if not state.kafka_offsets:
@@ -162,7 +162,10 @@ def _targets(state: CheckpointState, selection: GroupSelection) -> Mapping[str, 
     except PlanRefusedError as error:
         raise UsageError("; ".join(error.refusals)) from error
     if targets.left_out:
-        log.info("Left out, since topics does not name it: %s", summarize(targets.left_out, limit=20))
+        log.info(
+            "Left out, because topics does not name these partitions: %s",
+            summarize(targets.left_out, limit=20),
+        )
     return targets.by_group
 
 
@@ -189,7 +192,7 @@ def _committed(
     found: dict[str, Commits] = {}
     for group, offsets in targets.items():
         here = selection.scope.restricted_to(tp.topic for tp in offsets).partitions_on_broker(on_broker)
-        # A partition of another source, which has another group, was not added.
+        # A partition that another source reads belongs to another group; it was not added.
         found[group] = client.committed(group, {*offsets, *(tp for tp in here if tp not in read)})
         if selection.scope.topics is None:
             topics = {tp.topic for tp in read}
@@ -202,10 +205,10 @@ def _committed(
 @dataclass(frozen=True)
 class _Logs:
     """
-    The logs that the connection leads to, and those that the positions were counted in.
+    The logs that the connection leads to, and the logs that the positions belong to.
 
-    :param moved: what the newest move of the checkpoint has recorded.
-    :param now: without the ids of topics where none were recorded.
+    :param moved: the ids that the newest move of the checkpoint has recorded.
+    :param now: the current ids, without topics for which no id was recorded.
     """
 
     client: OffsetsClient
@@ -216,7 +219,7 @@ class _Logs:
     def compare(
         cls, client: OffsetsClient, checkpoint: SparkCheckpoint, committed: Mapping[str, Commits]
     ) -> _Logs:
-        """Compare what was recorded with the logs of now; another cluster is a DriftError."""
+        """Compare the recorded ids with the current ones; another cluster raises a DriftError."""
         now = LogIds(client.cluster_id())
         allowed = parameter_text("allow_new_cluster", True)
         remedy = f"commit or reset with {allowed} if the pipeline was moved there"
@@ -232,11 +235,11 @@ class _Logs:
 
     def recreated(self, commits: Commits, offsets: Offsets, read_at: int | None) -> set[TopicPartition]:
         """
-        Return the partitions whose positions were counted in another log.
+        Return the partitions whose positions belong to another log.
 
-        :param offsets: the checkpoint's.
-        :param read_at: when the batch was planned that has read up to them, in ms since 1970; ``None`` if
-            that is not known.
+        :param offsets: the checkpoint's offsets.
+        :param read_at: when Spark planned the batch that ends at these offsets, in ms since 1970; ``None`` if
+            unknown.
         """
         found: set[TopicPartition] = set()
         silent: Offsets = {}
@@ -266,14 +269,14 @@ def _ahead(committed: Mapping[str, Commits], targets: Mapping[str, Offsets]) -> 
 
 
 def _log_ranges(client: OffsetsClient, wanted: set[TopicPartition]) -> dict[TopicPartition, LogRange]:
-    """Return what the logs hold, without the partitions that the broker does not have."""
-    # Asked first: the client takes its time before it says that a partition is not there.
+    """Return the ranges of the logs, without partitions that the broker does not have."""
+    # The partitions are asked for first, because the client waits long before it reports a missing partition.
     on_broker = client.partitions({tp.topic for tp in wanted})
     wanted = {tp for tp in wanted if tp.partition in on_broker.get(tp.topic, ())}
     try:
         return client.log_ranges(wanted)
     except UnknownTopicPartitionError as error:
-        # Deleted in this very moment.
+        # A topic was deleted between the two requests.
         if wanted.isdisjoint(error.missing):
             raise
         return client.log_ranges(wanted.difference(error.missing))
@@ -284,13 +287,13 @@ def _newest_batch(checkpoint: SparkCheckpoint, state: CheckpointState) -> Newest
     if state.batch_id is not None:
         ended_at = checkpoint.ended_at(state.batch_id)
         if ended_at is None and state.batch_timestamp_ms is not None:
-            # When it was planned, which is earlier: the grace is then shorter, never longer.
+            # The batch was planned before it ended, so the grace can only be shorter.
             ended_at = datetime.fromtimestamp(state.batch_timestamp_ms / 1000, tz=timezone.utc)
     return NewestBatch(state.location, state.query_id, state.batch_id, state.pending_batch_id, ended_at)
 
 
 def _last_commit(commits: Iterable[Commit | None]) -> int | None:
-    """Return the newest time that the commits say they were made at."""
+    """Return the newest time that the commits record."""
     makers = [CommitMetadata.parse(commit.metadata) for commit in commits if commit is not None]
     return max(
         (metadata.at for metadata in makers if metadata is not None and metadata.at is not None), default=None

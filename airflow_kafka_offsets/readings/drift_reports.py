@@ -1,4 +1,4 @@
-"""What a drift check has found out about each of many pipelines, as one report."""
+"""The report of a drift check on many pipelines."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from airflow_kafka_offsets.pipeline import KafkaPipeline
 @dataclass(frozen=True)
 class CheckedPipeline:
     """
-    What was found out about one pipeline.
+    The result of a drift check on one pipeline.
 
-    :param pipeline: its names.
-    :param reports: one for each group; none if it could not be checked.
-    :param error: why it could not be checked.
-    :param retriable: whether that may pass by itself.
+    :param pipeline: the names of the pipeline.
+    :param reports: one report for each group; empty if the pipeline could not be checked.
+    :param error: why the pipeline could not be checked.
+    :param retriable: whether a retry may succeed.
     """
 
     pipeline: KafkaPipeline
@@ -34,14 +34,14 @@ class CheckedPipeline:
         return any(report.drifted for report in self.reports)
 
     def as_json(self) -> dict[str, Any]:
-        """Return plain JSON: the five names, ``drifted``, ``groups`` and ``error``."""
+        """Return plain JSON: the five names, ``drifted``, ``groups``, ``error`` and ``retriable``."""
         names = dict(self.pipeline)
         if isinstance(self.pipeline.group_id, Mapping):
             names["group_id"] = dict(self.pipeline.group_id)
         return {**names, **reports_json(self.reports), "error": self.error, "retriable": self.retriable}
 
     def failures(self) -> list[str]:
-        """Return a line for each group that has drifted, or why the pipeline could not be checked."""
+        """Return a line for each drifted group, or the reason why the pipeline could not be checked."""
         if self.error is not None:
             named = self.pipeline.group_id
             groups = [named] if isinstance(named, str) else sorted({*named.values()})

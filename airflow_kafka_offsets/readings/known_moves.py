@@ -1,10 +1,10 @@
 """
-The moves of a checkpoint that a commit knows of, so that a commit notices a move that overtakes it.
+The moves of a checkpoint that a commit knows, so that the commit detects a concurrent move.
 
-Every move of a checkpoint writes an archive before it changes anything. A commit reads the archives before it
-reads the position, before it writes and after it has written: what changed in between is a move. Each commit
-carries the number of the newest move that it knew, so that a commit that was overtaken, and whose process
-then died, does not keep the group at the old position.
+Every move of a checkpoint writes an archive before it changes a file. A commit reads the archives three
+times: before it reads the position, before it writes, and after it has written. A new archive means a
+concurrent move. The metadata of each commit has the number of the newest move that the commit knew. So the
+group does not stay at an old position if a move overtook the commit and the process of the commit then died.
 """
 
 from __future__ import annotations
@@ -49,24 +49,24 @@ log = logging.getLogger(__name__)
 def archived_group_offsets(
     checkpoint: SparkCheckpoint, archive: ArchivedMove
 ) -> tuple[dict[str, Positions], dict[str, Offsets]]:
-    """Return where each group was before a move, and where it was to be."""
+    """Return the positions of each group before a move, and its target offsets."""
     return read_groups_file(read_attachment(checkpoint, archive, GROUPS_FILE))
 
 
 @dataclass(frozen=True)
 class KnownMoves:
-    """The moves of a checkpoint, as they were before its position was read."""
+    """The moves of a checkpoint at the time before its position was read."""
 
     checkpoint: SparkCheckpoint
     newest: ArchivedMove | None
-    """``None`` if it was never moved."""
+    """``None`` if the checkpoint was never moved."""
 
     @classmethod
     def read(cls, checkpoint: SparkCheckpoint) -> KnownMoves:
         """
-        Read the moves of a checkpoint, before its position is read.
+        Read the moves of a checkpoint; call this before reading its position.
 
-        :raises MoveUnfinishedError: if a move was begun and not finished.
+        :raises MoveUnfinishedError: if a move was started and not finished.
         """
         newest = newest_archived_move(checkpoint)
         if newest is not None and not newest.is_over and not has_run_since(checkpoint, newest):
@@ -75,7 +75,7 @@ class KnownMoves:
 
     @property
     def number(self) -> int:
-        """Number of the newest move, 0 without one; goes into the commit's metadata."""
+        """Number of the newest move for the commit's metadata; 0 without a move."""
         return 0 if self.newest is None else self.newest.number
 
     def has_rewritten(self, batch_id: int | None) -> bool:
@@ -86,12 +86,14 @@ class KnownMoves:
         self, sources: Mapping[str, Offsets], commits: Mapping[str, Commits] | None = None
     ) -> str | None:
         """
-        Return a sentence about a recovery that was to be finished or taken back, and was neither.
+        Return a sentence about a recovery that is neither finished nor undone; ``None`` without such a
+        recovery.
 
-        A run that times out, is cleared or is deleted leaves one: Airflow then runs no teardown.
+        A run that times out, is cleared or is deleted leaves an unfinished recovery, because Airflow then
+        runs no teardown.
 
-        :param sources: source -> offsets of the newest batch that has finished.
-        :param commits: group -> its last commits in the partitions to look at.
+        :param sources: source -> offsets of the newest finished batch.
+        :param commits: group -> its last commits in the partitions to check.
         """
         moved = self.newest
         if moved is None or not moved.recovery or not moved.done or moved.undone:
@@ -105,27 +107,27 @@ class KnownMoves:
         if not missed:
             return None
         return (
-            f"recovery {moved} is neither finished nor taken back: {missed}: let its run go on, or take it "
-            f"back: {take_back_command(self.checkpoint, moved)}"
+            f"recovery {moved} is neither finished nor undone: {missed}: let its run continue, or undo the "
+            f"recovery: {take_back_command(self.checkpoint, moved)}"
         )
 
     def log_unfinished_recovery(self, sources: Mapping[str, Offsets], metadata: CommitMetadata) -> None:
-        """Name a recovery of another run that was to be finished or taken back, and was neither."""
+        """Log a warning about a recovery of another run that is neither finished nor undone."""
         own = self.newest is not None and metadata.is_same_run(self.newest.made_by)
         if not own and (text := self.unfinished_recovery(sources)):
             log.warning("%s", text)
 
     def check_no_later_move(self, outcome: str) -> None:
         """
-        Check that no move has begun since.
+        Check that no move has started since the moves were read.
 
-        :param outcome: what was written, for the error text.
-        :raises CheckpointMovedError: if one has.
+        :param outcome: a sentence about the commits that were written, for the error text.
+        :raises CheckpointMovedError: if a move has started.
         """
         now = newest_archived_move(self.checkpoint)
         if now is not None and now.number != self.number:
             raise CheckpointMovedError(
-                f"{self.checkpoint.location}: move {now} began while its position was being committed; "
+                f"{self.checkpoint.location}: move {now} started while its position was being committed; "
                 f"{outcome}"
             )
 
@@ -133,17 +135,17 @@ class KnownMoves:
         self, run: CommitMetadata, positions: Mapping[TopicPartition, int], client: OffsetsClient
     ) -> None:
         """
-        Check that the query has worked since a reset of this same run has moved it back.
+        Check that the query has finished a batch since a reset in the same run moved its checkpoint back.
 
-        :raises PlanRefusedError: if it has not: the job was marked, or did nothing.
+        :raises PlanRefusedError: if it has not, because the job was marked as success or did nothing.
         """
         moved = self.newest
-        # A commit by the command line belongs to no run, and is not judged by one.
+        # A commit by the command line belongs to no run, so there is nothing to check.
         if moved is None or not run.run or moved.undone or not moved.name.endswith("-seek"):
             return
         if not run.is_same_run(moved.made_by) or has_finished_since(self.checkpoint.read(), moved):
             return
-        # Where it moved forward, to the end of the log, there was nothing to read when it was moved.
+        # Partitions that moved forward, for example to the log end, may have had no record to read.
         back = {
             tp
             for source, offsets in moved.after.items()
@@ -163,7 +165,7 @@ class KnownMoves:
     def rewindable_partitions(
         self, query: str, group_id: str, commits: Commits
     ) -> Collection[TopicPartition]:
-        """Return where a group is at a commit from this checkpoint that did not know a later move of both."""
+        """Return the partitions with a commit from this checkpoint that is older than a move of both."""
         known: dict[TopicPartition, int] = {}
         for tp, commit in commits.items():
             made = CommitMetadata.parse(commit.metadata) if commit is not None else None

@@ -1,4 +1,4 @@
-"""Checks that offsets are of the logs to which the connection leads: of this cluster, and these topics."""
+"""Checks that offsets belong to the logs that the connection leads to: to this cluster and its topics."""
 
 from __future__ import annotations
 
@@ -24,18 +24,19 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _CLOCKS = 1_000
-"""Milliseconds by which the clocks of the producer and of Spark's driver may differ."""
+"""Accepted difference, in milliseconds, between the clocks of the producer and of Spark's driver."""
 
 
 @dataclass(frozen=True)
 class LogCheck:
     """
-    Compares the logs that a move's offsets are of with those to which the connection leads.
+    Compares the logs that a move's offsets belong to with the logs that the connection leads to.
 
-    :param allow_new_cluster: whether the caller knows that the offsets are those of the logs of now.
-    :param what: where the offsets come from, such as ``the receipt``.
-    :param recorded: the ids that it names.
-    :param checkpoint: its archives say on which cluster it was moved, where the group's commits do not.
+    :param allow_new_cluster: whether the caller confirms that the offsets belong to the current logs.
+    :param what: the origin of the offsets, such as ``the receipt``.
+    :param recorded: the ids that the origin has recorded.
+    :param checkpoint: its archives name the cluster of the newest move; used if the group's commits do not
+        name a cluster.
     :param remedy: see :func:`~airflow_kafka_offsets.model.log_ids.other_logs_refusals`.
     """
 
@@ -51,8 +52,8 @@ class LogCheck:
         """
         Return why the offsets must not be written.
 
-        :param current: the logs to which the connection leads.
-        :param commits: the last commits of the group, if one is to be committed.
+        :param current: ids of the logs that the connection leads to.
+        :param commits: the last commits of the group, if a group moves.
         :param old_offsets: see :func:`~airflow_kafka_offsets.model.log_ids.other_logs_refusals`.
         """
         if self.allow_new_cluster:
@@ -76,16 +77,17 @@ class LogCheck:
 
 def check_logs_again(client: OffsetsClient, plan: PipelinePlan) -> None:
     """
-    Check right before the first write that the logs are still those of the plan, and hold its offsets.
+    Check, right before the first write, that the logs still have the planned ids and contain the planned
+    offsets.
 
-    :raises PlanRefusedError: if they are not.
+    :raises PlanRefusedError: if the logs have changed.
     """
     targets: Offsets = {}
     then = UNKNOWN_LOGS
     if (moved := plan.checkpoint_plan) is not None:
         then = moved.log_ids
         for source, offsets in moved.after.items():
-            # What stays where it is may have been deleted by retention long ago.
+            # Unchanged offsets are not checked: retention may have deleted their records long ago.
             before = moved.before.get(source, {})
             targets |= {tp: offset for tp, offset in offsets.items() if before.get(tp) != offset}
     for group_plan in plan.group_plans:
@@ -97,19 +99,21 @@ def check_logs_again(client: OffsetsClient, plan: PipelinePlan) -> None:
     if outside := [tp for tp, offset in sorted(targets.items()) if offset not in logs[tp]]:
         first = outside[0]
         raise PlanRefusedError(
-            f"since the plan was made the log has changed on {summarize(outside)} ({first}: to go to "
-            f"{targets[first]}, the log holds {logs[first].start} to {logs[first].end} now): retention has "
-            "deleted records, or the topic was deleted and created again; run it again to plan anew",
+            f"since the plan was made the log has changed on {summarize(outside)} ({first}: the target is "
+            f"{targets[first]}, the log now holds {logs[first].start} to {logs[first].end}): retention has "
+            "deleted records, or the topic was deleted and created again; run the move again to plan it "
+            "again",
             retriable=True,
         )
 
 
 def newer_than_batch(client: OffsetsClient, offsets: Offsets, read_at: int) -> list[str]:
     """
-    Return where a record that a batch has read is newer than the batch, see :func:`newer_records`.
+    Return refusals for records that a batch has read although they are newer than the batch. See
+    :func:`newer_records`.
 
-    :param offsets: those up to which the batch has read.
-    :param read_at: when the batch was planned, in ms since 1970.
+    :param offsets: the offsets at the end of the batch.
+    :param read_at: when Spark planned the batch, in ms since 1970.
     """
     newer = newer_records(client, offsets, read_at)
     if not newer:
@@ -123,20 +127,21 @@ def newer_than_batch(client: OffsetsClient, offsets: Offsets, read_at: int) -> l
     return [
         f"{found} is newer than the batch of {iso_time(read_at)} that has read up to offset "
         f"{offsets[min(whole or newer)]}: the topic was deleted and created again, or the connection leads "
-        "to another cluster; correct the connection, or let the query begin with a new checkpoint. If record "
-        "times are not those of writing, or the offsets are right here, set "
+        "to another cluster; correct the connection, or start the query with a new checkpoint. If producers "
+        "set other times than the time of writing, or the offsets are right here, set "
         f"{parameter_text('allow_new_cluster', True)} once"
     ]
 
 
 def newer_records(client: OffsetsClient, offsets: Offsets, read_at: int) -> dict[TopicPartition, int | None]:
     """
-    Return the partitions of which a batch cannot have read what they hold: it has read other logs.
+    Return the partitions whose current log a batch cannot have read, because its records are newer than the
+    batch.
 
-    That is seen where all records of a log are newer than the batch, or the one before the offset. Where
-    retention has deleted them, or they have times that lie ahead of the present time, nothing is known.
+    The proof is that all records of the log, or the record before the offset, are newer than the batch.
+    Without these records (retention), or if their timestamps are in the future, nothing is proven.
 
-    :return: partition -> the time of the record before the offset; ``None`` where all records are newer.
+    :return: partition -> timestamp of the record before the offset; ``None`` if all records are newer.
     """
     read = sorted(tp for tp, offset in offsets.items() if offset > 0)
     if not read:
@@ -152,14 +157,15 @@ def newer_records(client: OffsetsClient, offsets: Offsets, read_at: int) -> dict
 
 
 def _times_before(client: OffsetsClient, offsets: Offsets) -> dict[TopicPartition, int]:
-    """Return the times of the records before offsets, without those that cannot be seen."""
+    """Return the timestamps of the records right before offsets, as far as there are such records."""
     if not offsets:
         return {}
     try:
         before = client.record_times({tp: offset - 1 for tp, offset in offsets.items()})
-        # In place of a marker of a transaction, or a compacted record, the time is that of a later record.
+        # Without a record right before the offset (a transaction marker, compaction), this is a later
+        # record's timestamp.
         after = client.record_times(offsets)
     except BrokerError as error:
-        log.warning("Whether these are the logs that the batch has read is not known: %s", error)
+        log.warning("Could not check whether the batch has read these logs: %s", error)
         return {}
     return {tp: at for tp, at in before.items() if at is not None and tp in after and at != after[tp]}

@@ -1,4 +1,4 @@
-"""The ids of the cluster and its topics, as far as the broker gives them."""
+"""The ids of the cluster and its topics, as far as the broker returns them."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ log = logging.getLogger(__name__)
 
 
 def known_log_ids(client: LogIdsReader, topics: Iterable[str]) -> LogIds:
-    """Return the ids of the cluster and of topics; without those of topics where they cannot be had."""
+    """Return the ids of the cluster and of topics; without topic ids if the broker does not return them."""
     try:
         return client.log_ids(topics)
     except (BrokerError, SetupError) as error:
-        log.warning("A topic that is deleted and created again after this will not be noticed: %s", error)
+        log.warning("A later deletion and re-creation of a topic will not be detected: %s", error)
         return LogIds(client.cluster_id())
 
 
@@ -25,11 +25,11 @@ def current_logs_refusals(
     client: LogIdsReader, what: str, recorded: LogIds, *, remedy: str = ""
 ) -> list[str]:
     """
-    Return why offsets of recorded logs mean nothing on this broker, see :func:`other_logs_refusals`.
+    Return why offsets of recorded logs are invalid on this broker, see :func:`other_logs_refusals`.
 
-    Only what was recorded is asked for: the ids of topics take a request of the admin process.
+    Only recorded ids are requested, because topic ids take a request of the admin process.
 
-    :raises BrokerError: if ids were recorded, and cannot be had now.
+    :raises BrokerError: if ids were recorded, but the broker does not return the current ones.
     """
     if not recorded:
         return []

@@ -1,4 +1,4 @@
-"""Tells which offsets without a row have lost their record, by reading just these ranges from Kafka."""
+"""Search for lost records among the offsets without a row, by reading only these ranges from Kafka."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ log = logging.getLogger(__name__)
 
 
 class LogsReader(LogIdsReader, Protocol):
-    """The questions about logs that this module asks."""
+    """The log requests that this module needs."""
 
     def log_ranges(
         self, partitions: Iterable[TopicPartition], *, isolation_level: IsolationLevel = "read_uncommitted"
     ) -> Mapping[TopicPartition, LogRange]:
-        """Return what the logs hold."""
+        """Return the ranges of the logs."""
 
 
 Found = tuple[RangesByPartition, RangesByPartition]
@@ -40,15 +40,15 @@ def find_missing(
     read: Callable[[RangesByPartition], Found],
 ) -> MissingOffsets:
     """
-    Tell lost records from markers of transactions, aborted records and compaction.
+    Separate lost records from transaction markers, aborted records and compaction.
 
-    Kafka does not say why an offset has no record, and need not: a consumer that reads committed records gets
-    none there. Records that retention has deleted, and those of open transactions, cannot be told from
-    losses.
+    Kafka does not report why an offset has no record. The reason is not needed: a consumer of committed
+    records gets no record at such an offset. Records that retention has deleted, and records of open
+    transactions, cannot be distinguished from lost ones.
 
     :param missing: the offsets of the window without a row.
-    :param read: reads ranges inside the logs.
-    :raises BrokerError: if the broker cannot be asked.
+    :param read: reads ranges in the logs.
+    :raises BrokerError: if the broker does not answer.
     """
     if not missing:
         return MissingOffsets()
@@ -67,7 +67,7 @@ def find_missing(
     readable = _at(missing, lambda tp: (logs[tp].start, stable[tp].end))
     log.info("Reading %s offsets without a row from Kafka", f"{count_offsets(readable):,}")
     records, unread = read(readable) if readable else ({}, {})
-    # Retention may have been faster than the reading.
+    # Retention may have deleted records during the read.
     starts = {tp: each.start for tp, each in client.log_ranges(missing).items()}
     gone = {
         tp: merge([*clip(ranges, 0, logs[tp].start), *clip(unread.get(tp, ()), 0, starts[tp])])
@@ -79,6 +79,6 @@ def find_missing(
 
 
 def _at(ranges: RangesByPartition, bounds: Callable[[TopicPartition], tuple[int, int]]) -> RangesByPartition:
-    """Return the offsets inside bounds, for the partitions that have any."""
+    """Return the offsets within bounds, without partitions that have none."""
     clipped = {tp: clip(each, *bounds(tp)) for tp, each in ranges.items()}
     return {tp: each for tp, each in clipped.items() if each}

@@ -1,4 +1,4 @@
-"""Resolves a place to the offset of each partition: asks the broker for times, and reads a file."""
+"""Resolves places to offsets: looks up times on the broker, and reads files."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ from airflow_kafka_offsets.storage import read_text
 
 def read_place(parameter: str, value: object) -> Place:
     """
-    Return the place that a parameter of a reset gives, with the content of its file.
+    Parse a parameter of a reset, and read its file, if any.
 
-    :raises UsageError: if the value is nothing that the parameter takes, or the file cannot be read.
+    :raises UsageError: if the parameter does not accept the value, or the file cannot be read.
     """
     place = Place.parse(value, parameter)
     return Place("file", read_file(place.value.name)) if isinstance(place.value, OffsetsFile) else place
@@ -53,17 +53,17 @@ def read_place(parameter: str, value: object) -> Place:
 
 def read_file(uri: str) -> OffsetsFile:
     """
-    Read a file of offsets in Kafka's CSV, from any storage that fsspec reaches.
+    Read a file of offsets in Kafka's CSV, from any storage that fsspec supports.
 
-    :raises UsageError: if it cannot be read.
-    :raises StorageUnavailableError: if its storage does not answer.
+    :raises UsageError: if the file cannot be read.
+    :raises StorageUnavailableError: if the storage does not answer.
     """
     try:
         text, why = read_text(uri), f"{shorten(uri)}: there is no such file"
     except KafkaOffsetsError as error:
         if error.retriable:
             raise
-        # It names the file, unless that holds a password.
+        # The error names the file, unless its URI contains a password.
         text, why = None, str(error)
     if text is None:
         raise parameter_error(
@@ -85,19 +85,20 @@ def explicit_offsets(
     log_check: LogCheck,
 ) -> Positions | None:
     """
-    Return the offsets that a place names for a group by itself, ``None`` if it has none.
+    Return the offsets that a place itself has for a group; ``None`` if it has none.
 
     :param groups: number of groups that are moved.
-    :param within: the partitions that can be moved, if they are known already.
-    :param log_check: how offsets that were counted in logs of earlier are compared with those of now.
-    :raises NoCommitError: if it is another group, which has no commits there.
-    :raises PlanRefusedError: if it is the group itself, or its commits were made on another cluster or topic.
+    :param within: the partitions that can be moved, if they are already known.
+    :param log_check: compares the logs of another group's commits with the current logs.
+    :raises NoCommitError: if the place is another group without commits.
+    :raises PlanRefusedError: if the place is the group itself, or the other group's commits were made on
+        another cluster or topic.
     """
     if place.group_id is not None:
         if place.group_id == group_id:
             raise PlanRefusedError(
-                f"{parameter_text('to_group', group_id)} is the group that is to be moved: name another one, "
-                f"or use {parameter_text('to_offset', 'committed')} to commit its offsets again"
+                f"{parameter_text('to_group', group_id)} is the group that moves: name another group, or use "
+                f"{parameter_text('to_offset', 'committed')} to commit its offsets again"
             )
         if within is not None:
             scope = TopicScope.exactly(tp for tp in within if tp in scope)
@@ -115,8 +116,8 @@ def _committed_by(client: OffsetsReader, group_id: str, scope: TopicScope, log_c
         raise NoCommitError(
             f"{parameter_text('to_group', group_id)} has no committed offsets there: correct the name, "
             f"{parameter_text('topics', ...)} or the connection, or grant this user Describe on the group "
-            "and its topics; Kafka also forgets a group that nobody joins, 7 days after its last commit by "
-            "default"
+            "and its topics; Kafka also deletes the offsets of a group without members, by default 7 days "
+            "after its last commit"
         )
     ids = known_log_ids(client, {tp.topic for tp in commits})
     if refusals := log_check.refusals(ids, group_id, commits):
@@ -127,7 +128,7 @@ def _committed_by(client: OffsetsReader, group_id: str, scope: TopicScope, log_c
 def place_offsets(
     client: OffsetsReader, place: Place, partitions: Iterable[TopicPartition], logs: Logs
 ) -> Offsets:
-    """Return the offsets of a place that starts from no commits: those of a time are asked for."""
+    """Return the offsets of a place that is not relative to commits; a time is looked up on the broker."""
     if place.time is None:
         return place.offsets_in_logs(dict.fromkeys(partitions, 0), logs)
     return offsets_at_time(client.offsets_for_time(partitions, max(0, timestamp_ms(place.time))), logs)
@@ -135,9 +136,10 @@ def place_offsets(
 
 class ResolvedPlace(NamedTuple):
     """
-    The offsets that a place means under policies, with remarks and refusals.
+    The offsets of a place under the policies, with remarks and refusals.
 
-    ``clamped`` has the partitions that are moved to an end of their log because a time is not in it.
+    ``clamped`` lists the partitions that move to an end of their log, because the log does not cover the
+    time.
     """
 
     offsets: Offsets
@@ -157,14 +159,14 @@ def resolve_place(
     on_no_commit: MissingCommitPolicy,
 ) -> ResolvedPlace:
     """
-    Return where a place moves partitions.
+    Return the target offsets of a reset to a place.
 
-    :param positions: where each partition is, ``None`` for one that ``on_no_commit`` decides.
-    :param now: the present time; a later one to move to is out of range.
+    :param positions: the current position of each partition; ``None`` if ``on_no_commit`` decides.
+    :param now: the current time; a later target time is out of range.
     """
     if place.batch_id is not None:
         raise parameter_error(
-            "to_batch", " is a batch of a Spark checkpoint: name the checkpoint as well", place.batch_id
+            "to_batch", " is a batch of a Spark checkpoint: name the checkpoint too", place.batch_id
         )
     place = place.with_duration_resolved(now)
     if place.time is not None:
@@ -228,8 +230,8 @@ def _compare_with_records(
         )
     there = {tp: time for tp, time in times.items() if time is not None}
     notes = [
-        f"{tp}: the record at offset {offsets[tp]} and after is of {iso_time(time)}, older than the time "
-        "that was asked for: a transaction was committed there later"
+        f"{tp}: the next record at or after offset {offsets[tp]} is of {iso_time(time)}, older than the "
+        "requested time: a transaction was committed there later"
         for tp, time in there.items()
         if time < asked
     ]
@@ -239,7 +241,7 @@ def _compare_with_records(
     tp, time = min(gone.items())
     text = (
         f"the log of {summarize(gone)} starts later than {moment.isoformat()} ({tp}: at offset "
-        f"{logs[tp].start}, {iso_time(time)}): earlier records were deleted by retention"
+        f"{logs[tp].start}, {iso_time(time)}): retention has deleted the earlier records"
     )
     if on_out_of_range == "fail":
         return ResolvedPlace(offsets, notes, [f"{text}; {lost_remedy()}"])

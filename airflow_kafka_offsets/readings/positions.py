@@ -40,13 +40,13 @@ if TYPE_CHECKING:
 
 def partitions_in_scope(client: PositionsReader, scope: TopicScope) -> list[TopicPartition]:
     """
-    Return the partitions on the broker that a scope with named topics allows.
+    Return the broker's partitions in a scope with named topics.
 
-    A partition that is named by its number is returned even if it does not exist: reading its log reports it.
+    A partition that is named by number is returned even if it does not exist; reading its log then fails.
     """
     topics = scope.topics
     if not topics:
-        raise parameter_error("topics", " is missing: name the topics to look at")
+        raise parameter_error("topics", " is missing: name the topics to read")
     on_broker = client.partitions(topics)
     missing = [topic for topic in topics if topic not in on_broker]
     if missing:
@@ -59,7 +59,7 @@ def partitions_in_scope(client: PositionsReader, scope: TopicScope) -> list[Topi
 
 
 def check_partitions(client: PositionsReader, partitions: Collection[TopicPartition]) -> None:
-    """Refuse partitions that are not on the broker, where their logs are not read."""
+    """Refuse partitions that are not on the broker; needed if their logs are not read."""
     on_broker = client.partitions({tp.topic for tp in partitions})
     missing = [tp for tp in sorted(partitions) if tp.partition not in on_broker.get(tp.topic, ())]
     if missing:
@@ -73,16 +73,16 @@ def check_partitions(client: PositionsReader, partitions: Collection[TopicPartit
 
 
 def group_positions(client: OffsetsReader, group_id: str, scope: TopicScope) -> Positions:
-    """Return the group's position in every partition in scope, see :func:`group_commits`."""
+    """Return the group's position in each partition in scope, see :func:`group_commits`."""
     return committed_offsets(group_commits(client, group_id, scope))
 
 
 def group_commits(client: OffsetsReader, group_id: str, scope: TopicScope) -> Commits:
     """
-    Return the group's last commit in every partition in scope; ``None`` where it has none.
+    Return the group's last commit in each partition in scope; ``None`` without a commit.
 
-    Without named topics the scope is all topics of which it has committed a partition, so that a partition
-    that was added to one of them has no commit.
+    Without named topics, the scope is all topics with at least one commit of the group. So the result
+    includes partitions that were added to these topics and have no commit yet.
     """
     if scope.topics is None:
         everywhere = client.committed_everywhere(group_id)
@@ -98,15 +98,15 @@ def group_commits(client: OffsetsReader, group_id: str, scope: TopicScope) -> Co
 def _no_commits(group_id: str) -> NoCommitError:
     return NoCommitError(
         f"group {group_id!r} has no committed offsets on this broker: correct {parameter_text('group_id')} "
-        "or the connection; Kafka also forgets a group that nobody joins, 7 days after its last commit by "
-        f"default; name {parameter_text('topics', ...)} to look at partitions without a commit"
+        "or the connection; Kafka also deletes the offsets of a group without members, by default 7 days "
+        f"after its last commit; name {parameter_text('topics', ...)} to read partitions without a commit"
     )
 
 
 def last_commits(
     client: OffsetsReader, group_id: str, partitions: Iterable[TopicPartition]
 ) -> dict[TopicPartition, LastCommit | None]:
-    """Return a group's last commits and their authors; ``None`` where it has no commit."""
+    """Return a group's last commits with their metadata; ``None`` without a commit."""
     return {
         tp: None if commit is None else LastCommit(commit.offset, CommitMetadata.parse(commit.metadata))
         for tp, commit in client.committed(group_id, partitions).items()
@@ -114,23 +114,24 @@ def last_commits(
 
 
 def _check_hidden(client: OffsetsReader, group_id: str, everywhere: Mapping[TopicPartition, Commit]) -> None:
-    # A broker hides the commits on topics that a user may not see, but not what members read, nor a commit's
-    # metadata.
+    # A broker hides commits on topics that the user may not see. It does not hide the partitions of the
+    # group's members and the metadata of other commits.
     if read := {tp.topic for tp in client.assigned(group_id)}:
-        # Naming a topic that is hidden raises the missing right, which a list does not.
+        # A request that names a hidden topic raises an error with the missing right; a list of topics does
+        # not.
         client.partitions(read)
     parsed = [CommitMetadata.parse(commit.metadata) for commit in everywhere.values()]
     committed = max((metadata.partitions or 0 for metadata in parsed if metadata is not None), default=0)
     if committed > len(everywhere):
         raise BrokerAuthenticationError(
-            f"group {group_id!r} was committed on {committed} partitions at once, and this user sees "
-            f"{len(everywhere)} of them ({summarize(everywhere)}): grant it Describe on all topics of the "
-            f"group, or name those to look at with {parameter_text('topics', ...)}"
+            f"one commit of group {group_id!r} had {committed} partitions, but this user sees only "
+            f"{len(everywhere)} ({summarize(everywhere)}): grant the user Describe on all topics of the "
+            f"group, or name the topics to read with {parameter_text('topics', ...)}"
         )
     if not everywhere:
         raise NoCommitError(
             f"group {group_id!r} has no committed offsets on the topics that this user may see: correct "
-            f"{parameter_text('group_id')}, grant it Describe on the topics of the group, or name "
+            f"{parameter_text('group_id')}, grant the user Describe on the topics of the group, or name "
             f"{parameter_text('topics', ...)}"
         )
 
@@ -145,15 +146,15 @@ def measure_lag(
     headroom: bool = False,
 ) -> Lag:
     """
-    Return the lag of positions that were just read; the logs are read now, after them.
+    Return the lag of positions. The logs are read now, after the positions.
 
-    :param headroom: also measure the headroom; where the broker refuses that, it is unknown.
+    :param headroom: whether to measure the headroom too; it is unknown if the broker refuses the request.
     """
     logs = client.log_ranges(positions, isolation_level=isolation_level)
     lag = Lag.measure(name, positions, logs, on_no_commit)
     if not headroom:
         return lag
-    # Retention deletes up to the log end, whatever is committed.
+    # Retention deletes records up to the log end, committed or not.
     if isolation_level == "read_committed":
         logs = client.log_ranges(positions)
     return replace(lag, headroom=read_headrooms(client, lag.counted_positions, logs, strict=False))
@@ -166,15 +167,15 @@ def measure_group_lags(
     isolation_level: IsolationLevel = "read_uncommitted",
 ) -> dict[str, Lag | KafkaOffsetsError]:
     """
-    Return the lag of groups, or why it is unknown; all groups are asked together.
+    Return the lag of groups, or an error for each group whose lag is unknown; one request reads all groups.
 
-    :param group_ids: the groups; ``None`` for all of the cluster.
-    :return: group -> its lag. One that has committed nothing has a lag without partitions, or, if it was
-        named, a NoCommitError.
+    :param group_ids: the groups; ``None`` for all groups of the cluster.
+    :return: group -> its lag. A group without commits has a lag without partitions, or a NoCommitError if it
+        was named.
     """
     names = [group.group_id for group in client.list_groups()] if group_ids is None else list(group_ids)
     found = client.committed_groups(dict.fromkeys(names))
-    # Before the logs: then a live group can only seem further behind.
+    # Positions are read before the logs: the lag of an active group is then never too low.
     on_broker: dict[str, list[int]] = client.partitions()
     on_broker |= client.partitions(_topics(found) - on_broker.keys())  # Kafka's own
     results: dict[str, Lag | KafkaOffsetsError] = {}
@@ -191,10 +192,10 @@ def measure_group_lags(
         logs = client.log_ranges(set().union(*positions.values()), isolation_level=isolation_level)
         results |= {group_id: Lag.measure(group_id, each, logs) for group_id, each in positions.items()}
     except BrokerError as error:
-        # A broker that is away would take the time of each group, one after another.
+        # If the broker is unavailable, each group would wait for its own timeout.
         if isinstance(error, BrokerUnavailableError) and error.code != NO_LEADER:
             raise
-        # A topic that was deleted in this moment, or that has no leader, is a matter of its groups.
+        # A topic that was just deleted or has no leader must fail only the groups that read it.
         for group_id, each in positions.items():
             try:
                 results[group_id] = measure_lag(client, group_id, each, isolation_level=isolation_level)
@@ -220,7 +221,7 @@ def _positions_of_all(
     topics = {tp.topic for tp in commits}
     if missing := topics - on_broker.keys():
         raise UnknownTopicPartitionError(
-            f"it has commits on topic {', '.join(sorted(missing))}, which is not on the broker",
+            f"the group has commits on topic {', '.join(sorted(missing))}, which is not on the broker",
             missing=[tp for tp in commits if tp.topic in missing],
         )
     partitions = (TopicPartition(topic, number) for topic in topics for number in on_broker[topic])
@@ -230,5 +231,5 @@ def _positions_of_all(
 def log_ranges(
     client: OffsetsReader, scope: TopicScope, isolation_level: IsolationLevel = "read_uncommitted"
 ) -> dict[TopicPartition, LogRange]:
-    """Return what the logs of a scope with named topics hold."""
+    """Return the ranges of the logs in a scope with named topics."""
     return client.log_ranges(partitions_in_scope(client, scope), isolation_level=isolation_level)

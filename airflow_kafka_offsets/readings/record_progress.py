@@ -1,9 +1,10 @@
 """
-How far positions have come in the time of the records, and which intervals are complete for them.
+Progress of positions in the time of the records, and the intervals that are complete.
 
-The broker is asked as little as possible. The time of the record at each position is fetched once, for all
-intervals and schedules: where it is late enough, an interval is complete, however many come before it. Only
-partitions whose record does not show it are looked up by time, once for each interval that is tried.
+The module sends few requests to the broker. It fetches the timestamp of the record at each position once, for
+all intervals and schedules. If these timestamps are late enough, an interval is complete, and so are all
+intervals before it. Only partitions without such a timestamp are looked up by time, once for each interval
+that is tried.
 """
 
 from __future__ import annotations
@@ -24,16 +25,16 @@ from airflow_kafka_offsets.readings.topic_times import idle_partitions, last_tim
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _AHEAD = 60_000
-"""Milliseconds by which the clock of a producer may be ahead of the clock here."""
+"""Largest accepted lead, in milliseconds, of a producer's clock over the local clock."""
 
 
 class _Times(NamedTuple):
     """
-    The times of records, in ms since 1970.
+    Timestamps of records, in ms since 1970.
 
-    :param unread: of the first record that was not read, where there is one.
-    :param newest: the same, or where all were read that of the newest record.
-    :param unknown: partitions with unread offsets whose record could not be fetched.
+    :param unread: timestamp of the first unread record, for partitions with unread records.
+    :param newest: the same; for a partition without unread records, the timestamp of its newest record.
+    :param unknown: partitions with unread offsets whose next record could not be fetched.
     """
 
     unread: Mapping[TopicPartition, int]
@@ -43,20 +44,20 @@ class _Times(NamedTuple):
 
 class RecordProgress:
     """
-    Positions beside the times of the records.
+    Positions compared with the timestamps of the records.
 
-    A position has reached a time in a partition if a record of that time or later is there, not ahead of the
-    clock, and was read or is the next one: the rule of
-    :class:`~airflow_kafka_offsets.sensors.reached.OffsetsReachedSensor` and of
-    :class:`~airflow_kafka_offsets.sensors.topic.TopicReachedSensor` together. Once a position has reached a
-    time it stays so, whatever is written later, unless it moves back.
+    A position has reached a time in a partition if the partition has a record of that time or later (but not
+    ahead of the clock), and that record was read or is the next one. This combines the rules of
+    :class:`~airflow_kafka_offsets.sensors.reached.OffsetsReachedSensor` and
+    :class:`~airflow_kafka_offsets.sensors.topic.TopicReachedSensor`. Later records never change this result;
+    only a move back of the position does.
 
-    :param positions: ``None`` for a partition without one: then nothing of its log was read.
-    :param logs: what the logs hold, read after the positions.
-    :param now: the present time in ms since 1970.
-    :param idle_after: a partition is idle when its newest record is older than this, in seconds. An idle
-        partition that was read to its end does not count, if another partition of its topic has reached the
-        time. ``None``: every partition counts.
+    :param positions: the positions; ``None`` for a partition of which no record was read.
+    :param logs: the ranges of the logs, read after the positions.
+    :param now: the current time in ms since 1970.
+    :param idle_after: a partition is idle if its newest record is older than this number of seconds. An idle
+        partition that was read to its end is ignored, if another partition of its topic has reached the time.
+        With ``None``, every partition counts.
     """
 
     def __init__(
@@ -84,7 +85,7 @@ class RecordProgress:
         found = record_times(self._client, asked, "read_uncommitted")
         ahead = {tp for tp, log in logs.items() if at[tp] < log.end}
         unread = {tp: time for tp in ahead if (time := found.get(tp)) is not None}
-        # Behind these only markers of transactions follow.
+        # In these partitions only transaction markers follow.
         markers = {tp: logs[tp] for tp in found if found[tp] is None}
         newest = {tp: time for tp, time in found.items() if time is not None}
         newest |= {
@@ -95,11 +96,11 @@ class RecordProgress:
     @property
     def time(self) -> int | None:
         """
-        The time of the first record that was not read, at most now; now if all were read.
+        The timestamp of the first unread record, at most now; now if all records were read.
 
-        ``None`` if there is no position at all.
+        ``None`` without any position.
 
-        :raises BrokerUnavailableError: if it cannot be read.
+        :raises BrokerUnavailableError: if the timestamp cannot be read.
         """
         self._check_known(self._times.unknown & self._known)
         unread = [time for tp, time in self._times.unread.items() if tp in self._known]
@@ -107,21 +108,21 @@ class RecordProgress:
 
     @property
     def estimate(self) -> int:
-        """The time that all partitions have probably reached."""
+        """The time that probably all partitions have reached."""
         times = self._times
         least = -1 if self._idle_after is None else self.now - int(self._idle_after * 1000)
-        # Idle partitions that were read to their end do not count.
+        # Idle partitions that were read to their end are ignored.
         return min(
             (time for tp, time in times.newest.items() if tp in times.unread or time >= least),
             default=self.now,
         )
 
     def reached(self, moment: int) -> bool:
-        """Whether all partitions have reached a time, and the clock as well."""
+        """Whether all partitions and the clock have reached a time."""
         return moment <= self.now and not self.missing(moment)
 
     def missing(self, moment: int) -> dict[TopicPartition, str]:
-        """Return why partitions have not reached a time; empty if all have. A time is asked for once."""
+        """Return why partitions have not reached a time; empty if all have. Results are cached."""
         if moment not in self._missing:
             self._missing[moment] = self._look_up(moment)
         return self._missing[moment]
@@ -145,11 +146,11 @@ class RecordProgress:
 
     def taken_back(self, moment: int) -> list[TopicPartition]:
         """
-        Return in which partitions the position has moved back behind a time that it had reached.
+        Return the partitions whose position has moved back to before a time that it had reached.
 
         Partitions without a position, and partitions that were read to their end, are left out.
 
-        :raises BrokerUnavailableError: if that cannot be read.
+        :raises BrokerUnavailableError: if a timestamp cannot be read.
         """
         times = self._times
         older = {tp for tp, time in times.unread.items() if time < moment} | times.unknown
@@ -161,22 +162,22 @@ class RecordProgress:
         return list(short)
 
     def first_unread(self, partitions: Sequence[TopicPartition]) -> int:
-        """Return the time of the first record that was not read in partitions that have one."""
+        """Return the timestamp of the first unread record in partitions with unread records."""
         return min(self._times.unread[tp] for tp in partitions)
 
     def _not_shown(self, claimed: Mapping[TopicPartition, int], moment: int) -> dict[TopicPartition, str]:
         """
-        Return why what a lookup by time has found does not show that a time was reached.
+        Return why the result of a lookup by time does not prove that a time was reached.
 
-        It also finds the markers of transactions, which carry the broker's clock, and records whose producer
-        is ahead of the clock.
+        The lookup also finds transaction markers, which have the broker's time, and records of a producer
+        whose clock is ahead.
         """
         times = record_times(self._client, claimed, "read_uncommitted")
         missing = {}
         for tp, offset in claimed.items():
             time = times.get(tp, -1)
             if time is None or time < moment:
-                missing[tp] = "holds no record since that shows it"
+                missing[tp] = "holds no record since that proves it"
             elif time > self.now + _AHEAD:
                 missing[tp] = f"has a record of {iso_time(time)}, ahead of the clock, at offset {offset}"
         return missing
@@ -202,7 +203,7 @@ def complete_intervals(
     progress: RecordProgress, schedule: IntervalSchedule, since: datetime, lateness: timedelta, limit: int
 ) -> tuple[list[Interval], bool]:
     """
-    Return the complete intervals that start at or after a moment, and whether the limit has cut them off.
+    Return the complete intervals that start at or after a time, and whether the limit has cut the list.
 
     An interval is complete when all partitions have reached its end plus ``lateness``.
     """
@@ -220,7 +221,7 @@ def complete_intervals(
 def next_incomplete(
     progress: RecordProgress, schedule: IntervalSchedule, since: datetime, lateness: timedelta
 ) -> tuple[Interval, dict[TopicPartition, str]]:
-    """Return the first interval at or after a moment, and which partitions it waits for; for the log."""
+    """Return the first interval at or after a time, and the partitions that it waits for, for the log."""
     first = next(schedule.since(since))
     moment = complete_at(first, lateness)
     return first, progress.missing(moment) if moment <= progress.now else {}
@@ -228,9 +229,9 @@ def next_incomplete(
 
 def end_after_reset(progress: RecordProgress, schedule: IntervalSchedule, end: datetime) -> datetime:
     """
-    Return up to where the positions have still read all, of intervals that were complete up to an end.
+    Return the end of the intervals that are still complete, among intervals that were complete up to ``end``.
 
-    That is the same end, unless a position was moved back behind it.
+    The result is ``end``, unless a position has moved back to before it.
     """
     back = progress.taken_back(timestamp_ms(end))
     if not back:
@@ -248,7 +249,7 @@ def end_after_reset(progress: RecordProgress, schedule: IntervalSchedule, end: d
 
 
 def _reached(progress: RecordProgress, moments: Sequence[int]) -> int:
-    """Return how many of ascending moments are reached, beginning where the estimate is."""
+    """Return the number of reached moments among ascending ones, by a search that starts at the estimate."""
     low, high, step = 0, len(moments) + 1, 1
     estimate = progress.estimate
     probe = max(1, sum(moment <= estimate for moment in moments))

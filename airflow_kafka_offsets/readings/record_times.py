@@ -1,4 +1,4 @@
-"""The times of the log at positions, for tables and receipts."""
+"""Timestamps of the records at positions, for tables and receipts."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _TIMES_WITHIN = 5.0
-"""Seconds for the times of a table: they are for the reader, and nothing waits for them."""
+"""Time limit in seconds for the timestamps of a table; they are only informative, so the limit is short."""
 
 
 def look_up_times(client: OffsetsClient, plan: PipelinePlan) -> PipelinePlan:
-    """Return a plan with the log's times at its positions, as far as the broker gives them soon."""
+    """Return a plan with the timestamps of records at its positions, as far as they are read in time."""
     positions = {(tp, offset) for tp, offset in plan.table_positions() if offset >= 0}
     try:
         logs = client.log_ranges({tp for tp, _ in positions})
@@ -32,7 +32,7 @@ def look_up_times(client: OffsetsClient, plan: PipelinePlan) -> PipelinePlan:
         times: TimesByOffset = {**known, **dict.fromkeys(deleted, DELETED)}
         return plan.with_times(times)
     except BrokerError as error:
-        log.info("The times of the log are not shown: %s", error)
+        log.info("The timestamps of the records are not shown: %s", error)
         return plan
 
 
@@ -40,14 +40,14 @@ def read_times_at(
     client: OffsetsClient, positions: Iterable[tuple[TopicPartition, int]], within: float
 ) -> dict[tuple[TopicPartition, int], int | None]:
     """
-    Return the log's times at partitions and offsets, see :meth:`OffsetsClient.record_times`.
+    Return the timestamps of records at partitions and offsets, see :meth:`OffsetsClient.record_times`.
 
-    :param within: seconds for all of them.
+    :param within: time limit in seconds for all of them together.
     """
     times: dict[tuple[TopicPartition, int], int | None] = {}
     left, end = sorted(positions), time.monotonic() + within
     while left and (within := end - time.monotonic()) > 0:
-        asked = dict(left)  # a partition once, at its last position
+        asked = dict(left)  # each partition once, at its last position
         left = [position for position in left if asked[position[0]] != position[1]]
         times |= {(tp, asked[tp]): at for tp, at in client.record_times(asked, within=within).items()}
     return times

@@ -1,4 +1,4 @@
-"""How long topics keep their records, and the headroom of positions in them."""
+"""Retention of topics, and headroom of positions."""
 
 from __future__ import annotations
 
@@ -19,19 +19,22 @@ from airflow_kafka_offsets.model.headroom import (
 from airflow_kafka_offsets.model.offsets import MAX_OFFSET, Logs, Offsets, TopicPartition
 
 _BY_TOPIC = 10.0
-"""Seconds for reading records topic by topic; those that are left have an unknown time."""
+"""
+Time limit in seconds for reading records topic by topic; records that are not read in time have no known
+timestamp.
+"""
 
 
 def read_retentions(
     client: OffsetsReader, topics: Collection[str], *, strict: bool = True
 ) -> dict[str, Retention | str]:
     """
-    Return how long topics keep their records, or why that is not known.
+    Return the retention of topics, or the reason why it is unknown.
 
-    :param strict: raise what the broker refuses, such as for a right that is missing, and do not return it
-        as the reason.
+    :param strict: whether to raise an error if the broker refuses the request, such as for a missing right;
+        otherwise the error is the reason.
     """
-    # An empty list is no question to the broker: no right is needed where there is nothing to know.
+    # Without topics, no request is sent, so no right is needed.
     if not topics:
         return {}
     try:
@@ -44,7 +47,7 @@ def read_retentions(
     for topic, settings in found.items():
         if isinstance(settings, BrokerError):
             if strict:
-                # The broker answers for each topic, so that a right may be missing on one of them alone.
+                # The broker answers for each topic, so a right may be missing on a single topic.
                 raise settings
             result[topic] = str(settings)
         else:
@@ -64,8 +67,8 @@ def read_headrooms(
     """
     Return the headroom of positions; ``strict`` as in :func:`read_retentions`.
 
-    :param logs: up to the log end: retention also deletes what is not committed.
-    :param retentions: how long the topics keep their records; default: it is asked for.
+    :param logs: logs up to the log end, because retention also deletes uncommitted records.
+    :param retentions: retention of the topics; by default the broker is asked.
     :param min_headroom: see :func:`decide_by_time_lookup`.
     """
     if retentions is None:
@@ -73,8 +76,8 @@ def read_headrooms(
     wanted = positions_needing_time(positions, logs, retentions)
     try:
         times = client.record_times(wanted) if wanted else {}
-    # One topic without Read refuses the whole lookup, and the answer does not say for which topics it would
-    # have been allowed.
+    # One topic without the right Read refuses the whole lookup, and the response does not name the allowed
+    # topics.
     except BrokerAuthenticationError:
         if strict:
             raise
@@ -98,22 +101,23 @@ def decide_by_time_lookup(
     now_ms: int,
 ) -> dict[TopicPartition, Headroom]:
     """
-    Decide by a lookup of times whether a headroom is enough where the record's own time could not be read.
+    Decide by a lookup by time whether a headroom is sufficient, if the record's timestamp could not be read.
 
-    That is one offset instead of one record for each partition, so that it works for any number of them.
+    The lookup returns an offset instead of a record for each partition, so it works for any number of
+    partitions.
 
-    :param min_headroom: seconds that are enough.
-    :return: the partitions of which that is now known.
+    :param min_headroom: required headroom in seconds.
+    :return: the headroom of the partitions that were decided.
     """
     decided: dict[TopicPartition, Headroom] = {}
     for kept, partitions in partitions_without_verdict(found, retentions).items():
-        # Retention deletes a record kept.ms after it was written: one that lives for at least
-        # min_headroom more was written after this. Rounded up, so that what is said to be enough is enough.
+        # Retention deletes a record kept.ms after it was written. A record with at least min_headroom left
+        # was written at or after this time. Rounded up, so that the verdict "sufficient" is always right.
         oldest_ms = math.ceil(now_ms + min_headroom * 1000) - (kept.ms or 0)
         first = client.offsets_for_time(partitions, min(MAX_OFFSET, max(0, oldest_ms)))
         for tp in partitions:
-            # A record that is young enough, at the position or before it, keeps all that follows it, see
-            # model/headroom.py; if there is none, what the position reads next is too old.
+            # A record that is new enough, at or before the position, protects all records after it, see
+            # model/headroom.py. Without it, the next record is too old.
             enough = (offset := first[tp]) is not None and offset <= positions[tp]
             decided[tp] = found[tp].with_verdict(min_headroom, kept, enough=enough)
     return decided
@@ -122,13 +126,12 @@ def decide_by_time_lookup(
 def _times_by_topic(
     client: OffsetsReader, offsets: Offsets
 ) -> tuple[dict[TopicPartition, int | None], dict[str, str]]:
-    """Return when records were written, and of the topics whose records may not be read why."""
+    """Return the timestamps of records, and the error for each topic whose records may not be read."""
     times: dict[TopicPartition, int | None] = {}
     refused: dict[str, str] = {}
     end = time.monotonic() + _BY_TOPIC
     for topic in sorted({tp.topic for tp in offsets}):
-        # Topics that were not asked in time have no entry, which counts as an unknown time and not as
-        # enough headroom.
+        # Topics that were not read in time have no entry, which means an unknown timestamp.
         if (left := end - time.monotonic()) <= 0:
             break
         wanted = {tp: at for tp, at in offsets.items() if tp.topic == topic}

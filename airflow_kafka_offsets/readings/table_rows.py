@@ -1,8 +1,8 @@
 """
-Reads from a database what a table holds of an offset window.
+Reads the rows of an offset window from a database.
 
-One statement adds up the rows of all partitions in one scan. Only those partitions that differ are read
-again, in order of their offsets. Names of tables and columns are quoted by SQLAlchemy, values are bound.
+One statement aggregates the rows of all partitions in one scan. Only partitions that differ are read again,
+in order of their offsets. SQLAlchemy quotes the names of tables and columns, and binds values.
 """
 
 from __future__ import annotations
@@ -32,10 +32,15 @@ from airflow_kafka_offsets.model.window import OffsetWindow
 from airflow_kafka_offsets.model.wording import parameter_error, parameter_text
 
 _SNAPSHOTS = {"postgresql": "REPEATABLE READ", "mysql": "REPEATABLE READ", "mariadb": "REPEATABLE READ"}
-"""Isolation levels in which all statements of a transaction see the same rows, where they need no set-up."""
+"""
+Isolation levels in which all statements of a transaction see the same rows, for databases where the level
+needs no set-up.
+"""
 
 _MOST_FOREIGN = 10_000
-"""Topics and partitions outside the window: with more, the columns are probably others."""
+"""
+Largest number of topics and partitions outside the window; with more, the column names are probably wrong.
+"""
 
 
 def read_rows(
@@ -46,10 +51,10 @@ def read_rows(
     most: int = MOST_DIFFERENCES,
 ) -> TableRows:
     """
-    Return what a table holds of a window.
+    Return the rows that a table has for a window.
 
-    :raises UsageError: if the table or a column is not there, or a column holds something else.
-    :raises AuditError: if rows were added or removed between the two statements; it may be tried again.
+    :raises UsageError: if the table or a column does not exist, or a column has values of another type.
+    :raises AuditError: if rows were added or removed between the two statements; a retry may succeed.
     """
     topics = {tp.topic for tp in window.ranges}
     if table.topic_column is None and len(topics) > 1:
@@ -73,7 +78,7 @@ def read_rows(
             ).read()
     except DBAPIError as error:
         reason = shorten(str(error.orig).partition("\n")[0], 300)
-        # SQLite has one kind of error for a missing table and for one that another process writes to.
+        # SQLite raises the same error for a missing table and for a table that another process writes to.
         passes = isinstance(error, OperationalError) and not reason.startswith(("no such", "near"))
         if passes:
             raise AuditError(
@@ -121,14 +126,13 @@ class _Reading:
         source = sa.table(
             name, *(sa.column(column) for column in sorted({*columns, *table.where})), schema=schema or None
         )
-        # With an alias each column is written with the alias: SQLite takes a quoted name that is no column
-        # for a text.
+        # The alias qualifies each column, because SQLite reads a quoted name that is not a column as a text.
         self._source = source.alias("audited")
         self._topic = None if table.topic_column is None else self._source.c[table.topic_column]
         self._partition = self._source.c[table.partition_column]
         self._offset = self._source.c[table.offset_column]
         self._only = next(iter({tp.topic for tp in ranges}))
-        """The topic of rows that do not name one."""
+        """The topic of all rows if the table has no topic column."""
 
     def read(self) -> TableRows:
         self._look()
@@ -140,7 +144,7 @@ class _Reading:
         return TableRows(known, foreign)
 
     def _look(self) -> None:
-        """Refuse columns that hold text where numbers are expected, by the first row."""
+        """Read the first row, and refuse columns with values of the wrong type."""
         columns = [self._partition, self._offset, *([] if self._topic is None else [self._topic])]
         row = self._connection.execute(sa.select(*columns).where(*self._selection()).limit(1)).first()
         if row is None:
@@ -158,7 +162,7 @@ class _Reading:
                 )
 
     def _sums(self) -> dict[TopicPartition, Sums]:
-        """Add up the rows of each partition of the window: one scan, whatever the number of partitions."""
+        """Aggregate the rows of each partition of the window in one scan, for any number of partitions."""
         topics = self._topics(self._ranges)
         named = self._topic is not None and len(topics) > 1
         columns = [self._partition.label("p"), self._offset.label("o")]
@@ -185,8 +189,8 @@ class _Reading:
             if tp.topic not in topics or tp in sums:
                 raise UsageError(
                     f"column {self._table.topic_column!r} holds {shorten(repr(tp.topic))}, which the "
-                    f"database takes for a topic of the window ({shorten(', '.join(topics))}): expected "
-                    "the name itself"
+                    f"database treats as equal to a topic of the window ({shorten(', '.join(topics))}): "
+                    "expected exactly that name"
                 )
             bounds = (self._whole_offset(first), self._whole_offset(last))
             if tp in self._ranges:
@@ -194,7 +198,7 @@ class _Reading:
         return sums
 
     def _foreign(self, inside: int) -> Sequence[ForeignRows]:
-        """Return the rows of the selection that are outside the window; normally an empty list."""
+        """Return the selected rows that are outside the window; normally there are none."""
         source, selection = self._source, self._selection()
         every = sa.select(sa.func.count()).select_from(source).where(*selection)
         outside = self._connection.execute(every).scalar_one() - inside
@@ -202,7 +206,7 @@ class _Reading:
             return ()
         topic = sa.null() if self._topic is None else self._topic
         keys = [self._partition] if self._topic is None else [self._topic, self._partition]
-        # Where a column is NULL a row is neither inside nor not inside.
+        # If a column is NULL, a row is neither inside nor outside in SQL.
         condition = sa.case((self._inside(self._ranges), _number(1)), else_=_number(0)) == _number(0)
         aggregates = (sa.func.count().label("n"), sa.func.min(self._offset), sa.func.max(self._offset))
         statement = (
@@ -240,7 +244,7 @@ class _Reading:
             )
 
     def _differences(self, partitions: Sequence[TopicPartition]) -> Iterator[Difference]:
-        """Return each row of some partitions that does not follow the row before by one."""
+        """Return each row whose offset is not the previous row's offset plus one."""
         ranges = {tp: self._ranges[tp] for tp in partitions}
         topic = sa.literal(self._only) if self._topic is None else self._topic
         keys = [self._partition] if self._topic is None else [self._topic, self._partition]
@@ -263,7 +267,7 @@ class _Reading:
             yield Difference(tp, self._whole_offset(low), self._whole_offset(high))
 
     def _selection(self) -> list[sa.ColumnElement[bool]]:
-        """Return the conditions of ``where``; the types of the values are the database's business."""
+        """Return the conditions of ``where``; the database converts the types of the values."""
         conditions: list[sa.ColumnElement[bool]] = []
         for name, value in self._table.where.items():
             column, several = self._source.c[name], isinstance(value, list | tuple)
@@ -273,15 +277,16 @@ class _Reading:
 
     def _window(self, ranges: OffsetRanges) -> list[sa.ColumnElement[bool]]:
         """
-        Return the conditions of a row in the range of its partition; they say nothing about other partitions.
+        Return the conditions for a row to be in the range of its partition; they do not exclude other
+        partitions.
 
-        The first ones can be answered by an index, or by how the table is partitioned.
+        An index or the partitioning of the table can serve the first conditions.
         """
         bounds, topics = range_of(ranges), self._topics(ranges)
         conditions = [self._offset >= _number(bounds.start), self._offset < _number(bounds.end)]
         if self._topic is not None:
             conditions.append(self._topic == topics[0] if len(topics) == 1 else self._topic.in_(topics))
-        # Not by an equality: databases would take the rows for few, and sort what they could count.
+        # Not by an equality: databases would then estimate few rows, and choose a slower plan with a sort.
         if len({each.start for each in ranges.values()}) > 1:
             conditions.append(
                 self._offset >= self._by_partition({tp: each.start for tp, each in ranges.items()})
@@ -293,7 +298,7 @@ class _Reading:
         return conditions
 
     def _inside(self, ranges: OffsetRanges) -> sa.ColumnElement[bool]:
-        """Return the condition of a row in the window."""
+        """Return the condition for a row to be in the window."""
         known = [
             sa.and_(
                 *([] if self._topic is None else [self._topic == topic]),
@@ -304,7 +309,10 @@ class _Reading:
         return sa.and_(*self._window(ranges), sa.or_(*known))
 
     def _by_partition(self, offsets: Mapping[TopicPartition, int]) -> sa.ColumnElement[int]:
-        """Return the offset of a row's partition; any number for a partition outside the window."""
+        """
+        Return an expression for the offset of a row's partition; any number for a partition outside the
+        window.
+        """
         trees = {
             topic: self._search(
                 [(tp.partition, at) for tp, at in sorted(offsets.items()) if tp.topic == topic]
@@ -316,7 +324,10 @@ class _Reading:
         return sa.case(*((self._topic == topic, tree) for topic, tree in trees.items()), else_=_number(-1))
 
     def _search(self, offsets: Sequence[tuple[int, int]]) -> sa.ColumnElement[int]:
-        """Return a binary search by the number of the partition, for topics of many partitions."""
+        """
+        Return an expression that searches the partition number in a binary tree, for topics with many
+        partitions.
+        """
         if len({at for _, at in offsets}) == 1:
             return _number(offsets[0][1])
         middle = len(offsets) // 2
@@ -335,5 +346,5 @@ class _Reading:
 
 
 def _number(value: int) -> sa.ColumnElement[int]:
-    """Return a whole number as it is written in SQL: the same expression stays the same in GROUP BY."""
+    """Return a number as an SQL literal, so that an expression in GROUP BY equals the selected one."""
     return sa.literal_column(str(int(value)), sa.BigInteger)

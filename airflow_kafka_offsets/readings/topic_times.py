@@ -1,4 +1,4 @@
-"""The times that topics have reached: first records at or after a time, newest records, idle partitions."""
+"""Lookups by time in topics: first records at or after a time, newest records, idle partitions."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ from airflow_kafka_offsets.kafka.reader import OffsetsReader
 from airflow_kafka_offsets.model.offsets import IsolationLevel, LogRange, Logs, Positions, TopicPartition
 
 IDLE_AFTER = 600.0
-"""Seconds after which a partition is idle, unless a parameter says otherwise."""
+"""Seconds after which a partition is idle by default."""
 
 TIMES_WITHIN = 5.0
-"""Seconds for fetching the times of records, once."""
+"""Time limit in seconds for one fetch of timestamps."""
 
 _FURTHEST_BACK = 1024
-"""Offsets before the log end in which the last record is searched: markers of transactions may follow it."""
+"""
+Largest number of offsets before the log end to search for the last record; transaction markers may follow it.
+"""
 
 
 def first_records(
@@ -26,10 +28,10 @@ def first_records(
     isolation_level: IsolationLevel = "read_uncommitted",
 ) -> Positions:
     """
-    Return the first offset at or after a time, ``None`` where no record is that new.
+    Return the first offset at or after a time; ``None`` if no record is that new.
 
-    A lookup by time also finds the marker that ends a transaction, which carries the broker's clock. So the
-    record that follows decides; and if that is an old one, the last of the log.
+    A lookup by time also finds the marker that ends a transaction, which has the broker's time. So the next
+    record decides; if that record is too old, the last record of the log decides.
     """
     found = client.offsets_for_time(partitions, moment)
     asked = {tp: offset for tp, offset in found.items() if offset is not None}
@@ -46,9 +48,9 @@ def last_times(
     back: int = 1,
 ) -> dict[TopicPartition, int | None]:
     """
-    Return when the last record was written, or one of the last where many markers end a log.
+    Return the timestamp of the last record, or of one of the last records if many markers end the log.
 
-    :param back: how many offsets before the log end the search begins.
+    :param back: number of offsets before the log end at which the search begins.
     """
     times: dict[TopicPartition, int | None] = {}
     while logs and back <= _FURTHEST_BACK:
@@ -64,10 +66,10 @@ def idle_partitions(
     client: OffsetsReader, silent: Iterable[TopicPartition], active: Collection[str], idle_after: float
 ) -> list[TopicPartition]:
     """
-    Return which partitions without a record at or after a time are idle.
+    Return the idle ones among partitions without a record at or after a time.
 
-    :param active: the topics in which another partition holds a record at or after the time.
-    :param idle_after: seconds: a partition whose newest record is older than that is idle.
+    :param active: the topics in which another partition has a record at or after the time.
+    :param idle_after: a partition is idle if its newest record is older than this number of seconds.
     """
     silent = list(silent)
     since = max(0, int((time.time() - idle_after) * 1000))
@@ -78,7 +80,7 @@ def idle_partitions(
 def record_times(
     client: OffsetsReader, offsets: Mapping[TopicPartition, int], isolation_level: IsolationLevel
 ) -> dict[TopicPartition, int | None]:
-    """Return when the first record at or after each offset was written, as far as it is known soon."""
+    """Return the timestamp of the first record at or after each offset, as far as it is read in time."""
     if not offsets:
         return {}
     return client.record_times(offsets, within=TIMES_WITHIN, isolation_level=isolation_level)

@@ -1,4 +1,4 @@
-"""Plans an offset window: from the group's commits, or a time, until a time or the end of the log."""
+"""Plans an offset window: from the group's commits or a time, to a time or the log end."""
 
 from __future__ import annotations
 
@@ -56,20 +56,20 @@ def plan_window(
     on_no_commit: MissingCommitPolicy = "fail",
 ) -> OffsetWindow:
     """
-    Plan which records one run reads; nothing is changed.
+    Plan the records that one run reads, without changing anything.
 
-    A partition without a commit, of a topic that the group has commits on, was added since: it begins at its
-    log start. A topic that the group has no commit on is for ``on_no_commit``. Where the group is behind the
-    end already, the range is empty.
+    If the group has commits in a topic, a partition of it without a commit was added later; its range starts
+    at its log start. For a topic without any commit of the group, ``on_no_commit`` decides. If the group is
+    already past the end, the range is empty.
 
-    :param selection: without named topics the window is of those that the group has commits on, or that the
-        offsets name.
-    :param now: the present time; a window must not end later.
+    :param selection: without named topics, the window has the topics with commits of the group, or those that
+        the offsets name.
+    :param now: the current time; the window must not end later.
     :param max_records: a window with more records ends earlier, see
         :meth:`~airflow_kafka_offsets.model.window.OffsetWindow.limited`.
-    :return: the window; its source says ``start``, ``end``, ``group_id``, whether it was ``limited``, and in
-        ``logs`` the ids of the ``cluster`` and of the ``topics``.
-    :raises PlanRefusedError: if it cannot be read as planned: records are lost, or it is none.
+    :return: the window; its source has ``start``, ``end``, ``group_id``, ``limited`` (whether ``max_records``
+        limited it) and ``logs`` (the ids of ``cluster`` and ``topics``).
+    :raises PlanRefusedError: if records in the window are lost, or start is after end.
     :raises NoCommitError: if no topics are named and the group has no commit.
     :raises UnknownTopicPartitionError: if a partition is not on the broker.
     """
@@ -82,11 +82,12 @@ def plan_window(
     commits = window_commits(client, selection)
     positions = {tp: at for each in commits.values() for tp, at in committed_offsets(each).items()}
     partitions = _partitions(client, selection.scope, start, end, positions)
-    # Before the logs: of a topic that is created again in between the window does not have the new id.
+    # Read before the logs: if a topic is recreated in between, the window must not get the new id.
     log_ids = known_log_ids(client, {tp.topic for tp in partitions})
     if start.kind == "committed":
         _refuse_foreign(commits, log_ids)
-    # Positions before logs: a live group then looks further behind than it is, never further ahead.
+    # Positions are read before the logs: an active group may then seem too far behind, but never too far
+    # ahead.
     logs = client.log_ranges(partitions)
     if start.kind == "committed":
         wanted = {tp: positions.get(tp) for tp in partitions}
@@ -121,23 +122,23 @@ def plan_window(
 
 def topics_matching(client: OffsetsClient, pattern: str) -> TopicScope:
     """
-    Return the topics on the broker whose whole name fits a regular expression.
+    Return the broker's topics whose whole name matches a regular expression.
 
-    :raises UsageError: if it is none.
-    :raises PlanRefusedError: if no topic fits.
+    :raises UsageError: if the pattern is not a regular expression.
+    :raises PlanRefusedError: if no topic matches.
     """
     fits = parse_pattern(pattern, "topics_pattern").fullmatch
     topics = [topic for topic in client.partitions() if fits(topic)]
     if not topics:
         raise PlanRefusedError(
-            f"no topic on the broker fits {parameter_text('topics_pattern', pattern)}: correct it, or the "
-            "connection"
+            f"no topic on the broker matches {parameter_text('topics_pattern', pattern)}: correct the "
+            "pattern, or the connection"
         )
     return TopicScope(dict.fromkeys(topics))
 
 
 def _refuse_foreign(commits: Mapping[str, Commits], log_ids: LogIds) -> None:
-    """Refuse to begin at the position of a group that was committed on another cluster, or topic."""
+    """Refuse to start at the commits of a group that were made on another cluster or topic."""
     allowed = parameter_text("allow_new_cluster", True)
     remedy = f"reset the group with {allowed} if the pipeline was moved there"
     found = [foreign_logs(group, each, log_ids, remedy=remedy) for group, each in commits.items()]
@@ -158,23 +159,27 @@ def _partitions(
         if without_group:
             raise parameter_error(
                 "group_id",
-                f" has no group for {summarize(without_group)}: add a key for the topic, or leave it out of "
-                f"{parameter_text('topics')}",
+                f" has no group for {summarize(without_group)}: add a key for the topic, or remove the "
+                f"topic from {parameter_text('topics')}",
             )
         return everything
     outside = [tp for tp in named if tp not in scope or (positions and tp not in positions)]
     if outside:
         raise UsageError(
             f"the offsets name {summarize(outside)}, which {parameter_text('topics')} or "
-            f"{parameter_text('group_id')} leaves out, or the broker does not have: name the same in both"
+            f"{parameter_text('group_id')} leaves out, or the broker does not have: name the same partitions "
+            "in both"
         )
     if left := sorted(set(everything) - set(named)):
-        log.info("Not in the window, since the offsets do not name it: %s", summarize(left, limit=20))
+        log.info(
+            "Not in the window, because the offsets do not name these partitions: %s",
+            summarize(left, limit=20),
+        )
     return sorted(named)
 
 
 def _known_topics(client: OffsetsClient, selection: GroupSelection, wanted: Positions) -> set[str]:
-    """Return the topics of which the group has committed any partition, also one that is not wanted."""
+    """Return the topics with a commit of the group, in ``wanted`` or in other partitions."""
     known = {tp.topic for tp, offset in wanted.items() if offset is not None}
     if unknown := {tp.topic for tp in wanted} - known:
         positions = window_positions(client, selection.with_scope(TopicScope(dict.fromkeys(sorted(unknown)))))
@@ -194,11 +199,14 @@ def _from_commits(
         raise PlanRefusedError(
             f"the group has no committed offset on {summarize(unknown)}, so the window has no start there: "
             f"set {parameter_text('on_no_commit')} to 'earliest', 'latest' or 'skip' for the first window, "
-            f"or correct {parameter_text('group_id')} and {parameter_text('topics')}. Kafka also "
-            "forgets a group that nobody joins, 7 days after its last commit by default"
+            f"or correct {parameter_text('group_id')} and {parameter_text('topics')}. Kafka also deletes the "
+            "offsets of a group without members, by default 7 days after its last commit"
         )
     if added:
-        log.info("Added to its topic since the last commit, read from its log start: %s", summarize(added))
+        log.info(
+            "Partitions that were added to their topics after the last commit, read from their log start: %s",
+            summarize(added),
+        )
     if unknown:
         policy = parameter_text("on_no_commit", on_no_commit)
         log.info("No committed offset, %s: %s", policy, summarize(unknown))
@@ -214,5 +222,5 @@ def _at(
     found = place_offsets(client, bound, partitions, logs)
     if bound.time is None:
         return found
-    # What came after the look at the log's end is the next window's.
+    # Records that were written after the log end was read belong to the next window.
     return {tp: min(offset, logs[tp].end) for tp, offset in found.items()}

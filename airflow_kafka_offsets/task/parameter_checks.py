@@ -106,13 +106,23 @@ class CheckedTemplates(_Base):
         # Remove when Airflow has a documented hook between a task's templates and their values.
         if parent is self:
             self._templates = {name: getattr(self, name, None) for name in template_fields}
-            index = getattr(context.get("ti"), "map_index", None)
-            named = any(getattr(self, name, None) for name in ("group_id", "checkpoint_location", "topics"))
-            if index is not None and index >= 0 and named and not context.get("map_index_template"):
-                # A default of the constructor would not be seen: Airflow reads it from the mapped operator.
-                native = isinstance(jinja_env, NativeEnvironment)
-                context["map_index_template"] = MAP_INDEX_TEMPLATE % ("| tojson" if native else "")
+            self.name_mapped(context, native=isinstance(jinja_env, NativeEnvironment))
         super()._do_render_template_fields(parent, template_fields, context, jinja_env, seen_oids)
+
+    def name_mapped(self, context: Context, *, native: bool | None = None) -> None:
+        """
+        Give an index of a mapped task a name in the UI, once it has a pipeline.
+
+        :param native: whether templates are rendered to objects; by default what the DAG says.
+        """
+        if native is None:
+            dag: Any = getattr(self, "dag", None) if self.has_dag() else None  # type: ignore[no-untyped-call]
+            native = bool(getattr(dag, "render_template_as_native_obj", False))
+        index = getattr(context.get("ti"), "map_index", None)
+        named = any(getattr(self, name, None) for name in ("group_id", "checkpoint_location", "topics"))
+        if index is not None and index >= 0 and named and not context.get("map_index_template"):
+            # A default of the constructor would not be seen: Airflow reads it from the mapped operator.
+            context["map_index_template"] = MAP_INDEX_TEMPLATE % ("| tojson" if native else "")
 
     def refuse_unused_unless_default(
         self, name: str, default_args: Mapping[str, object] | None, why: str

@@ -40,6 +40,21 @@ def task_states(context: Context, task: BaseOperator, task_ids: Collection[str])
     return RecoveryTasks(_states(context, {name: task.dag.get_task(name) for name in task_ids}, task), {})
 
 
+def failed_indexes(context: Context) -> list[str]:
+    """Return the other indexes of a mapped task that have failed in this run."""
+    ti: Any = context.get("ti")
+    if not hasattr(ti, "get_task_states") or map_index(context) < 0:
+        return []
+    by_run = ti.get_task_states(dag_id=ti.dag_id, task_ids=[ti.task_id], run_ids=[ti.run_id])
+    found = {
+        key.rpartition("_")[2]: str(state)
+        for key, state in by_run.get(ti.run_id, {}).items()
+        if key.rpartition("_")[0] == ti.task_id
+    }
+    own = str(map_index(context))
+    return sorted((index for index, state in found.items() if state == "failed" and index != own), key=int)
+
+
 def tasks_that_move(task: BaseOperator) -> list[str]:
     """Return the tasks of a task's DAG that reset or restore: those with ``moves_on_purpose``."""
     if not task.has_dag():  # type: ignore[no-untyped-call]

@@ -140,7 +140,7 @@ def read_instance(instance: InstanceResult) -> TaskInstanceResponse:
 def receipt_table(value: Value, move: TaskOutcome) -> ReceiptResponse:
     """Return a receipt as columns, one row for each partition."""
     rows = [(*row, *_remarks(part, *row[1:3])) for part in group_receipts(value) for row in _rows(part)]
-    source, checkpoint = value.get("source"), value.get("checkpoint")
+    source, checkpoint, approval = value.get("source"), value.get("checkpoint"), value.get("approval")
     changed = value.get("changed")
     return ReceiptResponse(
         groups=list(move.groups),
@@ -149,6 +149,7 @@ def receipt_table(value: Value, move: TaskOutcome) -> ReceiptResponse:
         plan_only=move.plan_only,
         verified=value.get("verified") is True,
         checkpoint=dict(checkpoint) if isinstance(checkpoint, Mapping) else None,
+        approval=_approval(approval) if isinstance(approval, Mapping) else None,
         totals=ReceiptTotals(
             partitions=len(rows),
             moved_by=move.moved_by,
@@ -161,6 +162,11 @@ def receipt_table(value: Value, move: TaskOutcome) -> ReceiptResponse:
         ),
         partitions=ReceiptPartitions(**to_columns(rows, _COLUMNS)),
     )
+
+
+def _approval(value: Value) -> dict[str, str | None]:
+    """Return who has approved a plan, and when, as far as a receipt says."""
+    return {name: found if isinstance(found := value.get(name), str) else None for name in ("by", "at")}
 
 
 def restore_command(value: Value, move: TaskOutcome) -> tuple[str | None, list[str]]:

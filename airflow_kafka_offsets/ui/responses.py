@@ -242,6 +242,8 @@ class ReceiptResponse(BaseModel):
     plan_only: bool
     verified: bool
     checkpoint: dict[str, Any] | None
+    approval: dict[str, str | None] | None = None
+    """Who has approved the plan that was carried out (``by``), and when (``at``)."""
     totals: ReceiptTotals
     partitions: ReceiptPartitions
 

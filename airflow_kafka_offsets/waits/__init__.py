@@ -1,1 +1,1 @@
-"""Waits: a position, a target, and whether the one has reached the other."""
+"""Waits for a position to reach a target."""

@@ -1,4 +1,4 @@
-"""A reader that asks each question of many waits once."""
+"""A reader that shares the requests of many waits."""
 
 from __future__ import annotations
 
@@ -17,23 +17,31 @@ if TYPE_CHECKING:
     from airflow_kafka_offsets.kafka.client import OffsetsClient
 
 METADATA_AGE = 60.0
-"""Seconds after which a topic's partitions are read again: that shows partitions that were added."""
+"""Seconds after which a topic's partitions are read again, to find added partitions."""
 
 _TOGETHER = 5.0
-"""Seconds for the commits of many groups; a coordinator that does not answer must not stop all waits."""
+"""
+Time limit in seconds for the commits of many groups, so that one unavailable coordinator does not stop all
+waits.
+"""
 
 _TIMES_WITHIN = 2.0
-"""Seconds for the times of one wait's records: other waits are due, and the next poll can continue."""
+"""
+Time limit in seconds for the timestamps of one wait; other waits are due, and the next poll can continue.
+"""
 
 _RECORD_TIMES = 10_000
-"""Times of records that are kept, and no longer than metadata: another topic may have taken the name."""
+"""
+Largest number of cached timestamps. They are dropped with the metadata, because a topic may have been
+recreated.
+"""
 
 K = TypeVar("K")
 V = TypeVar("V")
 
 
 class _Round(Generic[K, V]):
-    """Values of partitions, read once in a round; the first request is for what the last round wanted."""
+    """Values of partitions, read once a round; the first request reads the last round's partitions."""
 
     def __init__(self, read: Callable[[K, Iterable[TopicPartition]], Mapping[TopicPartition, V]]) -> None:
         self._read = read
@@ -46,12 +54,12 @@ class _Round(Generic[K, V]):
         self._before, self._wanted = self._wanted, {}
 
     def before(self, key: K) -> set[TopicPartition] | None:
-        """Return the partitions that the last round wanted; ``None`` if none."""
+        """Return the partitions that the last round requested; ``None`` if it requested none."""
         return self._before.get(key)
 
     def put(self, key: K, values: Mapping[TopicPartition, V]) -> None:
-        """Take values that were read in another way."""
-        # They are read: asking for them with the first missing partition would read them twice.
+        """Add values that another request has read."""
+        # These values must not be read again together with the first missing partition.
         self._before.pop(key, None)
         self._known.setdefault(key, {}).update(values)
 
@@ -74,20 +82,20 @@ class _Round(Generic[K, V]):
         except BrokerError as error:
             if isinstance(error, BrokerUnavailableError) and error.code != NO_LEADER:
                 raise
-            # One that only others want may be the reason: a topic that is gone, may not be read, or has no
+            # A partition of another wait may be the cause: its topic was deleted, may not be read, or has no
             # leader.
             return {}
 
 
 class CachedReader:
     """
-    Answers the questions of :class:`~airflow_kafka_offsets.kafka.reader.OffsetsReader`, each once in a round.
+    An :class:`~airflow_kafka_offsets.kafka.reader.OffsetsReader` that sends each request once in a round.
 
-    A round has two steps for all waits together: first the positions, then the logs. The commits of all
-    groups are read together. The partitions of topics are remembered for :data:`METADATA_AGE`, and read again
-    when one of them is missing.
+    A round has two steps for all waits together: first the positions, then the logs. One request reads the
+    commits of all groups. The partitions of topics are cached for :data:`METADATA_AGE`, and read again if a
+    partition is missing.
 
-    :param client: asks the broker.
+    :param client: sends the requests.
     """
 
     def __init__(self, client: OffsetsClient) -> None:
@@ -104,21 +112,21 @@ class CachedReader:
         self._record_times_since = 0.0
 
     def next_round(self) -> None:
-        """Begin a round: what is asked from now on is read again."""
+        """Start a round: positions and logs are read again."""
         self._commits.begin()
         self._logs.begin()
         self._together = {}
 
     def read_groups(self, group_ids: Collection[str]) -> None:
-        """Read the commits of the groups that this round asks for, together."""
+        """Read the commits of this round's groups with one request."""
         if not group_ids:
             return
         wanted = {group_id: self._commits.before(group_id) for group_id in group_ids}
         try:
-            # Those that the last round wanted: what a wait asks for besides takes a request of its own.
+            # The partitions of the last round; any other partition of a wait takes a separate request.
             found = self._client.committed_groups(wanted, within=_TOGETHER)
         except (BrokerError, SetupError, OSError) as error:
-            # Also where no process can be started at the moment: that is no reason to end a wait.
+            # Includes the case that no process can be started now, which must not end a wait.
             found = dict.fromkeys(
                 group_ids, error if isinstance(error, BrokerError) else BrokerUnavailableError(str(error))
             )
@@ -128,10 +136,11 @@ class CachedReader:
                 self._commits.put(group_id, {**dict.fromkeys(wanted[group_id] or ()), **commits})
             elif isinstance(commits, BrokerUnavailableError | ClientCrashedError):
                 self._together[group_id] = commits
-            # Else each wait asks for its own partitions: one of another wait may be the reason.
+            # For any other error, each wait requests its own partitions, because another wait's partition may
+            # be the cause.
 
     def partitions(self, topics: Iterable[str] | None = None) -> dict[str, list[int]]:
-        """Return the partitions of topics, as they were at most :data:`METADATA_AGE` ago."""
+        """Return the partitions of topics, cached for at most :data:`METADATA_AGE`."""
         if topics is None:
             return self._client.partitions()
         wanted = sorted(set(topics))
@@ -139,14 +148,14 @@ class CachedReader:
         oldest = now - METADATA_AGE
         stale = [topic for topic in wanted if self._topics.get(topic, (oldest, ()))[0] <= oldest]
         if stale:
-            # Forgotten before they are asked for: a topic that is gone must not stay in the answer.
+            # Removed before the request, so that a deleted topic does not stay in the result.
             for topic in stale:
                 self._topics.pop(topic, None)
             self._topics |= {topic: (now, found) for topic, found in self._client.partitions(stale).items()}
         return {topic: self._topics[topic][1] for topic in wanted if topic in self._topics}
 
     def topic_settings(self, topics: Iterable[str]) -> dict[str, dict[str, str | None] | BrokerError]:
-        """Return settings of topics, as they were at most :data:`METADATA_AGE` ago."""
+        """Return settings of topics, cached for at most :data:`METADATA_AGE`."""
         now = time.monotonic()
         found: dict[str, dict[str, str | None] | BrokerError] = {
             topic: self._settings[topic][1]
@@ -157,7 +166,7 @@ class CachedReader:
             try:
                 found |= self._client.topic_settings(missing)
             except (SetupError, OSError) as error:
-                # As above: no process can be started at the moment.
+                # As above: no process can be started now.
                 raise BrokerUnavailableError(str(error)) from error
             self._settings |= {
                 topic: (now, settings)
@@ -167,17 +176,17 @@ class CachedReader:
         return found
 
     def cluster_id(self) -> str:
-        """Return the id of the cluster, which the client knows."""
+        """Return the id of the cluster from the client."""
         return self._client.cluster_id()
 
     def log_ids(self, topics: Iterable[str]) -> LogIds:
-        """Return the ids of the cluster and of topics; a poll does not ask for them."""
+        """Return the ids of the cluster and of topics; polls do not need them, so they are not cached."""
         return self._client.log_ids(topics)
 
     def committed(
         self, group_id: str, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, Commit | None]:
-        """Return what a group committed."""
+        """Return a group's commits."""
         return self._commits.get(group_id, partitions)
 
     def _read_commits(self, group_id: str, partitions: Iterable[TopicPartition]) -> Commits:
@@ -185,7 +194,7 @@ class CachedReader:
             return self._client.committed(group_id, partitions)
         if (error := self._together[group_id]) is not None:
             raise copy(error)
-        # Not by a connection to the group: there may be as many groups as have a partition without a commit.
+        # Not over a connection for the group, because many groups may have partitions without a commit.
         wanted = list(partitions)
         commits = self._client.committed_groups({group_id: wanted})[group_id]
         if isinstance(commits, BrokerError):
@@ -193,7 +202,7 @@ class CachedReader:
         return {tp: commits.get(tp) for tp in wanted}
 
     def committed_everywhere(self, group_id: str) -> dict[TopicPartition, Commit]:
-        """Return all that a group committed, in the topics where it had a commit at most a minute ago."""
+        """Return all commits of a group; its list of topics is cached for at most :data:`METADATA_AGE`."""
         since, topics = self._topics_of.get(group_id, (0.0, frozenset()))
         if topics and since > time.monotonic() - METADATA_AGE:
             wanted = TopicScope(dict.fromkeys(topics)).partitions_on_broker(self.partitions(topics))
@@ -215,17 +224,20 @@ class CachedReader:
         return everywhere
 
     def sees_all_topics(self) -> bool:
-        """Return whether the user may see all topics, as far as the broker says."""
+        """Return whether the user may see all topics, according to the broker."""
         return self._client.sees_all_topics()
 
     def assigned(self, group_id: str) -> Collection[TopicPartition]:  # noqa: ARG002
-        """Return nothing: it takes a child process, and the first poll of a wait has asked."""
+        """
+        Return no partitions: the request takes a child process, and the first poll of a wait has already sent
+        it.
+        """
         return ()
 
     def log_ranges(
         self, partitions: Iterable[TopicPartition], *, isolation_level: IsolationLevel = "read_uncommitted"
     ) -> dict[TopicPartition, LogRange]:
-        """Return what the logs hold."""
+        """Return the ranges of the logs."""
         try:
             return self._logs.get(isolation_level, partitions)
         except BrokerError:
@@ -247,9 +259,9 @@ class CachedReader:
         within: float | None = None,
         isolation_level: IsolationLevel = "read_uncommitted",
     ) -> dict[TopicPartition, int | None]:
-        """Return when the first record at or after each offset was written; known times are kept."""
+        """Return the timestamp of the first record at or after each offset; known timestamps are cached."""
         now = time.monotonic()
-        # All at once, also those of topics that are gone or were created again.
+        # The whole cache, including deleted and recreated topics.
         if len(self._record_times) > _RECORD_TIMES or self._record_times_since < now - METADATA_AGE:
             self._record_times, self._record_times_since = {}, now
         keys = {tp: (isolation_level, tp, offset) for tp, offset in offsets.items()}
@@ -261,7 +273,7 @@ class CachedReader:
             found = self._client.record_times(
                 missing, within=within or _TIMES_WITHIN, isolation_level=isolation_level
             )
-            # That no record follows may change.
+            # "No record follows" is not cached, because it may change.
             self._record_times |= {keys[tp]: at for tp, at in found.items() if at is not None}
             known |= found
         return known

@@ -1,4 +1,4 @@
-"""The position that completes intervals, and where moves of a checkpoint have led it meanwhile."""
+"""The position that completes intervals, and the moves of its checkpoint."""
 
 from __future__ import annotations
 
@@ -26,13 +26,12 @@ class IntervalPosition(Wait):
     """
     The position of a group or a checkpoint, read once.
 
-    A topic that was created again under its name is refused: its times say nothing about the records that the
-    position counts.
+    A recreated topic is refused, because its timestamps do not belong to the records before the position.
     """
 
     @property
     def meaning(self) -> dict[str, Any]:
-        """Whose position it is, as plain JSON."""
+        """The owner of the position, as plain JSON."""
         whose: dict[str, Any] = {"checkpoint_location": self.checkpoint_location}
         if not self.position_is_checkpoint:
             group_id = self.group_id
@@ -48,11 +47,12 @@ class IntervalPosition(Wait):
         self, client: OffsetsReader, checkpoint: SparkCheckpoint | None, idle_after: float | None
     ) -> tuple[RecordProgress, Logs] | None:
         """
-        Return how far the position is in the time of the records; ``None`` before a checkpoint's first batch.
+        Return the progress of the position in the time of the records; ``None`` before a checkpoint's first
+        batch.
 
         :param idle_after: see :class:`~airflow_kafka_offsets.readings.record_progress.RecordProgress`.
-        :raises DriftError: if the position is of other logs, or beyond the log end.
-        :raises PlanRefusedError: if retention has deleted records that were not read.
+        :raises DriftError: if the position belongs to other logs, or is beyond the log end.
+        :raises PlanRefusedError: if retention has deleted unread records.
         """
         state = self.read_checkpoint(checkpoint) if self.needs_checkpoint else None
         found = self.find_positions(client, state)
@@ -68,13 +68,13 @@ class IntervalPosition(Wait):
 
     def moved_to(self, checkpoint: SparkCheckpoint | None, since: int | None) -> tuple[int | None, Positions]:
         """
-        Return the number of the newest finished move of the checkpoint, and the lowest positions to which
-        moves have led since another one.
+        Return the number of the checkpoint's newest finished move, and the lowest targets of the moves after
+        ``since``.
 
-        A move that was taken back does not count; nor does, for the position of a group, one that has left
-        the groups where they were.
+        A move that was undone does not count. If the position is a group's, a move that did not move groups
+        does not count either.
 
-        :param since: number of a move; ``None`` for the newest.
+        :param since: number of a move; ``None`` for the newest one.
         """
         if checkpoint is None:
             return None, {}

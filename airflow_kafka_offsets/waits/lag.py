@@ -38,12 +38,12 @@ class LagWait(Wait):
     """
     Wait until lag is at or below thresholds, while the log end moves.
 
-    :param max_lag: records in all partitions together.
-    :param max_partition_lag: records in each partition.
-    :param max_time_lag: seconds since the oldest record that was not read was written.
-    :param min_headroom: seconds that retention leaves each partition's oldest unread record, at least.
-    :param tolerance: a partition that is at most so many records behind counts as caught up.
-    :param on_no_commit: what a partition without a commit counts as.
+    :param max_lag: total number of unread records.
+    :param max_partition_lag: number of unread records in each partition.
+    :param max_time_lag: age in seconds of the oldest unread record.
+    :param min_headroom: smallest headroom of each partition, in seconds.
+    :param tolerance: a partition with a lag up to this number of records counts as caught up.
+    :param on_no_commit: the assumed position of a partition without a commit.
     """
 
     parsers: ClassVar = {
@@ -72,7 +72,7 @@ class LagWait(Wait):
             raise UsageError(f"no threshold: give {', '.join(others)} or {last}")
 
     def judge(self, client: OffsetsReader, positions: Mapping[str, Positions]) -> Reading:
-        """Measure the lag of every group or source; they count together."""
+        """Measure the lag of every group or source, and compare the total with the thresholds."""
         lags = tuple(self._measure(client, name, found) for name, found in positions.items())
         if not lags:
             return self.reading_without_batch(
@@ -80,7 +80,7 @@ class LagWait(Wait):
             )
         if all(partition.lag is None for lag in lags for partition in lag.partitions):
             raise NoCommitError(
-                f"{', '.join(lag.name for lag in lags)} has no committed offset, and with "
+                f"{', '.join(lag.name for lag in lags)} has no committed offset, so with "
                 f"{parameter_text('on_no_commit', 'skip')} no partition is left to measure: correct the name "
                 "of the group, or commit first"
             )
@@ -88,13 +88,13 @@ class LagWait(Wait):
             "all",
             tuple(partition for lag in lags for partition in lag.partitions),
             self.tolerance,
-            # Of two groups that read one partition, one may be late.
+            # Two groups may read the same partition, and only one of them may be late.
             None if self.max_time_lag is None else _latest(lags),
             None if self.min_headroom is None else _worst(lags),
             self.min_headroom or 0.0,
         )
         unknown = self._unknown(client, positions) if (within := self._within(together)) else ""
-        # The table says what was found, and the last line what for.
+        # The table shows the current values, and the last line the thresholds.
         last = [unknown or f"the wait ends at {self._thresholds}"] if unknown or not within else []
         return Reading(
             within and not unknown,
@@ -114,7 +114,7 @@ class LagWait(Wait):
 
     @property
     def _thresholds(self) -> str:
-        """The thresholds that are given, with the parameters that name them."""
+        """The given thresholds, with their parameters."""
         given = {name: value for name in THRESHOLDS if (value := getattr(self, name)) is not None}
         return ", ".join(
             parameter_text(name, value)
@@ -125,12 +125,12 @@ class LagWait(Wait):
 
     def _unknown(self, client: OffsetsReader, positions: Mapping[str, Positions]) -> str:
         """
-        Return why thresholds that hold end no wait: a group has committed nothing at all.
+        Return why the wait continues although the thresholds hold: a group has no commit at all.
 
-        Under ``earliest`` they hold whatever the group has read: it cannot be further behind than the whole
-        log.
+        With ``earliest`` the lag of such a group is the whole log, so the thresholds are a valid result.
 
-        :raises NoCommitError: unless ``on_no_commit`` says what a group counts as before its first commit.
+        :raises NoCommitError: unless ``on_no_commit`` defines the position of a group before its first
+            commit.
         """
         groups = [] if self.on_no_commit == "earliest" else self.groups_without_commits(client, positions)
         if groups and self.on_no_commit != "latest":
@@ -141,7 +141,7 @@ class LagWait(Wait):
         return unknown_groups_text(groups)
 
     def _remaining(self, lag: Lag) -> tuple[int, ...]:
-        """Return by how many records each threshold is exceeded; nothing where that is not all there is."""
+        """Return the number of records above each threshold; empty if other conditions apply too."""
         if self.max_time_lag is not None or self.min_headroom is not None or lag.lost:
             return ()
         furthest = lag.max_partition_lag if lag.max_partition_lag > self.tolerance else 0
@@ -153,7 +153,8 @@ class LagWait(Wait):
         if len(lags) > 1:
             del value["partitions"]
             if self.min_headroom is not None:
-                # Of two groups that read one partition, the worse may be unknown and the other have a value.
+                # Two groups may read the same partition: the worse headroom may be unknown, and the other one
+                # known.
                 value |= headrooms_json([found for lag in lags for found in (lag.headroom or {}).values()])
             value["groups"] = [{"name": lag.name, **lag.as_json()} for lag in lags]
         return value
@@ -175,7 +176,7 @@ class LagWait(Wait):
         expiring: Offsets = {}
         if self.min_headroom is not None:
             read_up_to = lag.counted_positions
-            # Retention also deletes what is not committed.
+            # Retention also deletes uncommitted records.
             whole = client.log_ranges(read_up_to) if committed else logs
             kept = read_retentions(client, {tp.topic for tp in read_up_to})
             expiring = positions_needing_time(read_up_to, whole, kept)
@@ -198,7 +199,7 @@ def _latest(lags: tuple[Lag, ...]) -> dict[TopicPartition, float | None]:
     late: dict[TopicPartition, float | None] = {}
     for lag in lags:
         for tp, seconds in (lag.time_lags or {}).items():
-            # Of two groups that read one partition the later one counts.
+            # If two groups read the same partition, the later one counts.
             late[tp] = max(seconds or 0.0, late.get(tp) or 0.0) or None
     return late
 

@@ -1,4 +1,4 @@
-"""Progress of a wait: whether a position moves, how fast, and whether a reading is news."""
+"""Progress of a wait: whether its position moves, its pace, and whether a reading has changed."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from airflow_kafka_offsets.waits.wait import Reading
 
 class Progress:
     """
-    Remembers the polls of one wait.
+    The history of one wait's polls.
 
-    :param stalled_after: seconds without movement after which the wait is stalled; ``None`` = never.
-    :param kept: from :attr:`kept`, to continue another process's polls.
+    :param stalled_after: seconds without movement after which the wait is stalled; ``None`` for never.
+    :param kept: the value of :attr:`kept` in another process, to continue its polls.
     """
 
     def __init__(self, stalled_after: float | None = None, kept: Mapping[str, Any] | None = None) -> None:
         self._stalled_after = stalled_after
         self.kept: dict[str, Any] = dict(kept or {})
-        """What has to be remembered, as plain JSON."""
+        """The state to keep between processes, as plain JSON."""
         self._descent = ProgressHistory.from_json(self.kept.get("descent"))
         self._last_text = ""
         self.news = False
-        """Whether the last reading differs from the one before."""
+        """Whether the last reading differs from the previous one."""
         self.trouble = ""
-        """Why the last poll failed; empty if it did not."""
+        """Why the last poll failed; empty if it succeeded."""
 
     def add_reading(self, reading: Reading) -> Reading:
-        """Note a reading; return it with its pace, where that can be said."""
+        """Record a reading; return it with its pace, if the pace can be estimated."""
         now = time.time()
         if self.kept.get("position") != reading.position:
             self.kept |= {"position": reading.position, "since": now}
@@ -52,8 +52,8 @@ class Progress:
         return reading
 
     def is_new_trouble(self, error: Exception) -> bool:
-        """Note a poll that failed: the position may have moved unseen. Return whether the reason is news."""
-        # So that the time of a broker that was away does not count as standing still.
+        """Record a failed poll, which may have missed a movement; return whether the reason is new."""
+        # Time without a broker must not count as time without movement.
         self.kept.pop("position", None)
         before, self.trouble = self.trouble, str(error)
         return before != self.trouble
@@ -65,13 +65,12 @@ class Progress:
 
     @property
     def stalled(self) -> str | None:
-        """Why the wait is stalled, ``None`` while it is not."""
+        """Why the wait is stalled; ``None`` if it is not."""
         quiet = time.time() - self.kept.get("since", time.time())
         if self._stalled_after is None or quiet < self._stalled_after:
             return None
         return (
-            f"nothing has moved for {duration_text(quiet)} "
-            f"({parameter_text('stalled_after')} {duration_text(self._stalled_after)}), and the wait is not "
-            "over: check whether what it waits for is running; then "
-            f"{dag_text('clear this task', 'wait again')}"
+            f"nothing has moved for {duration_text(quiet)} ({parameter_text('stalled_after')} "
+            f"{duration_text(self._stalled_after)}), and the wait is not over: check whether the query or "
+            f"consumer is running; then {dag_text('clear this task', 'wait again')}"
         )

@@ -37,7 +37,10 @@ from airflow_kafka_offsets.waits.wait import (
 
 _NEW_RECEIPT = "give the receipt of a task that moved the group there"
 _SOON = 60_000
-"""Milliseconds for which a sensor waits: clocks differ, and a run may start at its target."""
+"""
+Milliseconds up to which a target in the future is retried: clocks differ, and a run may start exactly at its
+target.
+"""
 
 
 @dataclass(frozen=True)
@@ -45,10 +48,10 @@ class ReachedWait(Wait):
     """
     Wait until the position is at or past a frozen target in every partition.
 
-    :param target: offsets in Spark's form; before :meth:`freeze` also ``latest`` (the log end), a time (each
-        partition's first record at or after it, else the log end) or a receipt (the offsets it moved to).
-        Offsets and receipts also as JSON text.
-    :param tolerance: offsets that a partition may be short of its target, see
+    :param target: offsets in Spark's form. Before :meth:`freeze`, it may also be ``latest`` (the log end), a
+        time (each partition's first record at or after it, or else the log end) or a receipt (the offsets
+        after its move). Offsets and receipts may be JSON text.
+    :param tolerance: number of offsets that a partition may be below its target, see
         :class:`~airflow_kafka_offsets.model.lag.Lag`.
     """
 
@@ -70,11 +73,11 @@ class ReachedWait(Wait):
 
     def freeze(self, client: OffsetsReader, checkpoint: SparkCheckpoint | None) -> ReachedWait:
         """
-        Return the wait with a target that no longer moves, without what ``topics`` leaves out.
+        Return the wait with a fixed target, limited to ``topics``.
 
-        :raises UsageError: for names that select nothing; for a time in the future, retriable where it is
-            about to come.
-        :raises DriftError: for a receipt of another cluster, or of a topic that was created again.
+        :raises UsageError: if names match nothing, or for a time in the future; the error is retriable if the
+            time comes soon.
+        :raises DriftError: for a receipt of another cluster, or of a topic that was recreated since.
         """
         scope = self.selection.scope
         if isinstance(self.target, Mapping):
@@ -99,7 +102,7 @@ class ReachedWait(Wait):
         logs = client.log_ranges(partitions, isolation_level=self.isolation_level)
         place = Place.parse(self.target, "target")
         if place.time is not None:
-            # Only when the target is frozen: a retry finds it there, and by then the time has passed.
+            # Checked only when the target is frozen; a retry uses the frozen target.
             _check_passed(timestamp_ms(place.time))
         return self._at(place_offsets(client, place, partitions, logs))
 
@@ -119,7 +122,7 @@ class ReachedWait(Wait):
                 reached=False, target=self.target, current={}, remaining=None, lost=None
             )
         lowest = furthest_behind(positions.values(), target)
-        # The broker's log end, also under read_committed: only beyond that a position means nothing.
+        # The log end for read_uncommitted, because only a position beyond it is invalid.
         logs = client.log_ranges(target)
         for name, found in positions.items():
             check_in_log(name, found, logs)
@@ -138,7 +141,7 @@ class ReachedWait(Wait):
             lost=sum(lost.values()),
         )
         text = _table(target, lowest, logs, short, lost)
-        # What retention deletes is not read, and without a position it is not known how much is left.
+        # Deleted records will not be read, and without a position the number of remaining records is unknown.
         known = not lost and all(lowest[tp] is not None for tp in short)
         left = (sum(short.values()), max(short.values(), default=0)) if known else ()
         return Reading(
@@ -158,13 +161,13 @@ class ReachedWait(Wait):
 
     @property
     def _recorded(self) -> LogIds:
-        """The logs that the offsets of a receipt count in, as far as it says."""
+        """Ids of the logs that a receipt's offsets belong to, as far as they are recorded."""
         receipts = read_receipt(self.target) if _is_receipt(self.target) else ()
         return reduce(or_, (each.log_ids for each in receipts), UNKNOWN_LOGS)
 
 
 def _read_target(value: object, parameter: str) -> str | dict[str, Any]:
-    """Read a target: offsets or a receipt as plain JSON, ``latest``, or a time as text."""
+    """Parse a target; return offsets or a receipt as plain JSON, ``latest``, or a time as text."""
     if isinstance(value, str) and value.lstrip().startswith("{"):
         value = load_json(value, parameter_text(parameter))
     if _is_receipt(value):
@@ -180,7 +183,7 @@ def _read_target(value: object, parameter: str) -> str | dict[str, Any]:
 
 
 def _targets() -> str:
-    """Return what a target may be, for an error text."""
+    """Return the accepted targets, for an error text."""
     return (
         f"'latest', {time_example('data_interval_end')}, offsets such as "
         '{"orders": {"0": 42}}, or the receipt of a task that has moved the group'
@@ -192,12 +195,12 @@ def _is_receipt(value: object) -> TypeGuard[Mapping[str, Any]]:
 
 
 def _check_passed(moment: int) -> None:
-    """Refuse a time that lies ahead: the log end is not what will be before it."""
+    """Refuse a time in the future, because records before it may still be written."""
     now = int(time.time() * 1000)
     if moment > now:
         raise UsageError(
             f"{parameter_text('target', iso_time(moment))} is in the future (it is {iso_time(now)}): records "
-            "of before it may still come; give a time that has passed, or "
+            "before it may still come; give a time that has passed, or "
             + dag_text("put a sensor before this one that waits for it", "wait for it with 'wait topic'"),
             parameter="target",
             retriable=moment - now <= _SOON,
@@ -209,12 +212,12 @@ def _moved_to(receipt: Mapping[str, Any]) -> Offsets:
     for each in read_receipt(receipt):
         if each.plan_only:
             raise UsageError(
-                f"{parameter_text('target')} is the receipt of a plan that was not carried out (group "
-                f"{each.group_id!r}): nobody committed its offsets; give the receipt of a task that moved "
-                "the group"
+                f"{parameter_text('target')} is the receipt of a plan that was not applied (group "
+                f"{each.group_id!r}), so its offsets were not committed; give the receipt of a task that "
+                "moved the group"
             )
         for tp, offset in each.after.items():
-            # Two groups of one receipt may have the same partition: both have to be passed.
+            # Two groups of a receipt may have the same partition: both offsets must be reached.
             reached[tp] = max(offset, reached.get(tp, 0))
     return reached
 

@@ -1,4 +1,4 @@
-"""A wait for topics that hold all records up to a time."""
+"""A wait until topics have all records up to a time."""
 
 from __future__ import annotations
 
@@ -32,14 +32,15 @@ IdlePartitionPolicy = Literal["wait", "ignore"]
 @dataclass(frozen=True)
 class TopicWait(Wait):
     """
-    Wait until every partition holds a record at or after a time: then whatever is older is there as well.
+    Wait until every partition has a record at or after a time, so that all older records are in the log too.
 
-    That takes records whose times do not go back within a partition by more than the reader can bear.
+    This assumes that timestamps within a partition go back at most as far as the reader tolerates.
 
-    :param target: the time: a datetime or ISO 8601 text.
-    :param on_idle_partition: ``wait`` for every partition, or ``ignore`` the idle ones, as long as a
-        partition of the same topic holds a record at or after the time.
-    :param idle_after: seconds: a partition whose newest record is older than that is idle. 10 minutes.
+    :param target: the time, as a datetime or ISO 8601 text.
+    :param on_idle_partition: ``wait`` waits for every partition. ``ignore`` ignores idle partitions, if
+        another partition of the same topic has a record at or after the time.
+    :param idle_after: a partition is idle if its newest record is older than this number of seconds; 10
+        minutes by default.
     """
 
     parsers: ClassVar = {
@@ -68,17 +69,17 @@ class TopicWait(Wait):
             raise parameter_error("target", f" is missing: give {time_example('data_interval_end')}")
         if parameters.idle_after is not None and parameters.on_idle_partition in (None, "wait"):
             raise UsageError(
-                f"{parameter_text('idle_after')} is given, and no idle partition is ignored: set "
+                f"{parameter_text('idle_after')} is given, but idle partitions are not ignored: set "
                 f"{parameter_text('on_idle_partition', 'ignore')}"
             )
 
     @property
     def needs_checkpoint(self) -> bool:
-        """Whether the checkpoint says which topics there are; named topics need none."""
+        """Whether the topics come from the checkpoint; not needed if topics are named."""
         return super().needs_checkpoint and self.selection.scope.topics is None
 
     def find_positions(self, client: OffsetsReader, state: CheckpointState | None) -> Mapping[str, Positions]:
-        """Return the partitions of the topics that are named, or that the checkpoint or the group reads."""
+        """Return the partitions of the named topics, or of the checkpoint's or the group's topics."""
         scope = self.selection.scope
         if scope.topics is not None:
             return {"": dict.fromkeys(partitions_in_scope(client, scope))}
@@ -86,7 +87,7 @@ class TopicWait(Wait):
         return {"": dict.fromkeys(sorted({tp for each in found.values() for tp in each}))} if found else {}
 
     def judge(self, client: OffsetsReader, positions: Mapping[str, Positions]) -> Reading:
-        """Look the time up in every partition."""
+        """Look up the time in every partition."""
         moment = timestamp_ms(parse_time(self.target, "target"))
         partitions = sorted(positions.get("", {}))
         if not partitions:
@@ -111,7 +112,7 @@ class TopicWait(Wait):
         return Reading(not missing, lambda: value, text, positions={"": ends})
 
     def base_json(self, **values: Any) -> dict[str, Any]:
-        """Return a reading's JSON, with what all readings of topics have."""
+        """Return the JSON of a reading, with the keys of all topic readings."""
         return {"version": 1, "target": self.target, **values}
 
     def _table(
@@ -120,9 +121,9 @@ class TopicWait(Wait):
         state = dict.fromkeys(first, "reached")
         state |= dict.fromkeys(missing, "no record yet") | dict.fromkeys(idle, "idle")
         rows = {tp: (offset_cell(first[tp]), offset_cell(ends[tp]), state[tp]) for tp in first}
-        lead = f"all records before {self.target} are there"
+        lead = f"all records before {self.target} are in the topics"
         if missing:
-            lead = f"{len(missing)} of {len(first)} partitions hold no record since {self.target}"
+            lead = f"{len(missing)} of {len(first)} partitions have no record since {self.target}"
         if idle:
             lead += f"; {len(idle)} idle for {duration_text(self.idle_after or IDLE_AFTER)} are left out"
         header = ("FIRST-OFFSET-SINCE", "LOG-END-OFFSET", "STATE")

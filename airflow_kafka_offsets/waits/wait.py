@@ -1,10 +1,10 @@
 """
-A wait: a position that is compared with what is wanted of it.
+A wait: the base class, which compares a position with a target.
 
-A position is what a group committed, or the newest committed batch of a checkpoint. The parameters of a wait
-are plain JSON, so that the same wait runs on a worker and, once it is deferred, in a triggerer. A poll has
-two steps: first the positions are read, then the logs. In that order a live group can only seem further
-behind than it is. Many waits share each step, see
+A position is a group's commits, or the newest committed batch of a checkpoint. The parameters of a wait are
+plain JSON, so that the same wait runs on a worker and, after it was deferred, in a triggerer. A poll has two
+steps: it reads the positions, then the logs. In this order, the lag of an active group is never too low. Many
+waits share each step, see
 :class:`~airflow_kafka_offsets.waits.cached_reader.CachedReader`.
 """
 
@@ -45,24 +45,23 @@ from airflow_kafka_offsets.readings.positions import group_commits, partitions_i
 PositionSource = Literal["group", "checkpoint"]
 
 SHOWN = 20
-"""Partitions in the table of a reading: those that are furthest behind."""
+"""Largest number of partitions in the table of a reading; the ones that are furthest behind are shown."""
 
 
 @dataclass(frozen=True)
 class Reading:
     """
-    What one poll saw.
+    The result of one poll.
 
     :param done: whether the wait is over.
     :param text: the reading as lines for the log.
-    :param positions: those of each group or source.
-    :param news: the text without what changes by itself, such as an age; by default the text.
-    :param checkpoint: URI of the checkpoint that the positions come from, if not from a group.
-    :param remaining: amounts that all have to become 0 for the wait to be over, see
-        :class:`~airflow_kafka_offsets.model.pace.ProgressHistory`; empty if that is not known.
-    :param moving: whether what the position is compared with moves.
-    :param unknown: why the wait is not over although nothing seems to be left: a group that the broker does
-        not know.
+    :param positions: the positions of each group or source.
+    :param news: the text without constantly changing parts, such as an age; by default the text.
+    :param checkpoint: URI of the checkpoint with the positions; ``None`` if they are a group's.
+    :param remaining: amounts that must all become 0 before the wait is over, see
+        :class:`~airflow_kafka_offsets.model.pace.ProgressHistory`; empty if unknown.
+    :param moving: whether the target moves.
+    :param unknown: why the wait is not over although no record remains: the broker does not know a group.
     """
 
     done: bool
@@ -78,7 +77,7 @@ class Reading:
 
     @property
     def position(self) -> str:
-        """A short text that changes when a position does, and not for a new partition without one."""
+        """A short text that changes with a position, but not for a new partition without a position."""
         plain = {
             name: offsets_json({tp: at for tp, at in found.items() if at is not None})
             for name, found in self.positions.items()
@@ -87,19 +86,19 @@ class Reading:
 
     @property
     def digest(self) -> str:
-        """A short text that changes with what the reading says."""
+        """A short text that changes with the content of the reading."""
         return digest(self.news or self.text)
 
 
 @dataclass(frozen=True)
 class Wait:
     """
-    Names the position as :class:`~airflow_kafka_offsets.pipeline.KafkaPipeline`, and how it is read.
+    The names of a position, as in :class:`~airflow_kafka_offsets.pipeline.KafkaPipeline`, and how to read it.
 
-    :param position: ``group`` or ``checkpoint``; by default the group's where one is named.
+    :param position: ``group`` or ``checkpoint``; by default ``group`` if a group is named.
     :param isolation_level: ``read_committed`` measures up to the last stable offset.
-    :param stalled_after: seconds without any movement of the position after which the wait fails; ``None`` =
-        never.
+    :param stalled_after: seconds without any movement of the position after which the wait fails; ``None``
+        for never.
     """
 
     parsers: ClassVar[Mapping[str, Callable[[Any, str], Any]]] = {
@@ -108,7 +107,9 @@ class Wait:
         "isolation_level": choice_parser(IsolationLevel),
         "stalled_after": parse_interval,
     }
-    """Reads each parameter from its value and name. ``None`` is not read: it is the parameter's default."""
+    """
+    Parameter -> its parser, which takes the value and the name. ``None`` is not parsed; it means the default.
+    """
 
     group_id: str | Mapping[str, str] | None = None
     topics: Any = None
@@ -120,32 +121,32 @@ class Wait:
     stalled_after: float | None = None
 
     def __post_init__(self) -> None:
-        # Before the values are read: what is missing is the better error than what is misspelled.
+        # Checked before the values are parsed: an error for a missing parameter is more useful.
         self.check_parameters(self)
         for name, read in self.parsers.items():
             value = getattr(self, name)
-            # A template that renders to None is as good as not given.
+            # A template that renders to None counts as not given.
             value = getattr(type(self), name) if value is None else value
             object.__setattr__(self, name, None if value is None else read(value, name))
 
     @classmethod
     def check_parameters(cls, parameters: Any) -> None:
         """
-        Refuse parameters that are missing or contradict each other; templates are not judged.
+        Refuse parameters that are missing or contradict each other; unrendered templates are not checked.
 
-        :param parameters: has the parameters as attributes: a wait, or a sensor before its templates are
-            rendered.
-        :raises UsageError: saying what was found and what to do.
+        :param parameters: an object with the parameters as attributes: a wait, or a sensor before its
+            templates are rendered.
+        :raises UsageError: the text names the parameters and the remedy.
         """
         group, location = parameter_text("group_id"), parameter_text("checkpoint_location")
         of_checkpoint = parameter_text("position", "checkpoint")
         if parameters.group_id is None and parameters.checkpoint_location is None:
             raise UsageError(f"no position to read: give {group} or {location}{dag_text(', or **pipeline')}")
         if parameters.position == "checkpoint" and parameters.checkpoint_location is None:
-            raise UsageError(f"{of_checkpoint} and no {location}: name the checkpoint")
+            raise UsageError(f"{of_checkpoint} without {location}: name the checkpoint")
         if parameters.position == "group" and parameters.group_id is None:
             of_group = parameter_text("position", "group")
-            raise UsageError(f"{of_group} and no {group}: name the group, or use {of_checkpoint}")
+            raise UsageError(f"{of_group} without {group}: name the group, or use {of_checkpoint}")
 
     @property
     def position_is_checkpoint(self) -> bool:
@@ -159,7 +160,7 @@ class Wait:
 
     @cached_property
     def selection(self) -> GroupSelection:
-        """The groups and topics that are named."""
+        """The named groups and topics."""
         return GroupSelection.parse(self.group_id, self.topics, required=False)
 
     @property
@@ -169,26 +170,25 @@ class Wait:
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """The wait as plain JSON, to make it again elsewhere."""
+        """The parameters as plain JSON, to create the same wait in another process."""
         return {each.name: plain_names(getattr(self, each.name)) for each in fields(self)}
 
     def read_checkpoint(self, checkpoint: SparkCheckpoint | None) -> CheckpointState | None:
         """
-        Return the state of the wait's checkpoint; ``None`` if none is named.
+        Return the state of the wait's checkpoint; ``None`` if no checkpoint is named.
 
-        Where the position is the group's, the checkpoint only says which topics there are, and may be
-        missing.
+        If the position is a group's, the checkpoint only provides the topics, and may be missing.
         """
         if checkpoint is None:
             return None
         try:
             state = checkpoint.read()
-        # A query that was never started has no checkpoint yet, and its group may be waited for.
+        # A query that was never started has no checkpoint yet, but a wait for its group is valid.
         except CheckpointNotFoundError:
             if self.position_is_checkpoint:
                 raise
             return None
-        # A commit says on which cluster it was made; a checkpoint says so only by its archives.
+        # Commits record their cluster; for a checkpoint, only the archives of its moves record it.
         moved = newest_archived_move_with_cluster(checkpoint) if self.position_is_checkpoint else None
         return state if moved is None else replace(state, log_ids=moved.log_ids)
 
@@ -197,7 +197,7 @@ class Wait:
         return self.positions_in(client, state, self.selection.scope)
 
     def judge(self, client: OffsetsReader, positions: Mapping[str, Positions]) -> Reading:
-        """Decide whether the wait is over; the logs are read now, after the positions."""
+        """Decide whether the wait is over. The logs are read now, after the positions."""
         raise NotImplementedError
 
     def poll(self, client: OffsetsReader, checkpoint: SparkCheckpoint | None) -> Reading:
@@ -211,9 +211,9 @@ class Wait:
         """
         Return the positions of each group or source in a scope.
 
-        :raises UsageError: if names select nothing, see :mod:`airflow_kafka_offsets.model.groups`.
+        :raises UsageError: if names match nothing, see :mod:`airflow_kafka_offsets.model.groups`.
         :raises CheckpointError: if the checkpoint's newest batch has no Kafka offsets.
-        :raises DriftError: if the positions are of another cluster, as commits and moves record it.
+        :raises DriftError: if the positions belong to another cluster, according to commits and moves.
         """
         sources = None
         if state is not None and state.batch_id is not None:
@@ -227,7 +227,7 @@ class Wait:
                 refuse_other_logs(other_logs_refusals(what, state.log_ids, now, remedy=_if_moved()))
             return _checkpoint_positions(client, sources, scope) if sources else {}
         named = self.selection.with_scope(scope)
-        # Which topics a source reads is known from its first batch on.
+        # The topics of a source are known only after its first batch.
         if not sources and self.checkpoint_location and named.names_sources:
             return {}
         scopes = named.scopes(sources or None)
@@ -240,22 +240,22 @@ class Wait:
         return positions
 
     def logs_now(self, client: OffsetsReader, topics: Iterable[str]) -> LogIds:  # noqa: ARG002
-        """Return the logs that positions are compared with: the cluster, which costs no request."""
+        """Return the ids to compare with recorded ones: only that of the cluster, which needs no request."""
         return LogIds(client.cluster_id())
 
     def groups_without_commits(self, client: OffsetsReader, positions: Mapping[str, Positions]) -> list[str]:
-        """Return the groups that have committed nothing in any topic that this user may see."""
+        """Return the groups without a commit in any topic that this user may see."""
         return [
             group
             for group, found in positions.items()
             if not self.position_is_checkpoint
             and all(at is None for at in found.values())
-            # Only asked for a group without any commit in its topics: it is the dearer question.
+            # Requested only for a group without any commit in its topics, because the request is expensive.
             and not client.committed_everywhere(group)
         ]
 
     def base_json(self, **values: Any) -> dict[str, Any]:
-        """Return a reading's JSON, with what all readings have."""
+        """Return the JSON of a reading, with the keys of all readings."""
         group_id = None if self.position_is_checkpoint else self.group_id
         position = "checkpoint" if self.position_is_checkpoint else "group"
         # Readings go to XCom, where a later version of the package may read them.
@@ -270,7 +270,7 @@ class Wait:
     def record_times(
         self, client: OffsetsReader, offsets: Offsets, within: float | None = None
     ) -> dict[TopicPartition, int | None]:
-        """Return when the first record at or after each offset was written."""
+        """Return the timestamp of the first record at or after each offset."""
         if not offsets:
             return {}
         return client.record_times(offsets, within=within, isolation_level=self.isolation_level)
@@ -282,7 +282,10 @@ def partition_table(
     rows: Mapping[TopicPartition, Sequence[str]],
     order: Callable[[TopicPartition], Any],
 ) -> str:
-    """Return a row of each partition as lines for the log; of many those that are first in an order."""
+    """
+    Return a table with a row for each partition as lines for the log; of many partitions, the first in
+    ``order``.
+    """
     shown = sorted(sorted(rows, key=lambda tp: (order(tp), tp))[:SHOWN])
     cells = [(tp.topic, str(tp.partition), *rows[tp]) for tp in shown]
     more = [f"... and {len(rows) - len(shown)} more partitions"] if len(shown) < len(rows) else []
@@ -290,31 +293,31 @@ def partition_table(
 
 
 def unknown_groups_text(groups: Sequence[str]) -> str:
-    """Say that the wait goes on until the first commit of groups; ``""`` for none."""
+    """Return that the wait continues until the first commit of groups; ``""`` without groups."""
     if not groups:
         return ""
     several = len(groups) > 1
     names = ", ".join(shorten(repr(group)) for group in groups)
     return (
         f"{'groups' if several else 'group'} {names} {'have' if several else 'has'} committed nothing on "
-        "this broker: the wait goes on until the first commit; if there should be one, correct "
+        "this broker: the wait continues until the first commit; if the group should have one, correct "
         f"{parameter_text('group_id')} or the connection"
     )
 
 
 def _if_moved() -> str:
-    """Return what to do where a position is of another cluster."""
+    """Return the remedy for a position on another cluster."""
     return f"reset the pipeline with {parameter_text('allow_new_cluster', True)} if it was moved there"
 
 
 def refuse_other_logs(refusals: Sequence[str]) -> None:
-    """Refuse offsets of other logs, which mean nothing here, with a DriftError."""
+    """Raise a DriftError for offsets of other logs, which are invalid here."""
     if refusals:
         raise DriftError("; ".join(refusals))
 
 
 def check_in_log(name: str, positions: Mapping[TopicPartition, int | None], logs: Logs) -> None:
-    """Refuse positions beyond the log end, which mean nothing in this log, with a DriftError."""
+    """Raise a DriftError for positions beyond the log end, which cannot belong to this log."""
     beyond = {tp: at for tp, at in positions.items() if at is not None and tp in logs and at > logs[tp].end}
     if beyond:
         tp = min(beyond)
@@ -328,14 +331,14 @@ def check_in_log(name: str, positions: Mapping[TopicPartition, int | None], logs
 def _checkpoint_positions(
     client: OffsetsReader, sources: Mapping[str, Offsets], scope: TopicScope
 ) -> dict[str, Positions]:
-    """Return the position of each Kafka source; a partition that was added since has none."""
+    """Return the position of each Kafka source; a partition that was added later has none."""
     if refusals := GroupSelection(None, scope).unmatched_names(sources):
         raise UsageError("; ".join(refusals))
     result: dict[str, Positions] = {}
     for source, offsets in sources.items():
         topics = scope.restricted_to(tp.topic for tp in offsets)
         if topics.topics:
-            # The name is shown to people, and most queries have one source.
+            # The name is for texts; most queries have one source, which needs no number.
             name = "the checkpoint" if len(sources) == 1 else f"source {source} of the checkpoint"
             result[name] = {tp: offsets.get(tp) for tp in partitions_in_scope(client, topics)}
     return result

@@ -11,7 +11,7 @@ from playwright.sync_api import expect
 
 TOTALS = now()["totals"]
 REMEDIES = {
-    "records lost": "get the records from where they came from",
+    "records lost": "load the records again from their source",
     "expiring": "run the query now",
     "group behind": "run the task that commits",
 }
@@ -23,6 +23,15 @@ READINGS = {
     "alone": now(drift=None, checkpoint=None),
     "fine": now(topics=["payments"]),
 }
+
+SECTIONS = {
+    "lost-1": ["records-were-deleted"],
+    "soon-1": ["headroom-is-short"],
+    "dead-1": [],
+    "behind-1": ["lag-grows"],
+    "fine-9": [],
+}
+"""Where the link beside each remedy leads in the runbook."""
 
 
 def give(pages, *groups):
@@ -60,7 +69,10 @@ def test_the_worst_come_first_and_names_in_their_natural_order(browser, pages):
             ("behind-1", REMEDIES["group behind"]),
             ("fine-9", "nothing"),
         ):
-            expect(page.get_by_role("row", name=re.compile(group)).locator("td").last).to_have_text(todo)
+            cell = page.get_by_role("row", name=re.compile(group)).locator("td").last
+            expect(cell.locator("span").first).to_have_text(todo)
+            anchors = [str(link.get_attribute("href")).partition("#")[2] for link in cell.locator("a").all()]
+            assert anchors == SECTIONS[group]
         # Of the checkpoint, since the DAG names none.
         expect(page.get_by_role("row", name=re.compile("fine-9"))).to_contain_text("payments")
 
@@ -132,6 +144,9 @@ def test_what_to_do_is_beside_each_verdict(browser, pages):
         expect(troubles.nth(0)).to_contain_text(REMEDIES["records lost"])
         expect(troubles.nth(1)).to_contain_text("group behind: 2 partitions (orders 0, orders 3)")
         expect(troubles.nth(1)).to_contain_text(REMEDIES["group behind"])
+        link = troubles.nth(0).get_by_role("link", name="Runbook")
+        expect(link).to_have_attribute("href", re.compile(r"/runbook/#records-were-deleted$"))
+        expect(link).to_have_attribute("target", "_blank")
 
 
 def test_plots_show_the_same_time_and_name_its_zone(browser, pages):

@@ -301,6 +301,15 @@ def test_a_plan_is_marked_and_needs_no_restore(browser, pages):
         expect(page.get_by_text("Take it back")).to_have_count(0)
 
 
+def test_a_receipt_shows_who_has_approved_it(browser, pages):
+    values = task_instance()
+    values["receipt"]["approval"] = {"by": "<b>ada</b>", "at": moment(-60)}
+    pages.answers["dags/orders/runs/r/tasks/reset/-1"] = values
+    with quiet_page(browser) as page:
+        page.goto(f"{pages.url}dags/orders/runs/r/tasks/reset/-1")
+        expect(page.locator(".facts").last).to_contain_text(re.compile(r"Approved by\s*<b>ada</b>, "))
+
+
 def test_record_times_of_a_receipt(browser, pages):
     address = "dags/orders/runs/r/tasks/reset/-1"
     pages.answers[address] = task_instance()

@@ -34,9 +34,10 @@ if TYPE_CHECKING:
 
 _CLEAR = re.compile(
     r"while its move was being prepared|while its position was being committed|would go backwards"
-    r"|another (process|move)|begun and not finished|has changed since|was written to within|has members"
-    r"|neither at the beginning nor at the end|is ahead of|somebody else|only they may commit"
-    r"|is occupied|a window (is|was) being committed|moved it before|was taken back while it was running"
+    r"|another (process|move)|(begun|started) and not finished|has changed since|was written to within"
+    r"|has members|neither at the start nor at the end|is ahead of|somebody else|another client"
+    r"|only (they|the members) may|is occupied|a window (is|was) being committed"
+    r"|already moved the checkpoint|was taken back while it was running"
 )
 """What an error must say: that somebody else is at work, or has been, and where."""
 
@@ -85,7 +86,7 @@ class Rules:
 
     - Group and checkpoint are where one of the two would have put them after the other, or alone.
     - Who has failed says that somebody else moves the group or the checkpoint, and names it.
-    - A move that was begun and not finished is found, and the same task run again finishes it.
+    - A move that was started and not finished is found, and the same task run again finishes it.
     - No commit goes backwards, except by the reset that was asked for, or with its checkpoint.
     - A receipt shows as ``before`` what was there before the first write of its move.
 

@@ -36,6 +36,7 @@ DEADLINE = 90.0
 TRIES = 5
 TICK = 0.5
 LINES, WIDTH = 40, 400
+SQLITE_IS_LOCKED = "database is locked"
 
 API_SERVER, SCHEDULER, DAG_PROCESSOR, TRIGGERER = COMPONENTS = (
     "api-server",
@@ -252,7 +253,8 @@ class RunningAirflow:
 
     def states(self, dag_id: str, run_id: str) -> dict[str, str]:
         """Return {task_id: state} of a run."""
-        tasks = self.api("GET", f"dags/{dag_id}/dagRuns/{run_id}/taskInstances")["task_instances"]
+        path = f"dags/{dag_id}/dagRuns/{run_id}/taskInstances"
+        tasks = self.api("GET", path, params={"limit": 100})["task_instances"]
         return {task["task_id"]: task["state"] for task in tasks}
 
     def xcom(self, dag_id: str, run_id: str, task_id: str) -> Any:
@@ -327,8 +329,9 @@ class RunningAirflow:
         def holds() -> bool:
             if condition():
                 return True
-            for component, process in self._running.items():
-                assert process.status is None, f"{component} has ended"
+            for component, process in list(self._running.items()):
+                if process.status is not None:
+                    self._start_again(component)
             return False
 
         try:
@@ -336,6 +339,15 @@ class RunningAirflow:
         except AssertionError as error:
             error.add_note(self.said())
             raise
+
+    def _start_again(self, component: str) -> None:
+        """Start a component that a lock of SQLite has ended, as a service manager would; fail on others."""
+        log = self.log_file(component)
+        said = log.read_text(errors="replace")
+        assert SQLITE_IS_LOCKED in said, f"{component} has ended: {said[-LINES * WIDTH :]}"
+        log.replace(log.with_suffix(".ended.log"))
+        self._running.pop(component).end_all()
+        self.start(component)
 
     def _health(self) -> Mapping[str, Any]:
         health: dict[str, Any] = httpx.get(f"{self.url}/api/v2/monitor/health", timeout=DEADLINE).json()

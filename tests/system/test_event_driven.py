@@ -221,7 +221,7 @@ def test_a_refusal_stands_in_the_log_once_and_its_plan_says_that_it_was_not_carr
     (log,) = (live.home / "airflow" / "logs" / "dag_id=refused").rglob("*.log")
     said = log.read_text()
     assert said.count("is outside its log") == 1
-    assert "group refused (refused, not carried out): 2 of 2 partitions change" in said
+    assert "group refused (refused, not applied): 2 of 2 partitions change" in said
 
 
 def test_clearing_a_commit_after_later_windows_were_committed_ends_well_and_moves_nothing(

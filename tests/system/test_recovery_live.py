@@ -276,7 +276,7 @@ def test_a_recovery_that_times_out_is_named_by_the_drift_check(live, at, judged,
     wait_for(live, "timed_out", run, "success", "failed")
     assert live.states("timed_out", run)["restore"] in ("skipped", None)
     assert (state_of(live, "timed_out", run), at("timed_out")) == ("failed", (BACK, BACK))
-    assert "is neither finished nor taken back: checkpoint" in drift("timed_out")
+    assert "is neither finished nor undone: checkpoint" in drift("timed_out")
 
 
 def test_a_scheduled_run_that_is_created_again_moves_again_and_its_tries_and_clears_do_as_before(

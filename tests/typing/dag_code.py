@@ -10,6 +10,7 @@ from airflow.sdk.definitions.mappedoperator import MappedOperator, OperatorParti
 
 import airflow_kafka_offsets
 from airflow_kafka_offsets import (
+    ApprovePlanOperator,
     CheckOffsetDriftOperator,
     CommitOffsetsOperator,
     CommitOffsetWindowOperator,
@@ -21,6 +22,7 @@ from airflow_kafka_offsets import (
     LagEventTrigger,
     OffsetsReachedSensor,
     PlanOffsetWindowOperator,
+    PlanResetsOperator,
     ResetOffsetsOperator,
     RestoreOffsetsOperator,
     SparkCheckpoint,
@@ -93,6 +95,21 @@ with DAG("orders", schedule=[watched], default_args=dict(orders)) as dag:
     to_output = ResetOffsetsOperator(task_id="to_output", to_offset=reset.output, **orders)
     by_duration = ResetOffsetsOperator(task_id="back", by_duration=timedelta(hours=-1), **orders)
     to_batch = ResetOffsetsOperator(task_id="to_batch", to_batch=41, quiet_period=0, **orders)
+    approve = ApprovePlanOperator(
+        task_id="approve", plan=reset.output, response_timeout=timedelta(hours=8), retries=0
+    )
+    approved = ResetOffsetsOperator(
+        task_id="approved",
+        plan=reset.output,
+        max_age="8h",
+        approval=approve.output,
+        allow_self_approval=False,
+        **orders,
+    )
+    plans = PlanResetsOperator(task_id="plans", pipelines=[orders, by_topic], to_offset="earliest")
+    planned = ResetOffsetsOperator.partial(task_id="planned", stop_after_failure=True).expand(
+        plan=plans.output
+    )
     restore = RestoreOffsetsOperator(
         task_id="restore", receipt=reset.output, restore_when="always", on_pending_batch="discard", **orders
     )
@@ -129,6 +146,7 @@ with DAG("orders", schedule=[watched], default_args=dict(orders)) as dag:
 
 assert_type(each, OperatorPartial)
 assert_type(mapped, MappedOperator)
+assert_type(planned, MappedOperator)
 assert_type(plan.spark_conf(), dict[str, str])
 assert_type(restore.as_teardown(setups=[reset]), RestoreOffsetsOperator)
 

@@ -13,6 +13,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from airflow_kafka_offsets import (
+    ApprovePlanOperator,
     AuditWindowOperator,
     CheckOffsetDriftOperator,
     CommitOffsetsOperator,
@@ -25,6 +26,7 @@ from airflow_kafka_offsets import (
     LagEventTrigger,
     OffsetsReachedSensor,
     PlanOffsetWindowOperator,
+    PlanResetsOperator,
     ResetOffsetsOperator,
     RestoreOffsetsOperator,
     TopicReachedSensor,
@@ -93,6 +95,22 @@ ResetOffsetsOperator(
     on_no_commit=None,  # type: ignore[arg-type]
     allow_new_cluster=1,  # type: ignore[arg-type]
     plan_only=1,  # type: ignore[arg-type]
+    plan=numbers,  # type: ignore[arg-type]
+    max_age=None,  # type: ignore[arg-type]
+    approval=numbers,  # type: ignore[arg-type]
+    allow_self_approval=1,  # type: ignore[arg-type]
+    stop_after_failure=1,  # type: ignore[arg-type]
+    max_active_tis_per_dag="1",  # type: ignore[arg-type]
+)
+ApprovePlanOperator(
+    task_id="approve",
+    plan=numbers,  # type: ignore[arg-type]
+    subject=1,  # type: ignore[arg-type]
+    body=1,  # type: ignore[arg-type]
+)
+PlanResetsOperator(
+    task_id="plans",
+    pipelines=numbers,  # type: ignore[arg-type]
     max_active_tis_per_dag="1",  # type: ignore[arg-type]
 )
 RestoreOffsetsOperator(

@@ -15,9 +15,11 @@ import pytest
 import tomllib
 
 import airflow_kafka_offsets
+from airflow_kafka_offsets.kafka.config import client_config, dropped_keys
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "dags_examples").glob("*.py"))
+PLATFORMS = sorted((ROOT / "dags_examples" / "platforms").glob("*.py"))
 CONTRIBUTING = sorted((ROOT / "docs" / "contributing").rglob("*.md"))
 PAGES = [
     ROOT / "README.md",
@@ -41,6 +43,10 @@ if not hasattr(airflow.sdk, "RollupMapper"):  # before Airflow 3.3
 
 PARSE = """
 import json, sys
+if sys.argv.pop(1) == "platforms":
+    from absent_providers import stand_in
+
+    stand_in()
 try:
     from airflow.dag_processing.dagbag import DagBag
 except ImportError:  # Airflow 3.1
@@ -124,10 +130,35 @@ def test_a_page_can_be_read_in_the_repository_and_pastes_no_code_that_could_be_a
     )
 
 
-def test_every_example_is_read_without_spark(tmp_path):
-    environment = {**os.environ, "AIRFLOW_HOME": str(tmp_path), "AIRFLOW__CORE__LOAD_EXAMPLES": "False"}
+@pytest.mark.parametrize("name", ["connection.md", "production.md"])
+def test_each_connection_to_copy_reaches_the_client_whole(name):
+    text = (ROOT / "docs" / name).read_text(encoding="utf-8")
+    blocks = [json.loads(block) for block in re.findall(r"```json\n(.*?)```", text, re.DOTALL)]
+    assert blocks
+    for block in blocks:
+        settings = block.get("extra", block)
+        assert client_config(settings) == settings
+        assert dropped_keys(settings) == []
+
+
+@pytest.mark.parametrize("file", PLATFORMS, ids=lambda file: file.stem)
+def test_a_page_shows_the_dag_of_each_platform(file):
+    pages = (ROOT / "docs" / "platforms").glob("*.md")
+    assert any(f"<!-- dags_examples/platforms/{file.name}:" in page.read_text("utf-8") for page in pages)
+
+
+@pytest.mark.parametrize(
+    ("kind", "files"), [("examples", EXAMPLES), ("platforms", PLATFORMS)], ids=["examples", "platforms"]
+)
+def test_every_example_is_read_without_spark(kind, files, tmp_path):
+    environment = {
+        **os.environ,
+        "AIRFLOW_HOME": str(tmp_path),
+        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        "PYTHONPATH": os.pathsep.join([str(ROOT / "tests" / "support"), os.environ.get("PYTHONPATH", "")]),
+    }
     done = subprocess.run(
-        [sys.executable, "-c", PARSE, *map(str, EXAMPLES)],
+        [sys.executable, "-c", PARSE, kind, *map(str, files)],
         env=environment,
         capture_output=True,
         text=True,
@@ -136,7 +167,7 @@ def test_every_example_is_read_without_spark(tmp_path):
     )
     assert done.returncode == 0, done.stderr
     *each, modules = (json.loads(line[2:]) for line in done.stdout.splitlines() if line.startswith("@@"))
-    assert len(each) == len(EXAMPLES)
+    assert len(each) == len(files)
     for seen in each:
         assert seen["errors"] == []
         assert seen["dags"], seen["file"]
@@ -200,6 +231,20 @@ def test_the_files_that_a_page_for_contributors_names_are_there(page):
     named = re.findall(r"`([a-z_/]+/(?:[a-z_]+\.(?:py|md))?)`", page.read_text())
     bases = (ROOT, ROOT / "airflow_kafka_offsets")
     assert [name for name in named if not any((base / name).exists() for base in bases)] == []
+
+
+def test_the_offsets_tab_links_to_sections_that_the_runbook_has():
+    script = (ROOT / "airflow_kafka_offsets" / "ui" / "static" / "verdicts.js").read_text(encoding="utf-8")
+    (site,) = re.findall(
+        r"^site_url: (\S+)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE
+    )
+    assert f'const RUNBOOK = "{site}runbook/"' in script
+    (table,) = re.findall(r"const SECTIONS = \{(.*?)\};", script, re.DOTALL)
+    linked = {*re.findall(r': "([\w-]+)"', table), "drift"}
+    titles = re.findall(
+        r"^## (.*)$", (ROOT / "docs" / "runbook.md").read_text(encoding="utf-8"), re.MULTILINE
+    )
+    assert linked <= {title.lower().replace(" ", "-") for title in titles}
 
 
 @pytest.mark.parametrize("page", CONTRIBUTING, ids=lambda page: page.stem)

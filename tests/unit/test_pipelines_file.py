@@ -70,15 +70,15 @@ def test_json_is_read_as_yaml_is(load):
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("", "pipelines.yaml: found nothing; expected a list of pipelines, with one in it at least"),
-        ("[]", "found a list of 0 values; expected a list of pipelines, with one"),
+        ("", "pipelines.yaml: found nothing; expected a list with at least one pipeline"),
+        ("[]", "found a list of 0 values; expected a list with at least one"),
         (
             "group_id: g",
             "yaml: found the key group_id; expected a list of pipelines, or keys of defaults, pipelines",
         ),
-        ("defaults: {topics: t}", "yaml, pipelines: found nothing; expected a list of pipelines, with one"),
-        ("pipelines: {group_id: g}", "yaml, pipelines: found an object of 1 keys; expected a list of pip"),
-        ("pipelines: []", "yaml, pipelines: found a list of 0 values; expected a list of pipelines, with"),
+        ("defaults: {topics: t}", "yaml, pipelines: found nothing; expected a list with at least one"),
+        ("pipelines: {group_id: g}", "yaml, pipelines: found an object of 1 keys; expected a list with"),
+        ("pipelines: []", "yaml, pipelines: found a list of 0 values; expected a list with at least"),
         (
             "defaults:\npipelines: [{group_id: g}]",
             "yaml, defaults: found nothing; expected an object with keys of topics, checkpoint_conn_id, ka",

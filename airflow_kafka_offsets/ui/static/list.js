@@ -4,7 +4,7 @@ import { dagPath, explain, get, inTurn, link, path, whileVisible } from "./data.
 import { NONE, count, duration, h, name, names, notice, plural, skeleton } from "./dom.js";
 import { lastMove, newest } from "./moves.js";
 import { natural, table } from "./table.js";
-import { KINDS, headroom, judge } from "./verdicts.js";
+import { KINDS, headroom, judge, runbook } from "./verdicts.js";
 
 const REFRESH = 30;
 const AGAIN = 180;
@@ -66,8 +66,10 @@ const COLUMNS = [
   },
   {
     label: "What to do", value: (row) => row.status.todo || null,
-    cell: ({ status: { kind, todo } }) => (kind === "waiting" ? skeleton() : todo === "nothing" || !todo ? h("span", { class: "quiet" }, todo || NONE)
-      : h("span", { class: `${kind === "unknown" ? "bad" : ""} clamp`, title: todo }, name(todo))),
+    cell: ({ status: { kind, text, todo } }) => (kind === "waiting" ? skeleton()
+      : todo === "nothing" || !todo ? h("span", { class: "quiet" }, todo || NONE)
+        : [h("span", { class: `${kind === "unknown" ? "bad" : ""} clamp`, title: todo }, name(todo)),
+          kind === "unknown" ? null : runbook(text)]),
   },
 ];
 

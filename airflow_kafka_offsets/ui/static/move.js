@@ -102,6 +102,7 @@ function receiptOf(receipt, move) {
       ["Deleted by retention before", receipt.totals.lost ? `${count(receipt.totals.lost)} records` : null],
       ["Read back", receipt.plan_only ? null : receipt.verified ? "yes, the commit was verified" : "no: the task failed before that"],
       ["Where the offsets come from", receipt.source],
+      ["Approved by", receipt.approval?.by ? h("span", {}, name(receipt.approval.by), ", ", time(receipt.approval.at)) : null],
       ["Checkpoint", checkpointOf(receipt.checkpoint)],
     ]),
     partitions.element, about);

@@ -1,7 +1,7 @@
 // A heat strip: one cell for each partition, the darker the further behind.
 
 import { count, h, name, names, plural } from "./dom.js";
-import { alarm, remedy, tone } from "./verdicts.js";
+import { alarm, remedy, runbook, tone } from "./verdicts.js";
 
 const MANY_TOPICS = 12;
 const LARGEST = 22;
@@ -40,7 +40,7 @@ export function troubles(rows, now) {
     h("div", { class: `trouble ${tone(text)}` },
       h("p", { class: "what" }, ...(partitions.length
         ? [`${text}: ${plural(partitions.length, "partition")} (`, ...names(partitions, 3), ")"] : [text])),
-      h("p", {}, remedy(now.remedies, text) ?? (partitions.length ? "" : now.drift?.text ?? ""))));
+      h("p", {}, remedy(now.remedies, text) ?? (partitions.length ? "" : now.drift?.text ?? ""), " ", runbook(text))));
 }
 
 /** Make the strips; `update(rows)` draws them. */

@@ -1,6 +1,6 @@
 // How serious a verdict or a headroom is, and what a pipeline is called in the list.
 
-import { count, plural } from "./dom.js";
+import { count, h, plural } from "./dom.js";
 
 const WITHIN_AN_HOUR = "expiring within an hour";
 /** Verdicts of records that are lost, or that will be unless somebody does something. */
@@ -8,6 +8,25 @@ const BAD = new Set(["records lost", "expiring", WITHIN_AN_HOUR, "topic gone", "
 const GOOD = new Set(["in step", "no drift", "complete"]);
 const SOON = 3_600;
 const TODAY = 86_400;
+
+const RUNBOOK = "https://airflow-kafka-offsets.github.io/airflow-kafka-offsets/runbook/";
+/** Verdict -> section of the runbook; every other verdict has the one on drift. */
+const SECTIONS = {
+  "records lost": "records-were-deleted",
+  expiring: "headroom-is-short",
+  "expiring soon": "headroom-is-short",
+  [WITHIN_AN_HOUR]: "headroom-is-short",
+  "group behind": "lag-grows",
+  "no commit": "lag-grows",
+  "topic gone": "another-cluster",
+  "topic recreated": "another-cluster",
+  "move unfinished": "a-move-stopped-half-way",
+};
+
+/** Link to the section of the runbook on a verdict. */
+export const runbook = (verdict) => h("a", {
+  class: "runbook", href: `${RUNBOOK}#${SECTIONS[verdict] ?? "drift"}`, target: "_blank", rel: "noopener noreferrer",
+}, "Runbook");
 
 /** Return `good`, `warn` or `bad` for a verdict, and `quiet` where there is none. */
 export function tone(verdict) {

@@ -159,7 +159,7 @@ def test_the_lag_of_several_groups_is_a_line_for_each_and_one_without_commits_an
     assert done.returncode == 1
     assert [name, "2", "3", "3", "0"] in [line.split() for line in done.stdout.splitlines()]
     assert "nobody-ever: group 'nobody-ever' has no committed offsets on this broker" in done.stdout
-    assert "name --topic to look at" in done.stdout
+    assert "name --topic to read" in done.stdout
     value = json.loads(cli("group", "lag", name, "nobody-ever", "--output", "json").stdout)
     assert [(each["group_id"], each.get("total_lag")) for each in value["groups"]] == [
         (name, 3),

@@ -151,9 +151,7 @@ def test_a_seek_that_is_refused_is_not_called_done_or_left(cli, at, topic, query
     before = query.files()
     done = cli("checkpoint", "seek", query.location, "--shift-by", "-9", *at)
     assert done.code == 1
-    assert (
-        f"checkpoint {query.location} (refused, not carried out): was to be moved (seek, batch 1)" in done.out
-    )
+    assert f"checkpoint {query.location} (refused, not applied): would be moved (seek, batch 1)" in done.out
     assert "stays as it is" not in done.out
     assert shows(done, "0", topic, 0, 8, -1, -9)
     assert query.files() == before
@@ -168,7 +166,7 @@ def test_a_receipt_of_groups_alone_says_that_the_checkpoint_stays(
     flags = ("--receipt", file, "--checkpoint", query.location, "--execute", *QUIET, *at)
     done = cli("group", "restore", group, *flags)
     assert done.code == 0
-    assert f"no checkpoint moved with it, so {query.location} stays as it is" in done.out
+    assert f"no checkpoint moved with the group, so {query.location} does not change" in done.out
     assert (query.files(), committed()) == (before, READ)
 
 
@@ -218,7 +216,7 @@ def test_a_move_that_the_pipeline_has_gone_on_from_is_taken_back_only_if_that_is
     for flags in ((), ("--execute",)):
         done = cli(*followed[kind], *flags)
         assert (done.code, query.files(), committed()) == (1, before, ENDS)
-    assert "the pipeline has gone on since 0001-seek" in done.err
+    assert "the pipeline has continued since 0001-seek" in done.err
     assert f"group '{group}' was committed on {topic}-0, {topic}-1 by" in done.err
     assert "the query has finished batch 2" in done.err
     assert "3 records are read again" in done.err
@@ -330,7 +328,7 @@ def test_a_group_or_a_checkpoint_is_moved_to_where_another_group_is(
     seek = ("checkpoint", "seek", query.location, "--to-group", green, *QUIET, *at)
     assert (cli(*seek, "--execute").code, query.stands()) == (0, committed())
     refused = cli("group", "reset", group, "--to-group", group, "--execute", *at)
-    assert (refused.code, f"--to-group {group} is the group that is to be moved" in refused.err) == (
+    assert (refused.code, f"--to-group {group} is the group that moves" in refused.err) == (
         1,
         True,
     )

@@ -92,7 +92,7 @@ def test_a_topic_is_waited_for_until_it_has_a_record_of_a_time(wait, group):
     assert wait("topic", "--topic", topic, "--target", "2020-01-01").code == 0
     done = wait("topic", "--topic", topic, "--target", "2100-01-01", "--timeout", "0.5s")
     assert done.code == 1
-    assert "1 of 1 partitions hold no record since 2100-01-01T00:00:00Z" in done.err
+    assert "1 of 1 partitions have no record since 2100-01-01T00:00:00Z" in done.err
 
 
 def test_a_broker_that_is_away_is_said_and_asked_again_until_the_time_is_up(wait):
@@ -108,7 +108,7 @@ def test_a_broker_that_is_away_is_said_and_asked_again_until_the_time_is_up(wait
         (["lag", "g"], "no threshold: give --max-lag, --max-partition-lag, --max-time-lag or --min-headroom"),
         (["lag", "--max-lag", "0"], "no position to read: give GROUP or --checkpoint"),
         (["lag", "g", "--max-lag", "1e3"], "--max-lag 1e3: expected 0 or more, as a whole number"),
-        (["lag", "g", "--max-lag", "0", "--position", "checkpoint"], "--position checkpoint and no --checkp"),
+        (["lag", "g", "--max-lag", "0", "--position", "checkpoint"], "--position checkpoint without --check"),
         (
             ["reached", "g"],
             "--target is missing: give 'latest', a time such as '2026-03-01T00:00:00+00:00', off",

@@ -242,7 +242,7 @@ def test_what_retention_has_deleted_cannot_be_said(audit, table, topic, window, 
     assert counted(found) == {"offsets": 16, "rows": 13, "lost": 1, "undecided": 2}
     delete_before(bootstrap_servers, topic, 5)
     error, found = audit.refused(window)
-    assert f"it cannot be said whether a record is lost at {topic}-0: offsets 0 to 2: retention" in error
+    assert f"cannot decide whether a record is lost at {topic}-0: offsets 0 to 2: retention" in error
     assert found["verdict"] == "undecided"
     assert found["undecided"] == {"retention": {topic: {"0": [[0, 3]]}}}
     assert audit.run(window, on_undecided="warn")["verdict"] == "undecided"
@@ -455,7 +455,7 @@ def test_without_the_extra_the_error_names_it(audit, window, monkeypatch, missin
         ({"window": None}, "window is missing: give the output of PlanOffsetWindowOperator"),
         ({"conn_id": None}, "conn_id is missing: name the Airflow connection"),
         ({"table": None}, "table is missing: name the table"),
-        ({"table": " "}, "table=.* is nothing"),
+        ({"table": " "}, "table=.* is empty"),
         ({"save_conn_id": "s3"}, "save_conn_id would be ignored without save_to"),
         ({"window_conn_id": "s3"}, "window_conn_id would be ignored with a window that is in no file"),
         (

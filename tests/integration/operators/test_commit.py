@@ -77,7 +77,7 @@ def test_a_checkpoint_behind_the_log_start_is_refused_with_what_moves_the_query_
         commit(context, **orders)
 
     text = str(refused.value)
-    assert "1 records were deleted by retention" in text
+    assert "retention has deleted 1 records" in text
     assert "failOnDataLoss=false" in text
     assert "reset to committed and on_out_of_range='clamp'" in text
     assert "set on_out_of_range='clamp'" not in text

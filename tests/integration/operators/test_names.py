@@ -67,11 +67,11 @@ def run(operator, **parameters):
 MISNAMED = {
     "a topic without a key": (
         lambda n: {"group_id": {n.topic: n.group}, "topics": "ordrs"},
-        "topics names 'ordrs', which no key of group_id is",
+        "topics names 'ordrs', but group_id has no such key",
     ),
     "one of two without a key": (
         lambda n: {"group_id": {n.topic: n.group}, "topics": [n.topic, "ordrs"]},
-        "topics names 'ordrs', which no key of group_id is",
+        "topics names 'ordrs', but group_id has no such key",
     ),
     "a topic that is nowhere": (
         lambda n: {"group_id": n.group, "topics": [n.topic, "ordrs"]},
@@ -123,7 +123,7 @@ def test_a_target_has_what_topics_names(names):
         run(OffsetsReachedSensor, group_id=names.group, topics=[names.topic, "ordrs"], target=target)
     with pytest.raises(AirflowFailException, match="-1, which the target does not have"):
         run(OffsetsReachedSensor, group_id=names.group, topics=f"{names.topic}:1", target=target)
-    with pytest.raises(AirflowFailException, match=f"target names '{names.other}', which no key"):
+    with pytest.raises(AirflowFailException, match=f"target names '{names.other}', but group_id has"):
         run(OffsetsReachedSensor, group_id={names.topic: names.group}, target=target)
     reading = run(OffsetsReachedSensor, group_id=names.group, topics=names.topic, target=target)
     assert reading["target"] == {names.topic: {"0": 5}}
@@ -176,9 +176,9 @@ def test_a_checkpoint_that_will_have_no_kafka_offsets_is_not_waited_for(names, n
 def test_a_window_is_not_planned_for_a_topic_without_a_group(names):
     asked = {"group_id": {names.topic: names.group}}
     for start in ("committed", "earliest", {names.other: {"0": 0}}):
-        with pytest.raises(AirflowFailException, match="which no key of group_id is"):
+        with pytest.raises(AirflowFailException, match="but group_id has no such key"):
             run(PlanOffsetWindowOperator, topics=names.other, start=start, **asked)
-    with pytest.raises(AirflowFailException, match="which no key of group_id is"):
+    with pytest.raises(AirflowFailException, match="but group_id has no such key"):
         run(PlanOffsetWindowOperator, topics_pattern=names.other, **asked)
 
 
@@ -213,7 +213,7 @@ def test_what_the_plan_has_left_out_is_no_wrong_name(names, window, commits):
     planned = run(PlanOffsetWindowOperator, end={names.topic: {"0": 6}}, **parts)
     run(CommitOffsetWindowOperator, window=planned, fenced=False, **parts)
     assert commits() == {f"{names.topic}-0": 6, f"{names.topic}-1": 5}
-    with pytest.raises(AirflowFailException, match="of which the window has nothing"):
+    with pytest.raises(AirflowFailException, match="which the window does not have"):
         run(
             CommitOffsetWindowOperator,
             window=planned | {"source": {"topics": names.other}},
@@ -229,7 +229,7 @@ def test_a_file_is_restored_only_with_names_that_are_there(names, tmp_path, comm
     for asked, says in (
         ({"group_id": names.group, "topics": [names.topic, "ordrs"]}, "topic ordrs is not on the broker"),
         ({"group_id": {"ordrs": names.group}}, "topic ordrs is not on the broker"),
-        ({"group_id": names.group, "topics": names.other}, "has nothing of what topics names"),
+        ({"group_id": names.group, "topics": names.other}, "has none of the partitions in topics"),
     ):
         with pytest.raises(AirflowFailException, match=says):
             run(RestoreOffsetsOperator, **saved, **asked)

@@ -101,7 +101,7 @@ def test_a_move_that_was_interrupted_is_finished_by_the_retry(topic, group, quer
 
 def test_a_task_is_not_led_to_the_batch_that_it_has_rewritten_itself(topic, group, query, committed, context):
     reset(context, query, group, to_batch=1)
-    with pytest.raises(AirflowFailException, match="has moved it before with other parameters"):
+    with pytest.raises(AirflowFailException, match="has already moved the checkpoint with other parameters"):
         reset(context, query, group, to_batch=3)
     reset(context, query, group, to_batch=2)
     assert query.stands() == committed(group, topic) == READ

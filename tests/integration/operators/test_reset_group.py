@@ -69,7 +69,7 @@ def test_a_group_without_commits_and_the_group_itself_are_refused(topic, blue, n
     for topics in (None, topic):
         with pytest.raises(AirflowFailException, match=f"to_group='{nobody}' has no committed offsets there"):
             reset(context, group_id=blue, to_group=nobody, topics=topics, on_no_commit="earliest")
-    with pytest.raises(AirflowFailException, match=f"to_group='{blue}' is the group that is to be moved"):
+    with pytest.raises(AirflowFailException, match=f"to_group='{blue}' is the group that moves"):
         reset(context, group_id=blue, to_group=blue)
     assert committed(blue, topic) == BLUE
 

@@ -126,7 +126,7 @@ def test_times_in_the_past_and_in_the_future(quick, make_topic, produce):
         found = headroom_at(client, future, 0)
         assert found.by_time is not None
         assert found.by_time > 2
-        assert "a time in the future" in found.reason
+        assert "a timestamp in the future" in found.reason
 
 
 def test_bytes_delete_before_time_does_and_nothing_was_promised(quick, make_topic, produce):

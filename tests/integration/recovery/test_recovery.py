@@ -97,7 +97,7 @@ def test_a_job_that_is_cleared_before_it_was_committed_does_not_move_the_pipelin
 
 def test_a_reset_with_other_parameters_keeps_what_was_there_at_first_or_is_refused(pipeline):
     pipeline.run("reset")
-    with pytest.raises(AirflowFailException, match="moved it before with other parameters"):
+    with pytest.raises(AirflowFailException, match="already moved the checkpoint with other parameters"):
         pipeline.run("reset", tries=1, shift_by=-5)
     again = pipeline.run("reset", tries=1, shift_by=None, to_offset=40)
     assert pipeline.at() == ({0: 40, 1: 40}, {0: 40, 1: 40})
@@ -175,7 +175,7 @@ def test_a_recovery_that_was_taken_back_is_not_finished_by_its_tasks_alone(pipel
     again = pipeline.context("restore", 1, **DONE)
     again["ti"].try_number = 2
     with pytest.raises(
-        AirflowFailException, match=r"was taken back by 0002-restore .* the reset has not run since"
+        AirflowFailException, match=r"was undone by 0002-restore .* the reset has not run since"
     ):
         pipeline.tasks(receipt)["restore"].execute(again)
 

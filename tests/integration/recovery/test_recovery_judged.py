@@ -89,7 +89,7 @@ def test_a_recovery_without_a_commit_puts_the_group_back_and_leaves_the_checkpoi
     location = pipeline.query.location
     assert f"(group {pipeline.group!r} is at 57 on {pipeline.topic}-0, before 60" in str(failed.value)
     assert (
-        f"put back: group {pipeline.group!r}; not put back: checkpoint {location} has passed where it was"
+        f"put back: group {pipeline.group!r}; not put back: checkpoint {location} has passed its earlier"
         in str(failed.value)
     )
     assert pipeline.at() == (READ, ENDS)
@@ -126,8 +126,8 @@ def test_a_reset_that_another_dag_has_taken_back_is_not_finished(pipeline, state
     restored_by_another(pipeline, receipt)
     with pytest.raises(
         AirflowFailException,
-        match=r"nothing was put back: .*move 0001-seek .* was taken back by 0002-restore \(run hourly of "
-        r"others.restore.*nothing was read again",
+        match=r"nothing was put back: .*move 0001-seek .* was undone by 0002-restore \(run hourly of "
+        r"others.restore.*no record was read again",
     ):
         pipeline.run("restore", receipt=receipt, states=states)
     assert pipeline.at() == (READ, READ)
@@ -139,7 +139,7 @@ def test_a_reset_that_was_taken_back_is_not_finished_by_the_next_regular_run(pip
     restored_by_another(pipeline, receipt)
     pipeline.job()
     pipeline.tasks()["commit"].execute(other_run(pipeline, "commit"))
-    with pytest.raises(AirflowFailException, match="nothing was put back.*nothing was read again"):
+    with pytest.raises(AirflowFailException, match="nothing was put back.*no record was read again"):
         pipeline.run("restore", receipt=receipt, states=DONE)
     assert pipeline.at() == (ENDS, ENDS)
 
@@ -150,7 +150,7 @@ def test_a_reset_that_the_command_line_has_taken_back_is_not_finished(pipeline, 
     restore = cli("group", "restore", *names, "--archive", "0001-seek", "--quiet-period", "0", "--execute")
     assert restore.code == 0, restore.err
     with pytest.raises(
-        AirflowFailException, match="taken back by 0002-restore .airflow-kafka-offsets group restore"
+        AirflowFailException, match="undone by 0002-restore .airflow-kafka-offsets group restore"
     ):
         pipeline.run("restore", receipt=receipt, states=DONE)
     assert pipeline.at() == (READ, READ)
@@ -194,7 +194,7 @@ def test_a_group_without_a_checkpoint_that_another_dag_has_put_back_is_not_finis
     other.execute(other_run(pipeline, "restore"))
     restore = pipeline.tasks(receipt, group_only=True)["restore"]
     with pytest.raises(
-        AirflowFailException, match="was moved again or taken back on .* by run hourly of others"
+        AirflowFailException, match="was moved again or restored on .* by run hourly of others"
     ):
         restore.execute(pipeline.context("restore", **DONE))
     assert committed(pipeline.group, pipeline.topic) == READ
@@ -291,24 +291,24 @@ def test_a_recovery_that_was_left_is_drift_and_the_commit_and_the_next_reset_nam
     check = CheckOffsetDriftOperator(task_id="check", **pipeline.names)
     with pytest.raises(
         AirflowFailException,
-        match=r"recovery 0001-seek \(run manual__1 of flights.reset, .*\) is neither finished nor taken "
-        r"back: checkpoint .* is at 57 on .*--archive 0001-seek --execute'",
+        match=r"recovery 0001-seek \(run manual__1 of flights.reset, .*\) is neither finished nor "
+        r"undone: checkpoint .* is at 57 on .*--archive 0001-seek --execute'",
     ):
         check.execute(other_run(pipeline, "check"))
     caplog.clear()
     pipeline.tasks()["commit"].execute(other_run(pipeline, "commit"))
-    assert "is neither finished nor taken back" in caplog.text
+    assert "is neither finished nor undone" in caplog.text
     caplog.clear()
     other = ResetOffsetsOperator(task_id="reset", to_offset=30, quiet_period=0, **pipeline.names)
     other.execute(other_run(pipeline, "reset"))
-    assert "is neither finished nor taken back" in caplog.text
+    assert "is neither finished nor undone" in caplog.text
     assert receipt["checkpoint"]["archive"] == "0001-seek"
 
 
 def test_a_recovery_whose_group_was_left_behind_is_drift(pipeline, broker):
     pipeline.run("reset")
     pipeline.job()
-    with pytest.raises(AirflowFailException, match=r"neither finished nor taken back: group .* is at 57"):
+    with pytest.raises(AirflowFailException, match=r"neither finished nor undone: group .* is at 57"):
         CheckOffsetDriftOperator(task_id="check", **pipeline.names).execute(other_run(pipeline, "check"))
 
 

@@ -177,8 +177,7 @@ def test_a_partition_that_had_no_commit_is_left_or_goes_to_its_log_start(
     restore(receipt)
     assert committed()[2] == 1
     assert (
-        f"had no committed offset, which cannot be restored; left where it is: {topic}-2"
-        in capsys.readouterr().out
+        f"had no committed offset, which cannot be restored; left alone: {topic}-2" in capsys.readouterr().out
     )
     restore(receipt, clears=1, on_no_commit="earliest")
     assert committed() == COMMITTED | {2: 0}
@@ -204,7 +203,7 @@ def test_a_receipt_may_be_json_text(query, committed, reset, restore):
     assert (query.stands(), committed()) == (READ, COMMITTED | {2: 1})
 
 
-@pytest.mark.parametrize(("receipt", "says"), [("", "receipt='' is nothing"), ({}, "expected a receipt")])
+@pytest.mark.parametrize(("receipt", "says"), [("", "receipt='' is empty"), ({}, "expected a receipt")])
 def test_a_receipt_that_is_empty_is_no_receipt(receipt, says, restore):
     with pytest.raises(UsageError, match=says):
         restore(receipt)
@@ -220,7 +219,7 @@ def test_the_receipt_of_a_plan_that_was_only_shown_changes_nothing(query, commit
 @pytest.mark.parametrize(
     ("parameters", "says"),
     [
-        ({"group_id": "others"}, "the receipt is of group 'group-.*', and group_id names 'others'"),
+        ({"group_id": "others"}, "the receipt is of group 'group-.*', but group_id names 'others'"),
         ({"receipt": '{"version": 2}'}, "expected a receipt of version 1"),
         ({"receipt": "done"}, "receipt.* JSON"),
         ({"restore_when": "failed"}, "no task upstream that could have failed"),
@@ -241,7 +240,7 @@ def test_a_checkpoint_that_was_replaced_since_is_refused(topic, new_query, commi
     other = new_query({topic: ENDS}, query_id="99999999-0000-0000-0000-000000000000")
     before = other.files()
     with pytest.raises(
-        AirflowFailException, match="the checkpoint was replaced since; restore the groups alone"
+        AirflowFailException, match="the checkpoint was replaced since; restore only the groups"
     ):
         restore(receipt, checkpoint_location=other.location)
     assert (other.files(), committed()) == (before, RESET)
@@ -276,7 +275,7 @@ def test_topics_narrows_a_file(topic, query, committed, restore, tmp_path, capsy
     file.write_text(f"{topic},0,4\n{topic},1,1\n")
     restore(from_file=str(file), topics=f"{topic}:0")
     assert (committed(), query.stands()) == (COMMITTED | {0: 4}, READ | {0: 4})
-    assert f"left out, since topics does not name it: {topic}-1" in capsys.readouterr().out
+    assert f"left out, because topics does not name these partitions: {topic}-1" in capsys.readouterr().out
 
 
 def test_a_topic_of_a_file_that_the_query_does_not_read_moves_only_in_the_group(

@@ -21,9 +21,11 @@ from airflow_kafka_offsets.operators.check_drift import CheckOffsetDriftOperator
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
 from airflow_kafka_offsets.operators.commit_window import CommitOffsetWindowOperator
 from airflow_kafka_offsets.operators.completed_intervals import CompletedIntervalsOperator
+from airflow_kafka_offsets.operators.plan_resets import PlanResetsOperator
 from airflow_kafka_offsets.operators.plan_window import PlanOffsetWindowOperator
 from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
 from airflow_kafka_offsets.operators.restore import RestoreOffsetsOperator
+from airflow_kafka_offsets.pipeline import KafkaPipeline
 from airflow_kafka_offsets.readings.missing_records import find_missing
 from airflow_kafka_offsets.sensors.lag import ConsumerGroupLagSensor
 from airflow_kafka_offsets.sensors.reached import OffsetsReachedSensor
@@ -112,6 +114,16 @@ def reset(pipeline, context):
     return receipt
 
 
+def plan_resets(pipeline, context):
+    before = pipeline.state()
+    task = PlanResetsOperator(
+        task_id="t", to_offset="earliest", pipelines=[KafkaPipeline(**pipeline.with_checkpoint)]
+    )
+    (plan,) = task.execute(context)
+    assert plan["estimate"]["lag"]
+    assert pipeline.state() == before
+
+
 def restore(pipeline, context):
     file = pipeline.query.root.parent / "before.csv"
     file.write_text("".join(f"{pipeline.topic},{number},0\n" for number in range(3)))
@@ -149,10 +161,11 @@ USES: dict[str, Callable[..., None]] = {
     "CommitOffsetWindowOperator": partial(commit_window, fenced=False),
     "fenced=True": partial(commit_window, fenced=True),
     "ResetOffsetsOperator": reset,
+    "PlanResetsOperator": plan_resets,
     "RestoreOffsetsOperator": restore,
     "group delete": delete,
 }
-QUICK = {"CommitOffsetsOperator", "ResetOffsetsOperator"}
+QUICK = {"CommitOffsetsOperator", "PlanResetsOperator", "ResetOffsetsOperator"}
 SPARKS = {"KafkaOffsetCommitterListener", "read_window"}
 
 

@@ -223,7 +223,7 @@ def test_a_group_that_has_never_committed_is_waited_for(records, group, make_top
     topic = make_topic(partitions=1)
     produce(topic, {0: records})
     sensor = lag_sensor(group, topics=topic, on_no_commit="latest")
-    says = f"group '{group}' has committed nothing on this broker: the wait goes on until the first commit"
+    says = f"group '{group}' has committed nothing on this broker: the wait continues until the first commit"
     assert sensor.poke({}).is_done is False
     assert says in capsys.readouterr().out
     commit(group, topic, {0: records})

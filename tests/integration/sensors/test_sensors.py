@@ -212,7 +212,7 @@ def test_a_target_is_worked_out_as_soon_as_the_broker_answers(
 def test_the_receipt_of_a_plan_only_is_no_target(group, topic, commit):
     commit(0, 0)
     plan = ResetOffsetsOperator(task_id="r", group_id=group, to_offset="latest", plan_only=True).execute({})
-    with pytest.raises(UsageError, match="was not carried out"):
+    with pytest.raises(UsageError, match="was not applied"):
         OffsetsReachedSensor(task_id="s", group_id=group, target=plan).execute({})
 
 

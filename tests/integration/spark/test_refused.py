@@ -132,7 +132,7 @@ def test_records_that_retention_removed_before_the_commit_are_named(
     for removed in admin.delete_records([TopicPartition(topic, 0, 5)]).values():
         removed.result(30)
     with pytest.raises(
-        AirflowFailException, match="offset 3 .* holds 5 to 7: 2 records were deleted by retention"
+        AirflowFailException, match="offset 3 .* holds 5 to 7: retention has deleted 2 records"
     ):
         commit(group, location)
     assert holds(group) == {}

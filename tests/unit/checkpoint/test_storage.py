@@ -200,7 +200,7 @@ def test_a_bucket_that_is_written_to_and_is_not_there_is_not_worth_another_try(t
         def makedirs(self, path: str, exist_ok: bool = False) -> None:
             raise FileNotFoundError("The specified bucket does not exist")
 
-    with pytest.raises(StorageError, match="is not there: correct the location") as refused:
+    with pytest.raises(StorageError, match="does not exist: correct the location") as refused:
         replace_file(Vanished(), str(tmp_path / "window.json"), b"{}")
 
     assert not refused.value.retriable

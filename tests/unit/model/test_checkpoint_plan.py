@@ -110,7 +110,7 @@ def test_a_location_of_a_sink_that_records_no_batches_is_refused_as_nobody_reads
         (
             ("fail", "parquet", False, None, False),
             r"sink='parquet': expected 'kafka', 'noop', 'file' \(parquet, .*'delta', 'iceberg' or 'hudi'; "
-            "for any other sink set idempotent_sink=True .*, else seek only",
+            "for any other sink set idempotent_sink=True .*; otherwise only a seek",
         ),
         (("fail", "ForeachBatch", False, None, False), r"sink='ForeachBatch': expected 'kafka'"),
         (("fail", None, False, None, "no"), r"allow_stateful='no': expected true or false"),
@@ -136,7 +136,7 @@ def test_a_table_shows_every_partition_of_every_source_and_its_change():
     assert line(table, "0", "orders", "0", "10", "4", "-6")
     assert line(table, "0", "orders", "1", "7", "7", "+0")
     assert line(table, "1", "paid", "0", "3", "5", "+2")
-    assert table.endswith("what is overwritten is kept in archive 0001-seek")
+    assert table.endswith("archive 0001-seek keeps the files that are overwritten")
 
 
 def test_a_table_shows_the_times_of_the_log_where_they_are_known():
@@ -173,9 +173,7 @@ def test_a_table_of_no_change_says_so():
 
 def test_a_table_of_a_refused_move_does_not_say_that_the_checkpoint_stays():
     table = checkpoint_plan(steps=(), archive=None, refusals=("outside",)).table(refused=True)
-    assert table.startswith(
-        "checkpoint s3a://lake/cp (refused, not carried out): was to be moved (seek, batch 7)"
-    )
+    assert table.startswith("checkpoint s3a://lake/cp (refused, not applied): would be moved (seek, batch 7)")
 
 
 def test_a_receipt_says_what_was_not_done_as_asked_and_the_times_of_the_records():
@@ -239,10 +237,10 @@ def test_a_receipt_of_groups_alone_has_no_part_of_a_checkpoint(value):
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"location": None}, "in place of the checkpoint's part"),
-        ({"query_id": 5}, "in place of the checkpoint's part"),
-        ({"before": ...}, "in place of the checkpoint's part"),
-        ({"after": ...}, "in place of the checkpoint's part"),
+        ({"location": None}, "expected the checkpoint's part"),
+        ({"query_id": 5}, "expected the checkpoint's part"),
+        ({"before": ...}, "expected the checkpoint's part"),
+        ({"after": ...}, "expected the checkpoint's part"),
         ({"after": []}, r"receipt, checkpoint, after: found \[\]; expected offsets by source"),
         ({"before": None}, "receipt, checkpoint, before: found None; expected offsets by source"),
         ({"before": {"0": {"orders": {"0": -1}}}}, "receipt, checkpoint, before, 0: found -1"),
@@ -259,7 +257,7 @@ def test_a_damaged_part_of_a_receipt_is_refused(change, says):
 
 @pytest.mark.parametrize("part", [5, "text", [1], True])
 def test_another_value_in_place_of_the_part_is_refused(part):
-    with pytest.raises(OffsetsFormatError, match="in place of the checkpoint's part"):
+    with pytest.raises(OffsetsFormatError, match="expected the checkpoint's part"):
         read_checkpoint_receipt({"checkpoint": part})
 
 

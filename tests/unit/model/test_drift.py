@@ -116,7 +116,7 @@ def test_a_report_says_how_much_is_left_and_what_is_not_known():
     assert "headroom unknown on 1 of 3 partitions (orders-1, retention.bytes=9)" in found.summary()
     table = found.table()
     assert "HEADROOM" in table
-    assert "expiring: retention soon deletes records" in table
+    assert "expiring: retention will soon delete unread records" in table
     value = found.as_json()
     assert (value["headroom"], value["headroom_state"]) == (59, "unknown")
     assert [each["headroom_state"] for each in value["partitions"]] == ["time", "unknown", None]

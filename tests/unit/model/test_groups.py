@@ -130,7 +130,7 @@ def test_with_a_checkpoint_a_source_says_which_topics_its_group_has():
 
 
 def test_a_topic_without_a_key_in_group_id_is_refused_with_the_keys_there_are():
-    with pytest.raises(UsageError, match="topics names 'oders', which no key of group_id is .it has orders"):
+    with pytest.raises(UsageError, match="topics names 'oders', but group_id has no such key .it has orders"):
         GroupSelection({"orders": "g"}, TopicScope.parse("oders")).scopes()
     with pytest.raises(UsageError, match="'oders'"):
         GroupSelection({"orders": "g"}, TopicScope.parse(["orders", "oders"])).scopes()

@@ -57,9 +57,7 @@ def test_how_long_a_topic_keeps_its_records(settings, kept):
 @pytest.mark.parametrize("value", [None, "", "soon", "1.5", "9" * 30])
 def test_settings_that_the_broker_does_not_give_are_not_guessed(missing, value):
     if missing != "cleanup.policy" or value is None:
-        assert (
-            Retention.from_settings(DELETE | {missing: value}) == f"the broker did not say what {missing} is"
-        )
+        assert Retention.from_settings(DELETE | {missing: value}) == f"the broker did not return {missing}"
 
 
 # -- the states --
@@ -109,7 +107,7 @@ def test_an_expired_record_may_go_at_any_moment():
 def test_a_record_of_the_future_is_kept_longer_and_that_is_said():
     found = headroom(time_ms=NOW + HOUR, retention=Retention(HOUR))
     assert found.seconds == 7200
-    assert "a time in the future" in found.reason
+    assert "a timestamp in the future" in found.reason
 
 
 # -- thresholds --
@@ -166,8 +164,8 @@ def test_a_record_time_in_microseconds_is_shown_with_its_reason():
     assert str(found) == ">100 y"
     assert found.as_json()["headroom"] > 1e12
     assert unknown_lines({A: found, B: headroom(time_ms=0), C: headroom()}) == [
-        "headroom of t-0: the oldest unread record has a time in the future, and is kept until that has "
-        "expired",
+        "headroom of t-0: the oldest unread record has a timestamp in the future, and is kept until that "
+        "timestamp has expired",
         "headroom of t-1: expired: deleted as soon as the newest record of its segment has expired too",
     ]
     assert str(headroom(retention=Retention(100 * 365 * 24 * HOUR))) == "36500 d"

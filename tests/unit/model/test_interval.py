@@ -167,7 +167,7 @@ def test_lateness_moves_when_an_interval_is_complete_and_not_the_interval():
         ("day", "../etc/passwd", "expected the name of a time zone"),
         ("day", "Europe", "expected the name of a time zone"),
         ("day", 1, "timezone: found int; expected text"),
-        ("day", "", "timezone='' is nothing"),
+        ("day", "", "timezone='' is empty"),
     ],
 )
 def test_what_cannot_be_read_says_what_was_expected(every, zone, found):

@@ -134,7 +134,7 @@ def test_whether_the_host_name_is_checked_is_passed_on(setting, java):
         ({**SCRAM, "sasl.a.later.version": "a-secret"}, "sasl.a.later.version"),
         ({**SCRAM, "sasl.mechanism": "GSSAPI"}, "sasl.mechanism"),
         ({**SERVERS, "security.protocol": "SASL_SSL"}, "sasl.mechanism"),
-        ({**OAUTH, "oauth_cb": print}, "oauth_cb .*made in Python"),
+        ({**OAUTH, "oauth_cb": print}, "oauth_cb .*a Python function"),
         ({**OAUTH, "sasl.oauthbearer.config": "a-secret"}, "sasl.oauthbearer.method"),
         ({**OIDC, "https.ca.pem": "a-secret"}, "https.ca.pem"),
         ({**OIDC, "sasl.oauthbearer.grant.type": "jwt-bearer"}, "sasl.oauthbearer.grant.type"),
@@ -143,7 +143,7 @@ def test_whether_the_host_name_is_checked_is_passed_on(setting, java):
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_what_affects_security_and_has_no_counterpart_is_named(config, named):
-    with pytest.raises(UsageError, match=f"has no counterpart of .*{named}") as error:
+    with pytest.raises(UsageError, match=f"has no counterpart for .*{named}") as error:
         java_settings(config)
     assert "a-secret" not in str(error.value)
 
@@ -158,12 +158,12 @@ def test_what_affects_security_and_has_no_counterpart_is_named(config, named):
             {**TLS, "ssl.certificate.pem": CHAIN, "ssl.key.pem": KEY.replace("PRIVATE", "RSA PRIVATE")},
             "PKCS#8",
         ),
-        ({**TLS, "ssl.ca.pem": "a-secret"}, "ssl.ca.pem has no certificate in it"),
-        ({**SCRAM, "sasl.password": ""}, "password of it is missing"),
-        ({**OIDC, "sasl.oauthbearer.client.secret": None}, "clientSecret of it is missing"),
+        ({**TLS, "ssl.ca.pem": "a-secret"}, "ssl.ca.pem contains no certificate"),
+        ({**SCRAM, "sasl.password": ""}, "password is missing"),
+        ({**OIDC, "sasl.oauthbearer.client.secret": None}, "clientSecret is missing"),
         ({**OIDC, "sasl.oauthbearer.token.endpoint.url": "file:///a-secret"}, "endpoint.url .* http"),
         ({"security.protocol": "SSL"}, "has no bootstrap.servers"),
-        ({"bootstrap.servers": "user:a-secret@host:9092"}, "has an @ in it"),
+        ({"bootstrap.servers": "user:a-secret@host:9092"}, "contains an @"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -198,7 +198,7 @@ A_MODULE = 'a="1";com.sun.security.auth.module.JndiLoginModule/**/required/**/us
     ],
 )
 def test_a_name_cannot_add_to_java_s_login(config):
-    with pytest.raises(UsageError, match=r"1 name .* expected letters") as error:
+    with pytest.raises(UsageError, match=r"1 name .* expected only letters") as error:
         java_settings(config)
     assert "a-secret" not in str(error.value)
     assert "Jndi" not in str(error.value)
@@ -266,6 +266,6 @@ def test_any_settings_are_translated_or_refused(config):
 
 
 def test_a_user_in_the_brokers_addresses_is_refused_for_every_client():
-    with pytest.raises(UsageError, match="has an @ in it") as error:
+    with pytest.raises(UsageError, match="contains an @") as error:
         client_config({"bootstrap.servers": "SASL_SSL://user:a-secret@host:9092"})
     assert "a-secret" not in str(error.value)

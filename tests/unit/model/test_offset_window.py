@@ -84,7 +84,7 @@ def test_a_half_written_commit_is_finished():
     ids=["between", "commit lost", "commit made since", "beyond", "lost on an empty range"],
 )
 def test_a_group_that_stands_elsewhere_is_refused(held):
-    with pytest.raises(WindowMismatchError, match="group 'g' is neither at the beginning nor at the end"):
+    with pytest.raises(WindowMismatchError, match="group 'g' is neither at the start nor at the end"):
         WINDOW.to_commit("group 'g'", held)
 
 
@@ -133,7 +133,7 @@ def test_a_window_in_its_log_is_not_refused():
         ({"end": {"orders": {"0": 4, "1": 4, "2": 7}}}, "found start 5, end 4 and committed 5 of orders-0"),
         ({"committed": {"orders": {"0": 6, "1": 4, "2": 7}}}, "and committed 6 of orders-0"),
         ({"start": None}, "window, start: found None"),
-        ({"source": "plan"}, "in place of its source"),
+        ({"source": "plan"}, "expected the window's source"),
     ],
 )
 def test_json_that_is_no_window_is_refused(change, said):

@@ -116,7 +116,7 @@ def test_other_forms_are_refused_with_the_right_form_shown(value):
         # As many commas as a line of offsets has.
         ('{"version": 1, "group_id": "g", "before": {"orders": {"0": 1}}}', "begins as JSON"),
         ('{"version": 1, "group_id": "g", "before": {}, "after": {}}', "begins as JSON"),
-        ('{\n  "version": 1\n}', "begins as JSON; expected lines of topic,partition,offset. A receipt"),
+        ('{\n  "version": 1\n}', "begins as JSON; expected lines of topic,partition,offset. To restore"),
     ],
 )
 def test_a_csv_file_that_is_wrong_is_refused_with_the_line(text, says):

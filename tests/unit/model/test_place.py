@@ -296,7 +296,7 @@ def test_a_place_that_a_parameter_does_not_take_is_refused(parameter, word):
 def test_offsets_that_topics_leaves_out_are_refused_or_those_of_other_groups():
     place = Place.parse({"t": {"0": 3, "1": 4}}, "to_offset")
     first, second = TopicScope.parse("t:0"), TopicScope.parse("t:1")
-    with pytest.raises(OffsetsFormatError, match="the offsets name t-1, which topics and group_id leave"):
+    with pytest.raises(OffsetsFormatError, match="the offsets name t-1, but topics and group_id leave them"):
         place.offsets_for_group("g", first, 1)
     assert place.offsets_for_group("g", first, 2) == {A: 3}
     place.refuse_unused_offsets([first, second])

@@ -35,7 +35,7 @@ def test_a_plan_lays_before_and_after_beside_the_log():
 @pytest.mark.parametrize(
     ("offset", "says"),
     [
-        (9, "1 records were deleted by retention"),
+        (9, "retention has deleted 1 records"),
         (101, "recreated"),
         (-1, "holds 10 to 100: no offset is below 0; set on_out_of_range='clamp'"),
     ],
@@ -149,7 +149,7 @@ def test_a_table_of_many_partitions_shows_those_that_move_furthest_and_sums_up_t
     lines = plan.table().splitlines()
     assert [int(line.split()[1]) for line in lines[2:22]] == list(range(980, 1_000))
     assert lines[22:] == [
-        f"... and 980 more partitions: 979 of them change, {sum(range(980)):+d} offsets together"
+        f"... and 980 more partitions: 979 of them change, {sum(range(980)):+d} offsets in total"
     ]
     # Nobody reads the times of the others.
     assert {tp.partition for tp, _ in PipelinePlan([plan]).table_positions()} == set(range(980, 1_000))

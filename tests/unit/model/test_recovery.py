@@ -135,7 +135,7 @@ def test_what_an_earlier_try_has_put_back_is_not_put_back_again():
         RECEIPT, {"orders": {P0: last["p0"], P1: last["p1"]}}, None, replace(RECOVERY, restore=AGAIN)
     )
     assert (cleared.is_finished, cleared.to_restore, cleared.restored) == (False, False, False)
-    assert "was moved again or taken back" in cleared.not_restored[0]
+    assert "was moved again or restored" in cleared.not_restored[0]
 
 
 def test_a_group_that_the_restore_does_not_name_is_left():

@@ -82,7 +82,7 @@ def test_an_error_says_which_groups_were_written(client, broker):
     plans = PipelinePlan([*plan_to(client, 20, "a").group_plans, *plan_to(client, 20, "b").group_plans])
     broker.join("b", "m", "reader", ("orders",))
     with pytest.raises(
-        GroupActiveError, match="written before: group a; running it again finishes the rest"
+        GroupActiveError, match="written before: group a; run the task or command again to finish the rest"
     ) as raised:
         apply_groups(client, plans, CommitMetadata())
     assert raised.value.progress == CommitProgress("b", ("a",))

@@ -87,11 +87,11 @@ def test_a_group_that_is_there_again_when_it_is_read_back_is_not_called_deleted(
     port = Port("orders")
     port.again = {"orders"}
     (why,) = delete(port).values()
-    assert why == "it was deleted and is Empty again: another client commits to it"
+    assert why == "the group was deleted and is Empty again: another client commits to it"
 
 
 def test_a_deletion_that_could_not_be_read_back_names_what_was_deleted():
     port = Port("orders")
     port.down = True
-    with pytest.raises(BrokerUnavailableError, match="deleted before, and not read back: group orders"):
+    with pytest.raises(BrokerUnavailableError, match="deleted before, but not read back: group orders"):
         delete(port)

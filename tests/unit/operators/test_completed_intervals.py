@@ -533,7 +533,7 @@ steps = st.lists(
 
 
 @given(steps)
-@settings(max_examples=300)
+@settings(max_examples=100)
 def test_no_interval_is_lost_or_wrong_whatever_happens(steps):
     """
     Records come and are read, tasks run, are killed, and are tried again; resets are seen by a task.

@@ -141,7 +141,7 @@ def test_a_driver_on_another_machine_is_refused(submits, monkeypatch, where):
 def test_what_cannot_be_translated_fails_the_task_at_once(submits, connection):
     submits(lambda: pytest.fail("submitted"))
     connection(**{"ssl.crl.location": "/canary"})
-    with pytest.raises(AirflowFailException, match=r"no counterpart of ssl\.crl\.location") as refused:
+    with pytest.raises(AirflowFailException, match=r"no counterpart for ssl\.crl\.location") as refused:
         KafkaSparkSubmitOperator(task_id="process", application="job.py").execute({})
     assert "canary" not in str(refused.value)
     with pytest.raises(UsageError), kafka_options_file():

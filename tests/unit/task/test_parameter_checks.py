@@ -46,6 +46,7 @@ GIVEN: dict[Any, dict[str, Any]] = {
     TopicReachedSensor: ORDERS | {"target": "2026-03-01T00:00:00Z"},
 }
 OPTIONS = [(operator, name) for operator in GIVEN for name in operator.template_fields]
+WITH_PLAN = {"plan": "/plan.json", "to_offset": None, "approval": "{{ 'approved' }}"}
 ALONE: dict[str, dict[str, Any]] = {
     "pipelines": {"group_id": None, "checkpoint_location": None},
     "offsets": {"checkpoint_location": None},
@@ -56,6 +57,7 @@ ALONE: dict[str, dict[str, Any]] = {
     "window_conn_id": {"window_file": "/window.json"},
     "on_no_commit": {"checkpoint_location": None, "to_offset": "committed"},
     "idle_after": {"on_idle_partition": "ignore"},
+    **dict.fromkeys(("plan", "max_age", "approval", "allow_self_approval"), WITH_PLAN),
     "timezone": {"every": "hour"},
 }
 CONTEXT: Any = {"nothing": None, "ti": None}
@@ -306,7 +308,7 @@ CANNOT_BE = [
     (ConsumerGroupLagSensor, LAG | {"min_headroom": 0}, "min_headroom=0: expected seconds, .* above 0"),
     (ConsumerGroupLagSensor, LAG | {"on_no_commit": "zero"}, "on_no_commit='zero': expected one of 'fail'"),
     (ConsumerGroupLagSensor, LAG | {"position": "grop"}, "position='grop': expected one of 'group'"),
-    (ConsumerGroupLagSensor, LAG | {"position": "checkpoint"}, "no checkpoint_location: name the checkpoint"),
+    (ConsumerGroupLagSensor, LAG | {"position": "checkpoint"}, "without checkpoint_location: name"),
     (ConsumerGroupLagSensor, LAG | {"isolation_level": "dirty"}, "isolation_level='dirty': expected one of"),
     (
         ConsumerGroupLagSensor,
@@ -325,7 +327,11 @@ CANNOT_BE = [
     (OffsetsReachedSensor, REACHED | {"target": None}, "target is missing: give 'latest', a time"),
     (TopicReachedSensor, TOPIC | {"target": "noon"}, "target='noon': expected a time"),
     (TopicReachedSensor, TOPIC | {"on_idle_partition": "skip"}, "on_idle_partition='skip': expected one of"),
-    (TopicReachedSensor, TOPIC | {"idle_after": 60}, "idle_after is given, and no idle partition is ignored"),
+    (
+        TopicReachedSensor,
+        TOPIC | {"idle_after": 60},
+        "idle_after is given, but idle partitions are not ignored",
+    ),
     (TopicReachedSensor, {"target": TIME}, "no topic to read: give topics"),
 ]
 

@@ -292,6 +292,14 @@ def test_a_receipt_of_a_task_that_failed_is_not_where_the_group_is(state, verifi
     assert shown.state == state
 
 
+def test_a_receipt_says_who_has_approved_its_plan():
+    value = receipt("g", 40, 20, approval={"by": "ada", "user_id": "7", "at": "2026-03-02T10:40:00Z"})
+    assert receipt_table(value, move(value)).approval == {"by": "ada", "at": "2026-03-02T10:40:00Z"}
+    other = receipt("g", 40, 20, approval={"by": {"name": "ada"}})
+    assert receipt_table(other, move(other)).approval == {"by": None, "at": None}
+    assert receipt_table(receipt("g", 40, 20), move(receipt("g", 40, 20))).approval is None
+
+
 def certificate(**source):
     window = OffsetWindow({TopicPartition("t", 0): OffsetRange(0, 9)}, source=source)
     rows = TableRows({TopicPartition("t", 0): PartitionRows(10, (), merge([(3, 4)]))})

@@ -61,7 +61,7 @@ def test_of_two_groups_the_one_that_is_furthest_behind_decides() -> None:
 def test_the_receipt_of_a_plan_that_was_not_carried_out_is_no_target() -> None:
     offsets = {"orders": {"0": 50}}
     planned = {"version": 1, "group_id": "etl", "before": offsets, "after": offsets, "plan_only": True}
-    with pytest.raises(UsageError, match="the receipt of a plan that was not carried out"):
+    with pytest.raises(UsageError, match="the receipt of a plan that was not applied"):
         ReachedWait.parsers["target"](planned, "target")
     done = {**planned, "plan_only": False}
     assert ReachedWait.parsers["target"](done, "target") == done

@@ -1,0 +1,279 @@
+"""The commands ``recover``: many pipelines as one, for the night in which Airflow is down, too."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta, timezone
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from airflow_kafka_offsets.cli.connections import (
+    BrokerOptions,
+    broker_options,
+)
+from airflow_kafka_offsets.cli.execution import REFUSED, Execution, move_options, print_result
+from airflow_kafka_offsets.cli.options import (
+    CommandGroup,
+    StrictCommand,
+    allow_stale_option,
+    duration_option,
+    new_cluster_option,
+    no_commit_option,
+    out_of_range_option,
+    output_option,
+    place_options,
+)
+from airflow_kafka_offsets.cli.recovery_file import Connections, StateFile, connection_of
+from airflow_kafka_offsets.cli.saved_plans import max_age_option
+from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
+from airflow_kafka_offsets.model.checkpoint_plan import QUIET_PERIOD
+from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
+from airflow_kafka_offsets.model.fleet import Fleet, Member
+from airflow_kafka_offsets.model.groups import GroupSelection
+from airflow_kafka_offsets.model.place import Place
+from airflow_kafka_offsets.model.saved_plan import Names, SavedPlan
+from airflow_kafka_offsets.model.table import align_rows
+from airflow_kafka_offsets.model.text import shorten
+from airflow_kafka_offsets.model.topics import plain_names
+
+if TYPE_CHECKING:
+    from airflow_kafka_offsets.moves.fleet import Failure, Keep
+    from airflow_kafka_offsets.pipeline import KafkaPipeline
+
+__all__ = ["recover"]
+
+file_argument = click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+at_once_option = click.option(
+    "--max-active",
+    type=click.IntRange(1, 64),
+    default=8,
+    show_default=True,
+    help="Pipelines at a time.",
+)
+quiet_period_option = duration_option(
+    "--quiet-period",
+    f"{QUIET_PERIOD:g}s",
+    "without a write to a checkpoint after which its query counts as stopped.",
+)
+execute_option = click.option("--execute", is_flag=True, help="Do it. Default: show what would be done.")
+
+
+@click.group(cls=CommandGroup)
+def recover() -> None:
+    """
+    Move many pipelines together: plan, apply in waves, show where they are, take them back.
+
+    FILE lists the pipelines, in YAML or JSON. The plans and the progress are saved beside it, in
+    FILE.recovery.json.
+    """
+
+
+def _names(pipeline: KafkaPipeline) -> Names:
+    named: Mapping[str, Any] = {name: plain_names(value) for name, value in pipeline.items()}
+    return Names(**named)
+
+
+def _connected(broker: BrokerOptions, every: Sequence[Names]) -> Connections:
+    return Connections(broker, list(dict.fromkeys(map(connection_of, every))))
+
+
+@recover.command("plan", cls=StrictCommand)
+@file_argument
+@place_options
+@out_of_range_option
+@no_commit_option
+@new_cluster_option
+@move_options
+@at_once_option
+@broker_options
+def plan_command(
+    file: Path,
+    place: Place,
+    execution: Execution,
+    max_active: int,
+    broker: BrokerOptions,
+    allow_new_cluster: bool,
+    **policies: Any,
+) -> None:
+    """Plan to move each pipeline of FILE to the same place. Nothing is moved."""
+    from airflow_kafka_offsets.moves.fleet import plan_all
+    from airflow_kafka_offsets.moves.reset import plan_reset
+    from airflow_kafka_offsets.moves.saved import save_plan
+    from airflow_kafka_offsets.pipeline import KafkaPipeline
+    from airflow_kafka_offsets.readings.record_times import look_up_times
+
+    if execution.execute:
+        raise UsageError("--execute is for 'recover apply': a plan moves nothing")
+    every = [_names(pipeline) for pipeline in KafkaPipeline.load(file)]
+    state, now = StateFile(file), datetime.now(tz=timezone.utc)
+    connections = _connected(broker, every)
+
+    def plan(names: Names) -> SavedPlan:
+        client, checkpoint = connections.open(names)
+        selection = GroupSelection.parse(names.group_id, names.topics)
+        how: dict[str, Any] = {**policies, "allow_new_cluster": allow_new_cluster, "policy": execution.policy}
+        made = plan_reset(client, checkpoint, selection, place, now=now, **how)
+        made.check()
+        del how["on_out_of_range"], how["on_no_commit"]
+        return save_plan(client, checkpoint, look_up_times(client, made), names, now=now, **how)
+
+    with state.alone():
+        before = state.read()
+        if before is not None and (begun := before.begun):
+            raise UsageError(
+                f"{state.path}: a recovery of {len(begun)} pipelines has begun, and was not taken back "
+                f"({shorten(', '.join(member.name for member in begun))}): take it back with 'recover "
+                "restore', or move the file away if it is over"
+            )
+        fleet = Fleet.of(plan_all(every, plan, lambda names: f"group {shorten(names.group_id)}", max_active))
+        state.write(fleet)
+    print_result(
+        execution.output,
+        fleet.as_json(),
+        [fleet.markdown, "", f"Plan {fleet.digest} is saved in {state.path}; nothing was moved"],
+    )
+
+
+@recover.command("apply", cls=StrictCommand)
+@file_argument
+@click.option(
+    "--digest", metavar="DIGEST", help="Refuse any other plan than this: at least its first 8 digits."
+)
+@max_age_option
+@quiet_period_option
+@at_once_option
+@execute_option
+@broker_options
+@output_option
+def apply_command(
+    file: Path,
+    digest: str | None,
+    max_age: float,
+    quiet_period: float,
+    max_active: int,
+    execute: bool,
+    broker: BrokerOptions,
+    output: str,
+) -> None:
+    """
+    Move the pipelines as planned, in waves. An interrupted run is continued.
+
+    If a pipeline fails, no other pipelines are started.
+    """
+    from airflow_kafka_offsets.moves.fleet import FleetMoves
+
+    state = StateFile(file)
+    with state.alone():
+        fleet = state.require()
+        if digest is not None:
+            fleet.check_digest(digest)
+        if not execute:
+            print_result(output, fleet.as_json(), [fleet.markdown, "", *_stages(fleet)])
+            click.echo("Nothing was changed: give --execute to apply the plan.", err=True)
+            return
+        moves = _moves(FleetMoves, fleet, state.write, broker, "recover apply")
+        failures = moves.apply(
+            now=partial(datetime.now, tz=timezone.utc),
+            quiet_period=quiet_period,
+            max_age=timedelta(seconds=max_age),
+            at_once=max_active,
+        )
+    _conclude(
+        moves.fleet,
+        failures,
+        output,
+        "run 'recover apply' again to continue, or 'recover restore' to take all moves back",
+    )
+
+
+@recover.command("restore", cls=StrictCommand)
+@file_argument
+@allow_stale_option
+@quiet_period_option
+@at_once_option
+@execute_option
+@broker_options
+@output_option
+def restore_command(
+    file: Path,
+    allow_stale: bool,
+    quiet_period: float,
+    max_active: int,
+    execute: bool,
+    broker: BrokerOptions,
+    output: str,
+) -> None:
+    """Take back every pipeline that was moved, and no others."""
+    from airflow_kafka_offsets.moves.fleet import FleetMoves
+
+    state = StateFile(file)
+    with state.alone():
+        fleet = state.require()
+        if not execute:
+            names = [member.name for member in fleet.begun]
+            print_result(
+                output, {"pipelines": names}, [f"group {name} would be taken back" for name in names]
+            )
+            click.echo("Nothing was changed: give --execute to apply the plan.", err=True)
+            return
+        moves = _moves(FleetMoves, fleet, state.write, broker, "recover restore")
+        failures = moves.restore(quiet_period=quiet_period, allow_stale=allow_stale, at_once=max_active)
+    _conclude(moves.fleet, failures, output, "'recover restore' tries them again")
+
+
+@recover.command("status", cls=StrictCommand)
+@file_argument
+@broker_options
+@output_option
+def status_command(file: Path, broker: BrokerOptions, output: str) -> None:
+    """Show how far each pipeline has come, and where its groups and checkpoint are now."""
+    from airflow_kafka_offsets.moves.fleet import whereabouts
+
+    fleet = StateFile(file).require()
+    connections = _connected(broker, [member.plan.names for member in fleet.members])
+    rows, found = [["PIPELINE", "STAGE", "NOW", "LAG", "ERROR"]], []
+    for member in fleet.members:
+        state, lag = _where(member, connections, whereabouts)
+        rows.append([member.name, member.stage, state, lag, shorten(member.error or "-")])
+        found.append(
+            {"pipeline": member.name, "stage": member.stage, "now": state, "lag": lag, "error": member.error}
+        )
+    value = {"digest": fleet.digest, "pipelines": found}
+    print_result(output, value, [f"Plan {fleet.digest}", *align_rows(rows), "", *_stages(fleet)])
+
+
+def _where(member: Member, connections: Connections, whereabouts: Any) -> tuple[str, str]:
+    try:
+        state, lag = whereabouts(connections.open(member.plan.names), member.plan)
+    except KafkaOffsetsError as error:
+        return f"not known ({shorten(error)})", "-"
+    return state, f"{lag:,}"
+
+
+def _moves(make: Any, fleet: Fleet, keep: Keep, broker: BrokerOptions, tool: str) -> Any:
+    connections = _connected(broker, [member.plan.names for member in fleet.members])
+    by = CommitMetadata(tool=f"airflow-kafka-offsets {tool}", at=int(time.time()))
+    return make(fleet, keep, lambda saved: connections.open(saved.names), by)
+
+
+def _stages(fleet: Fleet) -> list[str]:
+    """Return how many pipelines have come how far."""
+    numbers: dict[str, int] = {}
+    for member in fleet.members:
+        numbers[member.stage] = numbers.get(member.stage, 0) + 1
+    return [f"{len(fleet.members)} pipelines: {', '.join(f'{n} {stage}' for stage, n in numbers.items())}"]
+
+
+def _conclude(fleet: Fleet, failures: Sequence[Failure], output: str, remedy: str) -> None:
+    """Print the result; exit 1 if a pipeline has failed."""
+    value: Mapping[str, Any] = fleet.as_json()
+    print_result(output, value, _stages(fleet))
+    for failure in failures:
+        click.echo(f"Error: group {failure}", err=True)
+    if failures:
+        click.echo(f"{len(failures)} failed; {remedy}", err=True)
+        raise SystemExit(REFUSED)

@@ -1,0 +1,129 @@
+"""What the commands ``recover`` share: the file with a recovery's progress, and its connections."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING
+
+from airflow_kafka_offsets.cli.connections import (
+    BrokerOptions,
+    connection_config,
+    open_checkpoint,
+    open_client,
+)
+from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
+from airflow_kafka_offsets.model.fleet import Fleet
+from airflow_kafka_offsets.model.saved_plan import Names
+from airflow_kafka_offsets.model.text import describe_type, shorten
+
+if TYPE_CHECKING:
+    from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+    from airflow_kafka_offsets.kafka.client import OffsetsClient
+    from airflow_kafka_offsets.moves.fleet import Opened
+
+SUFFIX = ".recovery.json"
+"""How the file that says how far a recovery has come is called, after that of its pipelines."""
+
+
+class StateFile:
+    """
+    The file that says how far a recovery has come.
+
+    :param pipelines: the file that lists the pipelines.
+    """
+
+    def __init__(self, pipelines: Path) -> None:
+        self.path = pipelines.with_name(pipelines.name + SUFFIX)
+
+    def read(self) -> Fleet | None:
+        """Return how far the recovery has come, ``None`` if none was planned."""
+        from airflow_kafka_offsets.model.formats import load_json
+        from airflow_kafka_offsets.storage import read_text
+
+        text = read_text(str(self.path))
+        if text is None:
+            return None
+        name = str(self.path)
+        return Fleet.parse(
+            load_json(text, name, "a recovery, as 'recover plan' writes it", describe=describe_type), name
+        )
+
+    def require(self) -> Fleet:
+        """Return how far the recovery has come; an error if none was planned."""
+        fleet = self.read()
+        if fleet is None:
+            raise UsageError(
+                f"{self.path}: there is no such file: plan the recovery first, with 'recover plan'"
+            )
+        return fleet
+
+    def write(self, fleet: Fleet) -> None:
+        """Replace the file as a whole, so that it outlasts this process and a power failure."""
+        from airflow_kafka_offsets.storage import open_location, replace_file
+
+        fs, path = open_location(str(self.path))
+        replace_file(fs, path, json.dumps(fleet.as_json(), indent=1).encode())
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Keep other processes of this machine from moving the same recovery."""
+        with self.path.with_name(self.path.name + ".lock").open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise KafkaOffsetsError(
+                    f"{self.path}: another process moves this recovery: wait until it has ended"
+                ) from None
+            yield
+
+
+class Connections:
+    """
+    The clients of a recovery, one for each Kafka connection, and its checkpoints.
+
+    :param broker: the broker of the command line, which replaces the file's connection.
+    :param names: the connections that the pipelines name.
+    """
+
+    def __init__(self, broker: BrokerOptions, names: Sequence[str]) -> None:
+        if broker.option_names and len(names) > 1:
+            raise UsageError(
+                f"the pipelines have {len(names)} Kafka connections ({shorten(', '.join(names))}), and "
+                f"{' and '.join(broker.option_names)} names a single broker: omit it to use "
+                "Airflow's connections, or give each cluster its own file"
+            )
+        # Here, in the command's own thread: it closes them, and Airflow is asked once.
+        self._clients: dict[str, OffsetsClient] = {}
+        for name in names:
+            if broker.option_names:
+                client = broker.open_client(limited=False)
+            else:
+                client = open_client(connection_config(name, "FILE"), broker.timeout, limited=False)
+            self._clients[name] = client
+        self._lock = Lock()
+        self._checkpoints: dict[tuple[str, str | None], SparkCheckpoint] = {}
+
+    def open(self, names: Names) -> Opened:
+        """Return what a pipeline is moved with."""
+        from airflow_kafka_offsets.moves.fleet import Opened
+
+        return Opened(self._clients[connection_of(names)], self._checkpoint(names))
+
+    def _checkpoint(self, names: Names) -> SparkCheckpoint | None:
+        location, conn_id = names.checkpoint_location, names.checkpoint_conn_id
+        if location is None:
+            return None
+        with self._lock:
+            if (location, conn_id) not in self._checkpoints:
+                self._checkpoints[location, conn_id] = open_checkpoint(location, conn_id, option="FILE")
+            return self._checkpoints[location, conn_id]
+
+
+def connection_of(names: Names) -> str:
+    """Return the Kafka connection that a pipeline names."""
+    return names.kafka_config_id or "kafka_default"

@@ -1,0 +1,142 @@
+"""Approvals of plans: the response to a request of Airflow's human in the loop, and what it must say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from airflow_kafka_offsets.errors import OffsetsFormatError
+from airflow_kafka_offsets.model.digest import digest
+from airflow_kafka_offsets.model.formats import load_json
+from airflow_kafka_offsets.model.parameters import iso_time, parse_time, timestamp_ms
+from airflow_kafka_offsets.model.text import shorten
+from airflow_kafka_offsets.model.wording import parameter_text
+
+APPROVE = "Approve"
+"""How the option begins that approves a plan; the first digits of the plan's digest follow."""
+
+SHOWN_DIGITS = 8
+"""Digits of a digest that people compare: those that an option shows."""
+
+_FORM = (
+    "the output of an approval, with chosen_options, params_input, responded_at and responded_by_user, as "
+    "ApprovePlanOperator returns it"
+)
+
+
+def approve_option(of_plan: str) -> str:
+    """Return the option that approves the plan of a digest."""
+    return f"{APPROVE} {of_plan[:SHOWN_DIGITS]}"
+
+
+@dataclass(frozen=True)
+class Approval:
+    """
+    A response to a request for an approval.
+
+    :param chosen: the options that were chosen.
+    :param entered: the values of the form's fields.
+    :param user_id: who responded; empty if the request timed out and its default was taken.
+    :param user_name: that user's name.
+    :param at: when.
+    :param digests: those of the plans that were approved together, where the request says so.
+    """
+
+    chosen: tuple[str, ...]
+    entered: tuple[str, ...] = ()
+    user_id: str = ""
+    user_name: str = ""
+    at: datetime | None = None
+    digests: tuple[str, ...] = ()
+
+    @classmethod
+    def parse(cls, value: object, what: str = "approval") -> Approval:
+        """
+        Read the output of an ``ApprovePlanOperator`` or an ``ApprovalOperator``, also as JSON text.
+
+        :raises OffsetsFormatError: if it is anything else.
+        """
+        if isinstance(value, str):
+            value = load_json(value, what, _FORM)
+        chosen = value.get("chosen_options") if isinstance(value, Mapping) else None
+        if not isinstance(value, Mapping) or not _is_texts(chosen):
+            raise OffsetsFormatError(f"{what}: found {shorten(value)}; expected {_FORM}")
+        user, fields = value.get("responded_by_user"), value.get("params_input") or {}
+        digests, at = value.get("digests") or (), value.get("responded_at")
+        if not (isinstance(user, Mapping) or user is None) or not isinstance(fields, Mapping):
+            raise OffsetsFormatError(f"{what}: found {shorten(value)}; expected {_FORM}")
+        if not _is_texts(digests):
+            raise OffsetsFormatError(f"{what}: found {shorten(digests)} as digests; expected a list of texts")
+        return cls(
+            tuple(chosen or ()),
+            tuple(str(each) for each in fields.values() if isinstance(each, str | int)),
+            str((user or {}).get("id") or ""),
+            str((user or {}).get("name") or (user or {}).get("id") or ""),
+            None if at is None else parse_time(at, f"{what}, responded_at"),
+            tuple(digests),
+        )
+
+    def refusals(self, of_plan: str, triggered_by: str | None, *, allow_self_approval: bool) -> list[str]:
+        """
+        Return why the response does not approve a plan.
+
+        :param of_plan: the plan's digest.
+        :param triggered_by: name of the user who triggered the run; ``None`` if no user did.
+        """
+        chosen = ", ".join(map(repr, self.chosen)) or "no option"
+        answers = [option for option in self.chosen if option.startswith(APPROVE)]
+        if not answers or len(self.chosen) != 1:
+            return [f"the plan was not approved: {self.user_name or 'the timeout'} chose {shorten(chosen)}"]
+        if not self.user_name:
+            return [
+                f"the plan was not approved by a person: the request timed out, and its default {chosen} was "
+                "taken; leave the default out, and let a user respond"
+            ]
+        found = self._not_of(of_plan)
+        if not allow_self_approval and triggered_by in (self.user_name, self.user_id):
+            found.append(
+                f"{self.user_name} triggered the run and approved its plan, which "
+                f"{parameter_text('allow_self_approval', False)} forbids: another user has to approve it; "
+                "trigger a new run"
+            )
+        return found
+
+    def _not_of(self, of_plan: str) -> list[str]:
+        """Return why the response is not about a plan."""
+        named = [*self.chosen, *self.entered]
+        if self.digests:
+            # One request for several plans: its option has the digits of all of them together.
+            of_all = self.digests[0] if len(self.digests) == 1 else digest_of_all(self.digests)
+            if of_plan in self.digests and any(of_all[:SHOWN_DIGITS] in text for text in named):
+                return []
+        elif any(of_plan[:SHOWN_DIGITS] in text for text in named):
+            return []
+        elif all(text == APPROVE for text in self.chosen) and not self.entered:
+            return [
+                "the approval does not say which plan it is of: expected the option "
+                f"{approve_option(of_plan)!r}, as ApprovePlanOperator offers it, or "
+                f"{of_plan[:SHOWN_DIGITS]} in a field of the form. Airflow may show the text of an earlier "
+                "plan when a task is cleared"
+            ]
+        return [
+            f"the approval is of another plan: found {shorten(', '.join(named))}, and this is plan "
+            f"{of_plan[:SHOWN_DIGITS]}: the plan was made again after it was shown; trigger a new run"
+        ]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return ``by``, ``user_id`` and ``at`` for the receipt."""
+        at = None if self.at is None else iso_time(timestamp_ms(self.at))
+        return {"by": self.user_name, "user_id": self.user_id, "at": at}
+
+
+def digest_of_all(digests: Sequence[str]) -> str:
+    """Return the digest of plans that are shown, approved and applied together, in any order."""
+    return digest(sorted(digests))
+
+
+def _is_texts(value: object) -> bool:
+    return (
+        isinstance(value, Sequence) and not isinstance(value, str) and all(isinstance(v, str) for v in value)
+    )

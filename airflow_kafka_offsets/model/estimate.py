@@ -1,0 +1,235 @@
+"""
+Estimates of a replay: how much a query reads again, how long that takes, and what is lost meanwhile.
+
+A number that cannot be estimated is missing, and a reason says why.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean, stdev
+from typing import Any, Literal, NamedTuple
+
+from airflow_kafka_offsets.model.headroom import Headrooms, Retention
+from airflow_kafka_offsets.model.offsets import Logs, Offsets, Positions
+from airflow_kafka_offsets.model.pace import estimate_text
+from airflow_kafka_offsets.model.parameters import duration_text
+
+ENOUGH_BATCHES = 4
+"""Least number of finished batches with records for a pace."""
+
+_UNEVEN = 3.0
+"""How many times as fast as the slowest of the largest batches the fastest one may be."""
+
+_LARGEST = 4
+"""Share of the batches that count as the largest: one in four."""
+
+_FITS = 0.5
+"""Share of the variation of durations that the numbers of records must explain."""
+
+_MOST_ERROR = 0.5
+"""Largest standard error of the mean size of a record, as a share of the mean."""
+
+
+class Read(NamedTuple):
+    """One finished batch: how many records it has read, in how many seconds."""
+
+    records: int
+    seconds: float
+
+
+class Between(NamedTuple):
+    """A number that lies between two others, as far as is known."""
+
+    least: float
+    most: float
+
+
+Verdict = Literal["kept", "at risk", "lost", "unknown"]
+"""Whether retention deletes records before the replay reads them."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """
+    The consequences of a move for the query or the consumers that continue from its targets.
+
+    Records are differences of offsets: transaction markers and compacted records count too.
+
+    :param again: records that are read again.
+    :param passed: records that are skipped, and never read.
+    :param lag: records from the targets to the log ends, as downstream sensors measure it.
+    :param most_lag: the highest lag of a partition.
+    :param time_lag: seconds since the oldest record at a target was written.
+    :param size: uncompressed bytes of the records up to the log ends; ``None`` if unknown, see ``reasons``.
+    :param seconds: time to read these records, without new ones.
+    :param begin_within: seconds until retention reaches the oldest record that is read.
+    :param verdict: whether retention deletes records before they are read.
+    :param reasons: name of a number -> why it is missing, or a remark about it.
+    """
+
+    again: int
+    passed: int
+    lag: int
+    most_lag: int
+    time_lag: float | None = None
+    size: int | None = None
+    seconds: Between | None = None
+    begin_within: float | None = None
+    verdict: Verdict = "unknown"
+    reasons: Mapping[str, str] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return plain JSON."""
+        seconds = None if self.seconds is None else [round(each, 1) for each in self.seconds]
+        return {
+            "records_again": self.again,
+            "records_passed": self.passed,
+            "lag": self.lag,
+            "partition_lag": self.most_lag,
+            "time_lag": None if self.time_lag is None else round(self.time_lag),
+            "bytes": self.size,
+            "seconds": seconds,
+            "begin_within": None if self.begin_within is None else round(self.begin_within),
+            "retention": self.verdict,
+            "reasons": dict(self.reasons),
+        }
+
+    def duration(self) -> str:
+        """Return how long reading takes, as text."""
+        if self.seconds is None:
+            return f"not known: {self.reasons.get('seconds', 'there is no history')}"
+        least, most = (estimate_text(each) for each in self.seconds)
+        return least if least == most else f"{least} to {most}"
+
+    def volume(self) -> str:
+        """Return how much is read, as text."""
+        records = f"{self.lag:,} records"
+        return records if self.size is None else f"{records}, about {bytes_text(self.size)} by a sample"
+
+    def retention(self) -> str:
+        """Return what retention does meanwhile, as text."""
+        left = "" if self.begin_within is None else duration_text(self.begin_within)
+        match self.verdict:
+            case "lost":
+                return "records are lost: retention has deleted them"
+            case "at risk":
+                slow = "at risk: reading takes longer than the topic keeps records"
+                return f"{slow}; begin within {left}" if left else slow
+            case "kept":
+                return f"kept until they are read; begin within {left}" if left else "kept"
+        return f"begin within {left}" if left else f"not known: {self.reasons.get('retention', 'no answer')}"
+
+
+def measure_move(before: Positions, after: Offsets, logs: Logs) -> Estimate:
+    """Count the records of a move: those of the query where a checkpoint moves, else those of the group."""
+    moved = {tp: (at, after[tp]) for tp, at in before.items() if at is not None and tp in after}
+    lags = [max(0, logs[tp].end - offset) for tp, offset in after.items()]
+    return Estimate(
+        again=sum(max(0, at - to) for at, to in moved.values()),
+        passed=sum(max(0, to - at) for at, to in moved.values()),
+        lag=sum(lags),
+        most_lag=max(lags, default=0),
+    )
+
+
+def replay_seconds(records: int, batches: Sequence[Read]) -> Between | str:
+    """
+    Return how long a query reads some records, at the pace of its own batches; or why that is unknown.
+
+    A batch takes a constant time, and more for each record. The least is the time of one batch with all
+    records: by a straight line through the batches if their sizes differ enough, else the time of one of the
+    largest batches. The most is the time at the constant pace of the largest batches.
+    """
+    known = [batch for batch in batches if batch.records > 0 and batch.seconds > 0]
+    if len(known) < ENOUGH_BATCHES:
+        return (
+            f"the checkpoint knows {len(known)} batches with records and times; {ENOUGH_BATCHES} are needed"
+        )
+    if not records:
+        return Between(0.0, 0.0)
+    known.sort(key=lambda batch: batch.records)
+    largest = known[-max(2, len(known) // _LARGEST) :]
+    paces = [batch.records / batch.seconds for batch in largest]
+    if max(paces) > _UNEVEN * min(paces):
+        slow, fast = min(paces), max(paces)
+        return f"its largest batches are uneven: {slow:,.0f} to {fast:,.0f} records a second"
+    most = records * sum(batch.seconds for batch in largest) / sum(batch.records for batch in largest)
+    least = _one_batch(records, known)
+    if least is None and records >= fmean([batch.records for batch in largest]):
+        least = fmean([batch.seconds for batch in largest])
+    return Between(most if least is None else min(least, most), most)
+
+
+def _one_batch(records: int, batches: Sequence[Read]) -> float | None:
+    """Return how long one batch takes, by a line through other batches; ``None`` without such a line."""
+    sizes = [float(batch.records) for batch in batches]
+    times = [batch.seconds for batch in batches]
+    middle, usual = fmean(sizes), fmean(times)
+    spread = sum((size - middle) ** 2 for size in sizes)
+    variation = sum((time - usual) ** 2 for time in times)
+    if not spread or not variation:
+        return None
+    slope = sum((size - middle) * (time - usual) for size, time in zip(sizes, times, strict=True)) / spread
+    base = usual - slope * middle
+    if slope <= 0 or base < 0 or slope**2 * spread / variation < _FITS:
+        return None
+    return base + slope * records
+
+
+def mean_size(samples: Sequence[Sequence[int]]) -> float | str:
+    """
+    Return the mean size of a record by samples from several places, or why it is not known.
+
+    :param samples: sizes of records that follow one another, for each place.
+    """
+    means = [fmean(sizes) for sizes in samples if sizes]
+    if not means:
+        return "no record could be read"
+    mean = fmean(means)
+    error = stdev(means) / math.sqrt(len(means)) if len(means) > 1 else 0.0
+    if error > _MOST_ERROR * mean:
+        return f"records differ too much in size: {min(means):,.0f} to {max(means):,.0f} bytes on average"
+    return mean
+
+
+def judge_retention(
+    headrooms: Headrooms, retentions: Mapping[str, Retention | str], seconds: Between | None
+) -> tuple[Verdict, float | None, str]:
+    """
+    Return whether records are deleted before a replay reads them, seconds until the first one is, and why.
+
+    The replay reads the oldest records first. Its last records are written now, and are kept for the whole
+    retention. So a replay that starts in time, and is faster than the retention, loses no records.
+
+    :param seconds: how long the replay takes.
+    """
+    found = list(headrooms.values())
+    if any(each.state == "lost" for each in found):
+        return "lost", 0.0, ""
+    times = [each.by_time for each in found if each.state in ("time", "unknown") and each.by_time is not None]
+    within = min(times, default=None)
+    unknown = next((each.reason for each in found if each.state == "unknown"), "")
+    if unknown:
+        return "unknown", within, unknown
+    kept_for = [
+        each.ms / 1000 for each in retentions.values() if not isinstance(each, str) and each.ms is not None
+    ]
+    if within is None or not kept_for:
+        return "kept", None, ""
+    if within <= 0:
+        return "at risk", within, ""
+    if seconds is None:
+        return "unknown", within, "how long the replay takes is not known"
+    return ("kept" if seconds.most <= min(kept_for) else "at risk"), within, ""
+
+
+def bytes_text(size: float) -> str:
+    """Return a number of bytes in the unit in which it is 1 or more: ``3.1 MB``."""
+    units = ("B", "kB", "MB", "GB", "TB")
+    number = 0
+    while size >= 1_000 and number < len(units) - 1:
+        size, number = size / 1_000, number + 1
+    return f"{size:,.0f} {units[number]}" if size >= 10 or not number else f"{size:.1f} {units[number]}"

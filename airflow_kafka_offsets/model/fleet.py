@@ -1,0 +1,148 @@
+"""
+Many pipelines that are moved together: their plans, the stage of each, and the receipts to take them back.
+
+A fleet is saved before and after each write. So the next run continues after an interruption.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, get_args
+
+from airflow_kafka_offsets.errors import OffsetsFormatError, PlanRefusedError
+from airflow_kafka_offsets.model.approval import SHOWN_DIGITS, digest_of_all
+from airflow_kafka_offsets.model.plan_markdown import plans_markdown
+from airflow_kafka_offsets.model.saved_plan import SavedPlan
+from airflow_kafka_offsets.model.text import DescribeValue, describe_type, shorten
+
+VERSION = 1
+
+Stage = Literal["planned", "applying", "applied", "restoring", "restored"]
+"""
+How far a pipeline has come. ``applying`` and ``restoring`` are written before the first write: the process
+may have ended since, anywhere.
+"""
+
+BEGUN: tuple[Stage, ...] = ("applying", "applied", "restoring")
+"""Stages in which a pipeline may have moved, at least in part, and was not restored."""
+
+
+@dataclass(frozen=True)
+class Member:
+    """
+    One pipeline of a fleet.
+
+    :param plan: the plan of its move.
+    :param receipt: of the move: stored before its first write, and again when it was read back.
+    :param restored: the receipt of taking it back.
+    :param error: why the last attempt has failed.
+    """
+
+    plan: SavedPlan
+    stage: Stage = "planned"
+    receipt: Mapping[str, Any] | None = None
+    restored: Mapping[str, Any] | None = None
+    error: str | None = None
+
+    @property
+    def name(self) -> str:
+        """Its groups, for people."""
+        return ", ".join(group.group_id for group in self.plan.groups) or "no group"
+
+    def as_json(self) -> dict[str, Any]:
+        """Return plain JSON."""
+        return {
+            "plan": dict(self.plan.value),
+            "stage": self.stage,
+            "receipt": self.receipt,
+            "restored": self.restored,
+            "error": self.error,
+        }
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """Pipelines that are planned, approved, moved and restored together."""
+
+    members: tuple[Member, ...]
+
+    @classmethod
+    def of(cls, plans: Sequence[SavedPlan]) -> Fleet:
+        """Return a fleet in which no plan is applied yet."""
+        return cls(tuple(map(Member, plans)))
+
+    @property
+    def digest(self) -> str:
+        """The fingerprint of all plans together."""
+        digests = [member.plan.digest for member in self.members]
+        return digests[0] if len(digests) == 1 else digest_of_all(digests)
+
+    @property
+    def markdown(self) -> str:
+        """One table of all plans."""
+        return plans_markdown([member.plan for member in self.members])
+
+    @property
+    def begun(self) -> list[Member]:
+        """The pipelines that may have moved, at least in part, and were not restored."""
+        return [member for member in self.members if member.stage in BEGUN]
+
+    def check_digest(self, expected: str) -> None:
+        """Refuse a plan whose digest does not begin with these digits, at least the first eight."""
+        if len(expected) < SHOWN_DIGITS or not self.digest.startswith(expected):
+            raise PlanRefusedError(
+                f"found plan {self.digest[:SHOWN_DIGITS]}; expected {shorten(expected)}, at least "
+                f"{SHOWN_DIGITS} digits: the plan was made again since, or the digest is of another file"
+            )
+
+    def with_member(self, number: int, **changes: Any) -> Fleet:
+        """Return the fleet with one pipeline changed."""
+        members = list(self.members)
+        members[number] = replace(members[number], **changes)
+        return Fleet(tuple(members))
+
+    def as_json(self) -> dict[str, Any]:
+        """Return plain JSON: ``version``, ``digest`` and ``pipelines``."""
+        pipelines = [member.as_json() for member in self.members]
+        return {"version": VERSION, "digest": self.digest, "pipelines": pipelines}
+
+    @classmethod
+    def parse(cls, value: object, what: str, *, describe: DescribeValue = describe_type) -> Fleet:
+        """
+        Read what :meth:`as_json` returned.
+
+        :raises OffsetsFormatError: if it is anything else, or a plan was changed after it was made.
+        """
+        entries: Any = value.get("pipelines") if isinstance(value, Mapping) else None
+        if not isinstance(value, Mapping) or value.get("version") != VERSION or not _is_list(entries):
+            raise OffsetsFormatError(
+                f"{what}: found {describe(value)}; expected a recovery of version {VERSION}, as 'recover "
+                "plan' writes it"
+            )
+        fleet = cls(
+            tuple(_member(entry, f"{what}, pipeline {n}", describe) for n, entry in enumerate(entries, 1))
+        )
+        if fleet.digest != (stated := value.get("digest")):
+            raise OffsetsFormatError(
+                f"{what}: found digest {describe(stated)}, and its plans have {fleet.digest}: it was changed "
+                "after it was made; plan again"
+            )
+        return fleet
+
+
+def _member(entry: object, what: str, describe: DescribeValue) -> Member:
+    if not isinstance(entry, Mapping) or entry.get("stage") not in get_args(Stage):
+        raise OffsetsFormatError(f"{what}: found {describe(entry)}; expected a plan and its stage")
+    receipt, restored, error = (entry.get(name) for name in ("receipt", "restored", "error"))
+    if not all(part is None or isinstance(part, Mapping) for part in (receipt, restored)) or not (
+        error is None or isinstance(error, str)
+    ):
+        raise OffsetsFormatError(f"{what}: found {describe(entry)}; expected receipts, or null")
+    return Member(
+        SavedPlan.parse(entry.get("plan"), what, describe=describe), entry["stage"], receipt, restored, error
+    )
+
+
+def _is_list(value: object) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str) and len(value) > 0

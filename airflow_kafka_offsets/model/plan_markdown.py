@@ -1,0 +1,210 @@
+"""Plans as Markdown: tables that a person reads in half a minute before approving them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from airflow_kafka_offsets.model.approval import SHOWN_DIGITS, digest_of_all
+from airflow_kafka_offsets.model.estimate import Between, Estimate
+from airflow_kafka_offsets.model.parameters import duration_text
+from airflow_kafka_offsets.model.saved_plan import SavedPlan
+from airflow_kafka_offsets.model.text import escape_controls, shorten
+
+TOPICS = 10
+"""Rows of a table of topics. If there are more topics, it shows those that move furthest."""
+
+_APPENDING = ("file", "delta", "iceberg", "hudi")
+
+
+def plan_markdown(saved: SavedPlan) -> str:
+    """Return a plan as Markdown: groups and checkpoint, before and after, and the effects of the move."""
+    found = _estimate(saved)
+    rows = [
+        ("Moves", _moves(saved)),
+        ("From", _times(saved, "before")),
+        ("To", _times(saved, "after")),
+        ("Read again", f"{found.again:,} records" if found.again else "nothing"),
+        ("Passed over unread", f"{found.passed:,} records" if found.passed else ""),
+        ("To read until the log end", f"{found.volume()}; {found.duration()}"),
+        ("Lost", _lost(saved)),
+        ("Sink", _sink(saved, found.again)),
+        ("State", _state(saved)),
+        ("Retention", found.retention()),
+        ("Lag that gates will see", _lag(found)),
+        ("Already triggered", _downstream(saved)),
+    ]
+    lines = [f"### Plan {saved.digest[:SHOWN_DIGITS]}, made {saved.created:%Y-%m-%d %H:%M} UTC", ""]
+    lines += ["| | |", "|---|---|", *(f"| {name} | {text} |" for name, text in rows if text)]
+    lines += ["", *_topics(saved)]
+    return "\n".join(lines)
+
+
+def plans_markdown(plans: Sequence[SavedPlan]) -> str:
+    """Return plans that are approved together as one table, a row for each pipeline."""
+    if len(plans) == 1:
+        return plan_markdown(plans[0])
+    found = [_estimate(saved) for saved in plans]
+    shown = digest_of_all([saved.digest for saved in plans])[:SHOWN_DIGITS]
+    again = sum(each.again for each in found)
+    total = sum(each.lag for each in found)
+    lines = [
+        f"### Plan {shown} of {len(plans)} pipelines: {again:,} records are read again, {total:,} until the "
+        "log end",
+        "",
+        "| pipeline | from | to | read again | until the log end | takes | retention | notes |",
+        "|---|---|---|--:|--:|---|---|---|",
+    ]
+    for saved, each in zip(plans, found, strict=True):
+        notes = [text for text in (_lost(saved), _downstream(saved)) if text and text != "nothing"]
+        cells = [
+            ", ".join(_code(group.group_id) for group in saved.groups),
+            _times(saved, "before"),
+            _times(saved, "after"),
+            f"{each.again:,}",
+            each.volume(),
+            each.duration(),
+            each.retention(),
+            "; ".join(notes),
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _estimate(saved: SavedPlan) -> Estimate:
+    """Return the estimate that a plan was saved with; without one, what its receipt says."""
+    value = saved.value.get("estimate")
+    if not isinstance(value, Mapping):
+        moved = [
+            (at, to)
+            for group in saved.groups
+            for tp, to in group.after.items()
+            if (at := group.before.get(tp)) is not None
+        ]
+        again, passed = (sum(max(0, sign * (at - to)) for at, to in moved) for sign in (1, -1))
+        return Estimate(again, passed, 0, 0, reasons={"seconds": "no estimate was made"})
+    seconds = value.get("seconds")
+    return Estimate(
+        value["records_again"],
+        value["records_passed"],
+        value["lag"],
+        value["partition_lag"],
+        value.get("time_lag"),
+        value.get("bytes"),
+        None if seconds is None else Between(*seconds),
+        value.get("begin_within"),
+        value.get("retention", "unknown"),
+        value.get("reasons") or {},
+    )
+
+
+def _moves(saved: SavedPlan) -> str:
+    groups = ", ".join(_code(group.group_id) for group in saved.groups)
+    many = len(saved.groups) > 1
+    text = f"group{'s' if many else ''} {groups}"
+    if (of := saved.checkpoint) is not None:
+        text += f" and checkpoint {_code(of.location)} (batch {saved.batch_id})"
+        if saved.discarded:
+            text += f"; unfinished batch {', '.join(map(str, saved.discarded))} is discarded"
+    return text
+
+
+def _times(saved: SavedPlan, which: str) -> str:
+    """Return the range of the times of the records at the offsets before or after."""
+    found: list[str] = []
+    for part in saved.parts:
+        times = (part.get("times") or {}).get(which) or {}
+        found += [str(time) for partitions in times.values() for time in partitions.values()]
+    dated = sorted(time for time in found if time[:1].isdigit())
+    words = [f"the {word}" if word == "end" else word for word in ("deleted", "end") if word in found]
+    shown = list(dict.fromkeys([*dated[:1], *dated[-1:]]))
+    return _cell(" to ".join([*shown, *words])) or "not known"
+
+
+def _lost(saved: SavedPlan) -> str:
+    numbers = [
+        (sum(int(part.get("lost") or 0) for part in saved.parts), "records deleted by retention"),
+        (_count(saved, "skipped"), "partitions left alone"),
+        (_count(saved, "clamped"), "partitions moved to an end of their log instead"),
+    ]
+    return "; ".join(f"{number:,} {what}" for number, what in numbers if number) or "nothing"
+
+
+def _count(saved: SavedPlan, name: str) -> int:
+    return sum(len(partitions) for part in saved.parts for partitions in (part.get(name) or {}).values())
+
+
+def _sink(saved: SavedPlan, again: int) -> str:
+    policy = saved.policy
+    if saved.checkpoint is None:
+        return ""
+    if policy.idempotent_sink:
+        return "overwrites by the records' own key: nothing comes twice"
+    name = "not named" if policy.sink is None else policy.sink
+    if policy.sink == "noop" or not again:
+        return name
+    twice = "appends: records that are read again come twice"
+    return (
+        f"{name} {twice}"
+        if policy.sink in _APPENDING or policy.sink == "kafka"
+        else (f"{name}: a sink that appends gets the records twice; a sink that overwrites by key does not")
+    )
+
+
+def _state(saved: SavedPlan) -> str:
+    if saved.checkpoint is None:
+        return ""
+    stateful = saved.value.get("stateful")
+    return (
+        "does not move: records that are read again are counted twice"
+        if stateful
+        else "the query keeps no state"
+    )
+
+
+def _lag(found: Estimate) -> str:
+    behind = "" if found.time_lag is None else f", {duration_text(found.time_lag)} behind"
+    return f"{found.lag:,} records, {found.most_lag:,} in one partition{behind}" if found.lag else "none"
+
+
+def _downstream(saved: SavedPlan) -> str:
+    """Return the runs that were triggered by commits which the plan undoes."""
+    runs = saved.value.get("triggered") or []
+    texts = [
+        f"{_code(run['dag_id'])} {_cell(run['run_id'])} ({_cell(str(run['state']))})"
+        if run.get("dag_id")
+        else f"an event of {_cell(str(run.get('at')))} that no run has taken yet"
+        for run in runs
+    ]
+    more = f" and {len(texts) - TOPICS} more" if len(texts) > TOPICS else ""
+    return ", ".join(texts[:TOPICS]) + more
+
+
+def _topics(saved: SavedPlan) -> list[str]:
+    rows: dict[tuple[str, str], list[int]] = {}
+    for group in saved.groups:
+        for tp, to in group.after.items():
+            row = rows.setdefault((group.group_id, tp.topic), [0, 0])
+            row[0] += 1
+            row[1] += to - (at if (at := group.before.get(tp)) is not None else to)
+    ordered = sorted(rows, key=lambda key: -abs(rows[key][1]))
+    lines = ["| group | topic | partitions | records |", "|---|---|--:|--:|"]
+    lines += [
+        f"| {_code(group)} | {_code(topic)} | {rows[group, topic][0]} | {rows[group, topic][1]:+,} |"
+        for group, topic in ordered[:TOPICS]
+    ]
+    if len(ordered) > TOPICS:
+        rest = sum(rows[key][1] for key in ordered[TOPICS:])
+        lines.append(f"| | {len(ordered) - TOPICS} more | | {rest:+,} |")
+    return lines
+
+
+def _code(text: str) -> str:
+    """Return a name that others have chosen as code within a cell of a table."""
+    shown = escape_controls(shorten(text)).replace("`", "'").replace("|", "\\|")
+    return f"`{shown}`"
+
+
+def _cell(text: str) -> str:
+    """Return a text within a cell, with nothing in it that Markdown would read."""
+    return re.sub(r"([\\`*_|<>\[\]])", r"\\\1", escape_controls(text))

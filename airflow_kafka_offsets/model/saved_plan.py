@@ -1,0 +1,333 @@
+"""
+Saved plans, which are applied later exactly as planned, or refused.
+
+A saved plan is the receipt of a planned move, with a digest of the planned writes. An approval names this
+digest. The plan has offsets, and no target that is evaluated again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime, timedelta, timezone
+from typing import Any, NamedTuple
+
+from airflow_kafka_offsets.errors import OffsetsFormatError, PlanRefusedError, UsageError
+from airflow_kafka_offsets.model.checkpoint_plan import (
+    CheckpointPlan,
+    CheckpointPolicy,
+    CheckpointReceipt,
+    read_checkpoint_receipt,
+    sources_json,
+)
+from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
+from airflow_kafka_offsets.model.digest import digest
+from airflow_kafka_offsets.model.formats import load_json, offsets_json, parse_positions
+from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds, other_logs_refusals
+from airflow_kafka_offsets.model.offsets import Commits, Offsets, Positions, TopicPartition, summarize
+from airflow_kafka_offsets.model.parameters import duration_text, parse_switch, parse_time
+from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
+from airflow_kafka_offsets.model.plan import OffsetPlan
+from airflow_kafka_offsets.model.receipt import GroupReceipt, read_receipt
+from airflow_kafka_offsets.model.text import DescribeValue, shorten
+from airflow_kafka_offsets.model.wording import parameter_text
+
+FORM = "a plan, as a reset that only plans returns it, or 'group reset --save-plan' writes it"
+MAX_AGE = timedelta(days=1)
+"""How old a plan may be when it is carried out, by default."""
+
+_POLICY = tuple(asdict(CheckpointPolicy()))
+
+
+class Names(NamedTuple):
+    """The names of the pipeline that a plan moves, as they were given; see ``PIPELINE_PARAMETERS``."""
+
+    group_id: Any = None
+    topics: Any = None
+    checkpoint_location: str | None = None
+    checkpoint_conn_id: str | None = None
+    kafka_config_id: str | None = None
+
+
+@dataclass(frozen=True)
+class SavedPlan:
+    """
+    A plan that was saved.
+
+    :param names: those of its pipeline.
+    :param groups: the groups that have a partition to move.
+    :param checkpoint: the checkpoint that moves along.
+    :param batch_id: its newest finished batch when the plan was made; ``discarded`` the unfinished ones.
+    :param policy: the permissions of the plan, which also hold when it is applied.
+    :param created: when it was made.
+    :param value: the plan as plain JSON.
+    """
+
+    names: Names
+    groups: tuple[GroupReceipt, ...]
+    checkpoint: CheckpointReceipt | None
+    batch_id: int | None
+    discarded: tuple[int, ...]
+    policy: CheckpointPolicy
+    allow_new_cluster: bool
+    created: datetime
+    value: Mapping[str, Any]
+
+    @classmethod
+    def parse(cls, value: object, what: str = "plan", *, describe: DescribeValue = shorten) -> SavedPlan:
+        """
+        Read a plan, also as JSON text.
+
+        :raises OffsetsFormatError: if the value is not a plan, or was changed after its digest was made.
+        """
+        if isinstance(value, str):
+            value = load_json(value, what, FORM, describe=describe)
+        if not isinstance(value, Mapping) or not value.get("plan_only") or "digest" not in value:
+            raise OffsetsFormatError(f"{what}: found {describe(value)}; expected {FORM}")
+        found = cls._read(value, what, describe)
+        if value["digest"] != (made := found._made_digest()):
+            raise OffsetsFormatError(
+                f"{what}: found digest {describe(value['digest'])}, and what it would write has digest "
+                f"{made}: the plan was changed after it was made; plan again"
+            )
+        return found
+
+    @classmethod
+    def _read(cls, value: Mapping[str, Any], what: str, describe: DescribeValue) -> SavedPlan:
+        names, policy = value.get("names"), value.get("policy")
+        if not isinstance(names, Mapping) or not isinstance(policy, Mapping) or not set(_POLICY) <= {*policy}:
+            raise OffsetsFormatError(f"{what}: found no names, or no policy; expected {FORM}")
+        batch_id, discarded = None, []
+        checkpoint = read_checkpoint_receipt(value, describe=describe)
+        if checkpoint is not None:
+            batch_id, discarded = (value["checkpoint"].get(name) for name in ("batch_id", "discarded"))
+            if not (_is_number(batch_id) and _is_numbers(discarded)):
+                raise OffsetsFormatError(f"{what}: found no batch of its checkpoint; expected {FORM}")
+        try:
+            return cls(
+                Names(**{name: names.get(name) for name in Names._fields}),
+                tuple(group for group in read_receipt(value, describe=describe) if group.after),
+                checkpoint,
+                batch_id,
+                tuple(discarded),
+                CheckpointPolicy.parse(**{name: policy[name] for name in _POLICY}),
+                parse_switch(policy.get("allow_new_cluster", False), "allow_new_cluster"),
+                parse_time(value.get("created"), "created"),
+                dict(value),
+            )
+        except UsageError as error:
+            raise OffsetsFormatError(f"{what}: {error}; expected {FORM}") from None
+
+    def noting(self, **more: Any) -> SavedPlan:
+        """Return the plan with what people read of it, which its digest does not cover."""
+        return replace(self, value={**self.value, **more})
+
+    @property
+    def digest(self) -> str:
+        """The fingerprint of what it would write."""
+        return str(self.value["digest"])
+
+    @property
+    def markdown(self) -> str:
+        """The table that people read."""
+        return str(self.value.get("markdown", ""))
+
+    @property
+    def targets(self) -> dict[str, Offsets]:
+        """Group -> offsets to commit."""
+        return {group.group_id: dict(group.after) for group in self.groups}
+
+    @property
+    def log_ids(self) -> LogIds:
+        """The cluster and the topics that the offsets count in."""
+        found = UNKNOWN_LOGS if self.checkpoint is None else self.checkpoint.log_ids
+        for group in self.groups:
+            found |= group.log_ids
+        return found
+
+    @property
+    def source(self) -> dict[str, Any]:
+        """Where its offsets came from when it was made."""
+        source = self.parts[0].get("source") if self.parts else None
+        return dict(source) if isinstance(source, Mapping) else {}
+
+    def exceptions(self, group_id: str) -> tuple[Positions, Positions]:
+        """Return a group's partitions that it leaves alone, and those it moves to an end of their log."""
+        part: Mapping[str, Any] = next((each for each in self.parts if each["group_id"] == group_id), {})
+        skipped, clamped = (
+            parse_positions(part[name], f"plan, {name}") if part.get(name) else {}
+            for name in ("skipped", "clamped")
+        )
+        return skipped, clamped
+
+    @property
+    def parts(self) -> Sequence[Mapping[str, Any]]:
+        """The receipt of each group."""
+        return self.value.get("groups") or [self.value]
+
+    def _made_digest(self) -> str:
+        of = self.checkpoint
+        moved: list[Any] = []
+        if of is not None:
+            moved = [of.location, of.query_id, self.batch_id, list(self.discarded)]
+            moved += [sources_json(of.before), sources_json(of.after)]
+        groups = [
+            [group.group_id, offsets_json(group.before), offsets_json(group.after)]
+            for group in sorted(self.groups, key=lambda group: group.group_id)
+        ]
+        allowed = {**asdict(self.policy), "allow_new_cluster": self.allow_new_cluster}
+        return digest(groups, self.log_ids.as_json(), moved, allowed)
+
+    def age_refusals(self, now: datetime, max_age: timedelta | None) -> list[str]:
+        """Return why the plan is too old to be carried out."""
+        age = now - self.created
+        if max_age is None or age <= max_age:
+            return []
+        return [
+            f"plan {self.digest[:8]} was made {duration_text(age.total_seconds())} ago, and "
+            f"{parameter_text('max_age')} is {duration_text(max_age.total_seconds())}: plan again"
+        ]
+
+    def name_refusals(self, group_id: object, checkpoint_location: str | None) -> list[str]:
+        """Return why the plan is not of a pipeline that is named as well."""
+        named, location = self.names.group_id, None if self.checkpoint is None else self.checkpoint.location
+        refusals = []
+        if group_id is not None and group_id != named:
+            refusals.append(
+                f"the plan is of group {shorten(named)}, and {parameter_text('group_id')} names "
+                f"{shorten(group_id)}"
+            )
+        if checkpoint_location is not None and checkpoint_location != location:
+            refusals.append(
+                f"the plan moves {location or 'no checkpoint'}, and {parameter_text('checkpoint_location')} "
+                f"names {shorten(checkpoint_location)}"
+            )
+        return [f"{refusal}: give the plan of this pipeline, or leave the names out" for refusal in refusals]
+
+    def differences(self, plan: PipelinePlan) -> list[str]:
+        """
+        Return what is not as it was when the plan was made.
+
+        :param plan: of the same offsets, made now. A log start that has moved and holds every offset does not
+            matter.
+        """
+        plan_ids = UNKNOWN_LOGS if plan.checkpoint_plan is None else plan.checkpoint_plan.log_ids
+        for each in plan.group_plans:
+            plan_ids |= each.log_ids
+        found = other_logs_refusals("the plan", self.log_ids, plan_ids, remedy="plan again")
+        found += self._checkpoint_differences(plan.checkpoint_plan)
+        now = {each.group_id: each for each in plan.group_plans}
+        for group in self.groups:
+            found += _group_differences(group, now.get(group.group_id))
+        return found
+
+    def _checkpoint_differences(self, now: CheckpointPlan | None) -> list[str]:
+        then = self.checkpoint
+        if then is None or now is None:
+            return [] if then is None and now is None else ["the checkpoint is not moved as it was planned"]
+        if then.query_id != now.query_id:
+            return [
+                f"{then.location}: found query {now.query_id}; the plan is of query "
+                f"{shorten(then.query_id)}: the checkpoint was replaced"
+            ]
+        if self.batch_id != now.batch_id:
+            return [
+                f"{then.location}: the newest finished batch is {now.batch_id}, and it was {self.batch_id} "
+                "when the plan was made: the query has run since"
+            ]
+        if self.discarded != now.discarded:
+            return [
+                f"{then.location}: unfinished batches are {_listed(now.discarded)}, and were "
+                f"{_listed(self.discarded)} when the plan was made"
+            ]
+        if then.before != now.before or then.after != now.after:
+            moved = _moved(then.before, now.before) or _moved(then.after, now.after)
+            return [
+                f"{then.location}: was moved since the plan was made, and is elsewhere on {summarize(moved)}"
+            ]
+        return []
+
+    def check(self, plan: PipelinePlan) -> None:
+        """
+        Refuse what is not as it was when the plan was made.
+
+        :param plan: see :meth:`differences`.
+        :raises PlanRefusedError: naming what differs.
+        """
+        if found := self.differences(plan):
+            raise PlanRefusedError(
+                [f"plan {self.digest[:8]} does not hold any more: {each}; plan again" for each in found]
+            )
+
+
+def moved_by(plan_digest: str, group: GroupReceipt, commits: Commits) -> Positions:
+    """Return a group's earlier offsets in the partitions that a plan has moved, and no later commit."""
+    found: Positions = {}
+    for tp, commit in commits.items():
+        made = None if commit is None else CommitMetadata.parse(commit.metadata)
+        mine = made is not None and made.plan == plan_digest
+        if commit is not None and mine and commit.offset == group.after.get(tp):
+            found[tp] = group.before.get(tp)
+    return found
+
+
+def saved_plan(
+    receipt: Mapping[str, Any],
+    names: Names,
+    policy: CheckpointPolicy,
+    *,
+    allow_new_cluster: bool = False,
+    now: datetime | None = None,
+) -> SavedPlan:
+    """
+    Return a plan that can be applied later.
+
+    :param receipt: receipt of the plan, which was not applied.
+    :param policy: the permissions of the plan.
+    :param now: when it was made.
+    """
+    value = {
+        **receipt,
+        "plan_only": True,
+        "names": names._asdict(),
+        "policy": {**asdict(policy), "allow_new_cluster": allow_new_cluster},
+        "created": (now or datetime.now(tz=timezone.utc)).isoformat(timespec="seconds"),
+    }
+    found = SavedPlan._read(value, "plan", shorten)
+    return replace(found, value={**value, "digest": found._made_digest()})
+
+
+def _group_differences(then: GroupReceipt, now: OffsetPlan | None) -> list[str]:
+    if now is None:
+        return [f"group {then.group_id!r} is not moved as it was planned"]
+    moved = [tp for tp, at in then.before.items() if tp in then.after and now.before.get(tp) != at]
+    if not moved:
+        return [] if now.after == then.after else [f"group {then.group_id!r} would move to other offsets"]
+    first = min(moved)
+    by = CommitMetadata.parse(now.metadata.get(first))
+    return [
+        f"group {then.group_id!r} has moved on {summarize(moved)} ({first}: {then.before[first]} when the "
+        f"plan was made, {now.before.get(first)} now{f', by {by}' if by else ''})"
+    ]
+
+
+def _moved(then: Mapping[str, Offsets], now: Mapping[str, Offsets]) -> set[TopicPartition]:
+    sources = then.keys() | now.keys()
+    return {
+        tp
+        for source in sources
+        for tp in then.get(source, {}).keys() | now.get(source, {}).keys()
+        if then.get(source, {}).get(tp) != now.get(source, {}).get(tp)
+    }
+
+
+def _listed(batches: Sequence[int]) -> str:
+    return ", ".join(map(str, batches)) or "none"
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_numbers(value: object) -> bool:
+    return isinstance(value, list | tuple) and all(map(_is_number, value))

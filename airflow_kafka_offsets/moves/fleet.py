@@ -1,0 +1,252 @@
+"""Plans, moves and takes back many pipelines: in waves, each by the ordinary way of one."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import datetime, timedelta
+from threading import Event, Lock
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from airflow_kafka_offsets.errors import KafkaOffsetsError, PlanRefusedError
+from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
+from airflow_kafka_offsets.model.fleet import BEGUN, Fleet, Member
+from airflow_kafka_offsets.model.groups import GroupSelection
+from airflow_kafka_offsets.model.offsets import Offsets, Positions
+from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
+from airflow_kafka_offsets.model.saved_plan import MAX_AGE, SavedPlan
+from airflow_kafka_offsets.moves.apply import apply_pipeline
+from airflow_kafka_offsets.moves.restore import plan_restore_receipt
+from airflow_kafka_offsets.moves.saved import has_moved, plan_saved
+
+if TYPE_CHECKING:
+    from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+    from airflow_kafka_offsets.kafka.client import OffsetsClient
+
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+
+AT_ONCE = 8
+"""Pipelines that are planned, moved or taken back at the same time, by default."""
+
+Keep = Callable[[Fleet], None]
+"""Writes a fleet down; when it returns, the fleet outlasts this process."""
+
+
+class Opened(NamedTuple):
+    """What a pipeline is moved with."""
+
+    client: OffsetsClient
+    checkpoint: SparkCheckpoint | None
+
+
+Open = Callable[[SavedPlan], Opened]
+
+
+class Failure(NamedTuple):
+    """A pipeline that could not be planned, moved or restored."""
+
+    name: str
+    error: KafkaOffsetsError
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.error}"
+
+
+def plan_all(
+    entries: Sequence[T], plan: Callable[[T], SavedPlan], name: Callable[[T], str], at_once: int = AT_ONCE
+) -> list[SavedPlan]:
+    """
+    Plan each pipeline; all are tried before any refusal is raised.
+
+    :param plan: plans one.
+    :raises PlanRefusedError: naming each pipeline that cannot be moved, and why.
+    """
+
+    def attempt(entry: T) -> SavedPlan | Failure:
+        try:
+            return plan(entry)
+        except KafkaOffsetsError as error:
+            return Failure(name(entry), error)
+
+    with ThreadPoolExecutor(min(at_once, len(entries))) as threads:
+        found = list(threads.map(attempt, entries))
+    if failures := [each for each in found if isinstance(each, Failure)]:
+        raise PlanRefusedError(
+            [f"{each}" for each in failures], retriable=all(each.error.retriable for each in failures)
+        )
+    return [each for each in found if isinstance(each, SavedPlan)]
+
+
+class FleetMoves:
+    """
+    Moves a fleet, or takes it back, and writes down how far each pipeline has come.
+
+    :param fleet: how far it has come.
+    :param keep: writes it down.
+    :param open_one: opens what a pipeline is moved with.
+    :param by: metadata of the task or tool that moves the fleet.
+    """
+
+    def __init__(self, fleet: Fleet, keep: Keep, open_one: Open, by: CommitMetadata) -> None:
+        self.fleet = fleet
+        self._keep, self._open, self._by = keep, open_one, by
+        self._lock = Lock()
+
+    def apply(
+        self,
+        *,
+        now: Callable[[], datetime],
+        quiet_period: float,
+        max_age: timedelta | None = MAX_AGE,
+        at_once: int = AT_ONCE,
+    ) -> list[Failure]:
+        """
+        Move each pipeline that was not moved before. If one fails, no others are started.
+
+        :return: those that failed.
+        """
+        todo = [n for n, each in enumerate(self.fleet.members) if each.stage in ("planned", "applying")]
+        failed = Event()
+
+        def move(number: int) -> Failure | None:
+            if failed.is_set():
+                return None
+            member = self.fleet.members[number]
+            by = replace(self._by, plan=member.plan.digest)
+            try:
+                client, checkpoint = self._open(member.plan)
+                plan = plan_saved(client, checkpoint, member.plan, now=now(), metadata=by, max_age=max_age)
+                plan.check()
+                self._note(number, stage="applying", receipt=plan.make_receipt(), error=None)
+                receipt = apply_pipeline(client, plan, by, checkpoint, quiet_period)
+            except KafkaOffsetsError as error:
+                failed.set()
+                self._note(number, error=str(error))
+                return Failure(member.name, error)
+            except BaseException:
+                failed.set()
+                raise
+            self._note(number, stage="applied", receipt=receipt, error=None)
+            return None
+
+        return self._each(todo, move, at_once)
+
+    def restore(
+        self, *, quiet_period: float, allow_stale: bool = False, at_once: int = AT_ONCE
+    ) -> list[Failure]:
+        """
+        Take back each pipeline that was moved, and no others. If one fails, the others are still taken back.
+
+        :param allow_stale: whether a move is taken back that others have followed.
+        :return: those that failed.
+        """
+        todo = [n for n, each in enumerate(self.fleet.members) if each.stage in BEGUN]
+
+        def restore(number: int) -> Failure | None:
+            member = self.fleet.members[number]
+            try:
+                opened = self._open(member.plan)
+                moved = member.stage != "applying" or has_moved(
+                    *opened, member.plan.digest, member.plan.groups
+                )
+                if not moved:
+                    self._note(number, stage="planned", receipt=None, error=None)
+                    return None
+                plan = plan_restore(opened, member, self._by, allow_stale=allow_stale)
+                plan.check()
+                self._note(number, stage="restoring", restored=plan.make_receipt(), error=None)
+                restored = apply_pipeline(opened.client, plan, self._by, opened.checkpoint, quiet_period)
+            except KafkaOffsetsError as error:
+                self._note(number, error=str(error))
+                return Failure(member.name, error)
+            self._note(number, stage="restored", restored=restored, error=None)
+            return None
+
+        return self._each(todo, restore, at_once)
+
+    def _each(
+        self, numbers: Sequence[int], move: Callable[[int], Failure | None], at_once: int
+    ) -> list[Failure]:
+        if not numbers:
+            return []
+        with ThreadPoolExecutor(min(at_once, len(numbers))) as threads:
+            found: Iterable[Failure | None] = list(threads.map(move, numbers))
+        return [each for each in found if each is not None]
+
+    def _note(self, number: int, **changes: Any) -> None:
+        """Write down how far a pipeline has come, before anything else happens to it."""
+        with self._lock:
+            self.fleet = self.fleet.with_member(number, **changes)
+            self._keep(self.fleet)
+
+
+def plan_restore(opened: Opened, member: Member, by: CommitMetadata, *, allow_stale: bool) -> PipelinePlan:
+    """Plan to take back what a pipeline's receipt says was overwritten."""
+    saved = member.plan
+    selection = GroupSelection.parse(saved.names.group_id, saved.names.topics)
+    plan = plan_restore_receipt(
+        opened.client,
+        member.receipt,
+        opened.checkpoint,
+        selection,
+        policy=saved.policy,
+        metadata=by,
+        allow_stale=allow_stale,
+        allow_new_cluster=saved.allow_new_cluster,
+    )
+    return replace(plan, may_be_empty=True)
+
+
+class Whereabouts(NamedTuple):
+    """Where a pipeline is now, and how much it has left to read."""
+
+    state: str
+    """``not moved``, ``moved``, ``moved in part``, ``read on`` or ``elsewhere``."""
+    lag: int
+
+
+def whereabouts(opened: Opened, saved: SavedPlan) -> Whereabouts:
+    """Compare where groups and checkpoint are with what a plan has found and written."""
+    client, checkpoint = opened
+    found: set[str] = set()
+    lag = 0
+    for group in saved.groups:
+        commits = client.committed(group.group_id, group.after)
+        now = {tp: None if commit is None else commit.offset for tp, commit in commits.items()}
+        found |= _states(now, group.before, group.after)
+        logs = client.log_ranges(group.after)
+        lag += sum(max(0, logs[tp].end - (logs[tp].start if at is None else at)) for tp, at in now.items())
+    if checkpoint is not None and saved.checkpoint is not None:
+        offsets = checkpoint.read().kafka_offsets
+        for source, before in saved.checkpoint.before.items():
+            after = saved.checkpoint.after.get(source, {})
+            now = {tp: offsets.get(source, {}).get(tp) for tp in before}
+            found |= _states(now, dict(before), after)
+    if len(found) < 2:
+        return Whereabouts(found.pop() if found else "moved", lag)
+    if found == {"not moved", "moved"}:
+        return Whereabouts("moved in part", lag)
+    return Whereabouts("elsewhere" if "elsewhere" in found else "read on", lag)
+
+
+def _states(now: Positions, before: Positions, after: Offsets) -> set[str]:
+    """Compare partitions that move with their offsets before the plan and after it."""
+    states = set()
+    for tp, to in after.items():
+        at, was = now.get(tp), before.get(tp)
+        if was == to:
+            if at != to:
+                states.add("read on" if at is not None and at > to else "elsewhere")
+        elif at == to:
+            states.add("moved")
+        elif at == was:
+            states.add("not moved")
+        elif at is not None and at > to:
+            states.add("read on")
+        else:
+            states.add("elsewhere")
+    return states

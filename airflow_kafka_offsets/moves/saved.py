@@ -1,0 +1,165 @@
+"""Saves plans, and plans again what a saved one says; refused where the world is not as it was then."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from airflow_kafka_offsets.checkpoint.archive import read_archived_moves
+from airflow_kafka_offsets.checkpoint.state_store import is_stateful
+from airflow_kafka_offsets.errors import KafkaOffsetsError, PlanRefusedError, UsageError
+from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPolicy
+from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
+from airflow_kafka_offsets.model.groups import GroupSelection
+from airflow_kafka_offsets.model.offsets import committed_texts
+from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
+from airflow_kafka_offsets.model.place import Place
+from airflow_kafka_offsets.model.plan_markdown import plan_markdown
+from airflow_kafka_offsets.model.receipt import GroupReceipt
+from airflow_kafka_offsets.model.saved_plan import FORM, MAX_AGE, Names, SavedPlan, moved_by, saved_plan
+from airflow_kafka_offsets.model.text import describe_type, shorten
+from airflow_kafka_offsets.moves.reset import plan_reset
+from airflow_kafka_offsets.readings.estimate import estimate
+from airflow_kafka_offsets.storage import read_text
+
+if TYPE_CHECKING:
+    from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+    from airflow_kafka_offsets.kafka.client import OffsetsClient
+
+
+def save_plan(
+    client: OffsetsClient,
+    checkpoint: SparkCheckpoint | None,
+    plan: PipelinePlan,
+    names: Names,
+    *,
+    policy: CheckpointPolicy | None = None,
+    allow_new_cluster: bool = False,
+    now: datetime | None = None,
+) -> SavedPlan:
+    """
+    Return a plan that can be applied later, with an estimate and a table for reviewers.
+
+    :param plan: a plan without refusals, with the timestamps of its records.
+    :param policy: the permissions of the plan, as is ``allow_new_cluster``.
+    """
+    saved = saved_plan(
+        plan.make_receipt(plan_only=True),
+        names,
+        policy or CheckpointPolicy(),
+        allow_new_cluster=allow_new_cluster,
+        now=now,
+    )
+    saved = saved.noting(
+        estimate=estimate(client, plan, checkpoint).as_json(),
+        stateful=checkpoint is not None and is_stateful(checkpoint),
+    )
+    return saved.noting(markdown=plan_markdown(saved))
+
+
+def read_saved_plan(value: object, what: str = "plan") -> SavedPlan:
+    """
+    Read a plan: as an operator has returned it, as JSON text, or from the file that a text names.
+
+    :raises UsageError: if there is no such file, or it cannot be read.
+    :raises OffsetsFormatError: if it is no plan, or was changed after it was made.
+    """
+    if not isinstance(value, str) or value.lstrip().startswith("{"):
+        return SavedPlan.parse(value, what)
+    try:
+        text = read_text(value.strip())
+    except KafkaOffsetsError as error:
+        if error.retriable:
+            raise
+        raise UsageError(f"{what}: {error}") from None
+    if text is None:
+        raise UsageError(f"{what}={shorten(value)}: there is no such file; expected {FORM}")
+    return SavedPlan.parse(text, f"{what} {shorten(value)}", describe=describe_type)
+
+
+def has_moved(
+    client: OffsetsClient,
+    checkpoint: SparkCheckpoint | None,
+    plan_digest: str,
+    groups: Iterable[GroupReceipt],
+) -> bool:
+    """
+    Return whether a saved plan has made a move that was not undone, according to the archives and the
+    commits.
+
+    The receipt does not prove a move, because it is stored before the first write.
+    """
+    if checkpoint is not None:
+        archives = read_archived_moves(checkpoint)
+        if any(each.made_by.plan == plan_digest and not each.undone for each in archives):
+            return True
+    return any(
+        moved_by(plan_digest, group, client.committed(group.group_id, group.after))
+        for group in groups
+        if group.after
+    )
+
+
+def plan_saved(
+    client: OffsetsClient,
+    checkpoint: SparkCheckpoint | None,
+    saved: SavedPlan,
+    *,
+    now: datetime,
+    metadata: CommitMetadata,
+    max_age: timedelta | None = MAX_AGE,
+) -> PipelinePlan:
+    """
+    Plan to apply a saved plan, with exactly its offsets.
+
+    If an earlier try of the same plan was interrupted, any later try of the plan finishes the move.
+
+    :param checkpoint: the checkpoint of the plan.
+    :param metadata: metadata of the task or tool that applies the plan.
+    :param max_age: largest age of the plan; a plan whose move has started is finished at any age.
+    :raises PlanRefusedError: if the groups, the checkpoint, the cluster or a topic have changed, or the plan
+        is too old.
+    """
+    metadata = replace(metadata, plan=saved.digest)
+    selection = GroupSelection.parse(
+        saved.names.group_id, saved.names.topics, required=checkpoint is not None
+    )
+    plan = plan_reset(
+        client,
+        checkpoint,
+        selection,
+        Place("offsets", {}),
+        now=now,
+        policy=saved.policy,
+        metadata=metadata,
+        allow_new_cluster=saved.allow_new_cluster,
+        saved=saved.targets,
+    )
+    kept = {group.group_id: group for group in saved.groups}
+    groups, begun = [], plan.checkpoint_plan is not None and plan.checkpoint_plan.resumes
+    for group in plan.group_plans:
+        commits = client.committed(group.group_id, group.after)
+        mine = moved_by(saved.digest, kept[group.group_id], commits) if group.group_id in kept else {}
+        begun = begun or bool(mine)
+        # With a checkpoint its archive knows where the groups were.
+        group = group if plan.checkpoint_plan is not None else group.with_before(mine)
+        skipped, clamped = saved.exceptions(group.group_id)
+        source = {name: value for name, value in group.source.items() if name != "to_offset"}
+        groups.append(
+            replace(
+                group,
+                skipped=skipped,
+                clamped=clamped,
+                metadata=committed_texts(commits),
+                source={**saved.source, **source, "plan": saved.digest},
+            )
+        )
+    plan = replace(
+        plan, group_plans=groups, provenance={"plan": saved.digest, "names": saved.names._asdict()}
+    )
+    saved.check(plan)
+    if not begun and (refusals := saved.age_refusals(now, max_age)):
+        raise PlanRefusedError(refusals)
+    return plan

@@ -1,0 +1,119 @@
+"""Asks a person to approve the plan of a move: this plan, and no other."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from airflow.providers.standard.operators.hitl import ApprovalOperator
+
+from airflow_kafka_offsets.errors import UsageError
+from airflow_kafka_offsets.model.approval import APPROVE, SHOWN_DIGITS, approve_option, digest_of_all
+from airflow_kafka_offsets.model.formats import load_json
+from airflow_kafka_offsets.model.plan_markdown import plans_markdown
+from airflow_kafka_offsets.model.saved_plan import FORM, SavedPlan
+from airflow_kafka_offsets.model.text import shorten
+from airflow_kafka_offsets.task.failures import fail_without_retry
+from airflow_kafka_offsets.task.parameter_checks import is_template
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context, XComArg
+
+
+class ApprovePlanOperator(ApprovalOperator):
+    """
+    Show the plan of a reset, or of several, and wait until a person approves or rejects it.
+
+    This is Airflow's ``ApprovalOperator`` with the plan's table as its text. The option that approves is
+    ``Approve`` with the first digits of the plan's digest, so that the answer says which plan it is of. When
+    tasks are cleared, Airflow may show the text and the options of an earlier plan (apache/airflow#73235):
+    approving that one fails this task, and a reset that is given it refuses.
+
+    A rejection skips the tasks after it, as Airflow's operator does. A request that times out fails, or takes
+    ``defaults="Reject"``; ``defaults="Approve"`` is refused: a timeout is no approval.
+
+    Returns the response (``chosen_options``, ``responded_by_user``, ``responded_at``, ``params_input``) with
+    ``digests``, for ``ResetOffsetsOperator(approval=...)``.
+
+    :param plan: the plan, or a list of plans, as ``ResetOffsetsOperator(plan_only=True)`` and
+        :class:`~airflow_kafka_offsets.operators.plan_resets.PlanResetsOperator` return them. (templated)
+    :param subject: the headline; by default it names the groups and the digest. (templated)
+    :param body: the text in Markdown; by default the table of the plan. (templated)
+    :param kwargs: those of ``ApprovalOperator``, such as ``assigned_users``, ``notifiers`` and
+        ``response_timeout``.
+    """
+
+    template_fields: Collection[str] = (*ApprovalOperator.template_fields, "plan")
+
+    def __init__(
+        self,
+        *,
+        plan: Mapping[str, Any] | Sequence[Mapping[str, Any]] | str | XComArg,
+        subject: str = "",
+        body: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        defaults = kwargs.get("defaults")
+        if APPROVE in ([defaults] if isinstance(defaults, str) else defaults or []):
+            raise UsageError(
+                f"task {kwargs.get('task_id')}: defaults={shorten(defaults)} would approve the plan "
+                "after a timeout: expected 'Reject', or no defaults"
+            )
+        super().__init__(subject=subject, body=body, **kwargs)
+        self.plan: Any = plan
+        if not is_template(plan):
+            read_plans(plan)
+
+    def execute(self, context: Context) -> Any:
+        """Write the request, and wait for the response."""
+        with fail_without_retry():
+            plans = self._offer()
+            shown = digest_of_all([saved.digest for saved in plans]) if len(plans) > 1 else plans[0].digest
+            groups = [group.group_id for saved in plans for group in saved.groups]
+            named = ", ".join(groups[:3]) + (f" and {len(groups) - 3} more" if len(groups) > 3 else "")
+            self.subject = self.subject or f"Move {named}? Plan {shown[:SHOWN_DIGITS]}"
+            self.body = self.body or plans_markdown(plans)
+        return super().execute(context)
+
+    def execute_complete(self, context: Context, event: dict[str, Any]) -> Any:
+        """Return the response, if it is about the plan that is there now."""
+        with fail_without_retry():
+            plans = self._offer()
+            chosen = (event.get("chosen_options") or [""])[0]
+            if "error" not in event and chosen not in self.options:
+                raise UsageError(
+                    f"the response {shorten(repr(chosen))} is of another plan than the one that is there "
+                    f"now ({self.APPROVE!r} would approve that): Airflow shows the text of the first "
+                    "request again when a task is cleared; trigger a new run"
+                )
+        response = super().execute_complete(context, event)
+        return {**response, "digests": [saved.digest for saved in plans]}
+
+    def _offer(self) -> list[SavedPlan]:
+        """Offer to approve the plans that are there now; return them."""
+        plans = read_plans(self.plan)
+        digests = [saved.digest for saved in plans]
+        # One class attribute of Airflow's operator names the option that approves.
+        self.APPROVE = approve_option(digest_of_all(digests) if len(digests) > 1 else digests[0])
+        self.options = [self.APPROVE, self.REJECT]
+        return plans
+
+
+def read_plans(value: object) -> list[SavedPlan]:
+    """
+    Read a plan, or a list of plans that are approved together.
+
+    :raises UsageError: if the list is empty, or has a plan twice.
+    :raises OffsetsFormatError: if an entry is not a plan.
+    """
+    if isinstance(value, str):
+        value = load_json(value, "plan", FORM)
+    entries = value if isinstance(value, Sequence) else [value]
+    # The XComs of a mapped task are a sequence that is no list.
+    plans = [SavedPlan.parse(entry) for entry in entries]
+    if not plans:
+        raise UsageError("plan is empty: expected a plan, or a list of plans")
+    digests = [saved.digest for saved in plans]
+    if twice := sorted({digest for digest in digests if digests.count(digest) > 1}):
+        raise UsageError(f"plan has {twice[0][:SHOWN_DIGITS]} twice: expected each plan once")
+    return plans

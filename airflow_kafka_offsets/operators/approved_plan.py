@@ -1,0 +1,143 @@
+"""The plan that a reset is given, and its approval: read, checked, planned again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from airflow.providers.common.compat.sdk import AirflowSkipException
+
+from airflow_kafka_offsets.errors import PlanRefusedError
+from airflow_kafka_offsets.model.approval import Approval
+from airflow_kafka_offsets.model.parameters import parse_switch, timestamp_ms
+from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
+from airflow_kafka_offsets.model.plan_markdown import plan_markdown
+from airflow_kafka_offsets.model.receipt import read_receipt
+from airflow_kafka_offsets.model.saved_plan import SavedPlan
+from airflow_kafka_offsets.model.topics import plain_names
+from airflow_kafka_offsets.moves.saved import has_moved, plan_saved, read_saved_plan
+from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS, parse_location
+from airflow_kafka_offsets.task.run_tasks import failed_indexes
+from airflow_kafka_offsets.task.triggered import triggered_by_commits
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+    from airflow_kafka_offsets.kafka.client import OffsetsClient
+    from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
+
+
+def check_plan(value: Any, parameter: str) -> Any:
+    """Check a plan that is written in the DAG's file; a file is only named, and read when the task runs."""
+    if isinstance(value, str) and not value.lstrip().startswith("{"):
+        return parse_location(value, parameter, None)
+    return SavedPlan.parse(value, parameter)
+
+
+@dataclass(frozen=True)
+class ApprovedPlan:
+    """
+    A saved plan, and who has approved it.
+
+    :param approval: ``None`` if the task asks for none.
+    """
+
+    saved: SavedPlan
+    approval: Approval | None = None
+
+    @classmethod
+    def of(cls, task: Any, context: Context) -> ApprovedPlan:
+        """
+        Read the parameters ``plan`` and ``approval`` of a task, and give the task the names in its plan.
+
+        :raises PlanRefusedError: if the plan is of another pipeline, or was not approved.
+        """
+        saved = read_saved_plan(task.plan)
+        take_names(task, saved.names._asdict(), context)
+        if refusals := saved.name_refusals(task.group_id, task.checkpoint_location):
+            raise PlanRefusedError(refusals)
+        if task.approval is None:
+            return cls(saved)
+        approval = Approval.parse(task.approval)
+        allowed = parse_switch(task.allow_self_approval, "allow_self_approval")
+        triggered_by = getattr(context.get("dag_run"), "triggering_user_name", None)
+        if refusals := approval.refusals(saved.digest, triggered_by, allow_self_approval=allowed):
+            raise PlanRefusedError(refusals)
+        return cls(saved, approval)
+
+    def stamp(self, metadata: CommitMetadata) -> CommitMetadata:
+        """Return what the commits record: also the plan, and who has approved it."""
+        if self.approval is None or self.approval.at is None:
+            return replace(metadata, plan=self.saved.digest)
+        at = timestamp_ms(self.approval.at) // 1000
+        return replace(metadata, plan=self.saved.digest, approved_by=self.approval.user_name, approved_at=at)
+
+    def plan_again(
+        self,
+        client: OffsetsClient,
+        checkpoint: SparkCheckpoint | None,
+        *,
+        now: datetime,
+        metadata: CommitMetadata,
+        max_age: timedelta | None,
+    ) -> PipelinePlan:
+        """Plan again what was saved, see :func:`~airflow_kafka_offsets.moves.saved.plan_saved`."""
+        plan = plan_saved(client, checkpoint, self.saved, now=now, metadata=metadata, max_age=max_age)
+        if self.approval is None:
+            return plan
+        return replace(plan, provenance={**plan.provenance, "approval": self.approval.as_json()})
+
+
+def skip_after_failure(context: Context, task: Any, plan: PipelinePlan) -> None:
+    """
+    Skip an index of a mapped task that has not begun, if another one has failed in this run.
+
+    :raises AirflowSkipException: naming the indexes that have failed.
+    """
+    begun = plan.checkpoint_plan is not None and plan.checkpoint_plan.resumes
+    if begun or any(group.planned_on != group.before for group in plan.group_plans):
+        return
+    if failed := failed_indexes(context):
+        raise AirflowSkipException(
+            f"nothing was changed: map index {', '.join(failed)} of {task.task_id} has failed in this run, "
+            "and stop_after_failure is True. Clear that index and this one to go on"
+        )
+
+
+def take_names(task: Any, names: Mapping[str, Any], context: Context) -> None:
+    """Give a task without names the names in its plan or receipt; an error if it has none either."""
+    if task.group_id is None:
+        for name in PIPELINE_PARAMETERS:
+            if names.get(name) is not None:
+                setattr(task, name, names[name])
+        if task.group_id is None:
+            raise task.missing_group()
+        task.name_mapped(context)
+
+
+def was_not_carried_out(
+    task: Any, client: OffsetsClient, checkpoint: SparkCheckpoint | None, receipt: Mapping[str, Any]
+) -> bool:
+    """Whether the saved plan of a receipt has moved nothing: a receipt is stored before the first write."""
+    plan = receipt.get("plan")
+    judged = task.parse_parameter("restore_when") == "failed"
+    if not isinstance(plan, str) or receipt.get("verified") or judged:
+        return False
+    return not has_moved(client, checkpoint, plan, read_receipt(receipt))
+
+
+def with_triggered(context: Context, task: Any, saved: SavedPlan) -> SavedPlan:
+    """Return a plan with the runs and events that speak of offsets which it takes back."""
+    found = triggered_by_commits(context, task, saved)
+    if found is None:
+        return saved
+    saved = saved.noting(triggered=found)
+    return saved.noting(markdown=plan_markdown(saved))
+
+
+def names_of(task: Any) -> Mapping[str, Any]:
+    """Return the names of a task's pipeline, as its parameters have them."""
+    return {name: plain_names(getattr(task, name)) for name in PIPELINE_PARAMETERS}

@@ -1,0 +1,75 @@
+"""Resets that were cleared without the work after them: refused, or nothing is moved."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from airflow_kafka_offsets.errors import PlanRefusedError
+from airflow_kafka_offsets.model.recovery import RecoveryTasks
+from airflow_kafka_offsets.moves.recovery import plan_without_move
+from airflow_kafka_offsets.task.run_tasks import commit_identities, tasks_between, tasks_that_move
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+    from airflow_kafka_offsets.kafka.client import OffsetsClient
+    from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
+
+
+def cleared_work(task: Any, context: Context) -> tuple[RecoveryTasks | None, bool]:
+    """
+    Return the tasks after this one, if some have succeeded already, and whether there are any.
+
+    If some have succeeded, this one was cleared without them; refused where those must be cleared as
+    well.
+    """
+    if not hasattr(context.get("ti"), "get_task_states") or not task.has_dag():
+        return None, False
+    work = tasks_between(context, task, None, without=_movers(task))
+    mapped = (getattr(context["ti"], "map_index", -1) or 0) >= 0
+    if mapped and (parts := work.partly_succeeded):
+        raise PlanRefusedError(
+            f"{', '.join(parts)} succeeded for some of its map indexes in this run, and those were not "
+            "cleared: which of them read again what this index moves is not known. Clear all of them "
+            "(with Downstream), or trigger a new run"
+        )
+    if not work.succeeded:
+        return None, bool(work.states)
+    if work.outdated:
+        raise PlanRefusedError(
+            f"{', '.join(work.outdated)} succeeded in this run, and was not cleared with what comes "
+            "before it: nobody would read again what this task moves. Clear it as well (with "
+            "Downstream), or trigger a new run"
+        )
+    return work, True
+
+
+def receipt_of_kept(
+    task: Any,
+    client: OffsetsClient,
+    checkpoint: SparkCheckpoint | None,
+    work: RecoveryTasks,
+    metadata: CommitMetadata,
+) -> dict[str, Any]:
+    """Return the receipt of a reset that moves nothing, because its work was done and is not cleared."""
+    movers = commit_identities(metadata, {task.task_id, *_movers(task)})
+    plan, unfinished = plan_without_move(client, checkpoint, task.selection(), movers, work.succeeded)
+    if unfinished:
+        raise PlanRefusedError(
+            f"{', '.join(work.succeeded)} succeeded in this run, and nothing was committed to group "
+            f"{', '.join(unfinished)} since the reset, or it was taken back: clear "
+            f"{'it' if len(work.succeeded) == 1 else 'them'} as well, or trigger a new run"
+        )
+    task.log.info(
+        "Nothing is moved: %s succeeded in this run, was committed, and was not cleared with %s. To read "
+        "it all again, clear it too",
+        ", ".join(work.succeeded),
+        task.task_id,
+    )
+    receipt: dict[str, Any] = task.with_connections(plan).make_receipt(verified=True)
+    return receipt
+
+
+def _movers(task: Any) -> list[str]:
+    return [name for name in tasks_that_move(task) if name != task.task_id]

@@ -1,0 +1,138 @@
+"""Plans the reset of many pipelines as one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from datetime import datetime, timezone
+from functools import cache
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from airflow_kafka_offsets.model.groups import GroupSelection
+from airflow_kafka_offsets.model.parameters import exactly_one
+from airflow_kafka_offsets.model.place import RESETS
+from airflow_kafka_offsets.model.plan_markdown import plans_markdown
+from airflow_kafka_offsets.model.saved_plan import Names, SavedPlan
+from airflow_kafka_offsets.model.text import shorten
+from airflow_kafka_offsets.model.topics import plain_names
+from airflow_kafka_offsets.moves.fleet import plan_all
+from airflow_kafka_offsets.moves.reset import plan_reset
+from airflow_kafka_offsets.moves.saved import save_plan
+from airflow_kafka_offsets.operators.approved_plan import with_triggered
+from airflow_kafka_offsets.operators.check_drift import named_pipelines, read_pipelines
+from airflow_kafka_offsets.operators.moving import DECIDED
+from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
+from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS
+from airflow_kafka_offsets.readings.places import read_place
+from airflow_kafka_offsets.readings.record_times import look_up_times
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context, XComArg
+
+    from airflow_kafka_offsets.kafka.client import OffsetsClient
+    from airflow_kafka_offsets.operators.base import Parser
+    from airflow_kafka_offsets.pipeline import KafkaPipeline
+
+
+class PlanResetsOperator(ResetOffsetsOperator):
+    """
+    Plan to move each of many pipelines to the same place. Nothing is moved.
+
+    Each plan is one of ``ResetOffsetsOperator(plan_only=True)``: it names its pipeline, and is carried out by
+    ``ResetOffsetsOperator.partial(...).expand(plan=plans.output)``, each index with its own receipt. All are
+    tried before the task fails, and the error names each pipeline that cannot be moved, and why.
+
+    :class:`~airflow_kafka_offsets.operators.approve.ApprovePlanOperator` shows all of them as one table with
+    one digest.
+
+    Returns the list of plans.
+
+    :param pipelines: a list of :class:`~airflow_kafka_offsets.pipeline.KafkaPipeline`, or of dicts with the
+        same keys; planned in one task with one client for each Kafka connection. (templated)
+    :param kwargs: where to, and what is allowed: the parameters of
+        :class:`~airflow_kafka_offsets.operators.reset.ResetOffsetsOperator`.
+    """
+
+    template_fields: Sequence[str] = (
+        "pipelines",
+        *RESETS,
+        *("on_out_of_range", "on_no_commit", "allow_new_cluster"),
+        *DECIDED,
+    )
+    parsers: ClassVar[Mapping[str, Parser]] = {
+        **ResetOffsetsOperator.parsers,
+        "pipelines": lambda value, name: read_pipelines(value, name),
+    }
+    moves_on_purpose: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        *,
+        pipelines: Sequence[Mapping[str, Any]] | str | XComArg,
+        max_active_tis_per_dag: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        self.pipelines: Any = pipelines
+        super().__init__(max_active_tis_per_dag=max_active_tis_per_dag, **kwargs)
+
+    def check_parameters(self) -> None:
+        """Check also that no parameter names a single pipeline, or carries a plan out."""
+        names = dict.fromkeys(PIPELINE_PARAMETERS) | {"kafka_config_id": "kafka_default"}
+        self.refuse_unused("with pipelines", **names, plan=None, plan_only=False, stop_after_failure=False)
+        super().check_parameters()
+
+    def check_checkpoint_parameters(self) -> None:
+        """Check nothing: each pipeline has a checkpoint, or has none."""
+
+    def check_group_named(self) -> None:
+        """Check nothing: each pipeline names its group."""
+
+    def execute(self, context: Context) -> Any:
+        """Plan each pipeline, and return the plans."""
+        # Here, so that a DAG file does not load the Kafka client, which Airflow's own hook imports.
+        from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
+        from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
+
+        with self.run_checked(), ExitStack() as clients:
+            place = read_place(*exactly_one({name: getattr(self, name) for name in RESETS}))
+            now, by = datetime.now(tz=timezone.utc), self.move_metadata(context)
+            policy, new_cluster = self.checkpoint_policy(), self.parse_parameter("allow_new_cluster")
+            pipelines = named_pipelines(self, context)
+
+            @cache
+            def cluster(kafka_config_id: str) -> OffsetsClient:
+                return clients.enter_context(KafkaOffsetsHook(kafka_config_id).get_offsets_client())
+
+            for pipeline in pipelines:
+                cluster(pipeline.kafka_config_id)
+            # Airflow's connections are looked up in the task's own thread.
+            locations = [pipeline.checkpoint_location for pipeline in pipelines]
+            checkpoints = {
+                id(pipeline): location and spark_checkpoint(location, pipeline.checkpoint_conn_id)
+                for pipeline, location in zip(pipelines, locations, strict=True)
+            }
+
+            def plan(pipeline: KafkaPipeline) -> SavedPlan:
+                client, checkpoint = cluster(pipeline.kafka_config_id), checkpoints[id(pipeline)] or None
+                made = plan_reset(
+                    client,
+                    checkpoint,
+                    GroupSelection.parse(pipeline.group_id, pipeline.topics),
+                    place,
+                    now=now,
+                    on_out_of_range=self.parse_parameter("on_out_of_range"),
+                    on_no_commit=self.parse_parameter("on_no_commit"),
+                    allow_new_cluster=new_cluster,
+                    policy=policy,
+                    metadata=by,
+                )
+                made.check()
+                made = look_up_times(client, made)
+                named: Mapping[str, Any] = {name: plain_names(value) for name, value in pipeline.items()}
+                how: dict[str, Any] = {"policy": policy, "allow_new_cluster": new_cluster, "now": now}
+                return save_plan(client, checkpoint, made, Names(**named), **how)
+
+            plans = plan_all(pipelines, plan, lambda pipeline: f"group {shorten(pipeline.group_id)}")
+            plans = [with_triggered(context, self, saved) for saved in plans]
+            self.log.info("%s", plans_markdown(plans))
+            return [dict(saved.value) for saved in plans]

@@ -1,0 +1,154 @@
+"""Estimates what a move means: asks the broker and the checkpoint's own history."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from airflow_kafka_offsets.checkpoint.history import read_history
+from airflow_kafka_offsets.errors import BrokerError, KafkaOffsetsError
+from airflow_kafka_offsets.model.estimate import (
+    Between,
+    Estimate,
+    Read,
+    judge_retention,
+    mean_size,
+    measure_move,
+    replay_seconds,
+)
+from airflow_kafka_offsets.model.offsets import LogRange, Offsets, Positions, TopicPartition
+from airflow_kafka_offsets.readings.retention import read_headrooms, read_retentions
+
+if TYPE_CHECKING:
+    from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+    from airflow_kafka_offsets.kafka.client import OffsetsClient
+    from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
+
+log = logging.getLogger(__name__)
+
+_WITHIN = 5.0
+"""Seconds for a sample, a history or times: they are for the reader, and nothing waits for them."""
+_SAMPLED = 8
+"""Partitions for the sample of sizes: those with the most records to read."""
+_PLACES = (0.0, 0.33, 0.67, 0.9)
+"""Places of the sample in a partition, as shares of the range of offsets."""
+
+
+def estimate(client: OffsetsClient, plan: PipelinePlan, checkpoint: SparkCheckpoint | None) -> Estimate:
+    """
+    Return what a plan means for what is read from there on.
+
+    A number is missing if the broker does not answer in a few seconds, or denies access. The plan does not
+    fail for that.
+    """
+    before, after, logs = _moved(plan)
+    found = measure_move(before, after, logs)
+    reasons: dict[str, str] = {}
+    seconds = _duration(found.lag, checkpoint, reasons)
+    size = _size(client, after, logs, found.lag, reasons)
+    found = replace(found, size=size, seconds=seconds, time_lag=_time_lag(client, after, logs, reasons))
+    try:
+        kept = read_retentions(client, {tp.topic for tp in after}, strict=False)
+        rooms = read_headrooms(client, after, logs, kept, strict=False)
+        verdict, within, why = judge_retention(rooms, kept, seconds)
+        found = replace(found, verdict=verdict, begin_within=within)
+        if why:
+            reasons["retention"] = why
+    except KafkaOffsetsError as error:
+        reasons["retention"] = str(error)
+    return replace(found, reasons=reasons)
+
+
+def _moved(plan: PipelinePlan) -> tuple[Positions, Offsets, Mapping[TopicPartition, LogRange]]:
+    """Return where the query, or the groups without one, are and go to, and their logs."""
+    before: Positions = {}
+    after: Offsets = {}
+    logs: dict[TopicPartition, LogRange] = {}
+    for group in plan.group_plans:
+        for move in group.moves:
+            before[move.topic_partition], after[move.topic_partition] = move.before, move.after
+            logs[move.topic_partition] = move.log
+    if plan.checkpoint_plan is not None:
+        for offsets in plan.checkpoint_plan.before.values():
+            before |= {tp: at for tp, at in offsets.items() if tp in after}
+    return before, after, logs
+
+
+def _duration(records: int, checkpoint: SparkCheckpoint | None, reasons: dict[str, str]) -> Between | None:
+    if checkpoint is None:
+        reasons["seconds"] = "a group without a checkpoint has no history of batches"
+        return None
+    try:
+        history = read_history(checkpoint, within=_WITHIN)
+    except KafkaOffsetsError as error:
+        reasons["seconds"] = str(error)
+        return None
+    batches = [
+        Read(batch.records, batch.duration)
+        for batch in history.batches
+        if batch.records is not None and batch.duration is not None and batch.moved_in is None
+    ]
+    found = replay_seconds(records, batches)
+    if isinstance(found, str):
+        reasons["seconds"] = found
+        return None
+    return found
+
+
+def _size(
+    client: OffsetsClient,
+    after: Offsets,
+    logs: Mapping[TopicPartition, LogRange],
+    records: int,
+    reasons: dict[str, str],
+) -> int | None:
+    """Return the bytes up to the log ends, by a sample of records."""
+    if not records:
+        return 0
+    most = sorted(after, key=lambda tp: logs[tp].end - after[tp], reverse=True)[:_SAMPLED]
+    samples: list[list[int]] = []
+    end = time.monotonic() + _WITHIN
+    try:
+        for place in _PLACES:
+            ranges = {tp: logs[tp].end - after[tp] for tp in most if logs[tp].end > after[tp]}
+            offsets = {tp: after[tp] + int(place * left) for tp, left in ranges.items()}
+            left = end - time.monotonic()
+            if left <= 0:
+                break
+            samples += client.record_sizes(offsets, within=left).values()
+    except BrokerError as error:
+        log.info("The sizes of records are not known: %s", error)
+        reasons["bytes"] = f"the sizes of records are not known: {error}"
+        return None
+    mean = mean_size(samples)
+    if isinstance(mean, str):
+        reasons["bytes"] = mean
+        return None
+    reasons["bytes"] = f"by a sample of {sum(map(len, samples)):,} records, before compression"
+    return _rounded(mean * records)
+
+
+def _rounded(size: float) -> int:
+    """Return an estimated size with two digits."""
+    return int(float(f"{size:.2g}"))
+
+
+def _time_lag(
+    client: OffsetsClient,
+    after: Offsets,
+    logs: Mapping[TopicPartition, LogRange],
+    reasons: dict[str, str],
+) -> float | None:
+    inside = {tp: offset for tp, offset in after.items() if logs[tp].start <= offset < logs[tp].end}
+    try:
+        times = client.record_times(inside, within=_WITHIN) if inside else {}
+    except BrokerError as error:
+        reasons["time_lag"] = str(error)
+        return None
+    oldest = [at for at in times.values() if at is not None]
+    if len(oldest) < len(inside):
+        reasons["time_lag"] = "not all records at the targets could be read"
+    return max(0.0, time.time() - min(oldest) / 1000) if oldest else None

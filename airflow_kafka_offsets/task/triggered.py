@@ -1,0 +1,82 @@
+"""Finds what was triggered by commits that a move takes back: events of assets, and the runs they made."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from airflow_kafka_offsets.model.offsets import Offsets
+from airflow_kafka_offsets.pipeline import group_uri
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from airflow_kafka_offsets.model.saved_plan import SavedPlan
+
+log = logging.getLogger(__name__)
+
+MOST = 50
+"""Events of a group that are read, the newest first."""
+
+
+def triggered_by_commits(context: Context, task: Any, saved: SavedPlan) -> list[dict[str, Any]] | None:
+    """
+    Return the runs, and the queued events, that are based on commits which a plan takes back.
+
+    Airflow shows a task only the events of its ``inlets``. An event has the sum of the committed offsets of
+    each topic: the plan takes a commit back if this sum is greater than the plan's own.
+
+    :return: ``None`` if that is not known: the group's asset is no inlet, or Airflow did not answer.
+    """
+    found: list[dict[str, Any]] = []
+    known = False
+    inlets = {getattr(inlet, "uri", None): inlet for inlet in getattr(task, "inlets", None) or ()}
+    for group in saved.groups:
+        uri = group_uri(saved.names.kafka_config_id or "kafka_default", group.group_id)
+        if uri not in inlets or "inlet_events" not in context:
+            continue
+        try:
+            events = _newest(context["inlet_events"][inlets[uri]])
+            known = True
+        except Exception as error:  # noqa: BLE001  # a plan does not fail for what it cannot list
+            # Airflow 3.3 answers 500 while a run that an event has made has not begun.
+            log.warning("What the commits of group %r have triggered is not known: %s", group.group_id, error)
+            return None
+        for event in events:
+            if _is_beyond(event.extra or {}, group.after):
+                found += _runs_of(event)
+    return found if known else None
+
+
+def _is_beyond(extra: Mapping[str, Any], after: Offsets) -> bool:
+    """Return whether a commit was beyond where a plan moves a group, in one of its topics."""
+    totals: dict[str, list[int]] = {}
+    for (topic, _), offset in after.items():
+        totals.setdefault(topic, []).append(offset)
+    topics = extra.get("topics")
+    for topic, known in topics.items() if isinstance(topics, Mapping) else ():
+        planned = totals.get(topic, [])
+        # Sums over other partitions say nothing.
+        same = isinstance(known, Mapping) and known.get("partitions") == len(planned)
+        if planned and same and isinstance(until := known.get("until"), int) and until > sum(planned):
+            return True
+    return False
+
+
+def _newest(accessor: Any) -> list[Any]:
+    """Return the newest events of an asset, the newest first."""
+    if hasattr(accessor, "ascending") and hasattr(accessor, "limit"):
+        return list(accessor.ascending(False).limit(MOST))
+    return list(accessor)[::-1][:MOST]  # Airflow 3.1
+
+
+def _runs_of(event: Any) -> list[dict[str, Any]]:
+    """Return the runs that an event has started, or the event itself if it has started no run yet."""
+    at = event.timestamp.isoformat()
+    runs = [_run(run, at) for run in event.created_dagruns]
+    return runs or [{"dag_id": None, "run_id": None, "state": None, "at": at}]
+
+
+def _run(run: Any, at: str) -> dict[str, Any]:
+    return {"dag_id": run.dag_id, "run_id": run.run_id, "state": str(run.state), "at": at}

@@ -1,0 +1,71 @@
+"""
+Many pipelines are moved as one: one plan, one approval, waves, and one way back.
+
+The pipelines are listed in a file beside this one.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from airflow.sdk import DAG, Param, task
+
+from airflow_kafka_offsets.operators.approve import ApprovePlanOperator
+from airflow_kafka_offsets.operators.check_drift import CheckOffsetDriftOperator
+from airflow_kafka_offsets.operators.plan_resets import PlanResetsOperator
+from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
+from airflow_kafka_offsets.operators.restore import RestoreOffsetsOperator
+from airflow_kafka_offsets.pipeline import KafkaPipeline
+
+# --8<-- [start:recover]
+pipelines = KafkaPipeline.load(Path(__file__).with_name("pipelines.yaml"))
+
+with DAG(
+    "recover_pipelines",
+    schedule=None,
+    params={"to_datetime": Param("2026-01-02T00:00:00Z", type="string", format="date-time")},
+    max_active_runs=1,
+) as dag:
+    # --8<-- [start:plan]
+    plans = PlanResetsOperator(task_id="plan", pipelines=pipelines, to_datetime="{{ params.to_datetime }}")
+    # --8<-- [end:plan]
+
+    approve = ApprovePlanOperator(task_id="approve", plan=plans.output)
+
+    # Eight at a time; when one fails, those that have not begun are skipped.
+    reset = ResetOffsetsOperator.partial(
+        task_id="reset",
+        approval=approve.output,
+        allow_self_approval=False,
+        stop_after_failure=True,
+        max_active_tis_per_dag=8,
+    ).expand(plan=plans.output)
+
+    # Moved as a whole, or not at all: group and checkpoint of each pipeline are in the same place.
+    check = CheckOffsetDriftOperator(task_id="check", pipelines=pipelines)
+
+    approve >> reset >> check
+# --8<-- [end:recover]
+
+# --8<-- [start:back]
+with DAG(
+    "take_back_pipelines",
+    schedule=None,
+    params={"run_id": Param("", type="string", description="The run of recover_pipelines")},
+    max_active_runs=1,
+) as back:
+
+    @task
+    def receipts(ti: Any = None, params: Any = None) -> list[Any]:
+        """Return the receipts of what the run has moved."""
+        indexes = range(len(pipelines))
+        found = ti.xcom_pull(
+            dag_id="recover_pipelines", run_id=params["run_id"], task_ids="reset", map_indexes=indexes
+        )
+        return [receipt for receipt in found if receipt is not None]
+
+    RestoreOffsetsOperator.partial(task_id="restore", restore_when="always", max_active_tis_per_dag=8).expand(
+        receipt=receipts()
+    )
+# --8<-- [end:back]

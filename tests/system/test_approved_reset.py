@@ -1,0 +1,88 @@
+"""
+The example of an approved reset: a user approves in Airflow's own page what another user has triggered.
+
+``DOCS_IMAGES=yes`` writes the picture of the page.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import tempfile
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+from airflow_users import User, WithUsers, user_variables
+from browser import chromium
+from playwright.sync_api import expect
+from written_query import Query
+
+from airflow_kafka_offsets.kafka.client import OffsetsClient
+from airflow_kafka_offsets.model.offsets import TopicPartition
+
+pytestmark = [pytest.mark.system, pytest.mark.integration, pytest.mark.timeout(400)]
+
+ROOT = Path(__file__).parents[2]
+EXAMPLE = ROOT / "dags_examples" / "approved_reset.py"
+IMAGE = ROOT / "docs" / "images" / "approval.png"
+SECONDS = 60_000
+RECORDS, READ, BACK = 400, 380, 200
+
+
+@pytest.fixture(scope="module")
+def live(bootstrap_servers, produce, make_topic, tmp_path_factory):
+    """An Airflow with the example; the orders have been read up to 380 of 400, one a minute."""
+    home = tmp_path_factory.mktemp("approved-reset")
+    # A picture shows the path.
+    lake = Path(tempfile.mkdtemp(prefix="lake-"))
+    topic = make_topic(2)
+    now = datetime.now(tz=timezone.utc)
+    times = [int((now - timedelta(minutes=RECORDS - minute)).timestamp() * 1000) for minute in range(RECORDS)]
+    produce(topic, {0: RECORDS, 1: RECORDS}, {0: times, 1: times})
+    query = Query(lake / "checkpoints" / "orders")
+    for batch, offset in enumerate((100, 160, 240, 320, READ)):
+        query.run(batch, {topic: {0: offset, 1: offset}})
+    partitions = [TopicPartition(topic, number) for number in (0, 1)]
+    with OffsetsClient({"bootstrap.servers": bootstrap_servers}) as client:
+        client.commit("orders-etl", dict.fromkeys(partitions, READ))
+        variables = {**user_variables(home), "LAKE": str(lake)}
+        try:
+            with (
+                WithUsers(home / "airflow", bootstrap_servers, [EXAMPLE], **variables) as airflow,
+                contextlib.closing(User(airflow, "ada")) as ada,
+            ):
+                to = datetime.fromtimestamp(times[BACK] / 1000, tz=timezone.utc).isoformat()
+                vars(airflow).update(ada=ada, to=to, query=query, client=client, partitions=partitions)
+                yield airflow
+        finally:
+            client.delete_groups(["orders-etl"])
+            shutil.rmtree(lake, ignore_errors=True)
+
+
+def test_a_plan_is_approved_in_airflows_page_and_carried_out(live):
+    run = live.ada.trigger("approved_reset", {"to_datetime": live.to})
+    asked = live.request_of("approved_reset", run)
+    approve = asked["options"][0]
+    with chromium() as browser, browser.new_context(viewport={"width": 1280, "height": 1100}) as context:
+        page = context.new_page()
+        page.goto(f"{live.url}/auth/login")
+        page.locator("input[name=username]").fill("bob")
+        page.locator("input[name=password]").fill("bob-pw")
+        page.locator("button[type=submit]").click()
+        page.wait_for_url(re.compile(f"^{re.escape(live.url)}/(?!auth)"), timeout=SECONDS)
+        page.goto(f"{live.url}/dags/approved_reset/runs/{run}/tasks/approve/required_actions")
+        expect(page.get_by_text("Lag that gates will see")).to_be_visible(timeout=SECONDS)
+        button = page.get_by_role("button", name=approve)
+        expect(button).to_be_visible(timeout=SECONDS)
+        if os.environ.get("DOCS_IMAGES"):
+            page.screenshot(path=IMAGE)
+        button.click()
+        expect(button).to_be_disabled(timeout=SECONDS)
+    assert set(live.ended("approved_reset", run).values()) == {"success"}
+    held = [commit.offset for commit in live.client.committed("orders-etl", live.partitions).values()]
+    assert (held, live.query.stands()) == ([BACK, BACK], {0: BACK, 1: BACK})
+    receipt = live.xcom("approved_reset", run, "reset")
+    assert receipt["approval"]["by"] == "bob"

@@ -1,0 +1,293 @@
+"""Saved plans on a broker in memory: carried out exactly, finished, or refused."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+
+import pytest
+from memory_broker import MemoryBroker, MemoryClient
+from written_query import Query
+
+from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+from airflow_kafka_offsets.errors import CommitError, OffsetsFormatError, PlanRefusedError
+from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPolicy
+from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
+from airflow_kafka_offsets.model.groups import GroupSelection
+from airflow_kafka_offsets.model.offsets import TopicPartition, committed_offsets
+from airflow_kafka_offsets.model.place import Place
+from airflow_kafka_offsets.model.saved_plan import Names, SavedPlan, saved_plan
+from airflow_kafka_offsets.moves import apply, write
+from airflow_kafka_offsets.moves.apply import apply_pipeline
+from airflow_kafka_offsets.moves.reset import plan_reset
+from airflow_kafka_offsets.moves.saved import plan_saved
+
+FIRST, SECOND = TopicPartition("orders", 0), TopicPartition("orders", 1)
+NOW = datetime(2026, 1, 5, tzinfo=timezone.utc)
+GROUPS = {"group_id": "g", "topics": "orders"}
+TASK = CommitMetadata(run="r", task="t", token="a")
+
+
+class Pipeline:
+    """A group at 50 and 60, and a query that has read as far, if it has one."""
+
+    def __init__(self, client, broker, root=None):
+        self.client, self.broker, self.root = client, broker, root
+        client.commit("g", {FIRST: 50, SECOND: 60})
+        self.query = None
+        if root is not None:
+            self.query = Query(root)
+            self.query.run(0, {"orders": {0: 20, 1: 20}})
+            self.query.run(1, {"orders": {0: 50, 1: 60}})
+
+    @property
+    def checkpoint(self):
+        return None if self.query is None else SparkCheckpoint(self.query.location)
+
+    def plan(self, name="shift_by", value=-10, now=NOW, **how):
+        location = None if self.query is None else self.query.location
+        names = Names(**GROUPS, checkpoint_location=location)
+        plan = plan_reset(
+            self.client,
+            self.checkpoint,
+            GroupSelection.parse("g", "orders"),
+            Place.parse(value, name),
+            now=now,
+            **how,
+        )
+        plan.check()
+        saved = saved_plan(plan.make_receipt(plan_only=True), names, CheckpointPolicy(), now=now)
+        # As it comes through XCom, or out of a file.
+        return SavedPlan.parse(json.loads(json.dumps(saved.value)))
+
+    def carry_out(self, saved, by=TASK, now=NOW, **how):
+        plan = plan_saved(self.client, self.checkpoint, saved, now=now, metadata=by, **how)
+        return apply_pipeline(self.client, plan, replace(by, plan=saved.digest), self.checkpoint, 0)
+
+    def at(self):
+        groups = [*committed_offsets(self.client.committed("g", [FIRST, SECOND])).values()]
+        return groups if self.query is None else (groups, list(self.query.stands().values()))
+
+
+@pytest.fixture
+def broker():
+    broker = MemoryBroker()
+    broker.create("orders", 2)
+    for tp in (FIRST, SECOND):
+        broker.append("orders", tp.partition, range(100))
+    return broker
+
+
+@pytest.fixture
+def client(broker):
+    return MemoryClient(broker)
+
+
+@pytest.fixture
+def groups_only(client, broker):
+    return Pipeline(client, broker)
+
+
+@pytest.fixture
+def with_checkpoint(client, broker, tmp_path):
+    return Pipeline(client, broker, tmp_path / "checkpoint")
+
+
+@pytest.fixture(params=["groups_only", "with_checkpoint"])
+def pipeline(request):
+    return request.getfixturevalue(request.param)
+
+
+def both(pipeline, *offsets):
+    return list(offsets) if pipeline.query is None else (list(offsets), list(offsets))
+
+
+def test_a_saved_plan_moves_to_its_offsets_and_its_receipt_names_it(pipeline):
+    saved = pipeline.plan()
+    receipt = pipeline.carry_out(saved)
+    assert pipeline.at() == both(pipeline, 40, 50)
+    assert receipt["before"] == {"orders": {"0": 50, "1": 60}}
+    assert (receipt["plan"], receipt["plan_only"], receipt["verified"]) == (saved.digest, False, True)
+    assert (receipt["source"]["shift_by"], receipt["source"]["plan"]) == (-10, saved.digest)
+    made = CommitMetadata.parse(pipeline.client.committed("g", [FIRST])[FIRST].metadata)
+    assert made is not None
+    assert (made.plan, made.run) == (saved.digest, "r")
+
+
+def test_a_latest_that_was_planned_is_not_evaluated_again(pipeline):
+    saved = pipeline.plan("to_offset", "latest")
+    pipeline.broker.append("orders", 0, range(10))
+    pipeline.carry_out(saved)
+    assert pipeline.at() == both(pipeline, 100, 100)
+
+
+def test_the_same_move_has_the_same_digest_whenever_it_is_planned_and_another_one_has_another(pipeline):
+    first = pipeline.plan()
+    assert pipeline.plan("to_offset", {"orders": {"0": 40, "1": 50}}).digest == first.digest
+    assert pipeline.plan(now=NOW + timedelta(hours=1)).digest == first.digest
+    assert pipeline.plan("shift_by", -11).digest != first.digest
+
+
+def test_a_log_start_that_has_moved_and_holds_every_target_does_not_matter(pipeline):
+    saved = pipeline.plan()
+    pipeline.broker.delete_records("orders", 0, 40)
+    pipeline.carry_out(saved)
+    assert pipeline.at() == both(pipeline, 40, 50)
+
+
+def test_a_target_that_retention_has_deleted_is_refused(pipeline):
+    saved = pipeline.plan()
+    pipeline.broker.delete_records("orders", 0, 41)
+    with pytest.raises(PlanRefusedError, match="offset 40 of orders-0 is outside its log"):
+        pipeline.carry_out(saved)
+    assert pipeline.at() == both(pipeline, 50, 60)
+
+
+def test_a_group_that_has_moved_since_is_refused_and_the_text_says_where_and_by_whom(pipeline):
+    saved = pipeline.plan()
+    pipeline.client.commit("g", {SECOND: 61}, CommitMetadata(run="other", dag="d").text())
+    with pytest.raises(
+        PlanRefusedError,
+        match=r"group 'g' has moved on orders-1 \(orders-1: 60 when the plan was made, 61 now, by run other",
+    ):
+        pipeline.carry_out(saved)
+
+
+def test_a_group_that_was_at_the_target_already_by_other_hands_is_refused(groups_only):
+    saved = groups_only.plan()
+    groups_only.client.commit("g", {FIRST: 40})
+    with pytest.raises(PlanRefusedError, match="has moved on orders-0"):
+        groups_only.carry_out(saved)
+
+
+def test_a_query_that_has_finished_a_batch_since_is_refused(with_checkpoint):
+    saved = with_checkpoint.plan()
+    with_checkpoint.query.run(2, {"orders": {0: 50, 1: 60}})
+    with pytest.raises(PlanRefusedError, match="newest finished batch is 2, and it was 1"):
+        with_checkpoint.carry_out(saved)
+
+
+def test_a_query_that_has_begun_a_batch_since_is_refused(with_checkpoint):
+    saved = with_checkpoint.plan()
+    with_checkpoint.query.plan(2, {"orders": {0: 70, 1: 70}})
+    with pytest.raises(PlanRefusedError, match="unfinished batches are 2, and were none"):
+        with_checkpoint.carry_out(saved)
+
+
+def test_a_checkpoint_that_was_replaced_is_refused(with_checkpoint):
+    saved = with_checkpoint.plan()
+    Query(with_checkpoint.root, "99999999-2222-3333-4444-555555555555")
+    with pytest.raises(PlanRefusedError, match="the checkpoint was replaced"):
+        with_checkpoint.carry_out(saved)
+
+
+def test_a_checkpoint_that_another_move_has_moved_is_refused(with_checkpoint):
+    saved = with_checkpoint.plan()
+    with_checkpoint.carry_out(with_checkpoint.plan("shift_by", -1), CommitMetadata(run="other"))
+    with pytest.raises(
+        PlanRefusedError, match="was moved since the plan was made, and is elsewhere on orders-0"
+    ):
+        with_checkpoint.carry_out(saved)
+    assert with_checkpoint.at() == both(with_checkpoint, 49, 59)
+
+
+def test_a_topic_that_was_created_again_is_refused(pipeline):
+    saved = pipeline.plan()
+    pipeline.broker.create("orders", 2)
+    for tp in (FIRST, SECOND):
+        pipeline.broker.append("orders", tp.partition, range(100))
+    pipeline.client.commit("g", {FIRST: 50, SECOND: 60})
+    with pytest.raises(PlanRefusedError, match="topic 'orders' was deleted and created again"):
+        pipeline.carry_out(saved)
+
+
+def test_another_cluster_is_refused(pipeline):
+    saved = pipeline.plan()
+    pipeline.broker.cluster_id = "another"
+    with pytest.raises(
+        PlanRefusedError, match="is of cluster cluster-in-memory, and the connection leads to"
+    ):
+        pipeline.carry_out(saved)
+
+
+def test_a_plan_that_is_too_old_is_refused_unless_it_was_begun(groups_only):
+    saved, later = groups_only.plan(), NOW + timedelta(days=2)
+    with pytest.raises(PlanRefusedError, match="was made 2 d ago, and max_age is 1 d"):
+        groups_only.carry_out(saved, now=later)
+    groups_only.client.commit("g", {FIRST: 40}, CommitMetadata(plan=saved.digest).text())
+    receipt = groups_only.carry_out(saved, now=later)
+    assert groups_only.at() == [40, 50]
+    assert receipt["before"] == {"orders": {"0": 50, "1": 60}}
+
+
+@pytest.mark.parametrize("by", [TASK, CommitMetadata(tool="group reset")])
+def test_a_plan_that_was_interrupted_between_checkpoint_and_group_is_finished_by_anybody(
+    with_checkpoint, by, monkeypatch
+):
+    saved = with_checkpoint.plan()
+
+    def dies(*_):
+        raise CommitError("no coordinator", failed={FIRST: "NOT_COORDINATOR"})
+
+    with monkeypatch.context() as patched:
+        patched.setattr(apply, "commit_groups", dies)
+        with pytest.raises(CommitError):
+            with_checkpoint.carry_out(saved)
+    assert with_checkpoint.at() == ([50, 60], [40, 50])
+    receipt = with_checkpoint.carry_out(saved, by, now=NOW + timedelta(days=9))
+    assert with_checkpoint.at() == both(with_checkpoint, 40, 50)
+    assert receipt["before"] == {"orders": {"0": 50, "1": 60}}
+    assert receipt["checkpoint"]["before"] == {"0": {"orders": {"0": 50, "1": 60}}}
+
+
+def test_a_plan_that_was_carried_out_is_not_carried_out_twice(pipeline):
+    saved = pipeline.plan()
+    first = pipeline.carry_out(saved)
+    second = pipeline.carry_out(saved, CommitMetadata(tool="group reset"))
+    assert second["before"] == first["before"]
+    assert pipeline.at() == both(pipeline, 40, 50)
+    # Once the query has gone on, it is over.
+    if pipeline.query is not None:
+        pipeline.query.run(2, {"orders": {0: 70, 1: 70}})
+    pipeline.client.commit("g", {FIRST: 70, SECOND: 70})
+    with pytest.raises(PlanRefusedError, match="does not hold any more"):
+        pipeline.carry_out(saved, CommitMetadata(tool="group reset"))
+
+
+def test_a_new_plan_of_a_task_that_has_moved_before_begins_where_it_was_made(with_checkpoint):
+    with_checkpoint.carry_out(with_checkpoint.plan())
+    with_checkpoint.carry_out(with_checkpoint.plan(), replace(TASK, token="b"))
+    assert with_checkpoint.at() == both(with_checkpoint, 30, 40)
+
+
+def test_a_plan_that_was_changed_is_refused(pipeline):
+    value = json.loads(json.dumps(pipeline.plan().value))
+    value["after"]["orders"]["0"] = 0
+    with pytest.raises(OffsetsFormatError, match="the plan was changed after it was made"):
+        SavedPlan.parse(value)
+
+
+@pytest.mark.parametrize(
+    "value", ["", "[]", "{}", {"plan_only": True}, {"digest": "x", "plan_only": True}, None, 3]
+)
+def test_what_is_no_plan_is_refused(value):
+    with pytest.raises(OffsetsFormatError, match="expected"):
+        SavedPlan.parse(value)
+
+
+def test_partitions_that_were_left_alone_stay_so_and_the_receipt_names_them(pipeline):
+    saved = pipeline.plan("to_offset", {"orders": {"0": 40, "1": 101}}, on_out_of_range="skip")
+    receipt = pipeline.carry_out(saved)
+    assert pipeline.at() == both(pipeline, 40, 60)
+    assert receipt["skipped"] == {"orders": {"1": 60}}
+
+
+def test_the_writer_is_the_ordinary_one(groups_only, monkeypatch):
+    def refuses(*_):
+        raise CommitError("here", failed={FIRST: "HERE"})
+
+    saved = groups_only.plan()
+    monkeypatch.setattr(write, "commit_offsets", refuses)
+    with pytest.raises(CommitError, match="here"):
+        groups_only.carry_out(saved)

@@ -1,0 +1,84 @@
+"""Which runs and events speak of offsets that a plan takes back."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from airflow.sdk import Asset
+
+from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPolicy
+from airflow_kafka_offsets.model.saved_plan import Names, saved_plan
+from airflow_kafka_offsets.pipeline import KafkaPipeline
+from airflow_kafka_offsets.task.triggered import triggered_by_commits
+
+ORDERS = KafkaPipeline("orders-etl")
+
+
+def plan(to):
+    receipt = {
+        "version": 1,
+        "group_id": "orders-etl",
+        "before": {"orders": {"0": 100}},
+        "after": {"orders": {"0": to}},
+    }
+    return saved_plan(receipt, Names("orders-etl"), CheckpointPolicy())
+
+
+class Events(list):
+    """The events of an asset, the oldest first, as Airflow 3.3 gives them."""
+
+    def ascending(self, ascending):
+        return Events(self if ascending else self[::-1])
+
+    def limit(self, number):
+        return Events(self[:number])
+
+
+def event(number, until, *runs, partitions=1):
+    at = datetime(2026, 3, 2, number, tzinfo=timezone.utc)
+    made = [SimpleNamespace(dag_id=dag, run_id=f"asset__{number}", state="success") for dag in runs]
+    extra = {"version": 1, "topics": {"orders": {"from": 0, "until": until, "partitions": partitions}}}
+    return SimpleNamespace(timestamp=at, extra=extra, created_dagruns=made)
+
+
+EVENTS = Events([event(1, 50, "reports"), event(2, 80, "reports", "alerts"), event(3, 100)])
+
+
+def listed(to, events=EVENTS, inlets=tuple(ORDERS.assets)):
+    context: Any = {"inlet_events": {ORDERS.asset: events}}
+    return triggered_by_commits(context, SimpleNamespace(inlets=list(inlets)), plan(to))
+
+
+def test_events_of_commits_beyond_the_plan_are_listed_with_their_runs():
+    waits = {"dag_id": None, "run_id": None, "state": None, "at": "2026-03-02T03:00:00+00:00"}
+    assert listed(80) == [waits]
+    assert [each["dag_id"] for each in listed(79)] == [None, "reports", "alerts"]
+    assert [each["dag_id"] for each in listed(40)] == [None, "reports", "alerts", "reports"]
+    assert listed(100) == []
+
+
+@pytest.mark.parametrize("events", [list(EVENTS), Events(EVENTS)], ids=["3.1", "3.3"])
+def test_it_works_with_the_events_of_each_airflow(events):
+    assert len(listed(79, events)) == 3
+
+
+def test_a_group_whose_asset_is_no_inlet_is_not_known():
+    assert listed(79, inlets=[]) is None
+    assert listed(79, inlets=[Asset("other")]) is None
+    assert triggered_by_commits({}, SimpleNamespace(inlets=ORDERS.assets), plan(79)) is None
+
+
+def test_an_airflow_that_does_not_answer_is_not_known_and_no_error():
+    class Broken(Events):
+        def ascending(self, ascending):
+            raise RuntimeError("500")
+
+    assert listed(79, Broken(EVENTS)) is None
+
+
+def test_sums_over_other_partitions_say_nothing():
+    assert listed(0, Events([event(1, 500, "reports", partitions=3)])) == []
+    assert listed(0, Events([SimpleNamespace(timestamp=None, extra=None, created_dagruns=[])])) == []
