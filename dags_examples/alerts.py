@@ -26,8 +26,7 @@ from airflow_kafka_offsets.sensors.lag import ConsumerGroupLagSensor
 ON_CALL = "data-on-call@example.com"
 
 # --8<-- [start:message]
-# What a sensor saw last is in its XCom, also when it has failed. Without an answer of the broker there is
-# nothing.
+# A sensor leaves its last reading in XCom, even if it fails. If the broker never answered, there is no reading.
 GATE_FAILED = """
 <p>{{ dag.dag_id }}.{{ ti.task_id }} failed in run {{ run_id }}. {{ exception | default("") }}</p>
 {% set reading = ti.xcom_pull(task_ids=ti.task_id) %}
@@ -46,7 +45,7 @@ GATE_FAILED = """
 not_ready = DeadlineAlert(
     reference=DeadlineReference.DAGRUN_QUEUED_AT,
     interval=timedelta(hours=2),
-    # It runs in the triggerer, and may be any awaitable that can be imported there.
+    # The callback runs in the triggerer, and may be any awaitable that the triggerer can import.
     callback=AsyncCallback(
         SmtpNotifier,
         kwargs={
@@ -82,7 +81,7 @@ with DAG(
 
     @task
     def publish() -> None:
-        """Stand for whatever needs the data to be complete."""
+        """Stand for the work that needs complete data."""
 
     gate >> publish()
     # --8<-- [end:gate]
@@ -94,11 +93,11 @@ with DAG(dag_id="about_to_be_lost", schedule="@hourly", catchup=False, tags=["ka
         group_id="orders-etl",
         checkpoint_location="s3a://lake/checkpoints/orders",
         grace="PT30M",
-        # Longer than the query and whoever has to repair it may be away.
+        # Longer than an outage and its repair may take.
         min_headroom="PT24H",
         on_failure_callback=SmtpNotifier(
             to=ON_CALL,
-            subject="{{ dag.dag_id }}: the pipeline needs somebody",
+            subject="{{ dag.dag_id }}: records will soon be deleted unread",
             html_content="<pre>{{ exception | default('') | e }}</pre>",
         ),
     )

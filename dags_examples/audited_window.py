@@ -54,7 +54,7 @@ with DAG(
         application=str(JOBS / "audited_job.py"),
         py_files=spark_py_files(),
         packages="org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",
-        # In the environment: a command line is seen by everybody on the machine.
+        # In the environment: all users of the machine can see a command line.
         env_vars={"DATABASE_URL": "{{ database_url('lake') }}", "RUN_ID": "{{ run_id }}"},
         conf={
             **plan.spark_conf(),

@@ -52,7 +52,7 @@ with DAG(
 
     @task
     def publish() -> None:
-        """Stand for whatever needs the data to be complete."""
+        """Stand for the work that needs complete data."""
 
     spark >> commit >> gate >> publish()
     # --8<-- [end:gate]

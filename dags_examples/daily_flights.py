@@ -204,7 +204,7 @@ with DAG(
     # --8<-- [end:commit]
 
     # --8<-- [start:gate]
-    # "latest" is the end of the topic when the wait begins; it does not move while we wait.
+    # "latest" is the log end when the wait begins. It does not move during the wait.
     gate = OffsetsReachedSensor(
         task_id="gate", target="latest", deferrable=True, poke_interval=5, timeout=600, **flights
     )

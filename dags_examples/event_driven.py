@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 # --8<-- [start:schedule]
 LAKE = os.environ.get("LAKE", "s3a://lake")
-LOOK_EVERY = float(os.environ.get("LOOK_EVERY", "60"))
+POLL_INTERVAL = float(os.environ.get("POLL_INTERVAL", "60"))
 
 clicks = KafkaPipeline(group_id="clicks", topics=["clicks"], checkpoint_location=f"{LAKE}/checkpoints/clicks")
 
@@ -42,14 +42,14 @@ backlog = Asset(
                 **clicks,
                 min_lag=10_000,
                 refire_after=timedelta(minutes=15),
-                poll_interval=LOOK_EVERY,
+                poll_interval=POLL_INTERVAL,
             ),
         )
     ],
 )
 
 daily_at_the_latest = AssetOrTimeSchedule(
-    # timedelta() and not False, with which Airflow may still run a new DAG at once.
+    # Not False: with False, Airflow may start a run as soon as it sees the new DAG.
     timetable=CronTriggerTimetable("0 3 * * *", timezone="UTC", run_immediately=timedelta()),
     assets=[backlog],
 )

@@ -59,7 +59,7 @@ with DAG(
         application=str(Path(__file__).parent / "jobs" / "exactly_once_job.py"),
         py_files=spark_py_files(),
         packages="org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",
-        # In the environment: a command line is seen by everybody on the machine.
+        # In the environment: all users of the machine can see a command line.
         env_vars={"DATABASE_URL": "{{ database_url('departures') }}"},
         conf={
             **departures.spark_conf(),
@@ -72,7 +72,7 @@ with DAG(
     # --8<-- [end:count]
 
     # --8<-- [start:publish]
-    # What the job saved under the group's name in the database, in place of what is in the checkpoint.
+    # Commit the offsets that the job saved in the database, not those of the checkpoint.
     publish = CommitOffsetsOperator(
         task_id="publish", store_conn_id="departures", outlets=departures.assets, **departures
     )

@@ -44,10 +44,10 @@ with DAG(
     restore = RestoreOffsetsOperator(
         task_id="restore",
         receipt=reset.output,
-        # The job writes each batch with foreachBatch, and overwrites.
+        # The job overwrites: it writes each batch with foreachBatch, by the records' own key.
         on_pending_batch="discard",
         idempotent_sink=True,
-        # Nothing puts the pipeline back if the restore gives up.
+        # If the restore fails for good, the pipeline stays where the reset moved it.
         retries=3,
         **orders,
     )

@@ -51,7 +51,7 @@ with DAG(
     def offsets_of_day(
         params: Any = None, dag_run: Any = None, data_interval_start: datetime | None = None
     ) -> dict[str, Any]:
-        """Return the day, and where its records are, as Spark's options want it."""
+        """Return the day, and the offsets of its records in the form of Spark's options."""
         if params["day"]:
             day = date.fromisoformat(params["day"])
         elif dag_run.run_type == "backfill" and data_interval_start is not None:

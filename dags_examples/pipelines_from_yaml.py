@@ -39,7 +39,7 @@ with DAG("jobs_from_yaml", schedule="@hourly", catchup=False, max_active_runs=1)
     def pipeline(
         group_id: Any, topics: Any, checkpoint_location: str, checkpoint_conn_id: str, kafka_config_id: str
     ) -> None:
-        """One job with trigger(availableNow=True), and the commit of what it has read."""
+        """Run one job with trigger(availableNow=True), and commit its position."""
         job = SparkSubmitOperator(
             task_id="job",
             application="s3a://lake/jobs/copy.py",

@@ -29,7 +29,7 @@ ADD = text(
 
 # --8<-- [start:add]
 def add(engine: Engine, pipeline: dict[str, str], batch: DataFrame, batch_id: int) -> None:
-    """Add the batch's flights to the counts, unless they are in there."""
+    """Add the batch's flights to the counts, unless the counts include them already."""
     counts = batch.groupBy("day", "origin").agg(
         f.count("*").alias("flights"), f.count_if(f.col("dep_delay") > 15).alias("late")
     )

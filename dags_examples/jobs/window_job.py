@@ -22,7 +22,7 @@ def main() -> None:
 
     spark = SparkSession.builder.appName("flights of a window").getOrCreate()
     # --8<-- [start:read]
-    # Fails at the end if retention took records of the window meanwhile: then it must not be committed.
+    # Fails at the end if retention deleted records of the window meanwhile. The DAG then does not commit it.
     with reading_window(spark, options=spark_kafka_options()) as records:
         write_days(arguments.output, parse(records))
     # --8<-- [end:read]
