@@ -133,7 +133,7 @@ with DAG(
         task_id="gate", target="{{ dag_run.run_after }}", poke_interval=5, timeout=600, **flights
     )
 
-    # A Spark job that fails leaves a pending batch. The job overwrites, so Spark may use the batch's id again.
+    # A failed Spark job leaves a pending batch. The job overwrites, so Spark may use the batch's id again.
     restore = RestoreOffsetsOperator(
         task_id="restore",
         receipt=reset.output,
