@@ -15,11 +15,13 @@ __version__ = "0.1.0"
 _MODULES = {
     "ApprovePlanOperator": "operators.approve",
     "AuditWindowOperator": "operators.audit_window",
+    "CheckMirrorOperator": "operators.check_mirror",
     "CheckOffsetDriftOperator": "operators.check_drift",
     "CommitOffsetWindowOperator": "operators.commit_window",
     "CommitOffsetsOperator": "operators.commit",
     "CompletedIntervalsOperator": "operators.completed_intervals",
     "ConsumerGroupLagSensor": "sensors.lag",
+    "FailOverOperator": "operators.fail_over",
     "KafkaOffsetsError": "errors",
     "KafkaOffsetsHook": "hooks.offsets",
     "KafkaPipeline": "pipeline",

@@ -4,6 +4,7 @@ from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook as KafkaOffsets
 from airflow_kafka_offsets.operators.approve import ApprovePlanOperator as ApprovePlanOperator
 from airflow_kafka_offsets.operators.audit_window import AuditWindowOperator as AuditWindowOperator
 from airflow_kafka_offsets.operators.check_drift import CheckOffsetDriftOperator as CheckOffsetDriftOperator
+from airflow_kafka_offsets.operators.check_mirror import CheckMirrorOperator as CheckMirrorOperator
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator as CommitOffsetsOperator
 from airflow_kafka_offsets.operators.commit_window import (
     CommitOffsetWindowOperator as CommitOffsetWindowOperator,
@@ -11,6 +12,7 @@ from airflow_kafka_offsets.operators.commit_window import (
 from airflow_kafka_offsets.operators.completed_intervals import (
     CompletedIntervalsOperator as CompletedIntervalsOperator,
 )
+from airflow_kafka_offsets.operators.fail_over import FailOverOperator as FailOverOperator
 from airflow_kafka_offsets.operators.plan_resets import PlanResetsOperator as PlanResetsOperator
 from airflow_kafka_offsets.operators.plan_window import PlanOffsetWindowOperator as PlanOffsetWindowOperator
 from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator as ResetOffsetsOperator

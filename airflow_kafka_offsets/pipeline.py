@@ -12,6 +12,7 @@ from urllib.parse import quote
 from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.model.groups import parse_group_id
 from airflow_kafka_offsets.model.location import check_location
+from airflow_kafka_offsets.model.mirror import Mirror
 from airflow_kafka_offsets.model.names import SPARK_CONF_KEY, parse_group
 from airflow_kafka_offsets.model.parameters import parse_text
 from airflow_kafka_offsets.model.text import shorten
@@ -42,6 +43,9 @@ class KafkaPipeline(Mapping[str, Any]):
     :param asset_name: name of the group's asset in Airflow; by default its URI, because Airflow requires
         unique names. With several groups, ``{group: name}``; a group without a name keeps its URI. It is not
         passed to tasks.
+    :param mirror: the mirror of the cluster, see :class:`~airflow_kafka_offsets.model.mirror.Mirror`, as an
+        object such as ``{"kafka_config_id": "kafka_standby", "prefix": "primary."}``. Each commit of the
+        checkpoint then keeps what a failover needs. Tasks get it too, and do not render templates in it.
     :raises UsageError: if the location contains a password, which would be shown with the location, or if
         ``asset_name`` does not match the groups.
     """
@@ -53,12 +57,20 @@ class KafkaPipeline(Mapping[str, Any]):
     kafka_config_id: str = "kafka_default"
     _: KW_ONLY
     asset_name: str | Mapping[str, str] | None = None
+    mirror: Mapping[str, Any] | Mirror | None = None
 
     def __post_init__(self) -> None:
         if self.kafka_config_id is None:
             object.__setattr__(self, "kafka_config_id", type(self).kafka_config_id)
         check_location(self.checkpoint_location)
         self._check_asset_name()
+        if self.mirror is not None:
+            if self.checkpoint_location is None:
+                raise UsageError(
+                    "mirror would be ignored without checkpoint_location, which it translates: give both",
+                    parameter="mirror",
+                )
+            object.__setattr__(self, "mirror", Mirror.parse(self.mirror).as_json())
 
     @classmethod
     def load(cls, file: str | os.PathLike[str]) -> list[KafkaPipeline]:
@@ -83,20 +95,24 @@ class KafkaPipeline(Mapping[str, Any]):
         text = read_text(name)
         if text is None:
             raise UsageError(f"{name}: there is no such file")
-        pipelines = [cls(**entry) for entry in read_pipelines(text, name, NAME_PARSERS)]
+        pipelines = [cls(**entry) for entry in read_pipelines(text, name, FILE_PARSERS)]
         _check_shared_groups(pipelines, name)
         return pipelines
 
     def __getitem__(self, key: str) -> Any:
-        if key not in PIPELINE_PARAMETERS:
+        if key not in self._keys:
             raise KeyError(key)
         return getattr(self, key)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(PIPELINE_PARAMETERS)
+        return iter(self._keys)
 
     def __len__(self) -> int:
-        return len(PIPELINE_PARAMETERS)
+        return len(self._keys)
+
+    @property
+    def _keys(self) -> tuple[str, ...]:
+        return PIPELINE_PARAMETERS if self.mirror is None else (*PIPELINE_PARAMETERS, "mirror")
 
     @property
     def asset(self) -> Asset:
@@ -173,7 +189,8 @@ class KafkaPipeline(Mapping[str, Any]):
         return f"--conf {SPARK_CONF_KEY}={quote(names, safe='')}"
 
     def _names_as_json(self) -> str:
-        return json.dumps(dict(self), separators=(",", ":"), default=plain_names)
+        names = {name: self[name] for name in PIPELINE_PARAMETERS}
+        return json.dumps(names, separators=(",", ":"), default=plain_names)
 
 
 def _check_shared_groups(pipelines: Sequence[KafkaPipeline], file: str) -> None:
@@ -214,6 +231,9 @@ NAME_PARSERS: Mapping[str, Callable[[Any, str], Any]] = {
     "kafka_config_id": parse_text,
 }
 """Parameter of a pipeline -> its parser, which takes the value and the parameter's name."""
+
+FILE_PARSERS: Mapping[str, Callable[[Any, str], Any]] = {**NAME_PARSERS, "mirror": Mirror.parse}
+"""Reads each key of a file of pipelines."""
 
 PIPELINE_PARAMETERS = tuple(NAME_PARSERS)
 """The parameters with the same name, type and meaning everywhere."""

@@ -1,5 +1,5 @@
 """
-A reset that a person approves: the plan is shown, and after the approval the pipeline moves as planned.
+A reset with an approval: a user sees the plan, and after the approval the pipeline moves as planned.
 
 LAKE comes from the environment.
 """

@@ -102,6 +102,7 @@ class ArchivedMove:
     :param copies: whether it put the files back, and not the offsets alone.
     :param log_ids: the cluster and the topics that the offsets count in; unknown in one of an earlier
         version, and of a move that was made without a broker.
+    :param left: of a failover, the cluster and the topics that the offsets counted in before.
     :param recovery: a teardown was to take it back if the work after it was not finished.
     :param done: the move was finished.
     :param undone: the move was taken back.
@@ -123,6 +124,7 @@ class ArchivedMove:
     undoes: str | None = None
     copies: bool = False
     log_ids: LogIds = UNKNOWN_LOGS
+    left: LogIds = UNKNOWN_LOGS
     recovery: bool = False
     done: bool = False
     undone: bool = False
@@ -131,6 +133,21 @@ class ArchivedMove:
     def is_over(self) -> bool:
         """Whether it was finished, or taken back."""
         return self.done or self.undone
+
+    @property
+    def is_failover(self) -> bool:
+        """Whether it was a move to another cluster."""
+        return self.name.endswith("-failover")
+
+    @property
+    def fails_over(self) -> bool:
+        """Whether it has moved the query to another cluster, and was not taken back."""
+        return self.is_failover and not self.undone
+
+    @property
+    def created_at(self) -> int:
+        """When it was written, in seconds since 1970."""
+        return int(datetime.fromisoformat(self.created).timestamp())
 
     @property
     def number(self) -> int:
@@ -175,6 +192,7 @@ def write_archive(
         "by": made_by.as_json(),
         "nonce": nonce,
         "logs": checkpoint_plan.log_ids.as_json(),
+        **({"left": checkpoint_plan.left.as_json()} if checkpoint_plan.left else {}),
         "before": sources_json(checkpoint_plan.before),
         "after": sources_json(checkpoint_plan.after),
         "files": {
@@ -211,10 +229,21 @@ def archived_moves_from_newest(checkpoint: SparkCheckpoint) -> Iterator[Archived
 
 
 def newest_archived_move_with_cluster(checkpoint: SparkCheckpoint) -> ArchivedMove | None:
-    """Return the archive of the newest move that names its cluster; without a broker a move names none."""
-    return next(
-        (archive for archive in archived_moves_from_newest(checkpoint) if archive.log_ids.cluster), None
+    """
+    Return the archive of the newest move that names its cluster; without a broker a move names none.
+
+    A failover that was taken back counts no more.
+    """
+    found = (
+        each for each in archived_moves_from_newest(checkpoint) if not (each.undone and each.is_failover)
     )
+    return next((archive for archive in found if archive.log_ids.cluster), None)
+
+
+def failover_after(checkpoint: SparkCheckpoint, batch_id: int) -> ArchivedMove | None:
+    """Return the newest failover after a batch: what is before it counts on another cluster."""
+    found = (each for each in archived_moves_from_newest(checkpoint) if each.fails_over)
+    return next((each for each in found if each.batch_id > batch_id), None)
 
 
 def read_archived_moves(checkpoint: SparkCheckpoint) -> list[ArchivedMove]:
@@ -323,6 +352,7 @@ def _archive(name: str, manifest: object, *, done: bool, undone: bool) -> Archiv
         files=files,
         undoes=undoes,
         log_ids=LogIds.parse(field("logs", dict, _NoneType), describe=describe_type),
+        left=LogIds.parse(field("left", dict, _NoneType), "left", describe=describe_type),
         recovery=field("recovery", bool, _NoneType) or False,
         **{name: field(name, kind) for name, kind in _PLAIN.items()},
         done=done,

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 
 from airflow_kafka_offsets.checkpoint.guards import read_checkpoint_batches, unfinished_refusals
 from airflow_kafka_offsets.checkpoint.log import OffsetLogEntry, kafka_offsets
+from airflow_kafka_offsets.checkpoint.plan_failover import failover_refusals
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import CheckpointError, CheckpointFormatError, PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.formats import SPARK_FORM
@@ -103,7 +104,8 @@ def finished_batch_ends(checkpoint: SparkCheckpoint, batch_id: int) -> dict[str,
     :raises CheckpointError: if the checkpoint cannot be read, or no batch has finished.
     :raises PlanRefusedError: if the batch is not kept any more, or not finished; names those that are.
     """
-    if refusals := unfinished_refusals(read_checkpoint_batches(checkpoint), batch_id):
+    refusals = unfinished_refusals(read_checkpoint_batches(checkpoint), batch_id)
+    if refusals := refusals + failover_refusals(checkpoint, batch_id):
         raise PlanRefusedError(refusals)
     return checkpoint.entry(batch_id).kafka_offsets
 

@@ -92,12 +92,17 @@ class OffsetLogEntry:
 
         :param offsets: source -> its offsets. A partition that is not named keeps its offset.
         """
+        there = self.kafka_offsets
+        return self.with_sources({source: there.get(source, {}) | each for source, each in offsets.items()})
+
+    def with_sources(self, sources: Mapping[str, Offsets]) -> str:
+        """Return the file's text with the offsets of Kafka sources replaced as a whole, their topics too."""
         lines = list(self.lines)
         there = self.kafka_offsets
         for number, (source, _) in enumerate(self.sources, 2):
-            if source not in there or source not in offsets:
+            if source not in there or source not in sources:
                 continue
-            after = there[source] | offsets[source]
+            after = sources[source]
             if after != there[source]:
                 lines[number] = ("" if self.version == 1 else f"{source}:") + offsets_text(after)
         return "\n".join(lines)

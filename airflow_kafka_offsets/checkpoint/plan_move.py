@@ -19,8 +19,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
-from airflow_kafka_offsets.checkpoint.archive import find_archived_move, read_archived_moves, read_copy
+from airflow_kafka_offsets.checkpoint.archive import (
+    ArchivedMove,
+    find_archived_move,
+    read_archived_moves,
+    read_copy,
+)
 from airflow_kafka_offsets.checkpoint.archive_names import next_archive_name
 from airflow_kafka_offsets.checkpoint.guards import (
     CheckpointBatches,
@@ -37,6 +43,7 @@ from airflow_kafka_offsets.checkpoint.open_moves import (
     resume_plan,
     unfinished_move_of_request,
 )
+from airflow_kafka_offsets.checkpoint.plan_failover import failover_refusals
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.checkpoint.state_store import StateStores
 from airflow_kafka_offsets.errors import CheckpointError, PlanRefusedError
@@ -131,6 +138,7 @@ def plan_truncate(
     there = steps and batch_id in checkpoint_batches.planned & checkpoint_batches.committed
     stores = StateStores.read(checkpoint) if there else StateStores({})
     refusals = truncate_refusals(checkpoint, checkpoint_batches, batch_id, policy, stores)
+    refusals += failover_refusals(checkpoint, batch_id)
     derived = () if refusals else stores.snapshots_after(batch_id + 1)
     refusals += link_refusals(checkpoint, derived)
     plan = _plan(
@@ -174,8 +182,12 @@ def plan_put_back_archive(
             f"checkpoint is of query {checkpoint_batches.state.query_id}: give the archive's own checkpoint"
         )
     # A restore that was interrupted goes on as it began: what it has left may look as if nothing had run.
-    begun = [one for one in read_archived_moves(checkpoint) if one.undoes == archived.name and not one.copies]
-    if begun or archived.carried or has_run_since(checkpoint, archived, checkpoint_batches):
+    archives = read_archived_moves(checkpoint)
+    begun = [one for one in archives if one.undoes == archived.name and not one.copies]
+    moved = begun or archived.carried or has_run_since(checkpoint, archived, checkpoint_batches)
+    if refusal := _past_failover(checkpoint, archived, archives, moved=bool(moved)):
+        raise PlanRefusedError(refusal)
+    if moved:
         return plan_seek(
             checkpoint, archived.before, policy, kind="restore", undoes=archived.name, request=request
         )
@@ -185,7 +197,33 @@ def plan_put_back_archive(
     # What goes, goes newest first; then what comes, oldest first.
     steps.sort(key=_put_back_order)
     plan = _plan(checkpoint, checkpoint_batches, "restore", archived.before, steps, request)
-    return resume_plan(checkpoint, replace(plan, undoes=archived.name, copies=True), earlier)
+    plan = replace(plan, undoes=archived.name, copies=True, **_back_from(archived))
+    return resume_plan(checkpoint, plan, earlier)
+
+
+def _back_from(archived: ArchivedMove) -> dict[str, Any]:
+    """Return where the offsets count once a failover is taken back."""
+    return {"log_ids": archived.left, "left": archived.log_ids} if archived.is_failover else {}
+
+
+def _past_failover(
+    checkpoint: SparkCheckpoint, archived: ArchivedMove, archives: Sequence[ArchivedMove], *, moved: bool
+) -> str | None:
+    """
+    Return why a move cannot be taken back: the query is on another cluster since.
+
+    :param moved: whether the query has run since the move.
+    """
+    later = [each for each in archives if each.fails_over and each.number > archived.number]
+    if archived.fails_over and moved:
+        later.append(archived)
+    if not later or (archived.undone and not moved):
+        return None
+    return (
+        f"{checkpoint.location}: failover {later[-1]} has moved the query to another cluster, where the "
+        "offsets of before are other records: move it back with a failover in the other direction "
+        "('failover back'), which translates its position there"
+    )
 
 
 def _plan(

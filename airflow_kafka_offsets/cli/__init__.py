@@ -30,6 +30,7 @@ DIRECTORY = click.Path(file_okay=False, path_type=Path)
 COMMANDS = {
     "checkpoint": "airflow_kafka_offsets.cli.checkpoint",
     "drift": "airflow_kafka_offsets.cli.drift",
+    "failover": "airflow_kafka_offsets.cli.failover",
     "recover": "airflow_kafka_offsets.cli.recover",
     "group": "airflow_kafka_offsets.cli.group",
     "wait": "airflow_kafka_offsets.cli.wait",
@@ -79,10 +80,18 @@ def doctor(packages: Sequence[str], jars: Sequence[str], broker: BrokerOptions, 
 @click.option("--days", type=click.IntRange(1, 28), default=3, show_default=True, help="Days to run.")
 @click.option("--keep", is_flag=True, help="Leave Kafka running, and print commands to try on it.")
 @click.option("--ui", is_flag=True, help="Then show it in Airflow's UI, on the Offsets tab, until Ctrl-C.")
-def demo(directory: Path | None, days: int, keep: bool, ui: bool) -> None:
+@click.option(
+    "--fail-over", is_flag=True, help="Two days on one Kafka, which is killed; the third on its mirror."
+)
+def demo(directory: Path | None, days: int, keep: bool, ui: bool, fail_over: bool) -> None:
     """Run the whole job: real events, a real Kafka, a real Spark, three days of a DAG."""
     from airflow_kafka_offsets.local.demo import run_demo
 
+    if fail_over:
+        from airflow_kafka_offsets.local.demo_fail_over import run_fail_over_demo
+
+        refuse_unused("with --fail-over", "days", "keep", "ui")
+        raise SystemExit(run_fail_over_demo(directory))
     raise SystemExit(run_demo(directory, days, keep=keep, ui=ui))
 
 

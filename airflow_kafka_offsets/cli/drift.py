@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import timedelta
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
 
@@ -46,6 +46,9 @@ __all__ = ["drift"]
 class CheckCommand(StrictCommand):
     """A command whose exit status tells what it has found from what it could not check."""
 
+    unchecked: ClassVar[Mapping[str, Any]] = {"version": REPORT_VERSION, "drifted": None, "groups": []}
+    """The JSON of a check that was not possible, besides its error."""
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; exit 3 after an error that is not of its usage."""
         try:
@@ -53,22 +56,20 @@ class CheckCommand(StrictCommand):
         except UsageError:
             raise
         except KafkaOffsetsError as error:
-            value: dict[str, Any] = {
-                "version": REPORT_VERSION,
-                "drifted": None,
-                "groups": [],
-                "error": str(error),
-            }
-            print_result(ctx.params["output"], value, ())
+            print_result(ctx.params["output"], {**self.unchecked, "error": str(error)}, ())
             click.echo(f"Error: {error}", err=True)
             raise SystemExit(UNCHECKED) from error
 
 
-def _naming_keys(context: click.Context) -> AbstractContextManager[None]:
-    """Name the keys of the file of pipelines in texts, not options."""
+def naming_keys(context: click.Context, *more: str) -> AbstractContextManager[None]:
+    """
+    Name the keys of the file of pipelines in texts, not options.
+
+    :param more: keys besides the names that every task takes.
+    """
     from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS
 
-    return worded(OptionWording(context.command, PIPELINE_PARAMETERS))
+    return worded(OptionWording(context.command, (*PIPELINE_PARAMETERS, *more)))
 
 
 def _load(context: click.Context, _option: click.Parameter, file: Path | None) -> list[KafkaPipeline] | None:
@@ -78,13 +79,13 @@ def _load(context: click.Context, _option: click.Parameter, file: Path | None) -
     if file is None:
         return None
     try:
-        with _naming_keys(context):
+        with naming_keys(context):
             pipelines = KafkaPipeline.load(file)
     except KafkaOffsetsError as error:
         raise click.BadParameter(str(error)) from None
     for number, pipeline in enumerate(pipelines, 1):
         if not pipeline.checkpoint_location:
-            with _naming_keys(context):
+            with naming_keys(context):
                 missing = parameter_text("checkpoint_location")
             raise click.BadParameter(
                 f"{file}, entry {number} ({shorten(pipeline.group_id)}): {missing} is missing, so there is "
@@ -144,7 +145,7 @@ def drift(
         if uri is not None:
             raise UsageError("--pipelines replaces URI and GROUP: leave these out")
         refuse_unused("with --pipelines, whose file names them", "topics", "checkpoint_conn_id")
-        with _naming_keys(click.get_current_context()):
+        with naming_keys(click.get_current_context()):
             _check_many(pipelines, broker, output, how)
         return
     if uri is None or group_id is None:

@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
@@ -63,6 +63,8 @@ class Execution:
     output: str
     policy: CheckpointPolicy | None = None
     quiet_period: float = QUIET_PERIOD
+    how: str = "give --execute to do it"
+    """What carries out a plan that was only shown."""
 
     def __post_init__(self) -> None:
         if self.dry_run and self.execute:
@@ -154,7 +156,7 @@ class Execution:
             outcome = done if self.execute else "nothing was changed"
             raise output_error("the receipt", error, f"; {outcome}") from error
         if not self.execute:
-            click.echo("Nothing was changed: give --execute to do it.", err=True)
+            click.echo(f"Nothing was changed: {self.how}.", err=True)
 
 
 def save_offsets(save: Path | None, groups: Mapping[str, Positions], *, execute: bool) -> None:
@@ -209,11 +211,15 @@ _sink_options = (
 )
 
 
-def _move_options(*policy: Option) -> Option:
+def _move_options(
+    *policy: Option,
+    make: Callable[..., Execution] = Execution,
+    output: Sequence[Option] = _execution_options,
+) -> Option:
     return combine_options(
         "execution",
-        Execution,
-        *_execution_options,
+        make,
+        *output,
         combine_options("policy", CheckpointPolicy.parse, *policy),
         duration_option(
             "--quiet-period",
@@ -223,7 +229,7 @@ def _move_options(*policy: Option) -> Option:
     )
 
 
-move_options = _move_options(
+_policy_options = (
     choice_option(
         "--on-pending-batch",
         PendingBatch,
@@ -233,7 +239,23 @@ move_options = _move_options(
     *_sink_options,
     click.option("--allow-stateful", is_flag=True, help="Move a query although its state stays as it is."),
 )
+
+move_options = _move_options(*_policy_options)
 """Those of :data:`execution_options`, and what may happen to a checkpoint."""
+
+
+def verb_options(*, execute: bool, how: str = "") -> Option:
+    """
+    Return the options of a command whose name says whether it carries out its plan.
+
+    :param how: what carries it out, where the command does not.
+    """
+
+    def make(**options: Any) -> Execution:
+        return Execution(dry_run=not execute, execute=execute, how=how, **options)
+
+    return _move_options(*_policy_options, make=make, output=[output_option])
+
 
 truncate_options = _move_options(*_sink_options)
 """Those of :data:`move_options` that removing batches reads: it always discards, and takes state back too."""

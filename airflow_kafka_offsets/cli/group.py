@@ -20,6 +20,7 @@ from airflow_kafka_offsets.cli.execution import (
 from airflow_kafka_offsets.cli.options import (
     CommandGroup,
     choice_option,
+    group_argument,
     output_option,
     refuse_unused,
     save_option,
@@ -35,6 +36,7 @@ from airflow_kafka_offsets.model.receipt import RECEIPT_VERSION
 from airflow_kafka_offsets.model.table import align_rows, offset_cell
 from airflow_kafka_offsets.model.text import escape_controls
 from airflow_kafka_offsets.model.topics import TopicScope
+from airflow_kafka_offsets.model.wording import parameter_error
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.kafka.client import OffsetsClient
@@ -153,6 +155,63 @@ def group_describe(group_ids: Sequence[str], output: str, client: OffsetsClient)
         lines += align_rows([("MEMBER", "CLIENT", "HOST", "PARTITIONS"), *rows]) if rows else []
     print_result(output, {"groups": described}, lines)
     if any(group.kind_refusal for group in groups):
+        raise SystemExit(REFUSED)
+
+
+@group.command("delete-offsets")
+@group_argument
+@topics_option
+@save_option
+@execution_options
+@admin_client_options
+def group_delete_offsets(
+    group_id: str,
+    topics: Sequence[str] | None,
+    save: Path | None,
+    execution: Execution,
+    client: OffsetsClient,
+) -> None:
+    """
+    Delete the offsets of GROUP in topics that it no longer reads; its other offsets stay.
+
+    Without --execute it shows what it would delete and changes nothing.
+    """
+    from airflow_kafka_offsets.moves.offset_deletion import plan_offset_deletion
+    from airflow_kafka_offsets.moves.write import delete_offsets
+    from airflow_kafka_offsets.readings.positions import measure_lag
+
+    name = parse_group(group_id)
+    if topics is None:
+        raise parameter_error(
+            "topics", " is missing: name the topics; 'group delete' deletes all offsets of a group"
+        )
+    plan = plan_offset_deletion(client, name, TopicScope.parse(topics))
+    if not plan.before:
+        raise PlanRefusedError(f"group {name!r} has no committed offsets of {', '.join(topics)}")
+    lag = measure_lag(client, name, plan.before)
+    execution.print_lines(lag.table())
+    keep = partial(save_offsets, save, execute=execution.execute)
+    errors: dict[str, str] = {}
+    if execution.execute:
+        deleted = delete_offsets(client, name, plan.before, keep)
+        errors = {str(tp): error for tp, error in deleted.items() if error is not None}
+        number = len(deleted) - len(errors)
+        execution.print_lines(
+            *(f"{tp}: {escape_controls(error)}" for tp, error in errors.items()),
+            f"{number} of {len(deleted)} offsets deleted",
+        )
+    else:
+        keep({name: plan.before})
+    receipt = {
+        "group_id": name,
+        "before": offsets_json(plan.before),
+        "total_lag": lag.total,
+        "plan_only": not execution.execute,
+        "deleted": execution.execute and not errors,
+        "error": "; ".join(f"{tp}: {error}" for tp, error in errors.items()) or None,
+    }
+    execution.print_receipt({"version": RECEIPT_VERSION, "groups": [receipt]}, "offsets were deleted")
+    if errors:
         raise SystemExit(REFUSED)
 
 

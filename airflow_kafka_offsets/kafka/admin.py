@@ -21,6 +21,7 @@ from airflow_kafka_offsets.kafka.failures import (
     Failure,
 )
 from airflow_kafka_offsets.kafka.groups import GroupDescription, GroupListing, check_states
+from airflow_kafka_offsets.kafka.offset_deletion import check_deletion, deletion_refusal
 from airflow_kafka_offsets.kafka.retry import retry_until
 from airflow_kafka_offsets.model.names import parse_existing_groups
 from airflow_kafka_offsets.model.offsets import Commit, Offsets, TopicPartition
@@ -49,6 +50,7 @@ class Admin:
     """Asks what only an AdminClient can ask."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:
+        self._config = config
         self._process = AdminProcess(config)
 
     def close(self) -> None:
@@ -223,6 +225,17 @@ class Admin:
         except (BrokerError, SetupError):
             return None
         return int(minutes) if minutes is not None and minutes.isdecimal() else None
+
+    def delete_offsets(
+        self, group_id: str, partitions: Sequence[TopicPartition], call: Call
+    ) -> dict[TopicPartition, str | None]:
+        """Delete a group's commits in partitions; return ``None`` for each that is gone, else the reason."""
+        check_deletion(self._config)
+        found, failure = self._each(call, "delete_offsets", {group_id: list(partitions)}, RETRIABLE)[group_id]
+        if failure is not None:
+            raise call.explain(failure, "Delete")
+        failures = map(self._process.read_failure, found)
+        return {tp: deletion_refusal(failure, call) for tp, failure in zip(partitions, failures, strict=True)}
 
     def _groups(
         self, call: Call, verb: str, wanted: Sequence[str], **options: float

@@ -16,6 +16,7 @@ from airflow_kafka_offsets.kafka.config import RETENTION, missing_file
 from airflow_kafka_offsets.kafka.failures import RETRIABLE, BackgroundErrors, CallError, Failure
 from airflow_kafka_offsets.kafka.groups import OTHER
 from airflow_kafka_offsets.kafka.listener_probe import probe_listener
+from airflow_kafka_offsets.kafka.offset_deletion import delete_offsets
 from airflow_kafka_offsets.kafka.requests import read_metadata
 from airflow_kafka_offsets.model.headroom import TOPIC_SETTINGS
 from airflow_kafka_offsets.model.log_ids import URL_SAFE
@@ -45,7 +46,7 @@ class AdminSession:
 
     def __init__(self, config: dict[str, Any], token: Sequence[Any] | None) -> None:
         self.background_errors = BackgroundErrors(find=partial(probe_listener, config))
-        self._config = config
+        self.config = config
         self._token = token
         self._end = 0.0
         self.admin: Any = None
@@ -69,7 +70,7 @@ class AdminSession:
             "client.id": "airflow-kafka-offsets",
             # The client also waits for this before its first connection to a broker.
             "reconnect.backoff.ms": 10,
-            **self._config,
+            **self.config,
             "error_cb": self.background_errors.add_error,
             # Its log would go to standard error, which is read only after a crash, for the reason.
             "log_level": 0,
@@ -80,7 +81,7 @@ class AdminSession:
             return AdminClient(settings)
         except KafkaException as error:
             failure = Failure.from_error(error)
-            raise CallError(Failure(failure.code, missing_file(self._config) or failure.text)) from None
+            raise CallError(Failure(failure.code, missing_file(self.config) or failure.text)) from None
 
     def _connect(self) -> None:
         """Wait for a connection: a group call without one may abort, and knows no cause."""
@@ -250,6 +251,11 @@ def _described(session: AdminSession, names: dict[str, None]) -> dict[str, Part]
     return {name: _of_any_kind(session, name, part) for name, part in _describe(session, names).items()}
 
 
+_OTHER_PROTOCOL = "is not a consumer group"
+"""How the client's error says that it is a group of Kafka Connect, or of another protocol."""
+_UNKNOWN = {"state": "Unknown", "type": OTHER, "coordinator": None}
+
+
 def _is_absent(part: Part) -> bool:
     value, failure = part
     return (value["state"] if failure is None else failure.code) in ("Dead", "GROUP_ID_NOT_FOUND")
@@ -257,7 +263,9 @@ def _is_absent(part: Part) -> bool:
 
 def _of_any_kind(session: AdminSession, name: str, part: Part) -> Part:
     """Return a group that is not a consumer group as such: a description as one says that it is not there."""
-    if not _is_absent(part):
+    failure = part[1]
+    connects = failure is not None and failure.code == "_INVALID_ARG" and _OTHER_PROTOCOL in failure.text
+    if not (connects or _is_absent(part)):
         return part
     try:
         with warnings.catch_warnings():
@@ -266,13 +274,30 @@ def _of_any_kind(session: AdminSession, name: str, part: Part) -> Part:
             listed = session.admin.list_groups(name, session.seconds_left)
     except KafkaException as error:
         return None, Failure.from_error(error)
-    if not any(group.id == name for group in listed):
+    found = [group for group in listed if group.id == name]
+    if not found:
         return part
+    if connects:
+        return {
+            "group_id": name,
+            **_UNKNOWN,
+            "members": [_of_connect(each) for each in found[0].members],
+        }, None
     # A first commit may have made it since.
     part = _describe(session, {name: None})[name]
     if not _is_absent(part):
         return part
-    return {"group_id": name, "state": "Unknown", "type": OTHER, "coordinator": None, "members": []}, None
+    return {"group_id": name, **_UNKNOWN, "members": []}, None
+
+
+def _of_connect(member: Any) -> dict[str, Any]:
+    """Return a member of a group of another protocol, such as a worker of Kafka Connect."""
+    return {
+        "member_id": member.id,
+        "client_id": member.client_id,
+        "host": member.client_host,
+        "partitions": [],
+    }
 
 
 def _description(group: Any) -> dict[str, Any]:
@@ -307,11 +332,19 @@ def _kind(group: Any) -> dict[str, str]:
     }
 
 
+def _delete_offsets(session: AdminSession, groups: dict[str, list[tuple[str, int]]]) -> dict[str, Part]:
+    return {
+        group_id: delete_offsets(session.config, group_id, partitions, session.seconds_left)
+        for group_id, partitions in groups.items()
+    }
+
+
 CALLS: dict[str, Callable[[AdminSession, Any], Any]] = {
     "brokers": _brokers,
     "commit": _commit,
     "commits": _commits,
     "delete": _for_each("delete_consumer_groups", lambda _: True),
+    "delete_offsets": _delete_offsets,
     "describe": _described,
     "list": _list,
     "topic_ids": _for_each("describe_topics", _topic_id, TopicCollection),

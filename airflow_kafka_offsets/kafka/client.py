@@ -16,6 +16,7 @@ from airflow_kafka_offsets.kafka.logs import offsets_at_timestamps, read_logs
 from airflow_kafka_offsets.kafka.record_offsets import RecordOffsets, read_record_offsets
 from airflow_kafka_offsets.kafka.record_sizes import RecordSizes
 from airflow_kafka_offsets.kafka.record_times import RecordTimeLookup
+from airflow_kafka_offsets.kafka.records import Records, Take
 from airflow_kafka_offsets.kafka.requests import read_cluster_id
 from airflow_kafka_offsets.kafka.session import Session
 from airflow_kafka_offsets.kafka.topics import Topics
@@ -28,6 +29,7 @@ from airflow_kafka_offsets.model.offsets import (
     Commits,
     IsolationLevel,
     LogRange,
+    OffsetRange,
     Offsets,
     TopicPartition,
     summarize,
@@ -68,6 +70,7 @@ class OffsetsClient:
         self._admin = Admin(self._session.config)
         self._topics = Topics(self._session)
         self._times = RecordTimeLookup(self._session)
+        self._records = Records(self._session)
         self._sizes = RecordSizes(self._session)
         self._assigned: dict[str, frozenset[TopicPartition]] = {}
 
@@ -80,6 +83,7 @@ class OffsetsClient:
         """Close all connections; waits a few seconds at most. A running call closes them when it ends."""
         self._session.close()
         self._times.close()
+        self._records.close()
         self._sizes.close()
         self._admin.close()
 
@@ -241,6 +245,23 @@ class OffsetsClient:
         """
         return self._times.read_at_or_after(offsets, isolation_level, within)
 
+    def read_records(
+        self,
+        ranges: Mapping[TopicPartition, OffsetRange],
+        take: Take,
+        *,
+        within: float | None = None,
+        isolation_level: IsolationLevel = "read_uncommitted",
+    ) -> Offsets:
+        """
+        Give the records of ranges to a function; the user needs Read on the topics.
+
+        :param within: seconds for it; default: 30, or the client's timeout if that is less.
+        :return: how far each partition was read: the end of its range, unless the time was up.
+        :raises BrokerAuthenticationError: if the broker does not allow it.
+        """
+        return self._records.read(ranges, take, isolation_level, within)
+
     def record_sizes(self, offsets: Offsets, *, within: float = 5.0) -> dict[TopicPartition, list[int]]:
         """Return the bytes of some records at or after each offset, see :meth:`RecordSizes.sample`."""
         return self._sizes.sample(offsets, within) if offsets else {}
@@ -350,6 +371,17 @@ class OffsetsClient:
         """
         with self._session.begin_call("deleting groups") as call:
             return self._admin.delete_groups(group_ids, call)
+
+    def delete_offsets(
+        self, group_id: str, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, str | None]:
+        """
+        Delete a group's commits in partitions; kafka-python does it, which the extra ``delete-offsets`` has.
+
+        :return: partition -> ``None`` if it has no commit any more, else why it was not deleted.
+        """
+        with self._session.begin_call(f"deleting offsets of group {group_id!r}") as call:
+            return self._admin.delete_offsets(parse_group(group_id), sorted(partitions), call)
 
     def offsets_retention_minutes(self) -> int | None:
         """Return how long the broker keeps offsets of a group without members; ``None`` if unknown."""

@@ -86,7 +86,7 @@ class GroupDescription:
         if self.type != OTHER:
             return None
         return (
-            f"group {self.group_id!r} is not a consumer group: a share group or a streams group has this "
+            f"group {self.group_id!r} is not a consumer group: a share, streams or Connect group has this "
             "name, and its offsets are not to be moved; name another group"
         )
 

@@ -47,13 +47,13 @@ def run_demo(directory: Path | None = None, days: int = 3, *, keep: bool = False
     home.mkdir(parents=True, exist_ok=True)
     click.echo(f"All files of the demo are in {home}")
     try:
-        _check_machine()
+        check_machine()
         with EmbeddedKafka(home / "kafka", progress=click.echo) as kafka:
             dag_file = copy_dags(find_dag(), home / "dags") if ui else find_dag()
             environment = demo_environment(home, dag_file.parent, kafka.bootstrap_servers)
             click.echo("migrating a private database of Airflow")
             migrate_airflow(environment, home)
-            _run_days(environment, home, dag_file, days)
+            run_days(environment, home, dag_file, range(days))
             agrees = _report(home, kafka.bootstrap_servers)
             if ui:
                 if days > 1:
@@ -92,7 +92,8 @@ def copy_dags(dag_file: Path, target: Path) -> Path:
     return target / dag_file.name
 
 
-def _check_machine() -> None:
+def check_machine() -> None:
+    """Show what the demo needs; an error if something is missing."""
     checks = check_environment(packages=["org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0"])
     for check in checks:
         click.echo(f"{check.status:5} {check.name}: {check.found}")
@@ -131,8 +132,9 @@ def migrate_airflow(environment: Mapping[str, str], home: Path) -> None:
     list(_lines(["airflow", "db", "migrate"], environment, home / "airflow-db-migrate.log"))
 
 
-def _run_days(environment: Mapping[str, str], home: Path, dag_file: Path, days: int) -> None:
-    texts = [(FIRST_DAY + timedelta(days=number)).isoformat() for number in range(days)]
+def run_days(environment: Mapping[str, str], home: Path, dag_file: Path, days: range) -> None:
+    """Run the DAG for days, by their numbers from the first one."""
+    texts = [(FIRST_DAY + timedelta(days=number)).isoformat() for number in days]
     command = ["airflow_kafka_offsets.local.demo_days", str(dag_file), *texts]
     for line in _lines(command, environment, home / "airflow-dag.log"):
         if line.startswith(MARK):

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 # The version that the tests run with by default; the matrix sets others.
 KAFKA_VERSION = os.environ.get("AIRFLOW_KAFKA_OFFSETS_KAFKA_VERSION", "4.1.0")
 # The binding of slf4j 1.7, which Kafka's jars are built for: with log4j-slf4j2-impl the broker dies silently.
-_LOGGING = "org.apache.logging.log4j:log4j-slf4j-impl:2.24.3"
+LOGGING = "org.apache.logging.log4j:log4j-slf4j-impl:2.24.3"
 # Seconds for 45 MB: a network with less than half a megabit a second counts as one that hangs.
 _TIME_LIMIT = 900.0
 # Bytes from which on a file has a line of progress of its own.
@@ -196,14 +196,14 @@ def _resolve_tools(context: MavenContext) -> list[Path]:
     tools = f"org.apache.kafka:kafka-tools:{tools_version(context)}"
     # Without Kafka Connect and its web server: only the plugin tools use them, and they would double the
     # download.
-    return with_dependencies((tools, _LOGGING), [("org.apache.kafka", "connect-runtime")])(context)
+    return with_dependencies((tools, LOGGING), [("org.apache.kafka", "connect-runtime")])(context)
 
 
 _KAFKA = Program(
     "Kafka",
     f"Apache Kafka {KAFKA_VERSION}",
     "about 45 MB",
-    with_dependencies((f"org.apache.kafka:kafka_2.13:{KAFKA_VERSION}", _LOGGING)),
+    with_dependencies((f"org.apache.kafka:kafka_2.13:{KAFKA_VERSION}", LOGGING)),
 )
 _TOOLS = Program("Kafka", f"the command line tools for Kafka {KAFKA_VERSION}", "about 30 MB", _resolve_tools)
 

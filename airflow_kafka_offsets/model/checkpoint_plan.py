@@ -53,7 +53,7 @@ QUIET_PERIOD = 10.0
 # In seconds. A quiet period of more than a day is probably a typing mistake.
 LONGEST_QUIET_PERIOD = 86_400.0
 
-MoveKind = Literal["seek", "truncate", "restore"]
+MoveKind = Literal["seek", "truncate", "restore", "failover"]
 
 _SOURCE = re.compile(r"[A-Za-z0-9_]{1,100}")
 
@@ -167,6 +167,7 @@ class CheckpointPlan:
         finish.
     :param times: the timestamps of records at offsets of the plan, as far as they are known.
     :param log_ids: ids of the cluster and the topics that the offsets belong to, as far as they are known.
+    :param left: for a failover, ids of the cluster and the topics that the offsets belonged to before.
     """
 
     kind: MoveKind
@@ -192,6 +193,12 @@ class CheckpointPlan:
     recovery: bool = False
     times: TimesByOffset = field(default_factory=dict, repr=False)
     log_ids: LogIds = UNKNOWN_LOGS
+    left: LogIds = UNKNOWN_LOGS
+
+    @property
+    def leaves_mirror(self) -> bool:
+        """Whether it takes a failover back: its offsets count on the cluster that was left then."""
+        return self.kind == "restore" and self.undoes is not None and self.undoes.endswith("-failover")
 
     @property
     def number(self) -> int | None:

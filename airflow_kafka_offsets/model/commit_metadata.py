@@ -154,8 +154,9 @@ class CommitMetadata:
 
     @property
     def is_move(self) -> bool:
-        """Whether a reset or a restore made the commit, in a task or on the command line."""
-        return self.tool.rpartition(" ")[2] in ("reset", "restore")
+        """Whether a reset, a restore or a failover made the commit, in a task or on the command line."""
+        words = self.tool.split(" ")
+        return words[-1] in ("reset", "restore") or "failover" in words
 
     @property
     def run_start(self) -> RunStart:

@@ -33,7 +33,7 @@ from typing import Any, Literal
 
 from airflow_kafka_offsets.model.headroom import UNCOUNTED, Headroom
 from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition
-from airflow_kafka_offsets.model.wording import parameter_text
+from airflow_kafka_offsets.model.wording import dag_text, parameter_text
 
 Verdict = Literal[
     "in step",
@@ -100,7 +100,8 @@ def remedies() -> Mapping[Verdict, str]:
         "not read": (
             "the query no longer reads the topic, so its new records are not read: let the query read the "
             "topic again; if the query dropped the topic on purpose, delete the group's offsets for it "
-            "(kafka-consumer-groups --delete-offsets --topic), use a new group, or leave the topic out with "
+            f"({dag_text('left_topics of CommitOffsetsOperator, or ')}airflow-kafka-offsets group "
+            "delete-offsets), use a new group, or leave the topic out with "
             f"{parameter_text('topics', ...)}"
         ),
         "other query": (

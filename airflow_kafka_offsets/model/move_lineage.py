@@ -26,7 +26,7 @@ from airflow_kafka_offsets.model.lineage import (
 )
 from airflow_kafka_offsets.model.window import OffsetWindow
 
-Operation = Literal["commit", "reset", "restore"]
+Operation = Literal["commit", "reset", "restore", "failover"]
 
 Written = Literal["all", "some", "none", "unknown"]
 """How much of a group's move was written."""

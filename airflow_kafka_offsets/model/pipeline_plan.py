@@ -62,7 +62,7 @@ class PipelinePlan:
         # A group's plan has the ids of its topics, the checkpoint's plan those of its newest move: the sets
         # may differ.
         log_ids = of.log_ids
-        for group_plan in group_plans:
+        for group_plan in () if of.leaves_mirror else group_plans:
             log_ids |= group_plan.log_ids
         return cls(
             [replace(group_plan, source={**group_plan.source, **where}) for group_plan in group_plans],

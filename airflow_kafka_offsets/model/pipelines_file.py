@@ -18,6 +18,7 @@ _TAG = "tag:yaml.org,2002:"
 _KINDS = {
     "topics": "text or a list of texts",
     "group_id": "text, or an object {topic: group} of texts",
+    "mirror": "an object of texts that names the mirror and its topics",
 }
 _OWN = ("group_id", "checkpoint_location")
 """Keys that differ in each pipeline, so that ``defaults`` must not have them."""
@@ -31,7 +32,7 @@ def read_pipelines(text: str, file: str, parsers: Readers) -> list[dict[str, Any
     Return the checked entries of a file, each with the file's defaults.
 
     The file is a list of entries, or an object with ``pipelines`` (this list) and ``defaults``. An entry
-    without ``checkpoint_location`` does not get the default ``checkpoint_conn_id``.
+    without ``checkpoint_location`` gets neither the default ``checkpoint_conn_id`` nor ``mirror``.
 
     :param text: the file's content.
     :param file: the file's name, for error texts; ``.json`` means JSON, any other extension YAML.
@@ -57,7 +58,7 @@ def read_pipelines(text: str, file: str, parsers: Readers) -> list[dict[str, Any
 
 
 def _with_defaults(entry: dict[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
-    unused = () if "checkpoint_location" in entry else ("checkpoint_conn_id",)
+    unused = () if "checkpoint_location" in entry else ("checkpoint_conn_id", "mirror")
     return {**{key: value for key, value in defaults.items() if key not in unused}, **entry}
 
 
@@ -110,6 +111,10 @@ def _texts(key: str, value: object) -> list[str] | None:
         parts = list(value.values())
     elif isinstance(value, list) and key == "topics":
         parts = value
+    elif isinstance(value, dict) and key == "mirror":
+        names = value.get("topics", {})
+        plain = [each for name, each in value.items() if name != "topics"]
+        parts = [*plain, *(names.values() if isinstance(names, dict) else [names])]
     texts = [part for part in parts if isinstance(part, str)]
     return texts if len(texts) == len(parts) else None
 

@@ -31,9 +31,9 @@ class TopicScope:
     parameter: str = field(default="topics", compare=False)
 
     @classmethod
-    def parse(cls, value: object) -> TopicScope:
+    def parse(cls, value: object, parameter: str = "topics") -> TopicScope:
         """
-        Parse the ``topics`` parameter.
+        Parse ``topics``, or another parameter that names topics.
 
         :param value: ``None`` for everything; ``"orders"``, ``"orders:0,1"`` (Kafka's spelling), a list of
             these, or each of these as JSON text from a template.
@@ -41,17 +41,17 @@ class TopicScope:
         """
         if value is None:
             return cls()
-        value = load_names(value, "topics", _FORM, ("{", "["))
+        value = load_names(value, parameter, _FORM, ("{", "["))
         entries = [value] if isinstance(value, str) else value
         if not isinstance(entries, Iterable) or isinstance(entries, Mapping):
-            raise _bad_topics(value)
+            raise _bad_topics(value, parameter)
         partitions: dict[str, set[int] | None] = {}
         for entry in entries:
-            entry = load_names(entry, "topics", _FORM)
+            entry = load_names(entry, parameter, _FORM)
             if not isinstance(entry, str):
-                raise _bad_topics(entry)
-            if refusal := size_error(parameter_text("topics"), entry, ","):
-                raise UsageError(refusal, parameter="topics")
+                raise _bad_topics(entry, parameter)
+            if refusal := size_error(parameter_text(parameter), entry, ","):
+                raise UsageError(refusal, parameter=parameter)
             topic, colon, text = entry.strip().partition(":")
             cells = [cell.strip() for cell in text.split(",")] if colon else []
             numbers = {int(cell) for cell in cells if _PARTITION.fullmatch(cell)}
@@ -60,7 +60,7 @@ class TopicScope:
                 or max(numbers, default=0) > MAX_PARTITION
                 or not all(map(_PARTITION.fullmatch, cells))
             ):
-                raise _bad_topics(entry)
+                raise _bad_topics(entry, parameter)
             known = partitions.setdefault(topic, set())
             if colon and known is not None:
                 known |= numbers
@@ -68,11 +68,12 @@ class TopicScope:
                 partitions[topic] = None
         if not partitions:
             raise parameter_error(
-                "topics",
+                parameter,
                 f" is empty: expected {_FORM}; omit it to select all topics of the checkpoint or the group",
             )
         return cls(
-            {topic: None if found is None else frozenset(found) for topic, found in partitions.items()}
+            {topic: None if found is None else frozenset(found) for topic, found in partitions.items()},
+            parameter,
         )
 
     def __contains__(self, topic_partition: TopicPartition) -> bool:
@@ -153,5 +154,5 @@ def load_names(value: object, parameter: str, expected: str, marks: tuple[str, .
         raise UsageError(str(error), parameter=parameter) from None
 
 
-def _bad_topics(value: object) -> UsageError:
-    return parameter_error("topics", f": found {shorten(value)}; expected {_FORM}{repr_hint(value)}")
+def _bad_topics(value: object, parameter: str) -> UsageError:
+    return parameter_error(parameter, f": found {shorten(value)}; expected {_FORM}{repr_hint(value)}")

@@ -63,5 +63,10 @@ class GroupPort(CommitPort, Protocol):
     def describe_groups(self, group_ids: Iterable[str]) -> Mapping[str, GroupDescription]:
         """Return state and members of groups; a group that does not exist is ``Dead``."""
 
+    def delete_offsets(
+        self, group_id: str, partitions: Iterable[TopicPartition]
+    ) -> Mapping[TopicPartition, str | None]:
+        """Delete a group's commits; partition -> ``None`` if it has none any more, else the reason."""
+
     def delete_groups(self, group_ids: Iterable[str]) -> Mapping[str, str | None]:
         """Delete groups with all their offsets; return group -> ``None`` if it was deleted, or the error."""

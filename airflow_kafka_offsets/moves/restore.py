@@ -287,6 +287,9 @@ def _restored_checkpoint(
     policy: CheckpointPolicy | None,
     log_check: LogCheck,
 ) -> CheckpointPlan:
+    if archive is not None and archive.fails_over:
+        # Its offsets of before count on another cluster: files come back as they were, or it is refused.
+        return plan_put_back_archive(checkpoint, archive.name, policy)
     now = checkpoint.read().kafka_offsets
     ids = known_log_ids(client, {tp.topic for offsets in receipt.before.values() for tp in offsets})
     refusals = log_check.refusals(ids)

@@ -24,6 +24,7 @@ from airflow_kafka_offsets.model.offsets import (
     Commits,
     Offsets,
     Positions,
+    TopicPartition,
     committed_offsets,
     committed_texts,
     positions_past_targets,
@@ -277,3 +278,31 @@ def delete_groups(
                 f"the group was deleted and is {group.state} again: another client commits to it"
             )
     return errors
+
+
+def delete_offsets(
+    client: GroupPort,
+    group_id: str,
+    before: Positions,
+    save: Callable[[Mapping[str, Positions]], object],
+) -> dict[TopicPartition, str | None]:
+    """
+    Delete some of a group's offsets, and read back that they are gone.
+
+    :param before: the offsets that are deleted.
+    :param save: keeps ``before``; called before anything is deleted.
+    :return: partition -> ``None`` if it has no commit any more, else why.
+    :raises PlanRefusedError: if the group has other offsets there by now.
+    """
+    now = client.committed(group_id, before)
+    changed = [tp for tp, commit in now.items() if commit is None or commit.offset != before[tp]]
+    if changed:
+        raise PlanRefusedError(
+            f"the offsets of group {group_id!r} on {summarize(changed)} have changed since the plan "
+            "was made: another client commits to the group; stop it, then try again"
+        )
+    save({group_id: before})
+    errors = client.delete_offsets(group_id, before)
+    left = client.committed(group_id, before)
+    again = "it was deleted and has an offset again: another client commits to the group"
+    return {tp: None if left[tp] is None else error or again for tp, error in errors.items()}

@@ -1,66 +1,84 @@
-"""Commits what a Spark query has processed, or other offsets, to its consumer group."""
+"""Commits the offsets that a Spark query has processed, or given offsets, to a consumer group."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow_kafka_offsets.errors import UsageError
+from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.formats import parse_offsets
-from airflow_kafka_offsets.model.offsets import Offsets
+from airflow_kafka_offsets.model.mirror import Mirror
+from airflow_kafka_offsets.model.offsets import Offsets, Positions
 from airflow_kafka_offsets.model.parameters import OutOfRangePolicy, choice_parser, parse_switch, parse_text
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
+from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.operators.moving import MovingOperator, commit_metadata
+from airflow_kafka_offsets.task.metrics import count_unready
 
 if TYPE_CHECKING:
     from airflow.sdk import Context, XComArg
 
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
     from airflow_kafka_offsets.kafka.client import OffsetsClient
+    from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
     from airflow_kafka_offsets.operators.base import Parser
 
 _STORE_TABLE = "kafka_offsets"
+_MIRROR_TIMEOUT = 15.0
+"""Seconds for all calls to the mirror."""
 
 
 class CommitOffsetsOperator(MovingOperator):
     """
-    Commit to a consumer group what a Spark checkpoint's newest committed batch has read, or offsets, or a
-    store's.
+    Commit a position to a consumer group: the newest committed batch of a Spark checkpoint, given offsets,
+    or the offsets in a job's store.
 
-    A batch counts as committed when Spark wrote both ``offsets/N`` and ``commits/N``. A pending batch, which
-    Spark will run again, never counts. All partitions of the batch are committed, also when none of them
-    moves: Kafka forgets the offsets of a group that nobody joins ``offsets.retention.minutes`` (7 days by
-    default) after the last commit.
+    A batch counts as committed when Spark has written both ``offsets/N`` and ``commits/N``. A pending batch,
+    which Spark will run again, never counts. All partitions of the batch are committed, even if no offset
+    changes. The reason is that Kafka deletes the offsets of a group without members
+    ``offsets.retention.minutes`` (7 days by default) after the last commit.
 
-    Refused, with nothing changed: offsets that would go backwards; a group whose last commit is of another
-    Spark query, or was made on another Kafka cluster; a topic that the broker does not have, or that was
-    created again; an offset outside its partition's log; a group with
-    members, since only they may commit; a checkpoint whose reset is under way, or has stopped half-way; a
-    query that has finished no batch since a reset of the same run, although there are records to read.
+    The task refuses, and changes nothing, in these cases:
 
-    A checkpoint that is reset while this task runs is read and committed again, so that both end where the
-    reset has put them.
+    - An offset would go backwards, or is outside its partition's log.
+    - The group's last commit is of another Spark query, or was made on another Kafka cluster.
+    - The broker does not have a topic, or a topic was created again.
+    - The group has members, since only they may commit.
+    - A reset of the checkpoint is under way, or was interrupted.
+    - The query has finished no batch since a reset of the same run, although there are records to read.
 
-    With ``store_conn_id`` the group gets what the job saved in its own database together with its results.
+    If the checkpoint is reset while this task runs, the task reads and commits it again. So the checkpoint
+    and the group end at the offsets of the reset.
+
+    With ``store_conn_id`` the group gets the offsets that the job saved in its database together with its
+    results.
+
+    With a ``mirror`` it also keeps beside the checkpoint what a failover needs, see
+    :mod:`airflow_kafka_offsets.readings.readiness`. That never fails the commit: a warning and the metric
+    ``kafka_offsets.unready`` say that it could not be kept.
 
     Returns the receipt (see :func:`airflow_kafka_offsets.model.receipt.make_receipt`): plain JSON with the
     offsets before and after.
 
-    :param offsets: commit these offsets, ``{"topic": {"0": 42}}``, in place of the checkpoint's. (templated)
-    :param store_conn_id: Airflow connection (``common.sql``) of the database in which the job keeps its
-        offsets with
-        :class:`~airflow_kafka_offsets.spark.stores.SqlOffsetStore`: commit those, in place of the
-        checkpoint's. (templated)
+    :param offsets: offsets to commit instead of the checkpoint's, as ``{"topic": {"0": 42}}``. (templated)
+    :param store_conn_id: Airflow connection (``common.sql``) of the database in which the job saves its
+        offsets with :class:`~airflow_kafka_offsets.spark.stores.SqlOffsetStore`. These are committed instead
+        of the checkpoint's. (templated)
     :param store_table: the store's table, or ``schema.table``. (templated)
-    :param store_pipeline: the name that the job saves under; by default ``group_id``. (templated)
+    :param store_pipeline: the pipeline name under which the job saves its offsets; by default ``group_id``.
+        (templated)
+    :param left_topics: topics that the pipeline no longer reads, such as ``"orders-v1"``. After the commit,
+        the groups' offsets of these topics are deleted, and returned under ``left_topics``. Otherwise their
+        lag grows until the group is deleted. Needs the extra ``delete-offsets``. (templated)
     :param allow_rewind: whether the group may go backwards. (templated)
-    :param allow_new_query: whether the query may take over a group that another query followed, as after
-        starting with a new checkpoint; only for a checkpoint's position. (templated)
-    :param allow_new_cluster: whether the offsets are known to be right on a cluster, or in a topic that was
-        created again, that is not the one of the group's last commit. (templated)
-    :param on_out_of_range: ``fail`` (default), ``clamp`` to the nearer end of the log, or ``skip`` the
-        partition, for an offset outside the log. (templated)
+    :param allow_new_query: whether the query may take over a group that another query's commits were for,
+        such as after a start with a new checkpoint; only for a checkpoint's position. (templated)
+    :param allow_new_cluster: whether to commit although the group's last commit was made on another cluster,
+        or before a topic was created again. Set this only if the offsets are right there. (templated)
+    :param on_out_of_range: action for an offset outside the log: ``fail`` (default), ``clamp`` to the nearer
+        end of the log, or ``skip`` the partition. (templated)
     """
 
     template_fields: Sequence[str] = (
@@ -69,6 +87,7 @@ class CommitOffsetsOperator(MovingOperator):
         "store_conn_id",
         "store_table",
         "store_pipeline",
+        "left_topics",
         "allow_rewind",
         "allow_new_query",
         "allow_new_cluster",
@@ -77,6 +96,7 @@ class CommitOffsetsOperator(MovingOperator):
     parsers: ClassVar[Mapping[str, Parser]] = {
         "offsets": parse_offsets,
         **dict.fromkeys(("store_conn_id", "store_table", "store_pipeline"), parse_text),
+        "left_topics": TopicScope.parse,
         "allow_rewind": parse_switch,
         "allow_new_query": parse_switch,
         "allow_new_cluster": parse_switch,
@@ -90,6 +110,7 @@ class CommitOffsetsOperator(MovingOperator):
         store_conn_id: str | None = None,
         store_table: str = _STORE_TABLE,
         store_pipeline: str | None = None,
+        left_topics: str | Sequence[str] | None = None,
         allow_rewind: bool | str = False,
         allow_new_query: bool | str = False,
         allow_new_cluster: bool | str = False,
@@ -101,17 +122,18 @@ class CommitOffsetsOperator(MovingOperator):
         self.store_conn_id = store_conn_id
         self.store_table = store_table
         self.store_pipeline = store_pipeline
+        self.left_topics: Any = left_topics
         self.allow_rewind = allow_rewind
         self.allow_new_query = allow_new_query
         self.allow_new_cluster = allow_new_cluster
         self.on_out_of_range = on_out_of_range
         if offsets is not None and store_conn_id is not None:
-            raise self.parameter_error("offsets and store_conn_id are both given: expected one of them")
+            raise self.parameter_error("offsets and store_conn_id are both given: give only one")
         if offsets is not None or store_conn_id is not None:
             self.refuse_unused("with offsets or store_conn_id", allow_new_query=False)
         elif self.checkpoint_location is None:
             raise self.parameter_error(
-                "nothing to commit: give checkpoint_location, the URI that the Spark job has, or offsets, or "
+                "nothing to commit: give checkpoint_location (the URI in the Spark job), offsets or "
                 "store_conn_id"
             )
         if store_conn_id is None:
@@ -122,7 +144,7 @@ class CommitOffsetsOperator(MovingOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Commit, and return the receipt."""
-        # Here and below, so that a DAG file loads none of what reads checkpoints and writes.
+        # Imported here and below because a DAG file does not need the code that reads and commits.
         from airflow_kafka_offsets.moves.apply import apply_groups
         from airflow_kafka_offsets.moves.checkpoint_commit import retry_while_checkpoint_moves
         from airflow_kafka_offsets.moves.commit import plan_commits
@@ -137,9 +159,10 @@ class CommitOffsetsOperator(MovingOperator):
             with self.open_client() as client:
                 if checkpoint is not None:
                     allowed["allow_new_cluster"] = new_cluster
-                    return retry_while_checkpoint_moves()(
-                        self._commit_checkpoint, context, client, checkpoint, **allowed
-                    )
+                    with self._keeping_readiness(client, checkpoint):
+                        return retry_while_checkpoint_moves()(
+                            self._commit_checkpoint, context, client, checkpoint, **allowed
+                        )
                 origin = "offsets" if self.offsets is not None else "the store"
                 targets = self.selection().assign_offsets({"given": offsets or {}}, origin)
                 group_plans = plan_commits(
@@ -147,7 +170,7 @@ class CommitOffsetsOperator(MovingOperator):
                 )
                 metadata = commit_metadata(context)
                 apply = partial(apply_groups, client, metadata=metadata)
-                return self.apply_plan(context, client, PipelinePlan(group_plans), metadata, apply)
+                return self._apply(context, client, PipelinePlan(group_plans), metadata, apply)
 
     def _commit_checkpoint(
         self, context: Context, client: OffsetsClient, checkpoint: SparkCheckpoint, **allowed: Any
@@ -160,13 +183,81 @@ class CommitOffsetsOperator(MovingOperator):
             client, checkpoint, self.selection(), commit_metadata(context), **allowed
         )
         plan, metadata, known_moves = planned.with_earlier_attempt(self._overtaken)
-        # The receipt of a second attempt still shows what was there before the first one.
+        # The receipt of a second attempt still shows the offsets from before the first attempt.
         self._overtaken = plan
         apply = partial(apply_position, client, metadata=metadata, known_moves=known_moves)
-        return self.apply_plan(context, client, plan, metadata, apply)
+        return self._apply(context, client, plan, metadata, apply)
+
+    def _apply(
+        self,
+        context: Context,
+        client: OffsetsClient,
+        plan: PipelinePlan,
+        metadata: CommitMetadata,
+        apply: Callable[[PipelinePlan], dict[str, Any]],
+    ) -> dict[str, Any]:
+        """Commit, then delete the offsets of topics that the pipeline has left."""
+        if self.left_topics is None:
+            return self.apply_plan(context, client, plan, metadata, apply)
+        scope = self.parse_parameter("left_topics")
+        from airflow_kafka_offsets.model.formats import offsets_json
+        from airflow_kafka_offsets.moves.offset_deletion import plan_left_topics
+        from airflow_kafka_offsets.moves.write import delete_offsets
+
+        read = {tp for group in plan.group_plans for tp in group.after}
+        # Before the commit: a wrong name changes nothing.
+        deletions = plan_left_topics(client, self.selection().group_ids, scope, read)
+        receipt = self.apply_plan(context, client, plan, metadata, apply)
+        receipt["left_topics"] = {each.group_id: offsets_json(each.before) for each in deletions}
+        for each in deletions:
+            errors = delete_offsets(client, each.group_id, each.before, self._log_deleted)
+            failed = {tp: error for tp, error in errors.items() if error is not None}
+            if failed:
+                raise PlanRefusedError(
+                    [
+                        f"the offsets are committed; group {each.group_id!r} still has one on {tp}: {error}"
+                        for tp, error in failed.items()
+                    ]
+                )
+        return receipt
+
+    def _log_deleted(self, groups: Mapping[str, Positions]) -> None:
+        from airflow_kafka_offsets.model.formats import format_csv
+
+        self.log.info("Deleting these offsets of group %s:\n%s", ", ".join(groups), format_csv(groups))
+
+    @contextmanager
+    def _keeping_readiness(self, client: OffsetsClient, checkpoint: SparkCheckpoint) -> Iterator[None]:
+        """Keep what a failover needs, after the commit, which it never fails."""
+        if self.mirror is None:
+            yield
+            return
+        from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
+        from airflow_kafka_offsets.readings.readiness import ReadinessKeeper
+
+        mirror = Mirror.parse(self.mirror)
+        error, keeper = "", None
+        with ExitStack() as stack:
+            try:
+                hook = KafkaOffsetsHook(mirror.kafka_config_id, timeout=_MIRROR_TIMEOUT)
+                target = stack.enter_context(hook.get_offsets_client(total=_MIRROR_TIMEOUT))
+                keeper = stack.enter_context(ReadinessKeeper(client, target, checkpoint, mirror))
+            except Exception as raised:  # noqa: BLE001 - the offsets are to be committed all the same
+                error = f"{type(raised).__name__}: {raised}"
+            yield
+            if keeper is not None:
+                try:
+                    error = keeper.keep().error
+                except Exception as raised:  # noqa: BLE001 - the offsets are committed
+                    error = f"{type(raised).__name__}: {raised}"
+        if error:
+            self.log.warning(
+                "The offsets are committed; what a failover needs was not kept as a whole: %s", error
+            )
+            count_unready(self._touched)
 
     def _given(self) -> tuple[Offsets | None, dict[str, Any]]:
-        """Return the offsets that were given or that the store has, and where they come from."""
+        """Return the given offsets or the store's, and their source; ``None`` for a checkpoint's."""
         if self.offsets is not None:
             return self.parse_parameter("offsets"), {"offsets": "given"}
         if self.store_conn_id is None:
@@ -174,7 +265,8 @@ class CommitOffsetsOperator(MovingOperator):
         pipeline = self.selection().group_id if self.store_pipeline is None else self.store_pipeline
         if not isinstance(pipeline, str):
             raise UsageError(
-                "store_pipeline is missing: with several groups name what the job saves its offsets under"
+                "store_pipeline is missing: with several groups, give the pipeline name under which the job "
+                "saves its offsets"
             )
         from airflow_kafka_offsets.hooks.store import stored_offsets
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from airflow_kafka_offsets.checkpoint.archive import newest_archived_move_with_cluster
 from airflow_kafka_offsets.errors import BrokerError, PlanRefusedError
-from airflow_kafka_offsets.model.commit_metadata import foreign_logs, log_ids_of
+from airflow_kafka_offsets.model.commit_metadata import CommitMetadata, foreign_logs, log_ids_of
 from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds, other_logs_refusals
 from airflow_kafka_offsets.model.offsets import Commits, Offsets, TopicPartition, summarize
 from airflow_kafka_offsets.model.parameters import iso_time
@@ -62,17 +62,25 @@ class LogCheck:
         return (
             other_logs_refusals(self.what, self.recorded, current, remedy=self.remedy)
             or foreign_logs(group_id, commits, current, old_offsets=old_offsets, remedy=self.remedy)
-            or ([] if log_ids_of(commits, current).cluster else self._other_cluster(current))
+            or self._other_cluster(current, commits)
         )
 
-    def _other_cluster(self, current: LogIds) -> list[str]:
+    def _other_cluster(self, current: LogIds, commits: Commits) -> list[str]:
+        """Return why a checkpoint counts elsewhere, unless its group was committed here since."""
+        here = log_ids_of(commits, current).cluster
         if self.checkpoint is None or not current.cluster:
             return []
         archive = newest_archived_move_with_cluster(self.checkpoint)
-        if archive is None:
+        if archive is None or (here and not (archive.fails_over and archive.created_at > _newest(commits))):
             return []
         what = f"the newest move of {self.checkpoint.location} (archive {archive.name})"
         return other_logs_refusals(what, LogIds(archive.log_ids.cluster), current, remedy=self.remedy)
+
+
+def _newest(commits: Commits) -> int:
+    """Return when a group was committed last, in seconds since 1970; 0 if its commits do not say."""
+    made = (CommitMetadata.parse(commit.metadata) for commit in commits.values() if commit is not None)
+    return max((each.at or 0 for each in made if each is not None), default=0)
 
 
 def check_logs_again(client: OffsetsClient, plan: PipelinePlan) -> None:
@@ -84,7 +92,7 @@ def check_logs_again(client: OffsetsClient, plan: PipelinePlan) -> None:
     """
     targets: Offsets = {}
     then = UNKNOWN_LOGS
-    if (moved := plan.checkpoint_plan) is not None:
+    if (moved := plan.checkpoint_plan) is not None and not moved.leaves_mirror:
         then = moved.log_ids
         for source, offsets in moved.after.items():
             # Unchanged offsets are not checked: retention may have deleted their records long ago.
@@ -92,6 +100,7 @@ def check_logs_again(client: OffsetsClient, plan: PipelinePlan) -> None:
             targets |= {tp: offset for tp, offset in offsets.items() if before.get(tp) != offset}
     for group_plan in plan.group_plans:
         targets |= group_plan.after
+        then |= group_plan.log_ids if moved is not None and moved.leaves_mirror else UNKNOWN_LOGS
     now = known_log_ids(client, {tp.topic for tp in targets})
     if refusals := other_logs_refusals("the plan", then, now):
         raise PlanRefusedError(refusals)

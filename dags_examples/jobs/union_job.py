@@ -1,4 +1,4 @@
-"""Copy two topics into one, and stop. Each source names the consumer group that follows it."""
+"""Copy two topics into one, and stop. Each source names its consumer group."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def main() -> None:
             .option("kafka.bootstrap.servers", arguments.bootstrap_servers)
             .option("subscribe", topic)
             .option("startingOffsets", "earliest")
-            # Spark ignores this option. The launcher commits the query's finished batches to this group.
+            # Spark ignores this option; the launcher commits the query's finished batches to this group.
             .option("consumer.commit.groupid", "orders-union")
             .load()
         )

@@ -10,8 +10,10 @@ import click
 
 from airflow_kafka_offsets.cli import cli
 from airflow_kafka_offsets.operators.check_drift import CheckOffsetDriftOperator
+from airflow_kafka_offsets.operators.check_mirror import CheckMirrorOperator
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
 from airflow_kafka_offsets.operators.commit_window import CommitOffsetWindowOperator
+from airflow_kafka_offsets.operators.fail_over import FailOverOperator
 from airflow_kafka_offsets.operators.plan_window import PlanOffsetWindowOperator
 from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
 from airflow_kafka_offsets.operators.restore import RestoreOffsetsOperator
@@ -22,9 +24,11 @@ from airflow_kafka_offsets.sensors.topic import TopicReachedSensor
 from airflow_kafka_offsets.triggers.event import LagEventTrigger
 
 TASKS = (
+    CheckMirrorOperator,
     CheckOffsetDriftOperator,
     CommitOffsetsOperator,
     CommitOffsetWindowOperator,
+    FailOverOperator,
     PlanOffsetWindowOperator,
     ResetOffsetsOperator,
     RestoreOffsetsOperator,

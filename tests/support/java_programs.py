@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from airflow_kafka_offsets.local.jars import (
-    KAFKA_VERSION,
     Program,
     cached_jars,
     listing_file,
@@ -49,13 +48,6 @@ def hadoop_minicluster() -> list[Path]:
     names = [f"org.apache.hadoop:hadoop-client-minicluster:{HADOOP_VERSION}", "javax.xml.bind:jaxb-api:2.3.1"]
     resolve = with_dependencies(names)
     return _jars("HDFS", f"hadoop-minicluster {HADOOP_VERSION}", "93 MB", resolve)
-
-
-def mirror_maker() -> list[Path]:
-    """Return MirrorMaker 2 of the embedded Kafka's version, with the Kafka Connect that it runs in."""
-    kafka = [f"org.apache.kafka:{part}:{KAFKA_VERSION}" for part in ("connect-mirror", "connect-runtime")]
-    resolve = with_dependencies([*kafka, "org.apache.logging.log4j:log4j-slf4j-impl:2.24.3"])
-    return _jars("MirrorMaker", f"MirrorMaker {KAFKA_VERSION}", "about 40 MB", resolve)
 
 
 def openlineage_spark() -> list[Path]:

@@ -33,7 +33,7 @@ explicit_package_bases = True
 mypy_path = {path}
 cache_dir = {path}/.cache
 
-[mypy-confluent_kafka.*,croniter.*,fsspec.*,py4j.*,pyspark.*,yaml.*]
+[mypy-confluent_kafka.*,croniter.*,fsspec.*,kafka.*,py4j.*,pyspark.*,yaml.*]
 follow_imports = skip
 ignore_missing_imports = True
 """

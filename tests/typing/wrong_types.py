@@ -15,11 +15,13 @@ from pyspark.sql import SparkSession
 from airflow_kafka_offsets import (
     ApprovePlanOperator,
     AuditWindowOperator,
+    CheckMirrorOperator,
     CheckOffsetDriftOperator,
     CommitOffsetsOperator,
     CommitOffsetWindowOperator,
     CompletedIntervalsOperator,
     ConsumerGroupLagSensor,
+    FailOverOperator,
     KafkaOffsetsHook,
     KafkaPipeline,
     KafkaSparkSubmitOperator,
@@ -59,6 +61,7 @@ KafkaPipeline(
     checkpoint_conn_id=1,  # type: ignore[arg-type]
     kafka_config_id=None,  # type: ignore[arg-type]
     asset_name=1,  # type: ignore[arg-type]
+    mirror="kafka_standby",  # type: ignore[arg-type]
 )
 KafkaPipeline("g", None, None, None, "kafka_default", "name")  # type: ignore[call-arg]
 KafkaPipeline("g", gruop="g")  # type: ignore[call-arg]
@@ -77,6 +80,7 @@ CommitOffsetsOperator(
     store_conn_id=1,  # type: ignore[arg-type]
     store_table=None,  # type: ignore[arg-type]
     store_pipeline=1,  # type: ignore[arg-type]
+    left_topics=numbers,  # type: ignore[arg-type]
     allow_rewind=1,  # type: ignore[arg-type]
     allow_new_query=1,  # type: ignore[arg-type]
     allow_new_cluster=1,  # type: ignore[arg-type]
@@ -126,6 +130,20 @@ RestoreOffsetsOperator(
 ).as_teardown(
     setups="reset",  # type: ignore[arg-type]
     on_failure_fail_dagrun="yes",  # type: ignore[arg-type]
+)
+FailOverOperator(
+    task_id="fail_over",
+    on_unknown=None,  # type: ignore[arg-type]
+    on_out_of_range=None,  # type: ignore[arg-type]
+    allow_running_mirror=1,  # type: ignore[arg-type]
+    ask_source=1,  # type: ignore[arg-type]
+    plan_only=1,  # type: ignore[arg-type]
+    max_active_tis_per_dag="1",  # type: ignore[arg-type]
+)
+CheckMirrorOperator(
+    task_id="check_mirror",
+    max_again=1.5,  # type: ignore[arg-type]
+    max_behind=1.5,  # type: ignore[arg-type]
 )
 CheckOffsetDriftOperator(
     task_id="drift",
@@ -215,6 +233,7 @@ LagEventTrigger(
     checkpoint_location=1,  # type: ignore[arg-type]
     checkpoint_conn_id=1,  # type: ignore[arg-type]
     kafka_config_id=None,  # type: ignore[arg-type]
+    mirror="kafka_standby",  # type: ignore[arg-type]
     min_lag="1",  # type: ignore[arg-type]
     min_time_lag=flat,  # type: ignore[arg-type]
     tolerance="1",  # type: ignore[arg-type]

@@ -155,7 +155,7 @@ def test_what_is_published_names_the_licence_of_each_part(tmp_path, builder):
     )
     assert metadata["License-Expression"] == "Apache-2.0 AND MIT"
     # What only a clone needs is in dependency groups, which are not published.
-    assert sorted(metadata.get_all("Provides-Extra") or ()) == ["demo", "spark", "sql"]
+    assert sorted(metadata.get_all("Provides-Extra") or ()) == ["delete-offsets", "demo", "spark", "sql"]
     named = metadata.get_all("License-File")
     assert named == ["LICENSE", "airflow_kafka_offsets/ui/static/uPlot.LICENSE"]
     texts = {path.read_text() for path in files if path.name.endswith("LICENSE")}

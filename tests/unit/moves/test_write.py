@@ -15,10 +15,16 @@ from airflow_kafka_offsets.moves import write
 
 ROOT = Path(airflow_kafka_offsets.__file__).parent
 
-CHANGES = {"commit", "commit_fenced", "delete_groups", "prove_commit"}
+CHANGES = {"commit", "commit_fenced", "delete_groups", "delete_offsets", "prove_commit"}
 """The port's calls that change a group, or prove that it may be changed."""
 
-RAW = {"alterConsumerGroupOffsets", "alter_consumer_group_offsets", "delete_consumer_groups", "send_commits"}
+RAW = {
+    "alterConsumerGroupOffsets",
+    "alter_consumer_group_offsets",
+    "delete_consumer_groups",
+    "delete_group_offsets",
+    "send_commits",
+}
 """What the clients make of them."""
 
 CALLERS = {

@@ -17,6 +17,7 @@ from airflow_kafka_offsets.cli import group_moves as moves
 from airflow_kafka_offsets.model.audited_rows import PartitionRows, TableRows
 from airflow_kafka_offsets.model.certificate import Certificate, MissingOffsets
 from airflow_kafka_offsets.model.groups import GroupSelection
+from airflow_kafka_offsets.model.mirror_check import MirrorCheck
 from airflow_kafka_offsets.model.offset_ranges import merge
 from airflow_kafka_offsets.model.offsets import OffsetRange, TopicPartition
 from airflow_kafka_offsets.model.window import OffsetWindow
@@ -251,7 +252,7 @@ def test_partitions_without_a_commit_before_are_counted():
     command, (problem,) = restore_command(value, move(value))
 
     assert command is not None
-    assert problem == "2 partitions had no commit before, and stay where they are"
+    assert problem == "2 partitions had no commit before, and keep their offsets"
 
 
 @pytest.mark.parametrize("group", ["a\nb", "a\x1b[2Jb", "a\u202eb", "a\u200bb", "a\u2028b"])
@@ -319,3 +320,23 @@ def test_a_certificate_has_a_verdict_about_the_groups_of_its_window(group_id, gr
     assert move({**value, "verdict": "complete"}, "audit") is None
     left = InstanceResult({"operator": "AuditWindowOperator", **ROW}, value, WHEN)
     assert read_instance(left).certificate == value
+
+
+def test_a_check_of_a_mirror_has_a_verdict_about_its_pipeline():
+    check = MirrorCheck("s3a://lake/g", 3, [], [], 3, syncs_on_mirror=True, group_ids=["g"])
+    value = check.as_json()
+    assert parse_package_value(json.dumps(value)) == value
+    found = move(value, "mirror")
+    assert found is not None
+    assert (found.kind, found.groups, found.checkpoint, found.verdict) == (
+        *("mirror", ("g",), "s3a://lake/g"),
+        "exact",
+    )
+    left = InstanceResult({"operator": "CheckMirrorOperator", **ROW}, value, WHEN)
+    assert read_instance(left).mirror == value
+
+
+def test_a_failover_is_a_move_of_its_own_kind():
+    found = move(receipt("g", 40, 60), "failover")
+    assert found is not None
+    assert found.kind == "failover"

@@ -1,0 +1,27 @@
+"""The file beside a checkpoint that keeps what a failover needs: ``_kafka_offsets/readiness.json``."""
+
+from __future__ import annotations
+
+from airflow_kafka_offsets.checkpoint.archive_names import DIRECTORY
+from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+from airflow_kafka_offsets.model.readiness import Readiness
+from airflow_kafka_offsets.storage import decode
+
+READINESS = f"{DIRECTORY}/readiness.json"
+
+
+def read_readiness(checkpoint: SparkCheckpoint) -> Readiness:
+    """
+    Return what was kept; nothing, if nothing was.
+
+    :raises OffsetsFormatError: if the file is not as it was written.
+    :raises StorageError: if the storage fails.
+    """
+    data = checkpoint.read_file(READINESS)
+    name = checkpoint.name(READINESS)
+    return Readiness() if data is None else Readiness.parse(decode(data, name), name)
+
+
+def write_readiness(checkpoint: SparkCheckpoint, readiness: Readiness) -> None:
+    """Replace what was kept, as a whole."""
+    checkpoint.write_file(READINESS, readiness.as_text().encode())

@@ -1,0 +1,257 @@
+"""Commands that move pipelines to a mirror of their cluster: plan, apply, back and check."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import click
+
+from airflow_kafka_offsets.cli.connections import (
+    BrokerOptions,
+    broker_options,
+    checkpoint_argument,
+    checkpoint_conn_id_option,
+    open_checkpoint,
+    open_client,
+)
+from airflow_kafka_offsets.cli.drift import CheckCommand, naming_keys
+from airflow_kafka_offsets.cli.execution import REFUSED, Execution, print_result, verb_options
+from airflow_kafka_offsets.cli.mirror_connections import MirrorBroker, mirror_options, reachable, to_options
+from airflow_kafka_offsets.cli.options import (
+    CommandGroup,
+    Option,
+    StrictCommand,
+    choice_option,
+    combine_options,
+    groups_argument,
+    output_option,
+    refuse_unused,
+    topics_option,
+)
+from airflow_kafka_offsets.errors import UsageError
+from airflow_kafka_offsets.model.failover_plan import DeletedPolicy, FailoverPolicy, UnknownPolicy
+from airflow_kafka_offsets.model.groups import GroupSelection
+from airflow_kafka_offsets.model.mirror import Mirror
+from airflow_kafka_offsets.model.mirror_check import CHECK_VERSION
+
+if TYPE_CHECKING:
+    from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+
+__all__ = ["failover"]
+
+
+@click.group(cls=CommandGroup)
+def failover() -> None:
+    """Move pipelines to a mirror of their Kafka cluster."""
+
+
+def _policy_options() -> Option:
+    return combine_options(
+        "policy",
+        FailoverPolicy,
+        choice_option(
+            "--on-unknown",
+            UnknownPolicy,
+            "fail",
+            "For a partition whose position on the mirror is unknown.",
+        ),
+        choice_option(
+            "--on-out-of-range",
+            DeletedPolicy,
+            "fail",
+            "For a position that the mirror has deleted already.",
+        ),
+        click.option(
+            "--allow-running-mirror",
+            is_flag=True,
+            help="Move groups although a mirror runs that copies them.",
+        ),
+    )
+
+
+class MirrorCheckCommand(CheckCommand):
+    """The check of a mirror."""
+
+    unchecked: ClassVar[Mapping[str, Any]] = {"version": CHECK_VERSION, "now": None, "alone": None}
+
+
+_cluster_options = (
+    broker_options,
+    click.option("--source-is-down", is_flag=True, help="Do not ask the old cluster."),
+    mirror_options,
+    to_options,
+)
+_fleet_options = (
+    click.option(
+        "--at-once",
+        type=click.IntRange(1, 32),
+        default=4,
+        show_default=True,
+        help="Pipelines that move at once.",
+    ),
+    click.option(
+        "--pipelines",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        help="YAML or JSON file of pipelines with their mirrors, instead of URI and GROUP.",
+    ),
+)
+
+
+def _with(*options: Option) -> Option:
+    """Return a decorator that adds options, the last one first."""
+
+    def add(command: Any) -> Any:
+        for option in options:
+            command = option(command)
+        return command
+
+    return add
+
+
+_pipeline_options = _with(_policy_options(), *_cluster_options, groups_argument, checkpoint_argument)
+_pipelines_options = _with(
+    _policy_options(),
+    *_cluster_options,
+    *_fleet_options,
+    topics_option,
+    click.argument("group_id", metavar="[GROUP]", required=False),
+    checkpoint_conn_id_option,
+    click.argument("uri", required=False),
+)
+
+
+@failover.command("plan", cls=StrictCommand)
+@_pipelines_options
+@verb_options(execute=False, how="'failover apply' with the same options does it")
+def failover_plan(**options: Any) -> None:
+    """
+    Show how the query of the checkpoint at URI and its GROUP would continue on a mirror of their cluster.
+
+    Changes nothing. GROUP may be JSON as {topic: group}, with the topics of the old cluster. With --pipelines
+    it plans all pipelines of a file.
+    """
+    _move_one_or_many(**options)
+
+
+@failover.command("apply", cls=StrictCommand)
+@_pipelines_options
+@verb_options(execute=True)
+def failover_apply(**options: Any) -> None:
+    """
+    Move the checkpoint at URI and its GROUP to a mirror of their cluster.
+
+    Stop the query first. An archive keeps the overwritten files and offsets. The same command finishes an
+    interrupted failover. With --pipelines all pipelines of a file move; if one is refused, the others move.
+    """
+    _move_one_or_many(**options)
+
+
+@failover.command("back", cls=StrictCommand)
+@_pipeline_options
+@click.option("--execute", is_flag=True, help="Carry out the plan.")
+@verb_options(execute=False, how="give --execute to do it")
+def failover_back(execute: bool, execution: Execution, **options: Any) -> None:
+    """
+    Move a query that has failed over back, through the mirror in the other direction.
+
+    The options are those of the failover: --bootstrap-server names the cluster to go back to,
+    --to-bootstrap-server the cluster to leave, and --syncs-topic the syncs of the mirror back. GROUP and
+    --topic have the names of the cluster to leave.
+    """
+    _move(back=True, execution=replace(execution, dry_run=not execute, execute=execute), **options)
+
+
+@failover.command("check", cls=MirrorCheckCommand)
+@click.option(
+    "--max-again", type=click.IntRange(0), help="Most records that may be read again if the source is gone."
+)
+@click.option("--max-behind", type=click.IntRange(0), help="Most records by which the mirror may be behind.")
+@_with(broker_options, mirror_options, to_options, groups_argument, checkpoint_argument)
+@output_option
+def failover_check(
+    checkpoint: SparkCheckpoint,
+    groups: GroupSelection,
+    mirror: Mirror,
+    broker: BrokerOptions,
+    to: MirrorBroker,
+    max_again: int | None,
+    max_behind: int | None,
+    output: str,
+) -> None:
+    """
+    Check how the query of the checkpoint at URI and its GROUP could fail over now. Changes nothing.
+
+    Exit 1 if a position is unknown or a threshold is exceeded, 3 if the check was not possible.
+    """
+    from airflow_kafka_offsets.kafka.worker import start_worker_early
+    from airflow_kafka_offsets.readings.mirror_check import check_mirror
+
+    click.get_current_context().with_resource(start_worker_early())
+    source = open_client(broker.client_config(), broker.timeout)
+    target = open_client(to.config(), broker.timeout)
+    found = check_mirror(source, target, checkpoint, groups, mirror)
+    print_result(output, found.as_json(), found.lines())
+    failures = found.failures(max_again, max_behind)
+    for failure in failures:
+        click.echo(f"Error: {failure}", err=True)
+    if failures:
+        raise SystemExit(REFUSED)
+
+
+def _move_one_or_many(
+    *,
+    uri: str | None,
+    group_id: str | None,
+    topics: Sequence[str] | None,
+    checkpoint_conn_id: str | None,
+    pipelines: Path | None,
+    at_once: int,
+    **options: Any,
+) -> None:
+    if pipelines is not None:
+        from airflow_kafka_offsets.cli.failover_fleet import move_fleet
+
+        if uri is not None:
+            raise UsageError("--pipelines replaces URI and GROUP: leave these out")
+        refuse_unused(
+            "with --pipelines, whose file names them",
+            *("topics", "checkpoint_conn_id", "prefix", "topic_map", "syncs_topic", "syncs_on"),
+        )
+        del options["mirror"]
+        with naming_keys(click.get_current_context(), "mirror", "syncs_topic", "syncs_on"):
+            move_fleet(pipelines, at_once, **options)
+        return
+    if uri is None or group_id is None:
+        raise UsageError("give the URI of a checkpoint and its GROUP, or --pipelines FILE")
+    refuse_unused("without --pipelines", "at_once")
+    checkpoint = open_checkpoint(uri, checkpoint_conn_id)
+    _move(back=False, checkpoint=checkpoint, groups=GroupSelection.parse(group_id, topics), **options)
+
+
+def _move(
+    *,
+    back: bool,
+    checkpoint: SparkCheckpoint,
+    groups: GroupSelection,
+    mirror: Mirror,
+    broker: BrokerOptions,
+    to: MirrorBroker,
+    policy: FailoverPolicy,
+    source_is_down: bool,
+    execution: Execution,
+) -> None:
+    from airflow_kafka_offsets.kafka.worker import start_worker_early
+    from airflow_kafka_offsets.moves.failover import plan_failover
+
+    click.get_current_context().with_resource(start_worker_early())
+    left, entered = (to.config, broker.client_config) if back else (broker.client_config, to.config)
+    if back:
+        mirror = replace(mirror.back(""), syncs_topic=mirror.syncs_topic)
+    target = open_client(entered(), broker.timeout)
+    source = None if source_is_down else reachable(left(), broker.timeout)
+    allowed = replace(policy, checkpoint=execution.policy or policy.checkpoint)
+    plan = plan_failover(source, target, checkpoint, groups, mirror, policy=allowed)
+    execution.finish_pipeline_plan(plan, target, checkpoint)

@@ -1,0 +1,207 @@
+"""Plan of a failover: the move of a checkpoint to a mirror, with the groups that follow it there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPolicy
+from airflow_kafka_offsets.model.formats import offsets_json
+from airflow_kafka_offsets.model.offsets import LogRange, Offsets, TopicPartition, summarize
+from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
+from airflow_kafka_offsets.model.table import FURTHEST, REFUSED, ROWS, plan_text
+from airflow_kafka_offsets.model.translation import Translation
+
+FAILOVER_FILE = "failover.json"
+"""The file of a checkpoint's archive that says how its position was translated."""
+
+
+UnknownPolicy = Literal["fail", "earliest"]
+"""What becomes of a partition whose position on the mirror is not known."""
+DeletedPolicy = Literal["fail", "clamp"]
+"""What becomes of a position that the mirror has deleted, or does not reach."""
+
+
+@dataclass(frozen=True)
+class FailoverPolicy:
+    """What the caller allows."""
+
+    on_unknown: UnknownPolicy = "fail"
+    on_out_of_range: DeletedPolicy = "fail"
+    allow_running_mirror: bool = False
+    checkpoint: CheckpointPolicy = field(default_factory=CheckpointPolicy)
+
+
+@dataclass(frozen=True)
+class TranslatedPartition:
+    """
+    The position of a query in one partition, on both clusters.
+
+    :param source: index or name of the query's source.
+    :param partition: on the cluster that is left.
+    :param position: the next offset to read there.
+    :param mirrored: the partition of the mirror.
+    :param translation: the position there.
+    :param log: the mirror's log; ``None`` if it has no such partition.
+    :param unmirrored: records of the old log that were never copied, at most; ``None`` if that is not known.
+    """
+
+    source: str
+    partition: TopicPartition
+    position: int
+    mirrored: TopicPartition
+    translation: Translation
+    log: LogRange | None = None
+    unmirrored: int | None = None
+
+    def or_from(self, offset: int | None) -> TranslatedPartition:
+        """Return it with an offset in place of an unknown one."""
+        if self.translation.offset is not None or offset is None or self.log is None:
+            return self
+        return replace(
+            self, translation=replace(self.translation, offset=offset, again=self.log.end - offset)
+        )
+
+
+@dataclass(frozen=True)
+class FailoverPlan(PipelinePlan):
+    """
+    What moves to the mirror together.
+
+    :param translated: each partition of the query.
+    :param notes: what the clusters did not say.
+    :param was: what an interrupted try has kept of its translation, as plain JSON.
+    """
+
+    translated: Sequence[TranslatedPartition] = ()
+    notes: Sequence[str] = ()
+    was: Mapping[str, Any] | None = None
+
+    @property
+    def again(self) -> int:
+        """Records that may be read again, at most."""
+        return sum(each.translation.again for each in self.translated)
+
+    @property
+    def exact(self) -> bool:
+        """Whether nothing is read again, and everything is known."""
+        return all(each.translation.exact for each in self.translated)
+
+    def table_positions(self) -> set[tuple[TopicPartition, int]]:
+        """Return what the groups' tables show: the checkpoint's old offsets count elsewhere."""
+        moves = [move for plan in self.group_plans for move in plan.table_moves()[0]]
+        return {
+            (move.topic_partition, offset)
+            for move in moves
+            for offset in (move.before, move.after)
+            if offset is not None
+        }
+
+    def tables(self) -> list[str]:
+        """Return the translation, and the groups' tables."""
+        return [self._table(), *(plan.table(refused=self.is_refused) for plan in self.group_plans)]
+
+    def make_receipt(self, *, plan_only: bool = False, verified: bool = False) -> dict[str, Any]:
+        """Return the receipt, with the translation under ``failover``."""
+        value = super().make_receipt(plan_only=plan_only, verified=verified)
+        return {**value, "failover": self.as_json()}
+
+    def archive_files(self) -> dict[str, str]:
+        """Return the files for the archive."""
+        return {**super().archive_files(), FAILOVER_FILE: json.dumps(self.as_json(), indent=2)}
+
+    def as_json(self) -> dict[str, Any]:
+        """
+        Return the translation as plain JSON.
+
+        ``exact``, ``again`` (records, at most), ``unmirrored`` (records, at most; ``null`` if no partition
+        says), ``kinds`` (how many partitions are ``exact (sync)``, ``exact (record)``, ``safe`` and
+        ``unknown``), and by topic and partition of the old cluster: ``not_exact`` (records again) and
+        ``unknown`` (why).
+        """
+        if self.was is not None:
+            return dict(self.was)
+        kinds: dict[str, int] = {}
+        for each in self.translated:
+            kind = str(each.translation).partition(":")[0]
+            kinds[kind] = kinds.get(kind, 0) + 1
+        again: Offsets = {
+            each.partition: each.translation.again for each in self.translated if each.translation.again
+        }
+        unknown = [each for each in self.translated if each.translation.offset is None]
+        unmirrored = [each.unmirrored for each in self.translated if each.unmirrored is not None]
+        return {
+            "exact": self.exact,
+            "again": self.again,
+            "unmirrored": sum(unmirrored) if unmirrored else None,
+            "kinds": dict(sorted(kinds.items())),
+            "not_exact": offsets_json(again),
+            "unknown": {str(each.partition): each.translation.why for each in unknown},
+        }
+
+    def _table(self) -> str:
+        of = self.checkpoint_plan
+        if of is None:
+            return ""
+        header = ["SOURCE", "TOPIC", "PARTITION", "FROM", "MIRROR-TOPIC", "TO", "TRANSLATION", "NOT-MIRRORED"]
+        shown, more = _shown(self.translated)
+        rows = [header, *(_row(each) for each in shown)]
+        refused = REFUSED if self.is_refused else ""
+        left, entered = (ids.cluster or "(unknown)" for ids in (of.left, of.log_ids))
+        heading = f"checkpoint {of.location}{refused}: batch {of.batch_id}, from cluster {left} to {entered}"
+        if self.was is not None:
+            rows, more = [], "was translated by an earlier try, which is finished"
+        remarks = [*([more] if more else []), *_whys(self.translated), *self.notes]
+        if of.discarded:
+            remarks.append(f"discarded: unfinished batch {', '.join(map(str, of.discarded))}")
+        if of.steps and not self.is_refused:
+            remarks.append(f"what is overwritten is kept in archive {of.archive}")
+        return plan_text(heading, rows, remarks, of.refusals, refused=self.is_refused)
+
+
+def _row(each: TranslatedPartition) -> list[str]:
+    to, unmirrored = each.translation.offset, each.unmirrored
+    return [
+        each.source,
+        each.partition.topic,
+        str(each.partition.partition),
+        str(each.position),
+        each.mirrored.topic,
+        "-" if to is None else str(to),
+        str(each.translation),
+        "?" if unmirrored is None else str(unmirrored),
+    ]
+
+
+def _shown(translated: Sequence[TranslatedPartition]) -> tuple[Sequence[TranslatedPartition], str]:
+    if len(translated) <= ROWS:
+        return translated, ""
+    ordered = sorted(
+        translated, key=lambda each: (each.translation.offset is not None, -each.translation.again)
+    )
+    rest = ordered[FURTHEST:]
+    exact = sum(each.translation.exact for each in rest)
+    again = sum(each.translation.again for each in rest)
+    return ordered[:FURTHEST], (
+        f"... and {len(rest)} more partitions: {exact} of them exact, the others at most {again} again "
+        "together"
+    )
+
+
+def _whys(translated: Iterable[TranslatedPartition]) -> list[str]:
+    """Return a line for each remark on partitions."""
+    found: dict[str, list[TopicPartition]] = {}
+    for each in translated:
+        if each.translation.why:
+            found.setdefault(each.translation.why, []).append(each.partition)
+    return [f"{summarize(partitions)}: {why}" for why, partitions in found.items()]
+
+
+def again_text(translated: Iterable[TranslatedPartition]) -> str:
+    """Return which records may be read again; empty if none are."""
+    again = {each.partition: each.translation.again for each in translated if not each.translation.exact}
+    if not again:
+        return ""
+    return f"at most {sum(again.values())} records may be read again on {summarize(again)}"

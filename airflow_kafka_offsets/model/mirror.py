@@ -1,0 +1,156 @@
+"""A mirror of a Kafka cluster: where it is, what its topics are called, and where its offset syncs are."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from airflow_kafka_offsets.errors import OffsetsFormatError, UsageError
+from airflow_kafka_offsets.model.formats import load_json
+from airflow_kafka_offsets.model.offsets import TopicPartition, is_topic_name
+from airflow_kafka_offsets.model.parameters import parse_choice, parse_text
+from airflow_kafka_offsets.model.text import shorten
+from airflow_kafka_offsets.model.wording import parameter_error, unexpected
+
+SyncsOn = Literal["target", "source"]
+"""The cluster that has the syncs topic: MirrorMaker's ``offset-syncs.topic.location``."""
+
+SYNCS_TOPIC = re.compile(r"mm2-offset-syncs[.].+[.]internal")
+"""The names of MirrorMaker's syncs topics, with the separator that it has by default."""
+
+_FORM = '{"kafka_config_id": "kafka_standby", "prefix": "primary."}'
+_PREFIX = re.compile(r"[a-zA-Z0-9._-]{1,200}")
+
+
+@dataclass(frozen=True)
+class Mirror:
+    """
+    The mirror of a pipeline's cluster.
+
+    :param kafka_config_id: Airflow connection of the mirror; empty on the command line.
+    :param prefix: what the mirror puts before the names of topics, such as ``primary.``: MirrorMaker's
+        ``DefaultReplicationPolicy`` does so with the source's alias. Empty: the topics keep their names.
+    :param without: what it takes off their names, on the way back.
+    :param topics: topic -> its name on the mirror, where that follows no rule.
+    :param syncs_topic: MirrorMaker's topic of offset syncs; by default the only one there.
+    :param syncs_on: which cluster has it.
+    """
+
+    kafka_config_id: str = ""
+    prefix: str = ""
+    without: str = ""
+    topics: Mapping[str, str] = field(default_factory=dict)
+    syncs_topic: str = ""
+    syncs_on: SyncsOn = "target"
+
+    @classmethod
+    def parse(cls, value: object, parameter: str = "mirror") -> Mirror:
+        """
+        Read a mirror from a mapping, or its JSON text.
+
+        :raises UsageError: naming the key, what was found and what was expected.
+        """
+        if isinstance(value, cls):
+            return value
+        if isinstance(value, str):
+            try:
+                value = load_json(value, parameter, _FORM)
+            except OffsetsFormatError as error:
+                raise UsageError(str(error), parameter=parameter) from None
+        if not isinstance(value, Mapping):
+            raise parameter_error(parameter, f": found {shorten(value)}; expected an object such as {_FORM}")
+        if unknown := sorted(str(key) for key in value if key not in _READERS):
+            raise parameter_error(
+                parameter,
+                f": found the key {shorten(', '.join(unknown))}; expected keys of {', '.join(_READERS)}",
+            )
+        if "kafka_config_id" not in value:
+            raise parameter_error(
+                parameter, f": the connection of the mirror is missing; expected an object such as {_FORM}"
+            )
+        if "prefix" in value and "without" in value:
+            raise parameter_error(parameter, ": prefix and without contradict each other: give one of them")
+        return cls.from_keys(value, {key: f"{parameter}.{key}" for key in value})
+
+    @classmethod
+    def from_keys(cls, values: Mapping[str, object], parameters: Mapping[str, str]) -> Mirror:
+        """
+        Read a mirror from the values of its keys.
+
+        :param parameters: key -> its name in error texts.
+        :raises UsageError: naming the parameter, what was found and what was expected.
+        """
+        return cls(**{key: _READERS[key](each, parameters[key]) for key, each in values.items()})
+
+    def topic(self, name: str) -> str:
+        """Return what a topic is called on the mirror."""
+        if name in self.topics:
+            return self.topics[name]
+        return self.prefix + name.removeprefix(self.without)
+
+    def partition(self, tp: TopicPartition) -> TopicPartition:
+        """Return the partition of the mirror that a partition is copied to."""
+        return TopicPartition(self.topic(tp.topic), tp.partition)
+
+    def back(self, kafka_config_id: str) -> Mirror:
+        """
+        Return the mirror in the other direction, which has syncs of its own.
+
+        :param kafka_config_id: the connection of the cluster that this is a mirror of.
+        """
+        topics = {name: topic for topic, name in self.topics.items()}
+        return replace(
+            self,
+            kafka_config_id=kafka_config_id,
+            prefix=self.without,
+            without=self.prefix,
+            topics=topics,
+            syncs_topic="",
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """Return plain JSON that :meth:`parse` reads, without what is empty."""
+        found = {name: getattr(self, name) for name in _READERS} | {"topics": dict(self.topics)}
+        return {name: each for name, each in found.items() if each and (name, each) != ("syncs_on", "target")}
+
+
+def _read_part(value: object, parameter: str) -> str:
+    text = parse_text(value, parameter)
+    if not _PREFIX.fullmatch(text):
+        raise unexpected(parameter, text, "a part of a topic's name, such as 'primary.'")
+    return text
+
+
+def _read_topic(value: object, parameter: str) -> str:
+    text = parse_text(value, parameter)
+    if not is_topic_name(text):
+        raise unexpected(parameter, text, "the name of a topic")
+    return text
+
+
+def _read_topics(value: object, parameter: str) -> dict[str, str]:
+    if not isinstance(value, Mapping) or not value:
+        raise parameter_error(
+            parameter, f': found {shorten(value)}; expected names such as {{"orders": "dr-orders"}}'
+        )
+    found = {
+        _read_topic(key, parameter): _read_topic(each, f"{parameter}[{key!r}]") for key, each in value.items()
+    }
+    if len(set(found.values())) < len(found):
+        raise parameter_error(
+            parameter, f": found {shorten(dict(value))}; expected another name for each topic"
+        )
+    return found
+
+
+_READERS: Mapping[str, Any] = {
+    "kafka_config_id": parse_text,
+    "prefix": _read_part,
+    "without": _read_part,
+    "topics": _read_topics,
+    "syncs_topic": _read_topic,
+    "syncs_on": lambda value, parameter: parse_choice(value, SyncsOn, parameter),
+}
+"""Reads the value of each key."""

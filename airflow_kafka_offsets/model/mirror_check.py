@@ -1,0 +1,144 @@
+"""What a check of a mirror has found: whether a pipeline could fail over now, and how exactly."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from airflow_kafka_offsets.model.failover_plan import TranslatedPartition
+from airflow_kafka_offsets.model.offsets import summarize
+
+CHECK_VERSION = 1
+
+Readiness = Literal["exact", "safe", "unknown"]
+"""Whether nothing is read again; whether nothing is lost; or whether a position is unknown."""
+
+
+@dataclass(frozen=True)
+class MirrorCheck:
+    """
+    How a pipeline could fail over.
+
+    :param location: of the checkpoint.
+    :param batch_id: its newest committed batch.
+    :param now: its position, translated with both clusters.
+    :param alone: the same with the mirror alone, and what is kept beside the checkpoint: as if the source was
+        gone.
+    :param kept_batch: the newest batch of which something is kept, -1 if nothing is.
+    :param syncs_on_mirror: whether the syncs are where they are needed when the source is gone.
+    :param copies_aborted: whether the mirror copies records of aborted transactions; ``None`` if none were
+        seen.
+    :param keeps_times: whether the mirror's records have the times of the source; ``None`` if that was not
+        seen.
+    :param notes: what the clusters did not say.
+    :param group_ids: the groups of the pipeline.
+    """
+
+    location: str
+    batch_id: int
+    now: Sequence[TranslatedPartition]
+    alone: Sequence[TranslatedPartition]
+    kept_batch: int
+    syncs_on_mirror: bool
+    copies_aborted: bool | None = None
+    keeps_times: bool | None = None
+    notes: Sequence[str] = ()
+    group_ids: Sequence[str] = ()
+
+    @property
+    def verdict(self) -> Readiness:
+        """How the pipeline could fail over if the source was gone."""
+        if any(each.translation.offset is None for each in (*self.now, *self.alone)):
+            return "unknown"
+        return "exact" if all(each.translation.exact for each in self.alone) else "safe"
+
+    @property
+    def behind(self) -> int | None:
+        """Records by which the mirror is behind the source's log, at most; ``None`` if that is not known."""
+        known = [each.unmirrored for each in self.now if each.unmirrored is not None]
+        return sum(known) if len(known) == len(self.now) else None
+
+    def failures(self, max_again: int | None, max_behind: int | None) -> list[str]:
+        """
+        Return why the pipeline is not ready.
+
+        :param max_again: records that may be read again if the source was gone; ``None`` for any number.
+        :param max_behind: records by which the mirror may be behind.
+        """
+        found = []
+        for translated, when in ((self.now, "now"), (self.alone, "once the source is gone")):
+            unknown = [each for each in translated if each.translation.offset is None]
+            if unknown:
+                partitions = summarize(each.partition for each in unknown)
+                found.append(f"{when} its position is unknown on {partitions}: {unknown[0].translation.why}")
+        again = sum(each.translation.again for each in self.alone)
+        if max_again is not None and again > max_again:
+            found.append(f"once the source is gone {again} records may be read again, above {max_again}")
+        if max_behind is not None and (self.behind is None or self.behind > max_behind):
+            found.append(f"the mirror is {_behind(self.behind)} behind, above {max_behind}")
+        return [f"{self.location}: {text}" for text in found]
+
+    def as_json(self) -> dict[str, Any]:
+        """
+        Return plain JSON.
+
+        ``version``, ``verdict``, ``group_ids``, ``checkpoint``, ``batch_id``, ``kept_batch``, ``now`` and
+        ``alone`` (each ``kinds`` of the translations, and ``again``), ``behind``, ``syncs_on_mirror``,
+        ``copies_aborted``, ``keeps_times`` and ``notes``.
+        """
+        return {
+            "version": CHECK_VERSION,
+            "verdict": self.verdict,
+            "group_ids": list(self.group_ids),
+            "checkpoint": self.location,
+            "batch_id": self.batch_id,
+            "kept_batch": self.kept_batch,
+            "now": _summary(self.now),
+            "alone": _summary(self.alone),
+            "behind": self.behind,
+            "syncs_on_mirror": self.syncs_on_mirror,
+            "copies_aborted": self.copies_aborted,
+            "keeps_times": self.keeps_times,
+            "notes": list(self.notes),
+        }
+
+    def lines(self) -> list[str]:
+        """Return the check as lines of text."""
+        kept = f"up to batch {self.kept_batch}" if self.kept_batch >= 0 else "nothing yet"
+        aborted = {True: "copied as real ones", False: "left out", None: "none were seen"}
+        times = {True: "kept", False: "not kept: copies are found by key and value only", None: "not seen"}
+        syncs = "on the mirror" if self.syncs_on_mirror else "on the source only, and gone with it"
+        return [
+            f"checkpoint {self.location}: batch {self.batch_id}",
+            f"  fails over now       {_text(self.now)}",
+            f"  with the source gone {_text(self.alone)}",
+            f"  kept for it          {kept}",
+            f"  mirror behind        {_behind(self.behind)}",
+            f"  offset syncs         {syncs}",
+            f"  aborted records      {aborted[self.copies_aborted]}",
+            f"  record times         {times[self.keeps_times]}",
+            *(f"  {note}" for note in self.notes),
+        ]
+
+
+def _behind(records: int | None) -> str:
+    return "an unknown number of records" if records is None else f"at most {records} records"
+
+
+def _summary(translated: Sequence[TranslatedPartition]) -> dict[str, Any]:
+    return {"kinds": _kinds(translated), "again": sum(each.translation.again for each in translated)}
+
+
+def _kinds(translated: Sequence[TranslatedPartition]) -> Mapping[str, int]:
+    kinds: dict[str, int] = {}
+    for each in translated:
+        kind = str(each.translation).partition(":")[0]
+        kinds[kind] = kinds.get(kind, 0) + 1
+    return dict(sorted(kinds.items()))
+
+
+def _text(translated: Sequence[TranslatedPartition]) -> str:
+    kinds = ", ".join(f"{number} {kind}" for kind, number in _kinds(translated).items())
+    again = sum(each.translation.again for each in translated)
+    return f"{kinds}; at most {again} records again" if again else f"{kinds}; no record again"

@@ -1,0 +1,272 @@
+"""
+Translation of a position on one cluster to its mirror.
+
+A position is the next offset to read. Its place on the mirror is that of the first record that is copied from
+there or from behind it. MirrorMaker's syncs give a range for it
+(:mod:`airflow_kafka_offsets.model.offset_syncs`), and the last record that was read, found again inside this
+range, gives the place itself.
+
+A translation is never behind the place, so that nothing is lost, and says how many records are read again at
+most.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+from airflow_kafka_offsets.model.offset_syncs import Bracket, OffsetSync, bracket
+from airflow_kafka_offsets.model.offsets import LogRange
+
+DIGEST_LENGTH = 16
+
+
+class Fingerprint(NamedTuple):
+    """What a record is recognized by on the mirror."""
+
+    offset: int
+    """Its offset on the source."""
+    timestamp: int
+    """In milliseconds since 1970; negative without one."""
+    digest: str
+    """Of its key and value, see :func:`record_digest`."""
+
+
+class LastRead(NamedTuple):
+    """The last record before a position of the source."""
+
+    position: int
+    """The next offset to read."""
+    fingerprint: Fingerprint
+    others: int = 0
+    """
+    Records between the two that a mirror may have copied too, at most: those of aborted transactions, or
+    which compaction has removed since.
+    """
+    distinct: bool = True
+    """Whether the records before it are others than it."""
+
+    @property
+    def place(self) -> int:
+        """The first offset that may hold a record to copy after it."""
+        return self.position if self.others else self.fingerprint.offset + 1
+
+
+def record_digest(key: bytes | None, value: bytes | None) -> str:
+    """Return a short text that is the same for the same key and value."""
+    parts = [b"-" if part is None else b"%d:" % len(part) + part for part in (key, value)]
+    return hashlib.sha256(b"".join(parts)).hexdigest()[:DIGEST_LENGTH]
+
+
+@dataclass(frozen=True)
+class Scan:
+    """
+    What a part of the mirror's log holds.
+
+    :param start: the first offset that was looked at.
+    :param end: the offset after the last one.
+    :param copies: offset on the source of a record that was looked for -> the offsets of equal records.
+    :param alike: the same for records of which only key and value are equal: the mirror's log has other
+        times.
+    :param records: how many records there were: fewer than offsets where the log is compacted or
+        transactional.
+    :param repeats: how many of them are equal to an earlier one.
+    :param by_time: no record before ``start`` has the time of the record that was looked for.
+    """
+
+    start: int
+    end: int
+    copies: Mapping[int, Sequence[int]] = field(default_factory=dict)
+    alike: Mapping[int, Sequence[int]] = field(default_factory=dict)
+    records: int = 0
+    repeats: int = 0
+    by_time: bool = False
+
+    @property
+    def whole(self) -> bool:
+        """Whether each offset has a record, and no two of them are equal."""
+        return self.contiguous and not self.repeats
+
+    @property
+    def contiguous(self) -> bool:
+        """Whether each offset has a record."""
+        return self.records == self.end - self.start
+
+    def covers(self, low: int, high: int) -> bool:
+        """Whether all records from ``low`` to before ``high`` that may be the one are known."""
+        return (self.start <= low or self.by_time) and high <= self.end
+
+    def of(self, read: LastRead, low: int, high: int) -> list[int]:
+        """Return the offsets of the copies of a record, from ``low`` to before ``high``."""
+        upstream = read.fingerprint.offset
+        found = self.copies.get(upstream) or self.alike.get(upstream, ())
+        return [offset for offset in found if low <= offset < high]
+
+
+class Sighting(NamedTuple):
+    """A record that was read, and the part of the mirror's log in which it was looked for."""
+
+    read: LastRead
+    scan: Scan
+
+
+@dataclass(frozen=True)
+class Translation:
+    """
+    A position on the mirror.
+
+    :param offset: where to read on; ``None`` if that is not known.
+    :param again: records that were read before and may be read again, at most.
+    :param by: what it is known by: MirrorMaker's syncs, or the last record that was read.
+    :param why: why it is unknown, or what is remarkable.
+    """
+
+    offset: int | None
+    again: int = 0
+    by: Literal["sync", "record"] = "sync"
+    why: str = ""
+
+    @property
+    def exact(self) -> bool:
+        """Whether nothing is read again."""
+        return self.offset is not None and self.again == 0
+
+    def __str__(self) -> str:
+        if self.offset is None:
+            return "unknown"
+        return f"exact ({self.by})" if self.exact else f"safe: at most {self.again} again"
+
+
+NO_MIRROR = "no sync and no copy of the last record that was read was found"
+OTHER_RECORDS = (
+    "the mirror does not hold the last record that was read where the syncs say: the topic has another name "
+    "there, or the mirror changes the records"
+)
+BEHIND = "the mirror ends before the position"
+
+CLOSE = 1_000
+"""
+Offsets between two syncs so close that none between them was lost: ``offset.lag.max`` is 100 by default.
+"""
+
+
+def translate(
+    position: int,
+    log: LogRange,
+    syncs: Iterable[OffsetSync],
+    sightings: Sequence[Sighting] = (),
+) -> Translation:
+    """
+    Translate a position of the source.
+
+    :param position: the next offset to read.
+    :param log: the mirror's log.
+    :param syncs: of the partition, in any order.
+    :param sightings: the last record before the position, if it is known, and such records of earlier
+        positions, each with what the mirror holds where :func:`bracket_of` says to search for it.
+    """
+    if position == 0:
+        return Translation(log.start)
+    known = list(syncs)
+    pairs = _pairs(position, log, known, sightings)
+    newest = next((each for each in sightings if each.read.position == position), None)
+    if newest is None:
+        return _by_syncs(bracket([*known, *pairs], position, log), 0, None)
+    by_record = _by_record(_bracket_after(newest.read, known, log), newest, fits=bool(pairs))
+    if by_record is not None:
+        return by_record
+    # Once is enough for what comes before: the first equal record is not behind the right one.
+    found = _bracket_after(newest.read, [*known, *pairs], log)
+    if copies := newest.scan.of(newest.read, *found.search):
+        return _after_the_first(found, copies, newest.read.others)
+    return _by_syncs(found, newest.read.others, newest.scan)
+
+
+def _pairs(
+    position: int, log: LogRange, syncs: Sequence[OffsetSync], sightings: Sequence[Sighting]
+) -> list[OffsetSync]:
+    """Return the last records before earlier positions, as syncs, where their copies are known."""
+    found = {
+        each.read.fingerprint.offset: _by_record(_bracket_after(each.read, syncs, log), each, fits=False)
+        for each in sightings
+        if each.read.position < position
+    }
+    return [
+        OffsetSync(upstream, place.offset - 1)
+        for upstream, place in found.items()
+        if place is not None and place.offset is not None
+    ]
+
+
+def bracket_of(position: int, log: LogRange, syncs: Iterable[OffsetSync], last: LastRead | None) -> Bracket:
+    """
+    Return what the syncs say of a position.
+
+    :param last: the last record before it, if that is known: the position is right after it.
+    """
+    return bracket(syncs, position, log) if last is None else _bracket_after(last, syncs, log)
+
+
+def _bracket_after(read: LastRead, syncs: Iterable[OffsetSync], log: LogRange) -> Bracket:
+    return bracket(syncs, read.place, log)
+
+
+def _by_record(found: Bracket, sighting: Sighting, *, fits: bool) -> Translation | None:
+    """
+    Return the place after the copy of the last record, ``None`` if that is not known.
+
+    :param fits: whether the mirror holds earlier records as they were.
+    """
+    last, scan = sighting
+    if not scan.covers(*found.search):
+        return None
+    copies = scan.of(last, *found.search)
+    if len(copies) == 1:
+        at = copies[0] + 1
+        passed = found.after is not None or (last.distinct and not scan.repeats)
+        if passed and found.low <= at <= found.high:
+            return Translation(at, found.repeated + last.others, "record")
+    if copies or not scan.contiguous or scan.by_time:
+        return None
+    if found.before is None and scan.start > 0:
+        return None
+    if found.before is not None and found.before.upstream > last.fingerprint.offset:
+        return None
+    if found.after is not None:
+        return Translation(None, why=OTHER_RECORDS)
+    if fits and scan.end == found.log.end and not last.others:
+        return Translation(scan.end, found.repeated, "record", BEHIND)
+    return None
+
+
+def _after_the_first(found: Bracket, copies: Sequence[int], others: int) -> Translation:
+    """Return the place after the first of equal records, one of which is the last that was read."""
+    by_syncs = _by_syncs(found, others, None)
+    if (
+        by_syncs.again == others + found.repeated
+        and by_syncs.offset is not None
+        and by_syncs.offset - 1 in copies
+    ):
+        return by_syncs
+    low = max(found.low, copies[0] + 1)
+    return Translation(low, max(0, found.high - low) + found.repeated + others, "record")
+
+
+def _by_syncs(found: Bracket, others: int, scan: Scan | None) -> Translation:
+    """Return what the syncs alone say."""
+    before, after = found.before, found.after
+    if before is None and after is None:
+        empty = found.log.end == 0
+        return Translation(0, why="nothing was copied") if empty else Translation(None, why=NO_MIRROR)
+    if before is not None and after is not None and found.parallel:
+        start, end = before.downstream, after.downstream
+        if end - start <= CLOSE or (
+            scan is not None and scan.whole and scan.start <= start and end <= scan.end
+        ):
+            return Translation(found.high, found.repeated + others)
+    unread = found.high - found.low
+    if before is not None:
+        unread = min(unread, max(0, found.position - before.upstream - 1))
+    return Translation(found.low, min(unread, found.position) + found.repeated + others)

@@ -1,0 +1,280 @@
+"""Plans the failover of a pipeline to a mirror: its checkpoint, and the groups that follow it there."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from airflow_kafka_offsets.checkpoint.archive import (
+    ArchivedMove,
+    newest_archived_move,
+    newest_archived_move_with_cluster,
+    read_attachment,
+)
+from airflow_kafka_offsets.checkpoint.open_moves import (
+    has_run_since,
+    resume_plan,
+    unfinished_move,
+    unfinished_refusal,
+)
+from airflow_kafka_offsets.checkpoint.plan_failover import plan_checkpoint_failover
+from airflow_kafka_offsets.checkpoint.readiness_file import read_readiness
+from airflow_kafka_offsets.errors import OffsetsFormatError, PlanRefusedError
+from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan
+from airflow_kafka_offsets.model.digest import digest
+from airflow_kafka_offsets.model.failover_plan import (
+    FAILOVER_FILE,
+    FailoverPlan,
+    FailoverPolicy,
+    TranslatedPartition,
+    again_text,
+)
+from airflow_kafka_offsets.model.formats import load_json
+from airflow_kafka_offsets.model.groups import GroupOffsets, GroupSelection
+from airflow_kafka_offsets.model.log_ids import LogIds, other_logs_refusals
+from airflow_kafka_offsets.model.mirror import Mirror
+from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition, summarize
+from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
+from airflow_kafka_offsets.model.plan import OffsetPlan
+from airflow_kafka_offsets.model.readiness import Readiness
+from airflow_kafka_offsets.model.text import describe_type, shorten
+from airflow_kafka_offsets.model.wording import parameter_text
+from airflow_kafka_offsets.moves.commit import plan_commits
+from airflow_kafka_offsets.moves.group_reset import active_group_refusals
+from airflow_kafka_offsets.moves.reset import movable_sources
+from airflow_kafka_offsets.readings.failover import gather, translate_sources
+from airflow_kafka_offsets.readings.known_moves import archived_group_offsets
+from airflow_kafka_offsets.readings.log_checks import LogCheck
+from airflow_kafka_offsets.readings.log_ids import known_log_ids
+from airflow_kafka_offsets.readings.mirror_state import running_mirror
+
+if TYPE_CHECKING:
+    from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+    from airflow_kafka_offsets.kafka.client import OffsetsClient
+
+
+def plan_failover(
+    source: OffsetsClient | None,
+    target: OffsetsClient,
+    checkpoint: SparkCheckpoint,
+    selection: GroupSelection,
+    mirror: Mirror,
+    *,
+    policy: FailoverPolicy | None = None,
+) -> FailoverPlan:
+    """
+    Plan to let a pipeline go on on a mirror of its cluster, from the newest committed batch.
+
+    A failover that was begun and not finished is finished by the same request, with the offsets that it was
+    planned with; any other one is refused until then.
+
+    :param source: the cluster that is left; ``None`` if it does not answer.
+    :param target: the mirror.
+    :param selection: the groups and topics of the pipeline, by the names of the cluster that is left.
+        Partitions outside of ``topics`` stay as they are.
+    :param policy: what is allowed.
+    :raises CheckpointError: if the checkpoint cannot be read, or no batch has finished.
+    :raises MoveUnfinishedError: if a move of another request was begun and not finished.
+    :raises PlanRefusedError: if the names do not fit the checkpoint, or it is on the mirror already.
+    """
+    policy = policy or FailoverPolicy()
+    entered = target.cluster_id()
+    request = digest("failover", entered, selection.group_id, selection.scope.as_json(), mirror.as_json())
+    unfinished = unfinished_move(checkpoint)
+    if unfinished is not None:
+        if unfinished.request != request:
+            raise unfinished_refusal(checkpoint, unfinished)
+        return _rest_of(unfinished, target, checkpoint, policy)
+    newest = newest_archived_move(checkpoint)
+    finished = newest is not None and newest.fails_over and newest.request == request
+    if newest is not None and finished and not has_run_since(checkpoint, newest):
+        return _rest_of(newest, target, checkpoint, policy)
+    kept, note = _kept(checkpoint)
+    left = _left(source, checkpoint, entered, kept.cluster)
+    usable = kept.on(left.cluster)
+    if kept.at and not usable.at:
+        note.append(f"what was kept is of cluster {kept.cluster}, and is left alone")
+    sources = movable_sources(checkpoint)
+    selection.assign_offsets(sources)  # refuses names that do not fit
+    scoped = {
+        name: {tp: at for tp, at in offsets.items() if tp in selection.scope}
+        for name, offsets in sources.items()
+    }
+    evidence = gather(source, target, mirror, scoped, usable)
+    translated = translate_sources(target, mirror, scoped, evidence)
+    if policy.on_unknown == "earliest":
+        translated = [each.or_from(each.log and each.log.start) for each in translated]
+    refusals = _refusals(translated)
+    groups = _group_plans(target, selection, translated, policy, left)
+    after = _sources_after(sources, translated, groups)
+    ids = known_log_ids(target, {each.mirrored.topic for each in translated})
+    running = running_mirror(target, selection.group_ids, left.cluster, ids.cluster)
+    if running and not policy.allow_running_mirror:
+        refusals.append(running)
+    moved = plan_checkpoint_failover(
+        checkpoint,
+        after,
+        policy.checkpoint,
+        request=request,
+        log_ids=ids,
+        left=left if source is None else known_log_ids(source, {each.partition.topic for each in translated}),
+        again=again_text(translated),
+        refusals=refusals,
+    )
+    notes = [*evidence.notes, *note, *([running] if running and policy.allow_running_mirror else [])]
+    return _made(groups, moved, translated, notes)
+
+
+def _left(source: OffsetsClient | None, checkpoint: SparkCheckpoint, entered: str, kept: str) -> LogIds:
+    """Return the cluster that the checkpoint counts on; refuse the mirror itself, and a third one."""
+    moved = newest_archived_move_with_cluster(checkpoint)
+    known = "" if moved is None else moved.log_ids.cluster
+    asked = "" if source is None else source.cluster_id()
+    if entered and entered in (known, asked):
+        how = f"its move {moved} was there" if known == entered else "both connections lead there"
+        raise PlanRefusedError(
+            f"{checkpoint.location} is on cluster {entered} already ({how}): give the connection of the "
+            "cluster to leave, and as mirror the cluster to go to"
+        )
+    if known and asked and known != asked:
+        raise PlanRefusedError(
+            f"{checkpoint.location} counts on cluster {shorten(known)}, as its move {moved} says, and the "
+            f"connection leads to {shorten(asked)}: correct the connection"
+        )
+    return LogIds(asked or known or kept)
+
+
+def _kept(checkpoint: SparkCheckpoint) -> tuple[Readiness, list[str]]:
+    """Return what was kept, and a note where that is not all."""
+    try:
+        kept = read_readiness(checkpoint)
+    except OffsetsFormatError as error:
+        return Readiness(), [str(error)]
+    return kept, [f"what was kept is not complete: {kept.error}"] if kept.error else []
+
+
+def _refusals(translated: Collection[TranslatedPartition]) -> list[str]:
+    unknown: dict[str, list[TopicPartition]] = {}
+    for each in translated:
+        if each.translation.offset is None:
+            unknown.setdefault(each.translation.why, []).append(each.partition)
+    return [
+        f"the position on the mirror is unknown on {summarize(partitions)}: {why}; correct the names of the "
+        f"mirror, or set {parameter_text('on_unknown', 'earliest')} to read the mirror's whole log there"
+        for why, partitions in unknown.items()
+    ]
+
+
+def _group_plans(
+    target: OffsetsClient,
+    selection: GroupSelection,
+    translated: Collection[TranslatedPartition],
+    policy: FailoverPolicy,
+    left: LogIds,
+) -> list[OffsetPlan]:
+    """Return the plans of the groups on the mirror; none if a position is unknown, which is refused."""
+    known: dict[str, Offsets] = {}
+    names: dict[TopicPartition, TopicPartition] = {}
+    for each in translated:
+        if each.translation.offset is None:
+            return []  # it is refused
+        known.setdefault(each.source, {})[each.partition] = each.translation.offset
+        names[each.partition] = each.mirrored
+    by_group = {
+        group: {names[tp]: offset for tp, offset in offsets.items()}
+        for group, offsets in selection.assign_offsets(known).by_group.items()
+    }
+    active = active_group_refusals(target, by_group)
+    plans = plan_commits(
+        target,
+        GroupOffsets(by_group),
+        source={"failover": left.cluster},
+        on_out_of_range=policy.on_out_of_range,
+        # MirrorMaker copies the metadata of commits, so that these name the cluster that is left.
+        log_check=LogCheck(allow_new_cluster=True),
+        if_lost=(
+            f"the mirror has deleted them: set {parameter_text('on_out_of_range', 'clamp')} to go on from "
+            "its log start"
+        ),
+    )
+    return [
+        replace(plan, refusals=tuple(dict.fromkeys((*plan.refusals, *active.get(plan.group_id, ())))))
+        for plan in plans
+    ]
+
+
+def _sources_after(
+    sources: Mapping[str, Offsets],
+    translated: Collection[TranslatedPartition],
+    groups: Collection[OffsetPlan],
+) -> dict[str, Offsets]:
+    """Return where each source goes on; an offset that was clamped for its group is so for the query."""
+    clamped = {tp: plan.after[tp] for plan in groups for tp in plan.clamped if tp in plan.after}
+    moved = {(each.source, each.partition): each for each in translated}
+    after: dict[str, Offsets] = {}
+    for name, offsets in sources.items():
+        for tp, at in offsets.items():
+            each = moved.get((name, tp))
+            if each is None:
+                after.setdefault(name, {})[tp] = at
+            elif each.translation.offset is not None:
+                after.setdefault(name, {})[each.mirrored] = clamped.get(
+                    each.mirrored, each.translation.offset
+                )
+    return after
+
+
+def _made(
+    groups: list[OffsetPlan],
+    moved: CheckpointPlan,
+    translated: list[TranslatedPartition],
+    notes: list[str],
+    was: Mapping[str, Any] | None = None,
+) -> FailoverPlan:
+    plan = PipelinePlan.combine(groups, moved)
+    return FailoverPlan(
+        plan.group_plans,
+        # What the groups say of the logs is of the mirror.
+        replace(moved, log_ids=plan.checkpoint_plan.log_ids if plan.checkpoint_plan else moved.log_ids),
+        may_be_empty=True,
+        translated=translated,
+        notes=notes,
+        was=was,
+    )
+
+
+def _rest_of(
+    move: ArchivedMove, target: OffsetsClient, checkpoint: SparkCheckpoint, policy: FailoverPolicy
+) -> FailoverPlan:
+    """Return the rest of a failover, with the offsets that it was planned with."""
+    before, after = archived_group_offsets(checkpoint, move)
+    active = active_group_refusals(target, after)
+    plans = [
+        replace(plan, refusals=(*plan.refusals, *active.get(plan.group_id, ())))
+        for plan in plan_commits(
+            target,
+            GroupOffsets(after),
+            source={"failover": move.left.cluster},
+            log_check=LogCheck(allow_new_cluster=True),
+        )
+    ]
+    ids = known_log_ids(target, {tp.topic for offsets in move.after.values() for tp in offsets})
+    moved = plan_checkpoint_failover(
+        checkpoint,
+        move.after,
+        replace(policy.checkpoint, allow_stateful=True),
+        request=move.request,
+        log_ids=move.log_ids,
+        left=move.left,
+        refusals=other_logs_refusals(f"the failover (archive {move.name})", move.log_ids, ids),
+    )
+    moved = resume_plan(checkpoint, moved, move)
+    was = load_json(
+        read_attachment(checkpoint, move, FAILOVER_FILE) or "{}", FAILOVER_FILE, describe=describe_type
+    )
+    plan = _made(plans, moved, [], [], was)
+    return replace(
+        plan,
+        group_plans=[each.with_before(before.get(each.group_id, {})) for each in plan.group_plans],
+    )

@@ -1,0 +1,154 @@
+"""Fails over many pipelines: some at once, each with an outcome of its own."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from airflow_kafka_offsets.checkpoint.archive import newest_archived_move_with_cluster
+from airflow_kafka_offsets.errors import KafkaOffsetsError, PlanRefusedError
+from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
+from airflow_kafka_offsets.model.failover_plan import FailoverPolicy
+from airflow_kafka_offsets.model.groups import GroupSelection
+from airflow_kafka_offsets.model.mirror import Mirror
+from airflow_kafka_offsets.moves.apply import apply_pipeline
+from airflow_kafka_offsets.moves.failover import plan_failover
+
+if TYPE_CHECKING:
+    from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+    from airflow_kafka_offsets.kafka.client import OffsetsClient
+
+State = Literal["planned", "moved", "moved before", "refused", "failed"]
+
+
+@dataclass(frozen=True)
+class FleetMember:
+    """A pipeline that fails over, by the names of the cluster that is left."""
+
+    name: str
+    checkpoint: SparkCheckpoint
+    selection: GroupSelection
+    mirror: Mirror
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """
+    What has become of a pipeline.
+
+    :param again: records that may be read again, at most.
+    :param exact: whether none are.
+    :param error: why it was refused or failed; empty if it was not.
+    """
+
+    name: str
+    state: State
+    again: int = 0
+    exact: bool = False
+    error: str = ""
+
+    def as_json(self) -> dict[str, Any]:
+        """Return plain JSON."""
+        return {**vars(self)}
+
+    def __str__(self) -> str:
+        how = "exact" if self.exact else f"safe: at most {self.again} again"
+        return f"{self.name}: {self.state}" + (
+            f": {self.error}" if self.error else f", {how}" if self.state in ("planned", "moved") else ""
+        )
+
+
+Clients = tuple["OffsetsClient | None", "OffsetsClient"]
+"""Of the cluster that is left, ``None`` if it does not answer, and of the mirror."""
+
+
+def fail_over_fleet(
+    members: Sequence[FleetMember],
+    clients: Sequence[Clients],
+    *,
+    policy: FailoverPolicy,
+    metadata: CommitMetadata,
+    quiet_period: float,
+    execute: bool,
+) -> Iterator[Outcome]:
+    """
+    Fail over pipelines, or plan to; yield each outcome when it is there.
+
+    What was moved is in each checkpoint's archive: after a kill the same call finishes what was begun, and
+    leaves what was moved before.
+
+    :param clients: those of each worker: as many pipelines move at once.
+    :param execute: whether to carry the plans out.
+    """
+    free: queue.SimpleQueue[Clients] = queue.SimpleQueue()
+    for each in clients:
+        free.put(each)
+
+    def run(member: FleetMember) -> Outcome:
+        source, target = mine = free.get()
+        try:
+            return _fail_over(member, source, target, policy, metadata, quiet_period, execute=execute)
+        finally:
+            free.put(mine)
+
+    with ThreadPoolExecutor(len(clients), "failover") as threads:
+        left: set[Future[Outcome]] = {threads.submit(run, member) for member in members}
+        try:
+            while left:
+                done, left = wait(left, return_when=FIRST_COMPLETED)
+                for future in done:
+                    yield future.result()
+        finally:
+            for future in left:
+                future.cancel()
+
+
+def _fail_over(
+    member: FleetMember,
+    source: OffsetsClient | None,
+    target: OffsetsClient,
+    policy: FailoverPolicy,
+    metadata: CommitMetadata,
+    quiet_period: float,
+    *,
+    execute: bool,
+) -> Outcome:
+    try:
+        if _is_there(member.checkpoint, target):
+            return Outcome(member.name, "moved before")
+        plan = plan_failover(
+            source, target, member.checkpoint, member.selection, member.mirror, policy=policy
+        )
+        plan.check()
+        if execute:
+            apply_pipeline(target, plan, metadata, member.checkpoint, quiet_period)
+    except PlanRefusedError as error:
+        return Outcome(member.name, "refused", error=str(error))
+    except KafkaOffsetsError as error:
+        return Outcome(member.name, "failed", error=str(error))
+    was = plan.as_json()
+    return Outcome(
+        member.name, "moved" if execute else "planned", was.get("again", 0), was.get("exact", False)
+    )
+
+
+def _is_there(checkpoint: SparkCheckpoint, target: OffsetsClient) -> bool:
+    """Return whether a checkpoint was moved to the mirror, and is finished."""
+    moved = newest_archived_move_with_cluster(checkpoint)
+    return (
+        moved is not None and moved.fails_over and moved.done and moved.log_ids.cluster == target.cluster_id()
+    )
+
+
+def counts(outcomes: Sequence[Outcome]) -> str:
+    """Return how many pipelines have come to which state."""
+    states: dict[str, int] = {}
+    for each in outcomes:
+        states[each.state] = states.get(each.state, 0) + 1
+    listed = ", ".join(f"{number} {state}" for state, number in sorted(states.items()))
+    return (
+        f"{len(outcomes)} pipelines: {listed}; at most {sum(each.again for each in outcomes)} records again"
+    )

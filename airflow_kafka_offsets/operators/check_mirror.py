@@ -1,0 +1,80 @@
+"""Checks whether a pipeline could fail over to its mirror now."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from airflow_kafka_offsets.errors import PlanRefusedError
+from airflow_kafka_offsets.model.mirror import Mirror
+from airflow_kafka_offsets.model.parameters import parse_count
+from airflow_kafka_offsets.operators.base import OffsetsOperator
+from airflow_kafka_offsets.task.xcom import push_result
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from airflow.sdk import Context
+
+    from airflow_kafka_offsets.operators.base import Parser
+
+
+class CheckMirrorOperator(OffsetsOperator):
+    """
+    Check whether a pipeline could fail over to its mirror now, and how exactly. Changes nothing.
+
+    The task translates the position of the newest committed batch twice: with both clusters, and as if the
+    source were gone, with the mirror and what commits have kept beside the checkpoint. The task fails if a
+    position is unknown, or a threshold is exceeded. The log also shows which cluster has the offset syncs,
+    whether the mirror copies aborted records, whether it keeps the times of records, and how far it is
+    behind.
+
+    Returns :meth:`~airflow_kafka_offsets.model.mirror_check.MirrorCheck.as_json`, also in XCom when the task
+    fails.
+
+    :param max_again: most records that the query may read again if the source is gone; by default any
+        number. (templated)
+    :param max_behind: most records by which the mirror may be behind the source; by default any number.
+        (templated)
+    """
+
+    template_fields: Sequence[str] = (*OffsetsOperator.template_fields, "max_again", "max_behind")
+    parsers: ClassVar[Mapping[str, Parser]] = {"max_again": parse_count, "max_behind": parse_count}
+    ui_color = "#f4f1e8"
+
+    def __init__(
+        self, *, max_again: int | str | None = None, max_behind: int | str | None = None, **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        self.max_again = max_again
+        self.max_behind = max_behind
+        if self.checkpoint_location is None or self.mirror is None:
+            missing = "checkpoint_location" if self.checkpoint_location is None else "mirror"
+            raise self.parameter_error(
+                f"{missing} is missing: give it, or **pipeline of a KafkaPipeline with both"
+            )
+        self.check_parameters()
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Check, and return what was found."""
+        # Here, so that a DAG file does not load the Kafka client, which Airflow's own hook imports.
+        from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
+        from airflow_kafka_offsets.readings.mirror_check import check_mirror
+
+        with self.run_checked(), ExitStack() as clients:
+            mirror = Mirror.parse(self.mirror)
+            checkpoint = self.open_checkpoint()
+            if checkpoint is None:
+                raise self.parameter_error("checkpoint_location is missing")
+            source = clients.enter_context(self.open_client())
+            hook = KafkaOffsetsHook(mirror.kafka_config_id)
+            target = clients.enter_context(hook.get_offsets_client(total=self.calls_timeout))
+            found = check_mirror(source, target, checkpoint, self.selection(), mirror)
+            report = found.as_json()
+            push_result(context, report)
+            self.log.info("%s", "\n".join(found.lines()))
+            failures = found.failures(self.parse_parameter("max_again"), self.parse_parameter("max_behind"))
+            if failures:
+                raise PlanRefusedError(failures)
+            return report

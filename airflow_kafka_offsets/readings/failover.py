@@ -1,0 +1,183 @@
+"""Translates the position of a query to a mirror, from both clusters and from what was kept."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from airflow_kafka_offsets.errors import PlanRefusedError
+from airflow_kafka_offsets.model.failover_plan import TranslatedPartition
+from airflow_kafka_offsets.model.mirror import Mirror
+from airflow_kafka_offsets.model.offset_syncs import OffsetSync
+from airflow_kafka_offsets.model.offsets import Logs, Offsets, TopicPartition
+from airflow_kafka_offsets.model.readiness import Readiness
+from airflow_kafka_offsets.model.translation import LastRead, Sighting, Translation, bracket_of, translate
+from airflow_kafka_offsets.readings.mirror import Search, find_syncs_topic, last_reads, look_for, read_syncs
+
+if TYPE_CHECKING:
+    from airflow_kafka_offsets.kafka.client import OffsetsClient
+
+WITHIN = 120.0
+"""Seconds for all records that are read."""
+_ROUNDS = 3
+"""Records of a partition that are looked for, one after another, until its translation is exact."""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """
+    What is known of a mirror before its records are read.
+
+    :param syncs: of each partition of the source.
+    :param ends: where the source's logs end, or ended when that was kept.
+    :param read: the last records before positions.
+    :param notes: what was not there.
+    """
+
+    syncs: Mapping[TopicPartition, Sequence[OffsetSync]] = field(default_factory=dict)
+    ends: Mapping[TopicPartition, int] = field(default_factory=dict)
+    read: Mapping[TopicPartition, Sequence[LastRead]] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+def gather(
+    source: OffsetsClient | None,
+    target: OffsetsClient,
+    mirror: Mirror,
+    sources: Mapping[str, Offsets],
+    kept: Readiness,
+) -> Evidence:
+    """
+    Read the syncs and the last records before positions; what was kept stands in for a source that is gone.
+
+    :param source: the cluster that is left; ``None`` if it does not answer.
+    :param sources: the offsets of each source of the query.
+    :param kept: what was kept of this cluster.
+    """
+    partitions = {tp for offsets in sources.values() for tp in offsets}
+    notes: list[str] = []
+    syncs: dict[TopicPartition, list[OffsetSync]] = {tp: list(each) for tp, each in kept.syncs.items()}
+    on = target if mirror.syncs_on == "target" else source
+    if on is None:
+        notes.append(f"the syncs are on the source, which does not answer: {_what_is_kept(kept)}")
+    else:
+        try:
+            found = read_syncs(on, find_syncs_topic(on, mirror), partitions)
+        except PlanRefusedError as error:
+            notes.append(error.refusals[0])
+        else:
+            for tp, each in found.of.items():
+                syncs.setdefault(tp, []).extend(each)
+            if not found.whole:
+                notes.append(f"not all syncs of {found.topic} were read: the newest ones were")
+    read: dict[TopicPartition, list[LastRead]] = {tp: list(each) for tp, each in kept.read.items()}
+    ends: dict[TopicPartition, int] = dict(kept.ends)
+    if source is None:
+        notes.append(f"the source does not answer: {_what_is_kept(kept)}")
+    else:
+        logs = source.log_ranges(partitions)
+        ends |= {tp: log.end for tp, log in logs.items()}
+        for offsets in sources.values():
+            for tp, last in last_reads(source, offsets, logs).items():
+                # What was kept when it was read knows of records that compaction has removed since.
+                known = [each for each in read.get(tp, ()) if each.position == last.position]
+                read[tp] = known + [each for each in (last, *read.get(tp, ())) if each not in known]
+    return Evidence(syncs, ends, read, tuple(notes))
+
+
+def _what_is_kept(kept: Readiness) -> str:
+    if not kept.at:
+        return "nothing was kept beside the checkpoint"
+    moment = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(kept.at))
+    return f"what was kept at {moment} with batch {kept.batch_id} stands in for it"
+
+
+def translate_sources(
+    target: OffsetsClient,
+    mirror: Mirror,
+    sources: Mapping[str, Offsets],
+    evidence: Evidence,
+    *,
+    within: float = WITHIN,
+) -> list[TranslatedPartition]:
+    """
+    Translate the positions of a query's sources.
+
+    :param within: seconds for the records that are read; what is not exact by then stays safe.
+    """
+    end = time.monotonic() + within
+    wanted = {mirror.partition(tp) for offsets in sources.values() for tp in offsets}
+    there = target.partitions({tp.topic for tp in wanted})
+    logs = target.log_ranges([tp for tp in wanted if tp.partition in there.get(tp.topic, ())])
+    found: list[TranslatedPartition] = []
+    for name, offsets in sources.items():
+        translations = _translate(target, mirror, offsets, logs, evidence, end)
+        for tp, position in sorted(offsets.items()):
+            mirrored = mirror.partition(tp)
+            log = logs.get(mirrored)
+            missing = Translation(None, why=f"{mirrored} is not on the mirror")
+            found.append(
+                TranslatedPartition(
+                    name,
+                    tp,
+                    position,
+                    mirrored,
+                    translations.get(tp, missing),
+                    log,
+                    None if log is None else _unmirrored(evidence, tp, log.end),
+                )
+            )
+    return found
+
+
+def _translate(
+    target: OffsetsClient,
+    mirror: Mirror,
+    offsets: Offsets,
+    logs: Logs,
+    evidence: Evidence,
+    end: float,
+) -> dict[TopicPartition, Translation]:
+    """Return the translation of each partition that the mirror has."""
+    sightings: dict[TopicPartition, list[Sighting]] = {}
+    done: dict[TopicPartition, Translation] = {}
+    reads = {tp: _to_look_for(position, evidence.read.get(tp, ())) for tp, position in offsets.items()}
+    for number in range(_ROUNDS + 1):
+        for tp, position in offsets.items():
+            log = logs.get(mirror.partition(tp))
+            if log is not None:
+                done[tp] = translate(position, log, evidence.syncs.get(tp, ()), sightings.get(tp, ()))
+        searches: dict[TopicPartition, Search] = {}
+        for tp, translation in done.items():
+            if number < len(reads[tp]) and not (number and (translation.exact or translation.offset is None)):
+                read = reads[tp][number]
+                log = logs[mirror.partition(tp)]
+                searches[tp] = Search(
+                    read, *bracket_of(read.position, log, evidence.syncs.get(tp, ()), read).search
+                )
+        left = end - time.monotonic()
+        if not searches or left <= 0 or number == _ROUNDS:
+            break
+        scans = look_for(target, {mirror.partition(tp): each for tp, each in searches.items()}, within=left)
+        for tp, each in searches.items():
+            sightings.setdefault(tp, []).append(Sighting(each.read, scans[mirror.partition(tp)]))
+    return done
+
+
+def _to_look_for(position: int, read: Sequence[LastRead]) -> list[LastRead]:
+    """Return the records to look for: the last one before the position first, then earlier ones."""
+    fitting = [last for last in read if last.position <= position]
+    newest_first = sorted(fitting, key=lambda last: -last.position)
+    once = {last.position: last for last in reversed(newest_first)}
+    return [once[at] for at in sorted(once, reverse=True)][:_ROUNDS]
+
+
+def _unmirrored(evidence: Evidence, tp: TopicPartition, end: int) -> int | None:
+    """Return how many offsets of the source's log the mirror does not reach, at most."""
+    syncs = [sync for sync in evidence.syncs.get(tp, ()) if sync.downstream < end]
+    if tp not in evidence.ends or not syncs:
+        return None
+    last = max(syncs, key=lambda sync: sync.downstream)
+    return max(0, evidence.ends[tp] - last.upstream - (end - last.downstream))

@@ -1,0 +1,264 @@
+"""What the clusters say about a mirror: MirrorMaker's syncs, the last records read, and their copies."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from airflow_kafka_offsets.errors import BrokerError, PlanRefusedError
+from airflow_kafka_offsets.kafka.records import Record
+from airflow_kafka_offsets.model.headroom import CLEANUP
+from airflow_kafka_offsets.model.mirror import SYNCS_TOPIC, Mirror
+from airflow_kafka_offsets.model.offset_syncs import OffsetSync, in_this_log, parse_sync
+from airflow_kafka_offsets.model.offsets import IsolationLevel, Logs, OffsetRange, TopicPartition
+from airflow_kafka_offsets.model.translation import Fingerprint, LastRead, Scan, record_digest
+from airflow_kafka_offsets.model.wording import dag_text, parameter_text
+
+if TYPE_CHECKING:
+    from airflow_kafka_offsets.kafka.client import OffsetsClient
+
+log = logging.getLogger(__name__)
+
+MOST_SYNCS = 500_000
+"""Syncs that are read at most, the newest ones: some seconds."""
+MOST_RECORDS = 50_000
+"""Records of one partition in which a copy is looked for, at most."""
+_BACK = (16, 256, 4_096)
+"""Offsets before a position in which its last record is looked for: markers and compaction leave holes."""
+
+
+class Syncs(NamedTuple):
+    """The syncs that were read, and from where the next ones are."""
+
+    of: Mapping[TopicPartition, list[OffsetSync]]
+    """Those of each partition of the source, in the order of the topic."""
+    topic: str
+    next: int
+    whole: bool = True
+    """Whether nothing that is there was left out."""
+
+
+def find_syncs_topic(client: OffsetsClient, mirror: Mirror) -> str:
+    """
+    Return the name of MirrorMaker's syncs topic.
+
+    :raises PlanRefusedError: if there is none, or several and none is named.
+    """
+    where = f"the {mirror.syncs_on}"
+    if mirror.syncs_topic:
+        if mirror.syncs_topic in client.partitions([mirror.syncs_topic]):
+            return mirror.syncs_topic
+        raise PlanRefusedError(
+            f"{where} has no topic {mirror.syncs_topic!r}: correct {_key('syncs_topic')}, or "
+            f"{_key('syncs_on')}; MirrorMaker writes it to the source unless "
+            "offset-syncs.topic.location=target"
+        )
+    found = [topic for topic in client.partitions() if SYNCS_TOPIC.fullmatch(topic)]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise PlanRefusedError(
+            f"{where} has several topics of offset syncs, {', '.join(found)}: name the mirror's with "
+            f"{_key('syncs_topic')}"
+        )
+    raise PlanRefusedError(
+        f"{where} has no topic of offset syncs (mm2-offset-syncs...internal): name the cluster that has it "
+        f"with {_key('syncs_on')}, name the topic with {_key('syncs_topic')}, grant the user Describe on it, "
+        "or let MirrorMaker write it to the mirror with offset-syncs.topic.location=target"
+    )
+
+
+def _key(name: str) -> str:
+    """Return a key of the mirror as texts name it; the command line has an option for each."""
+    return f"{parameter_text(name)}{dag_text(' of mirror')}"
+
+
+def read_syncs(
+    client: OffsetsClient,
+    topic: str,
+    partitions: Collection[TopicPartition],
+    *,
+    since: int = 0,
+    most: int = MOST_SYNCS,
+    within: float = 20.0,
+) -> Syncs:
+    """
+    Read the syncs of partitions of the source.
+
+    :param since: offset of the syncs topic; what is before it is known.
+    :param most: records of the topic that are read at most, the newest ones.
+    """
+    where = TopicPartition(topic, 0)  # MirrorMaker makes it with one partition
+    found: dict[TopicPartition, list[OffsetSync]] = {}
+    last = since - 1
+
+    def take(_: TopicPartition, record: Record) -> None:
+        nonlocal last
+        last = record.offset
+        parsed = parse_sync(record.key, record.value)
+        if parsed is not None and parsed[0] in partitions:
+            found.setdefault(parsed[0], []).append(parsed[1])
+
+    if since:
+        # What has come since then is mostly little: the end of the log says when it was read.
+        span = OffsetRange(since, since + most)
+        reached = client.read_records({where: span}, take, within=within)[where]
+        if reached == span.end and last + 1 < span.end:
+            return Syncs({tp: in_this_log(each) for tp, each in found.items()}, topic, last + 1)
+        found.clear()
+    log_range = client.log_ranges([where])[where]
+    start = max(log_range.start, since if since <= log_range.end else 0, log_range.end - most)
+    reached = client.read_records({where: OffsetRange(start, log_range.end)}, take, within=within)[where]
+    whole = reached >= log_range.end and start <= max(log_range.start, since)
+    return Syncs({tp: in_this_log(each) for tp, each in found.items()}, topic, reached, whole)
+
+
+def last_reads(
+    client: OffsetsClient, positions: Mapping[TopicPartition, int], logs: Logs, *, within: float = 20.0
+) -> dict[TopicPartition, LastRead]:
+    """
+    Return the last committed record before each position, as far as the source still has one nearby.
+
+    :param logs: the source's logs.
+    :param within: seconds for it; what was not found by then is left out.
+    """
+    end = time.monotonic() + within
+    found: dict[TopicPartition, list[Fingerprint]] = {}
+    for back in _BACK:
+        ranges = {
+            tp: OffsetRange(max(logs[tp].start, position - back), min(position, logs[tp].end))
+            for tp, position in positions.items()
+            if tp not in found and logs[tp].start < position
+        }
+        if not ranges or (left := end - time.monotonic()) <= 0:
+            break
+        found |= fingerprints(client, ranges, left, committed=True)
+    # Between the last committed record and the position may be those of aborted transactions, which some
+    # mirrors copy too.
+    gaps = {
+        tp: OffsetRange(records[-1].offset + 1, min(positions[tp], logs[tp].end))
+        for tp, records in found.items()
+        if records[-1].offset + 1 < positions[tp]
+    }
+    others = dict.fromkeys(found, 0)
+    if gaps:
+        uncommitted = fingerprints(client, gaps, max(0.1, end - time.monotonic()), committed=False)
+        compacted = _compacted(client, {tp.topic for tp in gaps})
+        for tp, gap in gaps.items():
+            others[tp] = gap.size if tp.topic in compacted else len(uncommitted.get(tp, ()))
+    return {
+        tp: LastRead(
+            positions[tp],
+            records[-1],
+            others[tp],
+            all(each[1:] != records[-1][1:] for each in records[:-1]),
+        )
+        for tp, records in found.items()
+    }
+
+
+def fingerprints(
+    client: OffsetsClient, ranges: Mapping[TopicPartition, OffsetRange], within: float, *, committed: bool
+) -> dict[TopicPartition, list[Fingerprint]]:
+    """Return the records of ranges that were read as a whole; without those that have none."""
+    found: dict[TopicPartition, list[Fingerprint]] = {}
+
+    def take(tp: TopicPartition, record: Record) -> None:
+        found.setdefault(tp, []).append(fingerprint(record))
+
+    level: IsolationLevel = "read_committed" if committed else "read_uncommitted"
+    reached = client.read_records(ranges, take, within=within, isolation_level=level)
+    return {tp: each for tp, each in found.items() if reached[tp] >= ranges[tp].end}
+
+
+def fingerprint(record: Record) -> Fingerprint:
+    """Return what a record is recognized by."""
+    return Fingerprint(record.offset, record.timestamp, record_digest(record.key, record.value))
+
+
+def _compacted(client: OffsetsClient, topics: Collection[str]) -> set[str]:
+    """Return the topics that compaction may have removed records of; where that is unknown it may have."""
+    try:
+        settings = client.topic_settings(topics)
+    except BrokerError as error:
+        log.info("Whether topics are compacted is not known: %s", error)
+        return set(topics)
+    return {
+        topic
+        for topic in topics
+        if isinstance(found := settings.get(topic), BrokerError)
+        or "compact" in ((found or {}).get(CLEANUP) or "")
+    }
+
+
+class Search(NamedTuple):
+    """A record to look for on the mirror, and among which offsets."""
+
+    read: LastRead
+    start: int
+    end: int
+
+
+def look_for(
+    client: OffsetsClient, searches: Mapping[TopicPartition, Search], *, within: float = 60.0
+) -> dict[TopicPartition, Scan]:
+    """
+    Look for copies of records.
+
+    Where there are too many to read all, the search begins at the first one that is as new.
+
+    :param searches: partition of the mirror -> what to look for there.
+    :return: what was looked at; less than asked for where the time was up.
+    """
+    ranges: dict[TopicPartition, OffsetRange] = {}
+    by_time: set[TopicPartition] = set()
+    end = time.monotonic() + within
+    for tp, search in searches.items():
+        start = search.start
+        if search.end - start > MOST_RECORDS and search.read.fingerprint.timestamp >= 0:
+            first = client.offsets_for_time([tp], search.read.fingerprint.timestamp)[tp]
+            if first is not None and start < first:
+                start = min(first, search.end)
+                by_time.add(tp)
+        ranges[tp] = OffsetRange(start, min(search.end, start + MOST_RECORDS))
+    scanners = {tp: _Scanner(search.read.fingerprint) for tp, search in searches.items()}
+    reached = client.read_records(
+        ranges,
+        lambda tp, record: scanners[tp].take(record),
+        within=max(0.1, end - time.monotonic()),
+    )
+    return {tp: scanners[tp].scan(ranges[tp].start, reached[tp], by_time=tp in by_time) for tp in searches}
+
+
+class _Scanner:
+    """Compares the records of a partition with one, and with each other."""
+
+    def __init__(self, wanted: Fingerprint) -> None:
+        self._wanted = wanted
+        self._seen: set[tuple[int, str]] = set()
+        self._copies: list[int] = []
+        self._alike: list[int] = []
+        self._records = self._repeats = 0
+
+    def take(self, record: Record) -> None:
+        _, timestamp, digest = fingerprint(record)
+        self._records += 1
+        if digest == self._wanted.digest:
+            (self._copies if timestamp == self._wanted.timestamp else self._alike).append(record.offset)
+        if (timestamp, digest) in self._seen:
+            self._repeats += 1
+        self._seen.add((timestamp, digest))
+
+    def scan(self, start: int, end: int, *, by_time: bool) -> Scan:
+        upstream = self._wanted.offset
+        return Scan(
+            start,
+            end,
+            {upstream: self._copies},
+            {upstream: self._alike},
+            self._records,
+            self._repeats,
+            by_time,
+        )

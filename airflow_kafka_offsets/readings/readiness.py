@@ -1,0 +1,131 @@
+"""Keeps beside a checkpoint what a failover needs when the source is gone."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from airflow_kafka_offsets.checkpoint.readiness_file import read_readiness, write_readiness
+from airflow_kafka_offsets.errors import KafkaOffsetsError, OffsetsFormatError
+from airflow_kafka_offsets.model.mirror import Mirror
+from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition
+from airflow_kafka_offsets.model.readiness import Readiness
+from airflow_kafka_offsets.model.translation import LastRead
+from airflow_kafka_offsets.readings.mirror import Syncs, find_syncs_topic, last_reads, read_syncs
+
+if TYPE_CHECKING:
+    from typing import Self
+
+    from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+    from airflow_kafka_offsets.kafka.client import OffsetsClient
+
+log = logging.getLogger(__name__)
+
+MOST_SYNCS = 20_000
+"""Syncs that one commit reads at most, the newest ones; the next commit goes on from there."""
+WITHIN = 5.0
+"""Seconds for the records that are read, of each cluster."""
+
+
+class ReadinessKeeper:
+    """
+    Keeps the last records before a checkpoint's position, and the syncs around it.
+
+    Both clusters are read at the same time, and while the caller commits: a commit waits for neither. Use it
+    as a context manager around the commit, and call :meth:`keep` after it.
+
+    :param source: the cluster that the checkpoint counts on.
+    :param target: the mirror.
+    :param within: seconds for the records that are read, of each cluster.
+    """
+
+    def __init__(
+        self,
+        source: OffsetsClient,
+        target: OffsetsClient,
+        checkpoint: SparkCheckpoint,
+        mirror: Mirror,
+        *,
+        within: float = WITHIN,
+    ) -> None:
+        self._source = source
+        self._target = target
+        self._checkpoint = checkpoint
+        self._mirror = mirror
+        self._within = within
+        self._threads = ThreadPoolExecutor(2, "readiness")
+        self._read = self._threads.submit(self._read_all)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._threads.shutdown(cancel_futures=True)
+
+    def keep(self) -> Readiness:
+        """
+        Write what was read.
+
+        :return: what is kept now; its ``error`` says what could not be read, and is kept too.
+        :raises KafkaOffsetsError: if checkpoint or source cannot be read at all, or the storage refuses.
+        """
+        kept = self._read.result()
+        write_readiness(self._checkpoint, kept)
+        return kept
+
+    def _read_all(self) -> Readiness:
+        source = self._source
+        try:
+            known = read_readiness(self._checkpoint)
+        except OffsetsFormatError as error:
+            log.warning("Written anew: %s", error)
+            known = Readiness()
+        state = self._checkpoint.read()
+        sources = state.kafka_offsets
+        cluster = source.cluster_id()
+        known = known.on(cluster)
+        partitions = {tp for offsets in sources.values() for tp in offsets}
+        syncs = self._threads.submit(self._read_syncs, known, partitions)
+        read, ends, errors = _last_reads(source, sources, self._within)
+        kept = known.with_position(int(state.batch_id or 0), int(time.time()), cluster, read, ends)
+        try:
+            found = syncs.result()
+        except KafkaOffsetsError as error:
+            errors.append(f"the syncs could not be read: {error}")
+            # The position counts without them, and those that are known may be around it.
+            found = Syncs({}, known.syncs_topic, known.syncs_next)
+        kept = kept.with_syncs(found.of, found.topic, found.next)
+        return replace(kept, error="; ".join(errors))
+
+    def _read_syncs(self, known: Readiness, partitions: set[TopicPartition]) -> Syncs:
+        client = self._target if self._mirror.syncs_on == "target" else self._source
+        topic = self._mirror.syncs_topic or known.syncs_topic or find_syncs_topic(client, self._mirror)
+        since = known.syncs_next if topic == known.syncs_topic else 0
+        return read_syncs(client, topic, partitions, since=since, most=MOST_SYNCS, within=self._within)
+
+
+def keep_readiness(
+    source: OffsetsClient, target: OffsetsClient, checkpoint: SparkCheckpoint, mirror: Mirror
+) -> Readiness:
+    """Keep what a failover of a checkpoint needs, see :class:`ReadinessKeeper`."""
+    with ReadinessKeeper(source, target, checkpoint, mirror) as keeper:
+        return keeper.keep()
+
+
+def _last_reads(
+    source: OffsetsClient, sources: Mapping[str, Offsets], within: float
+) -> tuple[dict[TopicPartition, list[LastRead]], dict[TopicPartition, int], list[str]]:
+    read: dict[TopicPartition, list[LastRead]] = {}
+    errors: list[str] = []
+    logs = source.log_ranges({tp for offsets in sources.values() for tp in offsets})
+    try:
+        for offsets in sources.values():
+            for tp, last in last_reads(source, offsets, logs, within=within).items():
+                read.setdefault(tp, []).append(last)
+    except KafkaOffsetsError as error:
+        errors.append(f"the last records could not be read: {error}")
+    return read, {tp: log.end for tp, log in logs.items()}, errors

@@ -1,0 +1,437 @@
+"""A pipeline moves to the mirror: as planned, read back, and refused where it could not be right."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+from confluent_kafka import TopicPartition as ClientPartition
+from confluent_kafka.admin import AdminClient
+from mirrored_clusters import MIRRORS, SYNCS, Mirrored, produce, produce_in_transactions
+from written_query import Query
+
+from airflow_kafka_offsets.checkpoint.archive import read_archived_moves
+from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+from airflow_kafka_offsets.model.mirror import Mirror
+from airflow_kafka_offsets.model.offsets import TopicPartition
+from airflow_kafka_offsets.readings.readiness import keep_readiness
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+pytestmark = pytest.mark.integration
+
+READ = {0: 70, 1: 55}
+"""Of 100 records in each of two partitions."""
+
+
+class Pipeline(NamedTuple):
+    """A query that was stopped after batch 2, and its names."""
+
+    way: str
+    topic: str
+    query: Query
+    group: str
+
+    @property
+    def partitions(self) -> list[TopicPartition]:
+        return [TopicPartition(self.topic, number) for number in READ]
+
+    @property
+    def mirror(self) -> Mirror:
+        return MIRRORS[self.way]
+
+    @property
+    def mirrored(self) -> str:
+        return self.mirror.topic(self.topic)
+
+    def at(self) -> dict[TopicPartition, int]:
+        return SparkCheckpoint(self.query.location).read().kafka_offsets["0"]
+
+
+@pytest.fixture(scope="module")
+def topics(mirrored: Mirrored) -> dict[str, str]:
+    """A topic for each way."""
+    found = {}
+    for way in ("same", "other"):
+        found[way] = mirrored.topic(way, partitions=2)
+        for number in READ:
+            produce(mirrored.source, found[way], 100, partition=number, first=1_000 * number)
+        mirrored.wait_for_copy(way, found[way])
+    return found
+
+
+@pytest.fixture(params=["same", "other"])
+def pipeline(request, topics, tmp_path, new_group) -> Pipeline:
+    return make(request.param, topics, tmp_path, new_group)
+
+
+@pytest.fixture
+def prefixed(topics, tmp_path, new_group) -> Pipeline:
+    return make("other", topics, tmp_path, new_group)
+
+
+def make(way: str, topics: dict[str, str], directory: Any, new_group: Callable[[], str]) -> Pipeline:
+    query = Query(directory / "checkpoint")
+    topic = topics[way]
+    query.run(0, {topic: {0: 10, 1: 10}})
+    query.run(1, {topic: {0: 40, 1: 30}})
+    query.run(2, {topic: READ})
+    return Pipeline(way, topic, query, new_group())
+
+
+@pytest.fixture
+def failover(mirrored: Mirrored, cli) -> Callable[..., Any]:
+    """failover("plan", pipeline, *options) runs the command on both clusters."""
+
+    def run(verb: str, pipeline: Pipeline, *options: str, source: str | None = None) -> Any:
+        names: tuple[str, ...] = ("--syncs-topic", SYNCS[pipeline.way])
+        if pipeline.way == "other":
+            names += ("--prefix", "other.")
+        quiet = () if verb == "check" else ("--quiet-period", "0")
+        return cli(
+            *("failover", verb, pipeline.query.location, pipeline.group, *names, *quiet),
+            *("--bootstrap-server", source or mirrored.source, "--to-bootstrap-server", mirrored.target),
+            *options,
+        )
+
+    return run
+
+
+def committed(mirrored: Mirrored, pipeline: Pipeline) -> dict[int, int | None]:
+    wanted = [TopicPartition(pipeline.mirrored, number) for number in READ]
+    found = mirrored.on_target.committed(pipeline.group, wanted)
+    return {tp.partition: commit and commit.offset for tp, commit in found.items()}
+
+
+def test_a_plan_shows_how_each_partition_was_translated_and_changes_nothing(mirrored, pipeline, failover):
+    before = pipeline.query.files()
+    done = failover("plan", pipeline)
+    assert done.code == 0, done
+    assert done.out.count("exact (record)") == len(READ)
+    assert pipeline.mirrored in done.out
+    assert mirrored.on_source.cluster_id() in done.out
+    assert mirrored.on_target.cluster_id() in done.out
+    assert "failover apply" in done.err
+    assert pipeline.query.files() == before
+    assert committed(mirrored, pipeline) == {0: None, 1: None}
+
+
+def test_checkpoint_and_group_move_and_are_read_back(mirrored, pipeline, failover, cli):
+    done = failover("apply", pipeline, "--output", "json")
+    assert done.code == 0, done
+    receipt = json.loads(done.out)
+    assert receipt["verified"]
+    assert receipt["failover"]["exact"]
+    assert receipt["failover"]["kinds"] == {"exact (record)": 2}
+    assert pipeline.at() == {TopicPartition(pipeline.mirrored, number): at for number, at in READ.items()}
+    assert committed(mirrored, pipeline) == READ
+    (archive,) = read_archived_moves(SparkCheckpoint(pipeline.query.location))
+    assert archive.name == "0001-failover"
+    assert archive.done
+    assert archive.left.cluster == mirrored.on_source.cluster_id()
+    assert archive.log_ids.cluster == mirrored.on_target.cluster_id()
+    checked = cli("drift", pipeline.query.location, pipeline.group, "--bootstrap-server", mirrored.target)
+    assert checked.code == 0, checked
+    # The query goes on there, and its next batch is committed as always.
+    pipeline.query.run(3, {pipeline.mirrored: {0: 80, 1: 60}})
+    commit = ("group", "commit", pipeline.group, "--checkpoint", pipeline.query.location, "--execute")
+    assert cli(*commit, "--bootstrap-server", mirrored.target).code == 0
+    assert committed(mirrored, pipeline) == {0: 80, 1: 60}
+
+
+def test_applied_twice_it_is_the_same(mirrored, prefixed, failover):
+    assert failover("apply", prefixed).code == 0
+    once = prefixed.query.files()
+    again = failover("apply", prefixed)
+    assert again.code == 0, again
+    assert committed(mirrored, prefixed) == READ
+    assert prefixed.query.files() == once
+
+
+def test_where_the_query_has_run_since_it_is_on_the_mirror_already(prefixed, failover):
+    assert failover("apply", prefixed).code == 0
+    prefixed.query.run(3, {prefixed.mirrored: {0: 80, 1: 60}})
+    done = failover("apply", prefixed)
+    assert done.code == 1
+    assert "is on cluster" in done.err
+    assert "already" in done.err
+
+
+def test_with_the_source_gone_what_was_kept_translates_exactly(mirrored, pipeline, failover):
+    checkpoint = SparkCheckpoint(pipeline.query.location)
+    kept = keep_readiness(mirrored.on_source, mirrored.on_target, checkpoint, pipeline.mirror)
+    assert not kept.error
+    assert len(kept.read) == len(READ)
+    # Nothing listens there.
+    done = failover("apply", pipeline, "--timeout", "3s", source="127.0.0.1:1")
+    assert done.code == 0, done
+    assert "does not answer" in done.err
+    assert done.out.count("exact (record)") == len(READ)
+    assert "batch 2 stands in for it" in done.out
+    assert committed(mirrored, pipeline) == READ
+
+
+def test_with_the_source_gone_and_nothing_kept_the_syncs_are_left(mirrored, pipeline, failover):
+    done = failover("apply", pipeline, "--source-is-down", "--output", "json")
+    assert done.code == 0, done
+    receipt = json.loads(done.out)
+    found = {number: at for number, at in committed(mirrored, pipeline).items() if at is not None}
+    assert all(found[number] <= at for number, at in READ.items())
+    assert sum(READ.values()) - sum(found.values()) <= receipt["failover"]["again"]
+
+
+def test_a_batch_after_the_one_that_was_kept_is_safe(mirrored, prefixed, failover):
+    """
+    Spark has finished one more batch before the source was gone: its records may be read again, and no more.
+    """
+    checkpoint = SparkCheckpoint(prefixed.query.location)
+    keep_readiness(mirrored.on_source, mirrored.on_target, checkpoint, prefixed.mirror)
+    prefixed.query.run(3, {prefixed.topic: {0: 78, 1: 55}})
+    done = failover("apply", prefixed, "--source-is-down", "--output", "json")
+    assert done.code == 0, done
+    again = json.loads(done.out)["failover"]["again"]
+    found = committed(mirrored, prefixed)
+    assert found[1] == 55
+    assert found[0] is not None
+    assert 70 <= found[0] <= 78
+    assert 78 - found[0] <= again <= 8
+
+
+# --- what is refused
+
+
+def test_a_batch_that_was_begun_is_refused_unless_it_may_be_discarded(mirrored, prefixed, failover):
+    prefixed.query.plan(3, {prefixed.topic: {0: 90, 1: 60}})
+    done = failover("apply", prefixed)
+    assert done.code == 1
+    assert "batch 3 was begun and not finished" in done.err
+    assert committed(mirrored, prefixed) == {0: None, 1: None}
+    done = failover("apply", prefixed, "--on-pending-batch", "discard", "--idempotent-sink")
+    assert done.code == 0, done
+    assert committed(mirrored, prefixed) == READ
+    assert SparkCheckpoint(prefixed.query.location).read().pending_batch_id is None
+
+
+def test_a_query_with_state_moves_only_where_it_is_exact(mirrored, prefixed, failover):
+    prefixed.query.write("state/0/0/1.delta", "state")
+    done = failover("apply", prefixed, "--source-is-down")
+    assert done.code == 1
+    assert "keeps state" in done.err
+    assert "--allow-stateful" in done.err
+    assert failover("plan", prefixed, "--source-is-down", "--allow-stateful").code == 0
+    assert failover("apply", prefixed).code == 0
+    assert committed(mirrored, prefixed) == READ
+
+
+def test_a_partition_without_a_mirror_is_refused(mirrored, prefixed, failover):
+    prefixed.query.run(3, {prefixed.topic: READ, "unmirrored": {0: 5}})
+    done = failover("apply", prefixed, "--source-is-down", "--on-unknown", "earliest")
+    assert done.code == 1
+    assert "other.unmirrored-0 is not on the mirror" in done.err
+    # What is named moves, and the rest stays as it is.
+    done = failover("apply", prefixed, "--source-is-down", "--topic", prefixed.topic)
+    assert done.code == 0, done
+    assert prefixed.at()[TopicPartition("unmirrored", 0)] == 5
+
+
+def test_an_unknown_position_goes_to_the_log_start_if_that_is_allowed(
+    mirrored, topics, tmp_path, new_group, failover
+):
+    pipeline = make("other", topics, tmp_path, new_group)
+    admin = AdminClient({"bootstrap.servers": mirrored.target, "log_level": 0})
+    from confluent_kafka.admin import NewTopic
+
+    for name in ("other.made-by-hand",):
+        admin.create_topics([NewTopic(name, 1, 1)])[name].result(30)
+        mirrored.until(lambda n=name: n in mirrored.on_target.partitions([n]), name)
+        produce(mirrored.target, name, 5)
+    pipeline.query.run(3, {"made-by-hand": {0: 3}})
+    pipeline = pipeline._replace(topic="made-by-hand")
+    done = failover("apply", pipeline, "--source-is-down")
+    assert done.code == 1
+    assert "unknown on made-by-hand-0" in done.err
+    done = failover("apply", pipeline, "--source-is-down", "--on-unknown", "earliest", "--output", "json")
+    assert done.code == 0, done
+    assert json.loads(done.out)["failover"]["again"] == 5
+    assert committed(mirrored, pipeline)[0] == 0
+
+
+def test_what_the_mirror_has_deleted_is_refused_unless_it_may_be_clamped(
+    mirrored, tmp_path, new_group, failover
+):
+    topic = mirrored.topic("other", partitions=2)
+    for number in READ:
+        produce(mirrored.source, topic, 100, partition=number, first=1_000 * number)
+    mirrored.wait_for_copy("other", topic)
+    pipeline = make("other", {"other": topic}, tmp_path, new_group)
+    gone = ClientPartition(pipeline.mirrored, 0, 90)
+    admin = AdminClient({"bootstrap.servers": mirrored.target, "log_level": 0})
+    admin.delete_records([gone])[gone].result(30)
+    done = failover("apply", pipeline)
+    assert done.code == 1
+    assert "deleted" in done.err
+    assert committed(mirrored, pipeline) == {0: None, 1: None}
+    assert failover("apply", pipeline, "--on-out-of-range", "clamp").code == 0
+    assert committed(mirrored, pipeline) == {0: 90, 1: 55}
+    assert pipeline.at()[TopicPartition(pipeline.mirrored, 0)] == 90
+
+
+def test_a_group_that_a_running_mirror_copies_is_refused(
+    mirrored, topics, tmp_path, new_group, failover, cli
+):
+    pipeline = make("same", topics, tmp_path, lambda: f"same-{new_group()}")
+    commit = ("group", "commit", pipeline.group, "--checkpoint", pipeline.query.location, "--execute")
+    assert cli(*commit, "--bootstrap-server", mirrored.source).code == 0
+    mirrored.until(lambda: all(at is not None for at in committed(mirrored, pipeline).values()), "the group")
+    done = failover("apply", pipeline)
+    assert done.code == 1
+    assert "a mirror still runs" in done.err
+    assert "--allow-running-mirror" in done.err
+    done = failover("apply", pipeline, "--allow-running-mirror")
+    assert done.code == 0, done
+    assert "a mirror still runs" in done.out
+    assert committed(mirrored, pipeline) == READ
+
+
+def test_a_group_with_members_on_the_mirror_is_refused(mirrored, prefixed, failover):
+    from confluent_kafka import Consumer
+
+    settings = {"bootstrap.servers": mirrored.target, "group.id": prefixed.group, "client.id": "a-reader"}
+    consumer = Consumer({**settings, "enable.auto.commit": False, "log_level": 0})
+    try:
+        consumer.subscribe([prefixed.mirrored])
+        mirrored.until(lambda: (consumer.poll(0.1), consumer.assignment())[1], "the member")
+        done = failover("apply", prefixed)
+        assert done.code == 1
+        assert "a-reader" in done.err
+    finally:
+        consumer.close()
+
+
+def test_one_cluster_for_both_is_refused(mirrored, prefixed, failover):
+    done = failover("apply", prefixed, source=mirrored.target)
+    assert done.code == 1
+    assert "both connections lead there" in done.err
+
+
+# --- after it
+
+
+def test_nothing_goes_back_past_a_failover(mirrored, prefixed, failover, cli):
+    assert failover("apply", prefixed).code == 0
+    prefixed.query.run(3, {prefixed.mirrored: {0: 80, 1: 60}})
+    location = prefixed.query.location
+    for number in (0, 1):
+        done = cli("checkpoint", "truncate", location, "--to-batch", number, "--sink", "noop")
+        assert done.code == 1
+        assert "has moved the query to another cluster" in done.err
+        done = cli(
+            "checkpoint", "seek", location, "--to-batch", number, "--bootstrap-server", mirrored.target
+        )
+        assert done.code == 1
+        assert "has moved the query to another cluster" in done.err
+    done = cli("checkpoint", "restore", location)
+    assert done.code == 1
+    assert "failover back" in done.err
+    to = ("--to-batch", "2", "--sink", "noop", "--execute", "--quiet-period", "0")
+    assert cli("checkpoint", "truncate", location, *to).code == 0
+
+
+def test_before_the_query_has_run_it_is_taken_back_as_it_was(mirrored, prefixed, failover, cli):
+    before = prefixed.query.sparks_files()
+    assert failover("apply", prefixed).code == 0
+    to = (
+        "--archive",
+        "0001-failover",
+        "--bootstrap-server",
+        mirrored.target,
+        "--execute",
+        "--quiet-period",
+        "0",
+    )
+    done = cli("group", "restore", prefixed.group, "--checkpoint", prefixed.query.location, *to)
+    assert done.code == 0, done
+    assert prefixed.query.sparks_files() == before
+    # It counts on the source again, and may fail over again.
+    commit = ("group", "commit", prefixed.group, "--checkpoint", prefixed.query.location, "--execute")
+    assert cli(*commit, "--bootstrap-server", mirrored.source).code == 0
+    assert failover("apply", prefixed).code == 0
+    assert prefixed.at() == {TopicPartition(prefixed.mirrored, number): at for number, at in READ.items()}
+
+
+def test_a_commit_to_the_cluster_that_was_left_is_refused(
+    mirrored, topics, tmp_path, new_group, failover, cli
+):
+    """Where topics keep their names the offsets of the mirror would fit the source, as other records."""
+    pipeline = make("same", topics, tmp_path, new_group)
+    commit = ("group", "commit", pipeline.group, "--checkpoint", pipeline.query.location, "--execute")
+    assert cli(*commit, "--bootstrap-server", mirrored.source).code == 0
+    made = mirrored.on_source.committed(pipeline.group, pipeline.partitions)[pipeline.partitions[0]]
+    at = json.loads(made.metadata)["at"]
+    mirrored.until(lambda: __import__("time").time() > at + 1.5, "another second")
+    assert failover("apply", pipeline).code == 0
+    done = cli(*commit, "--bootstrap-server", mirrored.source)
+    assert done.code == 1
+    assert mirrored.on_source.cluster_id() in done.err
+    assert mirrored.on_target.cluster_id() in done.err
+
+
+def test_a_query_goes_back_by_the_mirror_in_the_other_direction(mirrored, topics, tmp_path, new_group, cli):
+    """
+    ``back`` swaps the clusters: here the mirror leads from the one that is left to the one to go back to.
+    """
+    pipeline = make("same", topics, tmp_path, new_group)
+    options = (
+        *("failover", "back", pipeline.query.location, pipeline.group, "--syncs-topic", SYNCS["same"]),
+        *(
+            "--bootstrap-server",
+            mirrored.target,
+            "--to-bootstrap-server",
+            mirrored.source,
+            "--quiet-period",
+            "0",
+        ),
+    )
+    shown = cli(*options)
+    assert shown.code == 0, shown
+    assert "give --execute" in shown.err
+    assert committed(mirrored, pipeline) == {0: None, 1: None}
+    assert cli(*options, "--execute").code == 0
+    assert committed(mirrored, pipeline) == READ
+
+
+def test_two_sources_of_one_topic_move_each_to_its_place(mirrored, topics, tmp_path, new_group, failover):
+    topic = topics["other"]
+    query, group = Query(tmp_path / "checkpoint"), new_group()
+    query.run(0, {topic: {0: 10, 1: 10}}, {topic: {0: 5, 1: 5}})
+    query.run(1, {topic: READ}, {topic: {0: 20, 1: 30}})
+    groups = json.dumps({"source:0": group, "source:1": f"{group}-b"})
+    pipeline = Pipeline("other", topic, query, groups)
+    done = failover("apply", pipeline)
+    assert done.code == 0, done
+    found = SparkCheckpoint(query.location).read().kafka_offsets
+    name = MIRRORS["other"].topic(topic)
+    assert found["0"] == {TopicPartition(name, number): at for number, at in READ.items()}
+    assert found["1"] == {TopicPartition(name, 0): 20, TopicPartition(name, 1): 30}
+    for each, wanted in ((group, READ), (f"{group}-b", {0: 20, 1: 30})):
+        assert committed(mirrored, pipeline._replace(group=each)) == wanted
+
+
+def test_transactions_move_safely_in_both_ways(mirrored, tmp_path, new_group, failover):
+    for way in ("same", "other"):
+        topic = mirrored.topic(way, partitions=1)
+        produce_in_transactions(mirrored.source, topic, 200)
+        mirrored.wait_for_copy(way, topic)
+        query = Query(tmp_path / way)
+        end = mirrored.on_source.log_ranges([TopicPartition(topic, 0)])[TopicPartition(topic, 0)].end
+        query.run(0, {topic: {0: 10}})
+        query.run(1, {topic: {0: end // 2}})
+        pipeline = Pipeline(way, topic, query, new_group())
+        done = failover("apply", pipeline, "--output", "json")
+        assert done.code == 0, done
+        at = pipeline.at()[TopicPartition(pipeline.mirrored, 0)]
+        truth = mirrored.truth(way, TopicPartition(topic, 0))
+        assert truth.lost(end // 2, at) == 0
+        assert truth.again(end // 2, at) <= json.loads(done.out)["failover"]["again"] <= 9

@@ -1,0 +1,240 @@
+"""
+The operators that fail over, check the mirror, and keep what a failover needs; and many pipelines at once.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowFailException
+from mirrored_clusters import SYNCS, Mirrored, produce
+from written_query import Query
+
+from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+from airflow_kafka_offsets.checkpoint.readiness_file import READINESS, read_readiness
+from airflow_kafka_offsets.errors import UsageError
+from airflow_kafka_offsets.model.offsets import TopicPartition
+from airflow_kafka_offsets.operators.check_mirror import CheckMirrorOperator
+from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
+from airflow_kafka_offsets.operators.fail_over import FailOverOperator
+from airflow_kafka_offsets.operators.restore import RestoreOffsetsOperator
+from airflow_kafka_offsets.pipeline import KafkaPipeline
+from airflow_kafka_offsets.sensors.lag import ConsumerGroupLagSensor
+from airflow_kafka_offsets.triggers.event import LagEventTrigger
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+pytestmark = pytest.mark.integration
+
+READ = {0: 70, 1: 55}
+MIRROR = {"kafka_config_id": "standby", "prefix": "other.", "syncs_topic": SYNCS["other"]}
+
+
+@pytest.fixture(autouse=True)
+def connections(mirrored: Mirrored, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], None]:
+    """connections(name, servers) makes a connection lead elsewhere."""
+
+    def lead(name: str, servers: str) -> None:
+        value = json.dumps({"conn_type": "kafka", "extra": {"bootstrap.servers": servers}})
+        monkeypatch.setenv(f"AIRFLOW_CONN_{name.upper()}", value)
+
+    lead("primary", mirrored.source)
+    lead("standby", mirrored.target)
+    return lead
+
+
+@pytest.fixture
+def context() -> dict[str, Any]:
+    from airflow_task import TaskInstance
+
+    return {"ti": TaskInstance()}
+
+
+@pytest.fixture(scope="module")
+def topic(mirrored: Mirrored) -> str:
+    name = mirrored.topic("other", partitions=2)
+    for number in READ:
+        produce(mirrored.source, name, 100, partition=number, first=1_000 * number)
+    mirrored.wait_for_copy("other", name)
+    return name
+
+
+@pytest.fixture
+def query(topic: str, tmp_path) -> Query:
+    made = Query(tmp_path / "checkpoint")
+    made.run(0, {topic: {0: 10, 1: 10}})
+    made.run(1, {topic: READ})
+    return made
+
+
+@pytest.fixture
+def orders(query: Query, new_group) -> KafkaPipeline:
+    return KafkaPipeline(
+        group_id=new_group(),
+        checkpoint_location=query.location,
+        kafka_config_id="primary",
+        mirror=MIRROR,
+    )
+
+
+def committed(mirrored: Mirrored, orders: KafkaPipeline, topic: str) -> dict[int, int | None]:
+    wanted = [TopicPartition(f"other.{topic}", number) for number in READ]
+    found = mirrored.on_target.committed(str(orders.group_id), wanted)
+    return {tp.partition: commit and commit.offset for tp, commit in found.items()}
+
+
+def test_a_commit_keeps_what_a_failover_needs(orders, topic, query, context):
+    CommitOffsetsOperator(task_id="commit", **orders).execute(context)
+    kept = read_readiness(SparkCheckpoint(query.location))
+    assert kept.batch_id == 1
+    assert {tp: [last.position for last in each] for tp, each in kept.read.items()} == {
+        TopicPartition(topic, number): [at] for number, at in READ.items()
+    }
+    assert set(kept.syncs) == {TopicPartition(topic, number) for number in READ}
+    assert not kept.error
+
+
+def test_without_a_mirror_a_commit_keeps_nothing(orders, query, context):
+    names = {name: value for name, value in orders.items() if name != "mirror"}
+    CommitOffsetsOperator(task_id="commit", **names).execute(context)
+    assert not (query.root / READINESS).exists()
+
+
+def test_a_mirror_that_does_not_answer_fails_no_commit(
+    orders, query, context, connections, capsys, monkeypatch
+):
+    monkeypatch.setattr("airflow_kafka_offsets.operators.commit._MIRROR_TIMEOUT", 2.0)
+    connections("standby", "127.0.0.1:1")
+    assert CommitOffsetsOperator(task_id="commit", **orders).execute(context)["verified"]
+    assert "was not kept as a whole" in capsys.readouterr().out
+    kept = read_readiness(SparkCheckpoint(query.location))
+    assert "syncs could not be read" in kept.error
+    # The last records were, and are enough.
+    assert len(kept.read) == len(READ)
+
+
+def test_a_storage_that_does_not_take_it_fails_no_commit(orders, query, context, capsys):
+    (query.root / READINESS).mkdir(parents=True)
+    assert CommitOffsetsOperator(task_id="commit", **orders).execute(context)["verified"]
+    assert "was not kept as a whole" in capsys.readouterr().out
+
+
+def test_a_pipeline_fails_over_with_its_source_gone(orders, topic, query, context, connections, mirrored):
+    CommitOffsetsOperator(task_id="commit", **orders).execute(context)
+    connections("primary", "127.0.0.1:1")
+    task = FailOverOperator(task_id="fail_over", quiet_period=0, ask_source=False, **orders)
+    receipt = task.execute(context)
+    assert receipt["failover"]["kinds"] == {"exact (record)": 2}
+    assert receipt["kafka_config_id"] == "standby"
+    assert committed(mirrored, orders, topic) == READ
+    again = task.execute(context)
+    assert again["failover"] == receipt["failover"]
+    # The receipt is enough to take it back.
+    restore = RestoreOffsetsOperator(
+        task_id="restore",
+        receipt=receipt,
+        restore_when="always",
+        quiet_period=0,
+        **{**orders, "kafka_config_id": "standby"},
+    )
+    restore.execute(context)
+    assert SparkCheckpoint(query.location).read().kafka_offsets["0"] == {
+        TopicPartition(topic, number): at for number, at in READ.items()
+    }
+
+
+def test_a_drill_changes_nothing(orders, topic, query, context, mirrored):
+    before = query.files()
+    receipt = FailOverOperator(task_id="drill", plan_only=True, **orders).execute(context)
+    assert receipt["plan_only"]
+    assert receipt["failover"]["exact"]
+    assert query.files() == before
+    assert committed(mirrored, orders, topic) == {0: None, 1: None}
+
+
+def test_the_check_says_how_exactly_it_would_move(orders, context):
+    check = CheckMirrorOperator(task_id="check", max_again=0, **orders)
+    # Nothing is kept yet, and the syncs alone are not exact.
+    with pytest.raises(AirflowFailException, match="may be read again"):
+        check.execute(context)
+    CommitOffsetsOperator(task_id="commit", **orders).execute(context)
+    found = check.execute(context)
+    assert found["now"] == found["alone"] == {"kinds": {"exact (record)": 2}, "again": 0}
+    assert found["behind"] == 0
+    assert found["keeps_times"] is True
+    assert found["kept_batch"] == 1
+    assert (found["verdict"], found["group_ids"]) == ("exact", [orders.group_id])
+    assert context["ti"].xcoms["return_value"] == found
+
+
+def test_the_check_on_the_command_line(orders, mirrored, cli, topic):
+    options = ("--prefix", "other.", "--syncs-topic", SYNCS["other"], "--bootstrap-server", mirrored.source)
+    names = (orders.checkpoint_location, orders.group_id)
+    done = cli("failover", "check", *names, *options, "--to-bootstrap-server", mirrored.target)
+    assert done.code == 0, done
+    assert "2 exact (record)" in done.out
+    assert "offset syncs         on the mirror" in done.out
+    done = cli(
+        "failover", "check", *names, *options, "--to-bootstrap-server", mirrored.target, "--max-again", "0"
+    )
+    assert done.code == 1
+    assert "may be read again" in done.err
+
+
+def test_a_mirror_that_lacks_the_topic_is_not_ready(orders, context):
+    wrong = {**orders, "mirror": {**MIRROR, "prefix": "elsewhere."}}
+    with pytest.raises(AirflowFailException, match="is not on the mirror"):
+        CheckMirrorOperator(task_id="check", **wrong).execute(context)
+
+
+def test_the_mirror_is_one_of_the_names_that_every_task_takes(orders):
+    assert ConsumerGroupLagSensor(task_id="gate", max_lag=1, **orders).kafka_config_id == "primary"
+    assert LagEventTrigger(min_lag=1, **orders).wait.kafka_config_id == "primary"
+    assert orders["mirror"] == MIRROR
+    assert "mirror" not in json.loads(orders.spark_conf()["spark.kafkaOffsets.pipeline"])
+
+
+@pytest.mark.parametrize("missing", ["checkpoint_location", "mirror"])
+def test_a_failover_needs_checkpoint_and_mirror(orders, missing):
+    names = {name: value for name, value in orders.items() if name != missing}
+    for operator in (FailOverOperator, CheckMirrorOperator):
+        with pytest.raises(UsageError, match=missing):
+            operator(task_id="task", **names)
+
+
+def test_many_pipelines_move_and_one_that_is_refused_keeps_none_back(
+    topic, tmp_path, new_group, cli, mirrored
+):
+    entries, queries = [], []
+    for number in range(5):
+        query = Query(tmp_path / str(number))
+        query.run(0, {topic: {0: 10, 1: 10}})
+        query.run(1, {topic: {0: 60 + number, 1: 55}})
+        if number == 3:
+            query.plan(2, {topic: {0: 90, 1: 60}})
+        queries.append(query)
+        entries.append({"group_id": new_group(), "checkpoint_location": query.location})
+    defaults = {"kafka_config_id": "primary", "mirror": MIRROR}
+    file = tmp_path / "pipelines.json"
+    file.write_text(json.dumps({"defaults": defaults, "pipelines": entries}))
+    clusters = ("--bootstrap-server", mirrored.source, "--to-bootstrap-server", mirrored.target)
+    planned = cli("failover", "plan", "--pipelines", file, *clusters)
+    assert planned.code == 1
+    assert planned.out.count("planned, exact") == 4
+    assert "5 pipelines: 4 planned, 1 refused" in planned.out
+    moved = cli("failover", "apply", "--pipelines", file, *clusters, "--quiet-period", "0", "--at-once", "2")
+    assert moved.code == 1
+    assert moved.out.count("moved, exact") == 4
+    assert "batch 2 was begun" in moved.out
+    # What is left is done by the same command, whatever has run since.
+    queries[0].run(2, {f"other.{topic}": {0: 80, 1: 60}})
+    queries[3].run(2, {topic: {0: 90, 1: 60}})
+    again = cli(
+        "failover", "apply", "--pipelines", file, *clusters, "--quiet-period", "0", "--output", "json"
+    )
+    assert again.code == 0, again
+    states = [each["state"] for each in json.loads(again.out)["pipelines"]]
+    assert sorted(states) == ["moved", *["moved before"] * 4]

@@ -1,0 +1,118 @@
+"""
+A mirror that is killed copies records again: nothing is lost then, and the plan counts what comes again.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+import pytest
+from mirrored_clusters import MIRRORS, Mirrored, mirrored_clusters, produce, produce_in_transactions
+
+from airflow_kafka_offsets.model.offsets import TopicPartition
+from airflow_kafka_offsets.model.readiness import Readiness
+from airflow_kafka_offsets.readings.failover import gather, translate_sources
+from airflow_kafka_offsets.readings.mirror import last_reads
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = [pytest.mark.integration, pytest.mark.long]
+
+
+@pytest.fixture(scope="module")
+def restarted(tmp_path_factory) -> Iterator[Mirrored]:
+    """
+    Clusters whose MirrorMaker may be killed, and flushes its own position so rarely that it copies again.
+    """
+    directory = tmp_path_factory.mktemp("restarted")
+    with mirrored_clusters(directory, **{"offset.flush.interval.ms": "600000"}) as found:
+        yield found
+
+
+def check_positions(
+    mirrored: Mirrored, way: str, tp: TopicPartition, number: int = 12
+) -> list[tuple[int, int, int]]:
+    """Translate positions alive, from what was kept and from the syncs alone; return what was read again."""
+    truth = mirrored.truth(way, tp)
+    start, end = mirrored.on_source.log_ranges([tp])[tp]
+    chance = random.Random(tp.topic)
+    found = []
+    for at in sorted({*(chance.randint(start + 1, end) for _ in range(number)), end}):
+        read = last_reads(mirrored.on_source, {tp: at}, mirrored.on_source.log_ranges([tp]))
+        kept = Readiness().with_position(1, 1, "", {tp: [last] for tp, last in read.items()}, {tp: end})
+        for source, readiness in ((mirrored.on_source, Readiness()), (None, kept), (None, Readiness())):
+            sources = {"0": {tp: at}}
+            evidence = gather(source, mirrored.on_target, MIRRORS[way], sources, readiness)
+            (each,) = translate_sources(mirrored.on_target, MIRRORS[way], sources, evidence)
+            to, again = each.translation.offset, each.translation.again
+            if to is None:
+                continue
+            assert truth.lost(at, to) == 0, (at, each)
+            assert truth.again(at, to) <= again, (at, each)
+            found.append((at, truth.again(at, to), again))
+    assert found
+    return found
+
+
+@pytest.mark.parametrize("kind", ["plain", "transactions"])
+def test_a_mirror_that_was_killed_and_started_again(restarted: Mirrored, kind):
+    topic = restarted.topic("same")
+    tp = TopicPartition(topic, 0)
+    write = produce if kind == "plain" else produce_in_transactions
+    write(restarted.source, topic, 400)
+    restarted.wait_for_copy("same", topic)
+    restarted.maker.kill()
+    restarted.maker.start()
+    write(restarted.source, topic, 300, first=1_000)
+    restarted.wait_for_copy("same", topic)
+    copies = [len(each.copies) for each in restarted.truth("same", tp).written]
+    assert max(copies) > 1, "nothing was copied again"
+    check_positions(restarted, "same", tp)
+
+
+def test_a_mirror_that_has_stopped_before_it_had_passed_all_again(restarted: Mirrored):
+    """
+    What only the first copy holds must not be passed over: the mirror ends in the middle of copying again.
+    """
+    topic = restarted.topic("same")
+    tp = TopicPartition(topic, 0)
+    produce(restarted.source, topic, 500)
+    restarted.wait_for_copy("same", topic)
+    restarted.maker.kill()
+    check_positions(restarted, "same", tp)
+    restarted.maker.start()
+    restarted.until(
+        lambda: restarted.on_target.log_ranges([tp])[tp].end > 500, "records that are copied again", 90
+    )
+    restarted.maker.kill()
+    check_positions(restarted, "same", tp)
+    restarted.maker.start()
+
+
+def test_a_mirror_that_lags_behind(restarted: Mirrored):
+    """The position lies behind what the mirror has: it goes on at its end, or a little before it."""
+    topic = restarted.topic("same")
+    tp = TopicPartition(topic, 0)
+    produce(restarted.source, topic, 300)
+    restarted.wait_for_copy("same", topic)
+    restarted.maker.kill()
+    earlier = last_reads(restarted.on_source, {tp: 250}, restarted.on_source.log_ranges([tp]))[tp]
+    produce(restarted.source, topic, 300, first=300)
+    logs = restarted.on_source.log_ranges([tp])
+    newest = last_reads(restarted.on_source, {tp: 500}, logs)[tp]
+    kept = Readiness().with_position(1, 1, "", {tp: [newest, earlier]}, {tp: 600})
+    sources = {"0": {tp: 500}}
+    (each,) = translate_sources(
+        restarted.on_target,
+        MIRRORS["same"],
+        sources,
+        gather(None, restarted.on_target, MIRRORS["same"], sources, kept),
+    )
+    assert each.translation.offset == restarted.on_target.log_ranges([tp])[tp].end
+    assert each.translation.exact
+    assert "ends before the position" in each.translation.why
+    assert each.unmirrored == 300
+    check_positions(restarted, "same", tp)
+    restarted.maker.start()

@@ -1,0 +1,229 @@
+"""Positions are translated on a real mirror: nothing is lost, and no more is read again than it says."""
+
+from __future__ import annotations
+
+import random
+import statistics
+from collections import Counter
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+import pytest
+from mirrored_clusters import (
+    MIRRORS,
+    Mirrored,
+    Truth,
+    produce,
+    produce_by_keys,
+    produce_in_transactions,
+)
+
+from airflow_kafka_offsets.model.offsets import TopicPartition
+from airflow_kafka_offsets.model.readiness import Readiness
+from airflow_kafka_offsets.model.translation import Translation
+from airflow_kafka_offsets.readings.failover import gather, translate_sources
+from airflow_kafka_offsets.readings.mirror import last_reads
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.integration
+
+RECORDS = 3_000
+MANY_SEGMENTS = {"segment.ms": "100", "min.cleanable.dirty.ratio": "0.01"}
+
+
+class Case(NamedTuple):
+    """A topic, and positions in it."""
+
+    way: str
+    tp: TopicPartition
+    positions: list[int]
+    truth: Truth
+    theirs: dict[int, int | None]
+    """MirrorMaker's own translation of each position, by a group that was committed there."""
+
+
+def some_positions(mirrored: Mirrored, tp: TopicPartition, number: int = 8) -> list[int]:
+    start, end = mirrored.on_source.log_ranges([tp])[tp]
+    chance = random.Random(tp.topic)
+    return sorted({*(chance.randint(start + 1, end) for _ in range(number)), end})
+
+
+def commit_groups(mirrored: Mirrored, tp: TopicPartition, positions: list[int]) -> None:
+    for at in positions:
+        mirrored.on_source.commit(f"{tp.topic}-{at}", {tp: at})
+
+
+def their_translation(mirrored: Mirrored, way: str, tp: TopicPartition, at: int) -> int | None:
+    copy = MIRRORS[way].partition(tp)
+    found = mirrored.on_target.committed(f"{tp.topic}-{at}", [copy])[copy]
+    return found and found.offset
+
+
+@pytest.fixture(scope="module")
+def cases(mirrored: Mirrored) -> dict[str, Case]:
+    """Topics of each kind, mirrored in both ways, with their truth and MirrorMaker's own translation."""
+    made: dict[str, tuple[str, TopicPartition]] = {}
+    for way in ("same", "other"):
+        for kind in ("plain", "transactions"):
+            topic = mirrored.topic(way)
+            made[f"{kind}, {way}"] = way, TopicPartition(topic, 0)
+            if kind == "plain":
+                produce(mirrored.source, topic, RECORDS)
+            else:
+                produce_in_transactions(mirrored.source, topic, RECORDS // 10)
+    for way, tp in made.values():
+        mirrored.wait_for_copy(way, tp.topic)
+    found: dict[str, Case] = {}
+    positions = {name: some_positions(mirrored, tp) for name, (_, tp) in made.items()}
+    for name, each in positions.items():
+        commit_groups(mirrored, made[name][1], each)
+    for name, each in positions.items():
+        way, tp = made[name]
+        # Of a position before its oldest sync MirrorMaker has no translation.
+        mirrored.until(
+            lambda w=way, t=tp, at=each[-1]: their_translation(mirrored, w, t, at) is not None, name
+        )
+        theirs = {at: their_translation(mirrored, way, tp, at) for at in each}
+        found[name] = Case(way, tp, each, mirrored.truth(way, tp), theirs)
+    return found
+
+
+def translations(
+    mirrored: Mirrored, case: Case, *, source: bool, kept: bool
+) -> Iterator[tuple[int, Translation]]:
+    logs = mirrored.on_source.log_ranges([case.tp])
+    for at in case.positions:
+        readiness = Readiness()
+        if kept:
+            read = last_reads(mirrored.on_source, {case.tp: at}, logs)
+            readiness = readiness.with_position(
+                1, 1, "", {tp: [last] for tp, last in read.items()}, {case.tp: at}
+            )
+        mirror, sources = MIRRORS[case.way], {"0": {case.tp: at}}
+        evidence = gather(
+            mirrored.on_source if source else None, mirrored.on_target, mirror, sources, readiness
+        )
+        (each,) = translate_sources(mirrored.on_target, mirror, sources, evidence)
+        yield at, each.translation
+
+
+KINDS = ["plain, same", "plain, other", "transactions, same", "transactions, other"]
+
+
+@pytest.mark.parametrize(
+    ("source", "kept"), [(True, False), (False, True), (False, False)], ids=["alive", "kept", "dead"]
+)
+@pytest.mark.parametrize("kind", KINDS)
+def test_nothing_is_lost_and_no_more_read_again_than_it_says(mirrored, cases, kind, source, kept):
+    case = cases[kind]
+    for at, found in translations(mirrored, case, source=source, kept=kept):
+        assert found.offset is not None, (at, found)
+        assert case.truth.lost(at, found.offset) == 0, (at, found)
+        assert case.truth.again(at, found.offset) <= found.again, (at, found)
+        theirs = case.theirs[at]
+        assert theirs is None or found.offset >= theirs, (at, found, "before MirrorMaker's own")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_with_the_last_records_most_positions_are_exact(mirrored, cases, kind):
+    case = cases[kind]
+    found = dict(translations(mirrored, case, source=False, kept=True))
+    exact = Counter(each.exact for each in found.values())
+    assert exact[True] >= (len(found) if kind.startswith("plain") else len(found) // 2), found
+    # A tenth at most of what MirrorMaker's own offsets read again, in the median.
+    ours = statistics.median(
+        case.truth.again(at, each.offset) for at, each in found.items() if each.offset is not None
+    )
+    theirs = statistics.median(case.truth.again(at, to or 0) for at, to in case.theirs.items())
+    assert ours <= theirs / 10
+
+
+def test_a_topic_of_another_name_is_noticed(mirrored, cases):
+    """A mirror that is named wrongly leads to another topic, which holds other records."""
+    case = cases["plain, same"]
+    wrong = mirrored.topic("same")
+    produce(mirrored.source, wrong, RECORDS, first=1_000_000)
+    mirrored.wait_for_copy("same", wrong)
+    mirror = replace(MIRRORS["same"], topics={case.tp.topic: wrong})
+    sources = {"0": {case.tp: case.positions[1]}}
+    evidence = gather(mirrored.on_source, mirrored.on_target, mirror, sources, Readiness())
+    (found,) = translate_sources(mirrored.on_target, mirror, sources, evidence)
+    assert found.translation.offset is None
+    assert "another name" in found.translation.why
+
+
+def test_records_that_look_alike_are_not_taken_for_each_other(mirrored):
+    """
+    Equal values with equal times, and holes by aborted transactions: no position is called exact that is not.
+    """
+    topic = mirrored.topic("other")
+    tp = TopicPartition(topic, 0)
+    from confluent_kafka import Producer
+
+    producer = Producer({"bootstrap.servers": mirrored.source, "transactional.id": topic, "log_level": 0})
+    producer.init_transactions(30)
+    for number in range(40):
+        producer.begin_transaction()
+        for _ in range(3):
+            producer.produce(topic, b"same", partition=0, timestamp=1_700_000_000_000)
+        assert producer.flush(30) == 0
+        producer.abort_transaction(30) if number % 4 == 1 else producer.commit_transaction(30)
+    copy = MIRRORS["other"].partition(tp)
+    committed = [record.offset for record in mirrored.records(mirrored.on_source, tp, committed=True)]
+    mirrored.until(lambda: copy.topic in mirrored.on_target.partitions([copy.topic]), topic)
+    mirrored.until(lambda: mirrored.on_target.log_ranges([copy])[copy].end == len(committed), "the copies")
+    for at in range(1, committed[-1] + 2, 7):
+        place = sum(offset < at for offset in committed)
+        sources = {"0": {tp: at}}
+        evidence = gather(mirrored.on_source, mirrored.on_target, MIRRORS["other"], sources, Readiness())
+        (found,) = translate_sources(mirrored.on_target, MIRRORS["other"], sources, evidence)
+        assert found.translation.offset is not None
+        assert found.translation.offset <= place, (at, found)
+        assert place - found.translation.offset <= found.translation.again, (at, found)
+
+
+def test_times_that_are_out_of_order(mirrored):
+    topic = mirrored.topic("same")
+    tp = TopicPartition(topic, 0)
+    chance = random.Random(5)
+    from confluent_kafka import Producer
+
+    producer = Producer({"bootstrap.servers": mirrored.source, "log_level": 0})
+    for number in range(1_000):
+        producer.produce(
+            topic, b"%d" % number, partition=0, timestamp=1_700_000_000_000 + chance.randrange(10_000)
+        )
+    assert producer.flush(30) == 0
+    mirrored.wait_for_copy("same", topic)
+    truth = mirrored.truth("same", tp)
+    for at in some_positions(mirrored, tp):
+        sources = {"0": {tp: at}}
+        evidence = gather(mirrored.on_source, mirrored.on_target, MIRRORS["same"], sources, Readiness())
+        (found,) = translate_sources(mirrored.on_target, MIRRORS["same"], sources, evidence)
+        assert found.translation.exact, (at, found)
+        assert truth.lost(at, found.translation.offset) == truth.again(at, found.translation.offset) == 0
+
+
+def test_a_compacted_topic(mirrored):
+    topic = mirrored.topic("same", **MANY_SEGMENTS)
+    tp = TopicPartition(topic, 0)
+    produce_by_keys(mirrored.source, topic, 2_000, keys=50)
+    mirrored.wait_for_copy("same", topic)
+    end = mirrored.on_source.log_ranges([tp])[tp].end
+    positions = list(range(100, end, 400))
+    logs = mirrored.on_source.log_ranges([tp])
+    read = [last_reads(mirrored.on_source, {tp: at}, logs)[tp] for at in positions]
+    kept = Readiness().with_position(1, 1, "", {tp: read}, {tp: end})
+    before = mirrored.truth("same", tp)
+    produce_by_keys(mirrored.source, topic, 50, keys=50, first=2_000)
+    mirrored.compact(tp, fewer_than=1_500)
+    for readiness in (kept, Readiness()):
+        for at in positions:
+            sources = {"0": {tp: at}}
+            evidence = gather(mirrored.on_source, mirrored.on_target, MIRRORS["same"], sources, readiness)
+            (found,) = translate_sources(mirrored.on_target, MIRRORS["same"], sources, evidence)
+            assert found.translation.offset is not None
+            assert before.lost(at, found.translation.offset) == 0, (at, found)
+            assert before.again(at, found.translation.offset) <= found.translation.again, (at, found)

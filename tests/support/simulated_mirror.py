@@ -1,0 +1,106 @@
+"""A mirror as MirrorMaker keeps one: what it copies, its syncs, and what its restarts copy again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from airflow_kafka_offsets.model.offset_syncs import OffsetSync
+from airflow_kafka_offsets.model.offsets import LogRange
+from airflow_kafka_offsets.model.translation import Fingerprint, LastRead, Scan, record_digest
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+
+@dataclass
+class Record:
+    """A record of the source."""
+
+    offset: int
+    timestamp: int
+    value: bytes
+
+    @property
+    def fingerprint(self) -> Fingerprint:
+        return Fingerprint(self.offset, self.timestamp, record_digest(None, self.value))
+
+
+@dataclass
+class Mirror:
+    """
+    A mirror of one partition.
+
+    :param records: of the source; what is missing between their offsets was removed, or is a marker.
+    :param lag: ``offset.lag.max``.
+    """
+
+    records: Sequence[Record]
+    lag: int = 100
+    log: list[Record] = field(default_factory=list)
+    syncs: list[OffsetSync] = field(default_factory=list)
+    kept: list[OffsetSync] = field(default_factory=list)
+    """
+    Those that must not be lost: the first after each start, and after what was skipped last before its end.
+    """
+
+    def run(self, start: int, end: int) -> None:
+        """Copy the records from number ``start`` to before ``end``, as one process of MirrorMaker does."""
+        previous = last = None
+        skipped: list[OffsetSync] = []
+        for number, record in enumerate(self.records[start:end]):
+            at = len(self.log)
+            self.log.append(record)
+            sync = OffsetSync(record.offset, at)
+            jump = previous is not None and record.offset != previous + 1
+            if last is None or at - last >= self.lag or jump:
+                self.syncs.append(sync)
+                last = at
+                if jump:
+                    skipped.append(sync)
+                if not number:
+                    self.kept.append(sync)
+            previous = record.offset
+        self.kept += skipped
+
+    def place(self, position: int) -> int:
+        """Return the last place from which no record at or after a position is lost."""
+        last: dict[int, int] = {}
+        for at, record in enumerate(self.log):
+            if record.offset >= position:
+                last[record.offset] = at
+        return min(last.values(), default=len(self.log))
+
+    def again(self, position: int, at: int) -> int:
+        """Return how many records before a position are read from a place."""
+        return sum(record.offset < position for record in self.log[at:])
+
+    @property
+    def range(self) -> LogRange:
+        return LogRange(0, len(self.log))
+
+    def last_read(self, position: int) -> LastRead | None:
+        read = [record for record in self.records if record.offset < position]
+        if not read:
+            return None
+        alike = any(each.fingerprint[1:] == read[-1].fingerprint[1:] for each in read[-17:-1])
+        return LastRead(position, read[-1].fingerprint, distinct=not alike)
+
+    def scan(self, start: int, end: int, read: Sequence[LastRead]) -> Scan:
+        """Look at a part of the mirror's log, as the reader does."""
+        copies: dict[int, list[int]] = {last.fingerprint.offset: [] for last in read}
+        seen: set[tuple[int, str]] = set()
+        repeats = 0
+        for at in range(start, end):
+            found = self.log[at].fingerprint[1:]
+            repeats += found in seen
+            seen.add(found)
+            for last in read:
+                if last.fingerprint[1:] == found:
+                    copies[last.fingerprint.offset].append(at)
+        return Scan(start, end, copies, {}, end - start, repeats)
+
+
+def positions(mirror: Mirror) -> Mapping[int, int]:
+    """Return the position after each record of the source."""
+    return {record.offset + 1: number for number, record in enumerate(mirror.records)}

@@ -1,0 +1,129 @@
+"""What is kept for a failover: bounded, and the same when it is read back."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from airflow_kafka_offsets.errors import OffsetsFormatError
+from airflow_kafka_offsets.model.offset_syncs import OffsetSync
+from airflow_kafka_offsets.model.offsets import TopicPartition
+from airflow_kafka_offsets.model.readiness import POSITIONS, Readiness, around
+from airflow_kafka_offsets.model.translation import Fingerprint, LastRead, record_digest
+
+PARTITION = TopicPartition("orders", 0)
+numbers = st.integers(0, 2**63 - 1)
+reads = st.builds(
+    LastRead,
+    numbers,
+    st.builds(
+        Fingerprint, numbers, st.integers(-1, 2**62), st.binary().map(lambda each: record_digest(None, each))
+    ),
+    numbers,
+    st.booleans(),
+)
+partitions = st.builds(TopicPartition, st.sampled_from(["orders", "clicks"]), st.integers(0, 3))
+
+
+def position(at):
+    return LastRead(at, Fingerprint(at - 1, 0, record_digest(None, b"%d" % at)))
+
+
+@given(
+    st.builds(
+        Readiness,
+        st.integers(-1, 10),
+        numbers,
+        st.text(),
+        st.dictionaries(partitions, st.lists(reads, min_size=1)),
+        st.dictionaries(partitions, numbers),
+        st.dictionaries(partitions, st.lists(st.builds(OffsetSync, numbers, numbers), min_size=1)),
+        st.text(),
+        numbers,
+        st.text(),
+    )
+)
+def test_it_is_the_same_when_it_is_read_back(readiness):
+    assert Readiness.parse(readiness.as_text(), "file") == readiness
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"version": 2},
+        {"at": -1},
+        {"cluster": 7},
+        {"ends": {"or ders": {"0": 1}}},
+        {"ends": {"orders": {"0": "1"}}},
+        {"read": {"orders": {"0": [[1, 0, 0, "short", 0, True]]}}},
+        {"read": {"orders": {"0": [[1, 0, 0, "0123456789abcdef", 0, 1]]}}},
+        {"syncs": {"orders": {"0": [[1, -2]]}}},
+        {"syncs": {"orders": {"0": [[1, 2, 3]]}}},
+        {"syncs": None},
+    ],
+)
+def test_anything_else_is_refused_without_showing_it(change):
+    text = json.dumps(json.loads(Readiness().as_text()) | change)
+    with pytest.raises(OffsetsFormatError, match="the next commit writes it again"):
+        Readiness.parse(text, "file")
+
+
+def test_the_last_positions_are_kept():
+    kept = Readiness()
+    for batch in range(POSITIONS + 3):
+        kept = kept.with_position(batch, batch, "a", {PARTITION: [position(10 * batch + 1)]}, {PARTITION: 99})
+    found = [last.position for last in kept.read[PARTITION]]
+    assert found == [10 * batch + 1 for batch in range(POSITIONS + 2, 2, -1)]
+    assert kept.batch_id == POSITIONS + 2
+
+
+def test_a_position_that_is_kept_again_does_not_push_out_the_others():
+    kept = Readiness()
+    for at in (11, 21, 21, 21, 21, 21, 21):
+        kept = kept.with_position(at, at, "a", {PARTITION: [position(at)]}, {PARTITION: 99})
+    assert [last.position for last in kept.read[PARTITION]] == [21, 11]
+
+
+def test_of_many_partitions_fewer_positions_are_kept():
+    many = [TopicPartition("orders", number) for number in range(6_000)]
+    kept = Readiness()
+    for batch in range(3):
+        kept = kept.with_position(
+            batch, batch, "a", {tp: [position(batch + 1)] for tp in many}, dict.fromkeys(many, 99)
+        )
+    assert {len(each) for each in kept.read.values()} == {1}
+
+
+def test_positions_of_another_cluster_go():
+    kept = Readiness().with_position(1, 1, "a", {PARTITION: [position(11)]}, {PARTITION: 99})
+    kept = kept.with_syncs({PARTITION: [OffsetSync(3, 2)]}, "syncs", 7)
+    other = kept.with_position(2, 2, "b", {PARTITION: [position(5)]}, {PARTITION: 50})
+    assert [last.position for last in other.read[PARTITION]] == [5]
+    assert not other.syncs
+    assert kept.on("b") == Readiness()
+    assert kept.on("a") is kept
+
+
+def test_a_partition_that_is_gone_is_not_kept():
+    kept = Readiness().with_position(1, 1, "a", {PARTITION: [position(11)]}, {PARTITION: 99})
+    other = TopicPartition("orders", 1)
+    kept = kept.with_position(2, 2, "a", {other: [position(5)]}, {other: 50})
+    assert list(kept.read) == [other]
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 500), st.integers(0, 500)).map(lambda pair: OffsetSync(*pair)), max_size=200
+    ),
+    st.lists(st.integers(0, 500), max_size=5),
+)
+def test_the_syncs_that_are_kept_are_few_and_hold_those_next_to_each_position(syncs, positions):
+    found = around(syncs, positions)
+    assert len(found) <= 1 + 4 * len(positions) + 6
+    ordered = sorted(set(syncs), key=lambda sync: sync.downstream)
+    for at in positions:
+        assert {*[sync for sync in ordered if sync.upstream <= at][-1:]} <= {*found}
+        assert {*[sync for sync in ordered if sync.upstream > at][:1]} <= {*found}
