@@ -186,7 +186,7 @@ def save_offsets(save: Path | None, groups: Mapping[str, Positions], *, execute:
 
 _execution_options = (
     click.option("--dry-run", is_flag=True, help="Show the plan and change nothing; this is the default."),
-    click.option("--execute", is_flag=True, help="Carry out the plan."),
+    click.option("--execute", is_flag=True, help="Apply the plan."),
     output_option,
 )
 
