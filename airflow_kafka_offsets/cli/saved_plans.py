@@ -1,4 +1,4 @@
-"""Plans in files: written by ``group reset --save-plan``, carried out by ``group reset --plan``."""
+"""Plans in files: ``group reset --save-plan`` writes them, and ``group reset --plan`` applies them."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 save_plan_option: Option = click.option(
     "--save-plan",
     type=_FILE,
-    help="Write the plan to this new file, to be carried out by --plan; not with --execute.",
+    help="Write the plan to this new file, for --plan; not with --execute.",
 )
 plan_option: Option = click.option(
     "--plan",
     "plan_file",
     metavar="FILE",
-    help="In place of GROUP and where to: carry out this plan, of --save-plan or of an operator, or refuse.",
+    help="Apply the plan in this file, from --save-plan or an operator, instead of GROUP and a target.",
 )
 max_age_option: Option = duration_option(
     "--max-age", f"{MAX_AGE.days}d", "after which the plan of --plan is too old."
@@ -56,7 +56,7 @@ def save(
     """
     Show a plan, and write it to a file.
 
-    :param group_id: the groups as they were named; ``None`` for several without a checkpoint.
+    :param group_id: the groups as the user named them; ``None`` for several groups without a checkpoint.
     :raises UsageError: if the file exists, or cannot be written.
     """
     from airflow_kafka_offsets.moves.saved import save_plan
@@ -85,7 +85,7 @@ def save(
             out.write(json.dumps(saved.value, indent=2) + "\n")
     except FileExistsError:
         raise UsageError(
-            f"--save-plan {file}: the file exists and is not overwritten: name another file"
+            f"--save-plan {file}: the file exists, and is not overwritten: name another file"
         ) from None
     except OSError as error:
         raise UsageError(f"--save-plan {file}: cannot be written ({error.strerror})") from error
@@ -96,10 +96,10 @@ def carry_out(
     execution: Execution, file: str, client: OffsetsClient, checkpoint: SparkCheckpoint | None, max_age: float
 ) -> None:
     """
-    Carry out the plan in a file, or show what it would do.
+    Apply the plan in a file, or show it.
 
-    :param checkpoint: opened by the command line; by default the plan's own.
-    :param max_age: seconds.
+    :param checkpoint: the checkpoint that the command line names; default: the checkpoint of the plan.
+    :param max_age: largest age of the plan in seconds.
     """
     from airflow_kafka_offsets.moves.saved import plan_saved, read_saved_plan
 

@@ -90,7 +90,9 @@ class FailoverPlan(PipelinePlan):
         return all(each.translation.exact for each in self.translated)
 
     def table_positions(self) -> set[tuple[TopicPartition, int]]:
-        """Return the positions in the tables of the groups; the checkpoint's old offsets are of another cluster."""
+        """
+        Return the positions in the tables of the groups; the checkpoint's old offsets are of another cluster.
+        """
         moves = [move for plan in self.group_plans for move in plan.table_moves()[0]]
         return {
             (move.topic_partition, offset)
@@ -117,9 +119,9 @@ class FailoverPlan(PipelinePlan):
         Return the translation as plain JSON.
 
         ``exact``, ``again`` (most records), ``unmirrored`` (most records; ``null`` if unknown for every
-        partition), ``kinds`` (number of partitions that are ``exact (sync)``, ``exact (record)``, ``safe`` and
-        ``unknown``), and by topic and partition of the old cluster: ``not_exact`` (most records that are read
-        again) and ``unknown`` (why).
+        partition), ``kinds`` (number of partitions that are ``exact (sync)``, ``exact (record)``, ``safe``
+        and ``unknown``), and by topic and partition of the old cluster: ``not_exact`` (most records that are
+        read again) and ``unknown`` (why).
         """
         if self.was is not None:
             return dict(self.was)

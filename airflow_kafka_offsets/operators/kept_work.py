@@ -1,4 +1,4 @@
-"""Resets that were cleared without the work after them: refused, or nothing is moved."""
+"""Handles resets that were cleared without the tasks after them: they are refused, or move nothing."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ if TYPE_CHECKING:
 
 def cleared_work(task: Any, context: Context) -> tuple[RecoveryTasks | None, bool]:
     """
-    Return the tasks after this one, if some have succeeded already, and whether there are any.
+    Return the tasks after this one if some have already succeeded, and whether any task follows.
 
-    If some have succeeded, this one was cleared without them; refused where those must be cleared as
-    well.
+    If some have succeeded, this task was cleared without them.
+
+    :raises PlanRefusedError: if they must be cleared too.
     """
     if not hasattr(context.get("ti"), "get_task_states") or not task.has_dag():
         return None, False
@@ -31,15 +32,15 @@ def cleared_work(task: Any, context: Context) -> tuple[RecoveryTasks | None, boo
     if mapped and (parts := work.partly_succeeded):
         raise PlanRefusedError(
             f"{', '.join(parts)} succeeded for some of its map indexes in this run, and those were not "
-            "cleared: which of them read again what this index moves is not known. Clear all of them "
-            "(with Downstream), or trigger a new run"
+            "cleared: it is unknown which of them read the records that this index moves back. Clear all of "
+            "them (with Downstream), or trigger a new run"
         )
     if not work.succeeded:
         return None, bool(work.states)
     if work.outdated:
         raise PlanRefusedError(
-            f"{', '.join(work.outdated)} succeeded in this run, and was not cleared with what comes "
-            "before it: nobody would read again what this task moves. Clear it as well (with "
+            f"{', '.join(work.outdated)} succeeded in this run, and was not cleared with the tasks "
+            "before it: no task would read the records again that this task moves back. Clear it too (with "
             "Downstream), or trigger a new run"
         )
     return work, True
@@ -52,18 +53,21 @@ def receipt_of_kept(
     work: RecoveryTasks,
     metadata: CommitMetadata,
 ) -> dict[str, Any]:
-    """Return the receipt of a reset that moves nothing, because its work was done and is not cleared."""
+    """
+    Return the receipt of a reset that moves nothing, because the tasks after it succeeded and were not
+    cleared.
+    """
     movers = commit_identities(metadata, {task.task_id, *_movers(task)})
     plan, unfinished = plan_without_move(client, checkpoint, task.selection(), movers, work.succeeded)
     if unfinished:
         raise PlanRefusedError(
             f"{', '.join(work.succeeded)} succeeded in this run, and nothing was committed to group "
-            f"{', '.join(unfinished)} since the reset, or it was taken back: clear "
-            f"{'it' if len(work.succeeded) == 1 else 'them'} as well, or trigger a new run"
+            f"{', '.join(unfinished)} since the reset, or the commit was undone: clear "
+            f"{'it' if len(work.succeeded) == 1 else 'them'} too, or trigger a new run"
         )
     task.log.info(
-        "Nothing is moved: %s succeeded in this run, was committed, and was not cleared with %s. To read "
-        "it all again, clear it too",
+        "Nothing is moved: %s succeeded in this run, its records were committed, and it was not cleared with "
+        "%s. To read all records again, clear it too",
         ", ".join(work.succeeded),
         task.task_id,
     )

@@ -156,7 +156,7 @@ def test_sixty_pipelines_are_moved_in_waves_one_fails_and_all_are_taken_back(pip
 
     again = recovering("plan", many, "--to-earliest")
     assert again.code == 2
-    assert f"a recovery of {stages['applied']} pipelines has begun, and was not taken back" in again.err
+    assert f"a recovery of {stages['applied']} pipelines has begun, and was not undone" in again.err
 
     began = time.monotonic()
     done = recovering("apply", many, "--execute", "--max-active", str(AT_ONCE))

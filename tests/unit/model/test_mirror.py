@@ -120,5 +120,5 @@ def test_a_check_names_what_is_missing():
     check = MirrorCheck("s3a://x", 3, [], [], -1, syncs_on_mirror=False)
     assert check.behind == 0
     assert not check.failures(0, 0)
-    assert "nothing yet" in "\n".join(check.lines())
-    assert "gone with it" in "\n".join(check.lines())
+    assert "no data yet" in "\n".join(check.lines())
+    assert "lost with it" in "\n".join(check.lines())
