@@ -1,5 +1,6 @@
 """
-A reset that a person approves: the plan is shown, and after the approval the pipeline moves as planned.
+A reset that a user approves: the first task shows the plan, and after the approval the pipeline moves as
+planned.
 
 LAKE comes from the environment.
 """
@@ -31,7 +32,7 @@ with DAG(
         task_id="plan",
         to_datetime="{{ params.to_datetime }}",
         plan_only=True,
-        inlets=orders.assets,  # for the runs that its commits have triggered
+        inlets=orders.assets,  # to list runs that were already triggered
         **orders,
     )
 

@@ -48,7 +48,7 @@ def plan_checkpoint_failover(
     :param request: identifies the request of the failover.
     :param log_ids: ids of the new cluster and its topics.
     :param left: ids of the old cluster and its topics.
-    :param again: sentence about the records that may be read again; empty if there are none.
+    :param again: sentence about the records that may be read again; empty if no record may be.
     :param refusals: reasons for a refusal that are already known.
     :raises CheckpointError: if the checkpoint cannot be read, or no batch has finished yet.
     :raises MoveUnfinishedError: if another request has started a move and not finished it.

@@ -134,7 +134,7 @@ def _code(error: BaseException) -> str:
 
 
 def _failure(error: Any) -> Failure | None:
-    """Return the failure in the response for a partition; ``None`` if there is none."""
+    """Return the failure in the response for a partition; ``None`` for a success."""
     if error is None:
         return Failure("_TIMED_OUT", "no answer for this partition")
     return None if error.errno == 0 else Failure(error.message, error.description)

@@ -90,9 +90,7 @@ class FailoverPlan(PipelinePlan):
         return all(each.translation.exact for each in self.translated)
 
     def table_positions(self) -> set[tuple[TopicPartition, int]]:
-        """
-        Return the positions in the tables of the groups; the checkpoint's old offsets are of another cluster.
-        """
+        """Return the positions in the groups' tables; the checkpoint's old offsets are of another cluster."""
         moves = [move for plan in self.group_plans for move in plan.table_moves()[0]]
         return {
             (move.topic_partition, offset)
@@ -201,7 +199,7 @@ def _whys(translated: Iterable[TranslatedPartition]) -> list[str]:
 
 
 def again_text(translated: Iterable[TranslatedPartition]) -> str:
-    """Return a sentence about the records that may be read again; empty if there are none."""
+    """Return a sentence about the records that may be read again; empty if no record may be."""
     again = {each.partition: each.translation.again for each in translated if not each.translation.exact}
     if not again:
         return ""

@@ -78,8 +78,8 @@ class Bracket:
     The *place* of a position is the offset on the mirror of the first record at or after the position.
 
     :param position: the next offset to read on the source.
-    :param before: the last usable sync at or before the position; ``None`` if there is none.
-    :param after: the first usable sync at or after the position; ``None`` if there is none.
+    :param before: the last usable sync at or before the position, if any.
+    :param after: the first usable sync at or after the position, if any.
     :param log: the mirror's log.
     :param repeated: most records before the position that a restarted mirror has copied again after the
         place.

@@ -153,9 +153,7 @@ class SavedPlan:
         return dict(source) if isinstance(source, Mapping) else {}
 
     def exceptions(self, group_id: str) -> tuple[Positions, Positions]:
-        """
-        Return the partitions of a group that the plan leaves alone, and those that it clamps to the log.
-        """
+        """Return a group's partitions that the plan leaves alone, and those that it clamps."""
         part: Mapping[str, Any] = next((each for each in self.parts if each["group_id"] == group_id), {})
         skipped, clamped = (
             parse_positions(part[name], f"plan, {name}") if part.get(name) else {}

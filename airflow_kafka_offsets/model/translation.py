@@ -246,9 +246,7 @@ def _by_record(found: Bracket, sighting: Sighting, *, fits: bool) -> Translation
 
 
 def _after_the_first(found: Bracket, copies: Sequence[int], others: int) -> Translation:
-    """
-    Return the place after the first of several equal records; one is the last record that the query read.
-    """
+    """Return the place after the first equal record; one of these is the last record that the query read."""
     by_syncs = _by_syncs(found, others, None)
     if (
         by_syncs.again == others + found.repeated

@@ -209,9 +209,7 @@ def _sources_after(
     translated: Collection[TranslatedPartition],
     groups: Collection[OffsetPlan],
 ) -> dict[str, Offsets]:
-    """
-    Return the new offsets of each source; the query also gets the offsets that were clamped for a group.
-    """
+    """Return the new offsets of each source, with the offsets that were clamped for a group."""
     clamped = {tp: plan.after[tp] for plan in groups for tp in plan.clamped if tp in plan.after}
     moved = {(each.source, each.partition): each for each in translated}
     after: dict[str, Offsets] = {}

@@ -41,7 +41,7 @@ class Outcome:
 
     :param again: most records that may be read again.
     :param exact: whether every position is known, and no record is read again.
-    :param error: reason for the refusal or failure; empty if there was none.
+    :param error: reason for the refusal or failure; empty otherwise.
     """
 
     name: str

@@ -63,9 +63,7 @@ def estimate(client: OffsetsClient, plan: PipelinePlan, checkpoint: SparkCheckpo
 
 
 def _moved(plan: PipelinePlan) -> tuple[Positions, Offsets, Mapping[TopicPartition, LogRange]]:
-    """
-    Return the offsets before and after the move, and the logs; for a checkpoint, the offsets of its query.
-    """
+    """Return the offsets before and after the move, and the logs; of the query if a checkpoint moves."""
     before: Positions = {}
     after: Offsets = {}
     logs: dict[TopicPartition, LogRange] = {}
