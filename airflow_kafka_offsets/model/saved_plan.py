@@ -32,7 +32,7 @@ from airflow_kafka_offsets.model.receipt import GroupReceipt, read_receipt
 from airflow_kafka_offsets.model.text import DescribeValue, shorten
 from airflow_kafka_offsets.model.wording import parameter_text
 
-FORM = "a plan from a reset with plan_only=True, or from 'group reset --save-plan'"
+FORM = "a plan from a reset that only plans, or from 'group reset --save-plan'"
 MAX_AGE = timedelta(days=1)
 """Default of the age at which a plan is too old to be applied."""
 

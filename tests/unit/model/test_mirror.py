@@ -45,7 +45,7 @@ def test_the_way_back_leads_to_the_same_topic(prefix, topic):
         ({**STANDBY, "policy": "identity"}, "found the key policy"),
         ({**STANDBY, "syncs_on": "both"}, "syncs_on"),
         ({**STANDBY, "syncs_topic": "a/b"}, "name of a topic"),
-        ({**STANDBY, "topics": {"a": "x", "b": "x"}}, "another name for each"),
+        ({**STANDBY, "topics": {"a": "x", "b": "x"}}, "a different name for each"),
         ({**STANDBY, "topics": {}}, "topics"),
     ],
 )

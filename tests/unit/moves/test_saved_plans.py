@@ -164,7 +164,7 @@ def test_a_group_that_was_at_the_target_already_by_other_hands_is_refused(groups
 def test_a_query_that_has_finished_a_batch_since_is_refused(with_checkpoint):
     saved = with_checkpoint.plan()
     with_checkpoint.query.run(2, {"orders": {0: 50, 1: 60}})
-    with pytest.raises(PlanRefusedError, match="newest finished batch is 2, and it was 1"):
+    with pytest.raises(PlanRefusedError, match="newest finished batch is 2, and was 1"):
         with_checkpoint.carry_out(saved)
 
 
