@@ -1,6 +1,5 @@
 """
-A reset that a user approves: the first task shows the plan, and after the approval the pipeline moves as
-planned.
+A reset with an approval: a user sees the plan, and after the approval the pipeline moves as planned.
 
 LAKE comes from the environment.
 """

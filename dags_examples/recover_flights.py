@@ -1,18 +1,18 @@
 """
-Processes all records since a bad day again: group and checkpoint move back together, and Spark reads again.
+Process everything since a bad day again: group and checkpoint move back together, and Spark reads again.
 
-Use it when the job has written wrong results since some day. It moves the consumer group and the checkpoint
-of ``daily_flights`` back to that time, runs the same PySpark job again, commits, compares group and
-checkpoint, and waits until the group is at the end of the topic. If a task fails, both are restored.
+Use this DAG when the job has written wrong results since some day. It moves the consumer group and the
+checkpoint of ``daily_flights`` back to that time, runs the same PySpark job again, commits, compares group
+and checkpoint, and waits until the group is at the end of the topic. If a task fails in between, both are
+restored to their earlier offsets.
 
-The bad day and **all later days** are read again, because a checkpoint has one position and does not know
-days. The job overwrites its output, so later days get identical tables; the last task compares each day
-before and after.
+The bad day and **all later days** are read again, because a checkpoint has one position for all days. The job
+overwrites, so later days have the same result as before; the last task compares each day before and after.
 
-Trigger the DAG manually with ``since``. For a day of the calendar:
-``airflow backfill create --dag-id recover_flights --from-date 2013-01-02 --to-date 2013-01-03``. For several
-days, the earliest run reads all of them, and the other runs are skipped. Pause ``daily_flights`` first: only
-one query may use a checkpoint.
+To run it manually, trigger it with ``since``. For a calendar day:
+``airflow backfill create --dag-id recover_flights --from-date 2013-01-02 --to-date 2013-01-03``. If a
+backfill has several days, the run of the earliest day processes all these days, and the other runs are
+skipped. Pause ``daily_flights`` first: a checkpoint can have only one query.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ HOME = Path(
 )
 
 # --8<-- [start:pipeline]
-# The pipeline of daily_flights.
+# The same pipeline as in daily_flights.
 flights = KafkaPipeline(
     group_id="flights-daily",
     topics=["flights"],
@@ -53,7 +53,7 @@ flights = KafkaPipeline(
 
 
 def checksum(file: Path) -> dict[str, Any]:
-    """Return the number of rows of a table, and a checksum of their values."""
+    """Return the number of rows of a table, and a checksum of their content."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -87,12 +87,12 @@ with DAG(
     def since(
         params: Any = None, dag_run: Any = None, ti: Any = None, data_interval_start: datetime | None = None
     ) -> str:
-        """Return the time to move back to: the parameter, or the start of the day to backfill."""
+        """Return the time to move back to: the parameter, or the beginning of the backfilled day."""
         if params["since"]:
             return str(params["since"])
         if dag_run.run_type != "backfill" or data_interval_start is None:
             raise AirflowSkipException("Nothing to recover: trigger with since, or create a backfill")
-        # The runs of one backfill may be active together; only one of them may move the group.
+        # The runs of one backfill may be active together, but only one run may move the group.
         for state in ("running", "queued"):
             earlier = ti.get_previous_dagrun(state=state)
             if earlier is not None:
@@ -103,7 +103,7 @@ with DAG(
 
     @task
     def before() -> dict[str, Any]:
-        """Return the tables of all days before the move."""
+        """Return rows and checksum of each day before anything is moved."""
         return days()
 
     # --8<-- [start:recover]
@@ -134,7 +134,7 @@ with DAG(
         task_id="gate", target="{{ dag_run.run_after }}", poke_interval=5, timeout=600, **flights
     )
 
-    # A failed Spark job leaves an unfinished batch. The job overwrites, so Spark may reuse its id.
+    # A failed Spark job leaves an unfinished batch. The job overwrites, so Spark may use its batch id again.
     restore = RestoreOffsetsOperator(
         task_id="restore",
         receipt=reset.output,
@@ -147,7 +147,7 @@ with DAG(
 
     @task
     def compare(before: dict[str, Any]) -> dict[str, Any]:
-        """Print the table of each day before and after the move."""
+        """Print rows and checksum of each day before and after."""
         after = days()
         for day, found in after.items():
             was = before.get(day, {"rows": 0, "checksum": "not there"})

@@ -173,7 +173,7 @@ def apply_command(
             fleet.check_digest(digest)
         if not execute:
             print_result(output, fleet.as_json(), [fleet.markdown, "", *_stages(fleet)])
-            click.echo("Nothing was changed: give --execute to do it.", err=True)
+            click.echo("Nothing was changed: give --execute to apply the plan.", err=True)
             return
         moves = _moves(FleetMoves, fleet, state.write, broker, "recover apply")
         failures = moves.apply(
@@ -215,8 +215,10 @@ def restore_command(
         fleet = state.require()
         if not execute:
             names = [member.name for member in fleet.begun]
-            print_result(output, {"pipelines": names}, [f"group {name} would be restored" for name in names])
-            click.echo("Nothing was changed: give --execute to do it.", err=True)
+            print_result(
+                output, {"pipelines": names}, [f"group {name} would be taken back" for name in names]
+            )
+            click.echo("Nothing was changed: give --execute to apply the plan.", err=True)
             return
         moves = _moves(FleetMoves, fleet, state.write, broker, "recover restore")
         failures = moves.restore(quiet_period=quiet_period, allow_stale=allow_stale, at_once=max_active)

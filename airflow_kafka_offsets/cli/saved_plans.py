@@ -1,4 +1,4 @@
-"""Plans in files: ``group reset --save-plan`` writes them, and ``group reset --plan`` applies them."""
+"""Plans in files: ``group reset --save-plan`` writes them, ``group reset --plan`` applies them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ plan_option: Option = click.option(
     "--plan",
     "plan_file",
     metavar="FILE",
-    help="Apply the plan in this file, from --save-plan or an operator, instead of GROUP and a target.",
+    help="Apply the plan in this file, from --save-plan or an operator; replaces GROUP and the target.",
 )
 max_age_option: Option = duration_option(
     "--max-age", f"{MAX_AGE.days}d", "after which the plan of --plan is too old."
@@ -56,7 +56,7 @@ def save(
     """
     Show a plan, and write it to a file.
 
-    :param group_id: the groups as the user named them; ``None`` for several groups without a checkpoint.
+    :param group_id: the groups as given; ``None`` for several groups without a checkpoint.
     :raises UsageError: if the file exists, or cannot be written.
     """
     from airflow_kafka_offsets.moves.saved import save_plan
@@ -96,10 +96,10 @@ def carry_out(
     execution: Execution, file: str, client: OffsetsClient, checkpoint: SparkCheckpoint | None, max_age: float
 ) -> None:
     """
-    Apply the plan in a file, or show it.
+    Apply the plan in a file, or show it without --execute.
 
-    :param checkpoint: the checkpoint that the command line names; default: the checkpoint of the plan.
-    :param max_age: largest age of the plan in seconds.
+    :param checkpoint: checkpoint from the command line; default: the plan's own.
+    :param max_age: maximum age of the plan in seconds.
     """
     from airflow_kafka_offsets.moves.saved import plan_saved, read_saved_plan
 

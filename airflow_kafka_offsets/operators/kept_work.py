@@ -1,4 +1,4 @@
-"""Handles resets that were cleared without the tasks after them: they are refused, or move nothing."""
+"""Handles resets that were cleared without the work after them: refuses them, or moves nothing."""
 
 from __future__ import annotations
 
@@ -21,9 +21,7 @@ def cleared_work(task: Any, context: Context) -> tuple[RecoveryTasks | None, boo
     """
     Return the tasks after this one if some have already succeeded, and whether any task follows.
 
-    If some have succeeded, this task was cleared without them.
-
-    :raises PlanRefusedError: if they must be cleared too.
+    If some have succeeded, this task was cleared without them. It is refused if they must be cleared too.
     """
     if not hasattr(context.get("ti"), "get_task_states") or not task.has_dag():
         return None, False
@@ -32,16 +30,16 @@ def cleared_work(task: Any, context: Context) -> tuple[RecoveryTasks | None, boo
     if mapped and (parts := work.partly_succeeded):
         raise PlanRefusedError(
             f"{', '.join(parts)} succeeded for some of its map indexes in this run, and those were not "
-            "cleared: it is unknown which of them read the records that this index moves back. Clear all of "
-            "them (with Downstream), or trigger a new run"
+            "cleared: it is not known which map indexes read the records that this index moves back to. "
+            "Clear all map indexes (with Downstream), or trigger a new run"
         )
     if not work.succeeded:
         return None, bool(work.states)
     if work.outdated:
         raise PlanRefusedError(
-            f"{', '.join(work.outdated)} succeeded in this run, and was not cleared with the tasks "
-            "before it: no task would read the records again that this task moves back. Clear it too (with "
-            "Downstream), or trigger a new run"
+            f"{', '.join(work.outdated)} succeeded in this run, and was not cleared together with the tasks "
+            "before it: no task would read the moved records again. Clear it as well (with Downstream), or "
+            "trigger a new run"
         )
     return work, True
 
@@ -53,10 +51,7 @@ def receipt_of_kept(
     work: RecoveryTasks,
     metadata: CommitMetadata,
 ) -> dict[str, Any]:
-    """
-    Return the receipt of a reset that moves nothing, because the tasks after it succeeded and were not
-    cleared.
-    """
+    """Return the receipt of a reset that moves nothing because its work was finished and not cleared."""
     movers = commit_identities(metadata, {task.task_id, *_movers(task)})
     plan, unfinished = plan_without_move(client, checkpoint, task.selection(), movers, work.succeeded)
     if unfinished:
@@ -66,8 +61,8 @@ def receipt_of_kept(
             f"{'it' if len(work.succeeded) == 1 else 'them'} too, or trigger a new run"
         )
     task.log.info(
-        "Nothing is moved: %s succeeded in this run, its records were committed, and it was not cleared with "
-        "%s. To read all records again, clear it too",
+        "Nothing is moved: %s succeeded in this run, was committed, and was not cleared with %s. To read "
+        "the records again, clear it too",
         ", ".join(work.succeeded),
         task.task_id,
     )

@@ -19,12 +19,12 @@ class ReportsLineage:
     Keeps the results of a task until the OpenLineage provider asks for the task's lineage.
 
     The provider calls these methods after a success and after a failure, in a fork of the task's process.
-    Only then the lineage is computed, from values in memory: no broker, connection or XCom is read. Without
+    The lineage is computed only then, from values in memory: no broker, connection or XCom is read. Without
     the provider nothing is computed or imported.
     """
 
     servers: Mapping[str, str] = MappingProxyType({})
-    """Connection id -> bootstrap servers, of each connection that the task has opened."""
+    """Connection id -> bootstrap servers, for each connection that the task has opened."""
     _lineage: Callable[[], Lineage] = Lineage
 
     def reset_lineage(self) -> None:
@@ -47,5 +47,5 @@ class ReportsLineage:
         return operator_lineage(self._lineage())
 
     def get_openlineage_facets_on_failure(self, task_instance: Any) -> OperatorLineage[Any, Any]:
-        """Return the same: the facets show how much was written and verified."""
+        """Return the same as after a success: the facets show how much was written and verified."""
         return self.get_openlineage_facets_on_complete(task_instance)
