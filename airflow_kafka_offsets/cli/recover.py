@@ -215,9 +215,7 @@ def restore_command(
         fleet = state.require()
         if not execute:
             names = [member.name for member in fleet.begun]
-            print_result(
-                output, {"pipelines": names}, [f"group {name} would be taken back" for name in names]
-            )
+            print_result(output, {"pipelines": names}, [f"group {name} would be restored" for name in names])
             click.echo("Nothing was changed: give --execute to apply the plan.", err=True)
             return
         moves = _moves(FleetMoves, fleet, state.write, broker, "recover restore")

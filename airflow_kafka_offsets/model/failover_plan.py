@@ -57,7 +57,7 @@ class TranslatedPartition:
     unmirrored: int | None = None
 
     def or_from(self, offset: int | None) -> TranslatedPartition:
-        """Return the partition; if its position is unknown, use an offset for it."""
+        """Return the partition, with an offset to read from if its position is unknown."""
         if self.translation.offset is not None or offset is None or self.log is None:
             return self
         return replace(

@@ -2,7 +2,7 @@
 The data that commits keep beside a checkpoint for a failover without the source.
 
 For the last few committed positions, the data has the last record that the query read of each partition, and
-the offset syncs around the position. The syncs topic loses these syncs to compaction.
+the offset syncs around the position. MirrorMaker's own topic loses these syncs to compaction.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MOST_PARTITIONS = 10_000
 _NEAR = 2
 """Syncs that are kept on each side of a position."""
 _RESTARTS = 3
-"""Restarts of the mirror for which the last sync before and the first sync after are kept."""
+"""Latest restarts of the mirror for which the syncs on both sides are kept."""
 
 
 @dataclass(frozen=True)

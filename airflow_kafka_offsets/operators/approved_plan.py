@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def check_plan(value: Any, parameter: str) -> Any:
-    """Check a plan in the DAG file; the path of a plan's file is only parsed, and read when the task runs."""
+    """Check a plan in the DAG file; if the value is a path, the task reads the file when it runs."""
     if isinstance(value, str) and not value.lstrip().startswith("{"):
         return parse_location(value, parameter, None)
     return SavedPlan.parse(value, parameter)
@@ -84,7 +84,7 @@ class ApprovedPlan:
         metadata: CommitMetadata,
         max_age: timedelta | None,
     ) -> PipelinePlan:
-        """Plan again what was saved, see :func:`~airflow_kafka_offsets.moves.saved.plan_saved`."""
+        """Plan the saved move again, see :func:`~airflow_kafka_offsets.moves.saved.plan_saved`."""
         plan = plan_saved(client, checkpoint, self.saved, now=now, metadata=metadata, max_age=max_age)
         if self.approval is None:
             return plan

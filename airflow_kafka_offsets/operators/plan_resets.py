@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 class PlanResetsOperator(ResetOffsetsOperator):
     """
-    Plan to move each of many pipelines to the same place. Nothing is moved.
+    Plan to move each of many pipelines to the same target. Nothing is moved.
 
     Each plan is like one of ``ResetOffsetsOperator(plan_only=True)``, and names its pipeline.
     ``ResetOffsetsOperator.partial(...).expand(plan=plans.output)`` applies the plans, each index with its own
