@@ -85,7 +85,7 @@ def save(
             out.write(json.dumps(saved.value, indent=2) + "\n")
     except FileExistsError:
         raise UsageError(
-            f"--save-plan {file}: the file exists, and is not overwritten: name another file"
+            f"--save-plan {file}: the file exists and is not overwritten: name another file"
         ) from None
     except OSError as error:
         raise UsageError(f"--save-plan {file}: cannot be written ({error.strerror})") from error

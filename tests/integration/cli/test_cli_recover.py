@@ -290,7 +290,7 @@ def test_a_file_that_was_changed_is_refused(pipelines, recovering):
     few.state.write_text(json.dumps(value))
     done = recovering("apply", few, "--execute")
     assert done.code == 1
-    assert "it was changed after it was made; plan again" in done.err
+    assert "the file was changed after it was made; plan again" in done.err
 
 
 def test_without_execute_nothing_is_done(pipelines, recovering):

@@ -155,7 +155,7 @@ def test_where_the_query_has_run_since_it_is_on_the_mirror_already(prefixed, fai
     prefixed.query.run(3, {prefixed.mirrored: {0: 80, 1: 60}})
     done = failover("apply", prefixed)
     assert done.code == 1
-    assert "is on cluster" in done.err
+    assert "is already on cluster" in done.err
     assert "already" in done.err
 
 

@@ -94,7 +94,7 @@ def test_who_approved_is_in_the_receipt_and_beside_each_offset(pipeline, plan, c
         ({"chosen": "Reject"}, {}, "the plan was not approved: ada chose 'Reject'"),
         ({"user": None}, {}, "not approved by a user: the request timed out"),
         ({"user": None, "chosen": "Reject"}, {}, "the timeout chose 'Reject'"),
-        ({"chosen": "Approve 00000000"}, {}, "of another plan: found Approve 00000000"),
+        ({"chosen": "Approve 00000000"}, {}, "for another plan: found Approve 00000000"),
         ({}, {"triggered_by": "ada", "allow_self_approval": False}, "ada triggered the run and approved"),
     ],
 )
