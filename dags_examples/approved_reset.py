@@ -31,7 +31,7 @@ with DAG(
         task_id="plan",
         to_datetime="{{ params.to_datetime }}",
         plan_only=True,
-        inlets=orders.assets,  # to list runs that were already triggered
+        inlets=orders.assets,  # to list the runs that the group's commits have triggered
         **orders,
     )
 

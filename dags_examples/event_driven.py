@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 # --8<-- [start:schedule]
 LAKE = os.environ.get("LAKE", "s3a://lake")
-LOOK_EVERY = float(os.environ.get("LOOK_EVERY", "60"))
+POLL_INTERVAL = float(os.environ.get("POLL_INTERVAL", "60"))
 
 clicks = KafkaPipeline(group_id="clicks", topics=["clicks"], checkpoint_location=f"{LAKE}/checkpoints/clicks")
 
@@ -42,7 +42,7 @@ backlog = Asset(
                 **clicks,
                 min_lag=10_000,
                 refire_after=timedelta(minutes=15),
-                poll_interval=LOOK_EVERY,
+                poll_interval=POLL_INTERVAL,
             ),
         )
     ],

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_kafka_offsets.errors import KafkaOffsetsError
@@ -20,7 +21,6 @@ from airflow_kafka_offsets.model.checkpoint_plan import (
 )
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.digest import digest
-from airflow_kafka_offsets.model.move_lineage import MoveRecord, Operation
 from airflow_kafka_offsets.model.parameters import choice_parser, parse_switch
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.receipt import CONNECTION_IDS
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
     from airflow_kafka_offsets.kafka.client import OffsetsClient
+    from airflow_kafka_offsets.model.lineage import Lineage
+    from airflow_kafka_offsets.model.move_lineage import Operation
     from airflow_kafka_offsets.model.window import OffsetWindow
     from airflow_kafka_offsets.operators.base import Parser
     from airflow_kafka_offsets.task.mapped import OperatorPartial
@@ -113,11 +115,11 @@ class MovingOperator(OffsetsOperator):
         plan, planned = self._present(context, client, plan, times=self.shows_times)
         batch_id = plan.stamp(metadata).batch
         self._group_outlets.set_events(context, self.groups_config_id, self._moves(planned), batch_id)
-        record = self.keep_move(planned, begun=True)
+        self.keep_move(planned, begun=True)
         try:
             receipt = apply(plan)
         except KafkaOffsetsError as error:
-            self.keep_lineage(record.failed(error).lineage)
+            self.keep_move(planned, begun=True, error=error)
             raise
         self.keep_move(receipt)
         if plan.is_empty:
@@ -163,24 +165,33 @@ class MovingOperator(OffsetsOperator):
         self.keep_move(planned)
         return plan, planned
 
-    def keep_move(self, receipt: Mapping[str, Any], *, begun: bool = False) -> MoveRecord:
+    def keep_move(
+        self, receipt: Mapping[str, Any], *, begun: bool = False, error: KafkaOffsetsError | None = None
+    ) -> None:
         """
         Keep a receipt for lineage.
 
         :param begun: whether a write may have begun.
+        :param error: the error that ended the move.
         """
-        record = MoveRecord(
+        self.keep_lineage(partial(self._lineage_of_move, receipt, begun=begun, error=error))
+
+    def _lineage_of_move(
+        self, receipt: Mapping[str, Any], *, begun: bool, error: KafkaOffsetsError | None
+    ) -> Lineage:
+        from airflow_kafka_offsets.model.move_lineage import MoveRecord
+
+        return MoveRecord(
             self.operation,
             receipt,
             self.servers.get(self.groups_config_id),
             begun=begun,
+            error=error,
             # Offsets from a user or a reset do not show which records were read.
             reads=self.reports_lag,
             has_lag=self.reports_lag,
             window=self.committed_window,
-        )
-        self.keep_lineage(record.lineage)
-        return record
+        ).lineage()
 
     def _moves(self, receipt: Mapping[str, Any]) -> list[MoveTotals]:
         """Return the totals of the groups in a receipt that are written."""
