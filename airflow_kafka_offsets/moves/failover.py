@@ -1,4 +1,4 @@
-"""Plans the failover of a pipeline to a mirror: its checkpoint, and the groups that follow it there."""
+"""Plans the failover of a pipeline to a mirror: its checkpoint and its groups."""
 
 from __future__ import annotations
 
@@ -64,19 +64,19 @@ def plan_failover(
     policy: FailoverPolicy | None = None,
 ) -> FailoverPlan:
     """
-    Plan to let a pipeline go on on a mirror of its cluster, from the newest committed batch.
+    Plan to continue a pipeline on a mirror of its cluster, from the newest committed batch.
 
-    A failover that was begun and not finished is finished by the same request, with the offsets that it was
-    planned with; any other one is refused until then.
+    The same request finishes an interrupted failover, with the planned offsets. Other requests are refused
+    until then.
 
-    :param source: the cluster that is left; ``None`` if it does not answer.
+    :param source: the old cluster; ``None`` if it does not answer.
     :param target: the mirror.
-    :param selection: the groups and topics of the pipeline, by the names of the cluster that is left.
+    :param selection: the groups and topics of the pipeline, with the topic names of the old cluster.
         Partitions outside of ``topics`` stay as they are.
-    :param policy: what is allowed.
+    :param policy: the permissions.
     :raises CheckpointError: if the checkpoint cannot be read, or no batch has finished.
-    :raises MoveUnfinishedError: if a move of another request was begun and not finished.
-    :raises PlanRefusedError: if the names do not fit the checkpoint, or it is on the mirror already.
+    :raises MoveUnfinishedError: if another request has started a move and not finished it.
+    :raises PlanRefusedError: if the names do not match the checkpoint, or it is already on the mirror.
     """
     policy = policy or FailoverPolicy()
     entered = target.cluster_id()
@@ -94,9 +94,9 @@ def plan_failover(
     left = _left(source, checkpoint, entered, kept.cluster)
     usable = kept.on(left.cluster)
     if kept.at and not usable.at:
-        note.append(f"what was kept is of cluster {kept.cluster}, and is left alone")
+        note.append(f"the data kept beside the checkpoint is ignored: it is of cluster {kept.cluster}")
     sources = movable_sources(checkpoint)
-    selection.assign_offsets(sources)  # refuses names that do not fit
+    selection.assign_offsets(sources)  # refuses names that do not match
     scoped = {
         name: {tp: at for tp, at in offsets.items() if tp in selection.scope}
         for name, offsets in sources.items()
@@ -127,31 +127,31 @@ def plan_failover(
 
 
 def _left(source: OffsetsClient | None, checkpoint: SparkCheckpoint, entered: str, kept: str) -> LogIds:
-    """Return the cluster that the checkpoint counts on; refuse the mirror itself, and a third one."""
+    """Return the checkpoint's cluster; refuse the mirror itself, and a connection to a third cluster."""
     moved = newest_archived_move_with_cluster(checkpoint)
     known = "" if moved is None else moved.log_ids.cluster
     asked = "" if source is None else source.cluster_id()
     if entered and entered in (known, asked):
         how = f"its move {moved} was there" if known == entered else "both connections lead there"
         raise PlanRefusedError(
-            f"{checkpoint.location} is on cluster {entered} already ({how}): give the connection of the "
+            f"{checkpoint.location} is already on cluster {entered} ({how}): give the connection of the "
             "cluster to leave, and as mirror the cluster to go to"
         )
     if known and asked and known != asked:
         raise PlanRefusedError(
-            f"{checkpoint.location} counts on cluster {shorten(known)}, as its move {moved} says, and the "
+            f"{checkpoint.location} is on cluster {shorten(known)} according to its move {moved}, but the "
             f"connection leads to {shorten(asked)}: correct the connection"
         )
     return LogIds(asked or known or kept)
 
 
 def _kept(checkpoint: SparkCheckpoint) -> tuple[Readiness, list[str]]:
-    """Return what was kept, and a note where that is not all."""
+    """Return the data kept beside the checkpoint, and notes about missing data."""
     try:
         kept = read_readiness(checkpoint)
     except OffsetsFormatError as error:
         return Readiness(), [str(error)]
-    return kept, [f"what was kept is not complete: {kept.error}"] if kept.error else []
+    return kept, [f"the data kept beside the checkpoint is incomplete: {kept.error}"] if kept.error else []
 
 
 def _refusals(translated: Collection[TranslatedPartition]) -> list[str]:
@@ -173,12 +173,12 @@ def _group_plans(
     policy: FailoverPolicy,
     left: LogIds,
 ) -> list[OffsetPlan]:
-    """Return the plans of the groups on the mirror; none if a position is unknown, which is refused."""
+    """Return the plans of the groups on the mirror; no plans if a position is unknown, which is refused."""
     known: dict[str, Offsets] = {}
     names: dict[TopicPartition, TopicPartition] = {}
     for each in translated:
         if each.translation.offset is None:
-            return []  # it is refused
+            return []  # the failover is refused
         known.setdefault(each.source, {})[each.partition] = each.translation.offset
         names[each.partition] = each.mirrored
     by_group = {
@@ -191,11 +191,11 @@ def _group_plans(
         GroupOffsets(by_group),
         source={"failover": left.cluster},
         on_out_of_range=policy.on_out_of_range,
-        # MirrorMaker copies the metadata of commits, so that these name the cluster that is left.
+        # MirrorMaker copies the metadata of commits, so that these commits name the old cluster.
         log_check=LogCheck(allow_new_cluster=True),
         if_lost=(
-            f"the mirror has deleted them: set {parameter_text('on_out_of_range', 'clamp')} to go on from "
-            "its log start"
+            f"the mirror has deleted these records: set {parameter_text('on_out_of_range', 'clamp')} to "
+            "continue from its log start"
         ),
     )
     return [
@@ -209,7 +209,7 @@ def _sources_after(
     translated: Collection[TranslatedPartition],
     groups: Collection[OffsetPlan],
 ) -> dict[str, Offsets]:
-    """Return where each source goes on; an offset that was clamped for its group is so for the query."""
+    """Return the new offsets of each source, with the offsets that were clamped for a group."""
     clamped = {tp: plan.after[tp] for plan in groups for tp in plan.clamped if tp in plan.after}
     moved = {(each.source, each.partition): each for each in translated}
     after: dict[str, Offsets] = {}
@@ -235,7 +235,7 @@ def _made(
     plan = PipelinePlan.combine(groups, moved)
     return FailoverPlan(
         plan.group_plans,
-        # What the groups say of the logs is of the mirror.
+        # The ids that the groups' plans have read are those of the mirror.
         replace(moved, log_ids=plan.checkpoint_plan.log_ids if plan.checkpoint_plan else moved.log_ids),
         may_be_empty=True,
         translated=translated,
@@ -247,7 +247,7 @@ def _made(
 def _rest_of(
     move: ArchivedMove, target: OffsetsClient, checkpoint: SparkCheckpoint, policy: FailoverPolicy
 ) -> FailoverPlan:
-    """Return the rest of a failover, with the offsets that it was planned with."""
+    """Return a plan that finishes a failover with its planned offsets."""
     before, after = archived_group_offsets(checkpoint, move)
     active = active_group_refusals(target, after)
     plans = [
