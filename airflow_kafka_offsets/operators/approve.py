@@ -22,20 +22,21 @@ if TYPE_CHECKING:
 
 class ApprovePlanOperator(ApprovalOperator):
     """
-    Show the plan of a reset, or of several, and wait until a person approves or rejects it.
+    Show the plan of a reset or a failover, or several plans, and wait until a person approves or rejects it.
 
     This is Airflow's ``ApprovalOperator`` with the plan's table as its text. The option that approves is
     ``Approve`` with the first digits of the plan's digest, so that the answer says which plan it is of. When
     tasks are cleared, Airflow may show the text and the options of an earlier plan (apache/airflow#73235):
-    approving that one fails this task, and a reset that is given it refuses.
+    approving that one fails this task, and the reset or failover that is given it refuses.
 
     A rejection skips the tasks after it, as Airflow's operator does. A request that times out fails, or takes
     ``defaults="Reject"``; ``defaults="Approve"`` is refused: a timeout is no approval.
 
     Returns the response (``chosen_options``, ``responded_by_user``, ``responded_at``, ``params_input``) with
-    ``digests``, for ``ResetOffsetsOperator(approval=...)``.
+    ``digests``, for ``ResetOffsetsOperator(approval=...)`` or ``FailOverOperator(approval=...)``.
 
-    :param plan: the plan, or a list of plans, as ``ResetOffsetsOperator(plan_only=True)`` and
+    :param plan: the plan, or a list of plans, as ``ResetOffsetsOperator(plan_only=True)``,
+        ``FailOverOperator(plan_only=True)`` and
         :class:`~airflow_kafka_offsets.operators.plan_resets.PlanResetsOperator` return them. (templated)
     :param subject: the headline; by default it names the groups and the digest. (templated)
     :param body: the text in Markdown; by default the table of the plan. (templated)
