@@ -1,4 +1,4 @@
-"""How long does it take to find the newest batch of a checkpoint with very many?"""
+"""Measures how long it takes to find the newest batch of a checkpoint with many batches."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def measure(cluster: Cluster, batches: int, rounds: int) -> Section:
             rounds,
         )
     finally:
-        # To remove them one by one would take it half an hour.
+        # Removing the files one by one would take this file system half an hour.
         memory.store.clear()
         memory.pseudo_dirs[:] = [""]
         shutil.rmtree(directory)

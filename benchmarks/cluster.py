@@ -1,4 +1,4 @@
-"""What is measured on: which broker, with which topics and groups?"""
+"""The broker, topics and groups of the measurements."""
 
 from __future__ import annotations
 
@@ -25,31 +25,31 @@ from airflow_kafka_offsets.local.tools import CONSUMER_GROUPS, java_command
 from airflow_kafka_offsets.model.offsets import TopicPartition
 
 RECORDS = 3
-"""In each partition."""
+"""Number of records in each partition."""
 
 MANY_PARTITIONS = {
-    # An index is laid out in its full size, 10 MB, and there are two of them for each partition.
+    # Kafka allocates each index with its full size, 10 MB, and each partition has two indexes.
     "log.index.size.max.bytes": "4096",
-    # Retention would roll a segment of each partition, and the broker would run out of files.
+    # Otherwise retention would roll a segment of each partition, and the broker would run out of files.
     "log.retention.ms": "-1",
     "log.retention.bytes": "-1",
     "log.cleaner.enable": "false",
 }
 DELAYS = (0, 2, 20)
-"""Milliseconds that a round trip takes more: nothing, to another zone of a region, and to another region."""
+"""Additional milliseconds of a round trip: none, to another zone of a region, and to another region."""
 _AT_ONCE = 5_000
-"""The controller takes 10,000 records in one request, and a partition is one."""
+"""The controller accepts 10,000 records in one request, and each partition is one record."""
 _DEADLINE = 300.0
 _LOG4J = "status = off\nrootLogger.level = off\n"
 
 
 class Cluster:
     """
-    A broker, and what the measurements need of it.
+    A broker with topics, groups and clients for the measurements.
 
     :param servers: ``host:port``.
-    :param directory: for files.
-    :param ways: the same broker behind longer ways.
+    :param directory: directory for files.
+    :param ways: connections to the same broker with a delay.
     """
 
     def __init__(self, servers: str, directory: Path, ways: Sequence[Way] = ()) -> None:
@@ -67,7 +67,7 @@ class Cluster:
         return f"{self._prefix}-{text}"
 
     def topic(self, partitions: int) -> str:
-        """Return a topic of so many partitions, with :data:`RECORDS` records in each."""
+        """Return a topic with a number of partitions, with :data:`RECORDS` records in each."""
         if partitions not in self._topics:
             name = self.name(str(partitions))
             say(f"making topic {name}")
@@ -81,7 +81,7 @@ class Cluster:
         return [TopicPartition(topic, number) for number in range(partitions)]
 
     def kafka_tool(self, *arguments: str) -> str:
-        """Run ``kafka-consumer-groups`` as a process of its own, and return what it prints."""
+        """Run ``kafka-consumer-groups`` in a separate process, and return its output."""
         command = [*self._java, CONSUMER_GROUPS, "--bootstrap-server", self.servers, *arguments]
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_DEADLINE)
         if done.returncode or "Error: " in done.stdout + done.stderr:
@@ -89,7 +89,7 @@ class Cluster:
         return done.stdout
 
     def our_tool(self, *arguments: str) -> str:
-        """Run ``airflow-kafka-offsets`` as a process of its own, and return what it prints."""
+        """Run ``airflow-kafka-offsets`` in a separate process, and return its output."""
         program = "from airflow_kafka_offsets.cli import main; main()"
         command = [sys.executable, "-c", program, *arguments, "--bootstrap-server", self.servers]
         done = subprocess.run(
@@ -105,13 +105,13 @@ class Cluster:
 
     @cached_property
     def _java(self) -> Sequence[str]:
-        """The flags that make Kafka's tool start soonest; its shell script has none of them."""
+        """The flags with which Kafka's tool starts fastest; its shell script does not set them."""
         log4j = self.directory / "log4j2.properties"
         log4j.write_text(_LOG4J)
         return java_command("-Xmx256m", f"-Dlog4j2.configurationFile={log4j}", tools=True)
 
     def create(self, name: str, partitions: int) -> None:
-        """Make a topic, and wait until it can be read."""
+        """Create a topic, and wait until it can be read."""
         admin = AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
         first = min(partitions, _AT_ONCE)
         admin.create_topics([NewTopic(name, first, 1)], request_timeout=_DEADLINE)[name].result(_DEADLINE)
@@ -142,12 +142,12 @@ class Cluster:
 
 
 class ToolError(Exception):
-    """A tool refused, or failed."""
+    """A tool refused or failed."""
 
 
 @contextlib.contextmanager
 def cluster(servers: str | None) -> Iterator[Cluster]:
-    """Use the broker that is named, or one that is started for this."""
+    """Use the given broker, or start a broker for the measurements."""
     with tempfile.TemporaryDirectory(prefix="benchmarks-", ignore_cleanup_errors=True) as directory:
         # For admin processes.
         os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -181,9 +181,9 @@ def cluster(servers: str | None) -> Iterator[Cluster]:
 
 class Way:
     """
-    A longer way to the broker: a listener of its own, and a process that delays what it answers, and counts.
+    A delayed connection to the broker: a separate listener, and a process that delays and counts responses.
 
-    :param delay: milliseconds that a round trip takes more.
+    :param delay: additional milliseconds of a round trip.
     """
 
     def __init__(self, delay: int) -> None:
@@ -228,5 +228,5 @@ def _addresses(ports: Mapping[str, int]) -> str:
 
 
 def say(line: str) -> None:
-    """Say on standard error what is going on."""
+    """Print progress on standard error."""
     print(line, file=sys.stderr, flush=True)

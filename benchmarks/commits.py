@@ -1,4 +1,4 @@
-"""How long does a commit take, and a reset?"""
+"""Measures how long commits and resets take."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def _from_file(cluster: Cluster, group_id: str, file: Path) -> None:
 
 
 def _long_names(cluster: Cluster, python: KafkaPython, client: OffsetsClient) -> list[str]:
-    """Say what becomes of a commit of 10,000 partitions to a group with a long name elsewhere."""
+    """Describe the outcome of a commit of 10,000 partitions to a group with a long name, for each tool."""
     partitions = cluster.partitions(10_000)
     group_id, metadata = cluster.name("long-").ljust(60, "x"), METADATA.text(10_000)
     offsets = dict.fromkeys(partitions, 1)
@@ -220,7 +220,7 @@ def _printed(text: str) -> None:
 
 
 def _other_offsets() -> Callable[[], int]:
-    """Return what gives another offset each time."""
+    """Return a function that returns a different offset each time."""
     offsets = itertools.cycle(range(RECORDS))
     return lambda: next(offsets)
 

@@ -1,8 +1,8 @@
 """
-Delays what a broker answers: ``python delay.py PORT BROKERS_PORT MILLISECONDS`` listens on a port of its own.
+Delays a broker's responses: ``python delay.py PORT BROKERS_PORT MILLISECONDS`` listens on a separate port.
 
-It runs in a process of its own, so that it takes no time of those who are measured. It also counts: for each
-line on its standard input it prints what passed since the last one, as JSON.
+It runs in a separate process, so that it takes no processor time of the measured clients. It also counts: for
+each line on its standard input it prints the requests and bytes since the last line, as JSON.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ async def _requests(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) 
 async def _responses(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, seconds: float) -> None:
     loop = asyncio.get_running_loop()
     with contextlib.suppress(ConnectionError):
-        # Each part is delayed from when it came: what follows it does not wait twice.
+        # Each part is delayed from its arrival, so that the next part does not wait twice.
         while data := await reader.read(_PART):
             passed["from"] += len(data)
             if seconds:

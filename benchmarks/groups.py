@@ -1,4 +1,4 @@
-"""How long does the lag of many groups take?"""
+"""Measures how long it takes to read the lag of many groups."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TOOL = "`kafka-consumer-groups --describe --all-groups`, whole process"
 
 
 def measure(cluster: Cluster, sizes: tuple[tuple[int, int], ...], rounds: int) -> list[Section]:
-    """To be measured first, the fewest groups first: Kafka's tool describes whatever groups there are."""
+    """Measure first, with the fewest groups first, because Kafka's tool describes all existing groups."""
     return [_measure(cluster, groups, partitions, rounds) for groups, partitions in sizes]
 
 
@@ -87,7 +87,7 @@ def total_lag(
     wanted: Mapping[str, Sequence[TopicPartition]],
     partitions: Iterable[TopicPartition],
 ) -> int:
-    """Return the lag of many groups together, which read these partitions."""
+    """Return the total lag of many groups that read these partitions."""
     committed = client.committed_groups(wanted)
     logs = client.log_ranges(partitions)
     total = 0
@@ -99,7 +99,7 @@ def total_lag(
 
 
 def _cost(cluster: Cluster, ask: Callable[[OffsetsClient], int]) -> tuple[int, int]:
-    """Return how many threads and connections asking takes, of this process and of the admin process."""
+    """Return how many threads and connections a reading needs in this process and the admin process."""
     before = _used()
     with cluster.client() as client:
         ask(client)

@@ -1,4 +1,4 @@
-"""What does one poll of many pipelines cost, and how does that grow?"""
+"""Measures the cost of one poll of many pipelines, and how it grows."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from airflow_kafka_offsets.model.offsets import TopicPartition
 PIPELINES = (1, 100, 1_000, 10_000)
 PARTITIONS = 20
 TOPICS = 50
-"""All pipelines read one of these: a broker on loopback does not hold 10,000 topics."""
+"""Number of topics that the pipelines share: a broker on loopback cannot hold 10,000 topics."""
 POLLS = 5
 
 
 def measure(cluster: Cluster, sizes: tuple[int, ...] = PIPELINES) -> list[Section]:
-    """Poll through a process that counts; nothing if the broker is somebody else's."""
+    """Poll through a process that counts requests; skipped if the broker was given by the user."""
     if not cluster.ways:
         return []
     way = cluster.ways[0]

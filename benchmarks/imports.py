@@ -1,4 +1,4 @@
-"""What does Airflow pay for the package that is installed, and for a DAG file that uses it?"""
+"""Measures what the installed package, and a DAG file that uses it, cost Airflow."""
 
 from __future__ import annotations
 

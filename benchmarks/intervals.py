@@ -1,4 +1,4 @@
-"""How long does it take to find the hours that a group has completed, and what does it ask the broker?"""
+"""Measures how long it takes to find a group's completed hours, and which requests it needs."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from airflow_kafka_offsets.waits.interval_position import IntervalPosition
 SIZES = (1, 100, 1_000)
 PIPELINES = 500
 PIPELINE = 4
-"""Partitions of each of the pipelines."""
+"""Number of partitions of each pipeline."""
 DAY = datetime(2026, 3, 1, tzinfo=timezone.utc)
 TIMES = (0.5, 1.2, 10.2, 10.3)
-"""Hours of the records of each partition."""
+"""Number of hours with records in each partition."""
 READ = {1: 1, 10: 2}
 """Complete hours -> the position."""
 _DEADLINE = 120.0
@@ -80,7 +80,7 @@ def _look(client: OffsetsClient, group: str, topic: str, hours: int) -> Callable
 
 
 def _requests(cluster: Cluster, size: int) -> list[str]:
-    """Return what a look asks the broker, as requests on the wire."""
+    """Return the requests that a reading sends to the broker."""
     topic, lines = _topic(cluster, size), []
     for hours in READ:
         with cluster.client(cluster.ways[0].servers) as client:

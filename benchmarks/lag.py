@@ -1,4 +1,4 @@
-"""How long does the lag of one group take?"""
+"""Measures how long it takes to read the lag of one group."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def measure(cluster: Cluster, sizes: list[int], rounds: int) -> Section:
 
 
 def measure_far(cluster: Cluster, sizes: list[int], rounds: int) -> list[Section]:
-    """Measure over longer ways to the broker; nothing if the broker is somebody else's."""
+    """Measure over delayed connections to the broker; skipped if the broker was given by the user."""
     if not cluster.ways:
         return []
     lags: list[Contestant] = []
@@ -91,7 +91,7 @@ def measure_far(cluster: Cluster, sizes: list[int], rounds: int) -> list[Section
         Target(f"Lag of {task}: times raw", times.ratio((task, OURS), (task, RAW)), 1.5, at_least=False)
         for task in times.tasks
     ]
-    note = "A process between client and broker delays each response by so many milliseconds."
+    note = "A process between client and broker delays each response by the given milliseconds."
     return [
         Section("Lag of one group, by the time of a round trip", times, targets, [note]),
         Section(

@@ -1,6 +1,5 @@
 """
-How are several ways to do one thing measured so that their times can be compared on a machine that is not
-quiet?
+Measures several implementations of a task so that their times can be compared on a busy machine.
 """
 
 from __future__ import annotations
@@ -14,17 +13,17 @@ from typing import NamedTuple
 
 
 class Contestant(NamedTuple):
-    """One way to do one thing."""
+    """One implementation of a task."""
 
     task: str
-    """What is done, such as ``1,000 partitions``. All who do it have to give the same answer."""
+    """The task, such as ``1,000 partitions``. All contestants of a task must return the same answer."""
     who: str
     call: Callable[[], object]
-    """Does it once, and returns the answer; ``None`` is not compared."""
+    """Runs the task once and returns the answer; ``None`` is not compared."""
 
 
 class Target(NamedTuple):
-    """What is to be reached."""
+    """A limit that a measured value must meet."""
 
     text: str
     measured: float
@@ -39,14 +38,14 @@ class Target(NamedTuple):
 
 @dataclass
 class Section:
-    """What was measured about one subject."""
+    """The measurements of one subject."""
 
     title: str
     times: Times
     targets: list[Target] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     table: list[str] = field(default_factory=list)
-    """In place of the times."""
+    """A table that is shown instead of the times."""
 
 
 class Times:
@@ -77,16 +76,16 @@ class Times:
         return min(self._seconds[task, who])
 
     def ratio(self, slow: tuple[str, str], fast: tuple[str, str]) -> float:
-        """Return the median of what the rounds say: each compares what ran within the same few seconds."""
+        """Return the median of the rounds' ratios: a round compares runs within the same few seconds."""
         rounds = zip(self._seconds[slow], self._seconds[fast], strict=True)
         return statistics.median(one / other for one, other in rounds)
 
 
 def interleaved(contestants: Iterable[Contestant], rounds: int, *, warm: bool = True) -> Times:
     """
-    Let everybody have a turn in each round, in another order each time.
+    Run every contestant once in each round, in a different order each time.
 
-    :param warm: first let everybody have a turn that does not count, and compare their answers.
+    :param warm: whether to run every contestant once before the rounds, and compare the answers.
     """
     todo = list(contestants)
     if warm:

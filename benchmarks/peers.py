@@ -1,4 +1,4 @@
-"""How do others ask for lag and commit: the bare client, kafka-python, Kafka's own tool?"""
+"""Lag and commits with other clients: the plain confluent-kafka client, kafka-python and Kafka's own tool."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class BareClient:
         return sum(end.offset - at.offset for at, end in zip(committed, ends, strict=True))
 
     def lag_by_partition(self, partitions: Sequence[TopicPartition]) -> int:
-        """Return the total lag: two calls for each partition, as most scripts do it."""
+        """Return the total lag with two calls for each partition, like most scripts."""
         total = 0
         for tp in partitions:
             asked = ClientPartition(*tp)
@@ -70,7 +70,7 @@ class KafkaPython:
         )
 
     def commit(self, group_id: str, offsets: Mapping[TopicPartition, int], metadata: str = "") -> None:
-        """Commit in one request, and look at each partition's answer."""
+        """Commit in one request, and check each partition's response."""
         asked = {PythonPartition(*tp): OffsetAndMetadata(at, metadata, -1) for tp, at in offsets.items()}
         failed = {
             error.__name__

@@ -1,4 +1,4 @@
-"""How long does the command line take as a whole process, from nothing to the printed table?"""
+"""Measures the command line as a whole process, from its start to the printed table."""
 
 from __future__ import annotations
 

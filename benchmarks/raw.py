@@ -1,7 +1,7 @@
 """
-The least that a question can cost: Kafka's protocol over one socket, parsed in Python, without any client.
+The minimum cost of a request: Kafka's protocol over one socket, parsed in Python, without any client.
 
-It knows one broker, no security and no errors: a floor to compare with, and no way to do it.
+It supports one broker, without security and error handling. It is a lower bound for comparison, not for use.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _CLIENT = b"raw"
 
 
 class RawClient:
-    """One kept connection; the broker is leader and coordinator of all."""
+    """One persistent connection; the broker is leader of all partitions and coordinator of all groups."""
 
     def __init__(self, servers: str) -> None:
         host, _, port = servers.partition(":")
@@ -33,7 +33,7 @@ class RawClient:
     def committed(
         self, groups: Mapping[str, Sequence[TopicPartition] | None]
     ) -> dict[str, dict[TopicPartition, int]]:
-        """Return the commits of many groups in one request; ``None``: all of a group."""
+        """Return the commits of many groups in one request; ``None`` means all partitions of a group."""
         body = bytearray(_uvarint(len(groups) + 1))
         for group_id, partitions in groups.items():
             body += _compact(group_id)

@@ -1,4 +1,4 @@
-"""How is what was measured shown?"""
+"""Prints the measurements as Markdown tables."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from airflow_kafka_offsets.local.java import find_java
 
 
 def machine() -> list[str]:
-    """Describe what all this ran on."""
+    """Describe the machine and the software of the measurements."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     load = ", ".join(f"{load:.1f}" for load in os.getloadavg())
     return [

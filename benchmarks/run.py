@@ -1,8 +1,8 @@
 """
-How fast is it, beside others and beside its targets? ``python benchmarks/run.py`` measures all of it.
+Compares the package with other clients and with its targets: ``python benchmarks/run.py``.
 
-It starts a Kafka of its own, makes topics of up to 10,000 partitions, lets everybody have a turn in each
-round, and prints medians and ratios. Needs the extra ``demo`` and the dependency group ``bench``.
+It starts a separate Kafka, creates topics with up to 10,000 partitions, runs every contestant in each round,
+and prints medians and ratios. Needs the extra ``demo`` and the dependency group ``bench``.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from measuring import Section
 SIZES = [100, 1_000, 10_000]
 PROCESS_SIZES = [100, 10_000]
 
-# In this order: the groups of 200 are to be the only ones on the broker.
+# The order matters: the 200 groups must be the only groups on the broker.
 NAMES = (
     "groups",
     "growth",
@@ -49,8 +49,8 @@ NAMES = (
 
 @click.command()
 @click.option("--only", multiple=True, type=click.Choice(NAMES), help="Measure only this; may be repeated.")
-@click.option("--quick", is_flag=True, help="Few partitions and few rounds: to see that it works.")
-@click.option("--rounds", type=int, default=7, show_default=True, help="Turns for everybody.")
+@click.option("--quick", is_flag=True, help="Few partitions and few rounds, as a smoke test.")
+@click.option("--rounds", type=int, default=7, show_default=True, help="Rounds of each measurement.")
 @click.option(
     "--markdown", type=click.Path(dir_okay=False, path_type=Path), help="Also write the tables here."
 )
@@ -92,7 +92,7 @@ def main(only: tuple[str, ...], quick: bool, rounds: int, markdown: Path | None,
             found = measurements[name]()
             sections += found if isinstance(found, list) else [found]
             if markdown:
-                # Also what was measured so far is worth having.
+                # Print the finished measurements even if a later one fails.
                 markdown.write_text(report.markdown(sections), encoding="utf-8")
     click.echo(report.markdown(sections))
 

@@ -1,4 +1,4 @@
-"""How long does a look at a large cluster take, with many brokers and very many partitions?"""
+"""Measures how long it takes to read the lag on a large cluster with many brokers and partitions."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def measure(brokers: int, topics: int, partitions: int, rounds: int) -> Section:
         times,
         notes=[
             f"{topics * partitions:,} partitions. The brokers share one process, which answers one request "
-            "after another: it bounds everybody. No disks, replicas, security or quotas are simulated. "
+            "after another, which limits every client. No disks, replicas, security or quotas are simulated. "
             f"All processes together had {threads} threads: the client library has one for each broker."
         ],
     )
@@ -85,7 +85,7 @@ def _cluster(*numbers: int) -> Iterator[str]:
 
 
 class _Raw:
-    """One connection to each broker; knows where the stub has what."""
+    """One connection to each broker; uses the stub's fixed leaders and coordinators."""
 
     def __init__(self, servers: str, brokers: int) -> None:
         first = self._connect(int(servers.rpartition(":")[2]))

@@ -1,8 +1,8 @@
 """
-Are many waits served on time while their admin process dies again and again? ``python benchmarks/soak.py``
+Checks that many waits are served on time while their admin process is killed: ``python benchmarks/soak.py``.
 
-It polls for waits over as many groups, as a triggerer does, and kills the admin process every few minutes.
-Exits with 1 if a wait had no reading for more than two intervals beyond its own.
+It polls for waits on different groups, like a triggerer, and kills the admin process every few minutes. It
+exits with 1 if a wait had no reading for more than three intervals.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ INTERVAL = 10.0
 @click.option("--minutes", default=30.0, show_default=True)
 @click.option("--kill-every", default=3.0, show_default=True, help="Minutes between two kills.")
 def main(waits: int, minutes: float, kill_every: float) -> None:
-    """Poll, kill, and print what came of it."""
+    """Poll, kill, and print the results."""
     with cluster(None) as on:
         os.environ["AIRFLOW_CONN_KAFKA_DEFAULT"] = json.dumps(
             {"conn_type": "kafka", "extra": {"bootstrap.servers": on.servers}}

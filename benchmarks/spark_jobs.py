@@ -1,4 +1,4 @@
-"""What does the listener cost a streaming query, and an exact window a batch read?"""
+"""Measures the cost of the listener in a streaming query, and of an exact window in a batch read."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from airflow_kafka_offsets.spark import KafkaOffsetCommitterListener, launcher_p
 
 
 class Length(NamedTuple):
-    """How long a query runs, and how many batches there are records for."""
+    """How long a query runs, and for how many batches there are records."""
 
     warm: float
-    """Seconds at its beginning that do not count: Java compiles what it runs often."""
+    """Seconds at the beginning that do not count, because Java still compiles frequently used code."""
     blocks: int
-    """An odd number: each with the listener is between two without."""
+    """An odd number, so that each block with the listener is between two blocks without it."""
     seconds: float
-    """Of each block."""
+    """Seconds of each block."""
     batches: int
 
 
@@ -41,7 +41,7 @@ LENGTHS = {1: Length(20, 25, 5, 2_500), 100: Length(20, 25, 5, 800), 1_000: Leng
 SIZES = tuple(LENGTHS)
 _SHORT = Length(3, 5, 2, 200)
 _EDGE = 0.6
-"""Seconds at both ends of a block that do not count: the listener is just being added or removed."""
+"""Seconds at both ends of a block that do not count, because the listener is added or removed."""
 _JOB_PARTITIONS = 50
 _JOB = """
 import sys
@@ -59,7 +59,7 @@ assert query.trigger(availableNow=True).start().awaitTermination(300)
 spark.stop()
 """
 READS = {1: 10, 100: 6, 1_000: 3}
-"""Reads by partitions; before them comes one that does not count."""
+"""Number of reads by number of partitions; a first read before them does not count."""
 
 
 class Followed(NamedTuple):
@@ -69,9 +69,9 @@ class Followed(NamedTuple):
     rates: dict[bool, float]
     """Batches per second."""
     more: float
-    """By how many percent the batches with the listener took longer."""
+    """Percentage by which the batches with the listener took longer."""
     error: float
-    """The standard error of that, in percent."""
+    """The standard error of ``more``, in percent."""
 
 
 def measure(cluster: Cluster, sizes: tuple[int, ...], rounds: int) -> Section:
@@ -138,7 +138,7 @@ def _settings() -> dict[str, str]:
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        # Its default of 64 makes Spark connect anew for each partition of each batch.
+        # With the default of 64, Spark connects again for each partition of each batch.
         "spark.kafka.consumer.cache.capacity": "2048",
         "spark.pyspark.python": sys.executable,
     }
@@ -184,7 +184,7 @@ def _topic(cluster: Cluster, size: int) -> str:
 
 
 def _query(spark: Any, cluster: Cluster, topic: str, size: int, checkpoint: str) -> Followed:
-    """Run a query, and let a group follow it in every second block."""
+    """Run a query with the listener in every second block."""
     length = LENGTHS.get(size, _SHORT)
     spark.conf.set("spark.sql.streaming.numRecentProgressUpdates", length.batches)
     source = spark.readStream.format("kafka").options(**_options(cluster.servers))
@@ -246,7 +246,7 @@ def _options(servers: str) -> dict[str, str]:
 
 
 def _reads(spark: Any, cluster: Cluster, topic: str, size: int) -> tuple[float, float]:
-    """Return the median seconds of a plain read of a range, and of the same as a window."""
+    """Return the median seconds of a plain read of a range, and of the same range as a window."""
     partitions = [TopicPartition(topic, number) for number in range(size)]
     with cluster.client() as client:
         ends = {tp: log.end for tp, log in client.log_ranges(partitions).items()}

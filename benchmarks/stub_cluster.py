@@ -1,10 +1,10 @@
 """
 A simulated Kafka cluster: ``python stub_cluster.py BROKERS TOPICS PARTITIONS`` prints its address and serves.
 
-It speaks what a lag needs (ApiVersions, Metadata, FindCoordinator, OffsetFetch, ListOffsets), in the versions
-before tagged fields, and has the same answer for everybody: each group has committed 1 in each partition, and
-each log holds the records 0 to 2. It leaves out all else: storage, replication, security, quotas, members,
-and brokers that fail. All brokers share one process and one core.
+It supports the requests for a lag (ApiVersions, Metadata, FindCoordinator, OffsetFetch, ListOffsets), in the
+versions before tagged fields. Its responses are fixed: each group has committed 1 in each partition, and each
+log has the records 0 to 2. It does not simulate storage, replication, security, quotas, members and broker
+failures. All brokers share one process and one core.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collections.abc import Callable
 LOOPBACK = "127.0.0.1"
 COMMITTED, LOG_START, LOG_END = 1, 0, 3
 _LIST_OFFSETS, _METADATA, _OFFSET_FETCH, _FIND_COORDINATOR, _API_VERSIONS = 2, 3, 9, 10, 18
-# Also what librdkafka wants to see before it uses a version; nobody asks for it here.
+# Includes versions that librdkafka expects before it uses an API; no client requests these here.
 _VERSIONS = {
     0: (0, 7),
     1: (0, 11),

@@ -1,10 +1,10 @@
 """
-What does the Offsets tab cost Airflow's API server? ``python benchmarks/tab.py`` measures it.
+Measures what the Offsets tab costs Airflow's API server: ``python benchmarks/tab.py``.
 
-It fills a database of its own, starts an API server of one process on it, and prints how long the tab's
-answers take, and how many times as long as alone Airflow's own list of DAGs takes while a hundred viewers ask
-for histories, or for receipts of 2,000 partitions. They also ask for Airflow's version: the least that a
-hundred requests cost. Needs the development environment, and no Kafka.
+It fills a separate database, starts an API server with one process on it, and prints how long the tab's
+responses take. It also prints by what factor Airflow's own list of DAGs is slower while a hundred viewers
+request histories, or receipts of 2,000 partitions. For comparison, the viewers also request Airflow's
+version, the minimum cost of a hundred requests. Needs the development environment, but no Kafka.
 """
 
 from __future__ import annotations
@@ -66,10 +66,10 @@ metadata.add_runs("large", {receipts}, {{"commit": {{**receipt("large", 1, 2), *
 
 class Server:
     """
-    An API server, and somebody who is logged in.
+    An API server and a logged-in user.
 
-    :param home: a directory of its own.
-    :param variables: of its environment.
+    :param home: the server's own directory.
+    :param variables: environment variables of the server.
     """
 
     def __init__(self, home: Path, dags: int, runs: int, **variables: str) -> None:
@@ -119,7 +119,7 @@ class Server:
             return False
 
     def end(self) -> None:
-        """End it."""
+        """End the server."""
         self._process.end_all()
 
     def client(self) -> httpx.Client:
@@ -128,7 +128,7 @@ class Server:
 
 
 def seconds(client: httpx.Client, path: str) -> float:
-    """Return how long an answer takes."""
+    """Return how long a response takes."""
     began = time.perf_counter()
     client.get(path).raise_for_status()
     return time.perf_counter() - began
@@ -140,7 +140,7 @@ def own_list(client: httpx.Client) -> float:
 
 
 def ask_at_once(url: str, headers: dict[str, str], paths: list[str]) -> list[float]:
-    """Return how long each viewer waits; in a process of its own, so that they do not slow down the clock."""
+    """Return how long each viewer waits. Runs in a separate process, so that it does not delay the timing."""
     limits = httpx.Limits(max_connections=VIEWERS)
     with (
         httpx.Client(base_url=url, headers=headers, timeout=DEADLINE, limits=limits) as client,
@@ -150,7 +150,7 @@ def ask_at_once(url: str, headers: dict[str, str], paths: list[str]) -> list[flo
 
 
 def under_load(server: Server, viewers: Executor, paths: Iterable[str]) -> tuple[list[float], list[float]]:
-    """Return how long Airflow's own list takes while viewers ask, and how long those wait."""
+    """Return how long Airflow's own list takes during the viewers' requests, and how long viewers wait."""
     with server.client() as own:
         own_list(own)
         asked = viewers.submit(ask_at_once, server.url, server.headers, list(paths))
@@ -163,10 +163,10 @@ def under_load(server: Server, viewers: Executor, paths: Iterable[str]) -> tuple
 
 @click.command()
 @click.option("--dags", default=40, show_default=True, help="DAGs, each with a pipeline.")
-@click.option("--runs", default=200, show_default=True, help="Runs of each.")
-@click.option("--postgresql", is_flag=True, help="On a PostgreSQL of its own, not on SQLite.")
+@click.option("--runs", default=200, show_default=True, help="Runs of each DAG.")
+@click.option("--postgresql", is_flag=True, help="Use a separate PostgreSQL instead of SQLite.")
 def main(dags: int, runs: int, postgresql: bool) -> None:
-    """Measure, and print."""
+    """Measure and print."""
     with ExitStack() as stack:
         variables = {}
         if postgresql:
@@ -179,7 +179,7 @@ def main(dags: int, runs: int, postgresql: bool) -> None:
         server = Server(Path(home), dags, runs, **variables)
         stack.callback(server.end)
         if postgresql:
-            # As PostgreSQL does by itself within a minute.
+            # PostgreSQL would do this automatically within a minute.
             subprocess.run(["psql", database.replace("+psycopg2", ""), "-qc", "ANALYZE"], check=True)
         client = stack.enter_context(server.client())
         viewers = stack.enter_context(ProcessPoolExecutor(1, get_context("spawn")))

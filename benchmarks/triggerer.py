@@ -1,11 +1,10 @@
 """
-What do 500 deferred sensors cost a real triggerer?
+Measures what 500 deferred sensors cost a real triggerer.
 
-This makes the database of an Airflow with 500 deferred tasks in it, and runs Airflow's triggerer on it: once
-with nothing to do, once with 500 tasks that wait for a time and ask nobody, and then with sensors over 50
-groups, and over
-500. The cost is that of the triggerer's processes:
-processor time as a part of one core, and memory, both over the one with nothing to do.
+It creates an Airflow database with 500 deferred tasks, and runs Airflow's triggerer on it: once without
+triggers, once with 500 tasks that only wait for a time, then with sensors for 50 groups, and for 500 groups.
+The cost is processor time as a fraction of one core, and memory, of all processes of the triggerer, compared
+with the triggerer without triggers.
 """
 
 from __future__ import annotations
@@ -82,7 +81,7 @@ with create_session() as session:
 
 
 class Cost(NamedTuple):
-    """Of a triggerer's processes together."""
+    """Total cost of a triggerer's processes."""
 
     cores: float
     megabytes: float
@@ -93,7 +92,7 @@ class Cost(NamedTuple):
 def triggerer(
     on: Cluster, directory: Path, sensors: int, groups: list[str], topic: str
 ) -> Iterator[SupervisedProcess]:
-    """Run a triggerer on a database with so many deferred sensors."""
+    """Run a triggerer on a database with a number of deferred sensors."""
     dags = directory / "dags"
     dags.mkdir(parents=True)
     environment = demo_environment(directory, dags, on.servers)
@@ -121,7 +120,7 @@ def triggerer(
 
 
 def cost_of(process: SupervisedProcess, settle: float, seconds: float) -> Cost:
-    """Measure for so many seconds, after it has settled."""
+    """Measure for ``seconds``, after the process has settled."""
     time.sleep(settle)
     began, before = time.monotonic(), _processor_time(process)
     time.sleep(seconds)
@@ -132,7 +131,7 @@ def cost_of(process: SupervisedProcess, settle: float, seconds: float) -> Cost:
 
 
 def interval_of(groups: list[str], topic: str, sensors: int, servers: str) -> float:
-    """Return how many seconds lie between two polls of one wait, on average, with so many of them."""
+    """Return the average seconds between two polls of one wait, with a number of sensors."""
     os.environ["AIRFLOW_CONN_KAFKA_DEFAULT"] = json.dumps(
         {"conn_type": "kafka", "extra": {"bootstrap.servers": servers}}
     )
@@ -194,9 +193,7 @@ def measure(
     settle: float = 30.0,
     seconds: float = 40.0,
 ) -> Section:
-    """
-    Measure a triggerer with nothing to do, with tasks that ask nobody, and with sensors over so many groups.
-    """
+    """Measure a triggerer without triggers, with tasks that wait for a time, and with sensors for groups."""
     topic = on.topic(50)
     names = [on.name(f"group-{number}") for number in range(max(sizes))]
     with on.client() as client:

@@ -1,8 +1,8 @@
 """
-A gate that says by mail what it saw when it fails, a deadline for the run as a whole, and an hourly check that
-no unread records are about to be deleted.
+A gate that mails its last reading if it fails, a deadline for the whole run, and an hourly check that
+retention is not about to delete unread records.
 
-Mails go through the Airflow connection ``smtp_default``, whose extra has the sender as ``from_email``.
+Mails are sent through the Airflow connection ``smtp_default``, whose extra has the sender as ``from_email``.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from datetime import timedelta
 from airflow.providers.smtp.notifications.smtp import SmtpNotifier
 from airflow.sdk import DAG, task
 
-# Airflow 3.1 does not have them in airflow.sdk itself.
+# Airflow 3.1 does not export these classes in airflow.sdk itself.
 from airflow.sdk.definitions.deadline import (  # type: ignore[attr-defined]
     AsyncCallback,
     DeadlineAlert,
@@ -26,13 +26,13 @@ from airflow_kafka_offsets.sensors.lag import ConsumerGroupLagSensor
 ON_CALL = "data-on-call@example.com"
 
 # --8<-- [start:message]
-# What a sensor saw last is in its XCom, also when it has failed. Without an answer of the broker there is
-# nothing.
+# The sensor's last reading is in its XCom, even if the sensor has failed. If the broker has never answered,
+# there is no reading.
 GATE_FAILED = """
 <p>{{ dag.dag_id }}.{{ ti.task_id }} failed in run {{ run_id }}. {{ exception | default("") }}</p>
 {% set reading = ti.xcom_pull(task_ids=ti.task_id) %}
 {% if reading %}
-<p>Group {{ reading.group_id }}: {{ reading.total_lag }} records wait, {{ reading.lost }} were lost to retention.</p>
+<p>Group {{ reading.group_id }}: {{ reading.total_lag }} unread records, {{ reading.lost }} lost to retention.</p>
 <ul>
   {% for topic, records in reading.topics.items() %}
   <li>{{ topic }}: {{ records }}</li>
@@ -46,7 +46,7 @@ GATE_FAILED = """
 not_ready = DeadlineAlert(
     reference=DeadlineReference.DAGRUN_QUEUED_AT,
     interval=timedelta(hours=2),
-    # It runs in the triggerer, and may be any awaitable that can be imported there.
+    # The callback runs in the triggerer. It may be any awaitable that can be imported there.
     callback=AsyncCallback(
         SmtpNotifier,
         kwargs={
@@ -82,7 +82,7 @@ with DAG(
 
     @task
     def publish() -> None:
-        """Stand for whatever needs the data to be complete."""
+        """Placeholder for a task that needs complete data."""
 
     gate >> publish()
     # --8<-- [end:gate]
@@ -94,11 +94,11 @@ with DAG(dag_id="about_to_be_lost", schedule="@hourly", catchup=False, tags=["ka
         group_id="orders-etl",
         checkpoint_location="s3a://lake/checkpoints/orders",
         grace="PT30M",
-        # Longer than the query and whoever has to repair it may be away.
+        # Longer than a query may be down, including the time until an engineer repairs it.
         min_headroom="PT24H",
         on_failure_callback=SmtpNotifier(
             to=ON_CALL,
-            subject="{{ dag.dag_id }}: the pipeline needs somebody",
+            subject="{{ dag.dag_id }}: the pipeline needs attention",
             html_content="<pre>{{ exception | default('') | e }}</pre>",
         ),
     )

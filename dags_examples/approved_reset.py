@@ -1,5 +1,5 @@
 """
-A reset that a person approves: the plan is shown, and after the approval the pipeline moves as planned.
+A reset with an approval: a user sees the plan, and after the approval the pipeline moves as planned.
 
 LAKE comes from the environment.
 """
@@ -31,7 +31,7 @@ with DAG(
         task_id="plan",
         to_datetime="{{ params.to_datetime }}",
         plan_only=True,
-        inlets=orders.assets,  # for the runs that its commits have triggered
+        inlets=orders.assets,  # to list the runs that the group's commits have triggered
         **orders,
     )
 

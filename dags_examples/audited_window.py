@@ -1,10 +1,10 @@
 """
-A day's records go into a table, and the group moves only after the table is proved to hold each of them.
+A day's records are written to a table, and the group moves only after an audit has proved the table complete.
 
-``plan`` looks up which records the run reads, ``load`` writes them to a table of a database, with topic,
-partition and offset in columns, and ``audit`` compares the table with the window: each record exactly once. A
-record that is lost or double fails the task, and ``commit`` does not run. Then the group is still at the
-start of the window, so the same records are read again when ``load`` is cleared.
+``plan`` determines which records the run reads. ``load`` writes them to a table of a database, with topic,
+partition and offset in columns. ``audit`` checks that the table contains each record of the window exactly
+once. If a record is lost or duplicated, ``audit`` fails and ``commit`` does not run. The group is then still
+at the start of the window, so the same records are read again when ``load`` is cleared.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ flights = KafkaPipeline(group_id="flights-audited", topics=[os.environ.get("FLIG
 
 
 def database_url(conn_id: str) -> str:
-    """Return a connection as SQLAlchemy's URL; Airflow hides its password where it shows rendered fields."""
+    """Return a connection as SQLAlchemy's URL; Airflow masks the password in rendered fields."""
     return str(BaseHook.get_hook(conn_id).sqlalchemy_url.render_as_string(hide_password=False))
 
 
@@ -54,7 +54,7 @@ with DAG(
         application=str(JOBS / "audited_job.py"),
         py_files=spark_py_files(),
         packages="org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",
-        # In the environment: a command line is seen by everybody on the machine.
+        # In the environment, because every user of the machine can see a command line.
         env_vars={"DATABASE_URL": "{{ database_url('lake') }}", "RUN_ID": "{{ run_id }}"},
         conf={
             **plan.spark_conf(),

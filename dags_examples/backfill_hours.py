@@ -1,14 +1,14 @@
 """
-Hours of a stream are processed again, and nothing else: by a backfill over partitions.
+Process selected hours of a stream again, by a backfill over partitions.
 
-The DAG runs at each full hour for the hour before. Airflow's backfill runs it for the hours that are named::
+The DAG runs at each full hour for the hour before. Airflow's backfill runs the DAG for the given hours::
 
     airflow backfill create --dag-id orders_again --from-date 2026-03-03T09:00 --to-date 2026-03-03T16:00
 
-reads again what the stream received from 9 to 17, eight runs, and moves no offsets: nothing that the stream
-itself does changes. Both dates are the starts of hours.
+This reads the records from 9:00 to 17:00 again, in eight runs. No offsets move, so the stream's own
+processing is not affected. Both dates are the starts of hours.
 
-``CronPartitionTimetable`` came with Airflow 3.2.
+``CronPartitionTimetable`` needs Airflow 3.2 or later.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LAKE = os.environ.get("LAKE", "s3://lake")
 TOPIC = os.environ.get("ORDERS_TOPIC", "orders")
 
 # --8<-- [start:schedule]
-# At 15:00 for the hour that began at 14:00, whose key is 2026-03-03T14:00:00.
+# Runs at 15:00 for the hour that began at 14:00, whose key is 2026-03-03T14:00:00.
 each_hour = CronPartitionTimetable("0 * * * *", timezone="UTC", run_offset=-1)
 # --8<-- [end:schedule]
 
@@ -43,7 +43,7 @@ with DAG(
 
     @task
     def process(window: dict[str, Any]) -> None:
-        """Stand for the job that reads the window, such as the one of planned_window.py."""
+        """Placeholder for the job that reads the window, such as the job of planned_window.py."""
         key = get_current_context()["dag_run"].partition_key
         file = ObjectStoragePath(LAKE) / "again" / f"{key}.json"
         file.parent.mkdir(parents=True, exist_ok=True)

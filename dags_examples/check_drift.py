@@ -1,7 +1,7 @@
 """
-A daily check that consumer groups stand where their checkpoints stand, and that both are still in the log.
+A daily check that consumer groups agree with their checkpoints, and that both are still in the log.
 
-It changes nothing. Both pipelines are checked before it fails, and the report is in XCom also then.
+The check changes nothing. It checks both pipelines before it fails, and its report is in XCom in any case.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """
-The smallest use: one commit task after an existing Spark job.
+The smallest example: one commit task after an existing Spark job.
 
-The Spark job stays as it is. ``checkpoint_location`` is the location that it gives to ``writeStream``.
+The Spark job does not change. ``checkpoint_location`` is the location in the job's ``writeStream``.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-A pipeline named once, its commit, a gate for what comes after it, and resets on request.
+A pipeline that is named once, its commit, a gate for the tasks after it, and resets on request.
 
 Storage and Kafka cluster come from Airflow connections.
 """
@@ -52,7 +52,7 @@ with DAG(
 
     @task
     def publish() -> None:
-        """Stand for whatever needs the data to be complete."""
+        """Placeholder for a task that needs complete data."""
 
     spark >> commit >> gate >> publish()
     # --8<-- [end:gate]
@@ -62,7 +62,7 @@ with DAG(dag_id="after_orders", schedule=[orders.asset], catchup=False):
 
     @task
     def count() -> None:
-        """Stand for work that follows each commit of the group."""
+        """Placeholder for work that follows each commit of the group."""
 
     count()
 # --8<-- [end:asset]

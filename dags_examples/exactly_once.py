@@ -1,11 +1,11 @@
 """
-Departures counted in a database, exactly once, although each batch adds to the rows that are there.
+Departures are counted in a database exactly once, although each batch adds to the existing rows.
 
-Running a batch again would count its flights twice, and no way of writing can be told from another that adds
-the same numbers. So the job saves the offsets of what it has read in the transaction that adds the counts. A
-batch that Spark runs again after a crash is recognised there, and is not added.
+If Spark ran a batch again, its flights would be counted twice. So the job saves the offsets of the batch in
+the same transaction that adds the counts. If Spark runs a batch again after a crash, the job finds its
+offsets in the database and does not add the counts again.
 
-The group then gets the offsets that are in the database, and shows what was counted.
+The group then gets the offsets in the database, so it shows which records were counted.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ HOME = Path(
 )
 NEW_YORK = ZoneInfo("America/New_York")
 
-# The topic is that of daily_flights.py.
+# The same topic as in daily_flights.py.
 departures = KafkaPipeline(
     group_id="flights-counted",
     topics=["flights"],
@@ -38,7 +38,7 @@ departures = KafkaPipeline(
 
 
 def database_url(conn_id: str) -> str:
-    """Return a connection as SQLAlchemy's URL; Airflow hides its password where it shows rendered fields."""
+    """Return a connection as SQLAlchemy's URL; Airflow masks the password in rendered fields."""
     return str(BaseHook.get_hook(conn_id).sqlalchemy_url.render_as_string(hide_password=False))
 
 
@@ -59,7 +59,7 @@ with DAG(
         application=str(Path(__file__).parent / "jobs" / "exactly_once_job.py"),
         py_files=spark_py_files(),
         packages="org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",
-        # In the environment: a command line is seen by everybody on the machine.
+        # In the environment, because every user of the machine can see a command line.
         env_vars={"DATABASE_URL": "{{ database_url('departures') }}"},
         conf={
             **departures.spark_conf(),
@@ -72,7 +72,7 @@ with DAG(
     # --8<-- [end:count]
 
     # --8<-- [start:publish]
-    # What the job saved under the group's name in the database, in place of what is in the checkpoint.
+    # The offsets that the job saved in the database under the group's name, not those of the checkpoint.
     publish = CommitOffsetsOperator(
         task_id="publish", store_conn_id="departures", outlets=departures.assets, **departures
     )

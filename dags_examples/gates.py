@@ -39,7 +39,7 @@ with DAG(
 
     @task
     def read() -> None:
-        """Stand for the job that reads what the topic holds up to then."""
+        """Placeholder for the job that reads the topic's records up to this time."""
 
     # --8<-- [start:fresh]
     fresh = ConsumerGroupLagSensor(

@@ -1,7 +1,7 @@
 """
 The DAG of "Getting started": orders go through Kafka and Spark, and a consumer group follows.
 
-It runs on one machine, with the Kafka of ``airflow-kafka-offsets kafka start``.
+The DAG runs on one machine, with the Kafka that ``airflow-kafka-offsets kafka start`` starts.
 """
 
 # --8<-- [start:dag]
@@ -63,7 +63,7 @@ with DAG("coffee", schedule=None, max_active_runs=1) as dag:
 
     @task
     def publish() -> None:
-        """Stand for the work that needs all orders."""
+        """Placeholder for a task that needs all orders."""
 
     produce() >> copy() >> commit >> gate >> publish()
 # --8<-- [end:dag]

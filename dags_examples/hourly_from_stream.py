@@ -1,15 +1,16 @@
 """
-A stream fills hours and days: each runs its own job as soon as it is complete.
+A stream fills hours and days, and a job runs for each hour and day as soon as it is complete.
 
-A Spark query writes orders all day. Every five minutes ``orders_stream`` checks how far the query has come,
-and tells Airflow which hours and days are complete. Airflow starts ``orders_hourly`` for each of these hours,
-and ``orders_daily`` for each day. After a reset, the hours and days that the query reads again run again.
+A Spark query writes orders all day. Every five minutes ``orders_stream`` checks the query's progress, and
+emits events for the hours and days that are complete. Airflow starts ``orders_hourly`` for each of these
+hours, and ``orders_daily`` for each day. After a reset, the jobs run again for the hours and days that the
+query reads again.
 
-``orders_daily_rollup`` is Airflow's own way from hours to a day: it waits for all 24. It runs once for each
-day: when only some of the hours run again, it waits for the others for ever. A day that has to follow its
-hours needs an asset of its own, as ``orders_daily`` has.
+``orders_daily_rollup`` uses Airflow's own rollup from hours to a day: it waits for all 24 hours, and runs
+once for each day. If only some of the hours run again, it waits for the others forever. A day that must run
+again with its hours needs a separate asset, such as the asset of ``orders_daily``.
 
-Partitions of assets that are named at run time came with Airflow 3.3.
+Asset partitions that are named at run time need Airflow 3.3 or later.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ with DAG(
 
 @task
 def publish(window: dict[str, Any], directory: str) -> None:
-    """Stand for the job that reads the window, such as the one of planned_window.py."""
+    """Placeholder for the job that reads the window, such as the job of planned_window.py."""
     key = get_current_context()["dag_run"].partition_key
     file = ObjectStoragePath(directory) / f"{key}.json"
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -85,7 +86,7 @@ with DAG(
     catchup=False,
     tags=["kafka", "example"],
 ):
-    # From the first record of this run's hour until the first of the next one.
+    # From the first record of this run's hour until the first record of the next hour.
     hour = PlanOffsetWindowOperator(task_id="plan", every="hour", topics=orders.topics, on_empty="continue")
     publish(hour.output, f"{LAKE}/hours")
 # --8<-- [end:hourly]
@@ -114,7 +115,7 @@ with DAG(
 
     @task
     def summarize() -> None:
-        """Stand for a job that reads the hours' results; its run's key is the day."""
+        """Placeholder for a job that reads the hours' results; the key of its run is the day."""
 
     summarize()
 # --8<-- [end:rollup]

@@ -1,5 +1,5 @@
 """
-One mapped commit for many pipelines, and DAGs that follow a pipeline of their own.
+One mapped commit for many pipelines, and DAGs that each follow one of the pipelines.
 
 LAKE and REGIONS come from the environment.
 """
@@ -45,7 +45,7 @@ with DAG("pipelines_of_a_list", schedule=None, max_active_runs=1):
 
     @task
     def from_a_catalogue() -> list[dict[str, Any]]:
-        """Return the names of pipelines that are not known when the DAG is parsed."""
+        """Return the names of pipelines, which are not known when the DAG is parsed."""
         return [dict(pipeline) for pipeline in pipelines.values()]
 
     CommitOffsetsOperator.partial(task_id="commit", outlets=[committed]).expand_kwargs(from_a_catalogue())

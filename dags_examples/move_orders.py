@@ -1,4 +1,4 @@
-"""Move a pipeline back to a time, run its job again, and put everything back if that fails."""
+"""Move a pipeline back to a time, run its job again, and restore the offsets if the job fails."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ orders = KafkaPipeline(
 with DAG(
     dag_id="move_orders",
     schedule=None,
-    # Every scenario is in the form; fill in one.
+    # The form has every scenario; fill in one.
     params={name: Param("", type="string") for name in ("to_datetime", "shift_by", "by_duration")},
     max_active_runs=1,
     tags=["kafka", "spark"],
@@ -44,10 +44,10 @@ with DAG(
     restore = RestoreOffsetsOperator(
         task_id="restore",
         receipt=reset.output,
-        # The job writes each batch with foreachBatch, and overwrites.
+        # The job writes each batch with foreachBatch and overwrites earlier output.
         on_pending_batch="discard",
         idempotent_sink=True,
-        # Nothing puts the pipeline back if the restore gives up.
+        # If the restore fails, no other task restores the pipeline.
         retries=3,
         **orders,
     )

@@ -1,14 +1,14 @@
 """
-One bad day only: a bounded batch over that day's offsets, beside the live pipeline.
+Process one bad day again: a batch over that day's offsets, beside the live pipeline.
 
-Use it when one day is wrong and the later ones are right. No group and no checkpoint moves, so there is
-nothing to undo and ``daily_flights`` may go on meanwhile. The offsets of the day are looked up by time, and
-Spark reads exactly those, once, as a batch.
+Use this DAG when one day is wrong and the later days are right. No group and no checkpoint moves, so there is
+nothing to undo, and ``daily_flights`` may run meanwhile. The offsets of the day are looked up by time, and
+Spark reads exactly these records, once, as a batch.
 
-A flight has the time at which it left, and records of a day may lie behind the first ones of the next. So the
-range is taken from ``EARLY`` before the day until ``LATE`` after it, and the job keeps the rows of the day.
+A flight has the time at which it left, so records of a day may come after the first records of the next day.
+So the range is from ``EARLY`` before the day until ``LATE`` after it, and the job keeps the rows of the day.
 
-By hand: trigger it with ``day``. For days of the calendar: ``airflow backfill create --dag-id one_bad_day
+To run it manually, trigger it with ``day``. For several days: ``airflow backfill create --dag-id one_bad_day
 --from-date 2013-01-02 --to-date 2013-01-03``.
 """
 
@@ -37,7 +37,7 @@ EARLY, LATE = timedelta(hours=1), timedelta(days=1)
 
 with DAG(
     dag_id="one_bad_day",
-    # Backfills need a schedule; the runs that it makes by itself are skipped.
+    # Backfills need a schedule; scheduled runs are skipped.
     schedule=CronDataIntervalTimetable("0 0 * * *", timezone="America/New_York"),
     start_date=datetime(2013, 1, 1, tzinfo=NEW_YORK),
     catchup=False,
@@ -51,13 +51,13 @@ with DAG(
     def offsets_of_day(
         params: Any = None, dag_run: Any = None, data_interval_start: datetime | None = None
     ) -> dict[str, Any]:
-        """Return the day, and where its records are, as Spark's options want it."""
+        """Return the day and the offsets of its records, in the format of Spark's options."""
         if params["day"]:
             day = date.fromisoformat(params["day"])
         elif dag_run.run_type == "backfill" and data_interval_start is not None:
             day = data_interval_start.astimezone(NEW_YORK).date()
         else:
-            raise AirflowSkipException("Nothing to do: trigger with day, or make a backfill")
+            raise AirflowSkipException("Nothing to do: trigger with day, or create a backfill")
         midnight = datetime(day.year, day.month, day.day, tzinfo=NEW_YORK)
         hook = KafkaOffsetsHook()
         start = hook.offsets_for_time("flights", midnight - EARLY)
@@ -89,7 +89,7 @@ with DAG(
 
     @task
     def look(found: dict[str, Any]) -> dict[str, Any]:
-        """Say how many rows the day has now."""
+        """Print how many rows the day has now."""
         import pyarrow.parquet as pq
 
         file = HOME / "output" / "flights" / f"day={found['day']}" / "flights.parquet"

@@ -1,9 +1,9 @@
 """
 Many Spark jobs, each with a checkpoint and a group, listed in a file beside this one.
 
-Where the jobs run elsewhere, every ten minutes the groups follow. Where Airflow starts them, each is followed
-by its commit. A pipeline that fails fails alone, and is retried alone; the check then names it in one report
-with all the others.
+If the jobs run outside of Airflow, their offsets are committed every ten minutes. If Airflow starts the jobs,
+each job is followed by its commit. A failed pipeline does not affect the others, and is retried separately.
+The check then reports all pipelines together.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ with DAG("jobs_from_yaml", schedule="@hourly", catchup=False, max_active_runs=1)
     def pipeline(
         group_id: Any, topics: Any, checkpoint_location: str, checkpoint_conn_id: str, kafka_config_id: str
     ) -> None:
-        """One job with trigger(availableNow=True), and the commit of what it has read."""
+        """One job with trigger(availableNow=True), and the commit of its offsets."""
         job = SparkSubmitOperator(
             task_id="job",
             application="s3a://lake/jobs/copy.py",

@@ -1,14 +1,14 @@
 """
-A day's records, planned once and read as one batch: no checkpoint, and the consumer group is the only memory.
+A day's records, planned once and read as one batch, with a consumer group instead of a checkpoint.
 
-``plan`` looks up which records the run reads: from where the group stands, until the first record of the next
-day. The job reads exactly these, and ``commit`` moves the group to their end, if it still stands at their
-start. So a day that failed is read by the next run, one that runs twice is not counted twice, and two runs
-never share a record.
+``plan`` determines which records the run reads: from the group's position until the first record of the next
+day. The job reads exactly these records. ``commit`` then moves the group to their end, if the group is still
+at their start. So the next run reads the records of a failed day, a day that runs twice is not counted twice,
+and two runs never share a record.
 
-A flight that leaves after midnight is in the topic with the next day's records and comes with the next
-window. The job writes by the scheduled day, and replaces the rows of its own records only, so that each day
-is whole in the end.
+A flight that leaves after midnight is in the topic with the next day's records, and so in the next window.
+The job writes by the scheduled day, and only replaces the rows of the records that it has read, so that each
+day is complete in the end.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ flights = KafkaPipeline(group_id="flights-planned", topics=[os.environ.get("FLIG
 
 with DAG(
     dag_id="planned_window",
-    # A plain cron string has intervals of no length in Airflow 3, and so no window.
+    # In Airflow 3 the data intervals of a plain cron string have no length, so there would be no window.
     schedule=CronDataIntervalTimetable("0 0 * * *", timezone="America/New_York"),
     start_date=datetime(2013, 1, 1, tzinfo=ZoneInfo("America/New_York")),
     catchup=False,

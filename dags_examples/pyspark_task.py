@@ -1,10 +1,10 @@
 """
-A stream inside an Airflow task: ``@task.pyspark`` brings the session, ``committing`` the consumer group.
+A stream inside an Airflow task: ``@task.pyspark`` provides the session, ``committing`` commits to the group.
 
-The task reads what is new in the topic, counts the orders of each shop, and stops. Each finished batch is
-committed to the group that the source names. If a commit failed, the task fails as well, after the query has
-ended. Its retry only commits: the records are read, so it returns no counts. A real job writes them in
-``count``, where each batch can be written twice.
+The task reads the new records of the topic, counts the orders of each shop, and stops. Each finished batch is
+committed to the group that the source names. If a commit fails, the task fails too, after the query has
+ended. The task's retry only commits: the records are already read, so it returns no counts. A real job writes
+the counts in ``count``, and must allow for a batch that is written twice.
 """
 
 from __future__ import annotations

@@ -1,17 +1,18 @@
 """
-Everything since a bad day, once more: group and checkpoint go back together, and forward again through Spark.
+Process everything since a bad day again: group and checkpoint move back together, and Spark reads again.
 
-Use it when the job has written wrong results since some day. It moves the consumer group and the checkpoint
-of ``daily_flights`` back to that time, runs the same PySpark job again, commits, compares the two, and waits
-until the group is at the end of the topic. If anything fails in between, both go back to where they were.
+Use this DAG when the job has written wrong results since some day. It moves the consumer group and the
+checkpoint of ``daily_flights`` back to that time, runs the same PySpark job again, commits, compares group
+and checkpoint, and waits until the group is at the end of the topic. If a task fails in between, both are
+restored to their earlier offsets.
 
-The bad day and **all later days** are read again, since a checkpoint knows one position and not days. The job
-overwrites, so later days come out identical; the last task compares each day before and after.
+The bad day and **all later days** are read again, because a checkpoint has one position for all days. The job
+overwrites, so later days have the same result as before; the last task compares each day before and after.
 
-By hand: trigger it with ``since``. For a day of the calendar:
-``airflow backfill create --dag-id recover_flights --from-date 2013-01-02 --to-date 2013-01-03``. Of several
-days the earliest run does the work and the others, whose days it reads as well, are skipped. Pause
-``daily_flights`` first: one checkpoint, one query.
+To run it manually, trigger it with ``since``. For a calendar day:
+``airflow backfill create --dag-id recover_flights --from-date 2013-01-02 --to-date 2013-01-03``. If a
+backfill has several days, the run of the earliest day processes all these days, and the other runs are
+skipped. Pause ``daily_flights`` first: a checkpoint can have only one query.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ HOME = Path(
 )
 
 # --8<-- [start:pipeline]
-# The pipeline of daily_flights.
+# The same pipeline as in daily_flights.
 flights = KafkaPipeline(
     group_id="flights-daily",
     topics=["flights"],
@@ -52,7 +53,7 @@ flights = KafkaPipeline(
 
 
 def checksum(file: Path) -> dict[str, Any]:
-    """Return how many rows a table has, and a checksum over what is in them."""
+    """Return the number of rows of a table, and a checksum of their content."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -72,7 +73,7 @@ def days() -> dict[str, dict[str, Any]]:
 
 with DAG(
     dag_id="recover_flights",
-    # Backfills need a schedule; the runs that it makes by itself are skipped.
+    # Backfills need a schedule; scheduled runs are skipped.
     schedule=CronDataIntervalTimetable("0 0 * * *", timezone="America/New_York"),
     start_date=datetime(2013, 1, 1, tzinfo=ZoneInfo("America/New_York")),
     catchup=False,
@@ -86,12 +87,12 @@ with DAG(
     def since(
         params: Any = None, dag_run: Any = None, ti: Any = None, data_interval_start: datetime | None = None
     ) -> str:
-        """Return the time to go back to: the parameter's, or the beginning of the day that is backfilled."""
+        """Return the time to move back to: the parameter, or the beginning of the backfilled day."""
         if params["since"]:
             return str(params["since"])
         if dag_run.run_type != "backfill" or data_interval_start is None:
-            raise AirflowSkipException("Nothing to recover: trigger with since, or make a backfill")
-        # The runs of one backfill may be active together; the group must be moved by one of them.
+            raise AirflowSkipException("Nothing to recover: trigger with since, or create a backfill")
+        # The runs of one backfill may be active together, but only one run may move the group.
         for state in ("running", "queued"):
             earlier = ti.get_previous_dagrun(state=state)
             if earlier is not None:
@@ -102,7 +103,7 @@ with DAG(
 
     @task
     def before() -> dict[str, Any]:
-        """Look at each day before anything is moved."""
+        """Return rows and checksum of each day before anything is moved."""
         return days()
 
     # --8<-- [start:recover]
@@ -133,7 +134,7 @@ with DAG(
         task_id="gate", target="{{ dag_run.run_after }}", poke_interval=5, timeout=600, **flights
     )
 
-    # A Spark job that fails leaves an unfinished batch. The job overwrites, so its id may come again.
+    # A failed Spark job leaves an unfinished batch. The job overwrites, so Spark may use its batch id again.
     restore = RestoreOffsetsOperator(
         task_id="restore",
         receipt=reset.output,
@@ -146,7 +147,7 @@ with DAG(
 
     @task
     def compare(before: dict[str, Any]) -> dict[str, Any]:
-        """Say of each day what it was before and after."""
+        """Print rows and checksum of each day before and after."""
         after = days()
         for day, found in after.items():
             was = before.get(day, {"rows": 0, "checksum": "not there"})

@@ -33,7 +33,7 @@ with DAG(
 
     approve = ApprovePlanOperator(task_id="approve", plan=plans.output)
 
-    # Eight at a time; when one fails, those that have not begun are skipped.
+    # Eight at a time. If one fails, all that have not begun are skipped.
     reset = ResetOffsetsOperator.partial(
         task_id="reset",
         approval=approve.output,
@@ -42,7 +42,7 @@ with DAG(
         max_active_tis_per_dag=8,
     ).expand(plan=plans.output)
 
-    # Moved as a whole, or not at all: group and checkpoint of each pipeline are in the same place.
+    # Check that group and checkpoint of each pipeline are at the same offsets.
     check = CheckOffsetDriftOperator(task_id="check", pipelines=pipelines)
 
     approve >> reset >> check
@@ -58,7 +58,7 @@ with DAG(
 
     @task
     def receipts(ti: Any = None, params: Any = None) -> list[Any]:
-        """Return the receipts of what the run has moved."""
+        """Return the receipts of the pipelines that the run has moved."""
         indexes = range(len(pipelines))
         found = ti.xcom_pull(
             dag_id="recover_pipelines", run_id=params["run_id"], task_ids="reset", map_indexes=indexes

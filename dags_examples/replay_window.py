@@ -1,11 +1,9 @@
 """
-One bad day read again beside the live pipeline: a window between two times, and no group that takes note of
-it.
+Read one bad day again beside the live pipeline: a window between two times, without a group.
 
-Trigger it with the times. ``planned_window`` may run meanwhile, unless both write the same day: no offset
-moves, but a day's file is replaced as a whole. Times mean the same records however often they are looked up,
-once each partition has a record at or after the end, and as long as retention has them; where it has not, the
-plan fails and says so.
+Trigger this DAG with the two times. No offset moves, so ``planned_window`` may run meanwhile, unless both
+write the same day: a day's file is replaced as a whole. The times select the same records in every run, once
+each partition has a record at or after the end. If retention has deleted some of the records, the plan fails.
 """
 
 from __future__ import annotations
@@ -30,7 +28,7 @@ with DAG(
     schedule=None,
     params={
         "since": Param("2013-01-02T00:00:00-05:00", type="string", format="date-time"),
-        # A flight of the day may leave after midnight; what is read of the next day comes out as it is.
+        # A flight of the day may leave after midnight. The result of the next day's flights does not change.
         "until": Param("2013-01-03T06:00:00-05:00", type="string", format="date-time"),
     },
     tags=["kafka", "spark", "example"],

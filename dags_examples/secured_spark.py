@@ -1,9 +1,9 @@
 """
 A Spark job that reads a secured Kafka with the credentials of the Airflow connection.
 
-The connection is written once, in librdkafka's words. The operators of this package use it as it is, and
-``KafkaSparkSubmitOperator`` hands it over to the job as options of Spark's Kafka source, in a file that only
-this user can read. LAKE comes from the environment.
+The connection is defined once, with librdkafka's settings. The operators of this package use it directly.
+``KafkaSparkSubmitOperator`` passes it to the job as options of Spark's Kafka source, in a file that only this
+user can read. LAKE comes from the environment.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """
-Two Kafka topics into one, and a group that follows while the query runs. The job knows nothing of this
-package.
+Copy two Kafka topics into one, with a group that follows while the query runs.
 
-The job names the group in an option of each of its Kafka sources, which Spark passes over. The launcher,
-given as the application in the job's place, runs the job and commits each finished batch. A gate then holds
-what comes after until the group is at the end of both topics.
+The job does not import this package. It names the group in an option of each of its Kafka sources, which
+Spark ignores. The application of the task is the launcher, which runs the job and commits each finished
+batch. A gate then delays the tasks after it until the group is at the end of both topics.
 """
 
 from __future__ import annotations
@@ -63,6 +62,6 @@ with DAG(
 
     @task
     def publish() -> None:
-        """Stand for whatever needs both topics to be complete."""
+        """Placeholder for a task that needs both topics to be complete."""
 
     union >> gate >> publish()

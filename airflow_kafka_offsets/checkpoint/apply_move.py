@@ -1,8 +1,7 @@
 """
-Applies the plan of a checkpoint's move: archive, steps, read back.
+Applies the plan of a checkpoint move: writes the archive, changes the files, reads them back.
 
-Hadoop's checksums (``.7.crc``) go before the file that they belong to: left alone they would not fit it any
-more.
+Each step removes Hadoop's checksum file (``.7.crc``) first: it does not match the changed file.
 """
 
 from __future__ import annotations
@@ -47,18 +46,19 @@ def apply_checkpoint_plan(
     commit: Callable[[], None] | None = None,
 ) -> None:
     """
-    Carry a plan out: check that nothing has changed, keep what is overwritten, change it, read it back.
+    Apply a plan: check that nothing has changed, archive the old files, change them, read them back.
 
-    :param quiet_period: seconds without a write for which to wait at most; a write meanwhile is a running
-        query.
-    :param made_by: who makes the move; its token lets a retry find what its first try has kept.
-    :param attachments: name -> text of more files for the archive.
-    :param last_check: called when the move can be seen by others and nothing was written yet; what it raises
-        ends it.
-    :param commit: commits the groups, after the checkpoint was moved. The move is over when it returns.
-    :raises PlanRefusedError: if the plan must not be carried out, or the query is running; nothing was
-        written.
-    :raises CheckpointError: if what is read back is not what was planned.
+    :param quiet_period: seconds to wait for writes of a running query; a write within this time refuses the
+        move.
+    :param made_by: the run and task that makes the move; its token lets a retry find the archive of the first
+        try.
+    :param attachments: name -> text of additional files for the archive.
+    :param last_check: called after other moves can see this one and before the first file is changed; an
+        exception from it ends the move.
+    :param commit: commits the groups, after the checkpoint was moved. The move is finished when ``commit``
+        returns.
+    :raises PlanRefusedError: if the plan is refused, or the query is running; no file was changed.
+    :raises CheckpointError: if the files that are read back differ from the plan.
     :raises StorageError: if the storage fails.
     """
     check_plans([checkpoint_plan])
@@ -67,12 +67,14 @@ def apply_checkpoint_plan(
         _wait_until_quiet(checkpoint, quiet_period)
         _begin(checkpoint, checkpoint_plan, made_by or CommitMetadata(), attachments or {}, last_check)
         remedy = (
-            f"running it again finishes the rest, restoring archive {checkpoint_plan.archive} takes it back"
+            f"running it again finishes the rest, restoring archive {checkpoint_plan.archive} takes the move "
+            "back"
         )
         try:
             for step in (*(Step(path, None) for path in checkpoint_plan.derived), *checkpoint_plan.steps):
                 _apply_step(checkpoint, step)
-            # Before the groups: they must not go where the checkpoint has not come to.
+            # Before the groups are committed: a group must not move to offsets that the checkpoint has not
+            # reached.
             verify_checkpoint(checkpoint, checkpoint_plan)
         except (CheckpointError, StorageError) as error:
             raise error.append(f"the checkpoint may be moved in part: {remedy}") from error.__cause__
@@ -89,22 +91,23 @@ def apply_checkpoint_plan(
                 error.append(f"the checkpoint {checkpoint.location} was moved before: {remedy}")
             raise
     if checkpoint_plan.archive is not None:
-        # A move that was taken back meanwhile must not be marked as done.
+        # A move that was taken back while it ran must not be marked as done.
         _check_not_taken_back(checkpoint, checkpoint_plan.archive)
     try:
-        # In this order: the same restore, made again, marks what is left.
+        # In this order: if the process dies in between, the same restore sets the second mark when it runs
+        # again.
         if checkpoint_plan.archive is not None:
             mark_done(checkpoint, checkpoint_plan.archive)
         if checkpoint_plan.undoes is not None:
             mark_undone(checkpoint, checkpoint_plan.undoes, checkpoint_plan.archive or "nothing to change")
     except (CheckpointError, StorageError) as error:
         raise error.append(
-            "everything was moved, which could not be noted: running it again notes it"
+            "everything was moved, but the archive could not be marked as done: running it again marks it"
         ) from error.__cause__
 
 
 def _refuse_unfinished(checkpoint: SparkCheckpoint, checkpoint_plan: CheckpointPlan) -> None:
-    """Refuse a plan without a change where another move was begun and not finished."""
+    """Refuse a plan without changes if another move was begun and not finished."""
     newest = unfinished_move(checkpoint)
     if newest is not None and newest.name not in (checkpoint_plan.archive, checkpoint_plan.undoes):
         raise unfinished_refusal(checkpoint, newest)
@@ -114,14 +117,14 @@ def _check_not_taken_back(checkpoint: SparkCheckpoint, name: str) -> None:
     kept = read_archived_move(checkpoint, name)
     if kept is not None and kept.undone:
         raise CheckpointMovedError(
-            f"{checkpoint.location}: move {kept} was taken back while it was under way; see where the "
+            f"{checkpoint.location}: move {kept} was taken back while it was running; check where the "
             "checkpoint and its groups are now, then move them again"
         )
 
 
 def verify_checkpoint(checkpoint: SparkCheckpoint, checkpoint_plan: CheckpointPlan) -> None:
-    """Refuse a checkpoint that is not as the plan has changed it."""
-    kept = f"what was overwritten is in archive {checkpoint_plan.archive}"
+    """Refuse a checkpoint whose files differ from the applied plan."""
+    kept = f"the overwritten files are in archive {checkpoint_plan.archive}"
     state = checkpoint.read()
     if state.kafka_offsets != checkpoint_plan.after:
         raise CheckpointError(
@@ -129,13 +132,13 @@ def verify_checkpoint(checkpoint: SparkCheckpoint, checkpoint_plan: CheckpointPl
             f"(batch {state.batch_id}): the query is running, or another process moves the checkpoint; stop "
             f"it; {kept}"
         )
-    # A batch that was to go and is there still does not change the offsets of the one before it.
+    # A batch that should be removed and still exists does not change the offsets of the batch before it.
     for step in checkpoint_plan.steps:
         if checkpoint.read_file(step.path) != step.data:
             raise StorageUnavailableError(
-                f"{checkpoint.name(step.path)}: read back after the move, it is "
-                f"{'still there' if step.data is None else 'not as it was written'}: the storage did not "
-                f"carry that out, or the query is running; {kept}"
+                f"{checkpoint.name(step.path)}: read back after the move, the file "
+                f"{'still exists' if step.data is None else 'differs from the written one'}: the storage did "
+                f"not apply the change, or the query is running; {kept}"
             )
 
 
@@ -146,7 +149,7 @@ def _begin(
     attachments: Mapping[str, str],
     last_check: Callable[[], None] | None,
 ) -> None:
-    """Keep what is overwritten, unless an interrupted try has kept it, and let no other move begin."""
+    """Archive the files to overwrite, unless an interrupted try did, and let no other move begin."""
     if checkpoint_plan.resumes:
         _check_planned(checkpoint, checkpoint_plan)
         if last_check is not None:
@@ -182,24 +185,24 @@ def _nothing_changed() -> Iterator[None]:
     try:
         yield
     except (CheckpointError, StorageError) as error:
-        raise error.append("nothing of the checkpoint was changed") from error.__cause__
+        raise error.append("the checkpoint was not changed") from error.__cause__
 
 
 def _check_planned(checkpoint: SparkCheckpoint, checkpoint_plan: CheckpointPlan) -> None:
-    """Refuse a checkpoint that is not as it was when the plan was made."""
+    """Refuse a checkpoint that has changed since the plan was made."""
     planned, committed = checkpoint.listed()
     if (frozenset(planned), frozenset(committed)) != checkpoint_plan.batches or any(
         checkpoint.read_file(path) != data for path, data in checkpoint_plan.file_contents.items()
     ):
         raise PlanRefusedError(
             f"{checkpoint.location}: has changed since the plan was made: the query is running, or another "
-            "process moves it; stop it first"
+            "process moves the checkpoint; stop it first"
         )
 
 
 def _apply_step(checkpoint: SparkCheckpoint, step: Step) -> None:
     directory, _, name = step.path.rpartition("/")
-    # Hadoop's checksum, and that of Spark 4.1 for state.
+    # Hadoop's checksum file, and Spark 4.1's checksum file of state.
     checkpoint.remove_file(f"{directory}/.{name}.crc")
     checkpoint.remove_file(f"{step.path}.crc")
     if step.data is None:
@@ -209,12 +212,12 @@ def _apply_step(checkpoint: SparkCheckpoint, step: Step) -> None:
 
 
 def _wait_until_quiet(checkpoint: SparkCheckpoint, quiet_period: float) -> None:
-    # The storage's clock may differ from ours, so a write is also found by what it changes while we wait.
+    # The storage's clock may differ from this machine's: compare the files before and after the wait as well.
     checkpoint_batches = read_checkpoint_batches(checkpoint)
     paths = (f"offsets/{max(checkpoint_batches.planned)}", f"commits/{max(checkpoint_batches.committed)}")
     written = [modified_at(checkpoint.fs, f"{checkpoint.root}/{path}") for path in paths]
     known = [moment for moment in written if moment is not None]
-    # Without a time of both files nothing is known: then all of the quiet period is waited for.
+    # If one of the files has no time, its age is unknown: wait for the whole quiet period.
     age = (datetime.now(tz=timezone.utc) - max(known)).total_seconds() if len(known) == len(paths) else 0.0
     wait = min(quiet_period, quiet_period - age)
     if wait > 0:

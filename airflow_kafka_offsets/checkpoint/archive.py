@@ -1,20 +1,20 @@
 """
-Archives of a checkpoint's moves: its content before, and how far each move has come.
+Archives of checkpoint moves: the files before each move, and how far the move has come.
 
-Before the first change every file that will be touched is copied below the checkpoint, where Spark does not
-look::
+Before the first change, a move copies every file that it will change to a directory below the checkpoint,
+which Spark ignores::
 
     <checkpoint>/_kafka_offsets/0001-seek/
-      <nonce>.claim        says that the move begins, see checkpoint/claim.py
-      manifest.json        what was planned, and which files were there
+      <nonce>.claim        the claim of the move that begins, see checkpoint/claim.py
+      manifest.json        the plan, and which files existed
       offsets/7            the copies
-      before.csv           offsets of the groups that move along, in Kafka's form; likewise after.csv
-      done                 once the checkpoint and its groups are where they were to go
-      undone               names what took it back, once something did
+      before.csv           offsets of the groups that move along, as Kafka's CSV; after.csv likewise
+      done                 written when the checkpoint and its groups are at their targets
+      undone               written when the move is taken back; names the move that took it back
 
-The manifest is written last: an archive with one is whole. One without it belongs to a move that never began.
-A move with neither ``done`` nor ``undone`` is under way, or has stopped half-way: nobody begins another one
-then, so only the newest move can be unfinished.
+The manifest is written last: an archive with a manifest is complete. A directory without a manifest belongs
+to a move that never began. A move with neither ``done`` nor ``undone`` is running, or was interrupted. No
+other move begins until then, so only the newest move can be unfinished.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 
 DONE, UNDONE = "done", "undone"
-# Higher once an older version of this package would misread a manifest: it refuses what it does not know.
+# Raised when an older version of this package would misread a manifest: each version refuses unknown numbers.
 VERSION = 1
 
 _MOVED = re.compile(r"(offsets|commits)/(0|[1-9][0-9]{0,18})")
-"""What a move writes and removes, and so all that a restore may touch."""
+"""The files that a move may write or remove: a restore touches no others."""
 _NoneType = type(None)
 _FROM_PLAN = (
     "kind",
@@ -83,27 +83,27 @@ _PLAIN = {
 @dataclass(frozen=True)
 class ArchivedMove:
     """
-    What one move of a checkpoint has kept.
+    What the archive of one checkpoint move contains.
 
-    :param name: its directory's name, such as ``0001-seek``.
+    :param name: name of its directory, such as ``0001-seek``.
     :param created: when it was written, ISO 8601.
     :param query_id: the query's id.
     :param batch_id: the newest committed batch before the move.
     :param newest_planned: the newest batch in ``offsets/`` before the move.
     :param newest_committed: the newest batch in ``commits/`` before the move.
-    :param made_by: who made the move: run and task, or the command line.
-    :param request: identifies what was asked for.
+    :param made_by: run and task that made the move, or the command line.
+    :param request: identifies the request: the same request finishes an interrupted move.
     :param before: source -> offsets before the move.
-    :param after: source -> offsets that were planned.
-    :param files: path -> digests of the file before and as planned, ``None`` for no file.
-    :param nonce: names its claim.
-    :param carried: ``before`` is from an earlier move that this one went on from; the copies are not.
-    :param undoes: name of the archive that the move put back.
-    :param copies: whether it put the files back, and not the offsets alone.
-    :param log_ids: the cluster and the topics that the offsets count in; unknown in one of an earlier
-        version, and of a move that was made without a broker.
-    :param left: of a failover, the cluster and the topics that the offsets counted in before.
-    :param recovery: a teardown was to take it back if the work after it was not finished.
+    :param after: source -> planned offsets.
+    :param files: path -> digests of the file before the move and as planned, ``None`` if there is no file.
+    :param nonce: name of its claim.
+    :param carried: ``before`` is taken from an earlier, interrupted move; the copies are not.
+    :param undoes: name of the archive that the move restored.
+    :param copies: whether the move restored the files, and not only the offsets.
+    :param log_ids: the cluster and topics that the offsets belong to; unknown if an earlier version wrote the
+        archive or the move was made without a broker.
+    :param left: for a failover, ids of the cluster and the topics that the offsets belonged to before.
+    :param recovery: a teardown task must take the move back if the work after it was not finished.
     :param done: the move was finished.
     :param undone: the move was taken back.
     """
@@ -131,7 +131,7 @@ class ArchivedMove:
 
     @property
     def is_over(self) -> bool:
-        """Whether it was finished, or taken back."""
+        """Whether the move was finished or taken back."""
         return self.done or self.undone
 
     @property
@@ -151,12 +151,12 @@ class ArchivedMove:
 
     @property
     def number(self) -> int:
-        """Which move of the checkpoint it is, from 1."""
+        """The move's number in the checkpoint, from 1."""
         return archive_number(self.name)
 
     @property
     def kind(self) -> MoveKind:
-        """Which kind of move it is."""
+        """The kind of the move."""
         return move_kind(self.name)
 
     def __str__(self) -> str:
@@ -164,7 +164,7 @@ class ArchivedMove:
 
 
 def file_digest(data: bytes | None) -> str | None:
-    """Return what a file's content is recognized by; ``None`` for no file."""
+    """Return a digest of a file's content; ``None`` if there is no file."""
     return None if data is None else hashlib.sha256(data).hexdigest()
 
 
@@ -175,7 +175,7 @@ def write_archive(
     attachments: Mapping[str, str],
     nonce: str,
 ) -> None:
-    """Keep what a move will overwrite; the manifest comes last."""
+    """Copy the files that a move will overwrite; write the manifest last."""
     planned, committed = checkpoint_plan.batches
     root = f"{DIRECTORY}/{checkpoint_plan.archive}"
     for path, data in checkpoint_plan.file_contents.items():
@@ -203,36 +203,36 @@ def write_archive(
             for step in checkpoint_plan.steps
         },
     }
-    # Last: only a whole archive has a manifest, so a process that dies before it has changed nothing.
+    # Last: an archive without a manifest changed nothing, so a process may die before this line.
     checkpoint.write_file(f"{root}/{MANIFEST}", json.dumps(manifest, indent=2).encode())
 
 
 def mark_done(checkpoint: SparkCheckpoint, name: str) -> None:
-    """Note that a move was finished."""
+    """Mark a move as finished."""
     checkpoint.write_file(f"{DIRECTORY}/{name}/{DONE}", b"")
 
 
 def mark_undone(checkpoint: SparkCheckpoint, name: str, made_by: str) -> None:
-    """Note that a move was taken back."""
+    """Mark a move as taken back."""
     checkpoint.write_file(f"{DIRECTORY}/{name}/{UNDONE}", f"{made_by}\n".encode())
 
 
 def newest_archived_move(checkpoint: SparkCheckpoint) -> ArchivedMove | None:
-    """Return the archive of the newest move that has begun, ``None`` if the checkpoint was never moved."""
+    """Return the archive of the newest move that has begun; ``None`` if there was no move."""
     return next(archived_moves_from_newest(checkpoint), None)
 
 
 def archived_moves_from_newest(checkpoint: SparkCheckpoint) -> Iterator[ArchivedMove]:
-    """Read the archives of a checkpoint, newest first; those without a manifest are left out."""
+    """Read the archives of a checkpoint, newest first; skip directories without a manifest."""
     found = (read_archived_move(checkpoint, name) for name in reversed(archive_names(checkpoint)))
     return (archive for archive in found if archive is not None)
 
 
 def newest_archived_move_with_cluster(checkpoint: SparkCheckpoint) -> ArchivedMove | None:
     """
-    Return the archive of the newest move that names its cluster; without a broker a move names none.
+    Return the archive of the newest move that names its cluster (a move without a broker names none).
 
-    A failover that was taken back counts no more.
+    A failover that was taken back does not count.
     """
     found = (
         each for each in archived_moves_from_newest(checkpoint) if not (each.undone and each.is_failover)
@@ -248,9 +248,9 @@ def failover_after(checkpoint: SparkCheckpoint, batch_id: int) -> ArchivedMove |
 
 def read_archived_moves(checkpoint: SparkCheckpoint) -> list[ArchivedMove]:
     """
-    Return the archives of a checkpoint, oldest first; those without a manifest are left out.
+    Return the archives of a checkpoint, oldest first; skip directories without a manifest.
 
-    :raises CheckpointFormatError: if a manifest is not as it was written.
+    :raises CheckpointFormatError: if a manifest is invalid.
     """
     found = [read_archived_move(checkpoint, name) for name in archive_names(checkpoint)]
     return [archive for archive in found if archive is not None]
@@ -260,7 +260,7 @@ def find_archived_move(checkpoint: SparkCheckpoint, name: str | None) -> Archive
     """
     Return an archive by its name, or the newest move that was not taken back.
 
-    :raises CheckpointError: if there is none; says which there are.
+    :raises CheckpointError: if there is no such archive; lists the existing ones.
     """
     archives = read_archived_moves(checkpoint)
     for archive in reversed(archives):
@@ -276,9 +276,9 @@ def find_archived_move(checkpoint: SparkCheckpoint, name: str | None) -> Archive
 
 def read_copy(checkpoint: SparkCheckpoint, archive: ArchivedMove, path: str) -> bytes | None:
     """
-    Return a file as it was before the move, ``None`` if it was not there.
+    Return a file as it was before the move, ``None`` if it did not exist.
 
-    :raises CheckpointError: if the copy is gone or was changed.
+    :raises CheckpointError: if the copy is missing or was changed.
     """
     before, _ = archive.files[path]
     if before is None:
@@ -294,7 +294,7 @@ def read_copy(checkpoint: SparkCheckpoint, archive: ArchivedMove, path: str) -> 
 
 
 def read_attachment(checkpoint: SparkCheckpoint, archive: ArchivedMove, name: str) -> str:
-    """Return a text that was kept beside the copies, empty if there is none."""
+    """Return the text of an attachment; empty if the archive has no such file."""
     path = f"{DIRECTORY}/{archive.name}/{name}"
     return decode(checkpoint.read_file(path) or b"", checkpoint.name(path))
 
@@ -313,13 +313,13 @@ def read_archived_move(checkpoint: SparkCheckpoint, name: str) -> ArchivedMove |
     except (_NotOursError, StorageError, OffsetsFormatError) as error:
         raise CheckpointFormatError(
             f"{what}: cannot be read ({str(error).removeprefix(f'{what}: ')}); expected a manifest of "
-            f"version {VERSION} as this package writes it: move its directory away, and give offsets from a "
-            "receipt or a CSV file"
+            f"version {VERSION} as this package writes it: move the archive's directory away, and give "
+            "offsets from a receipt or a CSV file"
         ) from None
 
 
 class _NotOursError(Exception):
-    """What a manifest holds is not what this package writes; says where, and never quotes it."""
+    """A manifest that this package did not write; says which field is wrong, never quotes its value."""
 
 
 def _archive(name: str, manifest: object, *, done: bool, undone: bool) -> ArchivedMove:
@@ -328,13 +328,13 @@ def _archive(name: str, manifest: object, *, done: bool, undone: bool) -> Archiv
         raise _NotOursError(f"found version {describe_type(field('version', int))}")
     files: dict[str, tuple[str | None, str | None]] = {}
     for number, (path, digests) in enumerate(field("files", dict).items(), 1):
-        # A path that led out of the checkpoint would be written to, and removed, by a restore.
+        # A restore writes and removes these paths: none may lead out of the checkpoint.
         if not _MOVED.fullmatch(path):
-            raise _NotOursError(f"entry {number} of files is no batch in offsets or commits")
+            raise _NotOursError(f"entry {number} of files is not a batch in offsets or commits")
         files[path] = (_field(digests, "before", str, _NoneType), _field(digests, "after", str, _NoneType))
     query_id, undoes = field("query_id", str), field("undoes", str, _NoneType)
     created = field("created", str)
-    # They are shown, in commands too.
+    # Both are shown to users, in commands too.
     if not is_query_id(query_id):
         raise _NotOursError(f"found {describe_type(query_id)} as query_id")
     if undoes is not None and not ARCHIVE_NAME.fullmatch(undoes):

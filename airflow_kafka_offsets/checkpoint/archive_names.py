@@ -1,8 +1,8 @@
 """
-The names of a checkpoint's archives: ``0001-seek``, ``0002-restore``, numbered in the order of their moves.
+Names of checkpoint archives: ``0001-seek``, ``0002-restore``, numbered in the order of the moves.
 
-A directory belongs to a move if it has a manifest or a claim. Any other directory, whatever its number is,
-decides nothing.
+A directory belongs to a move if it contains a manifest or a claim. Every other directory is ignored, whatever
+its number.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ if TYPE_CHECKING:
 DIRECTORY = "_kafka_offsets"
 MANIFEST = "manifest.json"
 CLAIM = ".claim"
-"""How the name of a claim's file ends, see ``checkpoint/claim.py``."""
+"""Suffix of a claim's file name, see ``checkpoint/claim.py``."""
 
 _UNDO = "undo"
-"""What a restore was called before 0.1.0: archives of that kind are still read."""
+"""The name of a restore before 0.1.0: archives of that kind are still read."""
 _KINDS = (*get_args(MoveKind), _UNDO)
-# With a bound: names are read from the storage, and the next number is one higher.
+# Nine digits at most: names are read from the storage, and the next number is one higher.
 ARCHIVE_NAME = re.compile(f"([0-9]{{4,9}})-({'|'.join(_KINDS)})")
 _MOST_MISSING = 10_000
-"""Numbers without an archive, below the last one, that are looked up one by one where listings are late."""
+"""Missing numbers below the last archive that are looked up one by one where listings are late."""
 
 
 def archive_names(checkpoint: SparkCheckpoint, *, exact: bool = True) -> list[str]:
     """
     Return the names of the archives of a checkpoint, oldest first.
 
-    :param exact: whether to correct a listing that may be late by reads of the newest manifests.
+    :param exact: whether to read the newest manifests to correct a listing that may be late.
     """
     names = set(
         filter(ARCHIVE_NAME.fullmatch, list_names(checkpoint.fs, f"{checkpoint.root}/{DIRECTORY}") or [])
@@ -55,27 +55,27 @@ def archive_names(checkpoint: SparkCheckpoint, *, exact: bool = True) -> list[st
 
 
 def _unlisted(checkpoint: SparkCheckpoint, number: int) -> set[str]:
-    """Return the archives of a number that have a manifest, listed or not."""
+    """Return the archives with a number that have a manifest, listed or not."""
     names = (f"{number:04d}-{kind}" for kind in _KINDS)
     return {name for name in names if checkpoint.read_file(f"{DIRECTORY}/{name}/{MANIFEST}") is not None}
 
 
 def archive_number(name: str) -> int:
-    """Return which move of the checkpoint an archive is of, by its name."""
+    """Return the number of an archive's move, taken from the archive's name."""
     return int(name.partition("-")[0])
 
 
 def move_kind(name: str) -> MoveKind:
-    """Return the kind of the move that an archive is of, by its name."""
+    """Return the kind of an archive's move, taken from the archive's name."""
     kind = name.partition("-")[2]
     return "restore" if kind == _UNDO else cast("MoveKind", kind)
 
 
 def next_archive_name(checkpoint: SparkCheckpoint, kind: str) -> str:
     """
-    Return the name of the next archive: after those of all moves, also of one that only has a claim.
+    Return the name of the next archive: its number follows all moves, including moves with a claim only.
 
-    A directory that no move has made keeps its number to itself, and decides nothing.
+    A directory without a manifest or claim keeps its number but is otherwise ignored.
 
     :raises CheckpointError: if there is no number left.
     """
@@ -88,7 +88,7 @@ def next_archive_name(checkpoint: SparkCheckpoint, kind: str) -> str:
 
 
 def _last_move(checkpoint: SparkCheckpoint, names: Iterable[str]) -> int:
-    """Return the number of the last directory with a manifest or a claim, 0 if there is none."""
+    """Return the number of the last directory with a manifest or a claim, 0 without any."""
     return next(
         (
             archive_number(name)
@@ -109,5 +109,5 @@ def _is_of_move(checkpoint: SparkCheckpoint, name: str) -> bool:
 def _no_number(checkpoint: SparkCheckpoint, name: str) -> CheckpointError:
     return CheckpointError(
         f"{checkpoint.name(DIRECTORY)}: found {name}, and archives are numbered from 0001 in the "
-        "order of their moves: look into it, and if no move has made it, move that directory away"
+        "order of their moves: check the directory, and move it away if no move created it"
     )

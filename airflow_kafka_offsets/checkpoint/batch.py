@@ -1,9 +1,9 @@
 """
-One batch of a query: from which offsets to which.
+The start and end offsets of one batch of a query.
 
-The ends are in ``offsets/<batch>``. Where it begins is in the file before it, whatever number that has; for a
-source's first batch in ``sources/<source>/0``, which Spark's Kafka source writes once and which later
-partitions are not in.
+The end offsets are in ``offsets/<batch>``. The start offsets are in the previous file in ``offsets/``, whose
+number may be any lower one. A source's first batch starts at ``sources/<source>/0``: Spark's Kafka source
+writes this file once, so it lacks partitions that were added later.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from airflow_kafka_offsets.model.wording import parameter_text
 from airflow_kafka_offsets.storage import decode
 
 _INITIAL = b"\0v1\n"
-"""How ``sources/<source>/0`` of Spark's Kafka source begins; the zero byte is for Spark 2.1 (SPARK-19517)."""
+"""Prefix of ``sources/<source>/0`` of Spark's Kafka source; the zero byte is for Spark 2.1 (SPARK-19517)."""
 
 
 class CheckpointBatch:
     """
-    A batch, and where it begins.
+    A batch with its start and end offsets.
 
-    :param checkpoint: the query's.
-    :param batch_id: a batch that is in ``offsets/``, as is the one before it.
-    :raises CheckpointError: if it is not planned, or where it begins is not kept any more.
+    :param checkpoint: the query's checkpoint.
+    :param batch_id: a batch in ``offsets/``; the batch before it must be there too.
+    :raises CheckpointError: if the batch is not planned, or its start offsets are no longer kept.
     """
 
     def __init__(self, checkpoint: SparkCheckpoint, batch_id: int) -> None:
@@ -42,23 +42,23 @@ class CheckpointBatch:
         self.ends: dict[str, Offsets] = {name: ends for name, ends in known.items() if ends is not None}
         before = batch_id - 1
         if batch_id > 0 and not checkpoint.has("offsets", before):
-            # Gaps between the numbers are normal.
+            # Batch numbers may have gaps.
             before = max(
                 (number for number in checkpoint.batches("offsets") if number < batch_id), default=-1
             )
         if batch_id > 0 and before < 0:
             raise CheckpointError(
-                f"{checkpoint.name(f'offsets/{batch_id}')}: there is no batch before it any more, "
-                "so where it begins is not known; expected the batch that is running now: older ones are "
-                "removed (spark.sql.streaming.minBatchesToRetain)"
+                f"{checkpoint.name(f'offsets/{batch_id}')}: the batch before it no longer exists, so its "
+                "start offsets are unknown; expected the batch that is running now: Spark removes older "
+                "batches (spark.sql.streaming.minBatchesToRetain)"
             )
         self._before = _kafka_sources(checkpoint.entry(before)) if before >= 0 else {}
 
     def kafka_sources(self, source: str | None) -> list[str]:
         """
-        Return the source of a name, by default all that have offsets in this batch.
+        Return the given source, by default all sources with offsets in this batch.
 
-        :raises UsageError: if there is none.
+        :raises UsageError: if there is no such source.
         """
         if source is None and self.ends:
             return [name for name, ends in self.ends.items() if ends]
@@ -71,7 +71,7 @@ class CheckpointBatch:
         )
 
     def start_offsets(self, source: str) -> Offsets:
-        """Return where a source begins in this batch; partitions that are added with it are not in there."""
+        """Return a source's start offsets in this batch, without partitions that were added in this batch."""
         before = self._before.get(source)
         return self._initial(source) if before is None else before
 
@@ -80,10 +80,10 @@ class CheckpointBatch:
         data = self.checkpoint.read_file(f"sources/{source}/0")
         if data is None:
             raise CheckpointError(
-                f"{name}: is not there; expected where source {source} began, which Spark writes before the "
-                "source's first batch. A query with named sources needs "
-                "spark.sql.streaming.offsetLog.formatVersion=2: without it, names and offsets cannot be told "
-                "to belong together"
+                f"{name}: does not exist; expected the start offsets of source {source}, which Spark writes "
+                "before the source's first batch. A query with named sources needs "
+                "spark.sql.streaming.offsetLog.formatVersion=2: without it, names and offsets cannot be "
+                "matched"
             )
         if not data.startswith(_INITIAL):
             raise CheckpointFormatError(
@@ -99,10 +99,11 @@ class CheckpointBatch:
 
 def finished_batch_ends(checkpoint: SparkCheckpoint, batch_id: int) -> dict[str, Offsets]:
     """
-    Return where a batch that was finished ends: source -> offsets.
+    Return the end offsets of a finished batch: source -> offsets.
 
     :raises CheckpointError: if the checkpoint cannot be read, or no batch has finished.
-    :raises PlanRefusedError: if the batch is not kept any more, or not finished; names those that are.
+    :raises PlanRefusedError: if Spark no longer keeps the batch, or it is not finished; lists the finished
+        ones.
     """
     refusals = unfinished_refusals(read_checkpoint_batches(checkpoint), batch_id)
     if refusals := refusals + failover_refusals(checkpoint, batch_id):
@@ -117,10 +118,10 @@ def source_offsets_at_batch(
     scope: TopicScope,
 ) -> dict[str, Offsets]:
     """
-    Return where the partitions of the newest batch were at the end of an earlier one.
+    Return the offsets that the newest batch's partitions had at the end of an earlier batch.
 
-    :param ends: source -> where the earlier batch ends. What only this batch has is passed over.
-    :param newest: source -> where the newest batch ends. Partitions outside the scope stay there.
+    :param ends: source -> end offsets of the earlier batch. Partitions that only this batch has are ignored.
+    :param newest: source -> end offsets of the newest batch. Partitions outside the scope keep these.
     :raises PlanRefusedError: if a partition of the scope was added after the earlier batch.
     """
     added = {
@@ -132,8 +133,9 @@ def source_offsets_at_batch(
     if added:
         raise PlanRefusedError(
             [
-                f"batch {batch_id} has no offset of {summarize(added)}, which the query has read only since: "
-                f"leave it out with {parameter_text('topics', ...)}, or give a later batch"
+                f"batch {batch_id} has no offset for {summarize(added)}, because the query reads it only "
+                f"since a later batch: leave it out with {parameter_text('topics', ...)}, or give a later "
+                "batch"
             ]
         )
     return {
@@ -143,11 +145,11 @@ def source_offsets_at_batch(
 
 
 def _kafka_sources(entry: OffsetLogEntry) -> dict[str, Offsets | None]:
-    """Return the offsets of each source that may be Kafka's; ``None`` for a source that had none yet."""
+    """Return the offsets of each source that may be Kafka; ``None`` for a source without an offset yet."""
     found = {name: None if text is None else _kafka_or_empty(text) for name, text in entry.sources}
     return {name: found[name] for name, text in entry.sources if text is None or found[name] is not None}
 
 
 def _kafka_or_empty(text: str, name: str = "offset") -> Offsets | None:
-    # What Kafka's source writes while its pattern matches no topic.
+    # The Kafka source writes this while its pattern matches no topic.
     return {} if text.strip() == "{}" else kafka_offsets(text, name)

@@ -1,10 +1,10 @@
 """
-The claim of a move on its checkpoint, so that of two moves that begin at the same time at most one goes on.
+Claims a checkpoint for a move: of two moves that begin at the same time, at most one continues.
 
-No storage offers a lock, and few write a file only if it is not there. So each move first writes a file of a
-name of its own into its archive's directory, then looks for others, and looks again once its manifest is
-written. Of two moves the one that looks later sees the other. A process that dies before its manifest leaves
-a claim that is in nobody's way: the next move has a higher number.
+Storages offer no locks, and few can create a file only if it does not exist. So each move first writes a file
+with a unique name into its archive's directory, then checks for other claims, and checks again after it has
+written its manifest. Of two moves, the one that checks later sees the other. If a process dies before it
+writes its manifest, its claim does not block later moves: the next move has a higher number.
 """
 
 from __future__ import annotations
@@ -25,33 +25,34 @@ if TYPE_CHECKING:
 
 class Claim:
     """
-    A move's claim on its checkpoint, which others see from now on.
+    The claim of a move on its checkpoint; other moves see it as soon as it is created.
 
-    :param archive: name of the move's archive, the next one when the move was planned.
+    :param archive: name of the move's archive: the next free name when the move was planned.
     """
 
     def __init__(self, checkpoint: SparkCheckpoint, archive: str) -> None:
         self._checkpoint = checkpoint
         self._archive = archive
         self.nonce = uuid.uuid4().hex
-        # Before any look: of two moves the one that looks later then sees the other.
+        # Write before any check: of two moves, the one that checks later then sees the other.
         checkpoint.write_file(self._file, b"")
 
     def check(self, *, undoes: str | None = None) -> None:
         """
         Check that no other move has begun since this one was planned.
 
-        :param undoes: name of an archive whose move may be unfinished.
-        :raises CheckpointMovedError: if one with the same or a later number has.
-        :raises MoveUnfinishedError: if one before is not finished.
+        :param undoes: name of an archive whose move may be unfinished: this move restores it.
+        :raises CheckpointMovedError: if a move with the same or a higher number has begun.
+        :raises MoveUnfinishedError: if an earlier move is not finished.
         """
-        # Listed anew each time: the second look is for what was not there at the first.
+        # List again at each check: the second check must find moves that began after the first.
         names = archive_names(self._checkpoint)
         mine = archive_number(self._archive)
         if any(self._has_rival(name) for name in names if archive_number(name) >= mine):
             raise CheckpointMovedError(
-                f"{self._checkpoint.location}: another move of it was begun at the same time; nothing was "
-                "changed; running it again plans from where that one has left it"
+                f"{self._checkpoint.location}: another move of this checkpoint began at the same time; "
+                "nothing was changed; running it again plans from the offsets that the other move has "
+                "written"
             )
         before = (
             read_archived_move(self._checkpoint, name)
@@ -65,7 +66,7 @@ class Claim:
             raise unfinished_refusal(self._checkpoint, newest)
 
     def withdraw(self) -> None:
-        """Give the checkpoint up to others; a claim that stays on a failing storage is in nobody's way."""
+        """Release the checkpoint; if the storage fails, the claim stays but does not block later moves."""
         with suppress(StorageError):
             self._checkpoint.remove_file(self._file)
 
@@ -74,7 +75,7 @@ class Claim:
         return f"{DIRECTORY}/{self._archive}/{self.nonce}{CLAIM}"
 
     def _has_rival(self, archive: str) -> bool:
-        # A manifest is read, and not looked for in a listing, which may be late on some storages.
+        # Read the manifest instead of searching a listing, which may be late on some storages.
         begun = read_archived_move(self._checkpoint, archive)
         if begun is not None and begun.nonce != self.nonce:
             return True

@@ -1,9 +1,9 @@
 """
-The batches that a checkpoint still knows: when each was planned, how long it took, what it read.
+The batches that a checkpoint still has: when each was planned, how long it took, how much it read.
 
 Spark keeps the files of about the last hundred batches (``spark.sql.streaming.minBatchesToRetain``). A batch
-ends where its file in ``offsets/`` says, and begins where the one before it ends; unless a seek has written
-other offsets into that file since, whose archive then knows where the batch had ended.
+ends at the offsets in its file in ``offsets/``, and begins where the previous batch ends. If a seek has since
+written other offsets into that file, the seek's archive has the original ones.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from airflow_kafka_offsets.model.offsets import Offsets
 from airflow_kafka_offsets.storage import decode, modified_at
 
 LAST = 100
-"""Batches that are shown by default; Spark keeps about as many."""
+"""Number of batches shown by default; Spark keeps about the same number."""
 
 _AT_ONCE = 16
 """Files that are read at the same time."""
 
 _RESOLUTION = timedelta(seconds=1)
-"""That of a file's time on an object store."""
+"""Resolution of a file's time on an object store."""
 
 _WRITTEN_WITHIN = timedelta(seconds=30)
-"""How far from its planning a batch's file in ``offsets/`` was written: a slow storage, or another clock."""
+"""Largest difference between a batch's planning and its file's time: slow storage, or another clock."""
 
 _Key = tuple[str, "int | str"]
-"""A kind of call, and what it is about."""
+"""A kind of call, and its subject."""
 
 
 @dataclass(frozen=True)
@@ -51,19 +51,19 @@ class PastBatch:
     :param batch: its number.
     :param at: when Spark planned it (``batchTimestampMs``, the driver's clock), after it had asked the
         sources for their newest offsets; ``None`` in continuous mode.
-    :param duration: seconds from ``at`` to the time of its file in ``commits/`` (the storage's clock). A
-        batch that was replayed counts from its first planning, so including the time the query was down.
-        ``None`` while it is not finished, and where the times of its files cannot be Spark's: the storage has
-        none, the checkpoint was copied, or a move has written to it.
-    :param previous: the batch before it in ``offsets/``, where it begins; ``None`` for the first known one.
-        With asynchronous progress tracking batches in between have no files: ``read`` counts them too.
-    :param read: source -> topic -> records from ``previous`` to here (differences of offsets, which also
-        count transaction markers and compacted records). ``None`` for a topic with a partition of which the
-        start is not known, since it is new, or the end lies before it. Empty for the first known batch.
-    :param offsets: source -> where it ended, for Kafka's sources.
-    :param pending: it was begun and is not finished; Spark replays exactly its range.
-    :param moved_in: archive of the move that made the query go on from other offsets after this batch.
-    :param moved_to: source -> those offsets; ``None`` without such a move.
+    :param duration: seconds from ``at`` to the time of the batch's file in ``commits/`` (the storage's
+        clock). A replayed batch counts from its first planning, including the time when the query was down.
+        ``None`` if the batch is not finished, or if its file times are unknown or not Spark's: after a copy
+        of the checkpoint or a move.
+    :param previous: the previous batch in ``offsets/``, where this one begins; ``None`` for the first known
+        batch. With asynchronous progress tracking some batches have no files: ``read`` includes them.
+    :param read: source -> topic -> records from ``previous`` to here (offset differences, which include
+        transaction markers and compacted records). ``None`` for a topic if a partition's start is unknown
+        because the partition is new, or if its end is before its start. Empty for the first known batch.
+    :param offsets: Kafka source -> end offsets.
+    :param pending: the batch was begun and is not finished; Spark replays exactly its range.
+    :param moved_in: archive of the move that made the query continue from other offsets after this batch.
+    :param moved_to: source -> those other offsets; ``None`` if no move changed them.
     """
 
     batch: int
@@ -78,7 +78,7 @@ class PastBatch:
 
     @property
     def records(self) -> int | None:
-        """Records of all topics together; ``None`` if not all are known, or there is no Kafka source."""
+        """Records of all topics; ``None`` if a topic's number is unknown, or there is no Kafka source."""
         counts = [count for topics in self.read.values() for count in topics.values()]
         return sum(count or 0 for count in counts) if counts and None not in counts else None
 
@@ -99,7 +99,7 @@ class PastBatch:
 
 
 class CheckpointHistory(NamedTuple):
-    """A query, its last batches that are kept, oldest first (a pending one is the last), and its moves."""
+    """A query, its last batches (oldest first, a pending batch last), and the archives of its moves."""
 
     query_id: str
     batches: list[PastBatch]
@@ -108,22 +108,22 @@ class CheckpointHistory(NamedTuple):
 
 def read_history(checkpoint: SparkCheckpoint, last: int = LAST, *, within: float = 30.0) -> CheckpointHistory:
     """
-    Return the last batches that are kept, and of which query.
+    Return the last batches of a checkpoint, its query id and its archives.
 
-    The directories are listed once, the files read in parallel.
+    The directories are listed once; the files are read in parallel.
 
-    :param last: how many at most, at least 1.
-    :param within: seconds for all of it. A call that the storage does not answer is left behind, and does
-        not keep the process alive.
+    :param last: maximum number of batches, at least 1.
+    :param within: seconds for the whole call. A request that the storage does not answer is abandoned; it
+        does not keep the process alive.
     :raises CheckpointNotFoundError: if there is no checkpoint.
-    :raises CheckpointFormatError: if a file is not in a form that is known; names the file.
-    :raises StorageUnavailableError: if the storage does not answer, or not in time.
+    :raises CheckpointFormatError: if a file has an unknown format; names the file.
+    :raises StorageUnavailableError: if the storage does not answer in time.
     """
     end = monotonic() + within
     listed = _together(checkpoint, {("listed", ""): partial(_listed, checkpoint)}, within, end)
     query_id, planned, committed, names = listed["listed", ""]
     newest = max(planned & committed, default=-1)
-    wanted = sorted(planned)[-last - 1 :]  # one more: the first one begins where that ends
+    wanted = sorted(planned)[-last - 1 :]  # one more: the first batch begins where that one ends
     finished = [number for number in wanted if number in committed]
     read = partial(checkpoint.read_file, listed=True)
     found = _together(
@@ -138,7 +138,8 @@ def read_history(checkpoint: SparkCheckpoint, last: int = LAST, *, within: float
                 for path in (f"offsets/{number}", f"commits/{number}")
             },
             **{("commit", number): partial(read, f"commits/{number}") for number in finished[-1:]},
-            # All: a batch may have been moved any number of times, and a move to an older batch taken back.
+            # All archives: a batch may have been moved several times, and a move to an older batch taken
+            # back.
             **{("archive", name): partial(read_archived_move, checkpoint, name) for name in names},
         },
         within,
@@ -149,7 +150,7 @@ def read_history(checkpoint: SparkCheckpoint, last: int = LAST, *, within: float
             name = checkpoint.name(f"commits/{number}")
             check_commit_log(decode(commit, name), name)
     archives = [each for (kind, _), each in found.items() if kind == "archive" and each is not None]
-    # A file that is gone since the listing is an old one, which the query has removed.
+    # If a file was removed since the listing, the query has removed an old batch.
     known = [
         _ended(checkpoint, number, found["ends", number], archives)
         for number in wanted
@@ -178,7 +179,7 @@ def read_history(checkpoint: SparkCheckpoint, last: int = LAST, *, within: float
 
 @dataclass(frozen=True)
 class _Known:
-    """What a file in ``offsets/`` says, and what it said when the batch ended."""
+    """The content of a file in ``offsets/``, and its content when the batch ended."""
 
     number: int
     entry: OffsetLogEntry
@@ -203,7 +204,7 @@ def _listed(checkpoint: SparkCheckpoint) -> tuple[str, set[int], set[int], list[
 def _together(
     checkpoint: SparkCheckpoint, calls: Mapping[_Key, Callable[[], Any]], within: float, end: float
 ) -> dict[_Key, Any]:
-    """Make calls at the same time until ``end``, and return their results."""
+    """Make calls in parallel until ``end``, and return their results."""
     futures: dict[_Key, Future[Any]] = {key: Future() for key in calls}
     waiting = deque(calls)
 
@@ -218,7 +219,7 @@ def _together(
             except Exception as error:  # noqa: BLE001 - raised again by result()
                 futures[key].set_exception(error)
 
-    # Daemons: Python waits for the threads of a pool when the process ends.
+    # Daemon threads: Python waits for the threads of a pool when the process ends.
     for _ in range(min(_AT_ONCE, len(calls))):
         Thread(target=work, daemon=True).start()
     try:
@@ -232,12 +233,12 @@ def _together(
             )
         return {key: future.result() for key, future in futures.items()}
     finally:
-        # The threads that still wait for the storage take no further call.
+        # Threads that still wait for the storage take no further call.
         waiting.clear()
 
 
 def _ended(checkpoint: SparkCheckpoint, number: int, data: bytes, archives: Sequence[ArchivedMove]) -> _Known:
-    """Read a batch's file, and follow the moves that have written to it back to where the batch ended."""
+    """Read a batch's file, and undo the changes of later moves to find where the batch ended."""
     path = f"offsets/{number}"
     name = checkpoint.name(path)
     entry = parse_offset_log(decode(data, name), name)
@@ -255,19 +256,19 @@ def _ended(checkpoint: SparkCheckpoint, number: int, data: bytes, archives: Sequ
 
 
 def _duration(at: datetime | None, planned: datetime | None, committed: datetime | None) -> float | None:
-    """Return how long a batch took, if its files were written when Spark wrote them."""
+    """Return how long a batch took; ``None`` if Spark did not write its files at that time."""
     if at is None or planned is None or committed is None or abs(planned - at) > _WRITTEN_WITHIN:
         return None
     return None if committed < at - _RESOLUTION else max(0.0, (committed - at).total_seconds())
 
 
 def _read(start: Mapping[str, Offsets], end: Mapping[str, Offsets]) -> dict[str, dict[str, int | None]]:
-    """Return the records of each source and topic from one place to another."""
+    """Return the records of each source and topic between two positions."""
     read: dict[str, dict[str, int | None]] = {}
     for source, offsets in end.items():
         topics = read.setdefault(source, {})
         for tp, offset in offsets.items():
-            # Spark reads a new partition from its log start, which may be anywhere up to its end.
+            # Spark reads a new partition from its log start, which may be any offset up to its end.
             first = start.get(source, {}).get(tp, 0 if offset == 0 else None)
             count = None if first is None or first > offset else offset - first
             known = topics.get(tp.topic, 0)

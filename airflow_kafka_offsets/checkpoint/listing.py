@@ -1,8 +1,8 @@
 """
-Lists the batches of a checkpoint, also where a listing is late.
+Lists the batches of a checkpoint, also on storages whose listings are late.
 
-An object store may not list yet what was just written, and still list what was just removed. Only the newest
-batches can be either, and reads of their files say which.
+The listing of an object store may lack a file that was just written, and may still show a removed one. This
+concerns only the newest batches, so reading their files corrects the listing.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from airflow_kafka_offsets.errors import CheckpointFormatError
 from airflow_kafka_offsets.storage import list_names, may_list_late, read_bytes
 
 _BATCH = re.compile(r"0|[1-9][0-9]{0,999}")
-"""Names of batch files. Beside them are ``.7.crc``, ``.7.<uuid>.tmp`` and whatever people leave behind."""
+"""Names of batch files. The directories also contain ``.7.crc``, ``.7.<uuid>.tmp`` and users' files."""
 # Spark's batch ids are Java's Long.
 _LAST_BATCH = 2**63 - 1
 
@@ -24,17 +24,17 @@ def planned_and_committed(
     fs: AbstractFileSystem, root: str, location: str, *, exact: bool
 ) -> tuple[set[int], set[int]]:
     """
-    Return the batches in ``offsets`` and those in ``commits``.
+    Return the batches in ``offsets`` and the batches in ``commits``.
 
-    :param location: of the checkpoint, for errors.
-    :param exact: whether to correct listings that may be late by reads of the newest files.
-    :raises CheckpointFormatError: if there are commits, and no batch is in both.
+    :param location: the checkpoint's location, for errors.
+    :param exact: whether to read the newest files to correct listings that may be late.
+    :raises CheckpointFormatError: if there are commits, but no batch is in both directories.
     """
-    # Offsets before commits. Spark writes offsets/N, runs the batch, writes commits/N. Listed in the same
-    # order, a batch that looks pending has no commit at a later moment, so it was really not finished.
-    # The other way round the query could finish N and plan N+1 between the listings: N, though done,
-    # would look pending. What this order misses is only what was planned after the first listing: the
-    # state is then a moment old, never wrong.
+    # List offsets before commits. Spark writes offsets/N, runs the batch, then writes commits/N. In this
+    # order, a batch that looks pending had no commit at a later moment, so it was not finished. In the other
+    # order the query could finish N and plan N+1 between the listings: the finished batch N would look
+    # pending. This order can only miss batches that were planned after the first listing: the state is then
+    # slightly old, but never wrong.
     exact = exact and may_list_late(fs)
     planned = listed_batches(fs, root, "offsets")
     if exact:
@@ -48,10 +48,10 @@ def planned_and_committed(
 
 
 def listed_batches(fs: AbstractFileSystem, root: str, directory: str) -> set[int]:
-    """Return the batches that are listed in ``offsets`` or ``commits`` now."""
-    # None, no such directory, is right for a query that has not planned a batch yet.
+    """Return the batches that a listing of ``offsets`` or ``commits`` shows now."""
+    # A missing directory is valid: the query has not planned a batch yet.
     names = list_names(fs, f"{root}/{directory}") or []
-    # Spark takes a longer number for another file's name.
+    # Spark does not read a longer number as a batch.
     return {number for name in names if _BATCH.fullmatch(name) and (number := int(name)) <= _LAST_BATCH}
 
 
@@ -62,11 +62,11 @@ def has_batch(fs: AbstractFileSystem, root: str, directory: str, batch_id: int) 
 
 def _correct_planned(fs: AbstractFileSystem, root: str, planned: set[int]) -> None:
     newest = max(planned, default=-1)
-    # Spark numbers batches one by one, so what is not listed follows directly.
+    # Spark numbers batches one by one: an unlisted batch has the next number.
     while has_batch(fs, root, "offsets", newest + 1):
         newest += 1
         planned.add(newest)
-    # Only the newest can be listed and gone: a restore or a truncate removes from that end.
+    # Only the newest batches can be listed but removed: restore and truncate remove from that end.
     while planned and not has_batch(fs, root, "offsets", max(planned)):
         planned.remove(max(planned))
 
@@ -79,7 +79,7 @@ def _correct_committed(fs: AbstractFileSystem, root: str, committed: set[int], p
 
 
 class NoCommonBatchError(CheckpointFormatError):
-    """A commit, and no batch in both directories: between the listings, or files were removed by hand."""
+    """No batch is in both directories: read between two listings, or files were removed by hand."""
 
     def __init__(self, location: str, planned: set[int], committed: set[int]) -> None:
         offsets = f"{min(planned)} to {max(planned)}" if planned else "of no batch"

@@ -1,4 +1,4 @@
-"""Hints for a location that is no checkpoint: what is there, and what was probably meant."""
+"""Hints for a location without a checkpoint: its content, and which location was probably meant."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.storage import list_names
 
 PARTS = ("metadata", "offsets", "commits", "sources", "state")
-"""What Spark puts into a checkpoint; the first is always there."""
+"""Names in a checkpoint's directory; the first always exists."""
 
 _OUTPUTS = {"_spark_metadata": "the output directory of a file sink", "_delta_log": "a Delta table"}
 # Enough to recognize the directory in an error text.
 _NAMES_SHOWN = 5
-# Each costs a listing, on a storage that may be slow, for a hint in an error text.
+# Each try costs a listing, on a storage that may be slow, only for a hint in an error text.
 _DIRECTORIES_TRIED = 20
-"""Each costs a request on an object store, and the answer is a hint."""
+"""Each try costs a request on an object store, only for a hint."""
 
 
 def describe_location(fs: AbstractFileSystem, root: str) -> str:
-    """Return what is where a checkpoint was expected, such as ``a directory above checkpoints (orders)``."""
+    """Describe a location that is not a checkpoint, such as ``a directory above checkpoints (orders)``."""
     try:
         return _describe(fs, root)
-    except Exception:  # noqa: BLE001 - without permission to look around there is no hint, and no other error
+    except Exception:  # noqa: BLE001 - without permission to list there is no hint, and no other error
         return "no file metadata"
 
 
@@ -41,13 +41,13 @@ def _describe(fs: AbstractFileSystem, root: str) -> str:
             return f"{what} ({output} is there), not its checkpoint"
     if {"offsets", "commits"} & set(names):
         return (
-            f"a directory that holds {_some(names)} but no file metadata: the copy of a checkpoint is not "
+            f"a directory with {_some(names)} but without file metadata: the copy of a checkpoint is not "
             "complete"
         )
     checkpoints = _checkpoints(fs, root, names)
     if checkpoints:
-        return f"a directory above checkpoints ({_some(checkpoints)}); give that of one query"
-    return f"a directory that holds {_some(names)}"
+        return f"a directory above checkpoints ({_some(checkpoints)}); give the checkpoint of one query"
+    return f"a directory with {_some(names)}"
 
 
 def _describe_empty(fs: AbstractFileSystem, root: str, parent: str) -> str:
@@ -56,7 +56,7 @@ def _describe_empty(fs: AbstractFileSystem, root: str, parent: str) -> str:
     checkpoints = _checkpoints(fs, parent, neighbours)
     if checkpoints:
         return f"{what}, but beside it checkpoints ({_some(checkpoints)})"
-    # A path without a scheme may be one of Spark's default file system, or of a volume of Databricks.
+    # A path without a scheme may belong to Spark's default file system, or to a Databricks volume.
     return f"{what} on this machine" if what == "nothing" and isinstance(fs, LocalFileSystem) else what
 
 

@@ -1,7 +1,7 @@
 """
 Parses and edits the files of a checkpoint's ``offsets`` and ``commits`` directories.
 
-Text in, values out; nothing here opens a file. The formats are those of Spark 3.5 to 4.2
+Functions take text and return values; none opens a file. The formats are those of Spark 3.5 to 4.2
 (``OffsetSeqLog`` and ``CommitLog`` in Spark's source)::
 
     offsets/N, v1                           offsets/N, v2 (Spark 4.2)
@@ -10,8 +10,8 @@ Text in, values out; nothing here opens a file. The formats are those of Spark 3
       {"orders":{"0":42}}   source 0          rate:17                      lines in any order,
       -                     source 1: none    orders:{"orders":{"0":42}}   name or index, one colon
 
-Whatever differs is refused with the name of the file, never guessed: a position read wrongly from half a
-file would be committed as if Spark had written it.
+Any other content is refused with the name of the file, never guessed: a position read wrongly from an
+incomplete file would be committed as if Spark had written it.
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ from airflow_kafka_offsets.model.offsets import Offsets
 from airflow_kafka_offsets.model.text import describe_type, size_error
 
 NO_OFFSET = "-"
-"""What Spark writes for a source that had no offset yet (``OffsetSeqLog.SERIALIZED_VOID_OFFSET``)."""
+"""Spark's value for a source without an offset yet (``OffsetSeqLog.SERIALIZED_VOID_OFFSET``)."""
 
 VERSIONS = (1, 2)
-"""The versions of both logs that are known; they are independent of each other."""
+"""The known versions of both logs; each log has its own version."""
 
 # Nine digits: Spark reads an Int.
 _VERSION_LINE = re.compile(r"v([1-9][0-9]{0,8})")
-# Only what looks like a version is quoted: the file may be another one, with secrets in it.
+# Quote only text that looks like a version: the file may be another one, with secrets in it.
 _LIKE_A_VERSION = re.compile(r"[vV]?[0-9]{1,9}")
 _SOURCE_KEY = re.compile(r"[A-Za-z0-9_]{1,1000}")
-"""Index, or what Spark 4.2 accepts in ``readStream.name(...)``, which has no limit there."""
+"""An index, or a name that Spark 4.2 accepts in ``readStream.name(...)``; Spark limits no length."""
 _QUERY_ID = re.compile(r"[A-Za-z0-9_.:-]{1,100}")
-"""Spark writes a UUID."""
+"""Spark's query ids are UUIDs."""
 _DIGITS = re.compile(r"[0-9]+")
 _LAST_MILLISECOND = 253_402_300_799_999
 """The end of the year 9999."""
 
 
 class SourceOffset(NamedTuple):
-    """What one line of an offset log says about one source."""
+    """One line of an offset log: a source and its offset."""
 
     source: str
     """The source's index in the query's plan, or its name."""
@@ -61,10 +61,10 @@ class OffsetLogEntry:
     One file of ``offsets/``.
 
     :param version: 1 or 2.
-    :param metadata: the second line; empty where it is empty, as in continuous mode.
-    :param sources: one for each source, in the order of the lines.
-    :param lines: the file as it is, split at line feeds; ``sources[i]`` is from ``lines[2 + i]``. Joined
-        again they are the same file, byte for byte, so that a line can be replaced and the others left alone.
+    :param metadata: the second line; empty in continuous mode.
+    :param sources: one entry for each source, in the order of the lines.
+    :param lines: the file's text, split at line feeds; ``sources[i]`` comes from ``lines[2 + i]``. Joining
+        them gives the same file, byte for byte, so one line can be replaced without changing the others.
     """
 
     version: int
@@ -88,9 +88,9 @@ class OffsetLogEntry:
 
     def with_offsets(self, offsets: Mapping[str, Offsets]) -> str:
         """
-        Return the file's text with other offsets in the lines of Kafka sources; all else stays as it is.
+        Return the file's text with other offsets in the lines of Kafka sources; all other text is unchanged.
 
-        :param offsets: source -> its offsets. A partition that is not named keeps its offset.
+        :param offsets: source -> its offsets. A partition without an entry keeps its offset.
         """
         there = self.kafka_offsets
         return self.with_sources({source: there.get(source, {}) | each for source, each in offsets.items()})
@@ -109,7 +109,7 @@ class OffsetLogEntry:
 
 
 def is_query_id(text: str) -> bool:
-    """Whether a text can be a query's id, which is shown and goes into the metadata of commits."""
+    """Whether a text has the form of a query id; query ids are shown and written into commit metadata."""
     return _QUERY_ID.fullmatch(text) is not None
 
 
@@ -133,7 +133,7 @@ def parse_offset_log(text: str, name: str) -> OffsetLogEntry:
     """
     Read one file of ``offsets/``.
 
-    :raises CheckpointFormatError: if the version is not known, lines are missing or malformed, or the file is
+    :raises CheckpointFormatError: if the version is unknown, lines are missing or malformed, or the file is
         too large.
     """
     if refusal := size_error(name, text, "\n,{["):
@@ -143,7 +143,7 @@ def parse_offset_log(text: str, name: str) -> OffsetLogEntry:
     if len(lines) < 2:
         raise _cut_off(name, "only the version line", "a line of metadata and one for each source")
     metadata = json_object(lines[1], f"{name}, line 2", "the batch's metadata") if lines[1] else {}
-    # Spark ends the file without a line feed; editors add one, and Spark reads such a file all the same.
+    # Spark ends the file without a line feed. An editor may add one; Spark reads such a file too.
     source_lines = lines[2:-1] if lines[-1] == "" else lines[2:]
     if not source_lines:
         raise _cut_off(name, "no line of a source", "one for each source, after the metadata")
@@ -159,13 +159,13 @@ def parse_offset_log(text: str, name: str) -> OffsetLogEntry:
             raise _cut_off(where, "nothing", f"an offset as JSON, or {NO_OFFSET!r}")
         sources[source] = SourceOffset(source, None if offset == NO_OFFSET else offset)
         if offset != NO_OFFSET:
-            kafka_offsets(offset, where)  # a line that is cut off must not wait until somebody asks for it
+            kafka_offsets(offset, where)  # report a cut-off line now, not when the offsets are read
     return OffsetLogEntry(version, metadata, tuple(sources.values()), tuple(lines))
 
 
 def check_commit_log(text: str, name: str) -> None:
     """
-    Check one file of ``commits/``: a known version, and JSON. What it says beyond its existence is Spark's.
+    Check one file of ``commits/``: a known version, and JSON. Its other content is ignored.
 
     :raises CheckpointFormatError: if it is neither version 1 nor 2, or cut off.
     """
@@ -178,17 +178,18 @@ def check_commit_log(text: str, name: str) -> None:
 
 def kafka_offsets(text: str, name: str = "offset") -> Offsets | None:
     """
-    Return the offsets of a Kafka source, or ``None`` if the text is another source's.
+    Return the offsets of a Kafka source, or ``None`` if the text belongs to another kind of source.
 
-    Kafka's is the only known source that writes ``{"topic": {"<digits>": <number>}}``: rate, socket and
-    memory sources write a bare number, files ``{"logOffset": 0}``, Delta a flat object. Azure Event Hubs
-    writes the same shape, so it proves nothing about the broker: compare topics and offsets with it before a
-    commit. ``{}`` (no topic matched a pattern yet) names no partition and is taken for another source's.
+    Of the known sources only Kafka writes ``{"topic": {"<digits>": <number>}}``: rate, socket and memory
+    sources write a number, file sources ``{"logOffset": 0}``, Delta a flat object. Azure Event Hubs writes
+    Kafka's form too, so the form proves nothing about the broker: compare topics and offsets with the broker
+    before a commit. ``{}`` (no topic matches the pattern yet) has no partition and counts as another source's
+    text.
 
     :param text: one source's offset, without the source's name.
     :param name: the file and line, for the error text.
-    :raises CheckpointFormatError: if it is not JSON (Spark asks every source for JSON, so the line is cut
-        off), or is in Kafka's shape with anything that is no offset, such as a negative number.
+    :raises CheckpointFormatError: if the text is not JSON (Spark requires JSON of every source, so the line
+        is cut off), or has Kafka's form with an invalid offset, such as a negative number.
     """
     try:
         value = load_json(text, name, describe=describe_type)
@@ -198,8 +199,8 @@ def kafka_offsets(text: str, name: str = "offset") -> Offsets | None:
 
 
 def _has_kafka_shape(value: object) -> bool:
-    # One partition with a number is enough to claim the shape: the rest must then be right too, because
-    # half a Kafka source is not another system's.
+    # One partition with a number is enough to recognize Kafka's form. The rest must then be valid too: no
+    # other source writes a part of it.
     if not isinstance(value, dict) or not all(isinstance(inner, dict) for inner in value.values()):
         return False
     return any(
@@ -220,13 +221,13 @@ def _version(line: str, name: str) -> int:
     if version not in VERSIONS:
         raise CheckpointFormatError(
             f"{name}: found version v{version}; expected v1 or v2, as Spark 3.5 to 4.2 write them: "
-            "a newer version of this package may know it"
+            "a newer version of this package may support it"
         )
     return version
 
 
 def _split_named(line: str, where: str) -> tuple[str, str]:
-    # Spark splits at the first colon; later ones belong to the JSON.
+    # Spark splits at the first colon; later colons belong to the JSON.
     source, separator, offset = line.partition(":")
     if not separator or not _SOURCE_KEY.fullmatch(source):
         raise CheckpointFormatError(
@@ -239,12 +240,12 @@ def json_object(text: str, where: str, expected: str) -> dict[str, Any]:
     """
     Read a JSON object.
 
-    :param expected: what it should be, for the error text.
-    :raises CheckpointFormatError: if it is anything else, or too large.
+    :param expected: the expected content, for the error text.
+    :raises CheckpointFormatError: if the text is not a JSON object, or is too large.
     """
     if refusal := size_error(where, text):
         raise CheckpointFormatError(refusal)
-    # Spark's own JSON may hold a key twice, which load_json refuses.
+    # Spark's JSON may contain a key twice, which load_json refuses.
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):

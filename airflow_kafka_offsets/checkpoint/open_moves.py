@@ -1,4 +1,4 @@
-"""Moves of a checkpoint that were begun and not finished: found, refused, or taken up again."""
+"""Finds, refuses or resumes checkpoint moves that were begun and not finished."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan
 
 def unfinished_move(checkpoint: SparkCheckpoint) -> ArchivedMove | None:
     """
-    Return the move that was begun and not finished, ``None`` if there is none.
+    Return the move that was begun and not finished, ``None`` if every move is finished.
 
-    If the query has run since, its position is what counts, and the move is over.
+    If the query has run since the move, the query's position counts and the move is over.
 
     :raises CheckpointError: if the checkpoint cannot be read.
     """
@@ -32,7 +32,7 @@ def has_run_since(
 ) -> bool:
     """Return whether the query has planned or finished a batch since a move."""
     checkpoint_batches = checkpoint_batches or read_checkpoint_batches(checkpoint)
-    # What a restore puts back is newer than what it has found.
+    # A restore puts back batches that are newer than the newest batch at its start.
     planned = (batch for batch in checkpoint_batches.planned if f"offsets/{batch}" not in archived.files)
     committed = (batch for batch in checkpoint_batches.committed if f"commits/{batch}" not in archived.files)
     if (
@@ -40,20 +40,20 @@ def has_run_since(
         or max(committed, default=-1) > archived.newest_committed
     ):
         return True
-    # Half a move, too, is one or the other, file by file.
+    # In an interrupted move each file still has one of the two known contents.
     return any(file_digest(checkpoint.read_file(path)) not in known for path, known in archived.files.items())
 
 
 def has_finished_since(state: CheckpointState, archived: ArchivedMove) -> bool:
-    """Return whether the query has finished a batch since a seek; a batch that was only begun is none."""
+    """Return whether the query has finished a batch since a seek; an unfinished batch does not count."""
     return state.batch_id is not None and state.batch_id > archived.newest_committed
 
 
 def unfinished_refusal(checkpoint: SparkCheckpoint, archived: ArchivedMove) -> MoveUnfinishedError:
-    """Return the error for whoever meets a move that was begun and not finished."""
+    """Return the error for a move that meets an unfinished one."""
     return MoveUnfinishedError(
-        f"{checkpoint.location}: move {archived} was begun and not finished: it is under way, or has stopped "
-        "half-way. The same task, or the same command, finishes it when it runs again; "
+        f"{checkpoint.location}: move {archived} was begun and not finished: it is running, or was "
+        "interrupted. The same task, or the same command, finishes it when it runs again; "
         f"'airflow-kafka-offsets group restore GROUP --checkpoint {checkpoint.location} --archive "
         f"{archived.undoes or archived.name}' {'finishes it' if archived.undoes else 'takes it back'}",
         retriable=True,
@@ -61,7 +61,7 @@ def unfinished_refusal(checkpoint: SparkCheckpoint, archived: ArchivedMove) -> M
 
 
 def take_back_command(checkpoint: SparkCheckpoint, archived: ArchivedMove, *, pending: bool = False) -> str:
-    """Return the command that takes a move back, as an error's text quotes it."""
+    """Return the command that takes a move back, to be quoted in an error text."""
     discard = " --on-pending-batch discard --sink SINK" if pending else ""
     return (
         f"'airflow-kafka-offsets group restore GROUP --checkpoint {checkpoint.location} --archive "
@@ -76,10 +76,10 @@ def unfinished_move_of_request(
     undoes: str | None = None,
 ) -> ArchivedMove | None:
     """
-    Return the move that this request has begun before and not finished, ``None`` if nothing is unfinished.
+    Return the unfinished move that the same request began, ``None`` if no move is unfinished.
 
-    :param undoes: a move that may be unfinished: it is taken back.
-    :raises MoveUnfinishedError: if another request has begun it.
+    :param undoes: name of a move that may be unfinished: this request takes it back.
+    :raises MoveUnfinishedError: if another request began the unfinished move.
     """
     newest = newest_archived_move(checkpoint)
     if (
@@ -97,7 +97,7 @@ def unfinished_move_of_request(
 def resume_plan(
     checkpoint: SparkCheckpoint, checkpoint_plan: CheckpointPlan, archived: ArchivedMove | None
 ) -> CheckpointPlan:
-    """Return a plan, made on what an interrupted move has left, as the rest of that move, if there is one."""
+    """Return a plan as the rest of an interrupted move; unchanged if there is no such move."""
     if archived is None or has_run_since(checkpoint, archived):
         return checkpoint_plan
     return replace(

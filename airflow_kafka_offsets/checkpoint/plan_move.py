@@ -1,18 +1,18 @@
 """
-Plans the move of a Spark checkpoint to other offsets, and the restore of what a move has overwritten.
+Plans the move of a Spark checkpoint to other offsets, and the restore of an earlier state.
 
-Three moves, all of a query that is stopped (measured with Spark 3.5 to 4.2):
+There are three kinds of moves. The query must be stopped (measured with Spark 3.5 to 4.2):
 
-* *seek* writes other offsets into the Kafka lines of the newest batch's file in ``offsets/``. The query goes
-  on from there with the next batch id, so that no id occurs twice and sinks that remember ids stay right.
-* *truncate* removes batches, newest first. The query plans them again under the same ids: exact also for a
-  query that keeps state, and wrong for sinks that skip ids they have seen. The Spark application must have
-  ended, not the query alone: one that lives on may write old state again.
-* *restore* puts back what an archive has kept, or seeks to it if the query has run since.
+* *seek* writes other offsets into the Kafka lines of the newest batch's file in ``offsets/``. The query
+  continues from there with the next batch id. No id occurs twice, so sinks that remember ids stay correct.
+* *truncate* removes batches, newest first. The query plans them again under the same ids. This is exact also
+  for a query with state, but wrong for sinks that skip ids they have seen. The Spark application must have
+  ended, not only the query: a running application may write old state again.
+* *restore* puts back the files of an archive, or seeks to its offsets if the query has run since.
 
-Each is planned as a list of files to write and remove, in an order in which every interruption leaves a
-checkpoint that Spark starts from; :func:`~airflow_kafka_offsets.checkpoint.apply_move.apply_checkpoint_plan`
-carries it out.
+Each plan is a list of files to write and remove. Their order ensures that Spark can start from the checkpoint
+after any interruption. :func:`~airflow_kafka_offsets.checkpoint.apply_move.apply_checkpoint_plan` applies the
+plan.
 """
 
 from __future__ import annotations
@@ -69,14 +69,14 @@ def plan_seek(
     keep_pending_batch: bool = False,
 ) -> CheckpointPlan:
     """
-    Plan to let the query go on from other offsets.
+    Plan to let the query continue from other offsets.
 
-    A move that was interrupted is finished by the same request; any other one is refused until then.
+    The same request finishes an interrupted move; every other request is refused until then.
 
-    :param targets: source -> offsets, inside the log: that is for the caller to check. Partitions that are
-        not named keep theirs.
-    :param request: identifies what was asked for; by default the targets do.
-    :param keep_pending_batch: whether a batch that was begun from the targets may stay.
+    :param targets: source -> offsets; the caller checks that they are inside the log. Partitions without a
+        target keep their offsets.
+    :param request: identifies the request; by default a digest of the targets.
+    :param keep_pending_batch: whether an unfinished batch that began at the targets may stay.
     :raises CheckpointError: if the checkpoint cannot be read, or no batch has finished yet.
     :raises MoveUnfinishedError: if another move was begun and not finished.
     """
@@ -93,7 +93,7 @@ def plan_seek(
     discarded = () if kept else checkpoint_batches.pending
     if discarded:
         refusals += pending_refusals(checkpoint, checkpoint_batches, policy)
-    # Newest first: a file that goes leaves its predecessor as the newest, and that one is whole.
+    # Newest first: after each removal the previous batch is the newest, and its files are complete.
     steps = [Step(f"offsets/{number}", None) for number in reversed(discarded)]
     if after != before and not refusals:
         steps.append(
@@ -114,7 +114,7 @@ def plan_truncate(
     """
     Plan to remove every batch after one, so that the query plans them again.
 
-    :param batch_id: the batch that becomes the newest; its offsets are where the query goes on.
+    :param batch_id: the batch that becomes the newest; the query continues from its end offsets.
     :param policy: must name the sink.
     :raises CheckpointError: if the checkpoint cannot be read, or no batch has finished yet.
     :raises MoveUnfinishedError: if another move was begun and not finished.
@@ -124,7 +124,7 @@ def plan_truncate(
     checkpoint_batches = read_checkpoint_batches(checkpoint)
     earlier = unfinished_move_of_request(checkpoint, checkpoint_batches, request)
     after = checkpoint.entry(batch_id).kafka_offsets if batch_id in checkpoint_batches.planned else {}
-    # commits/N before offsets/N: in between, N is a batch that Spark would run again.
+    # commits/N before offsets/N: between the two removals Spark would run batch N again, which is safe.
     steps = [
         Step(f"{directory}/{number}", None)
         for number in sorted(checkpoint_batches.planned | checkpoint_batches.committed, reverse=True)
@@ -160,8 +160,8 @@ def plan_put_back_archive(
     """
     Plan to take a move back.
 
-    If the query has not run since, the files come back as they were, an unfinished batch included. If it has,
-    the checkpoint is moved to the offsets that it had.
+    If the query has not run since, the files are restored, including an unfinished batch. If it has run, the
+    checkpoint is moved to its offsets before the move.
 
     :param archive: name of the archive; by default the newest move that was not taken back.
     :raises CheckpointError: if there is no such archive, or the checkpoint cannot be read.
@@ -173,15 +173,16 @@ def plan_put_back_archive(
             f"{checkpoint.location}: {archived.name} is itself a restore, and was not finished: restore "
             f"{archived.undoes} again, which finishes it"
         )
-    # As it was called before 0.1.0, so that a restore that was interrupted then can be finished.
+    # The name that 0.1.0 replaced: a restore that was interrupted before the upgrade can still be finished.
     request = digest("undo", archived.name)
     checkpoint_batches = read_checkpoint_batches(checkpoint)
     if archived.query_id != checkpoint_batches.state.query_id:
         raise PlanRefusedError(
-            f"{checkpoint.location}: archive {archived.name} is of query {archived.query_id}, and the "
-            f"checkpoint is of query {checkpoint_batches.state.query_id}: give the archive's own checkpoint"
+            f"{checkpoint.location}: archive {archived.name} belongs to query {archived.query_id}, but the "
+            f"checkpoint belongs to query {checkpoint_batches.state.query_id}: give the archive's own "
+            "checkpoint"
         )
-    # A restore that was interrupted goes on as it began: what it has left may look as if nothing had run.
+    # An interrupted restore continues in the way it began: its files may look as if the query had not run.
     archives = read_archived_moves(checkpoint)
     begun = [one for one in archives if one.undoes == archived.name and not one.copies]
     moved = begun or archived.carried or has_run_since(checkpoint, archived, checkpoint_batches)
@@ -194,7 +195,7 @@ def plan_put_back_archive(
     earlier = unfinished_move_of_request(checkpoint, checkpoint_batches, request, archived.name)
     known = [Step(path, read_copy(checkpoint, archived, path)) for path in archived.files]
     steps = [step for step in known if checkpoint.read_file(step.path) != step.data]
-    # What goes, goes newest first; then what comes, oldest first.
+    # First remove files, newest first; then write files, oldest first.
     steps.sort(key=_put_back_order)
     plan = _plan(checkpoint, checkpoint_batches, "restore", archived.before, steps, request)
     plan = replace(plan, undoes=archived.name, copies=True, **_back_from(archived))
@@ -248,14 +249,15 @@ def _plan(
         discarded=discarded,
         batches=(frozenset(checkpoint_batches.planned), frozenset(checkpoint_batches.committed)),
         refusals=(*refusals, *link_refusals(checkpoint, [step.path for step in steps])),
-        # A plan that changes no file leaves no archive, and so no open move.
+        # A plan that changes no file writes no archive, and so no unfinished move.
         archive=next_archive_name(checkpoint, kind) if steps else None,
         request=request,
     )
 
 
 def _put_back_order(step: Step) -> tuple[int, int, bool]:
-    # commits/N goes before offsets/N, and comes after it: in between, Spark would run batch N again.
+    # Remove commits/N before offsets/N, and write it after offsets/N: in between, Spark would run batch N
+    # again.
     directory, _, number = step.path.partition("/")
     if step.data is None:
         return 0, -int(number), directory == "offsets"

@@ -1,4 +1,4 @@
-"""Reads a Spark checkpoint: the newest committed batch, the pending one, and their offsets."""
+"""Reads a Spark checkpoint: the newest committed batch, the pending batch, and their offsets."""
 
 from __future__ import annotations
 
@@ -50,9 +50,10 @@ class CheckpointSource:
     :param source: its index in the query's plan, or its name (Spark 4.2).
     :param offsets: the next offset of each partition; ``None`` if the source is not Kafka or had no offset
         yet.
-    :param kafka: whether the offsets have Kafka's form. False for a source that had no offset yet: the
-        checkpoint's newest batch does not say what it is.
-    :param begun: whether it has an offset. Kafka's has none either while its pattern matches no topic.
+    :param kafka: whether the offsets have Kafka's form. False for a source without an offset: the
+        checkpoint's newest batch does not say what kind of source it is.
+    :param begun: whether the source has an offset. A Kafka source has none while its pattern matches no
+        topic.
     """
 
     source: str
@@ -64,17 +65,19 @@ class CheckpointSource:
 @dataclass(frozen=True)
 class CheckpointState:
     """
-    What a checkpoint says at one moment.
+    The content of a checkpoint at one moment.
 
-    :param location: where it is, as it was given.
-    :param query_id: the query's id, the same over restarts.
-    :param batch_id: the committed batch: the highest in both ``offsets/`` and ``commits/``; ``None`` if no
-        batch was ever finished.
+    :param location: the checkpoint's location, as given by the caller.
+    :param query_id: the query's id, which stays the same over restarts.
+    :param batch_id: the newest committed batch: the highest number in both ``offsets/`` and ``commits/``;
+        ``None`` if no batch has finished yet.
     :param pending_batch_id: the batch that is running or was interrupted; Spark replays exactly its range.
-    :param sources: the sources of the committed batch, by index, then by name; empty if there is none.
+    :param sources: the sources of the committed batch, by index, then by name; empty without a committed
+        batch.
     :param batch_timestamp_ms: when the committed batch was planned, in milliseconds since 1970; ``None`` in
-        continuous mode, which does not note it.
-    :param log_ids: where the offsets count, as the newest move recorded it; unknown unless that was read.
+        continuous mode, which does not record it.
+    :param log_ids: the cluster and topics that the offsets belong to, as the newest move recorded them;
+        unknown unless they were read.
     """
 
     location: str
@@ -93,9 +96,9 @@ class CheckpointState:
     @property
     def without_kafka(self) -> str | None:
         """
-        Why there will be no Kafka offsets: the newest batch has none; ``None`` if it has, or a later one may.
+        Why the checkpoint will never have Kafka offsets; ``None`` if it has some, or a later batch may.
 
-        A source that has not begun may be Kafka's.
+        A source without an offset yet may be a Kafka source.
         """
         if self.batch_id is None or not all(source.begun and not source.kafka for source in self.sources):
             return None
@@ -129,10 +132,10 @@ class CheckpointState:
 
 class StateAndBatches(NamedTuple):
     """
-    A state, and what it was read from.
+    A state, and the batches it was read from.
 
     :param state: the state.
-    :param entry: the file of the committed batch in ``offsets``; ``None`` if there is no such batch.
+    :param entry: the file of the committed batch in ``offsets``; ``None`` without a committed batch.
     :param planned: the batches in ``offsets``.
     :param committed: the batches in ``commits``.
     """
@@ -145,14 +148,14 @@ class StateAndBatches(NamedTuple):
 
 class SparkCheckpoint:
     """
-    A Spark Structured Streaming checkpoint, on any storage that fsspec has a driver for.
+    A Spark Structured Streaming checkpoint on any storage that fsspec has a driver for.
 
-    Reading takes no lock and needs none: the query may be running.
+    Reading needs no lock: the query may be running.
 
-    :param location: the directory's URI exactly as the Spark job has it (``checkpointLocation``).
-    :param fs: the file system, if it is there already; by default fsspec makes one for the URI's scheme.
-    :param storage_options: what fsspec's driver needs (endpoint, credentials), if ``fs`` is not given.
-    :raises UsageError: if the location is empty or holds a password.
+    :param location: the directory's URI exactly as in the Spark job (``checkpointLocation``).
+    :param fs: an existing file system; by default fsspec creates one for the URI's scheme.
+    :param storage_options: options of fsspec's driver (endpoint, credentials), used without ``fs``.
+    :raises UsageError: if the location is empty or contains a password.
     :raises CheckpointError: if the storage's driver is not installed or cannot be set up.
     """
 
@@ -168,19 +171,20 @@ class SparkCheckpoint:
 
     def read(self) -> CheckpointState:
         """
-        Return the newest state: two listings and a few small files, however many batches there are.
+        Return the newest state, from two listings and a few small files, whatever the number of batches.
 
-        :raises CheckpointNotFoundError: if there is no checkpoint; says what is there instead.
-        :raises CheckpointFormatError: if a file is not in a form that is known; names the file.
+        :raises CheckpointNotFoundError: if there is no checkpoint; describes what the location contains
+            instead.
+        :raises CheckpointFormatError: if a file has an unknown format; names the file.
         :raises StorageUnavailableError: if the storage does not answer, or a running query removes files
-            faster than they can be read. Worth another try.
+            faster than they can be read. A retry may succeed.
         """
         return self.read_batches().state
 
     def read_batches(self) -> StateAndBatches:
         """Return the newest state as :meth:`read` does, and the batches that it was read from."""
-        # Spark removes old batches while it runs: a file may go between the listing and its read. Another
-        # listing then shows the batches of now, and nothing of the first one is kept.
+        # A running query removes old batches: a file may be removed between the listing and its read. Then
+        # list again and discard the first listing.
         retrying = Retrying(
             retry=retry_if_exception_type((_FileGoneError, listing.NoCommonBatchError)),
             stop=stop_after_attempt(_ATTEMPTS),
@@ -191,41 +195,41 @@ class SparkCheckpoint:
 
     def ended_at(self, batch_id: int) -> datetime | None:
         """
-        Return when a batch was finished: when its commit was written.
+        Return when a batch was finished: the time of its file in ``commits``.
 
-        :return: ``None`` if the batch has no commit, or the storage does not know when files were written.
+        :return: ``None`` if the batch has no commit, or the storage records no file times.
         :raises StorageUnavailableError: if the storage does not answer.
         """
         return modified_at(self.fs, f"{self.root}/commits/{batch_id}")
 
     def entry(self, batch_id: int) -> OffsetLogEntry:
         """
-        Return what Spark has planned for a batch: its file in ``offsets``.
+        Return Spark's plan of a batch: its file in ``offsets``.
 
-        :raises CheckpointError: if it is not there: Spark does not keep it any more.
-        :raises CheckpointFormatError: if its file is not in a form that is known.
+        :raises CheckpointError: if the file does not exist: Spark no longer keeps the batch.
+        :raises CheckpointFormatError: if the file has an unknown format.
         :raises StorageUnavailableError: if the storage does not answer.
         """
         try:
             return parse_offset_log(*self._batch_file("offsets", batch_id))
         except _FileGoneError:
             raise CheckpointError(
-                f"{self.name(f'offsets/{batch_id}')}: is not there; expected a batch that Spark has "
-                "planned and not removed yet: it keeps spark.sql.streaming.minBatchesToRetain of them (100)"
+                f"{self.name(f'offsets/{batch_id}')}: does not exist; expected a batch that Spark has "
+                "planned and not yet removed: it keeps the last 100 (spark.sql.streaming.minBatchesToRetain)"
             ) from None
 
     def read_file(self, path: str, *, listed: bool = False) -> bytes | None:
         """
-        Return what a file of the checkpoint holds, ``None`` if it is not there.
+        Return the content of a file of the checkpoint, ``None`` if it does not exist.
 
-        :param path: below the checkpoint, such as ``offsets/7``.
+        :param path: path below the checkpoint, such as ``offsets/7``.
         :param listed: whether its directory was listed just now, see :func:`read_bytes`.
         """
         return read_bytes(self.fs, f"{self.root}/{path}", listed=listed)
 
     def write_file(self, path: str, data: bytes) -> None:
         """
-        Write a file of the checkpoint, whole or not at all.
+        Write a file of the checkpoint atomically.
 
         :raises CheckpointError: if the path leads out of the checkpoint, or the storage fails.
         """
@@ -233,20 +237,20 @@ class SparkCheckpoint:
 
     def remove_file(self, path: str) -> None:
         """
-        Remove a file of the checkpoint; one that is not there is removed already.
+        Remove a file of the checkpoint; do nothing if it does not exist.
 
         :raises CheckpointError: if the path leads out of the checkpoint, or the storage fails.
         """
         remove_file(self.fs, self._inside(path))
 
     def behind_link(self, path: str) -> str | None:
-        """Return why a file must not be changed, ``None`` unless a directory above it is a link."""
+        """Return why a file must not be changed: a directory above it is a link; ``None`` otherwise."""
         link = linked_directory(self.fs, self.root, path)
         if link is None:
             return None
         return (
-            f"{self.name(link)}: is a symbolic link, which may lead anywhere, and a checkpoint is "
-            "not changed through one: make it a directory"
+            f"{self.name(link)}: is a symbolic link, which may lead anywhere; a checkpoint is not "
+            "changed through links: make it a directory"
         )
 
     def _inside(self, path: str) -> str:
@@ -262,15 +266,15 @@ class SparkCheckpoint:
         done = planned & committed
         batch_id = max(done, default=None)
         newest = max(planned, default=None)
-        # A plan without a commit: Spark writes offsets/N before the batch and commits/N after it.
+        # Planned but not committed: Spark writes offsets/N before the batch and commits/N after it.
         pending = None if newest == batch_id else newest
         if batch_id is None:
             return StateAndBatches(
                 CheckpointState(self.location, query_id, None, pending), None, planned, committed
             )
         entry = parse_offset_log(*self._batch_file("offsets", batch_id))
-        # A commit in an unknown form is from a Spark that is not known, whose offsets may mean something
-        # else.
+        # A commit of unknown format comes from an unknown version of Spark, whose offsets may have another
+        # meaning.
         check_commit_log(*self._batch_file("commits", batch_id))
         state = CheckpointState(
             location=self.location,
@@ -286,7 +290,8 @@ class SparkCheckpoint:
         """
         Return the query's id.
 
-        :raises CheckpointNotFoundError: if there is no checkpoint; says what is there instead.
+        :raises CheckpointNotFoundError: if there is no checkpoint; describes what the location contains
+            instead.
         """
         name = self.name("metadata")
         data = self.read_file("metadata")
@@ -294,21 +299,21 @@ class SparkCheckpoint:
             found = location_hints.describe_location(self.fs, self.root)
             raise CheckpointNotFoundError(
                 f"{self.location}: found {found}; expected the directory that the Spark job has as "
-                "checkpointLocation, with the file metadata and the directories offsets and commits in it"
+                "checkpointLocation, with the file metadata and the directories offsets and commits"
             )
         return parse_query_id(decode(data, name), name)
 
     def listed(self, *, exact: bool = True) -> tuple[set[int], set[int]]:
         """
-        Return the batches in ``offsets`` and those in ``commits``.
+        Return the batches in ``offsets`` and the batches in ``commits``.
 
-        :param exact: whether to correct listings that may be late by reads of the newest files.
-        :raises CheckpointFormatError: if there are commits, and no batch is in both.
+        :param exact: whether to read the newest files to correct listings that may be late.
+        :raises CheckpointFormatError: if there are commits, but no batch is in both directories.
         """
         return listing.planned_and_committed(self.fs, self.root, self.location, exact=exact)
 
     def batches(self, directory: str) -> set[int]:
-        """Return the batches that are listed in ``offsets`` or ``commits`` now."""
+        """Return the batches that a listing of ``offsets`` or ``commits`` shows now."""
         return listing.listed_batches(self.fs, self.root, directory)
 
     def has(self, directory: str, batch_id: int) -> bool:
@@ -324,17 +329,17 @@ class SparkCheckpoint:
         return decode(data, self.name(path)), self.name(path)
 
     def name(self, path: str) -> str:
-        """Return what a file of the checkpoint is called in messages."""
+        """Return the name of a checkpoint's file for messages."""
         return f"{self.location.rstrip('/')}/{path}"
 
 
 class _FileGoneError(StorageUnavailableError):
-    """A file was listed and then not there: Spark removes old batches while it runs."""
+    """A listed file no longer exists: a running query removes old batches."""
 
     def __init__(self, name: str) -> None:
         super().__init__(
-            f"{name}: was listed and then not there, {_ATTEMPTS} times: the query removes batches faster "
-            "than they can be read; raise spark.sql.streaming.minBatchesToRetain, or try again"
+            f"{name}: was listed but did not exist when it was read, {_ATTEMPTS} times: the query removes "
+            "batches faster than they can be read; raise spark.sql.streaming.minBatchesToRetain, or try again"
         )
 
 
@@ -344,7 +349,7 @@ def _sources(entry: OffsetLogEntry) -> tuple[CheckpointSource, ...]:
         CheckpointSource(source, known.get(source), source in known, text not in (None, "{}"))
         for source, text in entry.sources
     ]
-    # Version 2 has its lines in any order, and another one in each file.
+    # Version 2 has its lines in any order, which may differ between files.
     return tuple(sorted(sources, key=_plan_order))
 
 

@@ -1,7 +1,7 @@
 """
 Parses the files in which Delta Lake, Iceberg and Hudi record the batches of streaming queries.
 
-Bytes or text in, a batch id out; nothing here opens a file::
+Functions take bytes or text and return a batch id; none opens a file::
 
     Delta Lake  _delta_log/<version>.json            {"txn": {"appId": "<query id>", "version": <batch id>}}
     Iceberg     metadata/<number>...metadata.json    spark.sql.streaming.queryId and .epochId in the
@@ -9,8 +9,8 @@ Bytes or text in, a batch id out; nothing here opens a file::
     Hudi        .hoodie/<instant>.commit, since 1.0  _hudi_streaming_sink_checkpoint: {"<writer>": "<batch
                 .hoodie/timeline/<instants>.commit   id>"} in the metadata: JSON, since 1.0 Avro
 
-Whatever differs is refused with the name of the file, never guessed: the sink would skip the records of a
-batch whose id is recorded and was taken for free.
+Any other content is refused with the name of the file, never guessed: if a recorded id were taken for a free
+one, the sink would skip that batch's records.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from airflow_kafka_offsets.model.text import MAX_SIZE, describe_type, size_error
 from airflow_kafka_offsets.storage import decode
 
 _CATALOG_FEATURES = ("catalogManaged", "catalogOwned", "coordinatedCommits")
-"""Of Delta: the newest commits may be with the catalog only."""
-# Where snapshots, their parents and summaries are is the same in these.
+"""An action of Delta: a catalog keeps the newest commits."""
+# The known versions, which keep snapshots, parents and summaries in the same place.
 _ICEBERG_VERSIONS = (1, 2, 3)
 _QUERY, _EPOCH = "spark.sql.streaming.queryId", "spark.sql.streaming.epochId"
 _HUDI_KEY = "_hudi_streaming_sink_checkpoint"
 _AVRO_KEY = bytes([2 * len(_HUDI_KEY)]) + _HUDI_KEY.encode()
-"""The key with its length."""
+"""The key as Avro writes it: length, then text."""
 _AVRO_SCHEMA = re.compile(rb'"name":"Hoodie(Replace)?CommitMetadata"')
-# Since Hudi 1.0 the layout is 2, with the timeline in a directory of its own.
+# Since Hudi 1.0 the layout is 2, with the timeline in a separate directory.
 _LAYOUT = re.compile(r"^hoodie\.timeline\.layout\.version=([0-9]{1,9})\s*$", re.MULTILINE)
-# Any 18 digits fit a Long, so that the number needs no further check.
+# Any 18 digits fit a Long, so the number needs no further check.
 _BATCH_ID = re.compile(r"[0-9]{1,18}")
-# Delta's and Iceberg's numbers are Java's Long.
+# Delta's and Iceberg's numbers are Java Longs.
 _LARGEST_ID = 2**63 - 1
 # Bytes of Avro's sync marker, which ends the header and each block.
 _SYNC = 16
@@ -47,7 +47,8 @@ def delta_batch(text: str, name: str, query_id: str) -> int | None:
     """
     Return the batch of a query that a commit of a Delta table records, ``None`` if it records none.
 
-    :raises CheckpointFormatError: if it is not a commit, or the table's newest commits may be elsewhere.
+    :raises CheckpointFormatError: if the text is not a commit, or a catalog may keep the table's newest
+        commits.
     """
     if refusal := size_error(name, text, "\n"):
         raise CheckpointFormatError(refusal)
@@ -71,34 +72,34 @@ class _Snapshot(NamedTuple):
 
     parent: int | None
     batch_id: int | None
-    """The batch of the query that it holds, if any."""
+    """The query's batch in this snapshot, if any."""
 
 
 class IcebergTable(NamedTuple):
-    """What the metadata of an Iceberg table say."""
+    """The content of an Iceberg table's metadata file."""
 
     batch_id: int | None
-    """The newest batch of the query in it, if any."""
+    """The newest batch of the query in the table, if any."""
     earlier: frozenset[str]
-    """Names of the files that had the metadata before, as far as they are listed."""
+    """Names of the earlier metadata files, as far as the file lists them."""
 
 
 def iceberg_table(data: bytes, name: str, query_id: str) -> IcebergTable:
     """
     Read a file of an Iceberg table's metadata.
 
-    The newest batch is found as Iceberg finds it: from the current snapshot on, one parent after the other. A
-    batch of the query in any other snapshot counts too, if it is newer.
+    Like Iceberg, follow the parents from the current snapshot to find the newest batch. A newer batch of the
+    query in any other snapshot counts too.
 
-    :raises CheckpointFormatError: if it is not a table's metadata, or a parent is not there any more before a
-        batch of the query was found.
+    :raises CheckpointFormatError: if the file is not a table's metadata, or a parent snapshot has expired
+        before a batch of the query was found.
     """
     metadata = json_object(decode(_unpacked(data, name), name), name, "an Iceberg table's metadata")
     version = metadata.get("format-version")
     if isinstance(version, bool) or version not in _ICEBERG_VERSIONS:
         raise CheckpointFormatError(
             f"{name}: found {describe_type(version)} as format-version; expected 1, 2 or 3: a newer version "
-            "of this package may know it"
+            "of this package may support it"
         )
     earlier = frozenset(
         str(entry.get("metadata-file")).rpartition("/")[2]
@@ -114,7 +115,8 @@ def iceberg_table(data: bytes, name: str, query_id: str) -> IcebergTable:
         snapshot = snapshots.pop(current, None)
         if snapshot is None:
             raise CheckpointFormatError(
-                f"{name}: a snapshot has expired that may be of the query; expected one of the query's in it"
+                f"{name}: a snapshot that may belong to the query has expired; expected a snapshot of the "
+                "query"
             )
         if snapshot.batch_id is not None:
             others = [other.batch_id for other in snapshots.values() if other.batch_id is not None]
@@ -129,18 +131,18 @@ def hudi_layout(text: str, name: str) -> int:
     if found is None or int(found[1]) not in (1, 2):
         raise CheckpointFormatError(
             f"{name}: found {int(found[1]) if found else 'nothing'} as hoodie.timeline.layout.version; "
-            "expected 1 or 2: a newer version of this package may know it"
+            "expected 1 or 2: a newer version of this package may support it"
         )
     return int(found[1])
 
 
 def hudi_batch(data: bytes, name: str) -> int | None:
     """
-    Return the newest batch that a commit of a Hudi table records, of whatever query, ``None`` if none.
+    Return the newest batch of any query that a commit of a Hudi table records, ``None`` if it records none.
 
-    Hudi notes no query's id, but a name that the job may choose for its writer.
+    Hudi does not record query ids, only a writer's name that the job may choose.
 
-    :raises CheckpointFormatError: if it is not a commit's metadata.
+    :raises CheckpointFormatError: if the data is not a commit's metadata.
     """
     if data.startswith(b"Obj\x01"):
         recorded = _value_in_avro(data, name)
@@ -159,14 +161,14 @@ def hudi_batch(data: bytes, name: str) -> int | None:
 
 def _value_in_avro(data: bytes, name: str) -> str | None:
     """
-    Return what a commit's metadata in Avro have under the key of streaming sinks.
+    Return the value of the streaming sinks' key in a commit's Avro metadata.
 
-    Avro writes texts as they are, so the key can be found without its schema, unless the file is compressed.
+    Avro writes texts unchanged, so the key can be found without the schema, unless the file is compressed.
     """
     reader = _Avro(data, len(b"Obj\x01"), name)
     header: dict[str, bytes] = {}
     while count := reader.number():
-        if count < 0:  # the size of the block follows
+        if count < 0:  # a negative count is followed by the block's size
             reader.number()
         for _ in range(min(abs(count), len(data))):
             key = decode(reader.text(), name)
@@ -190,15 +192,15 @@ def _value_in_avro(data: bytes, name: str) -> str | None:
 
 
 class _Avro:
-    """Reads Avro's numbers and texts."""
+    """Reads numbers and texts from Avro."""
 
     def __init__(self, data: bytes, position: int, name: str) -> None:
         self.data, self.position, self.name = data, position, name
 
     def number(self) -> int:
-        """Read a number: seven bits a byte, the lowest first; the lowest bit of all is the sign."""
+        """Read a number in zigzag form: seven bits in each byte, lowest first; the lowest bit is the sign."""
         value = 0
-        # Ten bytes hold 64 bits: a longer number is damaged.
+        # Ten bytes contain 64 bits: a longer number is damaged.
         for shift in range(0, 70, 7):
             (byte,) = self._bytes(1)
             value |= (byte & 0x7F) << shift
@@ -207,7 +209,7 @@ class _Avro:
         raise self._cut_off()
 
     def text(self) -> bytes:
-        """Read a text, in UTF-8."""
+        """Read a text in UTF-8."""
         return self._bytes(self.number())
 
     def _bytes(self, size: int) -> bytes:
@@ -234,7 +236,7 @@ def _snapshot(value: dict[str, Any], where: str, query_id: str) -> tuple[int, _S
 
 
 def _part(value: dict[str, Any], key: str, where: str) -> dict[str, Any]:
-    """Return an object in an object, an empty one if there is none."""
+    """Return a nested object, an empty one if the key is missing."""
     part = value.get(key)
     if part is None:
         return {}
@@ -244,7 +246,7 @@ def _part(value: dict[str, Any], key: str, where: str) -> dict[str, Any]:
 
 
 def _objects(value: dict[str, Any], key: str, where: str) -> list[dict[str, Any]]:
-    """Return a list of objects in an object, an empty one if there is none."""
+    """Return a nested list of objects, an empty one if the key is missing."""
     listed = value.get(key, [])
     if not isinstance(listed, list) or not all(isinstance(each, dict) for each in listed):
         raise CheckpointFormatError(
@@ -270,7 +272,7 @@ def _written(value: Any, where: str) -> int:
 
 
 def _unpacked(data: bytes, name: str) -> bytes:
-    """Return the content of a file that may be packed with gzip."""
+    """Return the content of a file that may be compressed with gzip."""
     if not data.startswith(b"\x1f\x8b"):
         return data
     gzip = zlib.decompressobj(wbits=31)

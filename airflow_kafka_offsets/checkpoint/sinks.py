@@ -1,4 +1,4 @@
-"""Reads which batches of a query its sink has recorded: a file sink, Delta Lake, Iceberg or Hudi."""
+"""Finds the batches of a query that its sink has recorded: a file sink, Delta Lake, Iceberg or Hudi."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from airflow_kafka_offsets.model.checkpoint_plan import RECORDING_SINKS
 from airflow_kafka_offsets.storage import decode, list_names, may_list_late, open_location, read_bytes
 
 MOST_FILES = 1_000
-"""Files of a table's log that are read."""
+"""Maximum number of a table's log files to read."""
 
-# Batch 9 of a file sink is in 9 or, with all before it, in 9.compact.
+# A file sink records batch 9 in 9 or, together with all earlier batches, in 9.compact.
 _FILE = re.compile(r"([0-9]{1,18})(?:\.compact)?")
 # Delta pads versions to 20 digits.
 _DELTA = re.compile(r"([0-9]{20})\.json")
-# v3.metadata.json of a Hadoop catalog, 00003-<uuid>.metadata.json of any other; each may be packed.
+# v3.metadata.json of a Hadoop catalog, 00003-<uuid>.metadata.json of any other; each may be compressed.
 _ICEBERG = re.compile(r"(v?)([0-9]{1,18})(?:-[^/]+?)?(?:\.gz)?\.metadata\.json(?:\.gz)?")
-# Finished instants only; in layout 2 a name has the times of its begin and its end.
+# Finished instants only; in layout 2 a name has its begin and end times.
 _HUDI = {
     1: re.compile(r"[0-9]+\.(?:commit|deltacommit|replacecommit)"),
     2: re.compile(r"[0-9]+_[0-9]+\.(?:commit|deltacommit|replacecommit)"),
@@ -31,28 +31,28 @@ _HUDI = {
 
 
 class _Directory(NamedTuple):
-    """What a sink records in."""
+    """A directory in which a sink records batches."""
 
     fs: AbstractFileSystem
     path: str
 
     def names(self) -> list[str]:
-        """Return the names in it; none if there is no such directory."""
+        """Return the names in the directory; empty if it does not exist."""
         return list_names(self.fs, self.path) or []
 
     def inner(self, name: str) -> _Directory:
-        """Return a directory in it."""
+        """Return a directory inside this one."""
         return _Directory(self.fs, f"{self.path}/{name}")
 
     def read(self, name: str) -> bytes | None:
-        """Return a file's content, ``None`` if there is no such file."""
+        """Return a file's content, ``None`` if it does not exist."""
         return read_bytes(self.fs, f"{self.path}/{name}")
 
     def file(self, name: str) -> bytes:
-        """Return the content of a file that must be there."""
+        """Return the content of a file that must exist."""
         data = self.read(name)
         if data is None:
-            raise CheckpointFormatError(f"{self.path}/{name}: is not there")
+            raise CheckpointFormatError(f"{self.path}/{name}: does not exist")
         return data
 
 
@@ -63,12 +63,12 @@ def newest_recorded_batch(
     Return the newest batch of a query that its sink has recorded, ``None`` if it has recorded none.
 
     :param sink: one of :data:`~airflow_kafka_offsets.model.checkpoint_plan.RECORDING_SINKS`.
-    :param location: directory that the sink writes to. On the checkpoint's kind of storage it is read with
-        the checkpoint's credentials.
-    :param first: the id that is asked about.
-    :raises CheckpointFormatError: if it cannot be known.
+    :param location: directory that the sink writes to. If it is on the same kind of storage as the
+        checkpoint, it is read with the checkpoint's credentials.
+    :param first: the batch id that the move would use again.
+    :raises CheckpointFormatError: if the newest batch cannot be determined.
     """
-    # On another kind of storage the checkpoint's credentials mean nothing, and must not be sent there.
+    # Other kinds of storage do not know the checkpoint's credentials, and must not receive them.
     same = location.partition(":")[0] == checkpoint.location.partition(":")[0]
     fs, root = open_location(location, checkpoint.fs if same else None)
     log = _Directory(fs, f"{root}/{RECORDING_SINKS[sink]}")
@@ -94,8 +94,7 @@ def _delta(log: _Directory, query_id: str) -> int | None:
     """
     Return the newest batch of a query that the commits of a Delta table record.
 
-    They are read one before the other, from the newest on. Parquet checkpoints, which take over what older
-    commits recorded, are not read.
+    Read the commits one by one, newest first. Parquet checkpoints, which replace older commits, are not read.
     """
     names = log.names()
     for directory in {"_commits", "_staged_commits"}.intersection(names):
@@ -126,8 +125,9 @@ def _iceberg(log: _Directory, query_id: str) -> int | None:
     """
     Return the newest batch of a query in the metadata of an Iceberg table.
 
-    Which file is the current one, only the catalog knows. The one with the highest number is it, or was made
-    from it, or is of another branch of the catalog: so files that it does not name as earlier ones count too.
+    Only the catalog knows the current metadata file. The file with the highest number is the current one, or
+    was made from it, or belongs to another branch of the catalog. So files that it does not list as earlier
+    ones count too.
     """
     numbers: dict[str, int] = {}
     kinds = set()
@@ -136,7 +136,7 @@ def _iceberg(log: _Directory, query_id: str) -> int | None:
             continue
         found = _ICEBERG.fullmatch(name)
         if found is None:
-            raise CheckpointFormatError(f"{log.path}/{name}: found a name that Iceberg does not give")
+            raise CheckpointFormatError(f"{log.path}/{name}: found a name that Iceberg does not use")
         kinds.add(found[1])
         numbers[name] = int(found[2])
     if len(kinds) > 1 or list(numbers.values()).count(0) > 1:
@@ -155,7 +155,7 @@ def _iceberg(log: _Directory, query_id: str) -> int | None:
     others = sorted(name for name in numbers.keys() - table.earlier - {newest} if numbers[name] >= oldest)
     if len(others) > MOST_FILES:
         raise CheckpointFormatError(
-            f"{log.path}: found {len(others):,} files that {newest} does not name as earlier ones; expected "
+            f"{log.path}: found {len(others):,} files that {newest} does not list as earlier ones; expected "
             f"at most {MOST_FILES:,}"
         )
     batches = [iceberg_table(log.file(name), f"{log.path}/{name}", query_id).batch_id for name in others]
@@ -164,9 +164,9 @@ def _iceberg(log: _Directory, query_id: str) -> int | None:
 
 def _hudi(log: _Directory) -> int | None:
     """
-    Return the newest batch that a Hudi table records, of whatever query: Hudi skips up to it.
+    Return the newest batch of any query that a Hudi table records: Hudi skips all batches up to it.
 
-    Only the active timeline counts, for Hudi too.
+    Like Hudi, read the active timeline only.
     """
     name = "hoodie.properties"
     data = log.read(name)

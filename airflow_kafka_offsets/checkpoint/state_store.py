@@ -1,10 +1,11 @@
 """
-State that a query keeps beside its offsets.
+The state files of a query.
 
-State lies in ``state/<operator>/<partition>/``, for a join one directory deeper. After batch N it has version
-N + 1: ``4.delta`` or ``4.changelog`` holds what the batch changed, ``4.snapshot`` or ``4.zip`` the state as a
-whole, and with the second format of the store (Spark 4.0) the name has an id, ``4_<uuid>.zip``. Spark loads a
-version from the newest whole state up to it and all changes since.
+They are in ``state/<operator>/<partition>/``; a join has one directory level more. After batch N the state
+has version N + 1. ``4.delta`` or ``4.changelog`` contains the changes of version 4, ``4.snapshot`` or
+``4.zip`` its whole state. The second format of the store (Spark 4.0) adds an id to the names,
+``4_<uuid>.zip``. To load a version, Spark reads the newest whole state up to that version and all later
+changes.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from airflow_kafka_offsets.storage import list_names, may_list_late
 
 _NUMBER = re.compile(r"[0-9]+")
 _FIRST = ("state/0/_metadata/metadata", "state/0/0/_metadata/schema")
-"""Files that Spark writes once, before the first batch with state ends; not every version writes both."""
+"""Files that Spark writes once, before the first batch with state ends; some versions write only one."""
 _VERSION = re.compile(r"([0-9]+)(_[^.]*)?\.(delta|changelog|snapshot|zip)")
-# How a file with the state as a whole ends, of the HDFS-backed store and of RocksDB.
+# Suffixes of files with the whole state, of the HDFS-backed store and of RocksDB.
 _WHOLE = ("snapshot", "zip")
 
 
@@ -34,17 +35,17 @@ def is_stateful(checkpoint: SparkCheckpoint) -> bool:
 @dataclass(frozen=True)
 class StateStores:
     """
-    The files that hold a query's state.
+    The files of a query's state.
 
-    :param operators: for each operator its partitions by number, each with its stores: directory below the
-        partition's (``""`` but for a join) -> the names in it.
+    :param operators: operator -> partition -> store -> file names. A store is a directory below the
+        partition, ``""`` except for a join.
     """
 
     operators: Mapping[int, Mapping[int, Mapping[str, frozenset[str]]]]
 
     @classmethod
     def read(cls, checkpoint: SparkCheckpoint) -> StateStores:
-        """List the state of a query, each directory once."""
+        """List a query's state, each directory once."""
         return cls(
             {
                 operator: {
@@ -56,11 +57,11 @@ class StateStores:
         )
 
     def loadable_versions(self, versions: Iterable[int]) -> list[int]:
-        """Return the versions that Spark can load: in every operator, partition and store."""
+        """Return the versions that Spark can load in every operator, partition and store."""
         left = sorted(versions) if self.operators else []
         for partitions in self.operators.values():
             if not partitions or max(partitions) >= len(partitions):
-                return []  # a partition is gone
+                return []  # a partition is missing
             stores = {
                 store
                 for partition in partitions.values()
@@ -75,12 +76,12 @@ class StateStores:
 
     def snapshots_after(self, version: int) -> tuple[str, ...]:
         """
-        Return the files that hold the state as a whole at later versions, and that can be made again.
+        Return the files with the whole state of later versions that Spark can create again.
 
-        A query that plans its batches again writes the changes of each version again, but not these: Spark
-        makes them now and then in the background, and would load an old one in place of the new changes. One
-        without the file of its changes is the only copy of its version; Spark writes such a file with each
-        batch, and so overwrites it.
+        A query that runs its batches again writes the changes of each version again, but not the whole
+        states: Spark creates those from time to time in the background. It would then load an old whole state
+        instead of the new changes. A whole state without a file of changes is the only copy of its version;
+        Spark writes this kind with each batch, and so overwrites the old one.
         """
         found = []
         for operator, partitions in self.operators.items():
@@ -98,11 +99,11 @@ class StateStores:
 
 
 def _loadable(names: Iterable[str]) -> set[int]:
-    """Return the versions that can be loaded from a store's files."""
+    """Return the versions that Spark can load from a store's files."""
     found = [match for name in names if (match := _VERSION.fullmatch(name))]
     whole = {int(match[1]) for match in found if match[3] in _WHOLE}
     loadable = set(whole)
-    # Before the first batch the state is empty, which needs no file.
+    # The state before the first batch is empty and needs no file.
     for version in sorted({int(match[1]) for match in found} - whole):
         if version == 1 or version - 1 in loadable:
             loadable.add(version)
@@ -115,7 +116,7 @@ def _numbers(checkpoint: SparkCheckpoint, directory: str) -> list[int]:
 
 
 def _stores(checkpoint: SparkCheckpoint, directory: str) -> Iterator[tuple[str, frozenset[str]]]:
-    """Return the names in a partition's directory, and those in the stores of a join below it."""
+    """Return the names in a partition's directory, and in the directories of a join's stores below it."""
     names = frozenset(list_names(checkpoint.fs, f"{checkpoint.root}/{directory}") or ())
     yield "", names
     for name in sorted(names):

@@ -23,7 +23,7 @@ __all__ = ["cli", "main"]
 
 PROGRAM = "airflow-kafka-offsets"
 _COLLECT = 100_000
-"""New objects until Python looks for garbage; by default 700."""
+"""Number of new objects that starts a garbage collection; Python's default is 700."""
 DIRECTORY = click.Path(file_okay=False, path_type=Path)
 
 
@@ -57,7 +57,7 @@ def cli() -> None:
 @broker_options
 @output_option
 def doctor(packages: Sequence[str], jars: Sequence[str], broker: BrokerOptions, output: str) -> None:
-    """Check this machine, and a broker if one is named."""
+    """Check this machine, and a broker if you name one."""
     from airflow_kafka_offsets.local.environment import check_broker, check_environment
 
     if not broker.option_names:
@@ -76,15 +76,15 @@ def doctor(packages: Sequence[str], jars: Sequence[str], broker: BrokerOptions, 
 
 
 @cli.command()
-@click.option("--directory", type=DIRECTORY, help="Directory for its files. Default: a new one.")
+@click.option("--directory", type=DIRECTORY, help="Directory for the demo's files. Default: a new one.")
 @click.option("--days", type=click.IntRange(1, 28), default=3, show_default=True, help="Days to run.")
 @click.option("--keep", is_flag=True, help="Leave Kafka running, and print commands to try on it.")
-@click.option("--ui", is_flag=True, help="Then show it in Airflow's UI, on the Offsets tab, until Ctrl-C.")
+@click.option("--ui", is_flag=True, help="Then show the demo on Airflow's Offsets tab until Ctrl-C.")
 @click.option(
     "--fail-over", is_flag=True, help="Two days on one Kafka, which is killed; the third on its mirror."
 )
 def demo(directory: Path | None, days: int, keep: bool, ui: bool, fail_over: bool) -> None:
-    """Run the whole job: real events, a real Kafka, a real Spark, three days of a DAG."""
+    """Run a complete job: real events, a real Kafka, a real Spark, three days of a DAG."""
     from airflow_kafka_offsets.local.demo import run_demo
 
     if fail_over:
@@ -97,24 +97,24 @@ def demo(directory: Path | None, days: int, keep: bool, ui: bool, fail_over: boo
 
 @cli.group(cls=CommandGroup)
 def kafka() -> None:
-    """Run a Kafka on this machine, for trials."""
+    """Run a Kafka on this machine, to try things out."""
 
 
-directory_option = click.option("--directory", type=DIRECTORY, help="Directory of its data.")
+directory_option = click.option("--directory", type=DIRECTORY, help="Directory of Kafka's data.")
 
 
 @kafka.command("start")
 @directory_option
-@click.option("--port", type=int, help="Port of the first broker; the others follow. Default: free ones.")
+@click.option("--port", type=int, help="First broker's port; the others follow. Default: free ports.")
 @click.option(
-    "--brokers", type=click.IntRange(1, 9), help="Number of brokers. Default: that of the directory, or 1."
+    "--brokers", type=click.IntRange(1, 9), help="Number of brokers. Default: as in the directory, or 1."
 )
-@click.option("--secured", is_flag=True, help="With TLS, users and ACLs, in a directory of its own.")
+@click.option("--secured", is_flag=True, help="With TLS, users and ACLs, in a separate directory.")
 @output_option
 def kafka_start(
     directory: Path | None, port: int | None, brokers: int | None, secured: bool, output: str
 ) -> None:
-    """Start a Kafka in the background, or print the address of the one that runs."""
+    """Start a Kafka in the background, or print the address of the running one."""
     from airflow_kafka_offsets.local.background import start_background
 
     kafka = start_background(
@@ -123,7 +123,7 @@ def kafka_start(
     pids = ", ".join(map(str, kafka.pids))
     lines = [f"Kafka runs at {kafka.bootstrap_servers} (pid {pids}, directory {kafka.directory})"]
     if kafka.clients:
-        lines.append(f"Only users are let in: give --command-config {kafka.clients}/airflow.properties")
+        lines.append(f"A login is required: give --command-config {kafka.clients}/airflow.properties")
     print_result(output, kafka._asdict(), lines)
 
 
@@ -131,7 +131,7 @@ def kafka_start(
 @directory_option
 @output_option
 def kafka_stop(directory: Path | None, output: str) -> None:
-    """Stop the Kafka in the background; its data stays."""
+    """Stop the Kafka in the background; its data is kept."""
     from airflow_kafka_offsets.local.background import stop_background
 
     stopped = stop_background(directory)
@@ -139,13 +139,13 @@ def kafka_stop(directory: Path | None, output: str) -> None:
 
 
 def main() -> None:
-    """Run the command line: exit 0 done, 1 refused or failed, 2 usage, 3 could not be checked."""
-    # What others have named may not fit the terminal's encoding.
+    """Run the command line: exit 0 if done, 1 if refused or failed, 2 for wrong usage, 3 if not checked."""
+    # Names in Kafka or Airflow may not fit the terminal's encoding.
     sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     thresholds = gc.get_threshold()
     try:
-        # The values of tens of thousands of partitions live to the end: looking for garbage among them again
-        # and again takes a tenth of the time.
+        # The values of tens of thousands of partitions live until the end: repeated garbage collections would
+        # take a tenth of the time.
         gc.set_threshold(_COLLECT)
         cli(prog_name=PROGRAM)
     except KafkaOffsetsError as error:
@@ -157,7 +157,7 @@ def main() -> None:
     else:
         return
     finally:
-        # A process that goes on would keep the clients that it closes, until there is no room for another.
+        # A process that continues would keep closed clients in memory until it has no room for a new one.
         gc.set_threshold(*thresholds)
     click.echo(f"Error: {failure}", err=True)
     sys.exit(USAGE if isinstance(failure, UsageError) else REFUSED)

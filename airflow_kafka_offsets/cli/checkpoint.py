@@ -1,4 +1,4 @@
-"""Commands about Spark checkpoints: show, seek, truncate and restore; history has its own module."""
+"""Commands for Spark checkpoints: show, seek, truncate and restore; history has a separate module."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ __all__ = ["checkpoint"]
 
 @click.group(cls=CommandGroup, elsewhere={"history": "airflow_kafka_offsets.cli.history"})
 def checkpoint() -> None:
-    """Spark checkpoints."""
+    """Show and move Spark checkpoints."""
 
 
 @checkpoint.command("show")
@@ -84,8 +84,8 @@ def checkpoint_seek(
     """
     Make the query of the checkpoint at URI continue from other offsets.
 
-    The query must be stopped. No group moves: "group reset --checkpoint" moves both. Without --execute it
-    shows what it would do and changes nothing.
+    The query must be stopped. Groups do not move: "group reset --checkpoint" moves both. Without --execute
+    the command shows its plan and changes nothing.
     """
     from airflow_kafka_offsets.moves.reset import plan_checkpoint_seek
 
@@ -111,9 +111,9 @@ def checkpoint_truncate(checkpoint: SparkCheckpoint, to_batch: int, execution: E
     """
     Remove all batches after one from the checkpoint at URI.
 
-    The query plans them again under the same ids: exact also for a query that keeps state, and wrong for
-    sinks that skip ids they have seen, so --sink is needed. The Spark application must have ended, not only
-    the query. Without --execute it shows what it would do and changes nothing.
+    The query runs them again under the same ids. This is exact, even for a query with state, but wrong for
+    sinks that skip known ids: so --sink is required. The Spark application must have ended, not only the
+    query. Without --execute the command shows its plan and changes nothing.
     """
     from airflow_kafka_offsets.checkpoint.plan_move import plan_truncate
 
@@ -124,7 +124,7 @@ def checkpoint_truncate(checkpoint: SparkCheckpoint, to_batch: int, execution: E
 @checkpoint.command("restore")
 @checkpoint_argument
 @click.option(
-    "--archive", help="The move to take back, by its archive. Default: the newest that was not taken back."
+    "--archive", help="The move to take back, by its archive. Default: the newest one not taken back yet."
 )
 @allow_stale_option
 @move_options
@@ -134,8 +134,8 @@ def checkpoint_restore(
     """
     Restore what a seek or truncate of the checkpoint at URI has overwritten.
 
-    If the query has run since, the checkpoint is moved to the offsets that it had. No group moves: see
-    "group restore". Without --execute it shows what it would do and changes nothing.
+    If the query has run since, the checkpoint is moved to its offsets before the move. Groups do not move:
+    see "group restore". Without --execute the command shows its plan and changes nothing.
     """
     from airflow_kafka_offsets.checkpoint.archive import find_archived_move
     from airflow_kafka_offsets.checkpoint.plan_move import plan_put_back_archive

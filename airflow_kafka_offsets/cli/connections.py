@@ -1,4 +1,4 @@
-"""Options that name a broker or a checkpoint, and what is opened with them."""
+"""Options that name a broker or a checkpoint, and the clients that are opened with them."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ if TYPE_CHECKING:
     from airflow_kafka_offsets.kafka.client import OffsetsClient
 
 CALL_TIMEOUT = 30.0
-"""Seconds for a call, by default."""
+"""Default seconds for one call."""
 
 _CALLS = 4
-"""Multiple of ``--timeout`` that all calls of a command may take together."""
+"""Factor of ``--timeout`` for all calls of a command together."""
 
 _VARIABLES = {
     "bootstrap_server": "AIRFLOW_KAFKA_OFFSETS_BOOTSTRAP_SERVER",
     "command_config": "AIRFLOW_KAFKA_OFFSETS_COMMAND_CONFIG",
     "kafka_config_id": "AIRFLOW_KAFKA_OFFSETS_KAFKA_CONFIG_ID",
 }
-"""The environment's variable for each option that names a broker."""
+"""Option -> its environment variable."""
 
 
 @dataclass(frozen=True)
 class BrokerOptions:
-    """The cluster that the command line or the environment names, and the limit for a call to it."""
+    """The cluster that the command line or the environment names, and the time limit of one call."""
 
     timeout: float
     bootstrap_server: str | None = None
@@ -46,19 +46,19 @@ class BrokerOptions:
 
     @classmethod
     def from_options(cls, **values: Any) -> BrokerOptions:
-        """Return what the options name; one that was typed replaces variables that contradict it."""
+        """Return the options' values; a typed option replaces variables that contradict it."""
         source = click.get_current_context().get_parameter_source
         typed = {name for name in _VARIABLES if source(name) is ParameterSource.COMMANDLINE}
         if typed:
             connection = {"kafka_config_id"}
             contradict = {*_VARIABLES} - connection if typed & connection else connection
-            # Else a variable that is set for all shells would make each command with another broker fail.
+            # Otherwise a variable that is set for all shells would fail each command with another broker.
             values |= dict.fromkeys(contradict - typed)
         return cls(**values)
 
     @property
     def option_names(self) -> list[str]:
-        """The options and variables that name it."""
+        """The options and variables that name the cluster."""
         source = click.get_current_context().get_parameter_source
         return [
             variable if source(name) is ParameterSource.ENVIRONMENT else option_name(name)
@@ -67,7 +67,7 @@ class BrokerOptions:
         ]
 
     def client_config(self) -> dict[str, Any]:
-        """Return the configuration of a client."""
+        """Return the client's configuration."""
         from airflow_kafka_offsets.kafka.config import load_properties
         from airflow_kafka_offsets.model.kafka_security import SERVERS
 
@@ -81,7 +81,7 @@ class BrokerOptions:
             config[SERVERS] = self.bootstrap_server
         if SERVERS not in config:
             raise UsageError(
-                "no broker is named: give --bootstrap-server HOST:PORT, --command-config FILE with "
+                "no broker is given: give --bootstrap-server HOST:PORT, --command-config FILE with "
                 "bootstrap.servers, or --kafka-config-id ID of an Airflow connection; or set "
                 f"{_VARIABLES['bootstrap_server']}"
             )
@@ -89,15 +89,15 @@ class BrokerOptions:
 
     def open_client(self, *, limited: bool = True) -> OffsetsClient:
         """
-        Return a client that is closed when the command ends.
+        Return a client that closes when the command ends.
 
-        :param limited: whether all of its calls together have a limit.
+        :param limited: whether all calls of the client together have a time limit.
         """
         return open_client(self.client_config(), self.timeout, limited=limited)
 
 
 def open_client(config: Mapping[str, Any], timeout: float, *, limited: bool = True) -> OffsetsClient:
-    """Return a client that is closed when the command ends, see :meth:`BrokerOptions.open_client`."""
+    """Return a client that closes when the command ends, see :meth:`BrokerOptions.open_client`."""
     from airflow_kafka_offsets.kafka.client import OffsetsClient
 
     client = OffsetsClient(config, timeout=timeout, total=_CALLS * timeout if limited else None)
@@ -105,7 +105,7 @@ def open_client(config: Mapping[str, Any], timeout: float, *, limited: bool = Tr
 
 
 def connection_config(kafka_config_id: str, option: str) -> dict[str, Any]:
-    """Return the configuration of a client for an Airflow connection."""
+    """Return the client configuration of an Airflow connection."""
     with airflow_errors(option):
         from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
 
@@ -113,7 +113,7 @@ def connection_config(kafka_config_id: str, option: str) -> dict[str, Any]:
 
 
 def _open_admin_client(**values: Any) -> OffsetsClient:
-    """Return a client for a command that asks about groups, or moves them."""
+    """Return a client for a command that describes or moves groups."""
     from airflow_kafka_offsets.kafka.worker import start_worker_early
     from airflow_kafka_offsets.model.kafka_security import SERVERS
 
@@ -121,23 +121,23 @@ def _open_admin_client(**values: Any) -> OffsetsClient:
     context.with_resource(start_worker_early())
     broker = BrokerOptions.from_options(**values)
     config = broker.client_config()
-    # First, since it refuses an address with a password in it.
+    # Open the client first: it refuses an address that contains a password.
     client = open_client(config, broker.timeout)
     if "execute" in context.params and (variables := {*broker.option_names} & {*_VARIABLES.values()}):
-        # Who types the command does not see which cluster it moves offsets on.
+        # The typed command does not show the cluster whose offsets it moves.
         click.echo(f"On {config[SERVERS]}, as {' and '.join(sorted(variables))} says.", err=True)
     return client
 
 
 @contextmanager
 def airflow_errors(option: str) -> Iterator[None]:
-    """Turn what Airflow raises when a connection is looked up into a usage error of what names it."""
-    # As in Airflow's own commands: without it the SDK does not search the metadata database.
+    """Turn Airflow's errors about a connection into a usage error that names the option."""
+    # As Airflow's own commands do: without it the SDK does not search the metadata database.
     os.environ.setdefault("_AIRFLOW_PROCESS_CONTEXT", "server")
-    # It logs a traceback each time that it reads an extra that is not JSON; the error says enough.
+    # Airflow logs a traceback whenever it reads an extra that is not JSON; the error is enough.
     logging.disable(logging.ERROR)
     try:
-        # Airflow logs to the standard output, which is for the result.
+        # Airflow logs to standard output, which is reserved for the result.
         with redirect_stdout(sys.stderr):
             yield
     except UsageError as error:
@@ -145,11 +145,11 @@ def airflow_errors(option: str) -> Iterator[None]:
         raise UsageError(f"{option}: {error}; Airflow's home is {home} (AIRFLOW_HOME)") from error
     except KafkaOffsetsError:
         raise
-    except Exception as error:  # a broken configuration raises many types, some of which quote passwords
+    except Exception as error:  # a broken configuration raises many types; some texts contain passwords
         known = isinstance(error, ImportError) or type(error).__module__.startswith("airflow.")
         raise UsageError(
-            f"{option}: Airflow is not configured ({error if known else type(error).__name__}): see what "
-            "'airflow info' says"
+            f"{option}: Airflow is not configured ({error if known else type(error).__name__}): run "
+            "'airflow info' to check it"
         ) from error
     finally:
         logging.disable(logging.NOTSET)
@@ -158,7 +158,7 @@ def airflow_errors(option: str) -> Iterator[None]:
 def open_checkpoint(
     uri: str, checkpoint_conn_id: str | None, option: str = "--checkpoint-conn-id"
 ) -> SparkCheckpoint:
-    """Return the checkpoint at a location; Airflow is imported only for a connection."""
+    """Return the checkpoint at a location; import Airflow only for an Airflow connection."""
     if checkpoint_conn_id:
         with airflow_errors(option):
             from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
@@ -199,7 +199,7 @@ _broker_options = (
         metavar="ID",
         envvar=_VARIABLES["kafka_config_id"],
         show_envvar=True,
-        help="Airflow connection, in place of the two above.",
+        help="Airflow connection; replaces the two options above.",
     ),
     duration_option(
         "--timeout", f"{CALL_TIMEOUT:g}s", "for each call; four times as long for all calls together."
@@ -212,7 +212,7 @@ named_broker_options = combine_options(
     lambda **values: BrokerOptions.from_options(timeout=CALL_TIMEOUT, **values),
     *_broker_options[:-1],
 )
-"""The options of a command with another ``--timeout``."""
+"""The broker options of a command that defines ``--timeout`` differently."""
 client_options = combine_options(
     "client", lambda **values: BrokerOptions.from_options(**values).open_client(), *_broker_options
 )
@@ -230,6 +230,6 @@ checkpoint_argument = combine_options(
 
 
 def checkpoint_option(text: str, *, required: bool = False) -> Option:
-    """Return the options that name a checkpoint; the text says what for."""
+    """Return the options that name a checkpoint; ``text`` is their help text."""
     uri = click.option("--checkpoint", "uri", metavar="URI", required=required, help=text)
     return combine_options("checkpoint", _open_named_checkpoint, uri, checkpoint_conn_id_option)

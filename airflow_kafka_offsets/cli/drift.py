@@ -1,4 +1,4 @@
-"""The command ``drift``: one pipeline by its names, or many from a file."""
+"""The command ``drift``: checks one pipeline by its names, or many from a file."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ __all__ = ["drift"]
 
 
 class CheckCommand(StrictCommand):
-    """A command whose exit status tells what it has found from what it could not check."""
+    """A command whose exit status distinguishes findings from failed checks."""
 
     unchecked: ClassVar[Mapping[str, Any]] = {"version": REPORT_VERSION, "drifted": None, "groups": []}
     """The JSON of a check that was not possible, besides its error."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; exit 3 after an error that is not of its usage."""
+        """Run the command; exit 3 after an error that is not a usage error."""
         try:
             return super().invoke(ctx)
         except UsageError:
@@ -63,7 +63,7 @@ class CheckCommand(StrictCommand):
 
 def naming_keys(context: click.Context, *more: str) -> AbstractContextManager[None]:
     """
-    Name the keys of the file of pipelines in texts, not options.
+    Make error texts name keys of the pipelines file instead of options.
 
     :param more: keys besides the names that every task takes.
     """
@@ -73,7 +73,7 @@ def naming_keys(context: click.Context, *more: str) -> AbstractContextManager[No
 
 
 def _load(context: click.Context, _option: click.Parameter, file: Path | None) -> list[KafkaPipeline] | None:
-    """Return the pipelines of a file."""
+    """Return the pipelines in a file."""
     from airflow_kafka_offsets.pipeline import KafkaPipeline
 
     if file is None:
@@ -88,8 +88,8 @@ def _load(context: click.Context, _option: click.Parameter, file: Path | None) -
             with naming_keys(context):
                 missing = parameter_text("checkpoint_location")
             raise click.BadParameter(
-                f"{file}, entry {number} ({shorten(pipeline.group_id)}): {missing} is missing, so there is "
-                "nothing to compare the group with"
+                f"{file}, entry {number} ({shorten(pipeline.group_id)}): {missing} is missing, so the group "
+                "cannot be compared with a checkpoint"
             )
     return pipelines
 
@@ -101,20 +101,20 @@ def _load(context: click.Context, _option: click.Parameter, file: Path | None) -
     "--pipelines",
     callback=_load,
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="YAML or JSON file that lists pipelines, in place of URI and GROUP.",
+    help="YAML or JSON file with pipelines; replaces URI and GROUP.",
 )
 @topics_option
 @checkpoint_conn_id_option
 @duration_option(
     "--grace",
     "0s",
-    "after the end of a batch in which it need not have been committed.",
+    "after a batch ends until its commit is due.",
     maximum=LONGEST_GRACE,
 )
 @duration_option(
     "--min-headroom",
     None,
-    "that retention leaves the oldest unread record, at least. Default: it is not asked for.",
+    "that the oldest unread record must have left in retention. Default: not checked.",
     allow_zero=False,
 )
 @broker_options
@@ -133,10 +133,10 @@ def drift(
     """
     Compare GROUP with the checkpoint at URI, and both with the log.
 
-    Exit 1 if they have drifted, 3 if that could not be checked.
+    Exit 1 if they have drifted, 3 if the check failed.
 
-    GROUP is a group, or JSON such as {"orders": "orders-etl", "source:1": "other"}. With --pipelines all
-    pipelines of a file are compared.
+    GROUP is a group, or JSON such as {"orders": "orders-etl", "source:1": "other"}. With --pipelines, all
+    pipelines in a file are compared.
     """
     from airflow_kafka_offsets.readings.drift import pipeline_drift
 
@@ -177,16 +177,17 @@ def _check_many(
 
 def _clients(pipelines: Sequence[KafkaPipeline], broker: BrokerOptions) -> Callable[[str], Any]:
     """
-    Return what gives the client of a connection, and what gives its cluster's retention of offsets.
+    Return a function that opens the client of a connection, and a reader of its cluster's retention of
+    offsets.
 
-    A broker that the command line names takes the place of the one connection that the file names.
+    A broker on the command line replaces the only connection in the file.
     """
     names = dict.fromkeys(pipeline.kafka_config_id for pipeline in pipelines)
     if broker.option_names and len(names) > 1:
         raise UsageError(
             f"the file of --pipelines has {len(names)} Kafka connections ({shorten(', '.join(names))}), and "
             f"{' and '.join(broker.option_names)} one broker for all: leave it out to use Airflow's "
-            "connections, or give each cluster a file of its own"
+            "connections, or give each cluster a separate file"
         )
 
     @cache
@@ -217,7 +218,7 @@ def _check(pipeline: KafkaPipeline, clients: Callable[[str], Any], how: dict[str
 
 
 def _lines(checked: Sequence[CheckedPipeline]) -> Iterable[str]:
-    """Return a line for each group that is in step, the table of each that is not, and the sums."""
+    """Return a line for each pipeline without drift, a table for each one with drift, and the totals."""
     for one in checked:
         for report in one.reports:
             yield report.table() if report.drifted or report.warnings else report.summary()

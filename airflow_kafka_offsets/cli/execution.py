@@ -1,4 +1,4 @@
-"""Prints results, and carries out plans with ``--execute``."""
+"""Prints results, and applies plans with ``--execute``."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def print_result(output: str, value: Mapping[str, Any], lines: Iterable[str]) ->
 
 
 def output_error(what: str, error: OSError, outcome: str = "") -> KafkaOffsetsError:
-    """Return the error for a standard output that cannot be written, and discard what is left of it."""
-    # Python would fail on the rest again when it ends, with a text of its own.
+    """Return an error for a standard output that cannot be written, and discard the remaining output."""
+    # At its end Python would fail again on the remaining output, with another text.
     nothing = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nothing, sys.stdout.fileno())
     os.close(nothing)
@@ -56,23 +56,23 @@ def output_error(what: str, error: OSError, outcome: str = "") -> KafkaOffsetsEr
 
 @dataclass(frozen=True)
 class Execution:
-    """How a command is carried out, if it is, and the form of its output."""
+    """Whether and how a command applies its plan, and the format of its output."""
 
     dry_run: bool
     execute: bool
     output: str
     policy: CheckpointPolicy | None = None
     quiet_period: float = QUIET_PERIOD
-    how: str = "give --execute to do it"
-    """What carries out a plan that was only shown."""
+    how: str = "give --execute to apply the plan"
+    """How to apply a plan that was only shown."""
 
     def __post_init__(self) -> None:
         if self.dry_run and self.execute:
-            raise UsageError("--dry-run and --execute contradict each other: give one of them")
+            raise UsageError("--dry-run and --execute contradict each other: give only one")
 
     @property
     def metadata(self) -> CommitMetadata:
-        """What the command's commits record about their origin."""
+        """The origin that the command's commits record."""
         return CommitMetadata(tool=click.get_current_context().command_path, at=int(time.time()))
 
     def finish_plan(
@@ -85,20 +85,20 @@ class Execution:
         export: bool = False,
     ) -> None:
         """
-        Show a plan, carry it out if asked to, and print the receipt.
+        Show a plan, apply it with --execute, and print the receipt.
 
-        :param apply: checks a plan and carries it out, see :mod:`airflow_kafka_offsets.moves.apply`.
-        :param client: looks up the times of records for the tables, where a broker is asked.
-        :param save: file for the groups' offsets that will be overwritten, as Kafka's CSV.
-        :param export: print the groups' planned offsets as Kafka's CSV, and no table.
+        :param apply: checks and applies a plan, see :mod:`airflow_kafka_offsets.moves.apply`.
+        :param client: looks up the times of records for the tables, if there is a broker.
+        :param save: file for the groups' offsets before the move, as Kafka's CSV.
+        :param export: print the groups' planned offsets as Kafka's CSV instead of a table.
         """
         from airflow_kafka_offsets.readings.record_times import look_up_times
 
         if client is not None and not export:
-            # Not for CSV, which has no column for them: the look-up takes seconds.
+            # Not for CSV, which has no column for times: the lookup takes seconds.
             plan = look_up_times(client, plan)
         if export:
-            # What is refused is no plan for others to carry out.
+            # Do not export a refused plan: another tool could apply it.
             if not plan.is_refused:
                 click.echo(
                     format_csv({group_plan.group_id: group_plan.after for group_plan in plan.group_plans}),
@@ -112,11 +112,11 @@ class Execution:
                 {group_plan.group_id: group_plan.before for group_plan in plan.group_plans},
                 execute=self.execute,
             )
-        # After it was shown: what is refused is shown with its reasons.
+        # Check after showing: the reasons for a refusal are part of the plan.
         plan.check()
         receipt = apply(plan) if self.execute else plan.make_receipt(plan_only=True)
         if self.execute and not export:
-            saved = [f"what was overwritten is saved in {save}"] if save else []
+            saved = [f"the offsets before the move are saved in {save}"] if save else []
             self.print_lines(*outcome_lines(receipt), *saved)
         self.print_receipt(None if export else receipt, "the offsets were moved")
 
@@ -129,14 +129,14 @@ class Execution:
         metadata: CommitMetadata | None = None,
         **shown: Any,
     ) -> None:
-        """Finish a plan of groups and checkpoint; ``shown`` goes to :meth:`finish_plan`."""
+        """Finish a plan for groups and checkpoint; ``shown`` is passed to :meth:`finish_plan`."""
         from airflow_kafka_offsets.moves.apply import apply_pipeline
 
         how = metadata or self.metadata, checkpoint, self.quiet_period
         self.finish_plan(plan, lambda plan: apply_pipeline(client, plan, *how), client=client, **shown)
 
     def finish_checkpoint_plan(self, plan: PipelinePlan, checkpoint: SparkCheckpoint) -> None:
-        """Finish a plan of a checkpoint alone."""
+        """Finish a plan for a checkpoint without groups."""
         from airflow_kafka_offsets.moves.apply import apply_checkpoint
 
         how = self.metadata, checkpoint, self.quiet_period
@@ -148,7 +148,7 @@ class Execution:
             print_result(self.output, {}, lines)
 
     def print_receipt(self, receipt: Mapping[str, Any] | None, done: str) -> None:
-        """Print the receipt of a command; ``done`` is for the error text if that fails."""
+        """Print the receipt of a command; ``done`` is used in the error text if that fails."""
         try:
             if receipt is not None:
                 print_result(self.output, receipt, ())
@@ -163,8 +163,8 @@ def save_offsets(save: Path | None, groups: Mapping[str, Positions], *, execute:
     """
     Write the committed offsets of groups to the file of ``--save``, if it is given.
 
-    :param execute: whether they will be overwritten; else the file is not written.
-    :raises UsageError: if that fails, or the file exists: it may be the only copy of an earlier state.
+    :param execute: whether the command will overwrite them; if not, the file is not written.
+    :raises UsageError: if the file cannot be written, or exists: it may be the only copy of an earlier state.
     """
     if save is None:
         return
@@ -186,7 +186,7 @@ def save_offsets(save: Path | None, groups: Mapping[str, Positions], *, execute:
 
 _execution_options = (
     click.option("--dry-run", is_flag=True, help="Show the plan and change nothing; this is the default."),
-    click.option("--execute", is_flag=True, help="Carry out the plan."),
+    click.option("--execute", is_flag=True, help="Apply the plan."),
     output_option,
 )
 
@@ -196,17 +196,17 @@ _sink_options = (
     click.option(
         "--sink",
         metavar="|".join(get_args(Sink)),
-        help="Where the query writes to. For any other sink: --idempotent-sink, or seek only.",
+        help="Sink of the query. For any other sink: --idempotent-sink, or seek only.",
     ),
     click.option(
         "--idempotent-sink",
         is_flag=True,
-        help="The query writes by a foreachBatch that overwrites by the records' own key.",
+        help="The query writes with a foreachBatch that overwrites by the records' keys.",
     ),
     click.option(
         "--sink-location",
         metavar="URI",
-        help="Directory that a file, delta, iceberg or hudi sink writes to: what it has recorded is checked.",
+        help="Directory of a file, delta, iceberg or hudi sink: the command checks its recorded batches.",
     ),
 )
 
@@ -224,7 +224,7 @@ def _move_options(
         duration_option(
             "--quiet-period",
             f"{QUIET_PERIOD:g}s",
-            "without a write to the checkpoint after which its query counts as stopped.",
+            "without a write to the checkpoint, after which the query counts as stopped.",
         ),
     )
 
@@ -234,21 +234,21 @@ _policy_options = (
         "--on-pending-batch",
         PendingBatch,
         "fail",
-        "For a batch that was not finished; discard needs --sink or --idempotent-sink.",
+        "For an unfinished batch; discard needs --sink or --idempotent-sink.",
     ),
     *_sink_options,
-    click.option("--allow-stateful", is_flag=True, help="Move a query although its state stays as it is."),
+    click.option("--allow-stateful", is_flag=True, help="Move a query whose state stays as it is."),
 )
 
 move_options = _move_options(*_policy_options)
-"""Those of :data:`execution_options`, and what may happen to a checkpoint."""
+"""The :data:`execution_options`, and options for the move of a checkpoint."""
 
 
 def verb_options(*, execute: bool, how: str = "") -> Option:
     """
-    Return the options of a command whose name says whether it carries out its plan.
+    Return the options of a command whose name says whether it applies its plan.
 
-    :param how: what carries it out, where the command does not.
+    :param how: how to apply the plan, if the command only shows it.
     """
 
     def make(**options: Any) -> Execution:
@@ -258,4 +258,4 @@ def verb_options(*, execute: bool, how: str = "") -> Option:
 
 
 truncate_options = _move_options(*_sink_options)
-"""Those of :data:`move_options` that removing batches reads: it always discards, and takes state back too."""
+"""The :data:`move_options` of truncate: it always discards batches, and restores the state too."""

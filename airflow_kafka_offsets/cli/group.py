@@ -1,4 +1,4 @@
-"""Commands about consumer groups: list, describe, lag and delete."""
+"""Commands for consumer groups: list, describe, lag and delete."""
 
 from __future__ import annotations
 
@@ -49,20 +49,20 @@ MOVES = "airflow_kafka_offsets.cli.group_moves"
 
 @click.group(cls=CommandGroup, elsewhere=dict.fromkeys(("commit", "reset", "restore"), MOVES))
 def group() -> None:
-    """Consumer groups."""
+    """Show and move consumer groups."""
 
 
 @group.command("lag")
 @click.argument("group_ids", metavar="[GROUP]...", nargs=-1)
-@click.option("--all-groups", is_flag=True, help="Every group of the cluster, a line for each.")
+@click.option("--all-groups", is_flag=True, help="All groups of the cluster, one line for each.")
 @topics_option
 @choice_option(
     "--isolation-level",
     IsolationLevel,
     "read_uncommitted",
-    "Measure up to the high watermark, or up to the last stable offset.",
+    "Measure to the high watermark, or to the last stable offset.",
 )
-@click.option("--headroom", is_flag=True, help="Also how long retention leaves the oldest unread record.")
+@click.option("--headroom", is_flag=True, help="Also time until retention deletes unread records.")
 @watch_option
 @broker_options
 @output_option
@@ -76,9 +76,9 @@ def group_lag(
     broker: BrokerOptions,
     output: str,
 ) -> None:
-    """Show the lag of a GROUP in records, partition by partition, or that of several, a line for each."""
+    """Show the lag of a GROUP in records for each partition, or one line for each of several groups."""
     if bool(group_ids) == all_groups:
-        raise UsageError("give the GROUP to measure, several of them, or --all-groups")
+        raise UsageError("give the GROUP to measure, several groups, or --all-groups")
     if len(group_ids) != 1:
         refuse_unused("with several groups", "topics", "headroom")
     names = [parse_group(name) for name in group_ids]
@@ -116,7 +116,7 @@ def _lags_of_many(
             counts = (lag.total, lag.max_partition_lag, lag.lost) if lag.partitions else (None, None, None)
             rows.append((escape_controls(name), str(len(lag.partitions)), *map(offset_cell, counts)))
             value = lag.as_json()
-            if not lag.partitions:  # it has no commits, which is not the same as no lag
+            if not lag.partitions:  # a group without commits has no lag, which differs from lag 0
                 value |= dict.fromkeys(("total_lag", "max_partition_lag", "lost"))
             values.append({"group_id": name, **value})
         else:
@@ -226,7 +226,7 @@ def group_delete(
     """
     Delete each GROUP with all its committed offsets.
 
-    Without --execute it shows what it would delete and changes nothing.
+    Without --execute the command shows its plan and changes nothing.
     """
     from airflow_kafka_offsets.moves.deletion import plan_deletion
     from airflow_kafka_offsets.moves.write import delete_groups

@@ -57,7 +57,7 @@ CHECKPOINT_OPTIONS = (
     *("on_pending_batch", "sink", "idempotent_sink", "sink_location", "allow_stateful"),
     "quiet_period",
 )
-"""Parameters of :data:`move_options` that only concern a checkpoint."""
+"""Parameters of :data:`move_options` that only affect a checkpoint."""
 
 _NOT_WITH_PLAN = (
     *("all_groups", "topics", "all_topics", "on_out_of_range", "allow_new_cluster", "on_no_commit"),
@@ -72,8 +72,8 @@ _NOT_WITH_PLAN = (
 @checkpoint_option("The Spark checkpoint whose newest committed batch is committed.", required=True)
 @out_of_range_option
 @new_cluster_option
-@click.option("--allow-rewind", is_flag=True, help="Commit also offsets before the committed ones.")
-@click.option("--allow-new-query", is_flag=True, help="Take over a group that another query followed.")
+@click.option("--allow-rewind", is_flag=True, help="Also commit offsets before the committed ones.")
+@click.option("--allow-new-query", is_flag=True, help="Use a group that has followed another query.")
 @execution_options
 @admin_client_options
 def commit(
@@ -84,9 +84,10 @@ def commit(
     **policies: Any,
 ) -> None:
     """
-    Commit to GROUP what the newest committed batch of a checkpoint has read, as CommitOffsetsOperator does.
+    Commit the offsets of a checkpoint's newest committed batch to GROUP, like CommitOffsetsOperator.
 
-    GROUP may be JSON as {topic: group}. Without --execute it shows what it would do and changes nothing.
+    GROUP may be JSON of the form {topic: group}. Without --execute the command shows its plan and changes
+    nothing.
     """
     from airflow_kafka_offsets.moves.apply import apply_position
     from airflow_kafka_offsets.moves.checkpoint_commit import (
@@ -94,8 +95,8 @@ def commit(
         retry_while_checkpoint_moves,
     )
 
-    # The query may finish a batch, or somebody move the checkpoint, between plan and commit: then all is
-    # planned again from the newest batch.
+    # Between plan and commit the query may finish a batch, or a user may move the checkpoint: then plan again
+    # from the newest batch.
     for attempt in retry_while_checkpoint_moves():
         with attempt:
             plan, metadata, known_moves = plan_checkpoint_commit(
@@ -107,20 +108,20 @@ def commit(
 
 @click.command(cls=StrictCommand)
 @click.argument("group_ids", metavar="GROUP...", nargs=-1)
-@click.option("--all-groups", is_flag=True, help="Every group of the cluster.")
+@click.option("--all-groups", is_flag=True, help="All groups of the cluster.")
 @topics_option
-@click.option("--all-topics", is_flag=True, help="All partitions of the topics that the group has committed.")
+@click.option("--all-topics", is_flag=True, help="All partitions in which the group has commits.")
 @place_options
 @out_of_range_option
 @new_cluster_option
 @no_commit_option
 @move_options
-@click.option("--export", is_flag=True, help="Print the planned offsets as Kafka's CSV, and no table.")
+@click.option("--export", is_flag=True, help="Print the planned offsets as Kafka's CSV, not as a table.")
 @save_option
 @save_plan_option
 @plan_option
 @max_age_option
-@checkpoint_option("Move this Spark checkpoint along; GROUP may then be JSON as {topic: group}.")
+@checkpoint_option("Move this Spark checkpoint too; GROUP may then be JSON of the form {topic: group}.")
 @admin_client_options
 def reset(
     group_ids: Sequence[str],
@@ -138,7 +139,7 @@ def reset(
     client: OffsetsClient,
     **policies: Any,
 ) -> None:
-    """Move the offsets of each GROUP. Without --execute it shows what it would do and changes nothing."""
+    """Move the offsets of each GROUP. Without --execute the command shows its plan and changes nothing."""
     if plan_file is not None or place is None:
         if group_ids:
             raise UsageError("--plan names the groups itself: leave GROUP out")
@@ -152,10 +153,10 @@ def reset(
 
     _check_selection(place, bool(topics), all_topics, with_checkpoint=bool(checkpoint))
     if export and execution.output == "json":
-        raise UsageError("--export prints CSV, and --output json contradicts it: give one of them")
+        raise UsageError("--export prints CSV, and --output json contradicts it: give only one")
     if save_plan and (export or save):
-        raise UsageError("--save-plan replaces --export and --save: give one of them")
-    # Once for all groups, so that a duration before now means the same moment in each.
+        raise UsageError("--save-plan replaces --export and --save: leave these out")
+    # Once for all groups, so that a duration before now means the same moment for each.
     policies["now"] = datetime.now(tz=timezone.utc)
     new_cluster = policies["allow_new_cluster"]
     group_id: Any = group_ids[0] if len(group_ids) == 1 else None
@@ -165,12 +166,12 @@ def reset(
         plan = plan_reset(client, checkpoint, groups, place, policy=execution.policy, **policies)
     else:
         names = [parse_group(name) for name in group_ids]
-        # A broker lists only the groups that the user may describe: none is more likely a missing right
-        # than an empty cluster.
+        # A broker lists only groups that the user may describe: an empty list more likely means a missing
+        # right than an empty cluster.
         if all_groups and not (names := [found.group_id for found in client.list_groups()]):
             raise PlanRefusedError(
-                "--all-groups: found no group that this user may see; expected one: correct the broker, or "
-                "grant the user Describe on the groups"
+                "--all-groups: found no group that this user may see; expected at least one: correct the "
+                "broker, or grant the user Describe on the groups"
             )
         scopes = dict.fromkeys(names, TopicScope.parse(topics))
         log_check = LogCheck(policies.pop("allow_new_cluster"))
@@ -189,7 +190,7 @@ def _check_selection(place: Place, topics: bool, all_topics: bool, *, with_check
     if bool(group_ids) == given["all_groups"]:
         raise UsageError("give the groups to move, or --all-groups")
     if topics and all_topics:
-        raise UsageError("--topic and --all-topics contradict each other: give one of them")
+        raise UsageError("--topic and --all-topics contradict each other: give only one")
     if place.batch_id is not None and not with_checkpoint:
         raise UsageError("--to-batch is a batch of a Spark checkpoint: give its --checkpoint as well")
     if place.names_partitions:
@@ -210,11 +211,11 @@ def _check_selection(place: Place, topics: bool, all_topics: bool, *, with_check
 
 @click.command(cls=StrictCommand)
 @combine_options("groups", GroupSelection.parse, group_argument)
-@click.option("--receipt", metavar="FILE", help="A receipt, as --output json prints it or XCom has it.")
+@click.option("--receipt", metavar="FILE", help="A receipt, as --output json prints it or from XCom.")
 @click.option("--from-file", metavar="FILE", help="Kafka's CSV with the offsets to restore.")
-@checkpoint_option("Move this Spark checkpoint back as well.")
+@checkpoint_option("Restore this Spark checkpoint too.")
 @click.option(
-    "--archive", metavar="NAME", help="With --checkpoint: take this move of both back, also a partial one."
+    "--archive", metavar="NAME", help="With --checkpoint: take this move of both back, even a partial one."
 )
 @allow_stale_option
 @out_of_range_option
@@ -223,7 +224,7 @@ def _check_selection(place: Place, topics: bool, all_topics: bool, *, with_check
     "--on-no-commit",
     RestoreMissingCommitPolicy,
     "skip",
-    "For a partition that had no commit: leave it where it is, or move it to its log start.",
+    "For a partition that had no commit: leave it unchanged, or move it to its log start.",
 )
 @move_options
 @admin_client_options
@@ -242,12 +243,13 @@ def restore(
     """
     Restore the offsets of GROUP that a reset has overwritten, or that were deleted with the group.
 
-    GROUP may be JSON as {topic: group}. Without --execute it shows what it would do and changes nothing.
+    GROUP may be JSON of the form {topic: group}. Without --execute the command shows its plan and changes
+    nothing.
     """
     from airflow_kafka_offsets.moves import restore as restores
 
     if [bool(receipt), bool(from_file), bool(archive)].count(True) != 1:
-        raise UsageError("give --receipt, --from-file, or --archive: one of them")
+        raise UsageError("give only one of --receipt, --from-file and --archive")
     if not checkpoint:
         refuse_unused("without --checkpoint", *CHECKPOINT_OPTIONS)
     policies["policy"] = execution.policy
@@ -255,7 +257,7 @@ def restore(
         policies |= {"on_no_commit": on_no_commit, "allow_stale": allow_stale}
     if from_file:
         refuse_unused("with --from-file, which has no partition without a commit", "on_no_commit")
-        refuse_unused("with --from-file, which is of no move", "allow_stale")
+        refuse_unused("with --from-file, which belongs to no move", "allow_stale")
         plan = restores.plan_restore_file(client, from_file, checkpoint, groups, **policies)
     elif receipt:
         plan = restores.plan_restore_receipt(client, _read_receipt(receipt), checkpoint, groups, **policies)
@@ -265,12 +267,12 @@ def restore(
         raise UsageError(
             "--archive names a move of a checkpoint: give its location with --checkpoint as well"
         )
-    # All is where it was before already: for a restore that is the result that was asked for.
+    # If everything is already at its earlier position, the restore has its intended result.
     execution.finish_pipeline_plan(replace(plan, may_be_empty=True), client, checkpoint)
 
 
 def _read_receipt(uri: str) -> Any:
-    """Read a receipt from a file; no error text shows what is in the file."""
+    """Read a receipt from a file; error texts never contain the file's content."""
     from airflow_kafka_offsets.storage import read_text
 
     try:
@@ -278,7 +280,7 @@ def _read_receipt(uri: str) -> Any:
     except KafkaOffsetsError as error:
         raise UsageError(f"--receipt: {error}") from None
     if text is None:
-        raise UsageError(f"--receipt {uri}: there is no such file")
+        raise UsageError(f"--receipt {uri}: the file does not exist")
     value = load_json(text, uri, describe=describe_type)
     try:
         read_receipt(value, describe=describe_type)

@@ -1,4 +1,4 @@
-"""The command ``checkpoint history``: a table of a checkpoint's batches, JSON, or a chart of text."""
+"""The command ``checkpoint history``: a table of a checkpoint's batches, JSON, or a text chart."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ __all__ = ["history"]
 
 _EIGHTHS = "▏▎▍▌▋▊▉█"
 _WIDEST = 40
-"""Characters of a bar at most: longer ones are not easier to compare."""
+"""Maximum number of characters of a bar: longer bars are not easier to compare."""
 
 
 @click.command("history", cls=StrictCommand)
 @checkpoint_argument
-@click.option("--last", type=click.IntRange(1), default=100, show_default=True, help="Batches at most.")
-@click.option("--plot", is_flag=True, help="Draw records and seconds of each batch as bars of text.")
+@click.option("--last", type=click.IntRange(1), default=100, show_default=True, help="Maximum batches.")
+@click.option("--plot", is_flag=True, help="Draw the records and seconds of each batch as text bars.")
 @output_option
 def history(checkpoint: SparkCheckpoint, last: int, output: str, *, plot: bool) -> None:
-    """Show the batches that the checkpoint at URI still knows, the newest last."""
+    """Show the batches that the checkpoint at URI still has, the newest last."""
     from airflow_kafka_offsets.checkpoint.history import read_history
 
     if plot and output == "json":
-        raise UsageError("--plot draws text, and --output json is for programs: leave one of them out")
+        raise UsageError("--plot draws text, and --output json is for programs: give only one")
     query_id, found, _ = read_history(checkpoint, last)
     totals = _totals(found)
     value = {
@@ -57,7 +57,7 @@ def history(checkpoint: SparkCheckpoint, last: int, output: str, *, plot: bool) 
 
 
 def _totals(found: Sequence[PastBatch]) -> dict[str, Any]:
-    """Return the sums of what is known of finished batches, and of how many it is known."""
+    """Return the totals of the finished batches, and how many batches each total includes."""
     found = [batch for batch in found if not batch.pending]
     records = [batch.records for batch in found if batch.records is not None]
     durations = [batch.duration for batch in found if batch.duration is not None]
@@ -80,7 +80,7 @@ def _total(totals: Mapping[str, Any]) -> str:
 
 
 def table(found: Sequence[PastBatch]) -> list[str]:
-    """Return a row for each topic of each batch; the end offsets are those of all partitions together."""
+    """Return a row for each topic of each batch; end offsets are sums over all partitions."""
     rows = [("BATCH", "PLANNED", "SECONDS", "SOURCE", "TOPIC", "RECORDS", "END-OFFSETS", "NOTE")]
     for batch in found:
         at = "-" if batch.at is None else iso_time(timestamp_ms(batch.at))
@@ -102,7 +102,7 @@ def chart(found: Sequence[PastBatch], columns: int, bar: Callable[[float, int], 
     Return a line for each batch, with a bar for its records and one for its seconds.
 
     :param columns: the terminal's width, which the lines do not exceed if it is 40 or more.
-    :param bar: draws a share from 0 to 1 in so many characters.
+    :param bar: draws a share from 0 to 1 as a bar of the given width.
     """
     records: list[float | None] = [batch.records for batch in found]
     seconds: list[float | None] = [batch.duration for batch in found]
@@ -133,13 +133,13 @@ def _bars(values: Sequence[float | None], room: int, bar: Callable[[float, int],
 
 
 def bar_of_blocks(share: float, width: int) -> str:
-    """Return a bar to an eighth of a character; what is not nothing is seen."""
+    """Return a bar, exact to an eighth of a character; a share above 0 is always visible."""
     eighths = max(1, round(share * width * 8))
     return _EIGHTHS[-1] * (eighths // 8) + _EIGHTHS[: eighths % 8][-1:]
 
 
 def _drawn(encoding: str | None) -> Callable[[float, int], str]:
-    """Return what draws a bar in the output's encoding."""
+    """Return a function that draws a bar in the output's encoding."""
     try:
         _EIGHTHS.encode(encoding or "ascii")
     except (UnicodeEncodeError, LookupError):

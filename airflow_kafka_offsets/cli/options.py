@@ -1,4 +1,4 @@
-"""Options that several commands share, each set of them read into one value."""
+"""Options that several commands share; each set is combined into one value."""
 
 from __future__ import annotations
 
@@ -55,17 +55,17 @@ _SECTION_OF = {name: section for section, names in _SECTIONS.items() for name in
 
 
 _ELSEWHERE = {"topics": "--topic", "group_id": "GROUP", "checkpoint_location": "--checkpoint"}
-"""Parameters that the options or arguments of other commands name in another word."""
+"""Parameters for which the options or arguments of other commands have another name."""
 
 _PLACES = {"to_earliest": "earliest", "to_latest": "latest", "to_current": "committed"}
-"""Options for a value of ``to_offset``, as in Kafka's tool, which says current for committed."""
+"""Options for values of ``to_offset``; Kafka's tool says current for committed."""
 
 
 class OptionWording(Wording):
     """
-    The wording of the command line: parameters are named as options of a command.
+    The wording of the command line, which names parameters as options of a command.
 
-    A parameter that the command does not have is named as the option of the command that has it.
+    A parameter that the command does not have is named like the option of another command.
 
     :param keys: parameters that keep their names, as keys of a file.
     """
@@ -85,7 +85,7 @@ class OptionWording(Wording):
         }
 
     def parameter(self, name: str) -> str:
-        """Return the option; a name that is no parameter's, such as that of a file, stays as it is."""
+        """Return the option; other names, such as a file's name, stay unchanged."""
         base, bracket, key = name.partition("[")
         if not base.isidentifier():
             return name
@@ -109,7 +109,7 @@ def option_name(parameter: str) -> str:
 
 class StrictCommand(click.Command):
     """
-    A command that refuses options without a value, such as an unset variable of a shell.
+    A command that refuses options without a value, such as an unset shell variable.
 
     Its texts name parameters as options, and its help has sections.
     """
@@ -120,7 +120,7 @@ class StrictCommand(click.Command):
             return super().parse_args(ctx, args)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options in sections, those of the command itself first."""
+        """Write the options in sections, the command's own options first."""
         sections: dict[str, list[tuple[str, str]]] = {name: [] for name in ("Options", *_SECTIONS)}
         for option in self.get_params(ctx):
             record = option.get_help_record(ctx)
@@ -152,7 +152,7 @@ class CommandGroup(click.Group):
     """
     A group of such commands.
 
-    :param elsewhere: the modules of commands that are imported only when they are used, by name.
+    :param elsewhere: command -> its module, which is imported only when the command is used.
     """
 
     command_class = StrictCommand
@@ -166,7 +166,7 @@ class CommandGroup(click.Group):
         return sorted({*super().list_commands(ctx), *self._elsewhere})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return a command; import its module if it has not been."""
+        """Return a command; import its module first if needed."""
         if cmd_name in self._elsewhere:
             found: click.Command = getattr(import_module(self._elsewhere[cmd_name]), cmd_name)
             return found
@@ -175,11 +175,11 @@ class CommandGroup(click.Group):
 
 def refuse_unused(why: str, *names: str) -> None:
     """
-    Refuse options on the command line that nothing would read.
+    Refuse options on the command line that the command would ignore.
 
-    :param why: such as ``without --checkpoint``.
+    :param why: reason, such as ``without --checkpoint``.
     :param names: the options' parameters.
-    :raises UsageError: naming those that are given.
+    :raises UsageError: naming the given options.
     """
     source = click.get_current_context().get_parameter_source
     options = {str(each.name): each.opts[0] for each in click.get_current_context().command.params}
@@ -190,9 +190,9 @@ def refuse_unused(why: str, *names: str) -> None:
 
 def combine_options(parameter: str, read: Callable[..., object], *options: Option) -> Option:
     """
-    Return a decorator that adds options to a command and passes their values on as one parameter.
+    Return a decorator that adds options to a command and passes their values as one parameter.
 
-    :param read: makes that value from the options' values, which it takes by name.
+    :param read: creates this value from the options' values, which it takes by name.
     :param options: click's decorators, or combined ones.
     """
 
@@ -231,7 +231,7 @@ def duration_option(
     allow_zero: bool = True,
     maximum: timedelta = LONGEST,
 ) -> Option:
-    """Return an option that takes a duration; ``parameter`` is its name in the command, if it is another."""
+    """Return an option that takes a duration; ``parameter`` is its parameter, if named differently."""
 
     def read(_context: click.Context, option: click.Parameter, value: object) -> float | None:
         return parse_seconds(value, str(option.name), allow_zero=allow_zero, maximum=maximum.total_seconds())
@@ -260,7 +260,7 @@ def _read_place(**options: Any) -> Place | None:
     return read_place("to_offset", _PLACES[name]) if value is True else read_place(name, value)
 
 
-output_option = choice_option("--output", Literal["table", "json"], "table", "Form of the output.")
+output_option = choice_option("--output", Literal["table", "json"], "table", "Format of the output.")
 
 topics_option = click.option(
     "--topic",
@@ -278,7 +278,7 @@ groups_argument = combine_options("groups", GroupSelection.parse, group_argument
 save_option = click.option(
     "--save",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="With --execute: first write the offsets that will be overwritten or deleted to this new file, as "
+    help="With --execute: first write the offsets before the move or deletion to this new file, as "
     "Kafka's CSV.",
 )
 
@@ -286,7 +286,7 @@ no_commit_option = choice_option(
     "--on-no-commit",
     MissingCommitPolicy,
     "fail",
-    "Where to move a partition from whose commit is needed, and missing.",
+    "Where to move a partition whose commit is needed but missing.",
 )
 
 place_options = combine_options(
@@ -301,11 +301,11 @@ place_options = combine_options(
 new_cluster_option = click.option(
     "--allow-new-cluster",
     is_flag=True,
-    help="The offsets are right on this cluster, or in this topic, although it is another one than before.",
+    help="Use the offsets although the cluster or a topic is another one than before.",
 )
 
 allow_stale_option = click.option(
-    "--allow-stale", is_flag=True, help="Take back a move although the pipeline has gone on since."
+    "--allow-stale", is_flag=True, help="Take a move back although the pipeline has run since."
 )
 
 out_of_range_option = choice_option(

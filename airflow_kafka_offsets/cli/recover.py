@@ -173,7 +173,7 @@ def apply_command(
             fleet.check_digest(digest)
         if not execute:
             print_result(output, fleet.as_json(), [fleet.markdown, "", *_stages(fleet)])
-            click.echo("Nothing was changed: give --execute to do it.", err=True)
+            click.echo("Nothing was changed: give --execute to apply the plan.", err=True)
             return
         moves = _moves(FleetMoves, fleet, state.write, broker, "recover apply")
         failures = moves.apply(
@@ -218,7 +218,7 @@ def restore_command(
             print_result(
                 output, {"pipelines": names}, [f"group {name} would be taken back" for name in names]
             )
-            click.echo("Nothing was changed: give --execute to do it.", err=True)
+            click.echo("Nothing was changed: give --execute to apply the plan.", err=True)
             return
         moves = _moves(FleetMoves, fleet, state.write, broker, "recover restore")
         failures = moves.restore(quiet_period=quiet_period, allow_stale=allow_stale, at_once=max_active)

@@ -1,4 +1,4 @@
-"""Plans in files: written by ``--save-plan`` of a reset or a failover, carried out by ``--plan``."""
+"""Plans in files: ``--save-plan`` of a reset or a failover writes them, ``--plan`` applies them."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 save_plan_option: Option = click.option(
     "--save-plan",
     type=_FILE,
-    help="Write the plan to this new file, to be carried out by --plan; not with --execute.",
+    help="Write the plan to this new file, for --plan; not with --execute.",
 )
 plan_option: Option = click.option(
     "--plan",
     "plan_file",
     metavar="FILE",
-    help="In place of all names: carry out this plan, of --save-plan or of an operator, or refuse.",
+    help="Apply the plan in this file, from --save-plan or an operator; replaces GROUP and the target.",
 )
 max_age_option: Option = duration_option(
     "--max-age", f"{MAX_AGE.days}d", "after which the plan of --plan is too old."
@@ -59,7 +59,7 @@ def save(
     """
     Show a plan, and write it to a file.
 
-    :param group_id: the groups as they were named; ``None`` for several without a checkpoint.
+    :param group_id: the groups as given; ``None`` for several groups without a checkpoint.
     :param mirror: the mirror of a failover, as plain JSON.
     :raises UsageError: if the file exists, or cannot be written.
     """
@@ -127,10 +127,10 @@ def carry_out(
     execution: Execution, file: str, client: OffsetsClient, checkpoint: SparkCheckpoint | None, max_age: float
 ) -> None:
     """
-    Carry out the plan in a file, or show what it would do.
+    Apply the plan in a file, or show it without --execute.
 
-    :param checkpoint: opened by the command line; by default the plan's own.
-    :param max_age: seconds.
+    :param checkpoint: checkpoint from the command line; default: the plan's own.
+    :param max_age: maximum age of the plan in seconds.
     """
     from airflow_kafka_offsets.moves.saved import plan_saved, read_saved_plan
 

@@ -44,13 +44,13 @@ def wait() -> None:
     """
     Wait for a group, a checkpoint or a topic, as the sensors do.
 
-    Exit 0 when it is reached, 1 when it is not in time or cannot be, 2 for wrong usage.
+    Exit 0 when the target is reached, 1 on a timeout or if it cannot be reached, 2 for wrong usage.
     """
 
 
 @dataclass(frozen=True)
 class WaitOptions:
-    """How a command waits: the broker, how often it asks, until when, and the form of its output."""
+    """How a command waits: the broker, the poll interval, the deadline, and the output's format."""
 
     broker: BrokerOptions
     every: float
@@ -64,12 +64,12 @@ class WaitOptions:
         freeze: Callable[[OffsetsClient], Wait] | None = None,
     ) -> None:
         """
-        Poll until the wait is over, and print the last reading; progress goes to standard error.
+        Poll until the wait ends, and print the last reading; progress goes to standard error.
 
-        An error that may pass is shown and does not end the wait.
+        A temporary error is shown and does not end the wait.
 
-        :param freeze: returns the wait to poll once the broker answers, where its target is to stay.
-        :raises KafkaOffsetsError: if its time is up or nothing moves.
+        :param freeze: returns the wait with a fixed target, once the broker answers.
+        :raises KafkaOffsetsError: on a timeout, or if nothing moves.
         """
         from airflow_kafka_offsets.waits.progress import Progress
 
@@ -95,7 +95,7 @@ class WaitOptions:
                     return
                 if progress.news:
                     _say(last.text)
-            # After the poll: a wait of no time has polled once.
+            # Check after the poll: a wait with timeout 0 polls once.
             left = end - time.monotonic()
             if failure := progress.stalled or (self._too_late(progress) if left <= 0 else None):
                 if last is not None and self.output == "json":
@@ -116,7 +116,7 @@ waiting_options = combine_options(
     WaitOptions,
     duration_option("--every", "10s", "between two polls.", allow_zero=False),
     duration_option(
-        "--timeout", "1h", "after which it gives up.", parameter="give_up_after", allow_zero=False
+        "--timeout", "1h", "after which the command gives up.", parameter="give_up_after", allow_zero=False
     ),
     named_broker_options,
     output_option,
@@ -126,28 +126,31 @@ isolation_option = choice_option(
     "--isolation-level",
     IsolationLevel,
     "read_uncommitted",
-    "Measure up to the high watermark, or up to the last stable offset.",
+    "Measure to the high watermark, or to the last stable offset.",
 )
 stalled_option = duration_option(
-    "--stalled-after", None, "without any movement after which it fails. Default: never.", allow_zero=False
+    "--stalled-after",
+    None,
+    "without any movement after which the wait fails. Default: never.",
+    allow_zero=False,
 )
 tolerance_option = click.option(
-    "--tolerance", metavar="N", help="A partition that is at most so many records behind counts as caught up."
+    "--tolerance", metavar="N", help="A partition with at most this lag counts as caught up."
 )
 
 
 def position_options(command: Any) -> Any:
-    """Add the options that name the position: a group's, or a checkpoint's."""
+    """Add the options that name the position: a group, or a checkpoint."""
     options: tuple[Option, ...] = (
         click.argument("group_id", metavar="[GROUP]", required=False),
         topics_option,
         checkpoint_option(
-            "The checkpoint: the position without a GROUP, else it says which topics there are."
+            "The checkpoint: the position without a GROUP, otherwise the source of the topics.",
         ),
         click.option(
             "--position",
             type=click.Choice(["group", "checkpoint"]),
-            help="Whose position, where both are given. Default: the group's.",
+            help="The position to use if both are given. Default: group.",
         ),
         isolation_option,
         stalled_option,
@@ -160,20 +163,20 @@ def position_options(command: Any) -> Any:
 
 @wait.command("lag")
 @position_options
-@click.option("--max-lag", metavar="N", help="Records in all partitions together.")
-@click.option("--max-partition-lag", metavar="N", help="Records in each partition.")
+@click.option("--max-lag", metavar="N", help="Maximum records in all partitions together.")
+@click.option("--max-partition-lag", metavar="N", help="Maximum records in each partition.")
 @duration_option("--max-time-lag", None, "since the oldest unread record was written, at most.")
 @duration_option(
-    "--min-headroom", None, "that retention leaves the oldest unread record, at least.", allow_zero=False
+    "--min-headroom", None, "that the oldest unread record must have left in retention.", allow_zero=False
 )
-@choice_option("--on-no-commit", MissingCommitPolicy, "fail", "What a partition without a commit counts as.")
+@choice_option("--on-no-commit", MissingCommitPolicy, "fail", "How a partition without a commit counts.")
 @waiting_options
 def wait_lag(checkpoint: SparkCheckpoint | None, waiting: WaitOptions, **values: Any) -> None:
     """
     Wait until the lag of GROUP, or of a checkpoint, is at or below thresholds.
 
-    All thresholds that are given have to hold. The lag is live: with a producer that never stops,
-    "wait reached" is the one that ends.
+    All given thresholds must hold. The lag is measured live: with a producer that never stops, use "wait
+    reached", which ends.
     """
     from airflow_kafka_offsets.waits.lag import LagWait
 
@@ -183,14 +186,14 @@ def wait_lag(checkpoint: SparkCheckpoint | None, waiting: WaitOptions, **values:
 @wait.command("reached")
 @position_options
 @click.option(
-    "--target", metavar="latest|TIME|JSON", help="The log end of now, a time, offsets, or a receipt."
+    "--target", metavar="latest|TIME|JSON", help="The current log end, a time, offsets, or a receipt."
 )
 @waiting_options
 def wait_reached(checkpoint: SparkCheckpoint | None, waiting: WaitOptions, **values: Any) -> None:
     """
     Wait until the position of GROUP, or of a checkpoint, is at or past a target.
 
-    The target is looked up once and stays, so that the wait ends also with a producer that never stops.
+    The target is looked up once and does not change, so the wait ends even with a producer that never stops.
     """
     from airflow_kafka_offsets.waits.reached import ReachedWait
 
@@ -200,28 +203,28 @@ def wait_reached(checkpoint: SparkCheckpoint | None, waiting: WaitOptions, **val
 
 @wait.command("topic")
 @topics_option
-@click.option("--target", metavar="TIME", help="The time, in ISO 8601; UTC without a zone.")
+@click.option("--target", metavar="TIME", help="The time in ISO 8601; UTC if it has no zone.")
 @choice_option(
     "--on-idle-partition",
     Literal["wait", "ignore"],
     "wait",
-    "For a partition without new records, while another of its topic has some.",
+    "For a partition without new records, while other partitions of its topic have some.",
 )
 @duration_option(
-    "--idle-after", None, "without records after which it is idle. Default: 10m.", allow_zero=False
+    "--idle-after", None, "without records after which a partition is idle. Default: 10m.", allow_zero=False
 )
 @isolation_option
 @stalled_option
 @waiting_options
 def wait_topic(waiting: WaitOptions, **values: Any) -> None:
-    """Wait until every partition of topics holds a record at or after a time."""
+    """Wait until every partition of the topics has a record at or after a time."""
     from airflow_kafka_offsets.waits.topic import TopicWait
 
     waiting.run(TopicWait(**_given(values)))
 
 
 def _given(values: dict[str, Any], checkpoint: SparkCheckpoint | None = None) -> dict[str, Any]:
-    """Return the parameters of a wait that are given."""
+    """Return the given parameters of a wait."""
     location = None if checkpoint is None else checkpoint.location
     return {
         name: value

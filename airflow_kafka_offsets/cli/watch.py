@@ -1,4 +1,4 @@
-"""Shows a reading again and again, until Ctrl-C."""
+"""Shows a reading repeatedly, until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from airflow_kafka_offsets.model.parameters import duration_text, iso_time, pars
 
 
 class CommandReading(NamedTuple):
-    """What a command has read: plain JSON, the same as lines, and whether a part of it failed."""
+    """A command's reading as plain JSON and as lines, and whether it failed in part."""
 
     value: dict[str, Any]
     lines: list[str]
@@ -37,16 +37,16 @@ watch_option: Option = click.option(
     flag_value="5s",
     metavar="[DURATION]",
     callback=_interval,
-    help="Show it again and again, every 5 seconds by default, until Ctrl-C.",
+    help="Show the reading repeatedly, every 5 seconds by default, until Ctrl-C.",
 )
 
 
 def show_repeatedly(read: Callable[[], CommandReading], output: str, every: float | None) -> None:
     """
-    Print a reading, or one after the other.
+    Print a reading once, or repeatedly.
 
-    An error that may pass does not end the readings. Ctrl-C does, with exit 0: that is how they end. As JSON
-    each is one line, with the time ``at``.
+    A temporary error does not end the readings. Ctrl-C ends them with exit 0. As JSON, each reading is one
+    line, with the time ``at``.
 
     :param every: seconds between two readings; ``None`` for a single one.
     """

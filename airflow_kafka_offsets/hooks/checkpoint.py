@@ -16,16 +16,16 @@ def spark_checkpoint(location: str, conn_id: str | None = None) -> SparkCheckpoi
     """
     Return the checkpoint at a location.
 
-    :param location: URI exactly as the Spark job has it.
+    :param location: URI exactly as in the Spark job.
     :param conn_id: Airflow connection of the storage, resolved by ``ObjectStoragePath``; without it
         fsspec's own defaults (environment, instance profile) are used.
-    :raises StorageError: if no installed provider knows the storage.
-    :raises UsageError: if there is no such connection, or the location is not text.
+    :raises StorageError: if no installed provider supports the storage.
+    :raises UsageError: if the connection does not exist, or the location is not text.
     """
     if not isinstance(location, str):
         raise parameter_error(
             "checkpoint_location",
-            f": found {type(location).__name__}; expected text: the location as the Spark job has it",
+            f": found {type(location).__name__}; expected text: the location in the Spark job",
         )
     check_location(location)
     return SparkCheckpoint(location, fs=storage_from_connection(location, conn_id))
@@ -35,19 +35,19 @@ def storage_from_connection(
     location: str, conn_id: str | None, conn_parameter: str = "checkpoint_conn_id"
 ) -> AbstractFileSystem | None:
     """
-    Return the storage that a connection describes, ``None`` without one: fsspec then makes it.
+    Return the storage of a connection; ``None`` without a connection: fsspec then opens the storage.
 
-    :param location: URI of something there.
-    :param conn_parameter: what names the connection, for the error text.
-    :raises StorageError: if no installed provider knows the storage.
-    :raises UsageError: if there is no such connection.
+    :param location: any URI in the storage.
+    :param conn_parameter: the parameter that names the connection, for the error text.
+    :raises StorageError: if no installed provider supports the storage.
+    :raises UsageError: if the connection does not exist.
     """
     if not conn_id:
         return None
     from airflow.sdk import BaseHook, ObjectStoragePath
 
     try:
-        # Not every provider asks for the connection: amazon's goes on with the machine's credentials.
+        # Not every provider requires the connection: amazon's falls back to the machine's credentials.
         BaseHook.get_connection(conn_id)
     except AirflowNotFoundException as error:
         raise UsageError(
@@ -62,10 +62,10 @@ def storage_from_connection(
         scheme = location.partition(":")[0]
         raise StorageError(
             f"no storage for {scheme}:// with connection {conn_id!r} ({error}): install the Airflow provider "
-            "of that storage (amazon for s3a, google for gs, microsoft-azure for abfss; none has dbfs), or "
-            f"leave {parameter_text(conn_parameter)} out"
+            "of that storage (amazon for s3a, google for gs, microsoft-azure for abfss; there is no provider "
+            f"for dbfs), or leave {parameter_text(conn_parameter)} out"
         ) from error
-    except Exception as error:  # those of the provider, and of the driver that it sets up
+    except Exception as error:  # errors of the provider and of its storage driver
         raise storage_error(error, location, "read", source) from error
     note_credentials(fs, source)
     return fs

@@ -39,7 +39,7 @@ from airflow_kafka_offsets.readings.positions import (
 )
 
 CALL_TIMEOUT = 30.0
-"""Seconds within which a call answers or fails."""
+"""Default seconds after which a call fails."""
 
 OFFICIAL_PROVIDER = "apache-airflow-providers-apache-kafka"
 KNOWN_TO_WORK = "2.1.0"
@@ -48,13 +48,13 @@ KNOWN_TO_WORK = "2.1.0"
 
 class KafkaOffsetsHook(KafkaBaseHook):
     """
-    Offsets of consumer groups, over the ``kafka`` connection of the official provider.
+    Offsets of consumer groups, through a ``kafka`` connection of the official provider.
 
-    Every method but :meth:`client_config` opens a client, closes it, and returns plain data: JSON with string
-    keys. For several questions in a row use :meth:`get_offsets_client`.
+    Every method except :meth:`client_config` and :meth:`get_offsets_client` opens a client, closes it, and
+    returns plain data: JSON with string keys. For several calls in a row use :meth:`get_offsets_client`.
 
     :param kafka_config_id: the Kafka connection; its extra is librdkafka configuration.
-    :param timeout: seconds within which each call answers or fails; 30 by default.
+    :param timeout: seconds after which a call fails; 30 by default.
     """
 
     def __init__(self, kafka_config_id: str = "kafka_default", timeout: float | None = None) -> None:
@@ -62,11 +62,11 @@ class KafkaOffsetsHook(KafkaBaseHook):
         self.timeout = CALL_TIMEOUT if timeout is None else timeout
 
     def _build_config(self) -> dict[str, Any]:
-        # It is private there, and the only place that adds the logins of MSK and Google.
+        # This method is private in the provider, and the only one that adds the logins of MSK and Google.
         # Remove when KafkaBaseHook has a public method that returns the configuration.
         build: object = getattr(super(), "_build_config", None)
         if not callable(build):
-            raise _provider_changed("KafkaBaseHook._build_config is not there")
+            raise _provider_changed("KafkaBaseHook._build_config is missing")
         try:
             config = build()
             if not isinstance(config, dict):
@@ -95,29 +95,28 @@ class KafkaOffsetsHook(KafkaBaseHook):
         return (
             f"{found} has no {SERVERS} as text in its extra (host and port are not used): set the extra of a "
             "connection of type 'kafka' to "
-            f'{{"{SERVERS}": "host:port"}} and what else the broker wants, or correct '
+            f'{{"{SERVERS}": "host:port"}} and the broker\'s other settings, or correct '
             f"{parameter_text('kafka_config_id')}"
         )
 
     def client_config(self) -> dict[str, Any]:
         """
-        Return the connection's librdkafka configuration as the official provider builds it; no broker is
-        asked.
+        Return the connection's librdkafka configuration as the official provider builds it.
 
-        :raises UsageError: if the connection is not there, or is not one that a client can use.
+        No broker is called. The configuration contains credentials, callbacks such as ``oauth_cb``, and keys
+        that :meth:`get_offsets_client` leaves out. Do not log it.
 
-        It has the credentials, callbacks such as ``oauth_cb``, and keys that :meth:`get_offsets_client`
-        leaves out. Do not log it.
+        :raises UsageError: if the connection does not exist, or a client cannot use it.
         """
         return self._build_config()
 
     def get_offsets_client(self, total: float | None = None) -> OffsetsClient:
         """
-        Return a client for the connection, to be closed by the caller (it is a context manager).
+        Return a client for the connection. It is a context manager; the caller closes it.
 
-        Keys that concern consuming or producing (``group.id``, ``enable.auto.commit``, ...) are left out.
+        Keys for consuming or producing (``group.id``, ``enable.auto.commit``, ...) are left out.
 
-        :param total: seconds for all of its calls together; default: no limit.
+        :param total: total seconds for all calls of the client; no limit by default.
         """
         return OffsetsClient(self._build_config(), timeout=self.timeout, total=total)
 
@@ -125,9 +124,9 @@ class KafkaOffsetsHook(KafkaBaseHook):
         self, group_id: str, topics: str | Sequence[str] | None = None
     ) -> dict[str, dict[str, int | None]]:
         """
-        Return the committed offsets of a group as ``{topic: {partition: offset}}``, ``null`` = no commit.
+        Return the committed offsets of a group as ``{topic: {partition: offset}}``; ``None`` means no commit.
 
-        :param topics: topics or ``topic:0,1``; by default all that the group has commits for.
+        :param topics: topics or ``topic:0,1``; by default all topics that the group has commits for.
         """
         scope = TopicScope.parse(topics)
         with self.get_offsets_client() as client:
@@ -150,8 +149,9 @@ class KafkaOffsetsHook(KafkaBaseHook):
         Each partition has ``topic``, ``partition``, ``committed``, ``log_start``, ``log_end``, ``lag`` and
         ``lost``; ``committed`` and ``lag`` are ``None`` without a commit.
 
-        :param headroom: also return ``headroom`` and ``headroom_state``, of each partition too, there with
-            ``headroom_reason``: see :mod:`airflow_kafka_offsets.model.headroom`.
+        :param headroom: also return ``headroom`` and ``headroom_state``, for the group and for each
+            partition; each partition also has ``headroom_reason``. See
+            :mod:`airflow_kafka_offsets.model.headroom`.
         """
         with self.get_offsets_client() as client:
             positions = group_positions(client, group_id, TopicScope.parse(topics))
@@ -170,7 +170,7 @@ class KafkaOffsetsHook(KafkaBaseHook):
         self, topics: str | Sequence[str], time: datetime | str
     ) -> dict[str, dict[str, int | None]]:
         """
-        Return the offsets of topics at a time: the first record at or after it, else the log end.
+        Return the offsets of topics at a time: the first record at or after the time, or the log end.
 
         :param time: a datetime or ISO 8601 text; without a zone it is UTC.
         """
@@ -190,12 +190,12 @@ class KafkaOffsetsHook(KafkaBaseHook):
         min_headroom: timedelta | float | str | None = None,
     ) -> dict[str, Any]:
         """
-        Compare the groups of a pipeline with its checkpoint, and both with the log; nothing is changed.
+        Compare the groups of a pipeline with its checkpoint, and both with the log. The method only reads.
 
-        :param grace: how long after its end a batch need not have been committed: a timedelta, seconds, or
-            text such as ``10m``.
-        :param min_headroom: how long retention leaves the oldest unread record, at least; by default that is
-            not asked for.
+        :param grace: time after a batch's end in which a missing commit is not yet drift: a timedelta,
+            seconds, or text such as ``10m``.
+        :param min_headroom: minimum time until retention deletes the oldest unread record; not checked by
+            default.
         :return: ``version``, ``drifted`` and ``groups``, see
             :meth:`airflow_kafka_offsets.model.drift.DriftReport.as_json`.
         """
@@ -207,20 +207,20 @@ class KafkaOffsetsHook(KafkaBaseHook):
         return reports_json(reports)
 
     def describe_groups(self, group_ids: Iterable[str]) -> dict[str, dict[str, Any]]:
-        """Return ``state`` (Dead if there is no such group), ``type`` and ``members`` of each group."""
+        """Return ``state`` (Dead if the group does not exist), ``type`` and ``members`` of each group."""
         with self.get_offsets_client() as client:
             return {name: group.as_json() for name, group in client.describe_groups(group_ids).items()}
 
     def list_groups(self, states: Iterable[str] | None = None) -> list[dict[str, Any]]:
-        """Return ``group_id``, ``state`` and ``type`` of every group, or of those in the given states."""
+        """Return ``group_id``, ``state`` and ``type`` of all groups, or of the groups in given states."""
         with self.get_offsets_client() as client:
             return [listing.as_json() for listing in client.list_groups(states)]
 
     def delete_groups(self, group_ids: Iterable[str]) -> dict[str, str | None]:
         """
-        Delete groups; ``None`` for each that was deleted, else why it was not.
+        Delete groups; return ``None`` for each deleted group, or the reason why it was not deleted.
 
-        The offsets that go with them are logged first, in the form that ``group restore --from-file`` reads.
+        Their offsets are logged first, in the format that ``group restore --from-file`` reads.
         """
         with self.get_offsets_client() as client:
             before, refusals = plan_deletion(client, group_ids)
@@ -232,6 +232,6 @@ class KafkaOffsetsHook(KafkaBaseHook):
 
 def _provider_changed(found: str) -> SetupError:
     return SetupError(
-        f"{OFFICIAL_PROVIDER} {version(OFFICIAL_PROVIDER)} builds a connection's configuration in another "
-        f"way ({found}): {KNOWN_TO_WORK} is known to work, install '{OFFICIAL_PROVIDER}=={KNOWN_TO_WORK}'"
+        f"{OFFICIAL_PROVIDER} {version(OFFICIAL_PROVIDER)} builds a connection's configuration differently "
+        f"({found}): version {KNOWN_TO_WORK} is known to work, install '{OFFICIAL_PROVIDER}=={KNOWN_TO_WORK}'"
     )

@@ -1,4 +1,4 @@
-"""Opens databases through Airflow connections, and reads the offsets that a job keeps in its own."""
+"""Opens databases through Airflow connections, and reads the offsets that a job saves in a database."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def stored_offsets(conn_id: str, pipeline: str, table: str = "kafka_offsets") ->
 
     :param conn_id: Airflow connection of the database, of any type whose hook is a ``DbApiHook`` of the
         provider ``common.sql``, such as ``postgres``.
-    :param pipeline: the name that the job saves under.
+    :param pipeline: the pipeline name under which the job saves its offsets.
     :param table: name of the table, or ``schema.table``.
-    :raises NoCommitError: if nothing was saved under the name.
-    :raises OffsetsFormatError: if a row holds something else than offsets.
+    :raises NoCommitError: if no offsets were saved under the name.
+    :raises OffsetsFormatError: if a row does not contain offsets.
     :raises SetupError: if SQLAlchemy is missing.
-    :raises UsageError: if the connection is not there or none of a database, or the table is not there.
+    :raises UsageError: if the connection does not exist, is not for a database, or the table cannot be read.
     """
     try:
         from sqlalchemy.exc import ProgrammingError
@@ -49,26 +49,26 @@ def stored_offsets(conn_id: str, pipeline: str, table: str = "kafka_offsets") ->
     if not offsets:
         raise NoCommitError(
             f"connection {conn_id!r}: found no offsets of pipeline {pipeline!r} in table {table!r}; expected "
-            "those that the job saved: correct the pipeline's name, or run the job first"
+            "the offsets that the job saves: correct the pipeline's name, or run the job first"
         )
     return offsets
 
 
 def sql_engine(conn_id: str, parameter: str) -> Engine:
     """
-    Return SQLAlchemy's engine for an Airflow connection, to be disposed by the caller.
+    Return an SQLAlchemy engine for an Airflow connection; the caller disposes of it.
 
     :param conn_id: a connection of any type whose hook is a ``DbApiHook`` of the provider ``common.sql``.
-    :param parameter: what names the connection, for the error text.
-    :raises SetupError: if SQLAlchemy, or the driver of the database, is missing.
-    :raises UsageError: if the connection is not there or none of a database.
+    :param parameter: the parameter that names the connection, for the error text.
+    :raises SetupError: if SQLAlchemy or the database's driver is missing.
+    :raises UsageError: if the connection does not exist, or is not for a database.
     """
     try:
         hook = BaseHook.get_hook(conn_id)
     except AirflowException as error:
         raise UsageError(
-            f"connection {conn_id!r} gives no hook ({error}): correct {parameter_text(parameter)}, add the "
-            "connection, or install the provider of its type"
+            f"connection {conn_id!r} has no usable hook ({error}): correct {parameter_text(parameter)}, add "
+            "the connection, or install the provider of its type"
         ) from error
     if not hasattr(hook, "get_sqlalchemy_engine"):
         raise UsageError(
@@ -83,8 +83,8 @@ def sql_engine(conn_id: str, parameter: str) -> Engine:
 
 
 def without_sqlalchemy(error: ImportError) -> SetupError:
-    """Return the error for SQLAlchemy or a database's driver that cannot be imported."""
+    """Return the error if SQLAlchemy or a database's driver cannot be imported."""
     return SetupError(
-        f"SQLAlchemy 2 is missing ({error}): pip install 'airflow-kafka-offsets[sql]', and the driver of the "
-        "database if the message names it"
+        f"SQLAlchemy 2 or the database's driver is missing ({error}): pip install "
+        "'airflow-kafka-offsets[sql]', and the driver if the message names it"
     )

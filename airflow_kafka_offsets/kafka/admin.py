@@ -1,4 +1,4 @@
-"""Describes, lists and deletes groups, and reads the commits of many groups, in the admin process."""
+"""Describes, lists and deletes groups, and reads commits of many groups, in the admin process."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ from airflow_kafka_offsets.model.text import escape_controls
 
 FIRST_ATTEMPT = 2.0
 """
-Seconds of the first attempt, with the start of the process. The client waits in vain for a coordinator that
-was away when it asked.
+Seconds of the first attempt, including the start of the process. If a coordinator was down when the client
+asked for it, the client waits for it in vain.
 """
-# Seconds more for each group: a look-up of its coordinator and its commits take a third of a millisecond on
-# a machine that is not busy.
+# Additional seconds for each group: finding its coordinator and reading its commits takes a third of a
+# millisecond on an idle machine.
 _EACH_GROUP = 0.002
 
 _SETTLED = 1.0
-"""Seconds after which a topic that a broker does not know does not exist."""
+"""Seconds after which an unknown topic counts as missing."""
 
-# Results for the user, and no errors of the call: the other groups are deleted all the same.
+# Results for the user, not errors of the call: the other groups are deleted anyway.
 _NOT_DELETED = {
     "NON_EMPTY_GROUP": "the group has active members: stop them first",
     "GROUP_ID_NOT_FOUND": "there is no such group",
@@ -47,7 +47,7 @@ _NOT_DELETED = {
 
 
 class Admin:
-    """Asks what only an AdminClient can ask."""
+    """Makes the calls that only an AdminClient can make."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         self._config = config
@@ -61,16 +61,16 @@ class Admin:
         self, wanted: Mapping[str, Sequence[TopicPartition] | None], call: Call, needs: Right = "Describe"
     ) -> dict[str, dict[TopicPartition, Commit] | BrokerError]:
         """
-        Return the commits of groups, or why a group has no answer.
+        Return the commits of groups, or the error of a group without an answer.
 
-        :param wanted: the partitions to read of each group; ``None``: all that it has.
-        :param needs: the right to name where one is missing.
+        :param wanted: group -> the partitions to read; ``None``: all partitions with a commit.
+        :param needs: the right to name in the error if a right is missing.
         """
         arguments = {group_id: _by_topic(partitions) for group_id, partitions in wanted.items()}
         found: dict[str, tuple[Any, Failure | None]] = {}
         unanswered: BrokerError | None = None
         try:
-            # The client dies of a coordinator that has just moved, and there is one for many groups.
+            # The client crashes if a coordinator has just moved, and many groups share one coordinator.
             options = {"most_crashes": math.inf, "first_attempt": _first_attempt(arguments)}
             self._each(call, "commits", arguments, RETRIABLE, found, **options)
         except BrokerError as error:
@@ -82,7 +82,7 @@ class Admin:
             about = call.with_text(f"reading the offsets of group {group_id!r}")
             results[group_id] = _commits(value) if failure is None else about.explain(failure, needs)
         if unanswered is not None:
-            # A copy for each group: an error's text is extended where it is raised.
+            # A copy for each group: callers append text to the error that they raise.
             results |= {group_id: copy(unanswered) for group_id in wanted.keys() - found.keys()}
         return results
 
@@ -98,20 +98,20 @@ class Admin:
         Send the parts of a commit together, once, and wait for all responses.
 
         :param texts: topic -> the metadata of its commits.
-        :return: partition -> ``None`` if it was committed, else why not.
-        :raises Failed: if there is no response.
-        :raises ClientCrashedError: if the admin process died. In both cases it may be committed.
+        :return: partition -> ``None`` if it was committed, else the failure.
+        :raises CallError: if there is no response; the offsets may be committed nevertheless.
+        :raises ClientCrashedError: if the admin process died; the offsets may be committed nevertheless.
         """
         sent = [[(*tp, offset) for tp, offset in part.items()] for part in parts]
         arguments = {"group_id": group_id, "parts": sent, "texts": dict(texts)}
-        # Not by run(), which would send it again: the caller reads back first what a lost response has
-        # done.
+        # Not run(), which would send the commit again: after a lost response the caller first reads the
+        # commits back.
         refused = self._process.run_once(call, "commit", arguments, background_errors)
         failures = {name: self._process.read_failure(failure) for name, (_, failure) in refused.items()}
         return {tp: failures.get(str(tp)) for part in parts for tp in part}
 
     def describe_groups(self, group_ids: Iterable[str], call: Call) -> dict[str, GroupDescription]:
-        """Return state and members of groups; a group that does not exist is ``Dead``."""
+        """Return the state and members of groups; a missing group is ``Dead``."""
         described: dict[str, GroupDescription] = {}
         wanted = parse_existing_groups(group_ids)
         first = _first_attempt(wanted)
@@ -119,14 +119,15 @@ class Admin:
             if failure is None:
                 described[group_id] = GroupDescription.from_worker(value)
             elif failure.code == "GROUP_ID_NOT_FOUND":
-                # Since Kafka 4.0; older brokers describe it as Dead.
+                # Since Kafka 4.0 the response for a missing group is an error; older brokers describe it as
+                # Dead.
                 described[group_id] = GroupDescription(group_id, "Dead")
             else:
                 raise call.with_text(f"describing group {group_id!r}").explain(failure)
         return described
 
     def describe_settled_groups(self, group_ids: Iterable[str], call: Call) -> dict[str, GroupDescription]:
-        """Return state and members of groups once no window is being committed to them."""
+        """Return the state and members of groups, after waiting for commits of windows to end."""
         wanted = parse_existing_groups(group_ids)
 
         def attempt(_: float) -> dict[str, GroupDescription]:
@@ -142,15 +143,15 @@ class Admin:
             raise call.with_text(f"describing group {error.failure.text!r}").explain(error.failure) from None
 
     def list_groups(self, states: Iterable[str] | None, call: Call) -> list[GroupListing]:
-        """Return the groups in one of these states, or all, in order of their names."""
+        """Return the groups in one of these states (default: all), ordered by name."""
         kept = None if states is None else check_states(states)
         found = [GroupListing(**group) for group in self._process.run(call, "list")]
-        # The brokers answer in any order.
+        # Brokers answer in any order.
         found.sort(key=lambda group: group.group_id)
         return [group for group in found if kept is None or group.state.lower() in kept]
 
     def delete_groups(self, group_ids: Iterable[str], call: Call) -> dict[str, str | None]:
-        """Delete groups; return ``None`` for each that was deleted, else the reason."""
+        """Delete groups; return ``None`` for each deleted group, else the reason."""
         wanted = parse_existing_groups(group_ids)
         results: dict[str, str | None] = {}
         try:
@@ -159,8 +160,8 @@ class Admin:
                 group_id: group.kind_refusal for group_id, group in described.items() if group.kind_refusal
             }
         except BrokerError as error:
-            # A broker describes no group whose name is almost too long. Who may not describe a group may not
-            # delete it either, which is then the answer.
+            # A broker cannot describe a group whose name is almost too long. A user without the right to
+            # describe a group cannot delete it either: the deletion reports this.
             if error.code not in ("UNKNOWN", "GROUP_AUTHORIZATION_FAILED"):
                 raise
         wanted = [group_id for group_id in wanted if group_id not in results]
@@ -174,7 +175,7 @@ class Admin:
         return results
 
     def topic_ids(self, topics: Iterable[str], call: Call) -> dict[str, str]:
-        """Return the ids of topics that exist; a broker before Kafka 2.8 has none."""
+        """Return the ids of existing topics; brokers before Kafka 2.8 have no topic ids."""
         wanted = sorted(set(topics))
         call = call.with_text(f"looking up the ids of topics {', '.join(wanted[:5])}")
         found = self._each(call, "topic_ids", dict.fromkeys(wanted), RETRIABLE)
@@ -184,7 +185,7 @@ class Admin:
         for topic in unknown:
             del found[topic]
         with suppress(UnknownTopicPartitionError):
-            # A broker that has just learnt of a topic may not know it for a moment.
+            # For a moment a broker may not know a new topic.
             self._each(
                 call.with_timeout(_SETTLED),
                 "topic_ids",
@@ -200,9 +201,9 @@ class Admin:
     def topic_settings(
         self, topics: Iterable[str], call: Call
     ) -> dict[str, dict[str, str | None] | BrokerError]:
-        """Return the settings of topics that decide when records are deleted, or why there is no answer."""
+        """Return the settings of topics that decide when records are deleted, or an error for each topic."""
         wanted = dict.fromkeys(sorted(set(topics)))
-        # A broker that has just learnt of a topic may not know it for a moment.
+        # For a moment a broker may not know a new topic.
         found = self._each(call, "topic_settings", wanted, RETRIABLE | UNKNOWN_PARTITION)
         about = "reading the settings of topic {!r}"
         return {
@@ -213,13 +214,13 @@ class Admin:
         }
 
     def brokers(self, call: Call) -> tuple[int, str | None, str]:
-        """Return the number of brokers, ``offsets.retention.minutes``, and why that is unknown if it is."""
+        """Return the number of brokers, ``offsets.retention.minutes``, and, if unknown, the reason."""
         found = self._process.run(call, "brokers")
         failure = self._process.read_failure(found["failure"])
         return found["number"], found["retention"], "" if failure is None else failure.text
 
     def retention_minutes(self, call: Call) -> int | None:
-        """Return the broker's ``offsets.retention.minutes``; ``None`` if that is unknown."""
+        """Return the broker's ``offsets.retention.minutes``; ``None`` if unknown."""
         try:
             _, minutes, _ = self.brokers(call)
         except (BrokerError, SetupError):
@@ -253,10 +254,10 @@ class Admin:
         **options: float,
     ) -> dict[str, tuple[Any, Failure | None]]:
         """
-        Make a call that has a result for each name; again for those of which the failure passes.
+        Make a call that has one result for each name; repeat it for names whose failure is temporary.
 
-        :param found: takes the results, also if it fails in the end.
-        :param options: those of :meth:`AdminProcess.run`.
+        :param found: receives the results, even if the call fails in the end.
+        :param options: options of :meth:`AdminProcess.run`.
         """
         found = {} if found is None else found
 
@@ -294,7 +295,7 @@ def _by_topic(partitions: Sequence[TopicPartition] | None) -> list[tuple[str, li
 
 
 def _commits(parts: Sequence[Mapping[str, Any]]) -> dict[TopicPartition, Commit]:
-    """Read what the worker found: for each topic, partition, offset and place of the text, one by one."""
+    """Parse the worker's result: for each topic a flat list of partition, offset and index of the text."""
     commits: dict[TopicPartition, Commit] = {}
     for part in parts:
         texts = part["texts"]

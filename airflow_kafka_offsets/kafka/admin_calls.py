@@ -1,4 +1,4 @@
-"""The calls of an AdminClient that the admin process makes, each for one of its requests."""
+"""The AdminClient calls of the admin process, one for each kind of request."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ from airflow_kafka_offsets.kafka.requests import read_metadata
 from airflow_kafka_offsets.model.headroom import TOPIC_SETTINGS
 from airflow_kafka_offsets.model.log_ids import URL_SAFE
 
-# Where the client's names, title-cased, are not Kafka's.
+# States whose librdkafka name, in title case, is not Kafka's name.
 _STATES = {"PREPARING_REBALANCING": "PreparingRebalance", "COMPLETING_REBALANCING": "CompletingRebalance"}
 _OFFSETS_TOPIC = "__consumer_offsets"
-# Seconds of the first attempt to connect, each later one takes twice as long: after each the cause is
-# looked for, so a wrong password shows early.
+# Seconds of the first attempt to connect; each later attempt takes twice as long. After each attempt the
+# cause is looked up, so a wrong password is reported early.
 _FIRST_WAIT = 0.5
 _CHUNK = 500
-"""Partitions, or topics, in one request: the client takes far longer for many at once."""
+"""Partitions, or topics, in one request: the client is far slower with many at once."""
 
 _UNANSWERED = Failure("_TIMED_OUT", "no answer for this partition")
 
 Part = tuple[Any, "Failure | None"]
-"""The result for one group or topic, or why there is none."""
+"""The result for one group or topic, or its failure."""
 
 
 class AdminSession:
     """
-    The client of one process: made, and connected, with its first request.
+    The client of one admin process, created and connected by its first request.
 
     :param config: librdkafka's settings.
-    :param token: what an OAUTHBEARER callback returned: token, expiry and principal, with extensions.
+    :param token: the result of an OAUTHBEARER callback: token, expiry, principal and extensions.
     """
 
     def __init__(self, config: dict[str, Any], token: Sequence[Any] | None) -> None:
@@ -52,7 +52,7 @@ class AdminSession:
         self.admin: Any = None
 
     def begin(self, end: float) -> None:
-        """Begin a request, to end by the monotonic clock. The first one makes the client, and connects it."""
+        """Begin a request that ends at ``end`` (monotonic clock); first create and connect the client."""
         self._end = end
         if self.admin is None:
             self.admin = self._client()
@@ -62,17 +62,17 @@ class AdminSession:
 
     @property
     def seconds_left(self) -> float:
-        """Seconds until the request must have ended."""
+        """Seconds until the end of the request."""
         return max(0.1, self._end - time.monotonic())
 
     def _client(self) -> AdminClient:
         settings = {
             "client.id": "airflow-kafka-offsets",
-            # The client also waits for this before its first connection to a broker.
+            # The client also waits this long before its first connection to a broker.
             "reconnect.backoff.ms": 10,
             **self.config,
             "error_cb": self.background_errors.add_error,
-            # Its log would go to standard error, which is read only after a crash, for the reason.
+            # The log would go to standard error, which is only read after a crash, to find the reason.
             "log_level": 0,
         }
         if (token := self._token) is not None:
@@ -84,11 +84,11 @@ class AdminSession:
             raise CallError(Failure(failure.code, missing_file(self.config) or failure.text)) from None
 
     def _connect(self) -> None:
-        """Wait for a connection: a group call without one may abort, and knows no cause."""
+        """Wait for a connection: without one, a group call may abort, and reports no cause."""
         wait = _FIRST_WAIT
         while True:
             try:
-                # One topic, not all of them.
+                # Ask for one topic instead of all topics.
                 self.admin.list_topics(_OFFSETS_TOPIC, timeout=min(wait, self.seconds_left))
             except KafkaException as error:  # noqa: PERF203  # this is a wait
                 failure = Failure.from_error(error)
@@ -102,13 +102,13 @@ class AdminSession:
                 return
 
     def background_failures(self) -> list[Failure]:
-        """Return what happened in the background."""
+        """Return the errors that the client reported in the background."""
         if self.admin is not None:
             self.admin.poll(0)
         return self.background_errors.failures
 
     def part(self, future: Any, value: Callable[[Any], Any]) -> Part:
-        """Return the value of a result that is waited for, or why there is none."""
+        """Wait for a future, and return its value or its failure."""
         try:
             return value(future.result(max(0.0, self._end - time.monotonic()))), None
         except CallError as error:
@@ -132,7 +132,7 @@ def _for_each(
 
 
 def _commits(session: AdminSession, groups: dict[str, list[tuple[str, list[int]]] | None]) -> dict[str, Part]:
-    """Return the commits of many groups, asked for together: of some partitions, or all of a group."""
+    """Return the commits of many groups in one call: of the given partitions, or all commits of a group."""
     asked: dict[str, list[Any]] = {}
     for group_id, wanted in groups.items():
         asked[group_id] = [
@@ -148,7 +148,7 @@ def _commits(session: AdminSession, groups: dict[str, list[tuple[str, list[int]]
 
 
 def _commit(session: AdminSession, commit: dict[str, Any]) -> dict[str, Part]:
-    """Send the parts of a commit together, once; return the partitions that were refused."""
+    """Send all parts of a commit at once; return the refused partitions."""
     group_id, texts = commit["group_id"], commit["texts"]
     sent = []
     for part in commit["parts"]:
@@ -185,7 +185,7 @@ def _chunks(wanted: list[tuple[str, list[int]]] | None) -> list[list[TopicPartit
 
 
 def _found(result: Any) -> dict[str, Any]:
-    """Return ``texts`` and, for each topic, ``partition, offset, place of its text`` one after the other."""
+    """Return ``texts`` and, for each topic, a flat list of partition, offset and index of the text."""
     places: dict[str | None, int] = {}
     topics: dict[str, list[int]] = {}
     for tp in result.topic_partitions:
@@ -208,8 +208,8 @@ def _list(session: AdminSession, _: None) -> list[dict[str, str]]:
     found, failure = session.part(future, lambda result: result)
     if failure is not None:
         raise CallError(failure)
-    # Without the response of one broker, the groups that it coordinates are missing.
-    # A listing that is silently too short would hide a group from the drift check.
+    # If one broker does not respond, the groups that it coordinates are missing. An incomplete list would
+    # hide a group from the drift check.
     for error in found.errors:
         raise CallError(Failure.from_error(error))
     return [_kind(group) for group in found.valid]
@@ -242,7 +242,7 @@ def _topic_settings(session: AdminSession, topics: dict[str, None]) -> dict[str,
 
 def _topic_id(description: Any) -> str | None:
     found = description.topic_id
-    # All zeros: a broker that is too old for ids.
+    # An id of all zeros comes from a broker that is too old for topic ids.
     known = found.get_most_significant_bits() or found.get_least_significant_bits()
     return str(found).translate(URL_SAFE) if known else None
 
@@ -262,14 +262,14 @@ def _is_absent(part: Part) -> bool:
 
 
 def _of_any_kind(session: AdminSession, name: str, part: Part) -> Part:
-    """Return a group that is not a consumer group as such: a description as one says that it is not there."""
+    """Describe a group that is not a consumer group: the client's description reports it as missing."""
     failure = part[1]
     connects = failure is not None and failure.code == "_INVALID_ARG" and _OTHER_PROTOCOL in failure.text
     if not (connects or _is_absent(part)):
         return part
     try:
         with warnings.catch_warnings():
-            # Deprecated, and the only call of the client that returns groups of every kind.
+            # Deprecated, but the only call of the client that returns groups of every kind.
             warnings.simplefilter("ignore", DeprecationWarning)
             listed = session.admin.list_groups(name, session.seconds_left)
     except KafkaException as error:
@@ -283,7 +283,7 @@ def _of_any_kind(session: AdminSession, name: str, part: Part) -> Part:
             **_UNKNOWN,
             "members": [_of_connect(each) for each in found[0].members],
         }, None
-    # A first commit may have made it since.
+    # A first commit may have created the group since.
     part = _describe(session, {name: None})[name]
     if not _is_absent(part):
         return part

@@ -1,12 +1,12 @@
 """
 Runs the admin worker in a child process, so that this process survives a crash of the client.
 
-The reasons are librdkafka's issues 4605 (a group call that timed out aborts the process when the connection
-opens later) and 5040 (``OffsetFetch`` answered with ``NOT_COORDINATOR`` ends it by SIGSEGV). When both are
-fixed in the oldest confluent-kafka that is supported, remove this module,
+The reasons are librdkafka's issues 4605 (after a group call that timed out, the process aborts when the
+connection opens later) and 5040 (``OffsetFetch`` answered with ``NOT_COORDINATOR`` ends the process by
+SIGSEGV). When the oldest supported confluent-kafka has both fixes, remove this module,
 :mod:`~airflow_kafka_offsets.kafka.worker`, :class:`~airflow_kafka_offsets.errors.ClientCrashedError`, and
-``respond``, ``main`` and ``read_lines`` of the worker: :class:`~airflow_kafka_offsets.kafka.admin.Admin` then
-calls what is in ``CALLS`` itself.
+``respond``, ``main`` and ``read_lines`` of the worker. :class:`~airflow_kafka_offsets.kafka.admin.Admin` can
+then call the functions in ``CALLS`` directly.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from airflow_kafka_offsets.kafka.worker import GRACE, MODULE, AdminWorker, take_
 from airflow_kafka_offsets.model.text import shorten
 
 _CRASHES = 2
-"""A worker that dies is started again this often within a call."""
-# Seconds that close() waits for a call of another thread; that call then ends the worker itself.
+"""How often a worker that died is started again within one call."""
+# Seconds that close() waits for a call of another thread; after that, the call itself ends the worker.
 _CLOSE = 3.0
 
 
 class AdminProcess:
     """
-    Makes the calls of an AdminClient in a worker process, which starts with the first call and is kept.
+    Makes AdminClient calls in a worker process that starts with the first call and is kept.
 
-    librdkafka can abort the process that makes such a call, after a time-out or when a coordinator moves.
-    After a failure that may pass the worker is replaced: its client may be the reason. Calls of several
-    threads wait for each other.
+    librdkafka can abort its process in these calls, after a timeout or when a coordinator moves. After a
+    temporary failure the worker is replaced, because its client may be the cause. Calls of several threads
+    wait for each other.
     """
 
     def __init__(self, config: Mapping[str, Any]) -> None:
@@ -52,7 +52,7 @@ class AdminProcess:
         self._closed = False
 
     def close(self) -> None:
-        """End the worker; waits a few seconds at most. A running call ends it then."""
+        """End the worker; wait a few seconds at most. A running call ends the worker when it ends."""
         self._closed = True
         if self._lock.acquire(timeout=_CLOSE):
             try:
@@ -70,10 +70,10 @@ class AdminProcess:
         most_crashes: float = _CRASHES,
     ) -> Any:
         """
-        Make one of the worker's ``CALLS``; again if the worker dies or the error passes.
+        Make one of the worker's ``CALLS``; repeat it if the worker dies or the error is temporary.
 
-        :param first_attempt: seconds of the first attempt; each later one may take twice as long.
-        :param most_crashes: how often the worker may die before that is the error.
+        :param first_attempt: seconds of the first attempt; each later attempt may take twice as long.
+        :param most_crashes: how often the worker may die before the call fails.
         """
         background_errors = BackgroundErrors()
         crashes: list[str] = []
@@ -98,25 +98,25 @@ class AdminProcess:
             raise ClientCrashedError(f"{call.what}: {error}") from None
 
     def read_failure(self, values: Sequence[str] | None) -> Failure | None:
-        """Return a failure that the worker has sent, without credentials in it; ``None`` for none."""
+        """Parse a failure from the worker, without credentials; ``None`` if there is no failure."""
         return Failure(*values).scrub(self._scrub) if values else None
 
     def run_once(self, call: Call, name: str, arguments: Any, background_errors: BackgroundErrors) -> Any:
         """
-        Make one of the worker's ``CALLS``, once.
+        Make one of the worker's ``CALLS`` once.
 
-        :param background_errors: takes in what happened in the background.
-        :raises Failed: with the error.
-        :raises ClientCrashedError: if the worker died; what it was asked for may be done.
+        :param background_errors: receives the errors that the client reported in the background.
+        :raises CallError: with the error.
+        :raises ClientCrashedError: if the worker died; the request may have been executed.
         """
         with self._alone(call) as worker:
-            # Both processes have the same clock, and the worker may take long to start.
+            # Both processes read the same clock. The worker may take long to start.
             end = time.monotonic() + max(0.5, call.seconds_left)
             request = {"call": name, "arguments": arguments, "end": end}
             try:
                 output = worker.ask(json.dumps(request), call.seconds_left + GRACE)
             except BaseException:
-                # Such as a signal: the response that is still to come must not be taken for the next one.
+                # Interrupted, for example by a signal: the late response must not be taken for the next one.
                 self._worker = None
                 worker.end(0)
                 raise
@@ -142,12 +142,12 @@ class AdminProcess:
 
     @contextmanager
     def _alone(self, call: Call) -> Iterator[AdminWorker]:
-        """Keep out the calls of other threads; start a worker if there is none."""
+        """Keep out calls of other threads; start a worker if none is running."""
         if not self._lock.acquire(timeout=call.seconds_left):
             raise CallError(Failure("_TIMED_OUT", "another call of this client took all of the time"))
         try:
             if self._closed:
-                raise UsageError(f"{call.what}: this client was closed; make a new one")
+                raise UsageError(f"{call.what}: this client was closed; create a new one")
             if self._worker is not None and not self._worker.is_usable:
                 self._end()
             if self._worker is None:
@@ -174,7 +174,7 @@ class AdminProcess:
             return ClientCrashedError(
                 f"{self._scrub(shorten(text, 300))}; this process is not affected, try again"
             )
-        last = self._scrub(shorten(lines[-1], 300)) if lines else "it said nothing"
+        last = self._scrub(shorten(lines[-1], 300)) if lines else "no output"
         return SetupError(
             f"{sys.executable} -m {MODULE} ended with status {status} and without an answer ({last}): group "
             "calls need a Python that can import this package and confluent-kafka"
@@ -182,13 +182,13 @@ class AdminProcess:
 
 
 def _token(oauth_cb: Callable[[str], Any] | None, config: Mapping[str, Any]) -> list[Any] | None:
-    """Return a token from the user's function, which only this process may have."""
+    """Return a token from the user's oauth_cb, which cannot be passed to the worker."""
     if oauth_cb is None:
         return None
     try:
         return list(oauth_cb(str(config.get("sasl.oauthbearer.config", ""))))
-    except Exception as error:  # noqa: BLE001  # it is the user's, and its text may hold anything
+    except Exception as error:  # noqa: BLE001  # user code: its text may contain anything
         raise BrokerAuthenticationError(
-            f"oauth_cb of the Kafka configuration gave no token ({type(error).__name__}): correct the "
+            f"oauth_cb of the Kafka configuration returned no token ({type(error).__name__}): correct the "
             "connection"
         ) from None

@@ -1,9 +1,9 @@
 """
-Makes the calls of an AdminClient, in a process of its own because the client can abort it.
+Makes AdminClient calls in a separate process, because the client can abort its process.
 
-Run as ``python -m airflow_kafka_offsets.kafka.admin_worker``: reads the client's settings and then requests
-from standard input, each a line of JSON, and writes a line of JSON for each request to standard output.
-Nothing else is written there. It ends with its input, with its parent, and after a failure that may pass.
+Run as ``python -m airflow_kafka_offsets.kafka.admin_worker``. It reads the client's settings and then
+requests from standard input, each as a line of JSON, and writes only a line of JSON for each request to
+standard output. It ends when its input or its parent ends, and after a temporary failure.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from confluent_kafka import KafkaException
 from airflow_kafka_offsets.kafka.admin_calls import CALLS, AdminSession
 from airflow_kafka_offsets.kafka.failures import RETRIABLE, CallError, Failure
 
-# More than a pipe holds (64 KB on Linux): one read takes all that is there.
+# More than a pipe holds (64 KB on Linux): one read returns all available data.
 _PART = 1 << 20
 _WATCH = 5.0
-"""Seconds between two looks at the parent."""
+"""Seconds between two checks of the parent."""
 
 
 def respond(session: AdminSession, request: dict[str, Any]) -> dict[str, Any]:
-    """Make the call of one request; ``last``: a failure may pass, and a new process should try again."""
+    """Make the call of one request; ``last`` asks for a new process, because a failure may be temporary."""
     result = failure = None
     try:
         session.begin(request["end"])
@@ -50,16 +50,16 @@ def respond(session: AdminSession, request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _codes(result: Any) -> list[str]:
-    """Return the codes of the parts' failures."""
+    """Return the error codes of the failed parts."""
     parts = result.values() if isinstance(result, Mapping) else ()
     return [part[1].code for part in parts if type(part) is tuple and part[1] is not None]
 
 
 def main() -> None:
-    """Read the settings, respond to requests, and end with the input."""
-    # As the command line: many values that live until they are sent.
+    """Read the settings and respond to requests until the input ends."""
+    # As in the command line: many values live until they are sent.
     gc.set_threshold(100_000)
-    # What the client prints goes to standard error.
+    # Redirect the client's own output to standard error.
     out = os.dup(1)
     os.dup2(2, 1)
     lines: queue.SimpleQueue[bytearray] = queue.SimpleQueue()
@@ -68,9 +68,8 @@ def main() -> None:
     last = False
     while not last:
         request = json.loads(lines.get())
-        # Ends also a client that no thread can interrupt.
-        # Later than the parent's own patience (GRACE in kafka/worker.py): the parent says better what was
-        # wrong.
+        # The alarm ends even a client that no thread can interrupt. It comes later than the parent's timeout
+        # (GRACE in kafka/worker.py), because the parent's error is more precise.
         signal.alarm(max(1, int(request["end"] - time.monotonic()) + 5))
         response = respond(session, request)
         signal.alarm(0)
@@ -83,12 +82,12 @@ def main() -> None:
 
 
 def read_lines(lines: queue.SimpleQueue[bytearray], parent: int) -> None:
-    """Read lines of standard input; end this process with its input, and with its parent."""
+    """Read lines from standard input; exit when the input or the parent process ends."""
     pending = bytearray()
     try:
         while True:
             ready, _, _ = select.select([0], [], [], _WATCH)
-            # A copy of the parent may hold the other end of the input open.
+            # A fork of the parent may keep the other end of the pipe open.
             data = os.read(0, _PART) if ready else b""
             if os.getppid() != parent or (ready and not data):
                 return

@@ -1,4 +1,4 @@
-"""The Kafka client: reads and commits consumer groups' offsets, and asks what the logs hold."""
+"""The Kafka client: reads and commits offsets of consumer groups, and reads the offsets of logs."""
 
 from __future__ import annotations
 
@@ -44,18 +44,18 @@ __all__ = ["OffsetsClient"]
 
 class OffsetsClient:
     """
-    Reads and commits consumer groups' offsets, and asks what the logs hold.
+    Reads and commits offsets of consumer groups, and reads the offsets of logs.
 
-    Each method ends within ``timeout`` seconds, asks again after errors that pass, and raises a
-    :class:`~airflow_kafka_offsets.errors.BrokerError` that names cause and remedy. Connections are kept
-    between calls, and so is the admin process: a child process, started with the first question about groups.
-    Calls of several threads wait for each other. Use it as a context
-    manager, or call :meth:`close`.
+    Each method ends within ``timeout`` seconds, retries after temporary errors, and raises a
+    :class:`~airflow_kafka_offsets.errors.BrokerError` with cause and remedy. Connections stay open between
+    calls. So does the admin process, a child process that the first call about groups starts. Calls of
+    several threads wait for each other. Use the client as a context manager, or call :meth:`close`.
 
     :param config: librdkafka's configuration; see :func:`~airflow_kafka_offsets.kafka.config.client_config`.
     :param timeout: seconds for each method.
-    :param total: seconds for all calls together, without the time between them; default: no limit.
-    :param chunk_size: partitions in one request; twice as many if eight connections have one each.
+    :param total: seconds for all calls together, without the time between calls; default: no limit.
+    :param chunk_size: partitions in one request; twice this number if each of eight connections has a
+        request.
     """
 
     def __init__(
@@ -76,11 +76,11 @@ class OffsetsClient:
 
     @property
     def servers(self) -> str:
-        """The bootstrap servers, as the configuration has them."""
+        """The bootstrap servers as configured."""
         return self._session.servers
 
     def close(self) -> None:
-        """Close all connections; waits a few seconds at most. A running call closes them when it ends."""
+        """Close all connections; wait a few seconds at most. A running call closes its own at its end."""
         self._session.close()
         self._times.close()
         self._records.close()
@@ -95,10 +95,10 @@ class OffsetsClient:
 
     def partitions(self, topics: Iterable[str] | None = None) -> dict[str, list[int]]:
         """
-        Return the partitions of topics, as the broker knows them now.
+        Return the current partitions of topics.
 
-        :param topics: names; default: all topics that are not Kafka's own.
-        :return: topic -> its partitions in order. A topic that does not exist is not in it.
+        :param topics: names; default: all topics except Kafka's internal ones.
+        :return: topic -> its partitions in order, without missing topics.
         """
         if topics is not None:
             return self._topics.read(topics)
@@ -107,16 +107,17 @@ class OffsetsClient:
 
     def sees_all_topics(self) -> bool:
         """
-        Return whether the user may see all topics, as far as that can be known.
+        Return whether the user may see all topics, as far as the client can tell.
 
-        A broker hides the topics that a user may not describe. Who may describe all also sees Kafka's own.
+        A broker hides topics that a user may not describe. A user who may describe all topics also sees
+        Kafka's internal topics.
         """
         if self._topics.sees_all is None:
             self.partitions()
         return bool(self._topics.sees_all)
 
     def cluster_id(self) -> str:
-        """Return the id of the cluster, as the last list of topics has it; empty if the broker has none."""
+        """Return the cluster's id from the last list of topics; empty if the broker reports none."""
         session = self._session
         if session.cluster_id is None:
             with session.begin_question("asking for the id of the cluster") as call:
@@ -125,10 +126,10 @@ class OffsetsClient:
 
     def log_ids(self, topics: Iterable[str]) -> LogIds:
         """
-        Return the ids of the cluster and of topics: a topic that was created again has another one.
+        Return the ids of the cluster and of topics: a topic that was deleted and created again has a new id.
 
-        :return: without topics that do not exist, and those of a broker before Kafka 2.8, which has no ids.
-        :raises BrokerError: if there is no answer for one of them.
+        :return: the ids, without missing topics, and without topic ids of brokers before Kafka 2.8.
+        :raises BrokerError: if the broker does not answer for a topic.
         """
         cluster = self.cluster_id()
         with self._session.begin_call("looking up the ids of topics") as call:
@@ -141,18 +142,18 @@ class OffsetsClient:
 
     def committed(self, group_id: str, partitions: Iterable[TopicPartition]) -> Commits:
         """
-        Return a group's commits; ``None`` where it has none, and where there is no such partition.
+        Return a group's commits; ``None`` for a partition without a commit, and for a missing partition.
 
-        :param group_id: the group; it need not exist.
+        :param group_id: the group; it may be missing.
         """
         with self._session.begin_call(f"reading the offsets of group {group_id!r}") as call:
             return GroupCommits(self._session, self._admin, group_id).read(call, partitions)
 
     def committed_everywhere(self, group_id: str) -> dict[TopicPartition, Commit]:
         """
-        Return all commits of a group, in all topics that the user may see.
+        Return all commits of a group in all topics that the user may see.
 
-        :param group_id: the group; it need not exist.
+        :param group_id: the group; it may be missing.
         """
         with self._session.begin_question(f"reading all offsets of group {group_id!r}") as call:
             return GroupCommits(self._session, self._admin, group_id).read_all(call, self._topics)
@@ -161,13 +162,13 @@ class OffsetsClient:
         self, wanted: Mapping[str, Iterable[TopicPartition] | None], *, within: float | None = None
     ) -> dict[str, dict[TopicPartition, Commit] | BrokerError]:
         """
-        Return the commits of many groups, asked for together in the admin process.
+        Return the commits of many groups, read together in the admin process.
 
-        :param wanted: the partitions to read of each group; ``None``: all that it has in the topics that the
-            user may see.
-        :param within: seconds for it; default: the client's timeout.
-        :return: group -> its commits, without the partitions that have none; or why it has no answer.
-        :raises BrokerError: if there is no answer for any of them.
+        :param wanted: group -> the partitions to read; ``None``: all partitions with a commit, in topics that
+            the user may see.
+        :param within: seconds for the call; default: the client's timeout.
+        :return: group -> its commits (partitions without a commit are left out), or the error of the group.
+        :raises BrokerError: if the call fails for all groups.
         """
         with self._session.begin_call(f"reading the offsets of {len(wanted)} groups", within) as call:
             return self._admin.read_commits(
@@ -180,10 +181,10 @@ class OffsetsClient:
 
     def assigned(self, group_id: str) -> frozenset[TopicPartition]:
         """
-        Return the partitions that the members of a group read. They are looked up once.
+        Return the partitions that the members of a group read. The partitions are looked up once.
 
-        :raises BrokerAuthenticationError: if they read what this user may not see, and the broker reports
-            that.
+        :raises BrokerAuthenticationError: if the members read topics that this user may not see, and the
+            broker reports it.
         """
         if group_id not in self._assigned:
             members = self.describe_groups([group_id])[group_id].members
@@ -194,10 +195,10 @@ class OffsetsClient:
         self, partitions: Iterable[TopicPartition], *, isolation_level: IsolationLevel = "read_uncommitted"
     ) -> dict[TopicPartition, LogRange]:
         """
-        Return what the logs hold.
+        Return the start and end offsets of logs.
 
-        :param isolation_level: ``read_committed`` ends before the first transaction that is still open.
-        :raises UnknownTopicPartitionError: if one of the partitions is not on the broker.
+        :param isolation_level: ``read_committed`` ends before the first open transaction.
+        :raises UnknownTopicPartitionError: if the broker does not have one of the partitions.
         """
         wanted = sorted(dict.fromkeys(partitions))
         with self._session.begin_question(f"reading the log ends of {summarize(wanted)}") as call:
@@ -207,10 +208,10 @@ class OffsetsClient:
         self, partitions: Iterable[TopicPartition], timestamp_ms: int
     ) -> dict[TopicPartition, int | None]:
         """
-        Return the first offset at or after a time; ``None`` where no record is that new.
+        Return the first offset at or after a time; ``None`` if no record is that new.
 
         :param timestamp_ms: milliseconds since 1970.
-        :raises UnknownTopicPartitionError: if one of the partitions is not on the broker.
+        :raises UnknownTopicPartitionError: if the broker does not have one of the partitions.
         """
         if not 0 <= timestamp_ms <= MAX_OFFSET:
             found = f"found timestamp {shorten(timestamp_ms)}"
@@ -228,20 +229,21 @@ class OffsetsClient:
         isolation_level: IsolationLevel = "read_uncommitted",
     ) -> dict[TopicPartition, int | None]:
         """
-        Return when the first record at or after each offset was written, in milliseconds since 1970.
+        Return the time of the first record at or after each offset, in milliseconds since 1970.
 
-        Partitions that did not answer in time are not in the result; it is empty if the broker cannot be
-        reached. Records without a time, or that cannot be read, are left out as well. The records are
-        fetched, so the user needs Read on the topics.
+        The result lacks partitions that did not answer in time; it is empty if the broker cannot be reached.
+        Records without a time, or that cannot be read, are left out as well. The records are fetched, so the
+        user needs Read on the topics.
 
-        :param offsets: where to look; an offset below the log start counts as the log start.
-        :param within: seconds for it; default: 10, or the client's timeout if that is less.
+        :param offsets: partition -> first offset to read; an offset below the log start counts as the log
+            start.
+        :param within: seconds for the call; default: 10, or the client's timeout if that is less.
         :param isolation_level: ``read_committed`` skips the records of aborted transactions, and stops before
-            the first transaction that is still open.
-        :return: ``None`` where no record follows before the log end: at the end, or before nothing but
-            markers of transactions.
-        :raises UnknownTopicPartitionError: if one of the partitions is not on the broker.
-        :raises BrokerAuthenticationError: if the broker does not allow it.
+            the first open transaction.
+        :return: partition -> time; ``None`` if no record follows before the log end: at the log end, or if
+            only transaction markers follow.
+        :raises UnknownTopicPartitionError: if the broker does not have one of the partitions.
+        :raises BrokerAuthenticationError: if the user lacks a right.
         """
         return self._times.read_at_or_after(offsets, isolation_level, within)
 
@@ -270,14 +272,14 @@ class OffsetsClient:
         self, ranges: RangesByPartition, *, within: float, most: int = 100_000
     ) -> RecordOffsets:
         """
-        Return at which offsets of some ranges there is a record, as a ``read_committed`` consumer gets them.
+        Return which offsets of some ranges have a record that a ``read_committed`` consumer receives.
 
         The records are fetched, so the user needs Read on the topics.
 
-        :param ranges: inside the logs: not before their start, and not after their last stable offset.
-        :param within: seconds for it.
-        :param most: records after which the rest stays unread.
-        :raises BrokerAuthenticationError: if the broker does not allow it.
+        :param ranges: ranges inside the logs: from the log start to the last stable offset.
+        :param within: seconds for the call.
+        :param most: maximum number of records to read; the rest stays unread.
+        :raises BrokerAuthenticationError: if the user lacks a right.
         """
         what = f"looking up records at {count_offsets(ranges):,} offsets of {summarize(ranges)}"
         with self._session.begin_call(what, within) as call:
@@ -296,13 +298,14 @@ class OffsetsClient:
         """
         Commit offsets to a group that has no active members.
 
-        Many partitions are committed in several requests. Nothing is compared: whether the offsets are in the
-        log, or go backwards, is for the caller to know.
+        Many partitions are committed in several requests. Offsets are not checked: the caller must know
+        whether they are in the log, or go backwards.
 
         :param group_id: the group; the first commit creates it.
-        :param offsets: the next record to read, for each partition.
-        :param metadata: a text that is kept with each of them, 4,095 bytes at most; or topic -> its text.
-        :param check: given the group's commits right before they are overwritten; what it raises ends it.
+        :param offsets: partition -> the next record to read.
+        :param metadata: a text that is stored with each offset, 4,095 bytes at most; or topic -> its text.
+        :param check: called with the group's commits right before they are overwritten; an exception from it
+            ends the call.
         :raises GroupActiveError: if the group has members; names them.
         :raises CommitError: if partitions were refused; says which, and which were written.
         """
@@ -312,14 +315,14 @@ class OffsetsClient:
 
     def prove_commit(self, group_id: str, topics: Iterable[str]) -> None:
         """
-        Check that this user may commit to a group, for some topics; nothing is written.
+        Check that this user may commit to a group for some topics; nothing is written.
 
-        It commits to a partition that no topic has. The broker checks the rights on group and topics first,
-        and only then refuses because the partition does not exist (``KafkaApis.handleOffsetCommitRequest``).
+        The check commits to a partition number that no topic has. The broker first checks the rights on group
+        and topics, and only then refuses the missing partition (``KafkaApis.handleOffsetCommitRequest``).
 
-        :raises BrokerAuthenticationError: naming the right that is missing.
+        :raises BrokerAuthenticationError: if a right is missing; names it.
         """
-        with self._session.begin_question(f"seeing whether group {group_id!r} may be committed to") as call:
+        with self._session.begin_question(f"checking the right to commit to group {group_id!r}") as call:
             GroupCommits(self._session, self._admin, group_id).prove_right(call, topics)
 
     def commit_fenced(
@@ -332,33 +335,33 @@ class OffsetsClient:
         """
         Commit offsets as a member of the group, see :mod:`airflow_kafka_offsets.kafka.fenced`.
 
-        :param left: given the group's commits, returns what is left to write; what it raises
-            ends the commit.
-        :return: what was written, and read back.
+        :param left: called with the group's commits; returns the offsets that are left to write. An exception
+            from it ends the commit.
+        :return: the offsets that were written and read back.
         :raises GroupActiveError: if the group has other members.
         """
         with self._session.begin_call(f"committing a window to group {group_id!r}") as call:
             return FencedCommit(self._session, self._admin, group_id, offsets, metadata, left).run(call)
 
     def describe_groups(self, group_ids: Iterable[str]) -> dict[str, GroupDescription]:
-        """Return state and members of groups; one that does not exist is ``Dead``."""
+        """Return the state and members of groups; a missing group is ``Dead``."""
         with self._session.begin_call("describing groups") as call:
             return self._admin.describe_groups(group_ids, call)
 
     def settled_groups(self, group_ids: Iterable[str]) -> dict[str, GroupDescription]:
         """
-        Return the same as :meth:`describe_groups`, after waiting for the commits of windows to end.
+        Return the same as :meth:`describe_groups`, after waiting for commits of windows to end.
 
-        :raises GroupActiveError: if one has not ended in time; a retry may succeed.
+        :raises GroupActiveError: if a commit did not end in time; a retry may succeed.
         """
         with self._session.begin_call("describing groups") as call:
             return self._admin.describe_settled_groups(group_ids, call)
 
     def list_groups(self, states: Iterable[str] | None = None) -> list[GroupListing]:
         """
-        Return all groups in order of their names.
+        Return all groups, ordered by name.
 
-        :param states: only those in one of these states, as Kafka spells them; default: all.
+        :param states: return only groups in one of these states, as Kafka spells them; default: all.
         """
         with self._session.begin_call("listing groups") as call:
             return self._admin.list_groups(states, call)
@@ -384,6 +387,6 @@ class OffsetsClient:
             return self._admin.delete_offsets(parse_group(group_id), sorted(partitions), call)
 
     def offsets_retention_minutes(self) -> int | None:
-        """Return how long the broker keeps offsets of a group without members; ``None`` if unknown."""
+        """Return the minutes that the broker keeps a memberless group's offsets; ``None`` if unknown."""
         with self._session.begin_call("reading the broker's configuration") as call:
             return self._admin.retention_minutes(call)

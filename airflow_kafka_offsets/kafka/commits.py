@@ -1,4 +1,4 @@
-"""A commit's checks, its parts, and its progress."""
+"""Checks a commit, splits it into parts, and tracks its progress."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ Texts = Mapping[str, str]
 """Topic -> the metadata of its commits."""
 
 MAX_METADATA = 4095
-"""Bytes: the broker's default is 4096 (``offset.metadata.max.bytes``), and the client adds one."""
+"""In bytes: the broker's default is 4096 (``offset.metadata.max.bytes``), and the client adds one."""
 
 MAX_PARTITIONS = 1_000
 MAX_BYTES = 600_000
-"""One commit is one batch of records, which must fit ``max.message.bytes``: 1,048,588 by default."""
+"""A commit is one batch of records, which must fit into ``max.message.bytes``: 1,048,588 by default."""
 
 RECORD_BYTES = 44
-"""Bytes of a record besides group, topic and metadata."""
+"""Bytes of a record in addition to group, topic and metadata."""
 
 ATTEMPT = 10.0
-"""Seconds until a commit without a response is looked up, and sent again if it was not done."""
+"""Seconds to wait for a response to a commit; then it is read back, and sent again if it was not done."""
 
 
 def check_commit(
     group_id: str, offsets: Mapping[TopicPartition, int], metadata: str | Mapping[str, str]
 ) -> Texts:
     """
-    Refuse what the broker would refuse, or the client would change.
+    Refuse a commit that the broker would refuse or the client would change.
 
     :param metadata: a text for all topics, or topic -> its text.
-    :return: the text of each topic.
+    :return: topic -> its text.
     """
     parse_group(group_id)
     check_partitions(offsets)
@@ -57,13 +57,13 @@ def check_commit(
         size = len(text.encode("utf-8", "surrogatepass"))
         if size > MAX_METADATA or not is_plain(text):
             raise UsageError(
-                f"commit metadata of {size} bytes; expected at most {MAX_METADATA}, and no NUL in them"
+                f"commit metadata of {size} bytes; expected at most {MAX_METADATA} bytes without NUL"
             )
     return {topic: texts[topic] for topic in topics}
 
 
 def commit_chunks(group_id: str, offsets: Mapping[TopicPartition, int], texts: Texts) -> Iterator[Offsets]:
-    """Cut offsets into parts that each fit into one request and one batch."""
+    """Split offsets into parts that each fit into one request and one batch."""
     part: Offsets = {}
     size = 0
     least = RECORD_BYTES + len(group_id.encode())
@@ -81,9 +81,9 @@ def commit_chunks(group_id: str, offsets: Mapping[TopicPartition, int], texts: T
 
 class CommitProgress:
     """
-    The partitions of one commit that are written, refused and still pending.
+    The written, refused and pending partitions of one commit.
 
-    :param read_back: returns the partitions in which the group has these offsets now, with our metadata.
+    :param read_back: returns the partitions whose current commit has the given offset and our metadata.
     """
 
     def __init__(
@@ -99,17 +99,17 @@ class CommitProgress:
 
     @property
     def failures(self) -> dict[TopicPartition, Failure]:
-        """The failure of each partition that is not written."""
+        """The failure of each partition that was not written."""
         unanswered = Failure("_TIMED_OUT", "no answer")
         return {**{tp: self.last.get(tp, unanswered) for tp in self.pending}, **self.refused}
 
     def fail_pending(self, failure: Failure, *, uncertain: bool = False) -> None:
-        """Note one failure for all that is pending."""
+        """Record a failure for all pending partitions."""
         self.last.update(dict.fromkeys(self.pending, failure))
         self.uncertain = self.uncertain or uncertain
 
     def look_up_pending(self) -> None:
-        """Find out what an attempt without a response has done, before anything is written again."""
+        """Read back what an attempt without a response has written, before it is repeated."""
         if self.uncertain:
             self.mark_written(self._read_back(self.pending))
             self.uncertain = False
@@ -120,17 +120,17 @@ class CommitProgress:
         missing: Callable[[Sequence[TopicPartition]], Collection[TopicPartition]],
     ) -> None:
         """
-        Take in the result of each partition; raise :class:`CallError` if one is worth another attempt.
+        Record the result of each partition; raise :class:`CallError` if another attempt may help.
 
-        Partitions that were refused are read back unless the error is one of all partitions: some of them may
-        be written.
+        Refused partitions are read back, because some of them may be written, unless the error concerns all
+        partitions.
 
-        :param missing: returns which of some partitions do not exist.
+        :param missing: returns which of the given partitions do not exist.
         """
         self.mark_written([tp for tp, failure in results.items() if failure is None])
         self.last.update({tp: failure for tp, failure in results.items() if failure is not None})
         codes = {failure.code for failure in self.last.values()}
-        # A topic that must not be committed to may have the same offsets, committed by somebody else.
+        # Another client may have committed the same offsets to a topic that this user must not commit to.
         one_topic = len({tp.topic for tp in results}) == 1
         if codes - (OF_WHOLE_GROUP | UNCERTAIN | ({TOPIC_HIDDEN} if one_topic else set())):
             self.mark_written(self._read_back(self.pending))
@@ -144,12 +144,12 @@ class CommitProgress:
             else:
                 self.refused[tp] = failure
                 self.pending.pop(tp)
-        # A partition that was refused for good is not fixed by the others' success.
+        # A retry for the other partitions does not help a partition that was refused permanently.
         if again is not None and not self.refused:
             raise CallError(again)
 
     def mark_written(self, partitions: Sequence[TopicPartition]) -> None:
-        """Note partitions that are written."""
+        """Record written partitions."""
         for tp in partitions:
             if self.pending.pop(tp, None) is not None:
                 self.written.append(tp)

@@ -1,4 +1,4 @@
-"""Settings of a connection that reach our clients, and files of them."""
+"""Selects the connection settings that our clients use, and reads files of settings."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from airflow_kafka_offsets.model.kafka_security import PROBE, SERVERS, check_ser
 from airflow_kafka_offsets.model.text import MAX_SIZE, escape_controls, is_plain, shorten, size_error
 
 RETENTION = "offsets.retention.minutes"
-"""A broker's setting: how long it keeps the offsets of a group without members."""
+"""Name of the broker's setting for how long offsets of a group without members are kept."""
 
 _ALIASES = {"metadata.broker.list": SERVERS}
-# An allow-list: a setting of a consumer, such as isolation.level, would change what an answer means.
+# An allow-list: consumer settings such as isolation.level would change the meaning of responses.
 _KEPT = re.compile(
     r"(security|sasl|ssl|enable\.ssl|enable\.sasl|socket|reconnect\.backoff|https\.ca)\..*"
     r"|bootstrap\.servers|api\.version\.request(\.timeout\.ms)?|broker\.address\.(family|ttl)"
@@ -43,37 +43,37 @@ _SECRET = re.compile(
     r"(?!sasl\.(mechanisms?|kerberos\.service\.name|oauthbearer\.method)$)"
     r"(?!ssl\.endpoint\.identification\.algorithm$)(sasl|ssl)\."
 )
-# Paths are no secrets: an error has to name the file that is missing.
+# Paths are not secrets: an error has to name the missing file.
 _FILES = frozenset(f"ssl.{what}.location" for what in ("ca", "certificate", "crl", "key", "keystore"))
 _BETWEEN_FIELDS = re.compile(r"[\s=,]+")
 _LISTS = ("sasl.oauthbearer.config", "sasl.oauthbearer.extensions")
 _TOKEN_FIELDS = frozenset(("principal", "principalClaimName", "scope", "scopeClaimName", "lifeSeconds"))
 _QUOTED = re.compile(r"\"((?:\\.|[^\"\\])*)\"")
 _SHORTEST_SECRET = 3
-"""Shorter values would turn every text into stars, and are no secrets."""
+"""Shorter values are not secrets; masking them would mask most of a text."""
 
 _SENT_AS_IT_IS = re.compile(r"client\.id|sasl\.(username|password|oauthbearer\.client\..*)|ssl\..*password")
 _NUMERIC = re.compile(r".*\.(ms|bytes|ttl|fails)")
 
 _INDENT = " \t\f"
-# A name has a limit: the engine remembers hundreds of bytes for each repetition of a group.
+# The name's length is limited: the regex engine stores hundreds of bytes for each repetition of a group.
 _SETTING = re.compile(r"((?:\\.|[^\\\s=:]){1,1000})(?:\s*[=:]\s*|\s+)(.*)", re.DOTALL)
-# As java.util.Properties reads them.
+# Escapes as java.util.Properties reads them.
 _ESCAPED = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "f": "\f"}
 
 
 def client_config(config: Mapping[str, Any]) -> dict[str, Any]:
     """
-    Return the settings for connection and authentication only.
+    Return only the settings for connection and authentication.
 
     Settings of a consumer or producer (``group.id``, ``enable.auto.commit``, ``auto.offset.reset``, ``acks``,
-    ...) are left out; :func:`dropped_keys` names them.
+    ...) are left out; :func:`dropped_keys` returns their names.
 
     :param config: librdkafka's configuration, as in the extra of an Airflow connection.
-    :raises UsageError: if ``bootstrap.servers`` is missing or has a user in it, only Java clients know a key,
-        the client would change a value, or fail on it without an error, or it would run code that the
-        environment does not allow.
+    :raises UsageError: if ``bootstrap.servers`` is missing or contains a user, a key exists in Java clients
+        only, the client would change a value or fail on it without an error, or a setting would run code that
+        the environment does not allow.
     """
     kept: dict[str, Any] = {}
     for key, value in config.items():
@@ -93,17 +93,17 @@ def client_config(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def dropped_keys(config: Mapping[str, Any]) -> list[str]:
-    """Return the names of the settings that :func:`client_config` leaves out; never their values."""
+    """Return the names of the settings that :func:`client_config` leaves out, without their values."""
     return sorted(key for key, value in config.items() if not _passes(key, value))
 
 
 def missing_file(config: Mapping[str, Any]) -> str | None:
-    """Name a setting with a file that cannot be read; ``None`` if there is none."""
+    """Name a setting whose file cannot be read; ``None`` if all files can."""
     for key in sorted(_FILES & config.keys()):
         path = str(config[key])
         if path == PROBE or os.access(path, os.R_OK):
             continue
-        found = "cannot be read by this user" if os.path.exists(path) else "is not there"  # noqa: PTH110
+        found = "cannot be read by this user" if os.path.exists(path) else "does not exist"  # noqa: PTH110
         return f"{key}={path} {found} on this machine"
     return None
 
@@ -112,10 +112,10 @@ def load_properties(path: str | Path) -> dict[str, str]:
     """
     Read librdkafka's settings from a properties file.
 
-    The form is Java's: ``key=value``, comments with ``#`` or ``!``, a backslash escapes (so a backslash
-    in a password is written twice) and continues a line.
+    The syntax is Java's: ``key=value``, comments with ``#`` or ``!``. A backslash escapes the next character
+    (so a backslash in a password is written twice), and continues a line at its end.
 
-    :raises UsageError: naming file and line, never a value.
+    :raises UsageError: naming the file and line, never a value.
     """
     try:
         with Path(path).open(encoding="utf-8") as file:
@@ -145,7 +145,7 @@ def load_properties(path: str | Path) -> dict[str, str]:
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Return each setting's line, with the lines that continue it, and the number of its first line."""
+    """Yield each setting as one line, continuations joined, with the number of its first line."""
     parts: list[str] = []
     began = 0
     for number, line in enumerate(text.split("\n"), 1):
@@ -165,12 +165,14 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
 
 def scrubber(config: Mapping[str, Any]) -> Callable[[str], str]:
     """
-    Return a function that removes credentials from a text: every value of ``sasl.*`` and ``ssl.*`` but the
-    paths of certificates, each value in Java's ``sasl.jaas.config``, and each word of
-    ``sasl.oauthbearer.config`` and ``sasl.oauthbearer.extensions``.
+    Return a function that removes credentials from a text.
 
-    librdkafka quotes any value that it does not understand. The text may have passed
-    :func:`~airflow_kafka_offsets.model.text.escape_controls`.
+    It removes every value of ``sasl.*`` and ``ssl.*`` except the paths of certificates, each quoted value in
+    Java's ``sasl.jaas.config``, and each word of ``sasl.oauthbearer.config`` and
+    ``sasl.oauthbearer.extensions``.
+
+    librdkafka quotes every value that it does not understand. The function also finds values that
+    :func:`~airflow_kafka_offsets.model.text.escape_controls` has escaped.
     """
     secrets = {
         str(value)
@@ -178,7 +180,7 @@ def scrubber(config: Mapping[str, Any]) -> Callable[[str], str]:
         if _SECRET.match(key) and key not in _FILES and not isinstance(value, bool | int)
     }
     secrets.update(_QUOTED.findall(str(config.get("sasl.jaas.config", ""))))
-    # librdkafka quotes the rest of a list, from the first field that it does not know, or one name or value.
+    # librdkafka quotes a list from the first unknown field to the end, or a single name or value.
     fields = ",".join(str(config.get(key, "")) for key in _LISTS)
     words = {word.removeprefix("extension_") for word in _BETWEEN_FIELDS.split(fields)}
     secrets.update(words - _TOKEN_FIELDS)
@@ -192,16 +194,16 @@ def _passes(key: str, value: Any) -> bool:
     if key in _CALLBACKS:
         return callable(value)
     known = _KEPT.fullmatch(_ALIASES.get(key, key)) is not None
-    # Clients refuse empty texts, and a form leaves them behind.
+    # Clients refuse empty texts, and forms store empty fields.
     return known and isinstance(value, str | int | float) and value != ""
 
 
 def _check_value(key: str, value: Any) -> None:
     """
-    Refuse a value that librdkafka would change, without quoting it.
+    Refuse a value that librdkafka would change; do not quote the value.
 
-    It cuts texts off at a NUL, removes leading whitespace, and reads a number up to the first character that
-    is no digit, and 32 bits of it.
+    librdkafka cuts texts off at a NUL, removes leading whitespace, reads a number up to the first character
+    that is not a digit, and keeps 32 bits of it.
     """
     if not is_plain(key):
         raise UsageError(
@@ -217,7 +219,7 @@ def _check_value(key: str, value: Any) -> None:
     elif isinstance(value, str) and _SENT_AS_IT_IS.fullmatch(key) and value[0].isspace():
         reason = "begins with whitespace, which the client cuts off"
     elif _NUMERIC.fullmatch(key) and not isinstance(value, bool) and not _fits_32_bits(value):
-        reason = "is no whole number of at most 32 bits"
+        reason = "is not a whole number of at most 32 bits"
     else:
         return
     remedy = "correct the Kafka connection, or the file or option"

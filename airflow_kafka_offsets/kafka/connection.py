@@ -1,4 +1,4 @@
-"""Consumers that never subscribe: how they are made, asked, kept and closed."""
+"""Creates, uses, keeps and closes Consumers that never subscribe."""
 
 from __future__ import annotations
 
@@ -27,33 +27,33 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 OWN_GROUP = "airflow-kafka-offsets"
-"""Group of the Consumers that read logs; nothing is ever committed to it."""
+"""Group of the Consumers that read logs; they never commit to it."""
 
 MAX_KEPT = 8
-"""Consumers that ask at once: each has about four threads, and a socket for each broker."""
+"""Maximum number of Consumers used in parallel: each has about four threads, and a socket for each broker."""
 
 _FAR = 0.015
-"""Seconds of a response: fewer from a broker that is near, also where 500 partitions were asked for."""
+"""Seconds of a response: a broker in the same network is faster, even for 500 partitions."""
 
 _DEFAULTS = {
     "client.id": OWN_GROUP,
-    # A silent broker is given up after this, so that a call can try again, or close, before its deadline.
+    # Seconds until a silent broker is given up, so that a call can retry, or close, before its deadline.
     "socket.timeout.ms": 10_000,
-    # The client also waits for this before its first connection to a broker.
+    # The client also waits this long before its first connection to a broker.
     "reconnect.backoff.ms": 10,
-    # A broker that was restarted is found again within a second, not within ten.
+    # A restarted broker is found within a second, not within ten.
     "reconnect.backoff.max.ms": 1_000,
 }
-# Messages that are taken in at once, at most: a client that reports without end must not hold up the call.
+# Maximum number of messages read at once: a client that reports errors endlessly must not block the call.
 _DRAIN = 20
 
 _Key = tuple[IsolationLevel, int]
-"""Isolation level, and number among the connections of this level."""
+"""Isolation level, and index among the connections of this level."""
 
 
 class Connection:
     """
-    One Consumer that never subscribes, and the errors that it reports in the background.
+    A Consumer that never subscribes, and the errors that it reports in the background.
 
     :param group_id: the only group whose commits it can read and write.
     :raises BrokerError: if the configuration is refused.
@@ -72,14 +72,15 @@ class Connection:
             **config,
             "group.id": parse_group(group_id),
             "isolation.level": isolation_level,
-            # A Consumer must never commit by itself: close() would commit where it has read.
+            # A Consumer must never commit automatically: close() would commit the position that it has read
+            # to.
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,
-            # A position outside of the log is reported, and not replaced by an end of the log.
+            # Report a position outside of the log instead of moving it to an end of the log.
             "auto.offset.reset": "error",
-            # A question about a mistyped topic must not create it.
+            # Asking for a mistyped topic must not create it.
             "allow.auto.create.topics": False,
-            # Its log goes to standard error; what matters also comes to error_cb.
+            # The log goes to standard error; errors that matter are also passed to error_cb.
             "log_level": 0,
             "error_cb": self._on_error,
             "on_commit": self._on_commit,
@@ -96,7 +97,7 @@ class Connection:
             ) from None
 
     def ask(self, call: Callable[[Consumer], T]) -> T:
-        """Make one call; raises :class:`CallError` with the client's error."""
+        """Make one call; raise :class:`CallError` with the client's error."""
         try:
             return call(self.consumer)
         except KafkaException as error:
@@ -104,35 +105,35 @@ class Connection:
             raise CallError(Failure.from_error(error).scrub(self.scrub)) from None
 
     def ask_timed(self, call: Callable[[Consumer], T]) -> T:
-        """As :meth:`ask`, for a call that waits for a response."""
+        """Make a call like :meth:`ask`, and measure the time of its response."""
         began = time.monotonic()
         found = self.ask(call)
         self.fastest = min(self.fastest, time.monotonic() - began)
         return found
 
     def drain(self, seconds: float = 0.0) -> None:
-        """Take in the errors of the background; waits at most ``seconds``."""
+        """Collect the background errors; wait at most ``seconds``."""
         message = self.consumer.poll(seconds)
         for _ in range(_DRAIN):
             if message is None:
                 return
             error = message.error()
             if error is not None:
-                # Such as a coordinator that must not be asked: the call itself only times out.
+                # For example a coordinator that the user may not use: the call itself only times out.
                 self.background_errors.add_error(error)
             message = self.consumer.poll(0)
 
     def forget_errors(self) -> bool:
         """
-        Forget what was seen in earlier calls and since: it is no cause of what comes.
+        Forget the errors of earlier calls: they are not causes of later failures.
 
-        :return: whether the connection is still of use. It is not once a login or a right was refused: the
-            client reports that only once, or once in 30 seconds, and the next call would only time out.
+        :return: whether the connection can still be used. It cannot after a login or a right was refused: the
+            client reports a refusal only once, or once in 30 seconds, so the next call would only time out.
         """
         self.drain()
         if self.background_errors.fatal is not None:
             return False
-        # What is left passes by itself, such as a connection that was closed while it was idle.
+        # The remaining errors are temporary, such as a connection that was closed while idle.
         self.background_errors.clear()
         return True
 
@@ -149,7 +150,7 @@ class Connection:
 
 
 class Connections:
-    """Connections of one group that are kept, at most :data:`MAX_KEPT` of an isolation level."""
+    """Open connections of one group, at most :data:`MAX_KEPT` for each isolation level."""
 
     def __init__(self, config: Mapping[str, Any], group_id: str = OWN_GROUP) -> None:
         self._config = dict(config)
@@ -161,39 +162,40 @@ class Connections:
         """
         Return a connection for each request, at most :data:`MAX_KEPT`.
 
-        A Consumer makes one call at a time, so that over a network each would cost a round trip.
+        A Consumer makes one call at a time: over one connection, each request would cost another round trip.
         """
         return [self.get(isolation_level, number) for number in range(min(requests, MAX_KEPT))]
 
     @property
     def is_far(self) -> bool:
-        """Whether no response has come as fast as from a broker that is near."""
+        """Whether no response was as fast as a response from the same network."""
         fastest = min((connection.fastest for connection in self._kept.values()), default=math.inf)
         return _FAR < fastest < math.inf
 
     def get(self, isolation_level: IsolationLevel = "read_uncommitted", number: int = 0) -> Connection:
-        """Return a connection, a new one if there is none or the kept one is of no use any more."""
+        """Return an open connection; create one if no usable connection is open."""
         key = isolation_level, number
         connection = self._kept.get(key)
         if connection is not None and not connection.forget_errors():
             self.discard(connection)
             connection = None
         if connection is None:
-            # What it sees from here on are causes of this call, also what it sees before the call begins.
+            # Errors that the new connection reports from now on are causes of this call's failure, even
+            # before it begins.
             connection = self._kept[key] = Connection(self._config, self._group_id, isolation_level)
         return connection
 
     def discard(self, connection: Connection) -> None:
-        """Close a connection in the background: with a commit under way this may take a minute."""
+        """Close a connection in the background: while a commit is pending this may take a minute."""
         for key in [key for key, kept in self._kept.items() if kept is connection]:
             del self._kept[key]
-        # A daemon: Python must not wait for a broker that is away when it ends.
+        # A daemon thread: Python must not wait at its end for an unreachable broker.
         closing = threading.Thread(target=connection.consumer.close, name="close Kafka client", daemon=True)
         closing.start()
         self._closing = [thread for thread in self._closing if thread.is_alive()] + [closing]
 
     def close(self, timeout: float) -> None:
-        """Close all, and wait at most ``timeout`` seconds for it; the rest ends on its own."""
+        """Close all connections, and wait at most ``timeout`` seconds; the others close in the background."""
         for connection in list(self._kept.values()):
             self.discard(connection)
         end = time.monotonic() + timeout

@@ -1,4 +1,4 @@
-"""Turns failures of calls and commits into errors that name cause and remedy."""
+"""Turns failures of calls and commits into errors with cause and remedy."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from airflow_kafka_offsets.kafka.groups import GroupMember, name_members
 from airflow_kafka_offsets.model.offsets import TopicPartition, summarize
 
 Right = Literal["Describe", "DescribeConfigs", "Read", "Delete"]
-"""What a call needs on a group or on topics: Describe to read, Read to commit and to fetch records."""
+"""The right that a call needs on a group or topics: Describe to read, Read to commit or fetch records."""
 
 _INCLUDED = {
     "GROUP_AUTHORIZATION_FAILED": (
@@ -40,21 +40,21 @@ _INCLUDED = {
 }
 _REMEDIES = {
     "_INVALID_ARG": "correct the Kafka configuration",
-    "GROUP_ID_NOT_FOUND": "a share group has this name, and is not a consumer group: name another group",
+    "GROUP_ID_NOT_FOUND": "a share group has this name, not a consumer group: name another group",
     "INVALID_COMMIT_OFFSET_SIZE": "raise max.message.bytes of __consumer_offsets, or shorten the metadata",
     "INVALID_GROUP_ID": "correct the name of the group",
     "OFFSET_METADATA_TOO_LARGE": "shorten the metadata (offset.metadata.max.bytes is 4096 by default)",
     "TOPIC_EXCEPTION": "correct the topic's name",
-    "UNKNOWN": "the request may be too large: look into the broker's log",
+    "UNKNOWN": "the request may be too large: check the broker's log",
     "UNSUPPORTED_VERSION": "the broker is too old for this call",
 }
 
 
 class Call(Deadline):
     """
-    One call of a client: what is wanted, of which brokers, and the time that is left.
+    A call of a client: its purpose, the brokers' addresses, and the time that is left.
 
-    :param what: for error texts, such as ``reading the offsets of group 'orders'``.
+    :param what: purpose for error texts, such as ``reading the offsets of group 'orders'``.
     """
 
     def __init__(self, what: str, servers: str, timeout: float) -> None:
@@ -63,13 +63,13 @@ class Call(Deadline):
         self.servers = servers
 
     def with_text(self, what: str) -> Call:
-        """Return the same call with another text."""
+        """Return the same call with another purpose text."""
         other = copy(self)
         other.what = what
         return other
 
     def with_timeout(self, seconds: float) -> Call:
-        """Return the same call with less time, if that is more."""
+        """Return the same call with at most ``seconds``."""
         # Never more than the whole call has left.
         return Call(self.what, self.servers, min(seconds, self.seconds_left))
 
@@ -79,16 +79,17 @@ class Call(Deadline):
         """
         Return the error to raise for the call.
 
-        :param failure: the last error of the call; its text has no credentials in it.
-        :param background_errors: what was seen in the background.
+        :param failure: the last error of the call; its text contains no credentials.
+        :param background_errors: the errors that the client reported in the background.
         """
         background_errors = background_errors or BackgroundErrors()
         final = background_errors.fatal
-        # A call that runs out of time only says so; that the password is wrong was seen in the background.
+        # A call that runs out of time only says so; the background errors show, for example, a wrong
+        # password.
         cause = final if final and (final.remedy or failure.code not in FINAL) else failure
         code = cause.code
         kind: type[BrokerError] = BrokerError
-        # What is wrong with its configuration the client finds before it asks a broker.
+        # The client finds errors in its configuration before it asks a broker.
         who = "the Kafka client" if code == "_INVALID_ARG" else self.servers
         text = f"{who} refused ({failure}): {remedy_for(code)}"
         if code in FINAL or cause.remedy:
@@ -99,15 +100,15 @@ class Call(Deadline):
         elif code == OCCUPIED:
             kind = GroupActiveError
             text = (
-                f"a window was being committed to the group for {self.timeout:g} s, or whoever did it has "
-                "died: Kafka lets others in within 10 s; try again"
+                f"a window was being committed to the group for {self.timeout:g} s, or the task that commits "
+                "it has died: Kafka accepts other commits within 10 s; try again"
             )
         elif code in ACTIVE_GROUP:
             kind = GroupActiveError
             text = f"the group has active members, and only they may commit ({code}): stop them first"
         elif code == NO_LEADER:
             kind, asked = BrokerUnavailableError, f"asked {self.servers} for {self.timeout:g} s"
-            text = f"{failure.text}; {asked}; bring the broker that holds it back, then try again"
+            text = f"{failure.text}; {asked}; restart a broker that holds the partition, then try again"
         elif code in RETRIABLE:
             kind, seen = BrokerUnavailableError, str(background_errors)
             text = (
@@ -135,7 +136,7 @@ class Call(Deadline):
 
 
 def remedy_for(code: str, needs: Right = "Read") -> str:
-    """Return what can be done about an error; ``needs`` is the right that the call needs."""
+    """Return the remedy for an error; ``needs`` is the right that the call needs."""
     if code in GUARDED:
         right = "DescribeConfigs" if code == "CLUSTER_AUTHORIZATION_FAILED" else needs
         included = _INCLUDED.get(code, "") if right == "Describe" else ""
@@ -144,7 +145,7 @@ def remedy_for(code: str, needs: Right = "Read") -> str:
         return "correct the topic, or the connection"
     if code in RETRIABLE:
         return "try again"
-    return _REMEDIES.get(code, "look into the broker's log")
+    return _REMEDIES.get(code, "check the broker's log")
 
 
 def commit_error(
@@ -160,34 +161,34 @@ def commit_error(
     reason: BrokerError | None = None,
 ) -> BrokerError:
     """
-    Return the error to raise for a commit that was not done, or not wholly.
+    Return the error to raise for a commit that failed completely or in part.
 
-    :param offsets: all that was to be committed.
+    :param offsets: all offsets of the commit.
     :param written: the partitions that were committed.
-    :param failures: why the others were not.
+    :param failures: partition -> why it was not committed.
     :param explained: returns the error for one failure.
-    :param members: looks up who is in the group.
-    :param uncertain: whether some may have been committed although there was no response.
-    :param passes: whether all failures pass by themselves.
+    :param members: looks up the members of the group.
+    :param uncertain: whether offsets may be committed although there was no response.
+    :param passes: whether all failures are temporary.
     :param reason: the error that ended the attempts.
     """
     codes = sorted({failure.code for failure in failures.values()})
     first = next(iter(failures.values()))
     outcome = _outcome(offsets, written, uncertain=uncertain)
-    # Before the other members: a window's commit is a member too, but it passes by itself.
+    # Before the check for other members: a window's commit is a member too, but a temporary one.
     if OCCUPIED in codes:
         return explained(first).append(outcome)
     if not ACTIVE_GROUP.isdisjoint(codes):
         return active_group_error(group_id, members(), outcome, code=codes[0])
-    # No answer came: the error that ended the attempts says more than the list of partitions, which are all
-    # in doubt alike.
+    # No response came: the error that ended the attempts says more than the list of partitions, which are all
+    # equally uncertain.
     if not written and passes and uncertain and reason is not None:
         return reason.append(outcome)
     if not written and codes == [first.code] and first.code in FINAL:
         return explained(first).append(outcome)
     reasons = []
     for code in codes:
-        # Grouped by code: 5,000 partitions mostly fail for one reason, and each would repeat it.
+        # Grouped by code: 5,000 partitions usually fail for the same reason, and each would repeat it.
         those = {tp: failure for tp, failure in failures.items() if failure.code == code}
         reasons.append(f"{summarize(those)}: {next(iter(those.values()))}")
     return CommitError(
@@ -219,4 +220,4 @@ def _outcome(
         return known if written else "nothing was written"
     unknown = "it is not known whether"
     rest = f"{known}, and {unknown} the rest was" if written else f"{unknown} it was written"
-    return f"{rest}; committing the same again is safe"
+    return f"{rest}; committing the same offsets again is safe"

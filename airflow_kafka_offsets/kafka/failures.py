@@ -1,4 +1,4 @@
-"""Errors of Kafka and of its client as values: their kinds, their causes, and a call's deadline."""
+"""Errors of Kafka and its client as values: their codes and causes; deadlines of calls."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ def _codes(*names: str) -> frozenset[str]:
 
 NO_LEADER = "LEADER_NOT_AVAILABLE"
 NOT_READY = "REPLICA_NOT_AVAILABLE"
-"""Kafka's name for a broker that does not have a partition yet."""
+"""Kafka's code for a broker that does not know a partition yet."""
 
 TOPIC_HIDDEN = "TOPIC_AUTHORIZATION_FAILED"
-"""The response for a named topic that the user may not describe, or that does not exist."""
+"""The code for a topic that the user may not describe, or that does not exist."""
 
 RETRIABLE = _codes(
     "_ALL_BROKERS_DOWN _DESTROY_BROKER _NODE_UPDATE _PARTIAL _RESOLVE _RETRY _TIMED_OUT _TIMED_OUT_QUEUE",
@@ -33,10 +33,10 @@ RETRIABLE = _codes(
     "PREFERRED_LEADER_NOT_AVAILABLE REBOOTSTRAP_REQUIRED REPLICA_NOT_AVAILABLE REQUEST_TIMED_OUT",
     "STALE_BROKER_EPOCH THROTTLING_QUOTA_EXCEEDED UNKNOWN_LEADER_EPOCH UNSTABLE_OFFSET_COMMIT",
 )
-"""Our own list: ``KafkaError.retriable()`` is false for a timeout and for most errors of a refused commit."""
+"""A separate list: ``KafkaError.retriable()`` is false for timeouts and most errors of a refused commit."""
 
 UNKNOWN_PARTITION = _codes("_NOENT _UNKNOWN_PARTITION _UNKNOWN_TOPIC UNKNOWN_TOPIC_ID UNKNOWN_TOPIC_OR_PART")
-"""Missing, or not known yet to a client that knows the topic from before."""
+"""The partition does not exist, or a client that knows the topic from before does not know it yet."""
 
 ACTIVE_GROUP = _codes(
     "FENCED_MEMBER_EPOCH ILLEGAL_GENERATION REBALANCE_IN_PROGRESS STALE_MEMBER_EPOCH", "UNKNOWN_MEMBER_ID"
@@ -44,68 +44,68 @@ ACTIVE_GROUP = _codes(
 """Only members of the group may commit."""
 
 OCCUPIED = "_WINDOW_COMMIT"
-"""A window's commit occupies the group, and passes. This code is ours, not librdkafka's."""
+"""A window's commit occupies the group for a short time. librdkafka does not have this code."""
 
 OF_WHOLE_GROUP = ACTIVE_GROUP | _codes(
     "_WAIT_COORD COORDINATOR_LOAD_IN_PROGRESS COORDINATOR_NOT_AVAILABLE GROUP_AUTHORIZATION_FAILED",
     "GROUP_ID_NOT_FOUND INVALID_GROUP_ID NOT_COORDINATOR",
 )
-"""After these nothing of a commit was done."""
+"""After these errors no part of a commit was done."""
 
 UNCERTAIN = _codes("_DESTROY _DESTROY_BROKER _TIMED_OUT _TRANSPORT NETWORK_EXCEPTION REQUEST_TIMED_OUT")
-"""After these a commit may have been done: the request or only its answer was lost."""
+"""After these errors a commit may have been done: the request or only its response was lost."""
 
 GUARDED = {
     "GROUP_AUTHORIZATION_FAILED": "the group",
     "TOPIC_AUTHORIZATION_FAILED": "the topics",
     "CLUSTER_AUTHORIZATION_FAILED": "the cluster",
 }
-"""What a right is missing on."""
+"""What the missing right applies to."""
 
 FINAL = GUARDED.keys() | _codes(
     "_AUTHENTICATION _SSL ILLEGAL_SASL_STATE SASL_AUTHENTICATION_FAILED UNSUPPORTED_SASL_MECHANISM"
 )
-"""Errors that waiting does not fix: seen once in the background, they end the call."""
+"""Errors that waiting does not fix: if one is reported in the background, the call ends."""
 
 _LOST_AT_LOGIN = "failed: Local: "
-"""The client calls it an authentication error also when the connection was lost before an answer."""
+"""The client also reports an authentication error if the connection is lost before a response."""
 _CLIENT_REFUSED = re.compile(r"SSL alert number (42|43|44|45|46|48|116)\b")
-"""The broker wants another certificate of the client; with TLS 1.3 it says so only after the handshake."""
+"""The broker requires another client certificate; with TLS 1.3 it says so only after the handshake."""
 _CLIENT_CERTIFICATE = (
-    "the listener wants a certificate of the client that it trusts, and that has not expired: set "
-    "ssl.certificate.location and ssl.key.location, or renew what they name"
+    "the listener requires a client certificate that it trusts and that has not expired: set "
+    "ssl.certificate.location and ssl.key.location, or renew the certificate"
 )
 _MECHANISMS = re.compile(r"broker's supported mechanisms: ([\w, -]+?)(?= \(|$)")
 _TOKEN_ANSWER = re.compile(r"""\{["']status["']:""")
-"""A refused token is answered with JSON (RFC 7628)."""
+"""The broker answers a refused token with JSON (RFC 7628)."""
 _OTHER_LOGIN = (
-    "the broker does not accept the token: correct what makes it (oauth_cb, or sasl.oauthbearer.*), or this "
-    "clock if it has expired"
+    "the broker does not accept the token: correct its source (oauth_cb, or sasl.oauthbearer.*), or this "
+    "machine's clock if the token has expired"
 )
 _UNEXPLAINED = frozenset({"_ALL_BROKERS_DOWN", "_SSL", "_TIMED_OUT", "_TRANSPORT", "_WAIT_COORD"})
 """
-Causes that may have another cause, which the client does not report. Of several brokers it never reports that
-all are down, if each is asked again before the last one has failed; what waits for a coordinator then only
-times out.
+Codes that may hide another cause, which the client does not report. With several brokers, the client never
+reports that all are down if it tries each one again before the last one has failed; a call that waits for a
+coordinator then only times out.
 """
 
 
 class Failure(NamedTuple):
-    """An error as plain values, so that it can come from another process."""
+    """An error as plain values, so that it can be sent between processes."""
 
     code: str
-    """Kafka's or librdkafka's name of it; librdkafka's own begin with an underscore."""
+    """Kafka's or librdkafka's name of the error; librdkafka's own names begin with an underscore."""
     text: str
     """The client's or the broker's text."""
     remedy: str = ""
-    """What to do, where more is known than the code says."""
+    """What to do, if more is known than the code says."""
 
     @classmethod
     def from_error(cls, error: KafkaError | KafkaException) -> Failure:
-        """Take an error of the client, or the one inside its exception."""
+        """Create a failure from an error of the client, or from the error inside its exception."""
         inner = error.args[0] if isinstance(error, Exception) and error.args else error
         name = getattr(inner, "name", None)
-        # A broker, or whatever answers in its place, may send a text of its own.
+        # A broker, or another server at its address, may send its own text.
         if not callable(name):
             return cls("_FAIL", escape_controls(str(error)))
         code, text = name(), escape_controls(inner.str())
@@ -114,7 +114,7 @@ class Failure(NamedTuple):
         if code == "_TRANSPORT" and _CLIENT_REFUSED.search(text):
             return cls("_SSL", text, _CLIENT_CERTIFICATE)
         if code == "_AUTHENTICATION" and (offered := _MECHANISMS.search(text)):
-            return cls(code, text, f"the listener has another login: set sasl.mechanisms to {offered[1]}")
+            return cls(code, text, f"the listener uses another login: set sasl.mechanisms to {offered[1]}")
         if code == "_AUTHENTICATION" and _TOKEN_ANSWER.search(text):
             return cls(code, text, _OTHER_LOGIN)
         return cls(code, text)
@@ -127,7 +127,7 @@ class Failure(NamedTuple):
         return f"{self.code}: {self.text}"
 
 
-class CallError(Exception):  # it does not leave this package
+class CallError(Exception):  # never raised outside of this package
     """One attempt of a call failed."""
 
     def __init__(self, failure: Failure) -> None:
@@ -137,9 +137,9 @@ class CallError(Exception):  # it does not leave this package
 
 class BackgroundErrors:
     """
-    What happened in the background while a call waited.
+    The errors that the client reported in the background while a call waited.
 
-    :param find: looks for the cause that the client does not report; gets the client's texts, and seconds.
+    :param find: looks for a cause that the client does not report; takes the client's texts, and seconds.
     """
 
     def __init__(
@@ -153,11 +153,11 @@ class BackgroundErrors:
         self._searched = False
 
     def add_error(self, error: KafkaError) -> None:
-        """Add an error; the newest one of each kind is kept."""
+        """Add an error; keep the newest one of each kind."""
         self.add_failures([Failure.from_error(error)])
 
     def add_failures(self, failures: Iterable[Failure]) -> None:
-        """Add failures that another client has seen."""
+        """Add failures that another client has reported."""
         for failure in failures:
             kind = (failure.code, failure.remedy)
             self._seen.pop(kind, None)
@@ -165,9 +165,9 @@ class BackgroundErrors:
 
     def probe(self, failed: Failure, timeout: float) -> None:
         """
-        Find the cause that the client does not report, once; takes ``timeout`` seconds at most.
+        Look once for a cause that the client does not report; take ``timeout`` seconds at most.
 
-        :param failed: how the call has failed, which the background may say nothing of.
+        :param failed: the failure of the call, which may not be among the background errors.
         """
         unexplained = any(failure.code in _UNEXPLAINED for failure in (failed, *self.failures))
         if self._find and not self._searched and unexplained:
@@ -176,19 +176,19 @@ class BackgroundErrors:
             self.add_failures([found] if found else [])
 
     def clear(self) -> None:
-        """Drop what belongs to earlier calls."""
+        """Remove the errors of earlier calls."""
         self._seen.clear()
         self._searched = False
 
     @property
     def failures(self) -> list[Failure]:
         """All failures, the newest last."""
-        # A copy: a client that is closed in the background may still add to it.
+        # A copy: a client that closes in the background may still add errors.
         return list(self._seen.values())
 
     @property
     def fatal(self) -> Failure | None:
-        """A cause that waiting does not fix; the one with a remedy first."""
+        """A cause that waiting does not fix; a cause with a remedy comes first."""
         final = [failure for failure in self.failures if failure.code in FINAL]
         return next((failure for failure in final if failure.remedy), final[0] if final else None)
 
@@ -200,7 +200,7 @@ class BackgroundErrors:
 
 
 class Deadline:
-    """The time that is left for a call."""
+    """The time left for a call."""
 
     def __init__(self, timeout: float) -> None:
         self.timeout = timeout
@@ -208,5 +208,5 @@ class Deadline:
 
     @property
     def seconds_left(self) -> float:
-        """Seconds that are left, never negative."""
+        """Seconds left, never negative."""
         return max(0.0, self._end - time.monotonic())

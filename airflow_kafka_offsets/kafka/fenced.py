@@ -1,12 +1,11 @@
 """
-Commits offsets so that nobody can write between the comparison and the commit.
+Commits offsets so that no other client can commit between the comparison and the commit.
 
-This uses Kafka's own means: the committer joins the group first. While a group has members the broker refuses
-the commits of everybody else, and a member's commit carries the *generation* of its membership, which changes
-as soon as anybody joins or leaves. So in one generation: join, check that the partitions were
-assigned to this member and to no other, read the group's commits, compare, commit, read back, leave. A member
-never reads records here. It takes 0.1 s, or the broker's ``group.initial.rebalance.delay.ms`` (3 s by
-default).
+It uses Kafka's group membership: the committer joins the group first. While a group has members, the broker
+refuses all other commits. A member's commit carries the *generation* of the group, which changes as soon as a
+member joins or leaves. So in one generation the committer joins, checks that all partitions are assigned to
+it, reads the group's commits, compares, commits, reads back and leaves. It never reads records. This takes
+0.1 s, or the broker's ``group.initial.rebalance.delay.ms`` (3 s by default).
 """
 
 from __future__ import annotations
@@ -37,21 +36,21 @@ from airflow_kafka_offsets.model.offsets import (
 )
 
 SESSION_TIMEOUT_MS = 10_000
-"""How long a member that died keeps others out of the group. The broker's least is 6 s by default."""
+"""How long a member that died blocks the group. The broker's default minimum is 6 s."""
 
 _AGAIN = ACTIVE_GROUP | {OCCUPIED}
-# Seconds: joining takes 0.1 s and more, so that this is not noticed.
+# Seconds: joining takes at least 0.1 s, so this delay does not matter.
 _POLL = 0.01
-# Seconds to leave the group: a member that does not leave keeps others out for SESSION_TIMEOUT_MS.
+# Seconds to leave the group: a member that does not leave blocks the group for SESSION_TIMEOUT_MS.
 _CLOSE = 5.0
 
 
 class FencedCommit:
     """
-    One commit to one group, which is described before it is joined.
+    One commit to one group; the group is described before it is joined.
 
-    :param offsets_to_commit: given the group's commits, returns what is left to write; refuses a group that
-        is elsewhere.
+    :param offsets_to_commit: called with the group's commits; returns the offsets that are left to write, or
+        refuses a group at another position.
     """
 
     def __init__(
@@ -81,7 +80,7 @@ class FencedCommit:
         self._causes = BackgroundErrors()
 
     def run(self, call: Call) -> Offsets:
-        """Compare and commit; return what was written."""
+        """Compare and commit; return the offsets that were written."""
         if not self._offsets:
             return {}
         try:
@@ -101,7 +100,7 @@ class FencedCommit:
 
     def _attempt(self, call: Call) -> None:
         self._refuse_members(call)
-        # New ones for each attempt: the client of the last one would join again by itself.
+        # New connections for each attempt: the previous client would join again automatically.
         connections = Connections(self._config, self._group_id)
         try:
             connection = connections.get()
@@ -110,7 +109,8 @@ class FencedCommit:
             member.join(sorted({tp.topic for tp in self._offsets}), call)
             member.check(self._offsets)
             commits = self._read(call)
-            # What the attempts before have done, also where a response was lost, and nobody else.
+            # The commits of earlier attempts, even if a response was lost; no other client writes the same
+            # metadata.
             mine = {tp: Commit(end, self._texts[tp.topic]) for tp, end in self._todo.items()}
             self._written = {tp: each.offset for tp, each in mine.items() if commits[tp] == each}
             self._uncertain = False
@@ -119,14 +119,15 @@ class FencedCommit:
             for part in commit_chunks(self._group_id, todo, self._texts):
                 member.check(part)
                 self._commit(connection, part, call)
-            # After others were let in the group may be anywhere, and the broker has confirmed each partition.
+            # If members changed, other clients may have moved the group; the broker has confirmed each
+            # partition.
             if todo and not member.over and self._offsets_to_commit(self._read(call)):
                 raise CallError(Failure("_RETRY", "the offsets read back are not those that were committed"))
         finally:
             connections.close(_CLOSE)
 
     def _refuse_members(self, call: Call) -> None:
-        """Refuse an active group before anything disturbs its members."""
+        """Refuse a group with members before the join disturbs them."""
         group = self._admin.describe_groups([self._group_id], call)[self._group_id]
         if group.is_occupied:
             raise CallError(Failure(OCCUPIED, f"group {self._group_id!r} is {group.state}"))
@@ -169,7 +170,7 @@ class FencedCommit:
     def _explain(self, failure: Failure, call: Call) -> BrokerError:
         if failure.code in ACTIVE_GROUP:
             return GroupActiveError(
-                f"{call.what}: somebody else joined the group while it was compared ({failure}): stop the "
+                f"{call.what}: another client joined the group while it was compared ({failure}): stop the "
                 f"other members and try again; {self._outcome()}",
                 code=failure.code,
                 retriable=True,
@@ -178,21 +179,21 @@ class FencedCommit:
 
     def _outcome(self) -> str:
         if self._uncertain:
-            return "it is not known whether all of it was written; committing the window again is safe"
+            return "it is not known whether all offsets were written; committing the window again is safe"
         if not self._written:
             return "nothing was written"
         return (
             f"{len(self._written)} of {len(self._offsets)} partitions were written "
-            f"({summarize(self._written)}), and committing the window again finishes it"
+            f"({summarize(self._written)}); committing the window again finishes it"
         )
 
 
 class _Member:
     """
-    A membership that reads no records, and knows when it is over.
+    A membership that reads no records and detects its own end.
 
-    The client joins again by itself, but not before its poll has reported that the assignment is revoked. So
-    a commit that is sent before that is sent in the generation in which the commits were compared.
+    The client joins again automatically, but only after its poll has reported that the assignment is revoked.
+    A commit sent before that carries the generation in which the commits were compared.
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -211,22 +212,22 @@ class _Member:
             if final is not None:
                 raise CallError(final)
             if call.seconds_left <= 0:
-                raise CallError(Failure("_TIMED_OUT", "the group did not let it in"))
+                raise CallError(Failure("_TIMED_OUT", "the group did not accept the member"))
             self._connection.drain(_POLL)
 
     def check(self, partitions: Collection[TopicPartition]) -> None:
-        """Check that partitions are still assigned to this member."""
+        """Check that the partitions are still assigned to this member."""
         if self.over or self._assigned is None:
             raise CallError(Failure("REBALANCE_IN_PROGRESS", "another member joined or left"))
         others = [tp for tp in partitions if tp not in self._assigned]
         if others:
-            # Another member has them, or the client did not know them yet.
+            # Another member has the partitions, or the client did not know them yet.
             text = f"{summarize(others)} was not assigned to this member"
             raise CallError(Failure("REBALANCE_IN_PROGRESS", text))
 
     def _on_assign(self, consumer: Consumer, partitions: list[ClientPartition]) -> None:
         self._assigned = frozenset(TopicPartition(tp.topic, tp.partition) for tp in partitions)
-        # Nothing is read: the assignment is for the broker only.
+        # Read nothing: the assignment only matters to the broker.
         consumer.assign([])
 
     def _on_revoke(self, _consumer: Consumer, _partitions: list[ClientPartition]) -> None:

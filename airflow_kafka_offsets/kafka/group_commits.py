@@ -1,4 +1,4 @@
-"""Reads a group's commits, and commits to a group without members."""
+"""Reads commits of a group, and commits to a group without members."""
 
 from __future__ import annotations
 
@@ -44,21 +44,21 @@ from airflow_kafka_offsets.model.offsets import (
 log = logging.getLogger(__name__)
 
 _DESCRIBE = 10.0
-"""Seconds that the look-up of a group's members may take when a commit was refused."""
+"""Seconds to look up a group's members after a refused commit."""
 
 _NO_PARTITION = 2**31 - 1
-"""The highest number that a partition could have; no topic has so many."""
+"""The highest possible partition number; no topic has this partition."""
 
 
 Check = Callable[[Commits], object] | None
 """
-Is given what a group holds right before it is overwritten, and before each further attempt; raises to end the
-commit.
+Called with a group's commits right before they are overwritten, and before each further attempt; raises to
+end the commit.
 """
 
 
 class GroupCommits:
-    """One group's commits; ``admin`` describes the group when it refuses one."""
+    """The commits of one group; ``admin`` describes the group if it refuses a commit."""
 
     def __init__(self, session: Session, admin: Admin, group_id: str) -> None:
         self._session = session
@@ -66,7 +66,7 @@ class GroupCommits:
         self._group_id = parse_group(group_id)
 
     def read(self, call: Call, partitions: Iterable[TopicPartition], needs: Right = "Describe") -> Commits:
-        """Return the commits of partitions; ``None`` where there is none, or no such partition."""
+        """Return the commits of partitions; ``None`` for missing commits and missing partitions."""
         wanted = sorted(dict.fromkeys(partitions))
         check_partitions(wanted)
         found = self._ask(call, wanted, needs) if wanted else {}
@@ -95,15 +95,15 @@ class GroupCommits:
         texts: Texts,
         check: Check = None,
     ) -> None:
-        """Commit offsets, in as many requests as needed; ``check`` is given what they will overwrite."""
-        # Most refusals show here, before the first write: they are the same for all partitions of a topic.
+        """Commit offsets; call ``check`` with the commits before they are overwritten."""
+        # Read one partition of each topic first: most refusals concern all partitions of a topic.
         one_each = {tp.topic: tp for tp in offsets}.values()
         try:
             found = self.read(call, one_each if check is None else offsets, "Read")
         except BrokerError as error:
             raise error.append("nothing was written") from None
         if check is not None:
-            # Kafka writes whatever the group holds by then: this is the last look, and the one before it.
+            # The last check before Kafka overwrites the commits, whatever they are by then.
             check(found)
         progress = self._commit(call, offsets, texts, found, check)
         if progress.pending or progress.refused:
@@ -140,17 +140,17 @@ class GroupCommits:
     def _send(
         self, call: Call, offsets: Offsets, texts: Texts, background_errors: BackgroundErrors, seconds: float
     ) -> dict[TopicPartition, Failure | None]:
-        """Send a commit once; raises :class:`CallError` where it is not known what was done."""
+        """Send a commit once; raise :class:`CallError` if its result is unknown."""
         parts = list(commit_chunks(self._group_id, offsets, texts))
         try:
             within = call.with_timeout(min(ATTEMPT, FIRST_ATTEMPT * seconds))
             return self._admin.commit(self._group_id, parts, texts, within, background_errors)
         except ClientCrashedError as error:
-            # It also dies of a coordinator that has just moved.
+            # The client also crashes if a coordinator has just moved.
             raise CallError(Failure("_RETRY", str(error))) from None
 
     def _refuse_blind(self, call: Call) -> None:
-        """Name the missing right to a user who may see no topic."""
+        """Raise an error with the missing right for a user who may not see any topic."""
         try:
             self.read(call, [TopicPartition(OFFSETS_TOPIC, 0)])
         except BrokerAuthenticationError as error:
@@ -181,7 +181,7 @@ class GroupCommits:
             if not progress.pending:
                 return
             if check is not None and progress.last:
-                # Others had time to commit since the last look.
+                # Other clients may have committed since the last check.
                 check({**found, **self.read(reading, progress.pending)})
             try:
                 results = self._send(call, progress.pending, texts, background_errors, seconds)
@@ -189,7 +189,7 @@ class GroupCommits:
                 progress.fail_pending(error.failure, uncertain=True)
                 raise
             progress.mark_written([tp for tp, failure in results.items() if failure is None])
-            # The broker refuses a whole request with these.
+            # With these errors the broker refuses the whole request.
             if any(failure and failure.code in ACTIVE_GROUP for failure in results.values()):
                 unanswered = any(failure and failure.code in UNCERTAIN for failure in results.values())
                 self._wait_if_occupied(call, progress, uncertain=unanswered)
@@ -214,7 +214,7 @@ class GroupCommits:
 
     def _wait_if_occupied(self, call: Call, progress: CommitProgress, *, uncertain: bool) -> None:
         group = self._described(call)
-        # The window's commit may have ended since.
+        # The window's commit may have ended in the meantime.
         if group is not None and (group.is_occupied or not group.is_active):
             failure = Failure(OCCUPIED, f"group {self._group_id!r} is {group.state}")
             progress.fail_pending(failure, uncertain=uncertain)
@@ -228,5 +228,5 @@ class GroupCommits:
         try:
             return self._admin.describe_groups([self._group_id], call.with_timeout(_DESCRIBE))[self._group_id]
         except (BrokerError, SetupError) as error:
-            log.debug("Could not find out who is in group %r: %s", self._group_id, error)
+            log.debug("Could not look up the members of group %r: %s", self._group_id, error)
             return None

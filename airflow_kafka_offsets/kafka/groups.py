@@ -26,24 +26,24 @@ GroupState = Literal[
     "NotReady",
     "Unknown",
 ]
-"""States of groups, as Kafka spells them."""
+"""States of groups in Kafka's spelling."""
 
 COMMITTER = "-window-commit"
-"""The end of the client id of a member that only commits a window: others wait for it."""
+"""Suffix of the client id of a member that only commits a window: other commits wait for it."""
 
 
 @dataclass(frozen=True)
 class GroupMember:
-    """A consumer that joined a group."""
+    """A consumer in a group."""
 
     member_id: str
-    """Its id, chosen by the broker or the client."""
+    """The member's id, chosen by the broker or the client."""
     client_id: str
     """``client.id`` of its configuration."""
     host: str
-    """The address it connects from."""
+    """The address that the member connects from."""
     partitions: tuple[TopicPartition, ...] = ()
-    """The partitions that it reads now."""
+    """The partitions that the member reads now."""
 
     def __str__(self) -> str:
         return escape_controls(f"{self.client_id} on {self.host.lstrip('/')}")
@@ -51,48 +51,48 @@ class GroupMember:
 
 @dataclass(frozen=True)
 class GroupDescription:
-    """State and members of a group."""
+    """The state and members of a group."""
 
     group_id: str
-    """Its name."""
+    """The group's name."""
     state: str
     """
-    In Kafka's spelling: ``Empty``, ``Stable``, ``PreparingRebalance``, ...; ``Dead`` if it is not there,
-    ``Unknown`` for a group of another type.
+    The state in Kafka's spelling: ``Empty``, ``Stable``, ``PreparingRebalance``, ...; ``Dead`` for a missing
+    group, ``Unknown`` for a group of another type.
     """
     type: str = "unknown"
     """``classic``, ``consumer``, ``other`` for a share or streams group, or ``unknown``."""
     members: tuple[GroupMember, ...] = ()
-    """The consumers that joined it."""
+    """The members of the group."""
     coordinator: str | None = None
-    """``host:port`` of its coordinator."""
+    """``host:port`` of the group's coordinator."""
 
     @property
     def is_active(self) -> bool:
-        """Whether only its members may commit; every state but Empty and Dead counts."""
-        # Named are those that let others commit, so that a state which a later Kafka adds counts as active.
+        """Whether only the group's members may commit: true for every state except Empty and Dead."""
+        # Lists the inactive states, so that a state that a later Kafka adds counts as active.
         return self.state not in INACTIVE_STATES
 
     @property
     def is_occupied(self) -> bool:
-        """Whether it is active only because a window is being committed to it, which passes."""
-        # One real consumer among them is enough: it does not go away by itself within seconds.
+        """Whether the group is active only because a window is being committed to it, which ends soon."""
+        # One real consumer among the members is enough: it does not leave within seconds.
         committing = all(member.client_id.endswith(COMMITTER) for member in self.members)
         return self.is_active and committing and not self.kind_refusal
 
     @property
     def kind_refusal(self) -> str | None:
-        """Why its offsets must not be moved: it is not a consumer group; ``None`` for one that is."""
+        """Why the group's offsets must not be moved; ``None`` for a consumer group."""
         if self.type != OTHER:
             return None
         return (
             f"group {self.group_id!r} is not a consumer group: a share, streams or Connect group has this "
-            "name, and its offsets are not to be moved; name another group"
+            "name, and its offsets cannot be moved; name another group"
         )
 
     @classmethod
     def from_worker(cls, described: Mapping[str, Any]) -> GroupDescription:
-        """Take what the admin worker has returned."""
+        """Create a description from the admin worker's result."""
         members = []
         for member in described["members"]:
             partitions = tuple(sorted(TopicPartition(*tp) for tp in member["partitions"]))
@@ -110,10 +110,10 @@ class GroupDescription:
 
 @dataclass(frozen=True)
 class GroupListing:
-    """A group as a list of all groups shows it."""
+    """A group in a list of all groups."""
 
     group_id: str
-    """Its name."""
+    """The group's name."""
     state: str
     """As in :class:`GroupDescription`."""
     type: str = "unknown"
@@ -133,9 +133,9 @@ def name_members(members: Iterable[GroupMember], limit: int = 5) -> str:
 
 def check_states(states: Iterable[object]) -> set[str]:
     """
-    Return states of groups in lower case; any case is read.
+    Return states of groups in lower case; the input may be in any case.
 
-    :raises UsageError: if it is one text, or one is no state of a group.
+    :raises UsageError: if ``states`` is a single text, or a value is not a state of a group.
     """
     known = {state.lower() for state in get_args(GroupState)}
     found = [states] if isinstance(states, str) else [*states]

@@ -1,8 +1,9 @@
 """
-Settings of a connection that run code, or send a file away, and so need the permission of the environment.
+Checks connection settings that run code or send a file away: the environment must allow them.
 
-Who may edit a connection may not run code in each process that uses it: a worker, the triggerer, the API
-server. The official provider guards its callbacks in the same way (``[apache_kafka] callback_allowlist``).
+A user who may edit a connection must not be able to run code in the processes that use it: workers,
+triggerer, API server. The official provider guards its callbacks in the same way (``[apache_kafka]
+callback_allowlist``).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 from airflow_kafka_offsets.errors import UsageError
 
 ALLOWED_SETTINGS = "AIRFLOW_KAFKA_OFFSETS_ALLOWED_SETTINGS"
-"""Variable of the environment: a JSON object of settings and the values that connections may have."""
+"""Environment variable: a JSON object of settings and the values that connections may have."""
 
 _GUARDED = {
     "ssl.engine.location": "loads a library into this process",
@@ -26,7 +27,7 @@ _GUARDED = {
     "sasl.oauthbearer.assertion.jwt.template.file": "sends a file to the token endpoint",
 }
 _IN_SHELL_COMMAND = frozenset(("sasl.kerberos.principal", "sasl.kerberos.keytab"))
-"""librdkafka puts them into its own ``kinit`` command, as they are."""
+"""librdkafka inserts these values into its ``kinit`` command without quoting."""
 _PLAIN_WORD = re.compile(r"[A-Za-z0-9_./@:+][A-Za-z0-9_./@:+-]*")
 
 
@@ -38,7 +39,7 @@ def check_guarded(key: str, value: object) -> None:
     """
     if key in _IN_SHELL_COMMAND and not _PLAIN_WORD.fullmatch(str(value)):
         raise UsageError(
-            f"{key} of the Kafka configuration has characters with a meaning in a shell, where the client "
+            f"{key} of the Kafka configuration has characters with a meaning in a shell, and the client "
             "runs kinit with it; expected letters, digits and _ . / @ : + -: correct the Kafka connection"
         )
     if key in _GUARDED and value not in _allowed(key):

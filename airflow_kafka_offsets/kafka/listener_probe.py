@@ -1,10 +1,10 @@
 """
 Finds out why a listener refuses a connection, where the Kafka client cannot tell.
 
-The client has one text for a certificate that has expired, is signed by an unknown authority, or is for
-another host, and none for TLS or a login that the listener expects and the connection does not have. So the
-probe asks the listener: with a TLS handshake of Python, and with the first request of a login
-(``SaslHandshake``), which a broker answers before authentication. No credential is sent.
+The client has the same error text for a certificate that has expired, has an unknown authority, or is for
+another host. It has no text for TLS or a login that the listener requires but the connection does not use. So
+the probe asks the listener: with a TLS handshake in Python, and with the first request of a login
+(``SaslHandshake``), which a broker answers before authentication. The probe sends no credentials.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from airflow_kafka_offsets.kafka.failures import Deadline, Failure
 from airflow_kafka_offsets.model.kafka_security import SERVERS
 
 _LONGEST = 2.0
-"""Seconds that a probe takes at most."""
+"""Maximum seconds of a probe."""
 
 _NOT_VERIFIED = "certificate verify failed"
 _NAMED = re.compile(r"\w+://(\S+:\d+)/")
-# The client's, for an address without a port.
+# The Kafka client's default, for an address without a port.
 _DEFAULT_PORT = 9092
 
 _CERTIFICATES = (
@@ -35,8 +35,8 @@ _CERTIFICATES = (
     (
         (62, 64),
         " is for another name ({why})",
-        "name the broker as its certificate does, in bootstrap.servers and in the broker's "
-        "advertised.listeners, or have the certificate made for this name too",
+        "use a name in the certificate, in bootstrap.servers and in the broker's "
+        "advertised.listeners, or renew the certificate for this name too",
     ),
     (
         (2, 18, 19, 20, 21),
@@ -44,14 +44,14 @@ _CERTIFICATES = (
         "set ssl.ca.location to a PEM file with the authority that signed it",
     ),
 )
-"""Results of a verification, as OpenSSL numbers them, what they say of a certificate, and the remedy."""
+"""OpenSSL's numbers of verification results, their meaning for a certificate, and the remedy."""
 
-# Kafka's number for the request, a version that every broker since 1.0 knows, and an id to know the
+# Kafka's number of the request, a version that every broker since 1.0 supports, and an id to recognize the
 # response by.
 _SASL_HANDSHAKE, _VERSION, _CORRELATION = 17, 1, 1
-# Kafka's codes UNSUPPORTED_SASL_MECHANISM and ILLEGAL_SASL_STATE.
+# Error codes of Kafka: UNSUPPORTED_SASL_MECHANISM and ILLEGAL_SASL_STATE.
 _UNSUPPORTED_MECHANISM, _NO_LOGIN_HERE = 33, 34
-# Bytes: what is longer is no response of Kafka, but other bytes taken for a length.
+# In bytes: a longer response is not Kafka's; other bytes were read as its length.
 _LONGEST_ANSWER = 10_000
 
 
@@ -62,9 +62,9 @@ class _Login(NamedTuple):
 
 def probe_listener(config: Mapping[str, Any], errors: Iterable[str], timeout: float) -> Failure | None:
     """
-    Return how a connection's settings contradict the listener; ``None`` if nothing was found.
+    Return how a connection's settings contradict the listener; ``None`` if no contradiction was found.
 
-    :param errors: the client's error texts so far; the broker that they name last is asked.
+    :param errors: the client's error texts so far; the probe asks the broker that they name last.
     """
     texts = list(errors)
     named = [found[1] for text in texts for found in _NAMED.finditer(text)]
@@ -74,8 +74,8 @@ def probe_listener(config: Mapping[str, Any], errors: Iterable[str], timeout: fl
             host, port = _host_and_port(address)
             unverified = any(_NOT_VERIFIED in text for text in texts)
             return (_probe_certificate if unverified else _probe_protocol)(config, host, port, deadline)
-        except (OSError, ValueError, OverflowError):  # noqa: PERF203  # the next broker is asked
-            # Not reached, or not an address: the client reports that better.
+        except (OSError, ValueError, OverflowError):  # noqa: PERF203  # ask the next broker
+            # Not reachable, or not an address: the client reports that better.
             continue
     return None
 
@@ -90,7 +90,7 @@ def _probe_certificate(config: Mapping[str, Any], host: str, port: int, deadline
     of_file = authority if Path(authority).is_file() else None
     of_directory = authority if Path(authority).is_dir() else None
     context = ssl.create_default_context(cafile=of_file, capath=of_directory, cadata=pem)
-    # As the Kafka client: Python is stricter from 3.13 on.
+    # Verify like the Kafka client: Python is stricter from 3.13 on.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     context.check_hostname = config.get("ssl.endpoint.identification.algorithm") != "none"
     with _connect(host, port, deadline) as plain:
@@ -117,7 +117,7 @@ def _about_certificate(address: str, error: ssl.SSLCertVerificationError, truste
 def _probe_protocol(config: Mapping[str, Any], host: str, port: int, deadline: Deadline) -> Failure | None:
     configured = str(config.get("security.protocol") or "plaintext").upper()
     mechanism = str(config.get("sasl.mechanisms") or config.get("sasl.mechanism") or "SCRAM-SHA-512")
-    # Half of the time: a listener without TLS may just wait for more.
+    # Half of the time: a listener without TLS may wait for more data.
     with _connect(host, port, Deadline(deadline.seconds_left / 2)) as plain:
         login, tls = _ask_over_tls(plain, host, mechanism)
     if not tls:
@@ -134,7 +134,7 @@ def _probe_protocol(config: Mapping[str, Any], host: str, port: int, deadline: D
         offered = f" ({', '.join(login.mechanisms)})" if login is not None and login.mechanisms else ""
         change += f", sasl.mechanisms{offered} and what it needs, such as sasl.username and sasl.password"
     elsewhere = "name another listener in bootstrap.servers"
-    # Giving up TLS is the last remedy.
+    # Suggest to give up TLS only as the last remedy.
     remedies = [elsewhere, change] if configured.endswith("SSL") and not tls else [change, elsewhere]
     return Failure(
         "_SSL" if tls != configured.endswith("SSL") else "_AUTHENTICATION",
@@ -151,8 +151,8 @@ def _connect(host: str, port: int, deadline: Deadline) -> socket.socket:
 
 def _ask_over_tls(plain: socket.socket, host: str, mechanism: str) -> tuple[_Login | None, bool]:
     context = ssl.create_default_context()
-    # Only whether it speaks TLS is asked here: the certificate is checked by the other probe, and no
-    # credential is sent.
+    # This only checks whether the listener speaks TLS: the other probe checks the certificate, and no
+    # credentials are sent.
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     try:

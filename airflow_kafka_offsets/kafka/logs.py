@@ -1,4 +1,4 @@
-"""What the logs of partitions hold, and their offsets at a time."""
+"""Reads the start and end offsets of partitions' logs, and their offsets at a time."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ from airflow_kafka_offsets.model.offsets import (
     summarize,
 )
 
-# Seconds of a request at least, so that the last attempt before the deadline may still be answered.
+# Minimum seconds of a request, so that the last attempt before the deadline may still get a response.
 _LEAST = 0.1
 _ABSENT_TWICE = 2
-"""A broker that has just learnt of a topic may not know it for a moment."""
+"""For a moment a broker may not know a new topic."""
 
 
 def read_logs(
     session: Session, call: Call, wanted: Sequence[TopicPartition], isolation_level: IsolationLevel
 ) -> dict[TopicPartition, LogRange]:
-    """Return what the logs hold; raises :class:`UnknownTopicPartitionError`."""
-    # Two requests: one that names a partition twice gets the last answer for both.
+    """Return the start and end offsets of logs; raise :class:`UnknownTopicPartitionError`."""
+    # Two requests: in one request, a partition that is named twice gets the last answer for both.
     starts, ends = offsets_at_timestamps(
         session, call, wanted, OFFSET_BEGINNING, OFFSET_END, isolation_level=isolation_level
     )
-    # Retention may have moved the start of an emptied log past the end that was read for it.
+    # Retention may have moved the start of an emptied log past the end that was read before.
     first = [starts[tp] for tp in wanted]
     last = [ends[tp] for tp in wanted]
     return dict(zip(wanted, map(LogRange, first, map(max, first, last)), strict=True))
@@ -55,9 +55,9 @@ def offsets_at_timestamps(
     isolation_level: IsolationLevel = "read_uncommitted",
 ) -> list[Offsets]:
     """
-    Return, for each timestamp, the first offset at or after it (-1: no record is that new).
+    Return, for each timestamp, the first offset at or after it (-1 if no record is that new).
 
-    ``OFFSET_BEGINNING`` and ``OFFSET_END`` are timestamps too: the log start and end.
+    The timestamps ``OFFSET_BEGINNING`` and ``OFFSET_END`` mean the log start and the log end.
     """
     check_partitions(wanted)
     ordered = session.by_leader(wanted)
@@ -80,7 +80,8 @@ def offsets_at_timestamps(
             timestamp, chunk = task
             within = max(_LEAST, min(timeout, call.seconds_left))
             if connection.fastest == math.inf:
-                # One that looks for leaders before it is connected may wait for 0.7 s: 2 to 8 of 100 did.
+                # A client that looks for leaders before it is connected may wait for 0.7 s: 2 to 8 of 100
+                # clients did.
                 read_cluster_id(connection, within)
             return read_offsets(connection, chunk, timestamp, within)
 
@@ -90,7 +91,7 @@ def offsets_at_timestamps(
         unknown = [tp for tp, failure in failures.items() if failure.code in UNKNOWN_PARTITION]
         missing: list[TopicPartition] = []
         for connection in connections if unknown else ():
-            # Each of them has metadata of its own, which this updates.
+            # Each connection has its own metadata, which this updates.
             missing = missing_partitions(connection, unknown, max(_LEAST, min(timeout, call.seconds_left)))
         for tp in missing:
             absent[tp] = absent.get(tp, 0) + 1
@@ -100,14 +101,14 @@ def offsets_at_timestamps(
                 "partition, or the connection",
                 missing=missing,
             )
-        # A failure that does not pass first: with it, asking again for the others is of no use.
+        # Raise a permanent failure first: with it, asking again for the other partitions is useless.
         for tp, failure in sorted(
             failures.items(), key=lambda each: each[1].code in RETRIABLE | UNKNOWN_PARTITION
         ):
             if failure.code not in UNKNOWN_PARTITION or tp in missing:
                 raise CallError(failure)
-            # The client reports a partition without a leader as one that it does not know; and a leader that
-            # has just started does not know its partitions yet. In the list of topics they are.
+            # The client reports a partition without a leader as unknown, and a leader that has just started
+            # does not know its partitions yet. The list of topics contains both.
             hidden = leaderless_failure(connections[0], unknown, timeout)
             raise CallError(hidden or Failure(NOT_READY, f"the leader of {tp} does not know it yet"))
         return list(found.values())

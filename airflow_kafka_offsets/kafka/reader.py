@@ -1,4 +1,4 @@
-"""The questions about offsets, whoever answers them: the broker or a cache."""
+"""Protocols for reading offsets, from the broker or from a cache."""
 
 from __future__ import annotations
 
@@ -11,41 +11,41 @@ from airflow_kafka_offsets.model.offsets import Commit, Commits, IsolationLevel,
 
 
 class LogIdsReader(Protocol):
-    """The questions about the identity of logs, which every client answers."""
+    """Reads the ids of logs; every client implements it."""
 
     def cluster_id(self) -> str:
-        """Return the id of the cluster; empty if the broker does not say."""
+        """Return the cluster's id; empty if the broker reports none."""
 
     def log_ids(self, topics: Iterable[str]) -> LogIds:
         """Return the ids of the cluster and of topics."""
 
 
 class PositionsReader(LogIdsReader, Protocol):
-    """The questions about groups and logs that every client answers, also that in a Spark driver's JVM."""
+    """Reads groups and logs; every client implements it, including the one in a Spark driver's JVM."""
 
     def partitions(self, topics: Iterable[str]) -> dict[str, list[int]]:
-        """Return the partitions of topics; one that does not exist is not in the result."""
+        """Return the partitions of topics, without missing topics."""
 
     def committed(self, group_id: str, partitions: Iterable[TopicPartition]) -> Commits:
-        """Return a group's commits; ``None`` where it has none."""
+        """Return a group's commits; ``None`` for a partition without a commit."""
 
     def log_ranges(
         self, partitions: Iterable[TopicPartition], *, isolation_level: IsolationLevel = "read_uncommitted"
     ) -> dict[TopicPartition, LogRange]:
-        """Return what the logs hold."""
+        """Return the start and end offsets of logs."""
 
 
 class OffsetsReader(PositionsReader, Protocol):
-    """The questions of :class:`~airflow_kafka_offsets.kafka.client.OffsetsClient` that change nothing."""
+    """The methods of :class:`~airflow_kafka_offsets.kafka.client.OffsetsClient` that change nothing."""
 
     def committed_everywhere(self, group_id: str) -> dict[TopicPartition, Commit]:
         """Return all commits of a group."""
 
     def sees_all_topics(self) -> bool:
-        """Return whether the user may see all topics, as far as that can be known."""
+        """Return whether the user may see all topics, as far as the client can tell."""
 
     def assigned(self, group_id: str) -> Collection[TopicPartition]:
-        """Return the partitions that the members of a group read, as far as they are known."""
+        """Return the partitions that the members of a group read, as far as known."""
 
     def offsets_for_time(
         self, partitions: Iterable[TopicPartition], timestamp_ms: int
@@ -59,7 +59,7 @@ class OffsetsReader(PositionsReader, Protocol):
         within: float | None = None,
         isolation_level: IsolationLevel = "read_uncommitted",
     ) -> dict[TopicPartition, int | None]:
-        """Return when the first record at or after each offset was written."""
+        """Return the time of the first record at or after each offset."""
 
     def topic_settings(self, topics: Iterable[str]) -> dict[str, dict[str, str | None] | BrokerError]:
-        """Return the settings of topics that decide when records are deleted, or why there is no answer."""
+        """Return the settings of topics that decide when records are deleted, or an error for each topic."""

@@ -1,4 +1,4 @@
-"""Finds at which offsets logs hold records, by reading just the ranges in question."""
+"""Finds which offsets of logs have records, by reading only the given ranges."""
 
 from __future__ import annotations
 
@@ -27,30 +27,30 @@ from airflow_kafka_offsets.model.offsets import TopicPartition
 log = logging.getLogger(__name__)
 
 _FETCHES = {
-    # Reports that nothing follows, also after the markers of transactions.
+    # Reports the end of the log, even if only transaction markers precede it.
     "enable.partition.eof": True,
     "fetch.wait.max.ms": 50,
     "fetch.error.backoff.ms": 100,
     "queued.max.messages.kbytes": 16 * 1024,
 }
 _PARTITIONS = 50
-"""That are read at once."""
+"""Number of partitions read at once."""
 _NEAR = 20_000
-"""Offsets that are read over: a seek costs a round trip and what was fetched already."""
+"""Gaps up to this number of offsets are read: a seek costs a round trip and discards fetched data."""
 _AT_ONCE = 5_000
 _PROGRESS = 10.0
 _CLOSE = 5.0
 _OF_THE_GROUP = "GROUP_AUTHORIZATION_FAILED"
-"""Ignored: a fetch needs no group."""
+"""Ignored: fetching needs no group."""
 
 
 class RecordOffsets(NamedTuple):
-    """What was found in ranges of logs."""
+    """The result of reading ranges of logs."""
 
     records: RangesByPartition
-    """Offsets at which there is a record that a ``read_committed`` consumer gets."""
+    """Offsets with a record that a ``read_committed`` consumer receives."""
     unread: RangesByPartition
-    """Offsets that were not read: retention was faster, time was up, or enough was found before."""
+    """Offsets that were not read: deleted by retention, out of time, or after enough records were found."""
 
 
 @dataclass
@@ -71,12 +71,12 @@ class _Walk:
 
     @property
     def seek(self) -> int | None:
-        """Where to go on reading, if that is far from here."""
+        """The offset to continue reading at, if it is far from the current one."""
         start = self.ranges[self.at].start
         return start if start - self.read_to > _NEAR else None
 
     def record(self, offset: int) -> int:
-        """Take the next record; return 1 if it is in a range."""
+        """Record the next message; return 1 if it is in a range."""
         if offset < self.read_to or self.done:
             return 0  # fetched before a seek
         self.reach(offset)
@@ -90,7 +90,7 @@ class _Walk:
         return int(inside)
 
     def reach(self, offset: int) -> None:
-        """Take note that there is no other record before ``offset``."""
+        """Record that there is no other record before ``offset``."""
         self.read_to = max(self.read_to, offset)
         while not self.done and self.ranges[self.at].end <= offset:
             self.at += 1
@@ -104,13 +104,13 @@ def read_record_offsets(
     config: Mapping[str, Any], ranges: RangesByPartition, deadline: Deadline, most: int
 ) -> RecordOffsets:
     """
-    Read ranges of logs, and return at which of their offsets there is a record.
+    Read ranges of logs, and return which of their offsets have a record.
 
-    What lies between two ranges is read only where they are near.
+    The offsets between two ranges are read only if the ranges are near each other.
 
     :param config: the client's settings.
-    :param ranges: inside the logs: not before their start, and not after their last stable offset.
-    :param most: records after which the rest stays unread.
+    :param ranges: ranges inside the logs: from the log start to the last stable offset.
+    :param most: maximum number of records to read; the rest stays unread.
     :raises CallError: if the broker refuses, for example because a right is missing.
     """
     walks = {tp: _Walk(its) for tp, its in sorted(ranges.items()) if its}
@@ -143,7 +143,7 @@ def _read(
     left, found = dict(walks), 0
     while left and deadline.seconds_left > 0 and found < most:
         first = connection.consumer.poll(min(1.0, deadline.seconds_left))
-        # With a timeout, consume() would wait until there are as many messages.
+        # With a timeout, consume() would wait until it has that many messages.
         messages = [] if first is None else [first, *connection.consumer.consume(_AT_ONCE, 0)]
         ended = set()
         for message in messages:
@@ -166,7 +166,7 @@ def _read(
 
 
 def _ends(connection: Connection, message: Message, walk: _Walk) -> bool:
-    """Whether nothing more comes of a partition after an error."""
+    """Return whether a partition delivers no more messages after an error."""
     failure = Failure.from_error(message.error())
     if failure.code == "_PARTITION_EOF":
         walk.reach(message.offset() or 0)
@@ -190,7 +190,7 @@ def _move_on(
     ended: set[TopicPartition],
     active: set[TopicPartition],
 ) -> None:
-    """Leave the partitions that are read, and skip what lies between far ranges."""
+    """Unassign finished partitions, and seek over large gaps between ranges."""
     for tp in ended:
         del left[tp]
     if ended and left:
@@ -199,7 +199,7 @@ def _move_on(
     elif not left:
         connection.ask(methodcaller("unassign"))
     for tp in active & left.keys():
-        # A partition can be moved once it has delivered something.
+        # A partition can seek only after it has delivered a message.
         if (offset := left[tp].seek) is not None:
             left[tp].read_to = offset
             position = ClientPartition(tp.topic, tp.partition, offset)
@@ -208,7 +208,7 @@ def _move_on(
 
 @dataclass
 class _Progress:
-    """Logs now and then how far the reading is."""
+    """Logs the progress of the reading from time to time."""
 
     total: int
     read: int = 0

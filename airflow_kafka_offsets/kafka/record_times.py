@@ -1,4 +1,4 @@
-"""The times of records, fetched from the logs."""
+"""Reads the times of records from the logs."""
 
 from __future__ import annotations
 
@@ -31,30 +31,30 @@ from airflow_kafka_offsets.model.parameters import parse_seconds
 log = logging.getLogger(__name__)
 
 _FETCHES = {
-    # Reports at once that nothing follows, also after the markers of transactions.
+    # Reports the end of the log at once, even if only transaction markers precede it.
     "enable.partition.eof": True,
-    # One record of each partition is enough. A larger batch still comes, one in each response.
+    # One record of each partition is enough. A larger batch is still fetched, one in each response.
     "fetch.message.max.bytes": 32 * 1024,
     "queued.max.messages.kbytes": 4 * 1024,
-    # All partitions share one queue: nothing more is fetched until it is empty, and then soon.
+    # All partitions share one queue: the next fetch waits until the queue is empty, and then starts soon.
     "queued.min.messages": 1,
     "fetch.queue.backoff.ms": 5,
-    # Only a response without records reports a log end, and the broker delays it for this long.
+    # Only a response without records reports a log end; the broker delays it by this time.
     "fetch.wait.max.ms": 10,
     "fetch.error.backoff.ms": 100,
 }
 _WITHIN = 10.0
-"""Seconds for all of them, if none are given."""
+"""Seconds for all partitions, if the caller gives none."""
 _CHUNK = 200
-"""Partitions in one request: a response has up to 32 KB for each of them."""
+"""Partitions in one request: a response contains up to 32 KB for each."""
 _LEAST = 0.5
-"""Seconds that a chunk has at least, so that partitions without a leader do not take all the time."""
-# Messages: more than the partitions of a chunk, so that one call empties the queue.
+"""Minimum seconds of a chunk, so that partitions without a leader do not take all the time."""
+# Number of messages: more than the partitions of a chunk, so that one call empties the queue.
 _AT_ONCE = 1000
-# Seconds: nothing that it does is worth waiting for.
+# Seconds: closing the Consumer does nothing that is worth waiting for.
 _CLOSE = 1.0
 _OF_THE_GROUP = "GROUP_AUTHORIZATION_FAILED"
-"""Ignored: a fetch needs no group."""
+"""Ignored: fetching needs no group."""
 
 
 class _Fetched(NamedTuple):
@@ -65,28 +65,28 @@ class _Fetched(NamedTuple):
 def positions_in_logs(
     offsets: Mapping[TopicPartition, int], logs: Mapping[TopicPartition, LogRange]
 ) -> Offsets:
-    """Return the position of each partition that may have a record at or after its offset."""
+    """Return the read position of each partition that may have a record at or after its offset."""
     inside = {tp: max(offset, logs[tp].start) for tp, offset in offsets.items()}
     return {tp: offset for tp, offset in inside.items() if offset < logs[tp].end}
 
 
 class RecordTimeLookup:
     """
-    Reads the times of records with a Consumer that is kept; it joins no group and commits nothing.
+    Reads the times of records with a Consumer that stays open; it joins no group and commits nothing.
 
-    Calls of several threads wait for each other, but not for other calls of a client.
+    Calls of several threads wait for each other, but not for other calls of the client.
     """
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self._connections = Connections({**session.config, **_FETCHES})
         self._topics: set[tuple[IsolationLevel, str]] = set()
-        """Those of which the Consumer of an isolation level knows the leaders."""
+        """The isolation levels and topics whose leaders the Consumer knows."""
         self._lock = threading.Lock()
         self._closed = False
 
     def close(self) -> None:
-        """Close the Consumer; a call that is under way does it when it ends."""
+        """Close the Consumer; a running call closes it when it ends."""
         self._closed = True
         if self._lock.acquire(timeout=_CLOSE):
             try:
@@ -112,7 +112,7 @@ class RecordTimeLookup:
                 log.info("The times of records stay unknown: %s", error)
                 return {}
             positions = positions_in_logs(offsets, logs)
-            # This uses another Consumer, so that calls of other threads need not wait.
+            # This uses a separate Consumer, so that other threads' calls need not wait.
             try:
                 times = self.read(positions, isolation_level, call)
             except CallError as error:
@@ -123,12 +123,12 @@ class RecordTimeLookup:
         self, positions: Offsets, isolation_level: IsolationLevel, deadline: Deadline
     ) -> dict[TopicPartition, int | None]:
         """
-        Return the time of the first record at or after each position, which must be inside its log.
+        Return the time of the first record at or after each position; positions must be inside the log.
 
-        :return: ``None`` where no record follows. Partitions are left out that did not answer before the
-            deadline, have just lost the position to retention, or have a record without a time or that cannot
-            be read.
-        :raises Failed: if the broker refuses, for example because a right is missing.
+        :return: partition -> time; ``None`` if no record follows. Partitions are left out if they did not
+            answer before the deadline, just lost the position to retention, or have a record that cannot be
+            read or has no time.
+        :raises CallError: if the broker refuses, for example because a right is missing.
         """
         if not positions or not self._lock.acquire(timeout=deadline.seconds_left):
             return {}
@@ -139,13 +139,14 @@ class RecordTimeLookup:
             self._find_leaders(connection, positions, isolation_level, deadline)
             times, late = _fetch_all(connection, positions, deadline)
             connection.ask(methodcaller("unassign"))
-            # One that does not know a partition, or reports a refusal once, may go on like that.
+            # A late Consumer may not know a partition, or may report a refusal only once: do not use it
+            # again.
             keep = not (late or self._closed)
             return times
         finally:
             if connection is not None and not keep:
                 self._connections.discard(connection)
-                # The next Consumer has to learn the leaders again.
+                # The next Consumer must look up the leaders again.
                 self._topics.clear()
             self._lock.release()
 
@@ -156,10 +157,10 @@ class RecordTimeLookup:
         isolation_level: IsolationLevel,
         deadline: Deadline,
     ) -> None:
-        """Find the leaders of new topics, which by itself a Consumer that is kept does once a second."""
+        """Look up the leaders of new topics: an open Consumer does it only once a second."""
         new = {tp.topic: tp for tp in positions if (isolation_level, tp.topic) not in self._topics}
         if new:
-            # What is wrong with one of them shows when it is fetched.
+            # An error of one topic is reported when the topic is fetched.
             with suppress(CallError):
                 read_offsets(connection, list(new.values()), OFFSET_END, deadline.seconds_left)
             self._topics |= {(isolation_level, topic) for topic in new}
@@ -179,7 +180,7 @@ def _fetch_all(
         times.update(fetched.times)
         for tp, reason in fetched.unreadable.items():
             log.debug("No time for %s at %d: %s", tp, positions[tp], reason)
-        # To the end of the queue: the others must not wait for partitions without a leader.
+        # At the end of the list: the others must not wait for partitions without a leader.
         todo += [tp for tp in chunk if tp not in fetched.times and tp not in fetched.unreadable]
     if todo:
         log.debug("No time for %s before the deadline; %s", summarize(todo), connection.background_errors)
@@ -193,7 +194,7 @@ def _fetch(connection: Connection, positions: Offsets, deadline: Deadline) -> _F
     left = set(positions)
     while left and deadline.seconds_left > 0:
         first = connection.consumer.poll(deadline.seconds_left)
-        # With a timeout, consume() would wait until there are as many messages.
+        # With a timeout, consume() would wait until it has that many messages.
         messages = [] if first is None else [first, *connection.consumer.consume(_AT_ONCE, 0)]
         for message in messages:
             _take(connection, message, left, fetched)
@@ -202,7 +203,7 @@ def _fetch(connection: Connection, positions: Offsets, deadline: Deadline) -> _F
         done = [ClientPartition(*tp) for tp in positions if tp not in left]
         positions = {tp: offset for tp, offset in positions.items() if tp in left}
         if done and left:
-            # Or the rest of their logs would be fetched as well.
+            # Otherwise the rest of their logs would be fetched too.
             connection.ask(methodcaller("incremental_unassign", done))
     return fetched
 
@@ -225,7 +226,7 @@ def _take(connection: Connection, message: Message, left: set[TopicPartition], f
                 connection.background_errors.add_error(error)
             return
         if failure.code in RETRIABLE | UNKNOWN_PARTITION:
-            # The client retries these.
+            # The client retries these errors.
             return
         if failure.code == "_PARTITION_EOF":
             fetched.times[tp] = None

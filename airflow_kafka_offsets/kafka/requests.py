@@ -1,4 +1,4 @@
-"""Single requests to a broker, with their responses as plain values."""
+"""Makes single requests to a broker, and returns their responses as plain values."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ if TYPE_CHECKING:
 
 
 Leaders = dict[str, "array[int]"]
-"""The broker that leads each partition of a topic, by its number; -1 for none."""
+"""Topic -> the leading broker's id of each partition; -1 without a leader."""
 
 
 class ClusterState(Protocol):
-    """What each list of topics says besides."""
+    """Other values in the response to a request for topics."""
 
     leaders: Leaders
     cluster_id: str | None
-    """Empty if the broker does not say; ``None`` before the first list."""
+    """Empty if the broker reports none; ``None`` before the first response."""
 
 
 OFFSETS_TOPIC = "__consumer_offsets"
-"""Kafka's own topic of commits: only users who may describe all topics see it."""
+"""Kafka's internal topic of commits: only users who may describe all topics see it."""
 
-# Seconds between two looks for the response to a commit: it mostly takes a few milliseconds, and a long
-# wait should cost little.
+# Seconds between two checks for the response to a commit: usually it takes a few milliseconds; a long wait
+# should cost little.
 _SHORTEST_POLL, _LONGEST_POLL = 0.002, 0.05
 
 
@@ -44,11 +44,11 @@ def read_topics(
     connection: Connection, topic: str | None, timeout: float, cluster_state: ClusterState | None = None
 ) -> dict[str, list[int]]:
     """
-    Return the partitions of one topic, or of all, and put what else is in the response into
+    Return the partitions of one topic or all topics, and store the response's other values in
     ``cluster_state``.
 
-    This also updates the client's own metadata: without it a topic that was created again, or a partition
-    that was added, stays unknown to the client.
+    This also updates the client's metadata: otherwise a topic that was created again, or a new partition,
+    would stay unknown to the client.
     """
     topics: dict[str, list[int]] = {}
     found = _list_topics(connection, topic, timeout)
@@ -71,7 +71,7 @@ def read_topics(
 def missing_partitions(
     connection: Connection, partitions: Iterable[TopicPartition], timeout: float
 ) -> list[TopicPartition]:
-    """Return the partitions that the broker does not know."""
+    """Return the partitions that the broker does not have."""
     wanted = sorted(set(partitions))
     topics: dict[str, list[int]] = {}
     for topic in sorted({tp.topic for tp in wanted}):
@@ -82,7 +82,7 @@ def missing_partitions(
 def leaderless_failure(
     connection: Connection, partitions: Iterable[TopicPartition], timeout: float
 ) -> Failure | None:
-    """Return the failure of partitions that exist and have no leader; ``None`` if there are none."""
+    """Return the failure of existing partitions without a leader; ``None`` if all have leaders."""
     wanted = set(partitions)
     found = {
         tp: partition.replicas
@@ -94,12 +94,12 @@ def leaderless_failure(
     if not found:
         return None
     brokers = ", ".join(map(str, sorted({broker for replicas in found.values() for broker in replicas})))
-    text = f"{summarize(found)} has no leader: none of the brokers that hold it ({brokers}) can be it now"
+    text = f"{summarize(found)} has no leader: none of the brokers that hold it ({brokers}) can lead it now"
     return Failure(NO_LEADER, f"partition {text}")
 
 
 def read_cluster_id(connection: Connection, timeout: float) -> str:
-    """Return the id of the cluster; empty if the broker does not say."""
+    """Return the cluster's id; empty if the broker reports none."""
     return _list_topics(connection, OFFSETS_TOPIC, timeout).cluster_id or ""
 
 
@@ -109,11 +109,11 @@ def _list_topics(connection: Connection, topic: str | None, timeout: float) -> C
 
 
 def read_metadata(found: ClientPartition) -> str | None:
-    """Return a commit's text, ``None`` if it cannot be read."""
+    """Return a commit's metadata; ``None`` if it cannot be read."""
     try:
         return (found.metadata or "").partition("\0")[0]
     except UnicodeDecodeError:
-        # Other clients' texts have no NUL at their end, so that the memory behind them was read too.
+        # Texts of other clients have no NUL at the end, so the memory after them was read too.
         return None
 
 
@@ -121,10 +121,11 @@ def read_offsets(
     connection: Connection, partitions: Sequence[TopicPartition], timestamp: int, timeout: float
 ) -> tuple[Offsets, dict[TopicPartition, Failure]]:
     """
-    Return the first offset at or after a time, or the log start or end (``OFFSET_BEGINNING``,
-    ``OFFSET_END``).
+    Return the first offset at or after a time, or the log start or end.
 
-    :return: the offset of each partition that answered (-1: no record is that new); the others' failures.
+    :param timestamp: milliseconds since 1970, ``OFFSET_BEGINNING`` or ``OFFSET_END``.
+    :return: the offset of each partition that answered (-1 if no record is that new); the failures of the
+        others.
     """
     wanted = [ClientPartition(tp.topic, tp.partition, timestamp) for tp in partitions]
     try:
@@ -132,7 +133,7 @@ def read_offsets(
     except CallError as error:
         if error.failure.code not in UNKNOWN_PARTITION:
             raise
-        # The client raises this when all of them failed, whatever the error of each.
+        # The client raises this if all partitions failed, even with different errors.
         return {}, dict.fromkeys(partitions, error.failure)
     offsets: Offsets = {}
     failures: dict[TopicPartition, Failure] = {}
@@ -142,7 +143,7 @@ def read_offsets(
         elif each.offset >= 0 or (each.offset == OFFSET_END and timestamp >= 0):
             offsets[tp] = each.offset
         else:
-            # A silent broker can look like this.
+            # This can be the result of a broker that does not answer.
             failures[tp] = Failure("_TIMED_OUT", f"no offset for {tp}")
     return offsets, failures
 
@@ -154,11 +155,12 @@ def send_commit(
     Send a commit of the connection's group, and wait for its response.
 
     :param texts: topic -> the metadata of its commits.
-    :return: partition -> ``None`` if it was committed, else why not. If one partition was refused, the client
-        reports its error for all.
-    :raises Failed: if there was no response in time; discard the connection then, because it may still come.
+    :return: partition -> ``None`` if it was committed, else the failure. If one partition was refused, the
+        client reports its error for all partitions.
+    :raises CallError: if there was no response in time. Then discard the connection, because the response may
+        still come.
     """
-    # A late response of an earlier commit must not be taken for this one's.
+    # A late response to an earlier commit must not be taken for the response to this one.
     connection.commit_responses.clear()
     wanted = [ClientPartition(*tp, offset, texts[tp.topic]) for tp, offset in offsets.items()]
     connection.ask(methodcaller("commit", offsets=wanted, asynchronous=True))
@@ -167,7 +169,7 @@ def send_commit(
         left = end - time.monotonic()
         if left <= 0 or connection.background_errors.fatal is not None:
             raise CallError(Failure("_TIMED_OUT", "no answer to the commit"))
-        # The client's poll does not end with the response, only when its time is up.
+        # The client's poll does not end when the response comes, only at its timeout.
         connection.drain(min(pause, left))
         pause = min(pause * 1.5, _LONGEST_POLL)
     error, partitions = connection.commit_responses.pop()

@@ -1,4 +1,4 @@
-"""Repeats a call until it succeeds, fails for good, or its time is up."""
+"""Repeats a call until it succeeds, fails permanently, or runs out of time."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from airflow_kafka_offsets.kafka.failures import (
 T = TypeVar("T")
 
 FIRST_ATTEMPT = 1.0
-"""Seconds of the first attempt; each later one may take twice as long. A wrong password shows after it."""
-# Seconds: in less time no attempt is answered, and its time-out would hide the error of the last one.
+"""Seconds of the first attempt, which finds a wrong password; each later one may take twice as long."""
+# Seconds: a shorter attempt gets no response, and its timeout would hide the previous attempt's error.
 _LEAST = 0.1
 
 
@@ -31,13 +31,13 @@ def retry_until(
     passing: Collection[str] = (),
 ) -> T:
     """
-    Make a call until it succeeds, fails for good, or the time is up.
+    Make a call until it succeeds, fails permanently, or runs out of time.
 
-    :param attempt: makes the call, in so many seconds.
-    :param background_errors: what was seen in the background; a cause that waiting does not fix ends the
-        call.
-    :param passing: errors that pass in this call, besides those that always do.
-    :raises Failed: with the last error.
+    :param attempt: makes the call; takes the seconds of this attempt.
+    :param background_errors: returns the errors that the client reported in the background; a cause that
+        waiting does not fix ends the call.
+    :param passing: codes that are temporary for this call, in addition to those that always are.
+    :raises CallError: with the last error.
     """
 
     def again(error: BaseException) -> bool:
@@ -48,7 +48,7 @@ def retry_until(
         return seen.fatal is None
 
     passes = RETRIABLE | UNKNOWN_PARTITION | frozenset(passing)
-    # Random, so that all clients of a broker that was away do not come back in one moment.
+    # Random, so that clients do not all reconnect to a restarted broker at the same moment.
     backoff = wait_random_exponential(multiplier=0.1, max=2.0)
     numbers = count()
     retrying = Retrying(

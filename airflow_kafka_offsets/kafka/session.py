@@ -1,4 +1,4 @@
-"""The connections, the time limits and the lock that all calls of one client share."""
+"""Connections, time limits and the lock that all calls of one client share."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ K = TypeVar("K")
 T = TypeVar("T")
 
 LONGEST_TIMEOUT = 3_600.0
-"""Seconds that one call may take at most."""
+"""Maximum seconds of one call."""
 
 _NEAR_CHUNKS, _FAR_CHUNKS = 2, 5
-"""How many times the size of a chunk one may have."""
+"""Factors by which a chunk may be larger than the configured size."""
 
-# Seconds that close() waits: with a commit under way the client's own close may take a minute.
+# Seconds that close() waits: while a commit is pending, the client's own close may take a minute.
 _CLOSE = 3.0
-# Seconds of all calls together below which no further call is begun.
+# Seconds left for all calls together; below this limit no further call begins.
 _LEAST = 0.1
 
 
 class Session:
-    """What the calls of one :class:`~airflow_kafka_offsets.kafka.client.OffsetsClient` share."""
+    """State that the calls of one :class:`~airflow_kafka_offsets.kafka.client.OffsetsClient` share."""
 
     def __init__(
         self, config: Mapping[str, Any], *, timeout: float, total: float | None, chunk_size: int
@@ -52,15 +52,15 @@ class Session:
         self.chunk_size = chunk_size
         self.connections = Connections(self.config)
         self.leaders: Leaders = {}
-        """Of the topics that were looked up, as they were then: it only makes requests fewer."""
+        """Leaders of topics when they were last read; outdated leaders only cause more requests."""
         self.cluster_id: str | None = None
-        """As the newest list of topics says: a name of brokers may lead to another cluster later."""
+        """Id in the newest response: the brokers' name may lead to another cluster later."""
         self._total = self._left = math.inf if total is None else total
         self._lock = threading.RLock()
         self._closed = False
 
     def close(self) -> None:
-        """Close all connections; waits a few seconds at most. A running call closes them when it ends."""
+        """Close all connections; wait a few seconds at most. A running call closes its own at its end."""
         self._closed = True
         if self._lock.acquire(timeout=_CLOSE):
             try:
@@ -70,10 +70,10 @@ class Session:
 
     @contextmanager
     def begin_call(self, what: str, timeout: float | None = None) -> Iterator[Call]:
-        """Begin a call, and take its time off what all calls together have."""
+        """Begin a call, and subtract its time from the total of all calls."""
         if self._left < _LEAST:
             raise BrokerUnavailableError(
-                f"{what}: the calls before it have taken all of the {self._total:g} s for all of them: see "
+                f"{what}: earlier calls have used up the {self._total:g} s for all calls together: check "
                 "why the broker answers slowly, then try again"
             )
         timeout = timeout or self.timeout
@@ -85,7 +85,7 @@ class Session:
 
     @contextmanager
     def exclusive(self, call: Call) -> Iterator[None]:
-        """Keep out the calls of other threads, and all calls after the client was closed."""
+        """Keep out calls of other threads, and all calls after the client was closed."""
         if not self._lock.acquire(timeout=call.seconds_left):
             raise BrokerUnavailableError(
                 f"{call.what}: another call of this client took all of {call.timeout:g} s: try again, or use "
@@ -93,7 +93,7 @@ class Session:
             )
         try:
             if self._closed:
-                raise UsageError(f"{call.what}: this client was closed; make a new one")
+                raise UsageError(f"{call.what}: this client was closed; create a new one")
             yield
         finally:
             if self._closed:
@@ -107,7 +107,7 @@ class Session:
             yield call
 
     def ask(self, call: Call, question: Callable[[Connection, float], T]) -> T:
-        """Ask until there is an answer; ``question`` makes one attempt, in so many seconds."""
+        """Repeat ``question`` (of a connection and the attempt's seconds) until it returns an answer."""
         connection = self.connections.get()
         return self.ask_over([connection], call, lambda timeout: question(connection, timeout))
 
@@ -117,7 +117,7 @@ class Session:
         call: Call,
         question: Callable[[float], T],
     ) -> T:
-        """Ask over several connections until there is an answer."""
+        """Repeat a question over several connections until there is an answer."""
 
         def background_errors() -> BackgroundErrors:
             first, *others = (connection.background_errors for connection in connections)
@@ -130,17 +130,18 @@ class Session:
         except CallError as error:
             for connection in connections:
                 if connection.background_errors.fatal is not None:
-                    # The client reports some of them only once, such as a coordinator that must not be asked.
+                    # The client reports some errors only once, such as a coordinator that the user may not
+                    # use.
                     self.connections.discard(connection)
             raise call.explain(error.failure, background_errors=background_errors()) from None
 
     def chunks(self, partitions: Sequence[TopicPartition]) -> list[Sequence[TopicPartition]]:
         """
-        Cut partitions into those of one request.
+        Split partitions into chunks, one for each request.
 
-        The client takes far longer for many partitions at once, and over a network each request takes a round
-        trip: larger ones are made only when all connections have one, and much larger ones where a round trip
-        takes longer than that.
+        The client is far slower with many partitions in one request, but each request takes a round trip. So
+        chunks grow only if every connection has one, and grow much larger only if a round trip takes longer
+        than a large chunk.
         """
         most = self.chunk_size * (_FAR_CHUNKS if self.connections.is_far else _NEAR_CHUNKS)
         size = min(most, max(self.chunk_size, -(-len(partitions) // MAX_KEPT)))
@@ -148,9 +149,9 @@ class Session:
 
     def by_leader(self, partitions: Sequence[TopicPartition]) -> Sequence[TopicPartition]:
         """
-        Sort partitions so that those of one broker are together.
+        Sort partitions so that those with the same leader are together.
 
-        The client sends a question about logs to each broker that leads one of its partitions.
+        The client sends a question about logs to each broker that leads one of the partitions.
         """
         leaders, none = self.leaders, array("i")
         if len(partitions) <= self.chunk_size or not leaders:
@@ -167,7 +168,7 @@ def ask_each(
     connections: Sequence[Connection], tasks: Sequence[K], ask: Callable[[Connection, K], T]
 ) -> Iterator[tuple[K, T]]:
     """
-    Ask over several connections at once; yield each task and its result, then raise the first error.
+    Ask over several connections in parallel; yield each task and its result, then raise the first error.
 
     :param ask: makes one request.
     """
@@ -180,11 +181,11 @@ def ask_each(
 
     def work(connection: Connection) -> None:
         for task in todo:
-            done.append((task, ask(connection, task)))  # noqa: PERF401  # what is done before an error counts
+            done.append((task, ask(connection, task)))  # noqa: PERF401  # keep results before an error
 
     with ThreadPoolExecutor(len(connections)) as threads:
         futures = [threads.submit(work, connection) for connection in connections]
-    # What was answered counts also where another request has failed.
+    # Yield the results that came, even if another request failed.
     yield from done
     for future in futures:
         future.result()

@@ -19,7 +19,7 @@ _INTERNAL = (OFFSETS_TOPIC, "__transaction_state", "__share_group_state", "__clu
 
 
 class Topics:
-    """The topics on the broker, as far as the user may describe them."""
+    """The topics of the brokers that the user may describe."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -27,7 +27,7 @@ class Topics:
         """Whether the user may describe all topics; ``None`` before the first :meth:`read_all`."""
 
     def read(self, topics: Iterable[str]) -> dict[str, list[int]]:
-        """Return the partitions of some topics; one that does not exist is not in the result."""
+        """Return the partitions of some topics, without missing topics."""
         wanted = sorted(set(topics))
         check_partitions(TopicPartition(topic, 0) for topic in wanted)
         found: dict[str, list[int]] = {}
@@ -43,7 +43,7 @@ class Topics:
             return self._session.ask(call, question)
 
     def read_all(self, call: Call) -> dict[str, list[int]]:
-        """Return the partitions of all topics that are not Kafka's own."""
+        """Return the partitions of all topics except Kafka's internal ones."""
         topics = self._session.ask(call, self._all)
         return {topic: topics[topic] for topic in sorted(topics) if topic not in _INTERNAL}
 
@@ -51,7 +51,7 @@ class Topics:
         topics = read_topics(connection, None, timeout, self._session)
         sees_all = OFFSETS_TOPIC in topics
         if not sees_all and self.sees_all is not False:
-            # The topic does not exist before the first commit on a cluster; then the response is not
+            # Before the first commit on a cluster the topic does not exist; the response is then another than
             # "hidden".
             try:
                 read_topics(connection, OFFSETS_TOPIC, timeout)
@@ -61,9 +61,9 @@ class Topics:
                     raise
         if self.sees_all is not False and not sees_all:
             log.warning(
-                "The broker at %s hides topics that a user may not describe, and this user sees only the "
-                "topics that were granted to it, %d: where topics are not named, all topics of a group, and "
-                "all that fit a pattern, are of those. Name %s, or grant it Describe on all of the group's",
+                "The broker at %s hides topics that a user may not describe: this user sees only the topics "
+                "that were granted to it (%d). Without a list of topics, only these are used. Name %s, or "
+                "grant this user Describe on all topics of the group",
                 self._session.servers,
                 len(topics),
                 parameter_text("topics", ...),

@@ -1,4 +1,4 @@
-"""The process of the admin worker, as its parent sees it; with few imports, to be started early."""
+"""The parent's side of the admin worker's process; has few imports, so that the process can start early."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from airflow_kafka_offsets.errors import SetupError
 
 MODULE = "airflow_kafka_offsets.kafka.admin_worker"
 GRACE = 1.0
-"""Seconds that a worker may take beyond its own deadline, or to end, before it is killed."""
+"""Seconds that a worker may exceed its deadline, or take to end, before it is killed."""
 
-# As python -m, but what lies in the working directory is not taken for a module (-P is Python 3.11's).
+# Like python -m, but does not import modules from the working directory (-P exists since Python 3.11).
 _START = f"import sys; sys.path = [at for at in sys.path if at]; from {MODULE} import main; main()"
 _PIPE = 1 << 20
-"""Bytes that are read at once."""
+"""Number of bytes read at once."""
 _SMALL = {"MALLOC_ARENA_MAX": "2"}
-"""GNU's allocator keeps memory for each thread, and the client has many that do little."""
+"""GNU's allocator reserves memory for each thread, and the client has many threads that do little."""
 _LEAST_TOKEN = 60.0
-"""Seconds that a token of the user's function must still be valid, or a worker with a new one is started."""
+"""Minimum seconds that an oauth_cb token must still be valid; otherwise a new worker is started."""
 
 
 class AdminWorker:
     """
-    The admin worker in another Python, which ends when this process does.
+    The admin worker in another Python process, which ends with this process.
 
-    :meth:`configure` comes before the first request.
+    Call :meth:`configure` before the first request.
     """
 
     def __init__(self) -> None:
@@ -48,9 +48,9 @@ class AdminWorker:
         self._expires = float("inf")
         self._unsent = b""
         root = str(Path(airflow_kafka_offsets.__file__).parents[1])
-        # The worker finds the package where this process found it.
+        # The worker imports the package from the same place as this process.
         path = os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), root)))
-        # Not a pipe, which would be full one day: nobody reads it before the end.
+        # A file, not a pipe: a pipe would fill up, because its content is read only at the end.
         self._errors = _temporary_file()
         try:
             self._process = subprocess.Popen(
@@ -67,30 +67,30 @@ class AdminWorker:
         self._stdin = cast("IO[bytes]", self._process.stdin)
         self._stdout = cast("IO[bytes]", self._process.stdout)
         os.set_blocking(self._stdin.fileno(), False)
-        # For those who do not close their client; also at the end of this process.
+        # Ends the worker if the client is never closed; also at the end of this process.
         self._finalizer = weakref.finalize(self, _end, self._process, self._errors, self._owner)
 
     def configure(self, settings: str, token: Sequence[Any] | None) -> None:
         """
         Give the worker its settings.
 
-        :param settings: the first line of its standard input: it may hold a password, so it must not be an
-            argument.
-        :param token: its token, if it has one: with the time in seconds at which it expires.
+        :param settings: the first line of the worker's standard input: it may contain a password, so it must
+            not be an argument.
+        :param token: the worker's token, if it needs one, with its expiry time in seconds.
         """
         self._expires = float("inf") if token is None else token[1] - _LEAST_TOKEN
         self._unsent = settings.encode() + b"\n"
 
     @property
     def is_usable(self) -> bool:
-        """Whether another call can be made: in the same process, and with a token that is still valid."""
+        """Whether another call is possible: not after a fork, and only while the token is valid."""
         return self._owner == os.getpid() and time.time() < self._expires
 
     def ask(self, request: str, timeout: float) -> str | None:
         """
-        Send a request and wait for the response, so many seconds.
+        Send a request and wait ``timeout`` seconds for the response.
 
-        :return: the response, or what there is of it if the worker has ended; ``None`` if it takes too long.
+        :return: the response, incomplete if the worker has ended; ``None`` after a timeout.
         """
         self._unsent += request.encode() + b"\n"
         received = bytearray()
@@ -111,18 +111,18 @@ class AdminWorker:
         return None
 
     def _send(self) -> bool:
-        """Send what the pipe takes now; return whether there is more."""
+        """Send as much as the pipe accepts; return whether there is more."""
         try:
             self._unsent = self._unsent[os.write(self._stdin.fileno(), self._unsent) :]
-        except BrokenPipeError:  # the worker has ended, which shows in its output
+        except BrokenPipeError:  # the worker has ended: its output shows it
             self._unsent = b""
         return bool(self._unsent)
 
     def end(self, patience: float = GRACE) -> tuple[int, str]:
         """
-        End the worker, and kill it if that takes more than so many seconds.
+        End the worker; kill it if that takes more than ``patience`` seconds.
 
-        :return: its exit status, and what it printed as errors.
+        :return: the exit status, and the text on standard error.
         """
         self._finalizer.detach()
         return _end(self._process, self._errors, self._owner, patience)
@@ -133,7 +133,7 @@ def _temporary_file() -> IO[bytes]:
         return tempfile.TemporaryFile()
     except OSError as error:
         raise SetupError(
-            f"no temporary file can be made ({error}): set TMPDIR; group calls need one"
+            f"cannot create a temporary file ({error}): set TMPDIR; group calls need one"
         ) from error
 
 
@@ -145,13 +145,13 @@ def _end(
             pipe.close()
     with errors:
         if owner != os.getpid():
-            # This process is a copy of the one that started the worker.
+            # This process is a fork of the one that started the worker.
             return 0, ""
         try:
             with suppress(subprocess.TimeoutExpired):
                 process.wait(patience)
         finally:
-            # Also where a signal interrupts the wait.
+            # In a finally block, because a signal may interrupt the wait.
             process.kill()
             status = process.wait()
         errors.seek(0)
@@ -164,10 +164,10 @@ _early: list[AdminWorker] = []
 @contextmanager
 def start_worker_early() -> Iterator[None]:
     """
-    Start the worker of this process's next client, which is then ready as soon as that one needs it.
+    Start the worker of this process's next client early, so that it is ready when the client needs it.
 
-    To import the client takes either process 0.15 s: so they do it side by side. If nobody takes it, it is
-    killed in the end. If it cannot be started, the call that needs it says why.
+    Importing the client takes 0.15 s in either process, so both import it in parallel. A worker that is not
+    used is killed at the end. If it cannot be started, the call that needs it reports the reason.
     """
     early: list[AdminWorker] = []
     with suppress(SetupError):
@@ -183,7 +183,7 @@ def start_worker_early() -> Iterator[None]:
 
 
 def take_worker(settings: str, token: Sequence[Any] | None) -> AdminWorker:
-    """Return the worker that was started early, else a new one."""
+    """Return the worker that was started early, or a new one."""
     worker = _early.pop() if _early and _early[-1].is_usable else AdminWorker()
     worker.configure(settings, token)
     return worker

@@ -1,4 +1,4 @@
-"""Airflow with its UI on loopback, until Ctrl-C: what ``demo --ui`` shows."""
+"""Airflow with its UI on loopback, until Ctrl-C, for ``demo --ui``."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ if TYPE_CHECKING:
 
 API_SERVER, *OTHERS = COMPONENTS = ("api-server", "scheduler", "dag-processor", "triggerer")
 USER = "admin"
-# The log servers of these two would listen on every interface.
+# The log servers of these two components would listen on every interface.
 SKIP_SERVE_LOGS = ("scheduler", "triggerer")
 READY = 180.0
-# Seconds between two looks whether Airflow is ready.
+# Seconds between two checks whether Airflow is ready.
 _TICK = 0.5
-# Lines of a component's log in the error.
+# Lines of a component's log in the error text.
 _TAIL = 25
 
 
 class AirflowUI:
     """
-    An Airflow with a UI of its own; use it as a context manager.
+    An Airflow with its UI; use it as a context manager.
 
-    :param home: directory of its logs and of its password.
+    :param home: directory for its logs and its password.
     :param environment: the environment of an Airflow with a database.
     """
 
@@ -78,8 +78,8 @@ class AirflowUI:
         return self
 
     def __exit__(self, *_: object) -> None:
-        click.echo("\nending Airflow, which takes up to 20 seconds")
-        # The api-server last: tasks that are still running report to it.
+        click.echo("\nstopping Airflow, which takes up to 20 seconds")
+        # Stop the api-server last: running tasks still report to it.
         with ThreadPoolExecutor(len(OTHERS)) as at_the_same_time:
             list(at_the_same_time.map(self._stop, OTHERS))
         self._stop(API_SERVER)
@@ -129,21 +129,21 @@ class AirflowUI:
             with urllib.request.urlopen(health_url, timeout=10) as response:  # noqa: S310
                 health = json.load(response)
         except (OSError, ValueError):
-            return False  # it does not listen yet
+            return False  # the server does not listen yet
         parts = ("metadatabase", "scheduler", "dag_processor", "triggerer")
         return all(health[part]["status"] == "healthy" for part in parts)
 
 
 def show_ui(home: Path, environment: Mapping[str, str], page: str) -> None:
-    """Show a page of Airflow's UI until Ctrl-C; what was started has ended when this returns."""
+    """Show a page of Airflow's UI until Ctrl-C; all started components have ended on return."""
     click.echo("starting Airflow's UI, which takes about a minute")
     with AirflowUI(home, environment) as airflow, contextlib.suppress(KeyboardInterrupt):
         address = f"{airflow.url}/{page}"
         click.echo(
             f"\nAirflow is at  {address}\nlog in as      {USER}\nwith password  {airflow.password}\n"
-            "The commands that its pages show run in another terminal after\n"
+            "To run the commands that its pages show, use another terminal after\n"
             f"    export {_exports(environment)}\n"
-            "Press Ctrl-C to end it."
+            "Press Ctrl-C to stop it."
         )
         if _has_display():
             webbrowser.open(address)

@@ -1,4 +1,4 @@
-"""A Kafka that keeps running between two commands."""
+"""A Kafka that continues to run between two commands."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class RunningKafka(NamedTuple):
 
     bootstrap_servers: str
     pids: list[int]
-    """One for each broker."""
+    """Process ids, one for each broker."""
     directory: Path
     """Configuration, output (``kafka.log``) and data of each broker, in ``broker-N``."""
     clients: Path | None
-    """Files of the users, see :class:`SecuredKafka`; ``None`` for a Kafka that is open to everybody."""
+    """Users' files, see :class:`SecuredKafka`; ``None`` for a Kafka without login."""
 
 
 def start_background(
@@ -42,18 +42,18 @@ def start_background(
     """
     Start a Kafka that outlives this process, or return the one that runs in the directory.
 
-    :param directory: configuration, log and data; default: ``kafka`` in the user's cache directory.
-    :param port: port of the first broker, and the next ones for the others; default: the previous ones if
-        they are free, else free ones.
-    :param brokers: number of brokers; default: that of the directory, else 1.
-    :param secured: with TLS, users and ACLs; a directory that has them keeps them.
-    :raises SetupError: if it cannot be started, or differs from what is wanted.
+    :param directory: for configuration, log and data; default: ``kafka`` in the user's cache directory.
+    :param port: port of the first broker; the others get the next ports. Default: the previous ports if they
+        are free, else free ports.
+    :param brokers: number of brokers; default: as in the directory, else 1.
+    :param secured: with TLS, users and ACLs; a directory that already has them keeps them.
+    :raises SetupError: if it cannot be started, or the running Kafka has other settings than requested.
     """
     directory = _directory(directory)
-    # A secured Kafka's passwords and keys are in it.
+    # The directory contains a secured Kafka's passwords and keys.
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     with _lock(directory, progress):
-        # Under the lock: another command may be starting a Kafka in the same directory right now.
+        # Under the lock: another command may be starting a Kafka in the same directory.
         there = len(_configurations(directory))
         if (found := find_running(directory)) is not None:
             where = f"already runs on {found.bootstrap_servers} (pid {', '.join(map(str, found.pids))})"
@@ -69,18 +69,18 @@ def start_background(
             return found
         if secured and there and not _clients(directory):
             raise _not_secured(directory)
-        # A directory that has users keeps them without being asked again: an open Kafka on its data would
-        # show everybody what was secured.
+        # A directory with users keeps them without --secured: an open Kafka on its data would give everyone
+        # access to secured data.
         kind = SecuredKafka if secured or _clients(directory) else EmbeddedKafka
         kafka = kind(directory, brokers=brokers or there or 1, port=port, progress=progress).start()
-        # Before they are let go: afterwards a broker has no process any more.
+        # Read the pids before leave_running(): afterwards a broker has no process object.
         pids = [broker.process.pid for broker in kafka.brokers.values()]
         kafka.leave_running()
         return RunningKafka(kafka.bootstrap_servers, pids, directory, _clients(directory))
 
 
 def stop_background(directory: Path | None = None) -> bool:
-    """Stop the Kafka of a directory; its data stays. Return whether one ran."""
+    """Stop the Kafka of a directory; keep its data. Return whether one was running."""
     directory = _directory(directory)
     if not directory.exists():
         return False
@@ -91,7 +91,7 @@ def stop_background(directory: Path | None = None) -> bool:
 
 
 def find_running(directory: Path | None = None) -> RunningKafka | None:
-    """Return the Kafka that runs in a directory."""
+    """Return the Kafka that runs in a directory, ``None`` if no Kafka runs there."""
     directory = _directory(directory)
     ports = [next(iter(listener_ports(file).values()), None) for file in _configurations(directory)]
     if not ports or None in ports or not (brokers := find_brokers(directory)):
@@ -107,7 +107,7 @@ def _clients(directory: Path) -> Path | None:
 
 def _not_secured(directory: Path) -> SetupError:
     return SetupError(
-        f"the Kafka in {directory} is open to everybody, expected one with TLS and users: name another "
+        f"the Kafka in {directory} is open without login, expected one with TLS and users: name another "
         "directory"
     )
 
@@ -122,5 +122,5 @@ def _directory(directory: Path | None) -> Path:
 
 def _lock(directory: Path, progress: Callable[[str], None] = silent) -> AbstractContextManager[None]:
     doing = "starting or stopping this Kafka"
-    # The other command has READY_TIMEOUT itself for its start, and needs some time before and after it.
+    # The other command may use READY_TIMEOUT for its start, and needs some time before and after it.
     return lock_file(directory / "lock", doing, READY_TIMEOUT + 60, progress)

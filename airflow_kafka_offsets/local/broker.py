@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import psutil
 
 _MAIN = "kafka.Kafka"
-# Lines of the broker's log in the error.
+# Lines of the broker's log in the error text.
 _LOG_LINES = 40
 
 
@@ -28,8 +28,8 @@ class Broker:
     """
     A broker, which is also a controller, of the Kafka in a directory.
 
-    :param home: directory of that Kafka.
-    :param number: its node id, from 1.
+    :param home: directory of this Kafka.
+    :param number: the broker's node id, from 1.
     """
 
     def __init__(self, home: Path, number: int) -> None:
@@ -43,14 +43,14 @@ class Broker:
 
     @property
     def process(self) -> SupervisedProcess:
-        """The process of the last start; a SetupError if there is none."""
+        """The process of the last start; raises a SetupError before the first start."""
         if self._process is None:
             raise SetupError("this Kafka does not run: call start() first")
         return self._process
 
     @property
     def started(self) -> bool:
-        """Whether it was started and neither stopped nor let go; it may have ended by itself."""
+        """Whether the broker was started and not stopped or left running; its process may have ended."""
         return self._process is not None
 
     @property
@@ -59,7 +59,7 @@ class Broker:
         return self._process is not None and self._process.status is None
 
     def cluster_id(self) -> str | None:
-        """Return the id of the cluster that its data belongs to; ``None`` if there is no data."""
+        """Return the cluster id in its data; ``None`` without data."""
         file = self.data / "meta.properties"
         found = file.exists() and re.search(
             r"^cluster\.id=(.+)$", file.read_text(encoding="utf-8"), re.MULTILINE
@@ -69,12 +69,12 @@ class Broker:
     def configure(self, properties: Mapping[str, str]) -> None:
         """Write the configuration for the next start."""
         self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # It may name passwords of key files.
+        # The configuration may contain passwords of key files.
         self.configuration.touch(mode=0o600)
         self.configuration.write_text(broker_config.properties_text(properties), encoding="utf-8")
 
     def start(self, command: list[str]) -> None:
-        """Start the process: a command of Java up to its class, see :func:`command`."""
+        """Start the process with a Java command up to the class, see :func:`broker_command`."""
         self.log_file.write_bytes(b"")
         command = [*command, _MAIN, str(self.configuration)]
         self._process = SupervisedProcess(command, self.log_file, self.directory)
@@ -86,7 +86,7 @@ class Broker:
                 os.kill(self.process.pid, number)
 
     def end(self) -> None:
-        """End the process, by SIGKILL if it takes too long."""
+        """End the process, with SIGKILL if it takes too long."""
         process, self._process = self._process, None
         if process is not None:
             process.end()
@@ -97,7 +97,7 @@ class Broker:
         self._process = None
 
     def log_tail(self) -> str:
-        """Return the last lines of its output."""
+        """Return the last lines of the broker's output."""
         lines = self.log_file.read_text(encoding="utf-8", errors="replace").splitlines()[-_LOG_LINES:]
         return "\n".join(lines or ["(it is empty)"])
 

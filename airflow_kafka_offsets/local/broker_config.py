@@ -13,31 +13,31 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
     from pathlib import Path
 
-# Not "localhost", which may also be ::1, where the broker does not listen.
+# Not "localhost", which may be ::1, where the broker does not listen.
 LOOPBACK = "127.0.0.1"
 LAST_PORT = 65_535
 CONTROLLER = "CONTROLLER"
 
 _PORTS = range(20_000, 32_000)
-"""Below the ports that Linux and macOS give to outgoing connections, which come and go between two starts."""
+"""Below the ports of outgoing connections on Linux and macOS, which could take a port between two starts."""
 
 _FIXED = {
     "process.roles": "broker,controller",
     "controller.listener.names": CONTROLLER,
-    # A mistyped name should not become a topic.
+    # A mistyped name must not create a topic.
     "auto.create.topics.enable": "false",
-    # Fewer partitions of internal topics and fewer threads: an earlier first response.
+    # Fewer partitions of internal topics and fewer threads make the first response faster.
     "offsets.topic.num.partitions": "3",
     "transaction.state.log.num.partitions": "3",
     "num.network.threads": "2",
     "num.io.threads": "4",
-    # 128 MB of the heap by default.
+    # The default is 128 MB of the heap.
     "log.cleaner.dedupe.buffer.size": "8388608",
     "group.initial.rebalance.delay.ms": "0",
-    # After a crash the broker waits until its former registration expires: 9 s by default.
+    # After a crash the broker waits until its earlier registration expires: 9 s by default.
     "broker.session.timeout.ms": "5000",
     "broker.heartbeat.interval.ms": "1000",
-    # Two records of nothing a second by default, which every node reads: a third of what idle brokers burn.
+    # By default, two empty records a second, which every node reads: a third of an idle broker's CPU time.
     "metadata.max.idle.interval.ms": "5000",
 }
 
@@ -45,7 +45,7 @@ _FIXED = {
 def is_free(port: int) -> bool:
     """Return whether a server could listen on ``port`` of the loopback interface now."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        # As Java does: the remains of closed connections do not keep a port.
+        # As in Java: remains of closed connections do not block a port.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((LOOPBACK, port))
@@ -63,7 +63,7 @@ def free_port(taken: Collection[int] = ()) -> int:
 
 
 def listener_ports(configuration: Path) -> dict[str, int]:
-    """Return the port of each listener in a file of :func:`server_properties`; none if there is no file."""
+    """Return the port of each listener in a file of :func:`server_properties`; empty without a file."""
     text = configuration.read_text(encoding="utf-8") if configuration.exists() else ""
     listeners = re.search(r"^listeners=(.*)$", text, re.MULTILINE)
     found = re.findall(r"(\w+)://[0-9.]+:([0-9]+)", listeners[1] if listeners else "")
@@ -74,15 +74,15 @@ def server_properties(
     number: int, ports: Sequence[Mapping[str, int]], protocols: Mapping[str, str], data: Path
 ) -> dict[str, str]:
     """
-    Return the configuration of a KRaft node that is broker and controller.
+    Return the configuration of a KRaft node that is both broker and controller.
 
-    :param number: its node id: 1 for the first.
-    :param ports: for each node the port of each listener, also of CONTROLLER.
-    :param protocols: the security protocol of each listener; brokers talk on the first one.
-    :param data: directory of its logs.
+    :param number: the node id, from 1.
+    :param ports: for each node, the port of each listener, including CONTROLLER.
+    :param protocols: listener -> security protocol; brokers communicate on the first listener.
+    :param data: directory of the broker's logs.
     """
     listeners = {name: f"{name}://{LOOPBACK}:{port}" for name, port in ports[number - 1].items()}
-    # With three copies one broker may fail.
+    # With three replicas one broker may fail.
     copies = min(len(ports), 3)
     in_sync = str(max(1, copies - 1))
     return {

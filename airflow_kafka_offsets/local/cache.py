@@ -1,4 +1,4 @@
-"""The cache directory of this package, and locks between processes of this machine."""
+"""The package's cache directory, and locks between processes on this machine."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def cache_directory() -> Path:
-    """Return ``$AIRFLOW_KAFKA_OFFSETS_CACHE`` or the platform's cache directory; it is not created."""
+    """Return ``$AIRFLOW_KAFKA_OFFSETS_CACHE`` or the platform's cache directory; do not create it."""
     chosen = os.environ.get("AIRFLOW_KAFKA_OFFSETS_CACHE")
     return Path(chosen).absolute() if chosen else platformdirs.user_cache_path("airflow-kafka-offsets")
 
@@ -30,9 +30,9 @@ def lock_file(
     lock: Path, doing: str, timeout: float, progress: Callable[[str], None] | None = None
 ) -> Iterator[None]:
     """
-    Lock a file within the ``with`` block; the kernel releases it however the process ends.
+    Lock a file within the ``with`` block; the kernel releases the lock however the process ends.
 
-    :param doing: what another process is doing while it has the lock: ``"starting Kafka"``.
+    :param doing: the action of the process that has the lock, for messages: ``"starting Kafka"``.
     :raises SetupError: if the lock is not free in time.
     """
     guard = filelock.FileLock(lock)

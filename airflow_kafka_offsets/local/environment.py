@@ -1,4 +1,4 @@
-"""Checks of what the package, its demo and Spark need on this machine and of a broker."""
+"""Checks this machine and a broker for the needs of the package, its demo and Spark."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _NAMED = (
 _CONNECTOR = "spark-sql-kafka-0-10"
 _CHECK = "Spark's Kafka connector"
 _TRIED = {"4.1.4": "4.1.3", "4.2.1": "4.2.0", "4.3.0": "4.2.0"}
-"""Spark -> a connector of another version that passed the tests with it: Maven may not have its own."""
+"""Spark -> a connector of another version that passed the tests with it: Maven may lack Spark's own."""
 
 
 class Check(NamedTuple):
@@ -41,7 +41,7 @@ class Check(NamedTuple):
 
     name: str
     status: Literal["ok", "warn", "fail"]
-    """``fail``: it will not work; ``warn``: it may not, or not for long."""
+    """``fail``: it does not work; ``warn``: it may not work, or not for long."""
     found: str
     remedy: str | None = None
 
@@ -54,26 +54,22 @@ class Spark(NamedTuple):
 
     @property
     def connector(self) -> str:
-        """Maven coordinate of the Kafka connector that fits."""
+        """Maven coordinate of the matching Kafka connector."""
         return f"org.apache.spark:{_CONNECTOR}_{self.scala}:{self.version}"
 
     @property
     def connectors(self) -> str:
-        """Names the connector that fits, and one that works where Maven does not have that."""
+        """The matching connector, and another one to use if Maven does not have it."""
         tried = _TRIED.get(self.version)
         prefix = self.connector.removesuffix(self.version)
-        return (
-            f"{self.connector}, or {prefix}{tried} where Maven does not have that"
-            if tried
-            else self.connector
-        )
+        return f"{self.connector}, or {prefix}{tried} if Maven does not have it" if tried else self.connector
 
 
 class Library(NamedTuple):
     """A library that Spark is configured to load: a Maven coordinate or a jar file."""
 
     name: str
-    """Maven's artifact, with the Scala version if it has one."""
+    """Maven's artifact id, with the Scala version if it has one."""
     version: str
     source: str
 
@@ -81,7 +77,7 @@ class Library(NamedTuple):
 def check_environment(
     *, packages: Sequence[str] = (), jars: Sequence[str] = (), environ: Mapping[str, str] | None = None
 ) -> list[Check]:
-    """Check all that a broker and a Spark job with ``--packages`` and ``--jars`` need, first things first."""
+    """Check all needs of a broker and a Spark job with ``--packages`` and ``--jars``, most basic first."""
     environ = os.environ if environ is None else environ
     pyspark, home = _version("pyspark"), environ.get("SPARK_HOME") or _pyspark_directory()
     installed = sorted(Path(home, "jars").glob("*.jar")) if home else []
@@ -99,13 +95,13 @@ def check_environment(
 
 
 def check_versions() -> Check:
-    """Name the versions that a bug report needs."""
+    """Return the versions that a bug report needs."""
     found = [f"{name} {_version(name) or '(not installed)'}" for name in _NAMED]
     return Check("versions", "ok", ", ".join([*found, f"Python {platform.python_version()}"]))
 
 
 def check_java(environ: Mapping[str, str] | None = None) -> Check:
-    """Check for Java 17 or newer where Spark and Kafka will find it."""
+    """Check for Java 17 or newer where Spark and Kafka look for it."""
     try:
         java = find_java(environ)
     except SetupError as error:
@@ -114,7 +110,7 @@ def check_java(environ: Mapping[str, str] | None = None) -> Check:
 
 
 def check_pyspark(pyspark: str | None, client: str | None, databricks: str | None = None) -> Check:
-    """Compare pyspark, pyspark-client and databricks-connect, which write the same directory."""
+    """Compare pyspark, pyspark-client and databricks-connect, which install into the same directory."""
     if databricks is not None:
         return _check_databricks(databricks, {"pyspark": pyspark, "pyspark-client": client})
     if pyspark is None:
@@ -130,22 +126,22 @@ def check_pyspark(pyspark: str | None, client: str | None, databricks: str | Non
 
 
 def _check_databricks(version: str, others: Mapping[str, str | None]) -> Check:
-    """Refuse another PySpark beside that of databricks-connect, which has no version in common with any."""
+    """Refuse another PySpark beside databricks-connect, which is compatible with no version of it."""
     ours = f"databricks-connect {version}"
     installed = {name: other for name, other in others.items() if other is not None}
     if not installed:
-        return Check("pyspark", "ok", f"{ours}, which has a PySpark of its own and no spark-submit")
+        return Check("pyspark", "ok", f"{ours}, which includes PySpark but no spark-submit")
     found = f"{ours} and {' and '.join(map(' '.join, installed.items()))} have overwritten each other's files"
     reinstall = f"pip install --force-reinstall --no-deps 'databricks-connect=={version}'"
     remedy = (
-        f"pip uninstall -y {' '.join(installed)} && {reinstall}, or keep databricks-connect in an "
-        "environment of its own"
+        f"pip uninstall -y {' '.join(installed)} && {reinstall}, or install databricks-connect in a "
+        "separate environment"
     )
     return Check("pyspark", "fail", f"{found}; only one of them can be installed", remedy)
 
 
 def check_spark_home(home: str | None, spark: Spark | None, pyspark: str | None) -> list[Check]:
-    """Compare the Spark in SPARK_HOME with pyspark, whose ``spark-submit`` would start the former."""
+    """Compare the Spark in SPARK_HOME with pyspark: pyspark's ``spark-submit`` would start the former."""
     if not home:
         return []
     if spark is None:
@@ -160,10 +156,11 @@ def check_spark_home(home: str | None, spark: Spark | None, pyspark: str | None)
 
 def check_connector(spark: Spark | None, named: Iterable[Library]) -> list[Check]:
     """
-    Compare the Kafka connector that Spark will load with the installed Spark, which does not check.
+    Compare the Kafka connector that Spark will load with the installed Spark; Spark itself does not check.
 
-    A connector of another Spark version fails with NoSuchMethodError or finds no data source, one of another
-    Scala version with NoClassDefFoundError, and a second kafka-clients with whatever class comes first.
+    A connector for another Spark version fails with NoSuchMethodError or finds no data source, one for
+    another Scala version with NoClassDefFoundError, and a second kafka-clients with errors that depend on
+    which classes are loaded first.
     """
     checks = [_check_library(spark, each) for each in named]
     if spark is not None and not any(check.name == _CHECK for check in checks):
@@ -175,7 +172,7 @@ def check_connector(spark: Spark | None, named: Iterable[Library]) -> list[Check
 def _check_library(spark: Spark | None, library: Library) -> Check:
     name, version, source = library
     if name == "kafka-clients":
-        remedy = "remove it: the connector brings its own version where it is named as a package"
+        remedy = "remove it: the connector includes its own version if it is named as a package"
         return Check(name, "warn", f"{name} {version} was added by hand ({source})", remedy)
     found = f"{name}:{version} ({source})"
     if spark is None:
@@ -192,7 +189,7 @@ def _check_library(spark: Spark | None, library: Library) -> Check:
 
 
 def check_demo() -> Check:
-    """Check for the packages of the extra ``demo`` and for the jars of the embedded Kafka."""
+    """Check for the packages of the extra ``demo`` and the jars of the embedded Kafka."""
     name = "embedded Kafka"
     if missing := [module for module in _DEMO if importlib.util.find_spec(module) is None]:
         found = f"{', '.join(missing)} not installed (the demo and the embedded Kafka need them)"
@@ -206,7 +203,7 @@ def check_demo() -> Check:
 
 
 def check_broker(client_config: Mapping[str, object], timeout: float = 15.0) -> list[Check]:
-    """Ask a broker for its ``offsets.retention.minutes``, within seconds for all of it."""
+    """Ask a broker for its ``offsets.retention.minutes``, within ``timeout`` seconds."""
     address = client_config.get("bootstrap.servers", "(bootstrap.servers is not set)")
     try:
         call = Call("asking the broker", str(address), timeout)
@@ -219,36 +216,37 @@ def check_broker(client_config: Mapping[str, object], timeout: float = 15.0) -> 
 
 
 def check_retention(minutes: str | None, error: str | None = None) -> Check:
-    """Judge how long Kafka keeps the offsets of a group without members; ``error``: why it is unknown."""
+    """Judge how long Kafka keeps offsets of a group without members; ``error`` says why it is unknown."""
     if minutes is None or not minutes.isdecimal():
-        rights = "let this user describe its configuration (DescribeConfigs on the cluster)"
+        rights = "grant this user DescribeConfigs on the cluster"
         return Check(
-            RETENTION, "warn", f"not known ({error or minutes})", f"ask who runs the broker, or {rights}"
+            RETENTION, "warn", f"not known ({error or minutes})", f"ask its administrator, or {rights}"
         )
     kept, often = duration_text(60 * int(minutes)), "commit at least that often"
-    found = f"{minutes}: a group that nobody joins forgets its offsets {kept} after the last commit"
+    found = f"{minutes}: a group without members loses its offsets {kept} after the last commit"
     if int(minutes) < 24 * 60:
-        raised = "or have it raised (Kafka's default is 10080, 7 days)"
+        raised = "or ask for a higher value (Kafka's default is 10080, 7 days)"
         return Check(RETENTION, "warn", found, f"{often}, {raised}")
     return Check(RETENTION, "ok", f"{found}: {often}")
 
 
 def default_spark(version: str) -> Spark:
-    """Return a Spark from PyPI: up to 3.5 it is built for Scala 2.12, from 4 for 2.13."""
+    """Return a Spark from PyPI, which is built for Scala 2.12 up to 3.5, and for 2.13 since 4.0."""
     return Spark(version, "2.12" if int(version.split(".", 1)[0]) < 4 else "2.13")
 
 
 def spark_of_jars(jar_names: Iterable[str]) -> Spark | None:
-    """Return the Spark of the file names in ``$SPARK_HOME/jars``."""
+    """Return the Spark version of the file names in ``$SPARK_HOME/jars``."""
     found = (re.fullmatch(r"spark-core_([0-9.]+)-([0-9].*)\.jar", name) for name in jar_names)
     return next((Spark(match[2], match[1]) for match in found if match), None)
 
 
 def libraries(packages: Iterable[str], jars: Iterable[str], source: str = "--jars") -> list[Library]:
     """
-    Return the connectors and kafka-clients of Maven coordinates, and of jar files by their names.
+    Return the connectors and kafka-clients among Maven coordinates, and among jar files by their names.
 
-    :param packages: each may be several, separated by commas as for Spark; likewise ``jars``.
+    :param packages: Maven coordinates; each item may contain several, separated by commas as for Spark.
+        ``jars`` likewise.
     :raises UsageError: for coordinates that Spark refuses.
     """
     coordinates = [_coordinate(each) for each in ",".join(packages).split(",") if each.strip()]

@@ -1,7 +1,7 @@
 """
-Jars of the embedded Kafka, and of servers of tests, fetched once by jgo into the user's cache directory.
+Jars of the embedded Kafka and of servers in tests, fetched once by jgo into the user's cache directory.
 
-A listing, written after the last jar, makes every later start independent of jgo and of the network.
+A listing is written after the last jar; with it, later starts need neither jgo nor the network.
 """
 
 from __future__ import annotations
@@ -25,13 +25,14 @@ if TYPE_CHECKING:
 
     Progress = Callable[[str], None]
 
-# The version that the tests run with by default; the matrix sets others.
+# The version that the tests use by default; the test matrix sets others.
 KAFKA_VERSION = os.environ.get("AIRFLOW_KAFKA_OFFSETS_KAFKA_VERSION", "4.1.0")
-# The binding of slf4j 1.7, which Kafka's jars are built for: with log4j-slf4j2-impl the broker dies silently.
+# The binding for slf4j 1.7, for which Kafka's jars are built: with log4j-slf4j2-impl the broker ends
+# silently.
 LOGGING = "org.apache.logging.log4j:log4j-slf4j-impl:2.24.3"
-# Seconds for 45 MB: a network with less than half a megabit a second counts as one that hangs.
+# Seconds for 45 MB: a network below half a megabit a second counts as one that hangs.
 _TIME_LIMIT = 900.0
-# Bytes from which on a file has a line of progress of its own.
+# Bytes; larger files get a separate progress line.
 _LARGE = 2_000_000
 
 
@@ -41,12 +42,12 @@ def silent(line: str) -> None:
 
 class Program(NamedTuple):
     """
-    A program in Java.
+    A Java program.
 
-    :param owner: its name in "Kafka's jars".
-    :param title: its name with the version.
-    :param size: of the download.
-    :param resolve: finds its jars and fetches them.
+    :param owner: the name in "Kafka's jars".
+    :param title: the name with the version.
+    :param size: size of the download.
+    :param resolve: finds the jars and fetches them.
     """
 
     owner: str
@@ -57,10 +58,10 @@ class Program(NamedTuple):
 
 def kafka_classpath(progress: Progress = silent, directory: Path | None = None) -> list[Path]:
     """
-    Return the jars of the embedded Kafka, and fetch them if they are missing.
+    Return the jars of the embedded Kafka; fetch them if they are missing.
 
-    :param directory: where they are kept; default: ``jars`` in the cache directory.
-    :raises SetupError: if they have to be fetched and jgo is missing, or they cannot be.
+    :param directory: directory of the jars; default: ``jars`` in the cache directory.
+    :raises SetupError: if jars are missing and cannot be fetched, for example because jgo is not installed.
     """
     return cached_jars(_KAFKA, listing_file(directory), progress)
 
@@ -75,9 +76,9 @@ def tools_classpath(progress: Progress = silent, directory: Path | None = None) 
 
 def cached_jars(program: Program, listing: Path, progress: Progress = silent) -> list[Path]:
     """
-    Return the jars of a listing, and fetch them into its directory if they are missing.
+    Return the jars of a listing; fetch them into its directory if they are missing.
 
-    :raises SetupError: if they have to be fetched and jgo is missing, or they cannot be.
+    :raises SetupError: if jars are missing and cannot be fetched, for example because jgo is not installed.
     """
     directory = listing.parent
     if (jars := read_listing(listing)) is not None:
@@ -85,25 +86,25 @@ def cached_jars(program: Program, listing: Path, progress: Progress = silent) ->
     try:
         directory.mkdir(parents=True, exist_ok=True)
         with lock_file(directory / "lock", f"fetching {program.owner}'s jars", _TIME_LIMIT, progress):
-            # Another process may have fetched them.
+            # Another process may have fetched the jars in the meantime.
             if (jars := read_listing(listing)) is None:
                 jars = _fetch(program, directory / "repository", progress)
                 write_listing(listing, jars)
     except OSError as error:
         raise SetupError(
-            f"{program.owner}'s jars cannot be written to {directory} ({error}): "
-            "make it writable, or name another directory in AIRFLOW_KAFKA_OFFSETS_CACHE"
+            f"{program.owner}'s jars cannot be written to {directory} ({error}): make it writable, or name "
+            "another directory in AIRFLOW_KAFKA_OFFSETS_CACHE"
         ) from error
     return jars
 
 
 def listing_file(directory: Path | None = None) -> Path:
-    """Return the file that lists the jars of a directory once all are there."""
+    """Return the file that lists the jars after all were fetched."""
     return (directory or cache_directory() / "jars") / f"kafka-{KAFKA_VERSION}.classpath"
 
 
 def read_listing(listing: Path) -> list[Path] | None:
-    """Return the jars of a listing, ``None`` unless every one is there in its full size."""
+    """Return the jars of a listing, ``None`` unless every jar exists in its full size."""
     try:
         lines = (line.split(" ", 1) for line in listing.read_text(encoding="utf-8").splitlines())
         jars = [(listing.parent / name, int(size)) for size, name in lines]
@@ -114,9 +115,9 @@ def read_listing(listing: Path) -> list[Path] | None:
 
 
 def write_listing(listing: Path, jars: list[Path]) -> None:
-    """Write sizes and names of ``jars``, relative to the listing, as one atomic change."""
+    """Write sizes and names of ``jars``, relative to the listing, atomically."""
     text = "".join(f"{jar.stat().st_size} {jar.relative_to(listing.parent)}\n" for jar in jars)
-    # Of this process: two that fetch at once write two drafts.
+    # The name contains this process's id: two processes that fetch at once write two drafts.
     draft = listing.with_suffix(f".{os.getpid()}")
     draft.write_text(text, encoding="utf-8")
     draft.replace(listing)
@@ -128,22 +129,22 @@ def _fetch(program: Program, repository: Path, progress: Progress) -> list[Path]
         from jgo.maven import MavenContext, PythonResolver
     except ImportError as error:
         raise SetupError(
-            f"jgo, which fetches {program.owner}'s jars, is not installed: "
-            "pip install 'airflow-kafka-offsets[demo]'"
+            f"jgo, which fetches {program.owner}'s jars, is not installed: pip install "
+            "'airflow-kafka-offsets[demo]'"
         ) from error
     _remove_partial_files(repository)
     progress(f"fetching {program.title} ({program.size}, once)")
     try:
         context = MavenContext(
             resolver=PythonResolver(progress_callback=_reporter(progress)),
-            # Not ~/.m2: a partial download there would break Spark's own resolver too.
+            # Not ~/.m2: a partial download there would also break Spark's own resolver.
             repo_cache=repository,
-            # The user's mirrors come first, as with jgo itself.
+            # The user's mirrors come first, as in jgo itself.
             remote_repos={**GlobalSettings.load().repositories, **MavenContext().remote_repos},
             timeout=30,
         )
         jars = program.resolve(context)
-    # Whatever requests or jgo's XML parser raise. Its text may contain an address with credentials.
+    # Any exception of requests or jgo's XML parser. Its text may contain an address with credentials.
     except Exception as error:
         raise SetupError(
             f"{program.owner}'s jars could not be fetched ({type(error).__name__}): check the network and "
@@ -157,13 +158,13 @@ def _fetch(program: Program, repository: Path, progress: Progress) -> list[Path]
 def with_dependencies(
     coordinates: Sequence[str], excluded: Sequence[tuple[str, str]] = ()
 ) -> Callable[[MavenContext], list[Path]]:
-    """Return what resolves artifacts with all that they need at run time, in exactly these versions."""
+    """Return a resolver of artifacts in these exact versions, with all their runtime dependencies."""
 
     def resolve(context: MavenContext) -> list[Path]:
         exclusions = [context.project(*each) for each in excluded]
         wanted = [context.create_dependency(name, exclusions=exclusions) for name in coordinates]
         for dependency in wanted:
-            # Otherwise log4j's parent POM decides the version of kafka-clients: 3.8.0 beside a broker of
+            # Otherwise log4j's parent POM would set the version of kafka-clients: 3.8.0 beside a broker of
             # 4.1.0.
             dependency.raw = True
         named, others = context.resolver.resolve(wanted)
@@ -175,16 +176,16 @@ def with_dependencies(
 
 def tools_version(context: MavenContext, broker: str = KAFKA_VERSION) -> str:
     """
-    Return the version of the command line tools for a broker: its own, or else the newest before it.
+    Return the version of the command line tools for a broker: its own, or else the newest earlier one.
 
-    Maven Central may not have them for the newest Kafka (4.4). They bring their own libraries: those of
-    another version miss classes that they use.
+    Maven Central may not have the tools of the newest Kafka (4.4). They include their own libraries:
+    libraries of another version lack classes that the tools use.
     """
     tools = context.project("org.apache.kafka", "kafka-tools")
     tools.update()
     versions = [component.version for component in tools.versions()]
     older = [each for each in versions if _number(each) <= _number(broker)]
-    # Without a list of versions the download of its own decides, and says why it fails.
+    # Without a list of versions, try the broker's own version: its download reports the error.
     return max(older, key=_number, default=broker)
 
 
@@ -209,7 +210,7 @@ _TOOLS = Program("Kafka", f"the command line tools for Kafka {KAFKA_VERSION}", "
 
 
 def _remove_partial_files(repository: Path) -> None:
-    """Remove what a killed process left half-written: jgo takes any file that exists for complete."""
+    """Remove incomplete files of a killed process: jgo takes every existing file for complete."""
     for file in repository.rglob("*.*"):
         if (file.suffix == ".jar" and not zipfile.is_zipfile(file)) or (
             file.suffix == ".pom" and not file.read_bytes().rstrip().endswith(b">")
@@ -218,7 +219,7 @@ def _remove_partial_files(repository: Path) -> None:
 
 
 def _reporter(progress: Progress) -> Callable[[str, int], AbstractContextManager[Callable[[int], None]]]:
-    """Return jgo's callback for a file: it reports large ones, and ends a download that takes too long."""
+    """Return jgo's callback for a file: it reports large files, and ends a download that takes too long."""
     deadline = Deadline(_TIME_LIMIT)
 
     def check(_arrived: int) -> None:

@@ -18,8 +18,8 @@ MINIMUM = 17
 """Kafka 4 brokers and Spark 4 both need Java 17."""
 
 REMEDY = (
-    "install Java 17 or newer (Debian and Ubuntu: apt-get install openjdk-17-jre-headless; "
-    "macOS: brew install openjdk@17) and put it on PATH or name it in JAVA_HOME"
+    "install Java 17 or newer (Debian and Ubuntu: apt-get install openjdk-17-jre-headless; macOS: brew "
+    "install openjdk@17) and put it on PATH or name it in JAVA_HOME"
 )
 
 
@@ -38,17 +38,15 @@ def parse_version(text: str) -> int | None:
 
 def find_java(environ: Mapping[str, str] | None = None) -> Java:
     """
-    Find the Java of JAVA_HOME, else the first on PATH, as Spark and Kafka do.
+    Find Java in JAVA_HOME, else the first on PATH, as Spark and Kafka do.
 
-    :raises SetupError: if there is none, it does not start, or it is too old.
+    :raises SetupError: if no Java is found, it does not start, or it is too old.
     """
     environ = os.environ if environ is None else environ
     home, expected = environ.get("JAVA_HOME"), f"expected Java {MINIMUM} or newer: {REMEDY}"
     found = shutil.which("java", path=f"{home}/bin" if home else environ.get("PATH", ""))
     if found is None and home:
-        raise SetupError(
-            f"JAVA_HOME is {home}, but there is no bin/java in it (correct or unset it); {expected}"
-        )
+        raise SetupError(f"JAVA_HOME is {home}, but it has no bin/java (correct or unset it); {expected}")
     if found is None:
         raise SetupError(f"no Java was found on PATH, {expected}")
     named = f"{found} (from {'JAVA_HOME' if home else 'PATH'})"

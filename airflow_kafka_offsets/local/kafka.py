@@ -33,15 +33,15 @@ if TYPE_CHECKING:
     from typing import Self
 
 READY_TIMEOUT = 120.0
-"""Seconds from the start of the process to the first commit; about 5 are usual."""
+"""Seconds from the start of the process to the first commit; usually about 5."""
 
 _ATTEMPT = 5.0
-"""Seconds of one attempt. On a fresh broker the first commit may never be answered, a second client's is."""
+"""Seconds of one attempt: a new broker may never answer the first commit, but a second client's."""
 
 _READY = "airflow-kafka-offsets-ready"
-# Lines of the output of Kafka's tool in the error: the last ones name the bad property.
+# Number of output lines of Kafka's tool in the error: the last lines name the bad property.
 _OUTPUT_LINES = 40
-# Another program may take a port between the look for a free one and the broker's start.
+# Another program may take a port between the search for a free one and the broker's start.
 _PORT_ATTEMPTS = 3
 _PLAIN = {"PLAINTEXT": "PLAINTEXT"}
 
@@ -50,21 +50,21 @@ class EmbeddedKafka:
     """
     A real Apache Kafka: KRaft nodes in Java processes, reachable from this machine only.
 
-    Use it as a context manager, or call :meth:`start` and :meth:`stop`. The brokers also end with this
-    process, even by SIGKILL, unless :meth:`leave_running` was called. Ctrl-C does not reach them.
+    Use it as a context manager, or call :meth:`start` and :meth:`stop`. The brokers end with this process,
+    even after SIGKILL, unless :meth:`leave_running` was called. Ctrl-C does not reach the brokers.
 
     :param directory: for configuration, log and data, which :meth:`stop` keeps. Default: a temporary
         directory, which :meth:`stop` removes.
-    :param brokers: number of brokers, each of which is a controller too. From three on, topics have three
+    :param brokers: number of brokers; each broker is also a controller. From three on, topics have three
         replicas by default, and one broker may fail.
-    :param port: port of the first listener of the first broker, and the next ones for the others; default:
-        those of the last start if they are free, else free ones.
-    :param listeners: name -> security protocol; brokers talk to each other on the first one, which
-        :attr:`bootstrap_servers` is about. Default: one, PLAINTEXT.
+    :param port: port of the first broker's first listener; the other brokers get the next ports. Default: the
+        ports of the last start if they are free, else free ports.
+    :param listeners: name -> security protocol. Brokers communicate on the first listener, which is also the
+        one in :attr:`bootstrap_servers`. Default: one, PLAINTEXT.
     :param properties: broker properties that are added to, or replace, the default ones.
-    :param heap: the Java heap of a broker, as in ``-Xmx``.
-    :param progress: called with a line of text now and then while jars are fetched and the brokers start.
-    :raises UsageError: if there is no such port.
+    :param heap: Java heap of a broker, as in ``-Xmx``.
+    :param progress: called with lines of text while jars are fetched and the brokers start.
+    :raises UsageError: if the port number is invalid.
     """
 
     def __init__(
@@ -101,17 +101,17 @@ class EmbeddedKafka:
         return self.servers(self._first)
 
     def servers(self, listener: str) -> str:
-        """Return ``host:port`` of each broker's listener of that name, separated by commas."""
+        """Return ``host:port`` of each broker's listener with this name, separated by commas."""
         return ",".join(f"{LOOPBACK}:{ports[listener]}" for ports in self._ports)
 
     @property
     def pid(self) -> int:
-        """The first broker's Java process."""
+        """Process id of the first broker."""
         return self.brokers[1].process.pid
 
     @property
     def log_file(self) -> Path:
-        """The first broker's output."""
+        """Output file of the first broker."""
         return self.brokers[1].log_file
 
     @property
@@ -121,9 +121,9 @@ class EmbeddedKafka:
 
     def start(self) -> Self:
         """
-        Start the brokers unless all run, and wait until each takes records and commits.
+        Start the brokers unless all run, and wait until each accepts records and commits.
 
-        :raises SetupError: if one cannot; with the end of its log.
+        :raises SetupError: if a broker does not start; contains the end of its log.
         """
         for attempt in range(_PORT_ATTEMPTS):
             if self.running:
@@ -132,18 +132,18 @@ class EmbeddedKafka:
                 self._start()
             except BaseException as error:
                 self.stop()
-                # Another program was quicker.
+                # Another program has taken the port first.
                 taken = self._given_port is None and "Address already in use" in str(error)
                 if not taken or attempt == _PORT_ATTEMPTS - 1:
                     raise
         return self
 
     def stop(self) -> None:
-        """Stop all brokers, by SIGKILL if that takes too long, and remove a temporary directory."""
+        """Stop all brokers, with SIGKILL if that takes too long; remove a temporary directory."""
         running = [broker for broker in self.brokers.values() if broker.running]
         if self._temporary:
             for broker in running:
-                # Its data is removed in a moment: there is nothing to write properly.
+                # Its data is removed next, so no clean shutdown is needed.
                 broker.signal(signal.SIGKILL)
         else:
             own = {broker.process.pid for broker in running}
@@ -154,11 +154,11 @@ class EmbeddedKafka:
             shutil.rmtree(self.directory, ignore_errors=True)
 
     def stop_broker(self, number: int) -> None:
-        """Stop one broker, by SIGKILL if that takes too long; its data stays."""
+        """Stop one broker, with SIGKILL if that takes too long; keep its data."""
         self.brokers[number].end()
 
     def start_broker(self, number: int) -> None:
-        """Start one broker again on its ports and data; :meth:`wait_until_ready` waits for it."""
+        """Start one broker again with its ports and data; :meth:`wait_until_ready` waits for it."""
         self.brokers[number].start(broker_command(self.directory, self._heap))
 
     def leave_running(self) -> None:
@@ -173,14 +173,15 @@ class EmbeddedKafka:
         self.stop()
 
     def client_config(self) -> dict[str, Any]:
-        """Return the configuration of a client that may do everything."""
+        """Return the configuration of a client with all rights."""
         return {"bootstrap.servers": self.bootstrap_servers}
 
     def wait_until_ready(self) -> None:
         """
-        Wait until every started broker listens and has joined, and a commit is taken (which writes a record).
+        Wait until every started broker listens and has joined, and a commit is accepted (which writes a
+        record).
 
-        :raises SetupError: if a broker ends, or it takes longer than :data:`READY_TIMEOUT`.
+        :raises SetupError: if a broker ends, or this takes longer than :data:`READY_TIMEOUT`.
         """
         started = [broker for broker in self.brokers.values() if broker.started]
         deadline, failure = Deadline(READY_TIMEOUT), "there was no time"
@@ -194,12 +195,12 @@ class EmbeddedKafka:
                     # librdkafka would wait longer and longer between its attempts to connect.
                     port = self._ports[broker.number - 1][self._first]
                     socket.create_connection((LOOPBACK, port), timeout=1).close()
-                # A client that asked too early may stay confused for long.
+                # A new client for each attempt: one that asked too early may fail for a long time.
                 config = {**self.client_config(), "log_level": 0}
                 with OffsetsClient(config, timeout=_ATTEMPT) as client:
                     commit_offsets(client, _READY, {TopicPartition("__consumer_offsets", 0): 0}, "")
                     delete_groups(client, {_READY: {}}, save=len)
-                # Another program may listen on a port that a broker was to have: connecting proves nothing.
+                # Another program may listen on a broker's port: a connection alone proves nothing.
                 registered = AdminClient(config).list_topics("__consumer_offsets", timeout=_ATTEMPT).brokers
                 if missing := [broker.number for broker in started if broker.number not in registered]:
                     raise ConnectionError(f"brokers {missing} have not joined the cluster")
@@ -209,12 +210,12 @@ class EmbeddedKafka:
             else:
                 return
         raise SetupError(
-            f"Kafka did not get ready: {self.bootstrap_servers} took no commit within {READY_TIMEOUT:.0f} s "
-            f"({failure}){self._log_tail(started[0])}"
+            f"Kafka did not get ready: {self.bootstrap_servers} accepted no commit within "
+            f"{READY_TIMEOUT:.0f} s ({failure}){self._log_tail(started[0])}"
         )
 
     def server_properties(self, number: int) -> dict[str, str]:
-        """Return the configuration of a broker, after its ports were chosen."""
+        """Return the configuration of a broker; its ports must be chosen before."""
         data = self.brokers[number].data
         found = broker_config.server_properties(number, self._ports, self._protocols, data)
         return found | self._properties
@@ -229,13 +230,13 @@ class EmbeddedKafka:
         there = len(list(self.directory.glob("broker-*/server.properties")))
         if there not in (0, len(self.brokers)):
             raise SetupError(
-                f"{self.directory} holds a Kafka of {there} brokers, expected {len(self.brokers)}: start it "
-                "with as many, or name another directory"
+                f"{self.directory} has a Kafka of {there} brokers, expected {len(self.brokers)}: start it "
+                "with the same number, or name another directory"
             )
         self._choose_ports()
         for number, broker in self.brokers.items():
             broker.configure(self.server_properties(number))
-        # Before the other tools, which would fetch the jars without a word.
+        # Before other tools, which would fetch the jars without a progress message.
         command = broker_command(self.directory, self._heap)
         self._format()
         self._progress(f"starting Kafka on {self.bootstrap_servers}")
@@ -245,7 +246,7 @@ class EmbeddedKafka:
         self._progress(f"Kafka is ready on {self.bootstrap_servers}")
 
     def _choose_ports(self) -> None:
-        """Keep the ports of the last start, where nobody else listens there."""
+        """Keep the ports of the last start unless another program listens there."""
         self._ports = []
         taken: set[int] = set()
         for number, broker in self.brokers.items():
@@ -266,9 +267,9 @@ class EmbeddedKafka:
             self._ports.append(ports)
 
     def _format(self) -> None:
-        """Format the data of brokers that have none, all for one cluster."""
+        """Format the data of brokers that have none, all for the same cluster."""
         ids = {broker: broker.cluster_id() for broker in self.brokers.values()}
-        # The form of Kafka's random-uuid: 16 bytes as Base64 for URLs.
+        # The format of Kafka's random-uuid: 16 bytes as Base64 for URLs.
         cluster_id = next(filter(None, ids.values()), secrets.token_urlsafe(16))
 
         def format_data(broker: Broker) -> None:
@@ -277,8 +278,8 @@ class EmbeddedKafka:
             if done.returncode != 0:
                 output = "\n".join((done.stdout + done.stderr).splitlines()[-_OUTPUT_LINES:])
                 raise SetupError(
-                    f"Kafka refused to format {broker.data} (status {done.returncode}): "
-                    f"correct the property that its output names:\n{output}"
+                    f"Kafka refused to format {broker.data} (status {done.returncode}): correct the property "
+                    f"that its output names:\n{output}"
                 )
 
         with ThreadPoolExecutor(max_workers=len(self.brokers)) as pool:

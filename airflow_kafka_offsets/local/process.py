@@ -1,4 +1,4 @@
-"""Starts, finds and ends processes that must not be left behind."""
+"""Starts, finds and ends processes that must not outlive this one."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _REST = 3.0
 
 class SupervisedProcess:
     """
-    A process that ends with this one, even when this one is killed, and that Ctrl-C does not reach.
+    A process that ends with this one, even if this one is killed; Ctrl-C does not reach it.
 
     The processes in its group end with it.
 
-    :param log: a file to which the program's output is appended.
-    :param environment: of the program; default: that of this process.
+    :param log: file to which the program's output is appended.
+    :param environment: the program's environment; default: this process's.
     :raises SetupError: if the program cannot be started.
     """
 
@@ -41,7 +41,7 @@ class SupervisedProcess:
     ) -> None:
         with log.open("ab") as output:
             self._supervisor = subprocess.Popen(
-                # Isolated and without site-packages it starts sooner.
+                # Isolated and without site-packages Python starts faster.
                 [sys.executable, "-I", "-S", supervisor.__file__, str(os.getpid()), *command],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -50,13 +50,13 @@ class SupervisedProcess:
                 cwd=directory,
                 env=environment,
             )
-        # Also after Ctrl-C.
+        # Clean up even after Ctrl-C.
         with contextlib.ExitStack() as undo:
             undo.callback(self._close)
             first_line = self._supervisor.stdout.readline() if self._supervisor.stdout else b""
             if not first_line:
                 last = log.read_text(encoding="utf-8", errors="replace").strip().rpartition("\n")[2]
-                raise SetupError(f"{command[0]} could not be started: {last or 'it said nothing'}")
+                raise SetupError(f"{command[0]} could not be started: {last or 'no output'}")
             self.pid = int(first_line)
             undo.pop_all()
 
@@ -66,20 +66,20 @@ class SupervisedProcess:
         return self._supervisor.poll()
 
     def end(self) -> None:
-        """End the program, by SIGKILL if it takes longer than :data:`supervisor.GRACE`."""
+        """End the program, with SIGKILL if it takes longer than :data:`supervisor.GRACE`."""
         self._close()
         if self._supervisor.returncode < 0:
-            # The supervisor itself was killed, so nobody has ended the program.
+            # The supervisor itself was killed, so the program still runs.
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)
 
     def end_all(self) -> None:
-        """End the program with all that it has started, also what is in process groups of its own."""
+        """End the program and all its descendants, including those in other process groups."""
         started: list[psutil.Process] = []
         with contextlib.suppress(psutil.NoSuchProcess):
             started = psutil.Process(self.pid).children(recursive=True)
         self.end()
-        # Each is known as itself, not by a number that may be used again.
+        # psutil identifies each process by more than its pid, which may be reused.
         for process in psutil.wait_procs(started, timeout=1)[1]:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
@@ -97,7 +97,7 @@ class SupervisedProcess:
 
 
 def find_processes(*wanted: str) -> list[psutil.Process]:
-    """Return the live processes, not zombies, that have these arguments; their supervisors have them too."""
+    """Return live processes (not zombies) with these arguments, without their supervisors."""
     return [
         process
         for process in psutil.process_iter(["cmdline"])
@@ -110,8 +110,8 @@ def end_processes(processes: Sequence[psutil.Process]) -> None:
     """
     End processes that are not children of this one, all at once: SIGTERM, then SIGKILL.
 
-    Once half of them have ended the others get :data:`_REST` seconds more: brokers without a majority wait
-    for a controller that is gone.
+    After half of them have ended, the others get :data:`_REST` more seconds: brokers without a majority wait
+    for a controller that no longer runs.
     """
     for process in processes:
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -125,7 +125,7 @@ def end_processes(processes: Sequence[psutil.Process]) -> None:
 
 
 def _wait(processes: Sequence[psutil.Process], seconds: float) -> Sequence[psutil.Process]:
-    """Wait for the ends of processes; return those that have not ended."""
+    """Wait for processes to end; return those that have not ended."""
     deadline = time.monotonic() + seconds
     while (left := [process for process in processes if _lives(process)]) and time.monotonic() < deadline:
         if 2 * len(left) <= len(processes):

@@ -34,7 +34,7 @@ SASL_SSL, MTLS = "SASL_SSL", "MTLS"
 TIMEOUT = 30.0
 _BROKER = "broker"
 _ITERATIONS = 4096
-"""The least that Kafka accepts. The passwords are long and random."""
+"""Kafka's minimum. The passwords are long and random."""
 
 _LISTENERS = {SASL_SSL: "SASL_SSL", MTLS: "SSL", CONTROLLER: "SSL"}
 _SCRAM_LOGIN = "org.apache.kafka.common.security.scram.ScramLoginModule"
@@ -46,15 +46,15 @@ class Grant(NamedTuple):
     resource: str
     """``topic``, ``group``, ``cluster`` or ``transactional_id``."""
     name: str
-    """Its name; ``*`` for all. The cluster has one name only, so for it this says nothing."""
+    """The resource's name; ``*`` for all. Ignored for the cluster."""
     operation: str
-    """In Kafka's own spelling, such as DescribeConfigs."""
+    """The operation in Kafka's spelling, such as DescribeConfigs."""
 
     def binding(self, user: str, kind: type = AclBinding) -> Any:
-        """Return it as Kafka's client has it, or as a filter that finds it."""
+        """Return the grant as an ACL of Kafka's client, or as a filter that finds it."""
         operations = {operation.name.replace("_", "").lower(): operation for operation in AclOperation}
         return kind(
-            # The client has this name for a cluster's type.
+            # Kafka's client calls the cluster's resource type BROKER.
             ResourceType["BROKER" if self.resource == "cluster" else self.resource.upper()],
             "kafka-cluster" if self.resource == "cluster" else self.name,
             ResourcePatternType.LITERAL,
@@ -78,15 +78,15 @@ USERS: Mapping[str, tuple[Grant, ...]] = {
     "spark": (Grant("topic", "*", "Read"), Grant("group", "*", "Read")),
     "producer": (Grant("topic", "*", "Write"), Grant("topic", "*", "Create")),
 }
-"""The users and what they may do; the admin may do everything."""
+"""The users and their rights; the admin has all rights."""
 
 
 class SecuredKafka(EmbeddedKafka):
     """
-    An embedded Kafka whose ACLs deny what is not granted, and whose connections are all encrypted.
+    An embedded Kafka that denies everything without a grant, and encrypts all connections.
 
-    Its listeners are ``SASL_SSL`` for a user with a password, and ``MTLS`` for one with a certificate; the
-    brokers use the latter. The directory has, readable by its owner only:
+    Its listeners are ``SASL_SSL`` for users with a password, and ``MTLS`` for users with a certificate; the
+    brokers use ``MTLS``. The directory contains, readable by its owner only:
 
     - ``certificates``: ``ca.pem``, and ``USER.pem`` with the user's key and certificate
     - ``clients``: ``USER.properties`` for librdkafka and ``--command-config``, ``USER.java.properties`` for
@@ -108,7 +108,7 @@ class SecuredKafka(EmbeddedKafka):
         self._properties = {**self._security(), **(properties or {})}
 
     def start(self) -> Self:
-        """Start the brokers unless all run, with certificates, users and rights; write the clients' files."""
+        """Start the brokers unless all run; create certificates, users and grants; write clients' files."""
         if not self.running:
             authority = Authority(self.certificates)
             for name in (_BROKER, *USERS):
@@ -120,7 +120,7 @@ class SecuredKafka(EmbeddedKafka):
         return self
 
     def client_config(self) -> dict[str, Any]:
-        """Return the configuration of the admin, by certificate: a password works only once it is set."""
+        """Return the admin's configuration, with a certificate: passwords work only after they are set."""
         return self.by_certificate(ADMIN)
 
     def by_certificate(self, user: str) -> dict[str, Any]:
@@ -139,7 +139,7 @@ class SecuredKafka(EmbeddedKafka):
         return load_properties(self.clients / f"{user}.properties")["sasl.password"]
 
     def add_users(self, passwords: Mapping[str, str]) -> None:
-        """Give users a password, in place of one that they have."""
+        """Set the passwords of users; replace existing ones."""
         method = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, _ITERATIONS)
         wanted = [
             UserScramCredentialUpsertion(user, method, word.encode()) for user, word in passwords.items()
@@ -148,13 +148,13 @@ class SecuredKafka(EmbeddedKafka):
         _finish(admin.alter_user_scram_credentials(wanted, request_timeout=TIMEOUT).values())
 
     def grant(self, *grants: tuple[str, Grant]) -> None:
-        """Add rights of users."""
+        """Add grants for users."""
         wanted = [grant.binding(user) for user, grant in grants]
         admin = self._admin()
         _finish(admin.create_acls(wanted, request_timeout=TIMEOUT).values())
 
     def _admin(self) -> AdminClient:
-        # To be kept until the answer is there: without a reference the client ends its calls.
+        # Callers must keep a reference until the response arrives: without it the client ends its calls.
         return AdminClient({**self.client_config(), "log_level": 0})
 
     def _security(self) -> dict[str, str]:
@@ -166,7 +166,7 @@ class SecuredKafka(EmbeddedKafka):
             "ssl.keystore.location": str(self.certificates / f"{_BROKER}.pem"),
             "ssl.truststore.type": "PEM",
             "ssl.truststore.location": str(self.ca),
-            # A user is the same with a certificate as with a password.
+            # The certificate's common name is the user, as with a password.
             "ssl.principal.mapping.rules": "RULE:^CN=(.*)$/$1/",
             f"listener.name.{MTLS.lower()}.ssl.client.auth": "required",
             f"listener.name.{CONTROLLER.lower()}.ssl.client.auth": "required",
@@ -202,7 +202,7 @@ class SecuredKafka(EmbeddedKafka):
 
 
 def clients_directory(home: Path) -> Path:
-    """Return where a secured Kafka in a directory has the files of its users; no other Kafka has it."""
+    """Return the directory of users' files in a secured Kafka's directory; other Kafkas do not have it."""
     return home / "clients"
 
 

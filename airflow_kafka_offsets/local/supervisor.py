@@ -1,10 +1,10 @@
 """
-A program between a parent and a child process that ends the child when the parent is gone, even killed.
+A program between a parent and a child process: it ends the child when the parent ends, even if killed.
 
 ``python supervisor.py PARENT_PID PROGRAM ...`` starts the program in its own process group, so that Ctrl-C
-reaches the parent only, and prints the program's pid; the program writes to standard error. The end of
-standard input or a new parent means that the parent is gone: then the group is ended. After :data:`LET_GO`
-on standard input the program runs on alone.
+reaches only the parent, and prints the program's pid. The program writes to standard error. If standard input
+ends or the parent changes, the parent has ended: then the supervisor ends the group. After :data:`LET_GO` on
+standard input, the program continues without a supervisor.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LET_GO = b"L"
 GRACE = 15.0
 """Seconds that a program has to stop before it is killed."""
 
-# Seconds between two looks at the parent, for a fork of it that keeps the pipe open.
+# Seconds between two checks of the parent: a fork of the parent may keep the pipe open.
 _TICK = 0.2
 
 
@@ -29,7 +29,7 @@ def main(arguments: list[str]) -> int:
     parent, *command = arguments
     program = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=sys.stderr, process_group=0)
     print(program.pid, flush=True)
-    # A signal to the whole session must not end the supervisor first.
+    # A signal to the whole session must not end the supervisor before the program.
     for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(ignored, signal.SIG_IGN)
     while program.poll() is None:
@@ -50,13 +50,13 @@ def _end(program: subprocess.Popen[bytes]) -> None:
         program.send_signal(signal.SIGCONT)
     with contextlib.suppress(subprocess.TimeoutExpired):
         program.wait(GRACE)
-    # With what the program has started and left.
+    # Also end processes that the program started and left.
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(program.pid, signal.SIGKILL)
     program.wait()
 
 
 if __name__ == "__main__":
-    # A signal as 128 + n, as shells report it.
+    # Report a signal as 128 + n, as shells do.
     status = main(sys.argv[1:])
     sys.exit(status if status >= 0 else 128 - status)

@@ -18,18 +18,19 @@ CONSUMER_GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 
 
 def java_command(*options: str, progress: Callable[[str], None] = silent, tools: bool = False) -> list[str]:
-    """Return the command that runs a class of Kafka's jars, or of its tools' jars, up to the class."""
+    """Return the Java command for a class in Kafka's jars (or its tools' jars), up to the class name."""
     classpath = os.pathsep.join(map(str, (tools_classpath if tools else kafka_classpath)(progress)))
-    # The fast compiler only, and a simple collector: ready sooner, smaller.
+    # Only the fast compiler and a simple collector: faster start, less memory.
     return [str(find_java().path), *options, "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", classpath]
 
 
 def run_tool(class_name: str, *arguments: str, timeout: float = 60.0) -> subprocess.CompletedProcess[str]:
-    """Run a class of Kafka's tools without its log; one that does not finish in time is a SetupError."""
+    """Run a class of Kafka's tools without its log; raise a SetupError after a timeout."""
     options = ("-Xmx256m", "-Dlog4j2.level=OFF", "-Dlog4j2.statusLoggerLevel=OFF")
     try:
         return subprocess.run(
-            # StorageTool and others are in the broker's jar: their package is kafka, not org.apache.kafka.
+            # StorageTool and some others are in the broker's jar: their package is kafka, not
+            # org.apache.kafka.
             [*java_command(*options, tools=not class_name.startswith("kafka.")), class_name, *arguments],
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -42,10 +43,10 @@ def run_tool(class_name: str, *arguments: str, timeout: float = 60.0) -> subproc
 
 
 def describe_group(bootstrap_servers: str, group: str) -> str:
-    """Return what ``kafka-consumer-groups --describe --group`` prints; an error is a SetupError."""
+    """Return the output of ``kafka-consumer-groups --describe --group``; raise a SetupError if it fails."""
     done = run_tool(CONSUMER_GROUPS, "--bootstrap-server", bootstrap_servers, "--describe", "--group", group)
     output = f"{done.stdout}\n{done.stderr}"
-    # It exits 0 also when it fails.
+    # The tool exits with 0 even after an error.
     if done.returncode or "\nError: " in f"\n{output}":
         raise SetupError(f"kafka-consumer-groups could not describe {group!r}: {output.strip()}")
     return done.stdout

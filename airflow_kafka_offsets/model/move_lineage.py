@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from airflow_kafka_offsets.errors import (
@@ -176,10 +176,6 @@ class MoveRecord:
         if self.error is not None and self.error.progress is not None:
             return True
         return False if isinstance(self.error, PlanRefusedError) else None
-
-    def failed(self, error: KafkaOffsetsError) -> MoveRecord:
-        """Return the move with the error that ended it."""
-        return replace(self, error=error)
 
 
 def _partitions(offsets: Mapping[str, Mapping[str, Any]]) -> list[Partition]:

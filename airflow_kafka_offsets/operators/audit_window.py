@@ -1,4 +1,4 @@
-"""Proves that a table holds each record of an offset window exactly once."""
+"""Proves that a table contains each record of an offset window exactly once."""
 
 from __future__ import annotations
 
@@ -28,45 +28,50 @@ if TYPE_CHECKING:
     from airflow_kafka_offsets.operators.base import Parser
 
 LONGEST_TIMEOUT = 3_600.0
-"""Seconds that Kafka may be read."""
+"""Maximum seconds for reading from Kafka."""
 
 UndecidedPolicy = Literal["fail", "warn"]
-"""What becomes of the task when it cannot be said whether records are lost."""
+"""Action if the audit cannot decide whether records are lost."""
 
 
 class AuditWindowOperator(OffsetsOperator):
     """
-    Prove that a table holds each record of an offset window exactly once, or say which offsets differ.
+    Prove that a table contains each record of an offset window exactly once, or report the offsets that
+    differ.
 
-    The table has columns for topic, partition and offset, as Spark's Kafka source gives them. One statement
-    adds up the rows of the window; only partitions that differ are read again. Offsets without a row are then
-    looked up in Kafka, by reading just these: markers of transactions, aborted records and what compaction
-    has removed are no loss. Nothing is changed, in the table or in Kafka. The groups are not looked at.
+    The table has columns for topic, partition and offset, as in Spark's Kafka source. One SQL statement
+    aggregates the rows of the window, and only partitions that differ are read again. The task then reads the
+    offsets without a row, and only these, from Kafka. Transaction markers, aborted records and compacted
+    records do not count as lost. The task does not change the table or Kafka, and does not read the groups'
+    offsets.
 
-    The task fails if a record is lost or double, or a row of the selection is from outside the window; and,
-    by default, if it cannot be said, since retention has deleted the records or a transaction is still open.
+    The task fails if a record is lost or duplicated, or if ``where`` selects a row outside the window. By
+    default it also fails if it cannot decide, because retention has deleted the records or a transaction is
+    still open.
 
     Returns the certificate (:meth:`airflow_kafka_offsets.model.certificate.Certificate.as_json`): plain JSON
-    with verdict, counts, the first ranges, the window and a digest. A task that fails leaves it in XCom too.
+    with verdict, counts, the first ranges, the window and a digest. The certificate is in XCom even if the
+    task fails.
 
     Needs the extra ``sql``: ``pip install 'airflow-kafka-offsets[sql]'``.
 
-    :param window: what ``PlanOffsetWindowOperator`` returned, its JSON, or the URI of its file. With
+    :param window: the result of ``PlanOffsetWindowOperator``, its JSON, or the URI of its file. With
         ``topics`` only these topics of the window are audited. (templated)
     :param conn_id: Airflow connection of the database, of any type whose hook is a ``DbApiHook``. (templated)
-    :param table: the table's or view's name, or ``schema.table``. (templated)
-    :param topic_column: name of the column with the topic; ``None`` for a table of one topic that does not
-        name it. (templated)
-    :param partition_column: name of the column with the partition, a whole number. (templated)
-    :param offset_column: name of the column with the offset, a whole number. (templated)
-    :param where: ``{column: value}`` or ``{column: [values]}`` of the rows that this window's job has
-        written, such as ``{"run_id": "{{ run_id }}"}``. Rows among them that are outside the window are then
-        an error. By default only rows with offsets of the window are looked at, so that the table may hold
-        other windows. (templated, the names of the columns are not)
-    :param on_undecided: ``fail`` (default), or ``warn`` to end well where it cannot be said. (templated)
-    :param read_timeout: how long Kafka is read at most: a timedelta, seconds, or text such as ``10m``; 10
-        minutes by default. Offsets that were not read by then are undecided. (templated)
-    :param save_to: URI of a file to write the certificate to, another one for each run. (templated)
+    :param table: name of the table or view, or ``schema.table``. (templated)
+    :param topic_column: name of the column with the topic; ``None`` for a table of one topic without a topic
+        column. (templated)
+    :param partition_column: name of the column with the partition, an integer. (templated)
+    :param offset_column: name of the column with the offset, an integer. (templated)
+    :param where: ``{column: value}`` or ``{column: [values]}`` that selects the rows of this window's job,
+        such as ``{"run_id": "{{ run_id }}"}``. A selected row outside the window is then an error. By default
+        only rows with offsets of the window are read, so the table may contain other windows. (templated,
+        except the column names)
+    :param on_undecided: action if the audit cannot decide: ``fail`` (default), or ``warn`` to succeed with a
+        warning. (templated)
+    :param read_timeout: maximum time for reading from Kafka: a timedelta, seconds, or text such as ``10m``;
+        10 minutes by default. Offsets that were not read in this time are undecided. (templated)
+    :param save_to: URI of a file for the certificate; use a different file for each run. (templated)
     :param save_conn_id: Airflow connection of the file's storage. (templated)
     :param window_conn_id: Airflow connection of the window file's storage. (templated)
     """
@@ -144,7 +149,7 @@ class AuditWindowOperator(OffsetsOperator):
         self.check_parameters()
         if not is_template(window) and not split_window(window)[1]:
             self.refuse_unused_unless_default(
-                "window_conn_id", kwargs.get("default_args"), "with a window that is in no file"
+                "window_conn_id", kwargs.get("default_args"), "with a window that is not in a file"
             )
 
     def execute(self, context: Context) -> dict[str, Any]:
@@ -157,7 +162,7 @@ class AuditWindowOperator(OffsetsOperator):
             missing, failure = self._look_up(window, rows)
             certificate = Certificate.issue(window, rows, missing, self._audited(), at)
             result = certificate.as_json()
-            # First of all: a task that fails has it in XCom too.
+            # Pushed first, so that the certificate is in XCom even if the task fails.
             push_result(context, result)
             self.log.info("%s", "\n  ".join([certificate.summary(), *certificate.findings()]))
             if self.save_to is not None:
@@ -168,14 +173,14 @@ class AuditWindowOperator(OffsetsOperator):
             return result
 
     def _limited(self, window: OffsetWindow) -> OffsetWindow:
-        """Return the part of the window that the names of the pipeline select."""
+        """Return the part of the window that the pipeline's names select."""
         named, _ = self.selection().restricted_to_window(window.ranges, window.source)
         if refusals := named.unmatched_names({"window": window.end}, "the window", partitions=True):
             raise MisnamedError(refusals)
         return window.only(tp for tp in window.ranges if tp in named.scope)
 
     def _read_table(self, window: OffsetWindow) -> TableRows:
-        # Here, so that a DAG file does not need the extra, nor load SQLAlchemy.
+        # Imported here so that a DAG file needs neither the extra nor SQLAlchemy.
         from airflow_kafka_offsets.hooks.store import sql_engine, without_sqlalchemy
 
         try:
@@ -196,7 +201,7 @@ class AuditWindowOperator(OffsetsOperator):
             engine.dispose()
 
     def _look_up(self, window: OffsetWindow, rows: TableRows) -> tuple[MissingOffsets, BrokerError | None]:
-        """Return what Kafka says about the offsets without a row, and why it could not be asked."""
+        """Look up the offsets without a row in Kafka; return the result, and the error if reading failed."""
         if not rows.missing:
             return MissingOffsets(), None
         within = self.parse_parameter("read_timeout")
@@ -220,7 +225,7 @@ class AuditWindowOperator(OffsetsOperator):
         return {**{name: getattr(self, name) for name in names}, "where": where}
 
     def _remedy(self, context: Context, window: OffsetWindow) -> str:
-        """Return how the window is read again: the tasks between its plan and this task, as a command."""
+        """Return how to read the window again: the command that clears the tasks after its plan."""
         run, task = context.get("dag_run"), context.get("task")
         dag_id, at = getattr(run, "dag_id", None), getattr(run, "logical_date", None)
         jobs = sorted(set(getattr(task, "upstream_task_ids", ())) - {window.source.get("task_id")})
@@ -239,5 +244,5 @@ class AuditWindowOperator(OffsetsOperator):
 _EXPECTED = {
     "window": "give the output of PlanOffsetWindowOperator",
     "conn_id": "name the Airflow connection of the database",
-    "table": "name the table that the window's job writes to",
+    "table": "name the table to which the window's job writes",
 }

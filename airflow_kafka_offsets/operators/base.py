@@ -1,4 +1,4 @@
-"""Base of the operators: the pipeline's names, the checks, the client, and what becomes of an error."""
+"""Base of the operators: pipeline names, parameter checks, client and error handling."""
 
 from __future__ import annotations
 
@@ -30,26 +30,26 @@ if TYPE_CHECKING:
     Parser = Callable[[Any, str], Any]
     """Reads a parameter from its value and name."""
     Apply = Callable[[PipelinePlan], dict[str, Any]]
-    """Carries out a plan, and returns its receipt."""
+    """Applies a plan and returns its receipt."""
 
 
 class OffsetsOperator(ReportsLineage, CheckedTemplates, BaseOperator):
     """
-    Base of the operators that name a pipeline and read its offsets: names, checks, client and errors.
+    Base of the operators that name a pipeline and read its offsets.
 
     A task that commits nothing sends no event for the groups' assets in its ``outlets``.
 
-    Every name selects something, see :mod:`airflow_kafka_offsets.model.groups`; and an option that is given
-    must not render to nothing, see :mod:`airflow_kafka_offsets.task.parameter_checks`.
+    Every name must select something, see :mod:`airflow_kafka_offsets.model.groups`. A given option must not
+    render to an empty value, see :mod:`airflow_kafka_offsets.task.parameter_checks`.
 
-    :param group_id: the consumer group, or ``{topic: group}``; a key ``"source:<index or name>"`` tells two
-        sources of one topic apart. (templated, the mapping's keys are not)
+    :param group_id: the consumer group, or ``{topic: group}``. A key ``"source:<index or name>"``
+        distinguishes two sources of the same topic. (templated, except the mapping's keys)
     :param topics: allow-list of topics or ``topic:0,1``; by default all Kafka topics of the checkpoint, or
-        all that the group has commits for and the connection's user may see. What it leaves out is named in
-        the log. (templated)
-    :param checkpoint_location: URI of the Spark checkpoint, exactly as the Spark job has it. (templated)
-    :param checkpoint_conn_id: Airflow connection of that storage; without it fsspec's own defaults.
-        (templated)
+        all topics that the group has commits for and that the connection's user may see. The log names the
+        topics and partitions that the list leaves out. (templated)
+    :param checkpoint_location: URI of the Spark checkpoint, exactly as in the Spark job. (templated)
+    :param checkpoint_conn_id: Airflow connection of the checkpoint's storage; without it fsspec's defaults
+        are used. (templated)
     :param kafka_config_id: Airflow connection of the Kafka cluster. (templated)
     :param mirror: the mirror of that cluster, as :class:`~airflow_kafka_offsets.pipeline.KafkaPipeline`
         passes it on. A commit of the checkpoint, a failover and the check of the mirror use it.
@@ -60,12 +60,12 @@ class OffsetsOperator(ReportsLineage, CheckedTemplates, BaseOperator):
         ("group_id", "topics", "offsets", "to_offset", "window", "start", "end", "receipt"), "json"
     )
     parsers: ClassVar[Mapping[str, Parser]] = {}
-    """Read the parameters with a fixed form: literals at parse time, templates when the task runs."""
+    """Parsers of the parameters with a fixed form: for literals at parse time, for templates at run time."""
     ui_color = "#e8f4ea"
     operator_extra_links = LINKS
     needs_group: ClassVar[bool] = True
     calls_timeout: ClassVar[float] = 120.0
-    """Seconds for all calls to the broker together."""
+    """Total seconds for all calls to the broker."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class OffsetsOperator(ReportsLineage, CheckedTemplates, BaseOperator):
             )
 
     def check_parameters(self) -> None:
-        """Check the parameters that are literals in the DAG's file; each constructor ends with this."""
+        """Check the parameters that are literals in the DAG file; each constructor calls this at its end."""
         check_literals(self, **FILE_PARSERS, **self.parsers)
 
     def missing_group(self) -> UsageError:
@@ -103,14 +103,14 @@ class OffsetsOperator(ReportsLineage, CheckedTemplates, BaseOperator):
         return self.parameter_error("group_id is missing: name the consumer group, or **pipeline")
 
     def parameter_error(self, text: str) -> UsageError:
-        """Return the error for parameters that do not go together."""
+        """Return the error for an invalid combination of parameters."""
         return UsageError(f"task {self.task_id}: {text}")
 
     def refuse_unused(self, why: str, **defaults: object) -> None:
         """
-        Refuse parameters that nothing would read.
+        Refuse parameters that would have no effect.
 
-        :param why: such as ``without window_file``.
+        :param why: when they have no effect, such as ``without window_file``.
         :param defaults: the parameters, each with its default.
         """
         given = [name for name, default in defaults.items() if getattr(self, name) != default]
@@ -118,7 +118,7 @@ class OffsetsOperator(ReportsLineage, CheckedTemplates, BaseOperator):
             raise self.parameter_error(f"{' and '.join(given)} would be ignored {why}: leave it out")
 
     def parse_parameter(self, name: str) -> Any:
-        """Return a parameter as its reader gives it."""
+        """Return the parsed value of a parameter."""
         return self.parsers[name](getattr(self, name), name)
 
     def selection(self) -> GroupSelection:
@@ -126,8 +126,8 @@ class OffsetsOperator(ReportsLineage, CheckedTemplates, BaseOperator):
         return GroupSelection.parse(self.group_id, self.topics, required=self.needs_group)
 
     def open_client(self) -> OffsetsClient:
-        """Return a client for the connection, to be closed by the caller."""
-        # Here, so that a DAG file does not load the Kafka client, which Airflow's own hook imports.
+        """Return a client for the connection; the caller closes it."""
+        # Imported here because Airflow's own hook loads the Kafka client, which a DAG file does not need.
         from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
 
         client = KafkaOffsetsHook(self.kafka_config_id).get_offsets_client(total=self.calls_timeout)
@@ -135,24 +135,24 @@ class OffsetsOperator(ReportsLineage, CheckedTemplates, BaseOperator):
         return client
 
     def open_checkpoint(self) -> SparkCheckpoint | None:
-        """Return the pipeline's checkpoint, ``None`` if it names none."""
+        """Return the pipeline's checkpoint, ``None`` without a ``checkpoint_location``."""
         if self.checkpoint_location is None:
             return None
-        # As the client: a DAG file needs no storage.
+        # Imported here because a DAG file does not need the storage libraries.
         from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
 
         return spark_checkpoint(self.checkpoint_location, self.checkpoint_conn_id)
 
     @contextmanager
     def run_checked(self) -> Iterator[None]:
-        """Check rendered options, count what is refused, and let Airflow retry only what may pass."""
+        """Check the rendered options, count refusals, and let Airflow retry only temporary errors."""
         self.reset_lineage()
-        # Until there is a plan only the groups are known, if any is named.
+        # Before there is a plan, only the named groups are known.
         self._touched = {group: set() for group in self._named_groups()}
-        # A task that runs twice in one process has lost some of its outlets by then.
+        # If a task runs twice in one process, the first run has removed some of its outlets.
         self._group_outlets = GroupOutlets(self._group_outlets.declared or self.outlets)
         self.outlets = self._group_outlets.outlets_with_events
-        # A Kafka client for the ids of topics takes some time to start.
+        # The Kafka client that reads topic ids takes some time to start.
         with start_worker_early(), fail_without_retry():
             try:
                 self.check_rendered_parameters()

@@ -1,4 +1,4 @@
-"""Compares consumer groups with the checkpoints that they follow, and both with the logs."""
+"""Compares consumer groups with their checkpoints, and both with the logs."""
 
 from __future__ import annotations
 
@@ -35,33 +35,33 @@ if TYPE_CHECKING:
     from airflow_kafka_offsets.operators.base import Parser
 
 DriftPolicy = Literal["fail", "warn"]
-"""What becomes of the task when a pipeline has drifted."""
+"""Action if a pipeline has drifted."""
 
 ClusterClient = Callable[[str], "tuple[OffsetsClient, Callable[[], int | None]]"]
-"""The client of a Kafka connection, and what gives that cluster's retention of offsets."""
+"""Returns the client of a Kafka connection, and a function that reads the cluster's offset retention."""
 
 
 class CheckOffsetDriftOperator(OffsetsOperator):
     """
-    Compare checkpoints, consumer groups and logs, partition by partition. Nothing is ever changed.
+    Compare checkpoints, consumer groups and logs, partition by partition. The task only reads.
 
-    All pipelines are checked before the task fails. One that cannot be checked, because its checkpoint is not
-    there or its broker does not answer, fails the task in the end too, whatever ``on_drift`` says; if nothing
-    else is wrong, and it may pass by itself, Airflow retries the task.
+    All pipelines are checked before the task fails. A pipeline that cannot be checked, because its checkpoint
+    is missing or its broker does not respond, also makes the task fail, regardless of ``on_drift``. If all
+    failures are temporary errors, Airflow retries the task.
 
     Returns the report as plain JSON: ``version``, ``drifted`` and ``pipelines``, each with its five names,
     ``drifted``, ``groups`` (see :meth:`airflow_kafka_offsets.model.drift.DriftReport.as_json`), ``error`` and
-    ``retriable``. It is in XCom also when the task fails.
+    ``retriable``. The report is in XCom even if the task fails.
 
     :param pipelines: a list of :class:`~airflow_kafka_offsets.pipeline.KafkaPipeline`, or of dicts with the
-        same keys; checked in one task with one client for each Kafka connection. Either this, or the five
-        names of one pipeline. (templated)
-    :param grace: how long after its end a batch need not have been committed: a timedelta, seconds, or
-        text such as ``10m`` or ``PT10M``; 0 by default. (templated)
-    :param min_headroom: how long retention leaves the oldest record that was not read, at least: a duration
-        as above. Less is drift (``expiring``), and so is a headroom that cannot be known. By default it is
-        not asked for. (templated)
-    :param on_drift: ``fail`` (default), or ``warn`` to say it in the log only. (templated)
+        same keys. One task checks them all, with one client for each Kafka connection. Give either this list
+        or the five names of one pipeline. (templated)
+    :param grace: time after a batch's end in which a missing commit is not yet drift: a timedelta, seconds,
+        or text such as ``10m`` or ``PT10M``; 0 by default. (templated)
+    :param min_headroom: minimum time until retention deletes the oldest unread record: a duration as above.
+        Less is drift (``expiring``), and so is an unknown headroom. By default headroom is not checked.
+        (templated)
+    :param on_drift: ``fail`` (default), or ``warn`` to only log the drift. (templated)
     """
 
     template_fields: Sequence[str] = ("pipelines", *PIPELINE_PARAMETERS, "grace", "min_headroom", "on_drift")
@@ -93,8 +93,8 @@ class CheckOffsetDriftOperator(OffsetsOperator):
         given = [name for name in PIPELINE_PARAMETERS if getattr(self, name) not in (None, "kafka_default")]
         if pipelines is not None and given:
             raise self.parameter_error(
-                f"found pipelines and {', '.join(given)}; expected one of both: name the pipeline in the "
-                "list, and leave the others out, also of default_args"
+                f"found pipelines and {', '.join(given)}; expected only one kind: name each pipeline in the "
+                "list, and remove the other parameters, including those in default_args"
             )
         if pipelines is None and (self.group_id is None or self.checkpoint_location is None):
             raise self.parameter_error(
@@ -110,7 +110,7 @@ class CheckOffsetDriftOperator(OffsetsOperator):
             return self._execute(context)
 
     def _execute(self, context: Context) -> dict[str, Any]:
-        # Here, so that a DAG file does not load the Kafka client, which Airflow's own hook imports.
+        # Imported here because Airflow's own hook loads the Kafka client, which a DAG file does not need.
         from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
 
         policy = self.parse_parameter("on_drift")
@@ -153,9 +153,9 @@ class CheckOffsetDriftOperator(OffsetsOperator):
             self.log.error("Group %s could not be checked: %s", shorten(pipeline.group_id), error)  # noqa: TRY400 - it says all
             return CheckedPipeline(pipeline, error=str(error), retriable=error.retriable)
         except Exception as error:
-            # What is wrong with one must not hide how the others stand.
+            # An error in one pipeline must not hide the results of the others.
             self.log.exception("Group %s could not be checked", shorten(pipeline.group_id))
-            # Airflow's texts name a connection; what others say may hold anything.
+            # Airflow's errors only name a connection; other errors may contain anything, such as a password.
             reason = f": {error}" if isinstance(error, AirflowException) else ", see the log"
             return CheckedPipeline(pipeline, error=f"{type(error).__name__}{reason}", retriable=True)
         report_drift(reports)
@@ -182,12 +182,12 @@ def named_pipelines(task: Any, context: Context) -> list[KafkaPipeline]:
 
 def _pipeline(names: object) -> KafkaPipeline:
     if not isinstance(names, Mapping):
-        raise UsageError(f"pipelines: found {shorten(names)} in place of a KafkaPipeline or a dict")
+        raise UsageError(f"pipelines: found {shorten(names)}; expected a KafkaPipeline or a dict")
     unknown = sorted(set(names) - set(FILE_PARSERS))
     if unknown or not names.get("group_id"):
         raise UsageError(
-            f"pipelines: found an entry with {', '.join(map(str, names)) or 'nothing in it'}; expected "
-            f"group_id and checkpoint_location, and of the rest {', '.join(PIPELINE_PARAMETERS)}"
+            f"pipelines: found an entry with {', '.join(map(str, names)) or 'no keys'}; expected group_id "
+            f"and checkpoint_location; allowed keys: {', '.join(PIPELINE_PARAMETERS)}"
         )
     given = {name: value for name, value in names.items() if value is not None}
     for name, value in given.items():
@@ -198,8 +198,8 @@ def _pipeline(names: object) -> KafkaPipeline:
 def _location(pipeline: KafkaPipeline) -> str:
     if not pipeline.checkpoint_location:
         raise UsageError(
-            f"group {shorten(pipeline.group_id)!r} has no checkpoint_location, so there is nothing to "
-            "compare it with"
+            f"group {shorten(pipeline.group_id)!r} has no checkpoint_location to compare with: give the URI "
+            "in its Spark job"
         )
     return pipeline.checkpoint_location
 
@@ -209,7 +209,7 @@ def read_pipelines(value: object, parameter: str) -> Sequence[object]:
     entries = load_json(value, parameter) if isinstance(value, str) else value
     if not isinstance(entries, Sequence) or isinstance(entries, str) or not entries:
         raise UsageError(
-            f"{parameter}={shorten(entries)}: expected a list of KafkaPipeline, or of dicts with the same "
-            "keys, with one in it at least"
+            f"{parameter}={shorten(entries)}: expected a list with at least one KafkaPipeline or dict with "
+            "the same keys"
         )
     return entries

@@ -1,4 +1,4 @@
-"""Commits what a Spark query has processed, or other offsets, to its consumer group."""
+"""Commits the offsets that a Spark query has processed, or given offsets, to a consumer group."""
 
 from __future__ import annotations
 
@@ -32,24 +32,28 @@ _MIRROR_TIMEOUT = 15.0
 
 class CommitOffsetsOperator(MovingOperator):
     """
-    Commit to a consumer group what a Spark checkpoint's newest committed batch has read, or offsets, or a
-    store's.
+    Commit a position to a consumer group: the newest committed batch of a Spark checkpoint, given offsets,
+    or the offsets in a job's store.
 
-    A batch counts as committed when Spark wrote both ``offsets/N`` and ``commits/N``. A pending batch, which
-    Spark will run again, never counts. All partitions of the batch are committed, also when none of them
-    moves: Kafka forgets the offsets of a group that nobody joins ``offsets.retention.minutes`` (7 days by
-    default) after the last commit.
+    A batch counts as committed when Spark has written both ``offsets/N`` and ``commits/N``. A pending batch,
+    which Spark will run again, never counts. All partitions of the batch are committed, even if no offset
+    changes. The reason is that Kafka deletes the offsets of a group without members
+    ``offsets.retention.minutes`` (7 days by default) after the last commit.
 
-    Refused, with nothing changed: offsets that would go backwards; a group whose last commit is of another
-    Spark query, or was made on another Kafka cluster; a topic that the broker does not have, or that was
-    created again; an offset outside its partition's log; a group with
-    members, since only they may commit; a checkpoint whose reset is under way, or has stopped half-way; a
-    query that has finished no batch since a reset of the same run, although there are records to read.
+    The task refuses, and changes nothing, in these cases:
 
-    A checkpoint that is reset while this task runs is read and committed again, so that both end where the
-    reset has put them.
+    - An offset would go backwards, or is outside its partition's log.
+    - The group's last commit is of another Spark query, or was made on another Kafka cluster.
+    - The broker does not have a topic, or a topic was created again.
+    - The group has members, since only they may commit.
+    - A reset of the checkpoint is under way, or was interrupted.
+    - The query has finished no batch since a reset of the same run, although there are records to read.
 
-    With ``store_conn_id`` the group gets what the job saved in its own database together with its results.
+    If the checkpoint is reset while this task runs, the task reads and commits it again. So the checkpoint
+    and the group end at the offsets of the reset.
+
+    With ``store_conn_id`` the group gets the offsets that the job saved in its database together with its
+    results.
 
     With a ``mirror`` it also keeps beside the checkpoint what a failover needs, see
     :mod:`airflow_kafka_offsets.readings.readiness`. That never fails the commit: a warning and the metric
@@ -58,23 +62,23 @@ class CommitOffsetsOperator(MovingOperator):
     Returns the receipt (see :func:`airflow_kafka_offsets.model.receipt.make_receipt`): plain JSON with the
     offsets before and after.
 
-    :param offsets: commit these offsets, ``{"topic": {"0": 42}}``, in place of the checkpoint's. (templated)
-    :param store_conn_id: Airflow connection (``common.sql``) of the database in which the job keeps its
-        offsets with
-        :class:`~airflow_kafka_offsets.spark.stores.SqlOffsetStore`: commit those, in place of the
-        checkpoint's. (templated)
+    :param offsets: offsets to commit instead of the checkpoint's, as ``{"topic": {"0": 42}}``. (templated)
+    :param store_conn_id: Airflow connection (``common.sql``) of the database in which the job saves its
+        offsets with :class:`~airflow_kafka_offsets.spark.stores.SqlOffsetStore`. These are committed instead
+        of the checkpoint's. (templated)
     :param store_table: the store's table, or ``schema.table``. (templated)
-    :param store_pipeline: the name that the job saves under; by default ``group_id``. (templated)
-    :param left_topics: topics that the pipeline no longer reads, such as ``"orders-v1"``: after the commit
-        the groups' offsets of them are deleted, and returned under ``left_topics``. Otherwise their lag grows
-        until the group is deleted. Needs the extra ``delete-offsets``. (templated)
+    :param store_pipeline: the pipeline name under which the job saves its offsets; by default ``group_id``.
+        (templated)
+    :param left_topics: topics that the pipeline no longer reads, such as ``"orders-v1"``. After the commit,
+        the groups' offsets of these topics are deleted, and returned under ``left_topics``. Otherwise their
+        lag grows until the group is deleted. Needs the extra ``delete-offsets``. (templated)
     :param allow_rewind: whether the group may go backwards. (templated)
-    :param allow_new_query: whether the query may take over a group that another query followed, as after
-        starting with a new checkpoint; only for a checkpoint's position. (templated)
-    :param allow_new_cluster: whether the offsets are known to be right on a cluster, or in a topic that was
-        created again, that is not the one of the group's last commit. (templated)
-    :param on_out_of_range: ``fail`` (default), ``clamp`` to the nearer end of the log, or ``skip`` the
-        partition, for an offset outside the log. (templated)
+    :param allow_new_query: whether the query may take over a group that another query's commits were for,
+        such as after a start with a new checkpoint; only for a checkpoint's position. (templated)
+    :param allow_new_cluster: whether to commit although the group's last commit was made on another cluster,
+        or before a topic was created again. Set this only if the offsets are right there. (templated)
+    :param on_out_of_range: action for an offset outside the log: ``fail`` (default), ``clamp`` to the nearer
+        end of the log, or ``skip`` the partition. (templated)
     """
 
     template_fields: Sequence[str] = (
@@ -124,12 +128,12 @@ class CommitOffsetsOperator(MovingOperator):
         self.allow_new_cluster = allow_new_cluster
         self.on_out_of_range = on_out_of_range
         if offsets is not None and store_conn_id is not None:
-            raise self.parameter_error("offsets and store_conn_id are both given: expected one of them")
+            raise self.parameter_error("offsets and store_conn_id are both given: give only one")
         if offsets is not None or store_conn_id is not None:
             self.refuse_unused("with offsets or store_conn_id", allow_new_query=False)
         elif self.checkpoint_location is None:
             raise self.parameter_error(
-                "nothing to commit: give checkpoint_location, the URI that the Spark job has, or offsets, or "
+                "nothing to commit: give checkpoint_location (the URI in the Spark job), offsets or "
                 "store_conn_id"
             )
         if store_conn_id is None:
@@ -140,7 +144,7 @@ class CommitOffsetsOperator(MovingOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Commit, and return the receipt."""
-        # Here and below, so that a DAG file loads none of what reads checkpoints and writes.
+        # Imported here and below because a DAG file does not need the code that reads and commits.
         from airflow_kafka_offsets.moves.apply import apply_groups
         from airflow_kafka_offsets.moves.checkpoint_commit import retry_while_checkpoint_moves
         from airflow_kafka_offsets.moves.commit import plan_commits
@@ -179,7 +183,7 @@ class CommitOffsetsOperator(MovingOperator):
             client, checkpoint, self.selection(), commit_metadata(context), **allowed
         )
         plan, metadata, known_moves = planned.with_earlier_attempt(self._overtaken)
-        # The receipt of a second attempt still shows what was there before the first one.
+        # The receipt of a second attempt still shows the offsets from before the first attempt.
         self._overtaken = plan
         apply = partial(apply_position, client, metadata=metadata, known_moves=known_moves)
         return self._apply(context, client, plan, metadata, apply)
@@ -253,7 +257,7 @@ class CommitOffsetsOperator(MovingOperator):
             count_unready(self._touched)
 
     def _given(self) -> tuple[Offsets | None, dict[str, Any]]:
-        """Return the offsets that were given or that the store has, and where they come from."""
+        """Return the given offsets or the store's, and their source; ``None`` for a checkpoint's."""
         if self.offsets is not None:
             return self.parse_parameter("offsets"), {"offsets": "given"}
         if self.store_conn_id is None:
@@ -261,7 +265,8 @@ class CommitOffsetsOperator(MovingOperator):
         pipeline = self.selection().group_id if self.store_pipeline is None else self.store_pipeline
         if not isinstance(pipeline, str):
             raise UsageError(
-                "store_pipeline is missing: with several groups name what the job saves its offsets under"
+                "store_pipeline is missing: with several groups, give the pipeline name under which the job "
+                "saves its offsets"
             )
         from airflow_kafka_offsets.hooks.store import stored_offsets
 

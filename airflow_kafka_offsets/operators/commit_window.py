@@ -1,4 +1,4 @@
-"""Commits the end of an offset window, after the job has read it."""
+"""Commits the end of an offset window after the job has read the window."""
 
 from __future__ import annotations
 
@@ -23,29 +23,28 @@ if TYPE_CHECKING:
 
 class CommitOffsetWindowOperator(MovingOperator):
     """
-    Commit the end of an offset window to the groups that stand at its start.
+    Commit the end of an offset window to the groups that are at its start.
 
-    In each partition: where the group is at the window's start, its end is written; where it is at the end
-    already, there is nothing to do. If it is anywhere else in one of them, nothing is written at all. A
-    window that was planned without a commit in a partition needs that there is none still. All groups are
-    compared before the first write, and each again as it is written.
+    If the group is at the window's start in a partition, the window's end is committed there. If it is
+    already at the end, the partition needs no commit. If the group is at any other offset in any partition,
+    nothing is committed at all. If a partition had no commit when the window was planned, it must still have
+    none. All groups are compared before the first commit, and each group again when it is committed.
 
-    On Airflow 3.3 and later a task that is cleared after it has committed its window is done where the group
-    has come to the window's end, or further, in every partition.
+    On Airflow 3.3 and later, a task that is cleared after it has committed its window succeeds without a
+    commit if the group is at the window's end, or beyond, in every partition.
 
     Returns the receipt (see :func:`airflow_kafka_offsets.model.receipt.make_receipt`): plain JSON with the
     offsets before and after.
 
-    :param window: what ``PlanOffsetWindowOperator`` returned, its JSON, or the URI of its file. (templated)
+    :param window: the result of ``PlanOffsetWindowOperator``, its JSON, or the URI of its file. (templated)
     :param window_conn_id: Airflow connection of the window file's storage. (templated)
-    :param fenced: join the group while it is compared and written, so that nobody else can commit in between.
-        It takes as long as the broker lets the first member of a group wait
-        (``group.initial.rebalance.delay.ms``, 3 seconds by default). Without it another commit may come
-        between. (templated)
-    :param allow_new_cluster: whether the window is known to be right on a cluster, or in a topic that was
-        created again, that is not the one of the group's last commit. (templated)
-    :param on_out_of_range: ``fail`` (default), ``clamp`` to the nearer end of the log, or ``skip`` the
-        partition, for an end that is outside the log by now. (templated)
+    :param fenced: whether to join the group while it is compared and committed, so that no other client can
+        commit in between. Joining takes as long as the broker delays the first member of a group
+        (``group.initial.rebalance.delay.ms``, 3 seconds by default). (templated)
+    :param allow_new_cluster: whether to commit although the group's last commit was made on another cluster,
+        or before a topic was created again. Set this only if the window is right there. (templated)
+    :param on_out_of_range: action if the window's end is now outside the log: ``fail`` (default), ``clamp``
+        to the nearer end of the log, or ``skip`` the partition. (templated)
     """
 
     template_fields: Sequence[str] = (
@@ -85,7 +84,7 @@ class CommitOffsetWindowOperator(MovingOperator):
         self.check_parameters()
         if not is_template(window) and not split_window(window)[1]:
             self.refuse_unused_unless_default(
-                "window_conn_id", kwargs.get("default_args"), "with a window that is in no file"
+                "window_conn_id", kwargs.get("default_args"), "with a window that is not in a file"
             )
 
     def execute(self, context: Context) -> dict[str, Any]:
@@ -95,7 +94,7 @@ class CommitOffsetWindowOperator(MovingOperator):
             self.committed_window = window
             targets = window_targets(window, self.selection())
             groups = {group: offsets_json(offsets) for group, offsets in targets.by_group.items()}
-            # The same window for other groups, or on another cluster, is another commit.
+            # For other groups, or on another cluster, the same window is a different commit.
             memory = CommitMemory(context, window, groups=groups, kafka_config_id=self.kafka_config_id)
             with self.open_client() as client:
                 group_plans = plan_window_commits(
@@ -111,7 +110,7 @@ class CommitOffsetWindowOperator(MovingOperator):
                 fenced = self.parse_parameter("fenced")
                 apply = partial(apply_window, client, metadata=metadata, window=window, fenced=fenced)
                 receipt = self.apply_plan(context, client, PipelinePlan(group_plans), metadata, apply)
-                # A group that was left alone (skip) is not at the window's end.
+                # A group whose partitions were all skipped is not at the window's end.
                 if all(group_plan.after for group_plan in group_plans):
                     memory.keep()
                 return receipt

@@ -48,68 +48,72 @@ if TYPE_CHECKING:
     from airflow_kafka_offsets.task.mapped import OperatorPartial
 
 MAX_INTERVALS = 200
-"""More than a week of hours."""
+"""Default of ``max_intervals``: more than a week of hours."""
 
 UTC = ZoneInfo("UTC")
 _SHOWN = 3
 _OLDEST = 366 * 86_400_000
-"""Milliseconds: a first record that is older is probably one with a wrong time."""
+"""Milliseconds: an older first record probably has a wrong timestamp."""
 
 
 class CompletedIntervalsOperator(OffsetsOperator):
     """
     Emit an asset event for each interval of record time, such as an hour, that a position has completed since
-    the last time.
+    the last event.
 
-    Put it after the task that commits, or on a schedule beside a query that is always on. Nothing is changed
-    in Kafka.
+    Run this task after the task that commits, or on a schedule beside a query that always runs. The task
+    changes nothing in Kafka.
 
     An interval is complete when the position of the group, or of the checkpoint, has passed every record with
-    a Kafka timestamp before the interval's end: when in every partition a record of the end or later is there
-    and everything before it was read. The same rule decides in
+    a Kafka timestamp before the interval's end. This requires, in every partition, a record with a timestamp
+    at or after the end, and that all records before that record were read.
     :class:`~airflow_kafka_offsets.sensors.reached.OffsetsReachedSensor` and
-    :class:`~airflow_kafka_offsets.sensors.topic.TopicReachedSensor`. An interval that has not ended by the
-    clock is never complete.
+    :class:`~airflow_kafka_offsets.sensors.topic.TopicReachedSensor` use the same rule. An interval that is
+    not yet over by the clock is never complete.
 
-    Each event has the interval's key as its partition key: the interval's start on the clock of ``timezone``,
-    such as ``2026-03-01T14:00:00``. A DAG with ``schedule=PartitionedAssetTimetable(assets=...)`` runs once
-    for each. On Airflow 3.1 and 3.2 one event has all intervals in its ``extra``.
+    The partition key of each event is the interval's key: the interval's start in ``timezone``, such as
+    ``2026-03-01T14:00:00``. A DAG with ``schedule=PartitionedAssetTimetable(assets=...)`` runs once for each
+    event. On Airflow 3.1 and 3.2 one event has all intervals in its ``extra``.
 
-    Intervals are emitted in their order, each once. A task that fails or is killed has emitted nothing, and
-    its next try, or the next run, emits what it would have. Where a reset moves the position back behind
-    intervals that were emitted, these are emitted again when they are complete again, if this task has seen
-    the position back there, or the checkpoint records the reset. By default one of the task's runs emits at a
-    time (``max_active_tis_per_dag=1``).
+    Intervals are emitted in order, each one once. A task that fails or is killed has emitted nothing. Its
+    next try, or the next run, emits the same intervals. A reset may move the position back behind emitted
+    intervals. These are emitted again when they are complete again, if this task has read the earlier
+    position, or if the checkpoint records the reset. By default only one run of the task emits at a time
+    (``max_active_tis_per_dag=1``).
 
-    Refused: a position of another cluster or topic, or beyond the log end; records that retention deleted
-    before they were read; an asset whose intervals have another length or time zone, or are those of another
-    group, unless ``start_from`` is another time than before; a task that emits for the same asset at the same
-    time.
+    The task refuses, and emits nothing, in these cases:
 
-    Returns ``version``, ``position`` (``group`` or ``checkpoint``) and ``assets``: for each asset's name
-    ``every``, ``timezone``, ``intervals`` (``key``, ``start`` and ``end`` of each), ``complete_until``, and
-    ``more``, whether ``max_intervals`` has left some for the next run.
+    - The position is of another cluster or topic, or beyond the log end.
+    - Retention deleted records before they were read.
+    - The intervals have another length, time zone or group than the asset's earlier intervals, and
+      ``start_from`` has not changed.
+    - Another task emits for the same asset at the same time.
+
+    Returns ``version``, ``position`` (``group`` or ``checkpoint``) and ``assets``. For each asset's name,
+    ``assets`` has ``every``, ``timezone``, ``intervals`` (each with ``key``, ``start`` and ``end``),
+    ``complete_until``, and ``more``: whether ``max_intervals`` has left intervals for the next run.
 
     :param every: ``hour``, ``day``, a cron expression such as ``0 6 * * *``, or a length such as ``PT15M`` or
-        a timedelta, counted from 1970-01-01T00:00 UTC; a list has an asset in ``outlets`` for each.
+        a timedelta, counted from 1970-01-01T00:00 UTC. A list needs one asset in ``outlets`` for each
+        element. (templated)
+    :param outlets: the asset of each ``every``, in the same order. No other task should send events for it.
+    :param timezone: time zone in which hours, days and cron expressions start; ``UTC`` by default.
         (templated)
-    :param outlets: the asset of each ``every``, in the same order. Nothing else should send events of it.
-    :param timezone: on whose clock hours, days and cron expressions start. ``UTC``. (templated)
-    :param lateness: how much later than an interval's end a record has to be to show that the interval is
-        complete, where times within a partition go back by as much: seconds, a timedelta or text such as
-        ``PT5M``. ``PT0S``. (templated)
-    :param on_idle_partition: ``wait`` (default) for every partition; ``ignore`` idle partitions that were
-        read to their end, as long as another partition of the topic shows that the interval is complete.
+    :param lateness: for timestamps that are out of order within a partition, the largest step back: a record
+        completes an interval only if it is at least this much later than the interval's end. Seconds, a
+        timedelta or text such as ``PT5M``; ``PT0S`` by default. (templated)
+    :param on_idle_partition: ``wait`` (default) waits for every partition; ``ignore`` ignores idle partitions
+        that were read to their end, if another partition of the topic shows that the interval is complete.
         (templated)
-    :param idle_after: with ``ignore``: a partition is idle when its newest record is older than this:
-        seconds, a timedelta or text such as ``10m``. 10 minutes. (templated)
-    :param start_from: a time in the first interval to be emitted; has an effect before the first event only.
-        By default the first interval is that of the first record that has not been read when the task first
-        runs; the present one if all were read. (templated)
-    :param max_intervals: events of an asset in one run, at most; the next run emits the rest. 200.
-        (templated)
-    :param position: the position that is read: ``group`` or ``checkpoint``; by default the group's where both
-        are given. (templated)
+    :param idle_after: with ``ignore``: age of a partition's newest record after which the partition is idle:
+        seconds, a timedelta or text such as ``10m``; 10 minutes by default. (templated)
+    :param start_from: a time in the first interval to emit; only has an effect before the first event. By
+        default the first interval is that of the first unread record when the task first runs, or the current
+        interval if all records were read. (templated)
+    :param max_intervals: maximum number of events for an asset in one run, 200 by default; the next run emits
+        the rest. (templated)
+    :param position: which position to read: ``group`` or ``checkpoint``; by default the group's if both are
+        given. (templated)
     """
 
     template_fields: Sequence[str] = (
@@ -165,8 +169,8 @@ class CompletedIntervalsOperator(OffsetsOperator):
 
     @classmethod
     def partial(cls, **kwargs: Any) -> OperatorPartial:
-        """Return the part of a mapped task that its indexes share; by default one of them runs at a time."""
-        # Airflow does not read this default from the constructor, and default_args win over it.
+        """Return the shared part of a mapped task; by default one map index runs at a time."""
+        # Airflow does not read this default from the constructor. default_args take precedence over it.
         return with_default(super().partial(**kwargs), "max_active_tis_per_dag", 1)
 
     def check_parameters(self) -> None:
@@ -185,7 +189,7 @@ class CompletedIntervalsOperator(OffsetsOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Emit the intervals that have become complete, and return them."""
-        # Airflow sends an event for each outlet that is here when the task has ended.
+        # Airflow sends an event for each asset that is in outlets when the task ends.
         self._declared = self._declared or list(self.outlets)
         self.outlets = []
         with self.run_checked():
@@ -205,7 +209,7 @@ class CompletedIntervalsOperator(OffsetsOperator):
                     self.log.info("The checkpoint has not finished its first batch: no interval is complete")
                 else:
                     progress, logs = found
-                    # Where moves have led counts also if the position has come back since.
+                    # The targets of moves count even if the position has passed them again since.
                     back = {tp: at for tp, at in led.items() if tp in logs}
                     moved = RecordProgress(client, back, logs, now=progress.now)
                     for feed in feeds:
@@ -235,9 +239,9 @@ class CompletedIntervalsOperator(OffsetsOperator):
         moved: RecordProgress,
     ) -> Emitted | None:
         """
-        Return what was emitted for an asset and not taken back, or where it begins; and keep it.
+        Return and keep what was emitted for an asset, corrected for resets, or where its intervals begin.
 
-        ``None`` as long as nothing says where it begins.
+        Return ``None`` while nothing determines where the intervals begin.
         """
         schedule, start_from = feed.schedule, self._start_from()
         meaning = {"every": schedule.cron or schedule.every, "timezone": schedule.zone, **position}
@@ -245,12 +249,12 @@ class CompletedIntervalsOperator(OffsetsOperator):
         if emitted is None:
             first = progress.time if start_from is None else timestamp_ms(start_from)
             if first is None:
-                self.log.info("The group has committed nothing there yet: no interval is complete")
+                self.log.info("The group has not committed anything yet: no interval is complete")
                 return None
             if start_from is None and progress.now - first > _OLDEST:
                 raise PlanRefusedError(
-                    f"the first record that was not read is of {iso_time(first)}, and intervals would be "
-                    "emitted from there on: set start_from to a time in the first interval to be emitted"
+                    f"the first unread record is of {iso_time(first)}, and intervals would be emitted from "
+                    "this time on: set start_from to a time in the first interval to emit"
                 )
             begin = schedule.containing(datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=first))
             self.log.info("%s: the first interval is %s", feed.asset.name, begin)
@@ -269,7 +273,7 @@ class CompletedIntervalsOperator(OffsetsOperator):
                 )
             emitted = replace(emitted, end=end, move=move)
         if emitted != feed.emitted:
-            # Neither where it began nor a reset is forgotten if this task fails.
+            # Kept now, so that the beginning or a reset is not forgotten if this task fails.
             feed.memory.keep(emitted)
         return emitted
 
@@ -286,12 +290,16 @@ class CompletedIntervalsOperator(OffsetsOperator):
             self.log.info("%s: complete: %s%s (%d)", name, found[0], several, len(found))
         completed = CompletedIntervals(feed, emitted, found, more)
         if more:
-            self.log.warning("%s: more are complete than max_intervals: the next run emits the rest", name)
+            self.log.warning(
+                "%s: more intervals are complete than max_intervals: the next run emits the rest", name
+            )
         else:
             interval, missing = next_incomplete(progress, feed.schedule, completed.end, lateness)
             reasons = "; ".join(f"{tp} {why}" for tp, why in sorted(missing.items())[:_SHOWN])
             others = f" and {len(missing) - _SHOWN} more partitions" if len(missing) > _SHOWN else ""
-            self.log.info("%s: next is %s: %s%s", name, interval, reasons or "it has not ended", others)
+            self.log.info(
+                "%s: the next interval is %s: %s%s", name, interval, reasons or "it has not ended", others
+            )
         return completed
 
     def _start_from(self) -> datetime | None:
@@ -318,7 +326,7 @@ def _parse_max_intervals(value: object, parameter: str) -> int | None:
     count = parse_count(value, parameter, minimum=1)
     if count is not None and count > MOST_INTERVALS:
         raise UsageError(
-            f"{parameter}={count}: expected at most {MOST_INTERVALS}, since each interval is an event, and "
+            f"{parameter}={count}: expected at most {MOST_INTERVALS}, since each interval is an event that "
             "can start a run; the next run emits the rest"
         )
     return count

@@ -1,4 +1,4 @@
-"""The assets of intervals: which intervals were emitted for each, which are now, and their events."""
+"""Assets of intervals, the intervals to emit for each asset, and their events."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 
 class IntervalFeed(NamedTuple):
-    """An asset, the intervals that it stands for, and what was emitted for it."""
+    """An asset, the schedule of its intervals, and the intervals emitted so far."""
 
     asset: Asset
     schedule: IntervalSchedule
     memory: IntervalMemory
     emitted: Emitted | None
-    """``None`` before the first time."""
+    """``None`` before the first event."""
 
 
 class CompletedIntervals(NamedTuple):
@@ -34,11 +34,11 @@ class CompletedIntervals(NamedTuple):
     emitted: Emitted
     intervals: Sequence[Interval]
     more: bool
-    """Whether there are more than may be emitted at once."""
+    """Whether more intervals are complete than may be emitted at once."""
 
     @property
     def end(self) -> datetime:
-        """Until when intervals will have been emitted."""
+        """The end of the last interval that is emitted after this task."""
         return self.intervals[-1].end if self.intervals else self.emitted.end
 
     def as_json(self) -> dict[str, Any]:
@@ -53,7 +53,7 @@ class CompletedIntervals(NamedTuple):
 
 
 def check_assets(outlets: Sequence[Any], count: int) -> list[Asset]:
-    """Refuse outlets that are not one asset for each schedule, ``count`` in all."""
+    """Return the outlets as assets; refuse them if they are not ``count`` different assets."""
     assets = [outlet for outlet in outlets if isinstance(outlet, Asset)]
     if len(assets) < len(outlets) or len(outlets) != count or len({asset.name for asset in assets}) < count:
         found = ", ".join(type(each).__name__ for each in outlets) or "none"
@@ -68,10 +68,10 @@ def check_meaning(
     asset: Asset, emitted: Emitted, meaning: Mapping[str, Any], start_from: datetime | None
 ) -> Emitted | None:
     """
-    Return what was emitted for an asset, ``None`` if it begins again with other intervals.
+    Return what was emitted for an asset, or ``None`` if the asset begins again with other intervals.
 
-    :raises PlanRefusedError: if they are others than before, and ``start_from`` does not say where they
-        begin.
+    :raises PlanRefusedError: if the intervals are different from before, and ``start_from`` does not set a
+        new beginning.
     """
     before = emitted.meaning
     if before == meaning:
@@ -85,16 +85,16 @@ def check_meaning(
     ]
     raise PlanRefusedError(
         f"the asset {asset.name!r} has other intervals until {emitted.end.isoformat()} "
-        f"({'; '.join(changes)}): give the new ones an asset of their own, or set start_from to another time "
-        f"than before, such as {emitted.end.isoformat()!r}, to begin there"
+        f"({'; '.join(changes)}): use another asset for the new intervals, or set start_from to a new time, "
+        f"such as {emitted.end.isoformat()!r}, to begin there"
     )
 
 
 def emit(context: Context, completed: Sequence[CompletedIntervals]) -> list[Asset]:
     """
-    Let the task send the events of intervals when it succeeds, and keep that it is about to.
+    Let Airflow send the events of intervals when the task succeeds, and keep a note of this.
 
-    :return: the assets that have events.
+    :return: the assets with events.
     """
     token = uuid.uuid4().hex
     told = [each for each in completed if each.intervals]
@@ -102,7 +102,7 @@ def emit(context: Context, completed: Sequence[CompletedIntervals]) -> list[Asse
         each.feed.memory.announce(each.emitted, each.end, token)
     for each in told if "outlet_events" in context else ():
         events: Any = context["outlet_events"][each.feed.asset]
-        # The same for all keys: what an interval is follows from its key.
+        # All keys share one extra: each interval follows from its key.
         extra = {
             "version": 1,
             "every": each.feed.schedule.every,
@@ -117,6 +117,6 @@ def emit(context: Context, completed: Sequence[CompletedIntervals]) -> list[Asse
             extra["intervals"] = [interval.as_json() for interval in each.intervals]
         events.extra = extra
     if told and "ti" in context:
-        # The last thing: a task that has no token has not come to its end.
+        # The last step: a task without a token has not reached its end.
         context["ti"].xcom_push(key=KEY, value=token)
     return [each.feed.asset for each in told]

@@ -1,4 +1,4 @@
-"""Resets that were cleared without the work after them: refused, or nothing is moved."""
+"""Handles resets that were cleared without the work after them: refuses them, or moves nothing."""
 
 from __future__ import annotations
 
@@ -19,10 +19,9 @@ if TYPE_CHECKING:
 
 def cleared_work(task: Any, context: Context) -> tuple[RecoveryTasks | None, bool]:
     """
-    Return the tasks after this one, if some have succeeded already, and whether there are any.
+    Return the tasks after this one if some have already succeeded, and whether any task follows.
 
-    If some have succeeded, this one was cleared without them; refused where those must be cleared as
-    well.
+    If some have succeeded, this task was cleared without them. It is refused if they must be cleared too.
     """
     if not hasattr(context.get("ti"), "get_task_states") or not task.has_dag():
         return None, False
@@ -31,16 +30,16 @@ def cleared_work(task: Any, context: Context) -> tuple[RecoveryTasks | None, boo
     if mapped and (parts := work.partly_succeeded):
         raise PlanRefusedError(
             f"{', '.join(parts)} succeeded for some of its map indexes in this run, and those were not "
-            "cleared: which of them read again what this index moves is not known. Clear all of them "
-            "(with Downstream), or trigger a new run"
+            "cleared: it is not known which map indexes read the records that this index moves back to. "
+            "Clear all map indexes (with Downstream), or trigger a new run"
         )
     if not work.succeeded:
         return None, bool(work.states)
     if work.outdated:
         raise PlanRefusedError(
-            f"{', '.join(work.outdated)} succeeded in this run, and was not cleared with what comes "
-            "before it: nobody would read again what this task moves. Clear it as well (with "
-            "Downstream), or trigger a new run"
+            f"{', '.join(work.outdated)} succeeded in this run, and was not cleared together with the tasks "
+            "before it: no task would read the moved records again. Clear it as well (with Downstream), or "
+            "trigger a new run"
         )
     return work, True
 
@@ -52,7 +51,7 @@ def receipt_of_kept(
     work: RecoveryTasks,
     metadata: CommitMetadata,
 ) -> dict[str, Any]:
-    """Return the receipt of a reset that moves nothing, because its work was done and is not cleared."""
+    """Return the receipt of a reset that moves nothing because its work was finished and not cleared."""
     movers = commit_identities(metadata, {task.task_id, *_movers(task)})
     plan, unfinished = plan_without_move(client, checkpoint, task.selection(), movers, work.succeeded)
     if unfinished:
@@ -63,7 +62,7 @@ def receipt_of_kept(
         )
     task.log.info(
         "Nothing is moved: %s succeeded in this run, was committed, and was not cleared with %s. To read "
-        "it all again, clear it too",
+        "the records again, clear it too",
         ", ".join(work.succeeded),
         task.task_id,
     )

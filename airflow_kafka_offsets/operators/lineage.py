@@ -6,12 +6,11 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from airflow_kafka_offsets.model.lineage import Lineage
-
 if TYPE_CHECKING:
     from airflow.providers.openlineage.extractors import OperatorLineage
 
     from airflow_kafka_offsets.kafka.client import OffsetsClient
+    from airflow_kafka_offsets.model.lineage import Lineage
 
 
 class ReportsLineage:
@@ -19,17 +18,17 @@ class ReportsLineage:
     Keeps the results of a task until the OpenLineage provider asks for the task's lineage.
 
     The provider calls these methods after a success and after a failure, in a fork of the task's process.
-    Only then the lineage is computed, from values in memory: no broker, connection or XCom is read. Without
+    The lineage is computed only then, from values in memory: no broker, connection or XCom is read. Without
     the provider nothing is computed or imported.
     """
 
     servers: Mapping[str, str] = MappingProxyType({})
-    """Connection id -> bootstrap servers, of each connection that the task has opened."""
-    _lineage: Callable[[], Lineage] = Lineage
+    """Connection id -> bootstrap servers, for each connection that the task has opened."""
+    _lineage: Callable[[], Lineage] | None = None
 
     def reset_lineage(self) -> None:
         """Remove the results of an earlier try in the same process."""
-        self.servers, self._lineage = {}, Lineage
+        self.servers, self._lineage = {}, None
 
     def keep_servers(self, kafka_config_id: str, client: OffsetsClient) -> None:
         """Keep the bootstrap servers of a connection."""
@@ -42,10 +41,11 @@ class ReportsLineage:
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> OperatorLineage[Any, Any]:  # noqa: ARG002
         """Return inputs and facets for the task's event."""
         # Only the OpenLineage provider calls this method, so its client is installed.
+        from airflow_kafka_offsets.model.lineage import Lineage
         from airflow_kafka_offsets.task.openlineage import operator_lineage
 
-        return operator_lineage(self._lineage())
+        return operator_lineage(self._lineage() if self._lineage else Lineage())
 
     def get_openlineage_facets_on_failure(self, task_instance: Any) -> OperatorLineage[Any, Any]:
-        """Return the same: the facets show how much was written and verified."""
+        """Return the same as after a success: the facets show how much was written and verified."""
         return self.get_openlineage_facets_on_complete(task_instance)

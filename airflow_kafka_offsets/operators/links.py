@@ -17,7 +17,7 @@ from airflow_kafka_offsets.task.offsets_tab import is_on, page
 if TYPE_CHECKING:
     from airflow.sdk import BaseOperator
 
-    # Remove when Airflow documents the type, which its own get_link has.
+    # Remove when Airflow documents this type, which its own get_link uses.
     from airflow.sdk.types import TaskInstanceKey
 
 

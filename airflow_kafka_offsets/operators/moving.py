@@ -1,4 +1,4 @@
-"""Bases of the operators that move offsets: the way of a plan to its receipt."""
+"""Bases of the operators that move offsets: they show a plan, apply it and keep its receipt."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_kafka_offsets.errors import KafkaOffsetsError
@@ -20,7 +21,6 @@ from airflow_kafka_offsets.model.checkpoint_plan import (
 )
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.digest import digest
-from airflow_kafka_offsets.model.move_lineage import MoveRecord, Operation
 from airflow_kafka_offsets.model.parameters import choice_parser, parse_switch
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.receipt import CONNECTION_IDS
@@ -38,12 +38,14 @@ if TYPE_CHECKING:
 
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
     from airflow_kafka_offsets.kafka.client import OffsetsClient
+    from airflow_kafka_offsets.model.lineage import Lineage
+    from airflow_kafka_offsets.model.move_lineage import Operation
     from airflow_kafka_offsets.model.window import OffsetWindow
     from airflow_kafka_offsets.operators.base import Parser
     from airflow_kafka_offsets.task.mapped import OperatorPartial
 
     Apply = Callable[[PipelinePlan], dict[str, Any]]
-    """Carries out a plan, and returns its receipt."""
+    """Applies a plan and returns its receipt."""
 
 
 _CHECKPOINT_DEFAULTS: Mapping[str, object] = {
@@ -54,26 +56,26 @@ _CHECKPOINT_DEFAULTS: Mapping[str, object] = {
     "allow_stateful": False,
     "quiet_period": QUIET_PERIOD,
 }
-"""The parameters that concern a checkpoint, each with its default."""
+"""The parameters that only affect a checkpoint, each with its default."""
 DECIDED = {name: default for name, default in _CHECKPOINT_DEFAULTS.items() if name != "quiet_period"}
-"""Those of which a saved plan has decided."""
+"""The checkpoint parameters that a saved plan has already fixed."""
 _POLICY = [field.name for field in fields(CheckpointPolicy)]
 
 
 class MovingOperator(OffsetsOperator):
     """
-    Base of the operators that move or commit groups: a plan, its receipt, its events and counters.
+    Base of the operators that move or commit groups: plan, receipt, asset events and counters.
 
-    Of the groups' assets in ``outlets`` (:attr:`~airflow_kafka_offsets.pipeline.KafkaPipeline.assets`) a task
-    sends events for those whose group it has moved or committed. A mapped task may name the assets of all
-    pipelines; elsewhere the asset of another group is refused. An ``AssetAlias`` represents the groups that
-    are committed.
+    ``outlets`` may contain assets of groups (:attr:`~airflow_kafka_offsets.pipeline.KafkaPipeline.assets`). A
+    task sends events only for the groups that it has moved or committed. A mapped task may name the assets of
+    all pipelines; any other task is refused if it names the asset of another group. An ``AssetAlias``
+    represents the groups that are committed.
     """
 
     shows_times: ClassVar[bool] = False
-    """Whether log and receipt have the times of the records, for which a move waits some seconds at most."""
+    """Whether log and receipt show the times of the records; a move waits a few seconds at most for these."""
     count_move = staticmethod(count_commit)
-    """Counts what was carried out, for each group and its topics."""
+    """Counts the applied plan, for each group and its topics."""
 
     @property
     def groups_config_id(self) -> str:
@@ -81,11 +83,11 @@ class MovingOperator(OffsetsOperator):
         return self.kafka_config_id
 
     reports_lag: bool = True
-    """Whether it commits all partitions that its groups read, so that their lag is known."""
+    """Whether the operator commits all partitions that its groups read, so that their lag is known."""
     operation: ClassVar[Operation] = "commit"
-    """Operation in lineage events and in the metadata of its commits."""
+    """Operation in lineage events and in the metadata of the commits."""
     committed_window: OffsetWindow | None = None
-    """The window whose end it commits."""
+    """The window whose end the operator commits."""
 
     def with_connections(self, plan: PipelinePlan) -> PipelinePlan:
         """Return a plan whose receipt names the connections of this task."""
@@ -105,23 +107,23 @@ class MovingOperator(OffsetsOperator):
         """
         Show a plan, store its receipt, and apply it.
 
-        The receipt is in XCom before the first write, and stays there when the task then fails.
+        The receipt is in XCom before the first write, and stays there if the task then fails.
 
-        :param apply: checks a plan and carries it out, see :mod:`airflow_kafka_offsets.moves.apply`.
+        :param apply: checks a plan and applies it, see :mod:`airflow_kafka_offsets.moves.apply`.
         :return: the receipt.
         """
         plan, planned = self._present(context, client, plan, times=self.shows_times)
         batch_id = plan.stamp(metadata).batch
         self._group_outlets.set_events(context, self.groups_config_id, self._moves(planned), batch_id)
-        record = self.keep_move(planned, begun=True)
+        self.keep_move(planned, begun=True)
         try:
             receipt = apply(plan)
         except KafkaOffsetsError as error:
-            self.keep_lineage(record.failed(error).lineage)
+            self.keep_move(planned, begun=True, error=error)
             raise
         self.keep_move(receipt)
         if plan.is_empty:
-            self.log.warning("Nothing was written: no partition is left of the plan")
+            self.log.warning("Nothing was written: the plan has no partitions left")
         if self._moves(receipt) != self._moves(planned):
             self._group_outlets.set_events(context, self.groups_config_id, self._moves(receipt), batch_id)
         self.count_move(self._touched)
@@ -131,7 +133,7 @@ class MovingOperator(OffsetsOperator):
         return receipt
 
     def show_plan(self, context: Context, client: OffsetsClient, plan: PipelinePlan) -> PipelinePlan:
-        """Show a plan and push its receipt; refuse what would be refused. Nothing is written."""
+        """Show a plan and push its receipt; refuse a plan that a move would refuse. Nothing is written."""
         plan, _ = self._present(context, client, plan, times=True, plan_only=True)
         plan.check()
         return plan
@@ -145,7 +147,7 @@ class MovingOperator(OffsetsOperator):
         times: bool,
         plan_only: bool = False,
     ) -> tuple[PipelinePlan, dict[str, Any]]:
-        """Log a plan, and push its receipt; return both."""
+        """Log a plan and push its receipt; return both."""
         plan = self.with_connections(plan)
         groups = {*self._named_groups(), *(group_plan.group_id for group_plan in plan.group_plans)}
         self._group_outlets.check_groups(context, self.groups_config_id, groups)
@@ -163,27 +165,36 @@ class MovingOperator(OffsetsOperator):
         self.keep_move(planned)
         return plan, planned
 
-    def keep_move(self, receipt: Mapping[str, Any], *, begun: bool = False) -> MoveRecord:
+    def keep_move(
+        self, receipt: Mapping[str, Any], *, begun: bool = False, error: KafkaOffsetsError | None = None
+    ) -> None:
         """
         Keep a receipt for lineage.
 
         :param begun: whether a write may have begun.
+        :param error: the error that ended the move.
         """
-        record = MoveRecord(
+        self.keep_lineage(partial(self._lineage_of_move, receipt, begun=begun, error=error))
+
+    def _lineage_of_move(
+        self, receipt: Mapping[str, Any], *, begun: bool, error: KafkaOffsetsError | None
+    ) -> Lineage:
+        from airflow_kafka_offsets.model.move_lineage import MoveRecord
+
+        return MoveRecord(
             self.operation,
             receipt,
             self.servers.get(self.groups_config_id),
             begun=begun,
+            error=error,
             # Offsets from a user or a reset do not show which records were read.
             reads=self.reports_lag,
             has_lag=self.reports_lag,
             window=self.committed_window,
-        )
-        self.keep_lineage(record.lineage)
-        return record
+        ).lineage()
 
     def _moves(self, receipt: Mapping[str, Any]) -> list[MoveTotals]:
-        """Return what a receipt says of the groups that are written."""
+        """Return the totals of the groups in a receipt that are written."""
         groups = receipt.get("groups", [receipt])
         return [MoveTotals.from_receipt(group) for group in groups if group["group_id"] in self._touched]
 
@@ -192,21 +203,22 @@ class PipelineMovingOperator(MovingOperator):
     """
     Base of the operators that may also move a checkpoint: the reset and the restore.
 
-    Besides the pipeline's names, and only with a ``checkpoint_location``:
+    These parameters are allowed only with a ``checkpoint_location``:
 
-    :param on_pending_batch: what becomes of a batch that Spark began and did not finish: ``fail`` (default)
-        refuses, ``discard`` archives and removes it, which needs ``sink`` or ``idempotent_sink``. (templated)
-    :param sink: where the query writes to, which the checkpoint does not say: ``kafka``, ``noop``, ``file``,
+    :param on_pending_batch: action if Spark began a batch and did not finish it: ``fail`` (default) refuses
+        the move, ``discard`` archives and removes the batch, which needs ``sink`` or ``idempotent_sink``.
+        (templated)
+    :param sink: the query's sink, which the checkpoint does not record: ``kafka``, ``noop``, ``file``,
         ``delta``, ``iceberg`` or ``hudi``, see
         :data:`~airflow_kafka_offsets.model.checkpoint_plan.Sink`. (templated)
-    :param idempotent_sink: for any other sink, whether it is a ``foreachBatch`` that overwrites by the
-        records' own key and does not pass the batch id on. (templated)
-    :param sink_location: directory that a ``file`` sink writes to, or of the ``delta``, ``iceberg`` or
-        ``hudi`` table: a batch that is recorded there is not discarded. (templated)
-    :param allow_stateful: move a query that keeps state although its state stays as it is. (templated)
+    :param idempotent_sink: for any other sink: whether it is a ``foreachBatch`` that overwrites rows by a
+        key of the records and does not pass the batch id on. (templated)
+    :param sink_location: directory of the ``file`` sink or of the ``delta``, ``iceberg`` or ``hudi`` table.
+        A batch that is recorded there is not discarded. (templated)
+    :param allow_stateful: whether to move a query that keeps state; its state stays unchanged. (templated)
     :param quiet_period: time without a write to the checkpoint after which the query counts as stopped:
-        seconds (10 by default), a timedelta or text such as ``30s``; the task waits for it if it must.
-        (templated)
+        seconds (10 by default), a timedelta or text such as ``30s``. If necessary, the task waits until
+        this time has passed. (templated)
     """
 
     moves_on_purpose: ClassVar[bool] = True
@@ -244,12 +256,12 @@ class PipelineMovingOperator(MovingOperator):
 
     @classmethod
     def partial(cls, **kwargs: Any) -> OperatorPartial:
-        """Return the part of a mapped task that its indexes share; by default one of them runs at a time."""
-        # Airflow does not read this default from the constructor, and default_args win over it.
+        """Return the shared part of a mapped task; by default one map index runs at a time."""
+        # Airflow does not read this default from the constructor. default_args take precedence over it.
         return with_default(super().partial(**kwargs), "max_active_tis_per_dag", 1)
 
     def check_parameters(self) -> None:
-        """Check also that what concerns a checkpoint is given only with one."""
+        """Check also that parameters of a checkpoint are given only with a checkpoint."""
         super().check_parameters()
         self.check_checkpoint_parameters()
 
@@ -261,11 +273,11 @@ class PipelineMovingOperator(MovingOperator):
             self.refuse_unused(f"without sink={' or '.join(map(repr, RECORDING_SINKS))}", sink_location=None)
 
     def move_metadata(self, context: Context) -> CommitMetadata:
-        """Return what the commits of this task run record: also that they move on purpose."""
+        """Return the metadata of this task run's commits, which marks them as a deliberate move."""
         return replace(commit_metadata(context), tool=self.operation)
 
     def checkpoint_policy(self) -> CheckpointPolicy:
-        """Return what the parameters allow."""
+        """Return the checkpoint policy that the parameters describe."""
         return CheckpointPolicy.parse(**{name: getattr(self, name) for name in _POLICY})
 
     def apply_pipeline_plan(
@@ -276,7 +288,7 @@ class PipelineMovingOperator(MovingOperator):
         metadata: CommitMetadata,
         checkpoint: SparkCheckpoint | None,
     ) -> dict[str, Any]:
-        """Carry out a plan of groups and checkpoint, see :meth:`apply_plan`."""
+        """Apply a plan of groups and checkpoint, see :meth:`apply_plan`."""
         from airflow_kafka_offsets.moves.apply import apply_pipeline
 
         how = metadata, checkpoint, self.parse_parameter("quiet_period")
@@ -286,13 +298,13 @@ class PipelineMovingOperator(MovingOperator):
 
 
 def commit_metadata(context: Context) -> CommitMetadata:
-    """Return what a commit of this task run records about its origin."""
+    """Return the metadata in which a commit of this task run records its origin."""
     ti, dag_run = context.get("ti"), context.get("dag_run")
     dag, run, task = (getattr(ti, name, "") for name in ("dag_id", "run_id", "task_id"))
     started, index, loop = run_start(context), map_index(context), iteration(context)
-    # A retry has the same token. Another iteration of a task loop, a run that was created again after it was
-    # deleted, and the task after it was cleared have another one. An iteration whose loop was cleared shows
-    # it only by its region.
+    # A retry has the same token. These have a different token: another iteration of a task loop, a run that
+    # was deleted and created again, and a task that was cleared. If a loop was cleared, only the region id of
+    # its iterations changes.
     region = getattr(ti, "region_id", None)
     token = digest(dag, run, task, index, loop, region, clear_mark(context), started.at, length=12)
     return CommitMetadata(

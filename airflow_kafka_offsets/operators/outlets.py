@@ -1,4 +1,4 @@
-"""Asset events of consumer groups: one for each group that a task has committed to, and no other."""
+"""Asset events of consumer groups: only for the groups to which a task has committed."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# Assets that an error names.
+# Number of assets that an error names.
 _SHOWN = 5
 
 
 MOST_TOPICS = 50
-"""Topics up to which an event lists each topic. A larger event has the group's totals only."""
+"""Maximum number of topics that an event lists. With more topics, it has only the group's totals."""
 
 
 class MoveTotals(NamedTuple):
@@ -48,7 +48,7 @@ class MoveTotals(NamedTuple):
         """Return the ``extra`` of the asset event."""
         totals = {"version": 1, **self._asdict(), "batch_id": batch_id}
         if len(self.topics) > MOST_TOPICS:
-            # The receipt in XCom has the rest.
+            # The receipt in XCom has all topics.
             del totals["topics"]
         return totals
 
@@ -57,11 +57,11 @@ class GroupOutlets:
     """
     The outlets of a task that represent consumer groups.
 
-    Airflow sends an event for every outlet of a task that ends well, and does so for each index of a mapped
-    task: 40 mapped commits with 40 assets would send 1,600 events. It reads the outlets when the task has
-    ended. So the groups' assets are left out at first, and come back for the groups that are committed.
+    Airflow sends an event for every outlet of a successful task, for each index of a mapped task: 40 mapped
+    commits with 40 assets would send 1,600 events. Airflow reads the outlets when the task ends. So the
+    groups' assets are removed at first, and added again for the groups that are committed.
 
-    :param declared: the outlets that the DAG names.
+    :param declared: the outlets in the DAG.
     """
 
     def __init__(self, declared: Iterable[Any]) -> None:
@@ -71,15 +71,16 @@ class GroupOutlets:
 
     @property
     def outlets_with_events(self) -> list[Any]:
-        """The outlets that an event is sent for if the task ends now."""
+        """The outlets for which Airflow sends an event if the task ends now."""
         return [outlet for outlet in self.declared if not _uri(outlet) or outlet in self.sent]
 
     def check_groups(self, context: Context, kafka_config_id: str, group_ids: Iterable[str]) -> None:
         """
-        Refuse the asset of a group that the task does not name; a mapped task may name those of all its
-        indexes.
+        Refuse the asset of a group that the task does not name.
 
-        :param group_ids: the groups that the task names, also where it commits nothing to them this time.
+        A mapped task may name the assets of all its indexes.
+
+        :param group_ids: the groups that the task names, including those without a commit in this run.
         """
         own = sorted({group_uri(kafka_config_id, group_id) for group_id in group_ids if group_id})
         others = [uri for outlet in self.groups if (uri := _uri(outlet)) not in own]
@@ -87,18 +88,18 @@ class GroupOutlets:
         if others and not mapped:
             raise PlanRefusedError(
                 f"outlets names {_shown(others)}, the asset of a group that this task does not commit to "
-                f"(its own: {_shown(own)}): whoever follows it would run for nothing; use asset or assets of "
-                "the same KafkaPipeline"
+                f"(its own: {_shown(own)}): a DAG scheduled on that asset would run without new data; use "
+                "asset or assets of the same KafkaPipeline"
             )
 
     def set_events(
         self, context: Context, kafka_config_id: str, moves: Iterable[MoveTotals], batch_id: int | None
     ) -> None:
         """
-        Let the task send the events of the groups that it is about to commit to, with their totals.
+        Let Airflow send the events of the groups that the task is about to commit, with their totals.
 
-        An ``AssetAlias`` gets the asset of each of these groups. Airflow sends events only if the task ends
-        well.
+        An ``AssetAlias`` gets the asset of each of these groups. Airflow sends events only if the task
+        succeeds.
         """
         if "outlet_events" not in context:
             return
@@ -109,7 +110,7 @@ class GroupOutlets:
         for alias in self.declared:
             if isinstance(alias, AssetAlias):
                 events = context["outlet_events"][alias]
-                # A commit that finds its checkpoint moved begins again.
+                # Remove earlier events: a commit starts again if its checkpoint was moved meanwhile.
                 events.asset_alias_events = [
                     event for event in events.asset_alias_events if not _uri(event.dest_asset_key)
                 ]
@@ -117,10 +118,10 @@ class GroupOutlets:
                     _add(events, uri, totals)
 
     def log_unsent(self) -> None:
-        """Log the groups' assets for which there is no event."""
+        """Log the groups' assets without an event."""
         unsent = [_uri(outlet) for outlet in self.groups if outlet not in self.sent]
         if unsent:
-            log.info("No event, since this task has committed nothing to the group: %s", _shown(unsent))
+            log.info("No event, because this task has committed nothing to the group: %s", _shown(unsent))
 
 
 def _topic(receipt: Mapping[str, Any], topic: str) -> dict[str, int]:
@@ -144,7 +145,7 @@ def _shown(uris: Sequence[str]) -> str:
 
 def _add(events: Any, uri: str, extra: dict[str, Any]) -> None:
     try:
-        # The asset that has this URI, whatever its name is.
+        # The asset with this URI, whatever its name.
         events.add(Asset.ref(uri=uri), extra)
     except AirflowRuntimeError as error:
         if not is_missing_asset(error):

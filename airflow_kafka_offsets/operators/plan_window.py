@@ -1,4 +1,4 @@
-"""Plans once which records a run reads, and hands that to the job and to the commit."""
+"""Plans once which records a run reads, for the job and for the commit."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ if TYPE_CHECKING:
     from airflow_kafka_offsets.operators.base import Parser
 
 OnEmpty = Literal["skip", "fail", "continue"]
-"""What becomes of a run whose window is empty: what follows is skipped, the task fails, or it goes on."""
+"""Action for an empty window: skip the downstream tasks, fail, or continue."""
 
 WINDOW_XCOM = "kafka_offsets.window"
-"""Key of the XCom that goes into a job's configuration: the window as JSON text, or the URI of its file."""
+"""Key of the XCom for a job's configuration: the window as JSON text, or the URI of its file."""
 
 _ASKED = ("start", "end", "group_id", "topics", "topics_pattern", "max_records", "kafka_config_id")
 
@@ -54,52 +54,57 @@ class PlanOffsetWindowOperator(OffsetsOperator):
     """
     Plan which records this run reads: a range of offsets for each partition, from ``start`` until ``end``.
 
-    Nothing is changed in Kafka. The job reads exactly these records (see
-    :func:`airflow_kafka_offsets.spark.read.read_window`), and
-    ``CommitOffsetWindowOperator(window=plan.output)`` then moves the group to the window's end, if it is
-    still at its start.
+    The task changes nothing in Kafka. The job reads exactly these records (see
+    :func:`airflow_kafka_offsets.spark.read.read_window`).
+    ``CommitOffsetWindowOperator(window=plan.output)`` then moves the group to the window's end, if the group
+    is still at the window's start.
 
-    ``group_id`` is the group that reads the topics, ``None`` for a replay that no group takes note of.
-    ``topics`` are by default those that the group has commits on.
+    ``group_id`` is the group that reads the topics, or ``None`` for a replay without a group. By default
+    ``topics`` are the topics on which the group has commits.
 
-    With ``every`` the window is the interval of the run's partition key: a DAG that runs for each interval of
-    :class:`~airflow_kafka_offsets.operators.completed_intervals.CompletedIntervalsOperator`, or for those of
-    Airflow's ``CronPartitionTimetable`` and its backfills, reads exactly its hour.
+    With ``every`` the window is the interval of the run's partition key. So a DAG reads exactly its hour if
+    it runs for each interval of
+    :class:`~airflow_kafka_offsets.operators.completed_intervals.CompletedIntervalsOperator`, or of Airflow's
+    ``CronPartitionTimetable`` and its backfills.
 
-    A time means the first record at or after it. The end is exclusive. A partition that was added to a topic
-    since the last commit is read from its log start.
+    A time means the first record at or after this time. The end is exclusive. A partition that was added to a
+    topic since the last commit is read from its log start.
 
-    A task that has planned a window gives the same one again when it is tried again or its run is cleared:
-    Airflow 3.3 keeps it with the task, and ``window_file`` keeps it on any version. Where it is not kept,
-    times and offsets give the same records again, and with ``committed``, ``earliest`` or ``latest`` a run
-    that was cleared, or that has committed already, is refused. A window that was skipped because it is empty
-    is planned again.
+    A task returns the same window again if it is retried or its run is cleared: Airflow 3.3 keeps the window
+    with the task, and ``window_file`` keeps it on any version. If the window is not kept, times and offsets
+    give the same records again; with ``committed``, ``earliest`` or ``latest`` a run that was cleared, or
+    that has already committed, is refused. A window that was skipped because it is empty is planned again.
 
-    Refused: a window of no length, as the data intervals of plain cron strings are in Airflow 3; an end
-    before the start, or in the future; records that retention has deleted, with their number; a group without
-    a commit, unless ``on_no_commit`` says otherwise. Where the group is elsewhere than at the window's start,
-    the window is planned, and the log says that it cannot be committed.
+    The task refuses these windows:
 
-    Returns :meth:`airflow_kafka_offsets.model.window.OffsetWindow.as_json`; its ``source`` says what was
-    asked for, when and by which run. With ``window_file`` it also names the file, and of a window that is too
-    large for an argument it holds only ``version``, ``records``, ``partitions``, ``source`` and
-    ``window_file``. The XCom ``kafka_offsets.window`` is for the job, see :meth:`spark_conf`.
+    - The window has no length, as the data intervals of plain cron strings in Airflow 3.
+    - Its end is before its start, or in the future.
+    - Retention has deleted records of the window. The error gives their number.
+    - The group has no commit (see ``on_no_commit``).
 
-    :param topics_pattern: in place of ``topics``, a regular expression for the whole name, as Python has
-        them. A topic that appears later counts as one without a commit. (templated)
+    If the group is not at the window's start, the window is planned, and the log warns that it cannot be
+    committed.
+
+    Returns :meth:`airflow_kafka_offsets.model.window.OffsetWindow.as_json`. Its ``source`` records the
+    parameters, the time and the run. With ``window_file`` the result also names the file. If the window is
+    too large for a program argument, the result then has only ``version``, ``records``, ``partitions``,
+    ``source`` and ``window_file``. The XCom ``kafka_offsets.window`` is for the job, see :meth:`spark_conf`.
+
+    :param topics_pattern: instead of ``topics``, a Python regular expression that matches whole topic names.
+        A topic that is created later counts as a topic without a commit. (templated)
     :param start: ``committed`` (default), ``earliest``, a time, or offsets as ``{"topic": {"0": 42}}``.
         (templated)
     :param end: ``latest`` (default), a time, or offsets. (templated)
-    :param every: in place of ``start`` and ``end``, the length of the interval that the run's partition key
+    :param every: instead of ``start`` and ``end``, the length of the interval that the run's partition key
         names: ``hour``, ``day``, a cron expression or a duration, as in ``CompletedIntervalsOperator``.
         (templated)
-    :param timezone: on whose clock that interval starts. ``UTC``. (templated)
-    :param max_records: at most so many records, shared over the partitions in proportion. (templated)
-    :param on_no_commit: where ``committed`` starts in a topic that the group has no commit on: ``fail``
+    :param timezone: time zone in which the interval of ``every`` starts; ``UTC`` by default. (templated)
+    :param max_records: maximum number of records, split over the partitions in proportion. (templated)
+    :param on_no_commit: where ``committed`` starts in a topic on which the group has no commit: ``fail``
         (default), ``earliest``, ``latest``, or ``skip`` the topic. (templated)
-    :param on_empty: for a window without records: ``skip`` what follows (default), ``fail``, or ``continue``.
-        (templated)
-    :param window_file: URI of a file to write the window to, another one for each run. (templated)
+    :param on_empty: action for a window without records: ``skip`` the downstream tasks (default), ``fail``,
+        or ``continue``. (templated)
+    :param window_file: URI of a file for the window; use a different file for each run. (templated)
     :param window_conn_id: Airflow connection of the file's storage. (templated)
     """
 
@@ -157,7 +162,7 @@ class PlanOffsetWindowOperator(OffsetsOperator):
         self.window_file = window_file
         self.window_conn_id = window_conn_id
         if topics_pattern is not None and self.topics is not None:
-            raise self.parameter_error("topics and topics_pattern are both given: expected one of them")
+            raise self.parameter_error("topics and topics_pattern are both given: give only one")
         if window_file is None:
             self.refuse_unused_unless_default(
                 "window_conn_id", kwargs.get("default_args"), "without window_file"
@@ -178,7 +183,7 @@ class PlanOffsetWindowOperator(OffsetsOperator):
         """
         Return the configuration from which a Spark job reads the window, for ``conf=``.
 
-        It is a template, which the task that runs the job renders; that task has to run after this one.
+        The value is a template. The task that runs the job renders it, and must run after this task.
         """
         pulled = f"{{{{ ti.xcom_pull(task_ids='{self.task_id}', key='{WINDOW_XCOM}') }}}}"
         return {WINDOW_CONF_KEY: pulled}
@@ -191,7 +196,7 @@ class PlanOffsetWindowOperator(OffsetsOperator):
             memory = WindowMemory(context, self.window_file, self.window_conn_id)
             with self.open_client() as client:
                 window = self._known(client, memory)
-                if window is None:  # an empty window is one as well
+                if window is None:  # not "if not window": an empty window is falsy
                     window = self._plan(client, memory)
             self._show(window)
             self.keep_lineage(partial(lineage_of_window, window, self.servers))
@@ -200,30 +205,26 @@ class PlanOffsetWindowOperator(OffsetsOperator):
     def _hand_over(
         self, context: Context, memory: WindowMemory, window: OffsetWindow, on_empty: OnEmpty
     ) -> dict[str, Any]:
-        """Keep a window and give it to the job, unless it is empty and that ends the task."""
+        """Keep a window and push it for the job, unless it is empty and ``on_empty`` ends the task."""
         if not window and on_empty == "fail":
             raise PlanRefusedError("the window is empty: there are no records between its start and its end")
         if not window.ranges and on_empty == "continue":
-            raise PlanRefusedError(
-                "no partition is left for the window: the group has no commit on any of them"
-            )
-        # The log end is the group's position only when it is committed: skipping would lose what comes until
-        # then.
+            raise PlanRefusedError("the window has no partitions: the group has no commit on any partition")
+        # The log end becomes the group's position only by a commit: if the commit were skipped, the next
+        # window would start later and miss records.
         starts_here = self.on_no_commit == "latest" and window.without_commit
         if not window and on_empty == "skip" and not starts_here:
-            # The skip discards the return value, and the downstream tasks may look at it.
+            # A skip discards the return value, which downstream tasks may read.
             push_result(context, window.as_json())
-            raise AirflowSkipException("The window is empty: what follows is skipped")
+            raise AirflowSkipException("The window is empty: the downstream tasks are skipped")
         text, result = window.as_text(), window.as_json()
         if len(text) > MAX_ARGUMENT and not self.window_file:
             raise PlanRefusedError(
-                f"the window of {len(window.ranges)} partitions takes {len(text)} bytes of JSON, and one "
-                "argument of a "
-                'program holds 128 KiB: set window_file, such as \'s3://bucket/{{ run_id | replace(":", "") '
-                "}}.json', "
-                "where both the task and the job can reach it"
+                f"the window of {len(window.ranges)} partitions takes {len(text)} bytes of JSON, and a "
+                "program's argument can have at most 128 KiB: set window_file to a URI that both the task "
+                'and the job can read, such as \'s3://bucket/{{ run_id | replace(":", "") }}.json\''
             )
-        # Before the XCom: a try that dies in between gives the same window again.
+        # Kept before the XCom is pushed: if the task dies in between, the next try returns the same window.
         memory.keep(window)
         if self.window_file:
             result = window_xcom(window, self.window_file, whole=len(text) <= MAX_ARGUMENT)
@@ -237,7 +238,7 @@ class PlanOffsetWindowOperator(OffsetsOperator):
         named = self.selection()
         if self.topics_pattern is not None:
             named = named.with_scope(topics_matching(client, self.topics_pattern))
-        # Times and offsets give the same records again, whenever they are planned.
+        # Times and offsets select the same records whenever they are planned.
         if not (start.reproducible and end.reproducible):
             memory.refuse_other_records(client, named)
         now = datetime.now(tz=timezones.utc)
@@ -259,27 +260,27 @@ class PlanOffsetWindowOperator(OffsetsOperator):
             "planned_at": now.isoformat(timespec="seconds"),
         }
         source = {**window.source, **asked, **memory.run}
-        # As it comes back from XCom and from a file: what is compared later must not differ by a tuple.
+        # The same types as from XCom or a file, so that a later comparison does not differ by a tuple.
         return replace(window, source=json.loads(json.dumps(source, default=str)))
 
     def _known(self, client: OffsetsClient, memory: WindowMemory) -> OffsetWindow | None:
-        """Return the window that this run has had before."""
+        """Return the window that this run has planned before."""
         window = memory.recall()
         if window is None:
             return None
-        # The DAG was changed since: with the old window the change would be ignored without a word.
+        # The DAG was changed since: the old window would silently ignore the change.
         if window.source.get("asked") != self._asked():
             if all(bound.reproducible for bound in self._bounds()):
-                self.log.info("Planned again: the parameters are others than before")
+                self.log.info("Planned again: the parameters have changed")
                 return None
             raise PlanRefusedError(
-                f"this run has a window since {window.source.get('planned_at')}, planned with other "
-                f"parameters than now (start={window.source.get('start')}, end={window.source.get('end')}, "
-                f"topics={window.source.get('topics')}, max_records={window.source.get('max_records')}): put "
-                "them back, or trigger a new run"
+                f"this run planned its window at {window.source.get('planned_at')} with other parameters "
+                f"(start={window.source.get('start')}, end={window.source.get('end')}, "
+                f"topics={window.source.get('topics')}, max_records={window.source.get('max_records')}): set "
+                "these parameters again, or trigger a new run"
             )
         check_window(client, window, self.selection())
-        self.log.info("The window that this run has since %s", window.source.get("planned_at"))
+        self.log.info("The window that this run planned at %s", window.source.get("planned_at"))
         return window
 
     def _show(self, window: OffsetWindow) -> None:
@@ -302,13 +303,13 @@ class PlanOffsetWindowOperator(OffsetsOperator):
                 raise self.parameter_error(str(error)) from None
 
     def _of_run(self, context: Context) -> Interval | None:
-        """Return the interval that the run's partition key names, if it is wanted."""
+        """Return the interval of the run's partition key; ``None`` without ``every``."""
         if self.every is None:
             return None
         key = getattr(context.get("dag_run"), "partition_key", None)
         if key is None:
             raise UsageError(
-                f"every={self.every!r} reads the interval of the run's partition key, and this run has none: "
+                f"every={self.every!r} needs a run with a partition key, and this run has no partition key: "
                 "schedule the DAG with PartitionedAssetTimetable or CronPartitionTimetable (Airflow 3.2 and "
                 "later), trigger it with a partition key, or give start and end"
             )
@@ -322,7 +323,7 @@ class PlanOffsetWindowOperator(OffsetsOperator):
         return self.parse_parameter("start"), self.parse_parameter("end")
 
     def _asked(self) -> str:
-        """Return what is the same as long as the same is asked for."""
+        """Return a digest of the parameters that determine the window."""
         asked = {name: getattr(self, name) for name in _ASKED}
         asked |= {"start": self._bounds()[0].as_text(), "end": self._bounds()[1].as_text()}
         return digest(asked, length=12)

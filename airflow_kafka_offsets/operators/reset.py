@@ -1,4 +1,4 @@
-"""Moves a pipeline somewhere else on purpose: its consumer groups and its checkpoint."""
+"""Moves a pipeline, its consumer groups and its checkpoint, to other offsets."""
 
 from __future__ import annotations
 
@@ -53,67 +53,73 @@ class ResetOffsetsOperator(PipelineMovingOperator):
     """
     Move a pipeline to other offsets: its consumer groups, and its Spark checkpoint with them.
 
-    Exactly one of ``to_offset``, ``to_datetime``, ``shift_by``, ``by_duration``, ``to_batch``, ``to_group``
-    and ``from_file`` says where to; empty text counts as not given, so that a DAG's ``params`` can drive it.
+    Give exactly one of ``to_offset``, ``to_datetime``, ``shift_by``, ``by_duration``, ``to_batch``,
+    ``to_group`` and ``from_file``. Empty text counts as not given, so that a DAG's ``params`` can select one.
 
-    With a ``checkpoint_location`` both move to the same offsets as one plan. Everything is checked and saved
-    first; then the offsets are written into the checkpoint's newest batch (the query goes on from there, and
-    no batch id occurs twice), then the groups are committed, and both are read back. The query must be
-    stopped. What is overwritten is kept in an archive below the checkpoint. Without one only the groups move.
+    With a ``checkpoint_location``, the groups and the checkpoint move to the same offsets as one plan. The
+    query must be stopped. The task first checks and saves everything. It then writes the offsets into the
+    checkpoint's newest batch, so that the query continues from there and no batch id occurs twice. It then
+    commits the groups, and reads both back. The overwritten files are kept in an archive below the
+    checkpoint. Without a ``checkpoint_location`` only the groups move.
 
-    Refused, with nothing changed: a group whose last commit was made on another Kafka cluster; ``shift_by``,
-    ``to_batch`` and ``committed`` in a topic that was created again; a group with members; a partition that
-    the broker does not have; an offset outside the log, unless ``on_out_of_range`` says otherwise; a
-    checkpoint that is being written to, has an unfinished batch (see ``on_pending_batch``), or belongs to a
-    query that keeps state (see ``allow_stateful``).
+    The task refuses, and changes nothing, in these cases:
 
-    A retry does not move twice: what an earlier try of the same task run has moved is left alone by
-    ``shift_by``, ``by_duration``, ``to_group`` and ``to_offset="latest"``, and a move that was interrupted
-    between checkpoint and groups is finished with the offsets it was planned with, also when the task was
+    - The group's last commit was made on another Kafka cluster.
+    - ``shift_by``, ``to_batch`` or ``committed`` is used for a topic that was created again.
+    - The group has members.
+    - The broker does not have a partition.
+    - An offset is outside the log (see ``on_out_of_range``).
+    - The checkpoint is being written to, has an unfinished batch (see ``on_pending_batch``), or belongs to a
+      query that keeps state (see ``allow_stateful``).
+
+    A retry does not move twice. With ``shift_by``, ``by_duration``, ``to_group`` and ``to_offset="latest"`` a
+    retry keeps the offsets to which an earlier try of the same task run has moved. A move that was
+    interrupted between checkpoint and groups is finished with its planned offsets, even after the task was
     cleared.
 
-    Clearing the task moves again, if what comes after it is cleared as well. Airflow also clears a setup with
-    any task between it and its teardown: then nothing is moved if the work after the reset was finished by a
-    commit and is not cleared, and the log says so. Refused, with nothing changed: tasks that have succeeded
-    after it, and were not cleared although one before them was.
+    A cleared task moves again if the tasks after it are cleared as well. Airflow also clears a setup together
+    with any task between the setup and its teardown. In this case nothing is moved, and the log says so, if
+    the work after the reset was finished by a commit and is not cleared. The task refuses, and changes
+    nothing, if a task after it has succeeded and was not cleared although a task before that one was.
 
-    What may happen to the checkpoint is decided by the parameters of :class:`PipelineMovingOperator`:
+    These parameters of :class:`PipelineMovingOperator` determine how the checkpoint may be changed:
     ``on_pending_batch``, ``sink``, ``idempotent_sink``, ``sink_location``, ``allow_stateful`` and
     ``quiet_period``.
 
     Returns the receipt (see :func:`airflow_kafka_offsets.model.receipt.make_receipt`): plain JSON with the
-    offsets before and after. It is stored before the first write. On Airflow 3.3 and later a retry still
-    shows the
-    offsets from before the first try; earlier versions keep nothing of a task's own over a retry.
+    offsets before and after. It is stored before the first write. On Airflow 3.3 and later, the receipt of a
+    retry still shows the offsets from before the first try. Earlier versions store no task data across
+    retries.
 
-    :param to_offset: a number for every partition; offsets, ``{"topic": {"0": 42}}``; ``earliest``,
+    :param to_offset: a number for every partition; offsets as ``{"topic": {"0": 42}}``; ``earliest``,
         ``latest`` or ``committed``. (templated)
-    :param to_datetime: each partition's first record at or after this time, else its log end; ISO 8601, UTC
-        where no zone is given. (templated)
-    :param shift_by: number of offsets to move by, negative for back. (templated)
-    :param by_duration: as ``to_datetime``, for now less this duration: a timedelta, seconds, or text such
-        as ``2h`` or ``P1DT2H``. (templated)
-    :param to_batch: the end of this batch of the checkpoint, which must be finished and still there: Spark
-        keeps the last 100 (``spark.sql.streaming.minBatchesToRetain``). Only with a ``checkpoint_location``.
-        The end is what the batch's file in ``offsets`` says: where the next batch begins, also after a move
-        that has rewritten that file. A partition that was added after the batch is refused, unless ``topics``
-        leaves it out. (templated)
-    :param to_group: what another group of the cluster has committed, such as the one that this group takes
-        over from. Without ``topics`` or a checkpoint these are all topics of that group; ``on_no_commit``
-        decides about a partition that it has not committed. (templated)
+    :param to_datetime: each partition's first record at or after this time, or its log end if there is no
+        such record. ISO 8601; UTC if the time has no zone. (templated)
+    :param shift_by: number of offsets to move by; a negative number moves back. (templated)
+    :param by_duration: like ``to_datetime``, for the current time minus this duration: a timedelta, seconds,
+        or text such as ``2h`` or ``P1DT2H``. (templated)
+    :param to_batch: the end of this batch of the checkpoint. The batch must be finished and still be in the
+        checkpoint: Spark keeps the last 100 (``spark.sql.streaming.minBatchesToRetain``). Only with a
+        ``checkpoint_location``. The end is taken from the batch's file in ``offsets``: the next batch begins
+        there, even if a move has rewritten that file. A partition that was added after the batch is refused,
+        unless ``topics`` leaves it out. (templated)
+    :param to_group: the committed offsets of another group of the cluster, such as a group that this group
+        replaces. Without ``topics`` or a checkpoint, these are all topics of that group. ``on_no_commit``
+        applies to partitions that the other group has not committed. (templated)
     :param from_file: URI of a file in Kafka's CSV: ``topic,partition,offset``, or
         ``group,topic,partition,offset``. (templated)
-    :param on_out_of_range: ``fail`` (default), ``clamp`` to the nearer end of the log, or ``skip`` the
-        partition, for an offset outside the log or a time in the future. (templated)
-    :param on_no_commit: where a partition without a commit starts from, for ``shift_by`` and ``committed``,
-        or goes to, for ``to_group``: ``fail`` (default), ``earliest``, ``latest``, or ``skip`` the partition.
-        With a ``checkpoint_location`` it starts where the checkpoint is. (templated)
-    :param allow_new_cluster: whether the offsets are known to be right on a cluster, or in a topic that was
-        created again, that is not the one of the group's last commit. (templated)
-    :param plan_only: show the plan and return it, but change nothing. A plan that would be refused fails.
-        The plan has a ``digest`` of the planned writes, ``markdown`` for people, and an ``estimate``. With
-        the group's asset in ``inlets`` it also lists the runs, and the queued events, that are based on
-        commits which the plan takes back. (templated)
+    :param on_out_of_range: action for an offset outside the log or a time in the future: ``fail`` (default),
+        ``clamp`` to the nearer end of the log, or ``skip`` the partition. (templated)
+    :param on_no_commit: for a partition without a commit: the offset from which ``shift_by`` and
+        ``committed`` start, or to which ``to_group`` moves: ``fail`` (default), ``earliest``, ``latest``, or
+        ``skip`` the partition. With a ``checkpoint_location`` the partition starts at the checkpoint's
+        offset. (templated)
+    :param allow_new_cluster: whether to move although the group's last commit was made on another cluster, or
+        before a topic was created again. Set this only if the offsets are right there. (templated)
+    :param plan_only: whether to show and return the plan only, without changes. The task fails if the move
+        would be refused. The plan has a ``digest`` of the planned writes, ``markdown`` for people, and an
+        ``estimate``. With the group's asset in ``inlets`` the plan also lists the runs and the queued events
+        that are based on commits that it takes back. (templated)
     :param plan: instead of a target: the plan of a task with ``plan_only``, or of ``group reset
         --save-plan``. A dict, JSON text, or the URI of a file. The task writes the plan's offsets, with the
         plan's permissions. It refuses the plan if group, checkpoint, cluster or topic have changed since; a
@@ -181,7 +187,7 @@ class ResetOffsetsOperator(PipelineMovingOperator):
         max_active_tis_per_dag: int | None = 1,
         **kwargs: Any,
     ) -> None:
-        # Two runs that move one group at once would each overwrite what the other is about to read.
+        # Two runs that move the same group at once would each overwrite the offsets that the other reads.
         super().__init__(max_active_tis_per_dag=max_active_tis_per_dag, **kwargs)
         self.to_offset = to_offset
         self.to_datetime = to_datetime
@@ -214,7 +220,7 @@ class ResetOffsetsOperator(PipelineMovingOperator):
         check_decided(self)
 
     def check_parameters(self) -> None:
-        """Check also that one scenario is given, or that templates may fill one in."""
+        """Check also that one scenario is given, or that templates may render to one."""
         super().check_parameters()
         self.check_group_named()
         check_plan_parameters(self)
@@ -247,7 +253,7 @@ class ResetOffsetsOperator(PipelineMovingOperator):
             self.refuse_unused(why, on_no_commit="fail")
 
     def may_render_to_nothing(self, name: str, template: object) -> bool:
-        """Whether it is a scenario: a DAG's ``params`` fill in one of them, see :func:`exactly_one`."""
+        """Return whether the parameter is a scenario: ``params`` may select one, see :func:`exactly_one`."""
         return name in RESETS or super().may_render_to_nothing(name, template)
 
     def execute(self, context: Context) -> dict[str, Any]:
@@ -256,7 +262,7 @@ class ResetOffsetsOperator(PipelineMovingOperator):
             plan_only = self.parse_parameter("plan_only")
             restores = restores_of(self) if self.has_dag() else []  # type: ignore[no-untyped-call]
             for restore in restores:
-                # Before anything is moved: such a restore would not take it back.
+                # Checked before anything is moved: an invalid restore would not take the move back.
                 check_restore(restore)
             work, has_work = (None, False) if plan_only else cleared_work(self, context)
             approved = None if self.plan is None else ApprovedPlan.of(self, context)
@@ -268,7 +274,7 @@ class ResetOffsetsOperator(PipelineMovingOperator):
             with self.open_client() as client:
                 if work is not None:
                     receipt = receipt_of_kept(self, client, checkpoint, work, metadata)
-                    # Also here, since a teardown reads it to know what there is to take back.
+                    # The teardown reads this receipt to determine what to take back.
                     push_result(context, receipt)
                     self.keep_move(receipt)
                     return receipt
@@ -291,8 +297,8 @@ class ResetOffsetsOperator(PipelineMovingOperator):
                         allow_new_cluster=self.parse_parameter("allow_new_cluster"),
                         policy=self.checkpoint_policy(),
                         metadata=metadata,
-                        # If a recovery is cleared before its work was committed, nobody has gone on from
-                        # here.
+                        # If a recovery is cleared before its work was committed, the pipeline is still at
+                        # the offsets of its reset.
                         interrupted=images.interrupted or has_work or None,
                     )
                 if restores and plan.checkpoint_plan is not None:
@@ -301,11 +307,11 @@ class ResetOffsetsOperator(PipelineMovingOperator):
                     return self._save_plan(context, client, plan, checkpoint)
                 if self.parse_parameter("stop_after_failure"):
                     skip_after_failure(context, self, plan)
-                # A plan that is refused writes nothing, and must not replace what an earlier try has kept.
+                # A refused plan writes nothing, and must not replace offsets that an earlier try has kept.
                 if not plan.is_refused:
                     plan = images.keep(plan, client, metadata, goes_on=has_work)
                 receipt = self.apply_pipeline_plan(context, client, plan, metadata, checkpoint)
-                # After the receipt: a try that dies before this counts as interrupted.
+                # After the receipt, so that a try that dies before this line counts as interrupted.
                 images.finish()
                 return receipt
 
@@ -316,7 +322,7 @@ class ResetOffsetsOperator(PipelineMovingOperator):
         plan: PipelinePlan,
         checkpoint: SparkCheckpoint | None,
     ) -> dict[str, Any]:
-        """Show a plan, and return it so that it can be approved and carried out."""
+        """Show a plan, and return it for an approval and a later move."""
         plan = self.show_plan(context, client, plan)
         saved = save_plan(
             client,

@@ -1,4 +1,4 @@
-"""Takes a reset back, by itself if the recovery after it was not finished."""
+"""Takes a reset back; as a teardown, only if the recovery was not finished."""
 
 from __future__ import annotations
 
@@ -53,57 +53,56 @@ RestoreWhen = Literal["failed", "always"]
 
 class RestoreOffsetsOperator(PipelineMovingOperator):
     """
-    Take a reset back: put groups and checkpoint to the offsets that they had before.
+    Take a reset back: move groups and checkpoint to the offsets from before the reset.
 
-    Made to be the teardown of a reset, so that a recovery that fails leaves everything where it was::
+    The task is meant as the teardown of a reset, so that a failed recovery leaves all offsets unchanged::
 
         reset = ResetOffsetsOperator(task_id="reset", to_datetime="{{ params.since }}", **orders)
         restore = RestoreOffsetsOperator(task_id="restore", receipt=reset.output, **orders)
         reset >> spark >> commit >> restore.as_teardown(setups=reset)
 
-    As a teardown (``restore_when="failed"``) it compares, for each group and checkpoint of the receipt, where
-    it is now with where it was. The recovery is finished if both have passed that, in batches that have
-    finished and commits of others than resets and restores, and if the reset's move is still the newest one.
-    Else it puts back what is still the reset's own, says what it could not put back, and fails. The states of
-    the tasks in between do not count: Airflow's users mark and clear them.
+    As a teardown (``restore_when="failed"``), the task compares the current position of each group and
+    checkpoint in the receipt with the position before the reset. The recovery is finished if both have passed
+    that position, and if the reset's move is still the newest one. Only finished batches count, and only
+    commits that are not from a reset or restore. If the recovery is not finished, the task restores each
+    group and checkpoint that is still at the reset's move, lists those that it could not restore, and fails.
+    The states of the tasks in between do not count, because users can mark and clear them in Airflow.
 
-    A failed recovery stays a failed run: after it has restored, and whenever a task upstream has failed, this
-    task fails, and the run with it (:meth:`as_teardown` sees to that). Its receipt is in XCom all the same.
-    It does not run if the reset itself is given up half-way, after ``dagrun_timeout``, and when the run is
-    deleted: drift checks name what is left.
+    The run of a failed recovery always fails: this task fails after it has restored, and whenever an upstream
+    task has failed. :meth:`as_teardown` ensures that the run then fails too. The receipt is in XCom in
+    either case. The task does not run if the reset itself is stopped half-way, after ``dagrun_timeout``, or
+    if the run is deleted. Drift checks report the drift that remains in these cases.
 
-    Refused when the DAG is read: a teardown whose failure would not fail the run, and one of a reset that is
-    not in its receipt.
+    When the DAG is parsed, these teardowns are refused: a teardown whose failure would not fail the run, and
+    a teardown of a reset that is not in its receipt.
 
-    If the Spark query has not run since the reset, the checkpoint's files come back as they were; if it has,
-    the checkpoint is moved to the offsets that it had. The same offsets come back, not the same bytes; what
-    the job has written meanwhile stays written. A partition that had no commit cannot be made to have none
-    again.
+    If the Spark query has not run since the reset, the checkpoint's files are restored unchanged. If the
+    query has run, the checkpoint is moved to its earlier offsets: the offsets are the same, the files are
+    not. The job's output stays written. A commit of a partition that had none before cannot be removed.
 
-    Without a receipt (the reset was skipped, or only showed its plan) it does nothing and says so.
+    Without a receipt (the reset was skipped, or only showed its plan) the task changes nothing and logs it.
 
-    What may happen to the checkpoint is decided by the parameters of :class:`PipelineMovingOperator`. A job
-    that failed usually leaves an unfinished batch: ``on_pending_batch="discard"`` with the ``sink`` lets the
-    restore remove it.
+    The parameters of :class:`PipelineMovingOperator` determine how the checkpoint may be changed. A failed
+    job usually leaves an unfinished batch: ``on_pending_batch="discard"`` with the ``sink`` lets the restore
+    remove it.
 
-    Returns the receipt of the restore, or ``None`` if there was nothing to do.
+    Returns the receipt of the restore, or ``None`` if nothing had to be restored.
 
-    :param receipt: what the reset returned, usually ``reset.output``. All of it is restored, whatever
-        ``topics`` says. That of a reset with a ``plan`` names the pipeline, so that ``group_id`` and the
+    :param receipt: result of the reset, usually ``reset.output``. The whole receipt is restored; ``topics``
+        does not limit it. The receipt of a reset with a ``plan`` names the pipeline, so ``group_id`` and the
         other names may be left out. (templated)
-    :param from_file: in place of a receipt, URI of a file in Kafka's CSV with the offsets to put back, such
-        as the ``before.csv`` of an archive or what ``group reset --save`` wrote. (templated)
-    :param restore_when: ``failed`` (default) restores only if the recovery is not finished; ``always``
-        restores in any case, and does not fail for it. (templated)
-    :param allow_stale: with ``restore_when="always"``, whether a reset is taken back that others have
-        followed since: a later move of the checkpoint, or batches and commits of other runs beyond it.
-        (templated)
-    :param on_no_commit: for a partition that had no commit: ``skip`` (default) leaves it where it is,
-        ``earliest`` moves it to its log start; only with a receipt. (templated)
-    :param on_out_of_range: ``fail`` (default), ``clamp`` to the nearer end of the log, or ``skip`` the
-        partition, for an offset that is outside the log by now. (templated)
-    :param allow_new_cluster: whether the offsets are known to be right on a cluster, or in a topic that was
-        created again, that is not the one of the receipt. (templated)
+    :param from_file: instead of a receipt, URI of a file in Kafka's CSV with the offsets to restore, such as
+        an archive's ``before.csv`` or a file from ``group reset --save``. (templated)
+    :param restore_when: ``failed`` (default) restores only if the recovery is not finished, and then fails;
+        ``always`` restores in any case without failing the task. (templated)
+    :param allow_stale: with ``restore_when="always"``: whether to take back a reset that was followed by a
+        later move of the checkpoint, or by batches and commits of other runs beyond the reset. (templated)
+    :param on_no_commit: action for a partition that had no commit: ``skip`` (default) leaves its offset
+        unchanged, ``earliest`` moves it to the log start; only with a receipt. (templated)
+    :param on_out_of_range: action for an offset that is now outside the log: ``fail`` (default), ``clamp`` to
+        the nearer end of the log, or ``skip`` the partition. (templated)
+    :param allow_new_cluster: whether to restore although the receipt is of another cluster, or of a topic
+        that was created again. Set this only if the offsets are right there. (templated)
     """
 
     template_fields: Sequence[str] = (
@@ -156,12 +155,12 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
         if self.group_id is None and receipt is None:
             raise self.missing_group()
         if receipt is not None and from_file is not None:
-            raise self.parameter_error("receipt and from_file are both given: give one of them")
+            raise self.parameter_error("receipt and from_file are both given: give only one")
         if receipt is None and from_file is None and restore_when == "always":
             raise self.parameter_error("nothing to restore: give receipt, usually reset.output, or from_file")
         if from_file is not None:
             self.refuse_unused("with from_file, which has no partition without a commit", on_no_commit="skip")
-            self.refuse_unused("with from_file, which is of no move", allow_stale=False)
+            self.refuse_unused("with from_file, which does not record a move", allow_stale=False)
         self.check_parameters()
 
     def check_checkpoint_parameters(self) -> None:
@@ -170,18 +169,18 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
             super().check_checkpoint_parameters()
 
     def may_render_to_nothing(self, name: str, template: object) -> bool:
-        """Whether it is the output of a reset that was skipped, and so has none."""
+        """Return whether the parameter is the receipt of a skipped reset, which has no output."""
         skipped = name == "receipt" and isinstance(template, XComArg) and self.receipt is None
         return skipped or super().may_render_to_nothing(name, template)
 
     def prepare_template(self) -> None:
-        """Check the whole DAG, which Airflow has read when it calls this."""
+        """Check the whole DAG: Airflow has parsed it when it calls this method."""
         super().prepare_template()
         if self.is_teardown:
             check_restore(self)
 
     def execute(self, context: Context) -> dict[str, Any] | None:
-        """Put back what was overwritten, and return the receipt of that."""
+        """Restore the overwritten offsets, and return the receipt of the restore."""
         with self.run_checked():
             work = self._work(context) if self.parse_parameter("restore_when") == "failed" else None
             receipt = self._loaded_receipt
@@ -210,7 +209,7 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
                         )
                     return None
                 restored = restore(judged.receipt_to_restore(receipt)) if judged.to_restore else None
-                # An earlier try has put all of it back: its receipt is made again, for this try's XCom.
+                # An earlier try has restored everything: rebuild its receipt for this try's XCom.
                 if restored is None and judged.restored:
                     restore(receipt)
                 states = [work.describe(work.not_succeeded)] if work.not_succeeded else []
@@ -219,9 +218,9 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
                 )
 
     def _is_nothing(self, context: Context, receipt: Any) -> bool:
-        """Whether nothing was moved, which is logged."""
+        """Return whether nothing was moved, and log the reason."""
         if receipt is None and self.from_file is None:
-            # A reset that has succeeded without a receipt would be taken for one that was skipped.
+            # Otherwise a reset that succeeded without a receipt would look like a skipped reset.
             self._check_nothing_moved(context)
             self.log.info("Nothing to restore: there is no receipt, so nothing was moved")
             return True
@@ -231,7 +230,7 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
         return False
 
     def _restore_file(self, work: RecoveryTasks, restore: Callable[[None], object]) -> dict[str, Any] | None:
-        """Restore from a file, which does not say what was moved: the states of the tasks decide."""
+        """Restore from a file if a task has not succeeded: the file does not record what was moved."""
         if not work.not_succeeded:
             self.log.info("Nothing to restore: every task upstream has succeeded (restore_when='failed')")
             return None
@@ -252,11 +251,11 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
         metadata: CommitMetadata,
         receipt: Any,
     ) -> dict[str, Any] | None:
-        """Put back what a receipt has, or the file; return the receipt of that, ``None`` if nothing moved."""
-        # Putting back twice could take away what others have committed since.
+        """Restore a receipt or file; return the receipt of the restore, ``None`` if nothing was moved."""
+        # A second restore could overwrite commits that other clients have made since the first one.
         done = None if receipt is None else plan_of_earlier_restore(client, checkpoint, receipt, metadata)
         if done is not None:
-            self.log.info("Nothing is changed: an earlier try of this task has put everything back")
+            self.log.info("Nothing is changed: an earlier try of this task has already restored everything")
             again = self.with_connections(done).make_receipt(verified=True)
             push_result(context, again)
             self.keep_move(again)
@@ -266,10 +265,10 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
         if receipt is not None and was_not_carried_out(self, client, checkpoint, receipt):
             self.log.info("Nothing to restore: the receipt is of a plan that was not carried out")
             return None
-        # A teardown does not fail because there is nothing that it could put back.
+        # A teardown does not fail if there is nothing to restore.
         plan = replace(self._plan(client, checkpoint, receipt, metadata), may_be_empty=True)
         restored = self.apply_pipeline_plan(context, client, plan, metadata, checkpoint)
-        # Also if this task then fails.
+        # Pushed here so that the receipt is in XCom even if this task then fails.
         push_result(context, restored)
         return restored
 
@@ -279,7 +278,7 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
 
     @property
     def _setups(self) -> list[str]:
-        """The resets of which this task is the teardown."""
+        """The resets whose teardown this task is."""
         names = self.upstream_task_ids.intersection(tasks_that_move(self))
         return sorted(name for name in names if self.dag.get_task(name).is_setup)
 
@@ -292,8 +291,8 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
         """
         Make this the teardown of a reset.
 
-        :param on_failure_fail_dagrun: the run fails with this task. Airflow's own default would let a run
-            that was given up end as a success.
+        :param on_failure_fail_dagrun: whether the run fails if this task fails. With Airflow's default
+            (``False``) the run of a failed recovery would succeed.
         """
         super().as_teardown(setups=setups, on_failure_fail_dagrun=on_failure_fail_dagrun)
         return self
@@ -303,13 +302,13 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
         return load_json(self.receipt, "receipt") if isinstance(self.receipt, str) else self.receipt
 
     def _check_nothing_moved(self, context: Context) -> None:
-        """Refuse a missing receipt where the reset has succeeded: it has moved something."""
+        """Refuse a missing receipt if the reset has succeeded: that reset has moved offsets."""
         if done := task_states(context, self, self._setups).succeeded:
             raise PlanRefusedError(
-                f"{', '.join(done)} has succeeded and has left no receipt, so that nothing can be put back: "
-                "give receipt=, the reset's output, and let the reset push its XCom (do_xcom_push); until "
-                "then put the pipeline back with 'airflow-kafka-offsets group restore', from the archive "
-                "below its checkpoint"
+                f"{', '.join(done)} has succeeded and has left no receipt, so nothing can be put back: set "
+                "receipt= to the reset's output, and let the reset push its XCom (do_xcom_push). To put this "
+                "pipeline back, use 'airflow-kafka-offsets group restore' with the archive below its "
+                "checkpoint"
             )
 
     def _plan(
@@ -328,17 +327,17 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
             return plan_restore_file(client, self.from_file, checkpoint, self.selection(), **allowed)
         allowed |= {"on_no_commit": self.parse_parameter("on_no_commit"), "metadata": metadata}
         allowed["same_run"] = not self.upstream_task_ids.isdisjoint(tasks_that_move(self))
-        # As the teardown of a recovery that has gone on and was not finished, it takes back just that.
+        # A teardown must also take back a recovery that has made progress without finishing.
         given = self.parse_parameter("allow_stale")
         allowed["allow_stale"] = given or self.parse_parameter("restore_when") == "failed"
         return plan_restore_receipt(client, receipt, checkpoint, self.selection(), **allowed)
 
     def _work(self, context: Context) -> RecoveryTasks:
-        """Return the tasks between the reset and this one, and those beside them that have failed."""
+        """Return the tasks between the reset and this task, and other failed tasks upstream."""
         upstream = tasks_between(context, None, self) if self.upstream_task_ids else RecoveryTasks({}, {})
         if not upstream.states:
             raise UsageError(
-                f"task {self.task_id} has no task upstream that could have failed: make it the teardown of "
+                f"task {self.task_id} has no upstream task that could have failed: make it the teardown of "
                 "the reset, or set restore_when='always'"
             )
         resets = [task for task in self.upstream_list if task.is_setup]

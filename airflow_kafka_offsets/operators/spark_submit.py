@@ -1,4 +1,4 @@
-"""Submits a Spark job that reaches Kafka with the security of an Airflow connection."""
+"""Submits a Spark job that connects to Kafka with the settings of an Airflow connection."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ else:
     except ImportError:
 
         class SparkSubmitOperator(BaseOperator):
-            """Stands for the missing operator, so that this module can be imported without its provider."""
+            """Placeholder with which this module can be imported without the Spark provider."""
 
             def __init__(self, **_: Any) -> None:
                 raise SetupError(
@@ -32,12 +32,13 @@ else:
 
 class KafkaSparkSubmitOperator(SparkSubmitOperator):
     """
-    Submit a Spark job to which the address and the security of a Kafka connection are handed over.
+    Submit a Spark job that gets the address and the security settings of a Kafka connection.
 
-    The job gets them as options of Spark's Kafka source from
+    The job reads these settings, as options of Spark's Kafka source, with
     :func:`~airflow_kafka_offsets.spark.kafka_options.spark_kafka_options`. They are in a file that only the
-    user of this task can read, and that is removed when the job has ended; its arguments, its configuration
-    and the rendered fields have none of them. So the driver must be on the task's machine (client mode).
+    user of this task can read, and that is removed when the job has ended. The job's arguments, its
+    configuration and the rendered fields do not contain them. So the driver must run on the task's machine
+    (client mode).
 
     All other parameters are those of ``SparkSubmitOperator``.
 
@@ -51,7 +52,7 @@ class KafkaSparkSubmitOperator(SparkSubmitOperator):
         self.kafka_config_id = kafka_config_id
 
     def execute(self, context: Context) -> None:
-        """Submit the job and wait for its end; the file is there meanwhile."""
+        """Submit the job and wait until it ends; the file exists during this time."""
         from airflow_kafka_offsets.task.kafka_options_file import kafka_options_file
 
         with fail_without_retry():
@@ -62,7 +63,7 @@ class KafkaSparkSubmitOperator(SparkSubmitOperator):
     def _refuse_cluster_mode(self) -> None:
         mode = self._deploy_mode or (self.conf or {}).get("spark.submit.deployMode")
         if mode is None:
-            with suppress(AirflowNotFoundException):  # which the operator passes over too
+            with suppress(AirflowNotFoundException):  # the operator ignores this error too
                 mode = BaseHook.get_connection(self._conn_id).extra_dejson.get("deploy-mode")
         if mode == "cluster":
             raise UsageError(

@@ -1,4 +1,4 @@
-"""Base of the sensors, which wait by poking, by rescheduling or in the triggerer."""
+"""Base of the sensors: they wait by poking, by rescheduling or in the triggerer."""
 
 from __future__ import annotations
 
@@ -38,38 +38,38 @@ if TYPE_CHECKING:
     from airflow_kafka_offsets.waits.wait import Reading, Wait
 
 TRIGGERER_MAY_BE_LATE = 120.0
-"""Seconds after which Airflow ends a wait that the triggerer should have ended with its last reading."""
+"""Seconds after the timeout at which Airflow ends a wait that the triggerer has not ended itself."""
 
 
 class OffsetsSensor(CheckedTemplates, BaseSensorOperator):
     """
     Base of the sensors that wait for a position.
 
-    A broker that is not reachable for a while does not end the wait, the sensor's ``timeout`` does. An error
-    that every poll would repeat (a wrong password, a name that selects nothing, an option that is given and
-    renders to nothing) fails the task at once. The last reading is the task's XCom also when the task fails
-    or is skipped; in ``mode="reschedule"`` that is the reading of the last poll, if the broker answered then.
+    If the broker is temporarily unreachable, the wait continues until the sensor's ``timeout``. The task
+    fails at once for an error that every poll would repeat, such as a wrong password, a name that selects
+    nothing, or an option that renders to an empty value. The last reading is the task's XCom even if the task
+    fails or is skipped. With ``mode="reschedule"`` this is the reading of the last poll, if the broker
+    answered that poll.
 
     ``poke_interval`` is also the interval in the triggerer. In the UI a mapped task has the name of its
     group, unless ``map_index_template`` is given. Durations are seconds, a timedelta or text such as ``30m``
     or ``PT30M``.
 
-    :param group_id: the consumer group, or ``{topic: group}``. Not needed where a checkpoint is given.
-        (templated, a mapping's keys are not)
+    :param group_id: the consumer group, or ``{topic: group}``. Optional with a checkpoint. (templated, except
+        a mapping's keys)
     :param topics: allow-list of topics or ``topic:0,1``; by default all Kafka topics of the checkpoint, or
-        all that the group has commits for and the connection's user may see. (templated)
-    :param checkpoint_location: URI of the Spark checkpoint, exactly as the Spark job has it. (templated)
-    :param checkpoint_conn_id: Airflow connection of that storage; without it fsspec's own defaults.
-        (templated)
+        all topics that the group has commits for and that the connection's user may see. (templated)
+    :param checkpoint_location: URI of the Spark checkpoint, exactly as in the Spark job. (templated)
+    :param checkpoint_conn_id: Airflow connection of the checkpoint's storage; without it fsspec's defaults
+        are used. (templated)
     :param kafka_config_id: Airflow connection of the Kafka cluster. (templated)
     :param mirror: not used by sensors; :class:`~airflow_kafka_offsets.pipeline.KafkaPipeline` passes it on.
     :param isolation_level: ``read_uncommitted`` (default) measures up to the high watermark,
         ``read_committed`` up to the last stable offset. (templated)
-    :param stalled_after: fail early when the position has not moved for so long although the wait is not
-        over. By default never. (templated)
-    :param deferrable: wait in the triggerer, which holds no worker slot.
-    :raises UsageError: for parameters that are missing, contradict each other, or cannot be what they are
-        for.
+    :param stalled_after: fail early if the position has not moved for this time and the wait is not over. By
+        default the sensor does not check this. (templated)
+    :param deferrable: wait in the triggerer, without occupying a worker slot.
+    :raises UsageError: for parameters that are missing, contradict each other, or have an invalid value.
     """
 
     wait_class: ClassVar[type[Wait]]
@@ -111,7 +111,7 @@ class OffsetsSensor(CheckedTemplates, BaseSensorOperator):
             )
 
     def check_parameters(self) -> None:
-        """Refuse literals that cannot be; a constructor calls it at its end."""
+        """Refuse invalid literals; each constructor calls this at its end."""
         check_literals(self, **self.wait_class.parsers)
         with with_task_name(self):
             self.wait_class.check_parameters(self)
@@ -121,7 +121,7 @@ class OffsetsSensor(CheckedTemplates, BaseSensorOperator):
         return self.wait_class(**{name: getattr(self, name) for name in self.wait_class.parsers})
 
     def poke(self, context: Context) -> PokeReturnValue:
-        """Poll once; the reading is the task's XCom when the wait is over."""
+        """Poll once; when the wait is over, the reading is the task's XCom."""
         memory = WaitMemory(context)
         with fail_without_retry():
             try:
@@ -130,7 +130,7 @@ class OffsetsSensor(CheckedTemplates, BaseSensorOperator):
                 if not error.retriable:
                     raise
                 if self._progress is None or self._progress.is_new_trouble(error):
-                    self.log.warning("No answer this time: %s", error)
+                    self.log.warning("This poll failed, and the wait continues: %s", error)
                 self._remember(memory)
                 return PokeReturnValue(is_done=False)
         if not reading.done and (stalled := progress.stalled):
@@ -154,37 +154,37 @@ class OffsetsSensor(CheckedTemplates, BaseSensorOperator):
             WaitMemory(context).forget()
             return first.xcom_value
         if self._last is not None:
-            # In case that the triggerer gets no answer at all.
+            # Pushed in case the triggerer gets no answer from the broker.
             push_result(context, self._last.as_json())
-        # A DAG file need not load what a triggerer needs.
+        # Imported here because a DAG file does not need the triggerer's modules.
         from airflow_kafka_offsets.triggers.wait import TRIGGERS
 
         trigger = TRIGGERS[self.wait_class](
             **wait.parameters,
             poll_interval=self.poke_interval,
             max_interval=self._longest_interval(),
-            # Counted from the task's start: a poll on the worker takes some of the sensor's time.
+            # Counted from the task's start, because polls on the worker use part of the sensor's timeout.
             ends_at=began + self.timeout,
         )
         return self.defer(
             trigger=trigger,
             method_name="execute_complete",
-            # Later than the trigger's own end, which comes with the last reading.
+            # Later than the trigger's own timeout, whose event has the last reading.
             timeout=timedelta(seconds=self.timeout + TRIGGERER_MAY_BE_LATE),
         )
 
     def execute_complete(self, context: Context, event: Mapping[str, Any]) -> Any:
         """
-        Return the reading that the triggerer ended the wait with.
+        Return the reading with which the triggerer ended the wait.
 
-        :raises AirflowFailException: if the wait failed there.
-        :raises AirflowSensorTimeout: if its time was up.
-        :raises AirflowException: for an error there that a retry may fix.
+        :raises AirflowFailException: if the wait failed in the triggerer.
+        :raises AirflowSensorTimeout: if the wait timed out in the triggerer.
+        :raises AirflowException: for an error in the triggerer that a retry may fix.
         """
         reading, status = event.get("reading"), event.get("status")
         if status != "done":
             if reading:
-                # Before the error, which discards the return value.
+                # Pushed before the error is raised, which discards the return value.
                 push_result(context, reading)
             text = "\n".join(str(line) for line in (event.get("message"), event.get("text")) if line)
             kinds = {"timeout": AirflowSensorTimeout, "error": AirflowException}
@@ -194,7 +194,7 @@ class OffsetsSensor(CheckedTemplates, BaseSensorOperator):
         return reading
 
     def _first_poke(self, context: Context) -> tuple[Wait, PokeReturnValue]:
-        """Poke until there is a wait: a target is frozen here, and the broker may be away."""
+        """Poke until the wait is created: freezing its target needs an answer from the broker."""
         end = time.monotonic() + self.timeout
         while True:
             value = self.poke(context)
@@ -204,7 +204,7 @@ class OffsetsSensor(CheckedTemplates, BaseSensorOperator):
                 raise AirflowSensorTimeout(
                     f"the broker did not answer within {self.timeout:g} s, so there is no target to wait for"
                 )
-            # On the worker, also of a deferrable sensor: without a target there is nothing to defer with.
+            # Even a deferrable sensor sleeps on the worker here: it cannot defer without a target.
             time.sleep(self.poke_interval)
 
     def _poll(self, memory: WaitMemory) -> tuple[Reading, Progress]:
@@ -213,9 +213,8 @@ class OffsetsSensor(CheckedTemplates, BaseSensorOperator):
             stalled_after = self.wait_class.parsers["stalled_after"](self.stalled_after, "stalled_after")
             if stalled_after is not None and self._forgets(memory):
                 raise UsageError(
-                    "stalled_after with mode='reschedule' needs Airflow 3.3 or later, since nothing here "
-                    "would remember the position from one poll to the next: use deferrable=True or "
-                    "mode='poke'"
+                    "stalled_after with mode='reschedule' needs Airflow 3.3 or later, because earlier "
+                    "versions do not keep the position between polls: use deferrable=True or mode='poke'"
                 )
             self._progress = Progress(stalled_after, memory.progress if self._rescheduled else None)
         if self._wait is None:
@@ -229,16 +228,16 @@ class OffsetsSensor(CheckedTemplates, BaseSensorOperator):
         return reading, self._progress
 
     def open_client(self) -> OffsetsClient:
-        """Return the client of the sensor's connection, which :meth:`execute` closes."""
+        """Return the client of the sensor's connection; :meth:`execute` closes it."""
         if self._client is None:
-            # A DAG file must not load the Kafka client, which Airflow's own hook imports.
+            # Imported here because Airflow's own hook loads the Kafka client, which a DAG file does not need.
             from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
 
             self._client = KafkaOffsetsHook(self.kafka_config_id).get_offsets_client()
         return self._client
 
     def open_checkpoint(self) -> SparkCheckpoint | None:
-        """Return the pipeline's checkpoint, ``None`` if it names none."""
+        """Return the pipeline's checkpoint, ``None`` without a ``checkpoint_location``."""
         if self._checkpoint is None and self.checkpoint_location is not None:
             self._checkpoint = spark_checkpoint(self.checkpoint_location, self.checkpoint_conn_id)
         return self._checkpoint
@@ -272,7 +271,7 @@ class OffsetsSensor(CheckedTemplates, BaseSensorOperator):
 
     @contextmanager
     def _skipping(self) -> Iterator[None]:
-        """Handle a failure as Airflow's own loop does, where the sensor is not in that loop."""
+        """Handle ``soft_fail`` and ``never_fail`` like Airflow's own poke loop, outside of that loop."""
         try:
             yield
         except AirflowSkipException:

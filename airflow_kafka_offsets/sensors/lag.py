@@ -17,31 +17,31 @@ class ConsumerGroupLagSensor(OffsetsSensor):
     """
     Wait until the lag of a consumer group is at or below thresholds.
 
-    The lag is live: with a producer that never stops, ``max_lag=0`` may not be true in any poll.
-    To wait until everything that was there is read, use
+    The lag is live: with a producer that never stops, ``max_lag=0`` may not be true in any poll. To wait
+    until all existing records are read, use
     :class:`~airflow_kafka_offsets.sensors.reached.OffsetsReachedSensor`.
 
-    Without a group the lag is that of a Spark checkpoint's newest committed batch.
+    Without a group the sensor measures the lag of a Spark checkpoint's newest committed batch.
 
     Returns the last reading: ``total_lag``, ``max_partition_lag``, ``lost``, ``topics`` and ``partitions``
     (``groups`` for several groups), ``time_lag`` with ``max_time_lag``, and ``headroom`` with
     ``min_headroom``.
 
-    At least one threshold is needed, and all that are given have to hold.
+    At least one threshold is required. All given thresholds must be met.
 
-    :param max_lag: records in all partitions together. (templated)
-    :param max_partition_lag: records in each partition. (templated)
-    :param max_time_lag: how long ago the oldest record that was not read may have been written: seconds, a
-        timedelta or text such as ``10m`` or ``PT10M``. The record's own time counts. (templated)
-    :param min_headroom: how long retention leaves the oldest record that was not read, at least: a duration
-        as above. Where that cannot be known the wait goes on, and the reading says why; a right that is
-        missing fails the task. (templated)
-    :param tolerance: a partition that is at most so many records behind counts as caught up, for the markers
-        that end transactions; one that is further behind counts with all its records. ``0``. (templated)
-    :param on_no_commit: what a partition without a commit counts as: ``fail`` (default), ``earliest`` (its
-        whole log), ``latest`` (nothing), ``skip`` (left out; an error if no partition is left). (templated)
-    :param position: the position that is read: ``group`` or ``checkpoint``; by default the group's where both
-        are given. (templated)
+    :param max_lag: maximum lag of all partitions together, in records. (templated)
+    :param max_partition_lag: maximum lag of each partition, in records. (templated)
+    :param max_time_lag: maximum age of the oldest unread record: seconds, a timedelta or text such as ``10m``
+        or ``PT10M``. The age is measured from the record's timestamp. (templated)
+    :param min_headroom: minimum time until retention deletes the oldest unread record: a duration as above.
+        If the headroom is unknown, the wait continues and the reading gives the reason. A missing permission
+        fails the task. (templated)
+    :param tolerance: lag up to this number of records is treated as zero, because transaction markers count
+        as lag; a greater lag counts in full. 0 by default. (templated)
+    :param on_no_commit: lag of a partition without a commit: ``fail`` (default), ``earliest`` (its whole
+        log), ``latest`` (zero), ``skip`` (left out; an error if no partition is left). (templated)
+    :param position: which position to read: ``group`` or ``checkpoint``; by default the group's if both are
+        given. (templated)
     """
 
     wait_class = LagWait

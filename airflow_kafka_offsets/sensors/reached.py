@@ -1,4 +1,4 @@
-"""A sensor for a target that no longer moves."""
+"""A sensor that waits for a fixed target."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ if TYPE_CHECKING:
 
 class OffsetsReachedSensor(OffsetsSensor):
     """
-    Wait until a position is at or past a target that no longer moves.
+    Wait until a position is at or past a fixed target.
 
-    The target is frozen once, when the wait begins, so the wait ends also with a live producer. It stays
-    the same over deferrals, and over reschedules and retries where Airflow keeps a task's state (3.3 and
-    later); clearing the task begins a new wait.
+    The target is frozen once, when the wait begins, so the wait can end even with a live producer. The target
+    stays the same over deferrals, and on Airflow 3.3 and later, which keeps a task's state, also over
+    reschedules and retries. Clearing the task begins a new wait.
 
     Returns the last reading: ``reached``, ``target``, ``current``, ``remaining`` and ``lost``.
 
-    The target has no default: ``latest`` is reached only if something reads up to the log end while this task
-    waits. After a batch job that has ended, with a producer that goes on, it never is: give the time up to
-    which the job has read, or the receipt of its commit.
+    The target has no default. ``latest`` is reached only if a consumer reads up to the log end while this
+    task waits. After a batch job has ended, a position behind ``latest`` does not move any more: use the time
+    up to which the job has read, or the receipt of its commit.
 
-    ``isolation_level`` decides which log end the target is, where it is one: ``latest``, or a time after the
-    last record. With offsets or a receipt as the target it has no effect.
+    ``isolation_level`` selects the log end if the target is a log end: ``latest``, or a time after the last
+    record. It has no effect if the target is offsets or a receipt.
 
-    :param target: a time, such as ``{{ data_interval_end }}``: each partition's first record at or after it,
-        else its log end when the wait begins, and never a time in the future; offsets,
+    :param target: a time, such as ``{{ data_interval_end }}``, which must not be in the future: each
+        partition's first record at or after this time, or its log end when the wait begins; offsets, as
         ``{"topic": {"0": 42}}``; the receipt of an operator of this package; or ``latest``, the log end when
         the wait begins. (templated)
-    :param tolerance: offsets that each partition may be short of the target, for the markers that end
-        transactions. ``0``. (templated)
-    :param position: the position that is read: ``group`` or ``checkpoint``; by default the group's where both
-        are given. (templated)
+    :param tolerance: number of offsets by which each partition may be behind the target, because of
+        transaction markers; 0 by default. (templated)
+    :param position: which position to read: ``group`` or ``checkpoint``; by default the group's if both are
+        given. (templated)
     """
 
     wait_class = ReachedWait
@@ -63,15 +63,15 @@ class OffsetsReachedSensor(OffsetsSensor):
         self.check_parameters()
 
     def make_wait(self, memory: WaitMemory) -> ReachedWait:
-        """Return the wait for the target, which is frozen here unless it was before."""
+        """Return the wait for the target; freeze the target unless an earlier call has."""
         wait = cast("ReachedWait", super().make_wait(memory))
         if memory.target is not None:
             return replace(wait, target=memory.target)
         if wait.target == "latest" and self._forgets(memory):
             raise UsageError(
-                "target='latest' with mode='reschedule' needs Airflow 3.3 or later, since nothing here would "
-                "remember the target from one poll to the next: use deferrable=True, mode='poke', or a time "
-                "as the target"
+                "target='latest' with mode='reschedule' needs Airflow 3.3 or later, because earlier versions "
+                "do not keep the target between polls: use deferrable=True, mode='poke', or a time as the "
+                "target"
             )
         checkpoint = self.open_checkpoint()
         frozen = wait.freeze(self.open_client(), checkpoint)

@@ -1,4 +1,4 @@
-"""A sensor for a topic that is complete up to a time."""
+"""A sensor that waits until topics are complete up to a time."""
 
 from __future__ import annotations
 
@@ -14,21 +14,20 @@ if TYPE_CHECKING:
 
 class TopicReachedSensor(OffsetsSensor):
     """
-    Wait until topics hold a record at or after a time in every partition, so that what is older is there as
-    well.
+    Wait until every partition of topics has a record at or after a time, so that all older records are there.
 
-    Put it before the job that reads a window: the window is complete then, as far as a producer writes each
-    partition in the order of its records' times. No group is needed; with the names of a pipeline and no
-    ``topics`` the topics are those that its checkpoint or its group reads.
+    Use this sensor before a job that reads a window. The window is then complete, provided that producers
+    write each partition in the order of record timestamps. No group is needed. With the names of a pipeline
+    and no ``topics``, the topics are those that its checkpoint or its group reads.
 
-    Returns the last reading: ``reached``, ``target``, ``offsets`` (the first record at or after the time,
-    ``null`` where there is none), ``log_end`` and ``idle``.
+    Returns the last reading: ``reached``, ``target``, ``offsets`` (the first record at or after the time, or
+    ``null``), ``log_end`` and ``idle``.
 
     :param target: the time, such as ``{{ data_interval_end }}``. (templated)
-    :param on_idle_partition: ``wait`` (default) for every partition; ``ignore`` those that are idle, as long
-        as another partition of the topic has reached the time. (templated)
-    :param idle_after: with ``ignore``: a partition is idle when its newest record is older than this:
-        seconds, a timedelta or text such as ``10m``. 10 minutes. (templated)
+    :param on_idle_partition: ``wait`` (default) waits for every partition; ``ignore`` ignores idle partitions
+        if another partition of the topic has reached the time. (templated)
+    :param idle_after: with ``ignore``: age of a partition's newest record after which the partition is idle:
+        seconds, a timedelta or text such as ``10m``; 10 minutes by default. (templated)
     """
 
     wait_class = TopicWait

@@ -1,4 +1,4 @@
-"""What a Spark job uses. Each name is imported when it is used, and nothing here needs Airflow."""
+"""Functions and classes for Spark jobs. Each name is imported on first use; none needs Airflow."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ _MODULES = {
 }
 
 
-# Type checkers would take every name for an export.
+# A type checker would accept every name as an export.
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> object:

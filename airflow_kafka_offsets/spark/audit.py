@@ -1,4 +1,4 @@
-"""Proves that a DataFrame holds each record of an offset window exactly once."""
+"""Proves that a DataFrame has each record of an offset window exactly once."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ if TYPE_CHECKING:
 __all__ = ["audit_window"]
 
 _MOST_LOST = 100_000
-"""Lost records that are listed; the certificate names far fewer."""
+"""Maximum number of lost records to list; the certificate names far fewer."""
 _MOST_READS = 8
-"""Reads of Kafka for the offsets without a row: one range of each partition fits into a read."""
+"""Maximum number of reads of Kafka for offsets without a row; a read takes one range of each partition."""
 _APART = 50_000
-"""Offsets that are read over."""
+"""Gaps up to this number of offsets are read together."""
 _MOST_FOREIGN = 10_000
 
 _NO_OPTIONS = (
-    "options= was not given, so that Kafka could not be asked which offsets have a record: give those of "
+    "options= was not given, so Kafka could not be asked which offsets have a record: give the options of "
     "Spark's Kafka source, such as spark_kafka_options()"
 )
 
@@ -62,24 +62,24 @@ def audit_window(
     """
     Return the certificate of an offset window: whether each of its records is a row exactly once.
 
-    For tables that Spark reads: Delta, Iceberg, Hudi, Parquet. One aggregation adds up the rows of the
-    window; only partitions that differ are read again, and only the offsets without a row are looked up in
-    Kafka. ``certificate.require_complete()`` raises an error unless all is well.
+    It works with tables that Spark reads: Delta, Iceberg, Hudi, Parquet. One aggregation adds up the rows of
+    the window. Only partitions that differ are read again, and only offsets without a row are looked up in
+    Kafka. ``certificate.require_complete()`` raises an error unless the window is complete.
 
-    :param df: the table, or a part of it; a table that another job writes to is best read at a fixed version.
-    :param window: default: what the session's configuration has as ``spark.kafkaOffsets.window``.
+    :param df: the table, or some of its rows; read a table that another job writes to at a fixed version.
+    :param window: default: the value of ``spark.kafkaOffsets.window`` in the session's configuration.
     :param topic_column: name of the column with the topic, a string.
     :param partition_column: name of the column with the partition, a whole number.
     :param offset_column: name of the column with the offset, a whole number.
-    :param exclusive: whether ``df`` has nothing but the output of this window, so that other rows are
-        foreign. By default rows outside the window are left alone: the table may hold other windows.
-    :param options: those of Spark's Kafka source, to look up the offsets without a row. Without them these
-        are undecided.
-    :param client_config: librdkafka's settings to read the log's ends with, for a session without a JVM and
-        with options that librdkafka does not have.
-    :param name: what to call the table in the certificate.
-    :raises UsageError: if there is no window, or a column is not there or has another type.
-    :raises AuditError: if the table changed while it was read; it may be tried again.
+    :param exclusive: whether ``df`` has only the output of this window, so that other rows are foreign. By
+        default rows outside the window are ignored: the table may have other windows.
+    :param options: options of Spark's Kafka source, to look up the offsets without a row. Without options
+        these offsets stay undecided.
+    :param client_config: librdkafka's settings to read the log's ends, for a session without a JVM whose
+        options have no counterpart in librdkafka.
+    :param name: name of the table in the certificate.
+    :raises UsageError: if there is no window, or a column is missing or has another type.
+    :raises AuditError: if the table changed while it was read; a retry may succeed.
     :raises BrokerError: if the log could not be read.
     """
     spark = df.sparkSession
@@ -88,7 +88,7 @@ def audit_window(
     planned = load_window(spark, window)
     if not planned.ranges:
         raise UsageError("the window has no partitions, so there is nothing to audit")
-    check_partitions(planned.ranges)  # their names are written into conditions
+    check_partitions(planned.ranges)  # their names become part of conditions
     at = datetime.now(tz=timezone.utc)
     columns = (topic_column, partition_column, offset_column)
     reading = _Reading(_rows(df, columns), dict(planned.ranges), exclusive=exclusive)
@@ -106,7 +106,7 @@ def audit_window(
 
 def _rows(df: DataFrame, columns: Sequence[str]) -> DataFrame:
     """Return the three columns under the names of Spark's Kafka source."""
-    # Spark itself writes pages about a column that is not there.
+    # Spark's own error for a missing column is pages long.
     there = {column.lower() for column in df.columns}
     if absent := [column for column in columns if column.lower() not in there]:
         raise UsageError(
@@ -134,9 +134,9 @@ class _Reading:
     """
     The aggregations of one audit.
 
-    They are built of texts: ``pyspark.sql.functions`` makes columns of one kind of session only, and a
-    process may have a classic one beside one of Spark Connect. Names of topics have no characters to be
-    quoted.
+    They are built as SQL text, because the columns of ``pyspark.sql.functions`` fit only one kind of session,
+    and a process may have both a classic session and one of Spark Connect. Topic names contain no characters
+    that need quoting.
     """
 
     def __init__(self, rows: DataFrame, ranges: OffsetRanges, *, exclusive: bool) -> None:
@@ -172,13 +172,13 @@ class _Reading:
         sums: dict[TopicPartition, Sums] = {}
         for row in found.collect():
             tp = TopicPartition(topics[0] if len(topics) == 1 else row["topic"], row["partition"])
-            # The rows of partitions that the window does not have are counted, too.
+            # The rows may include partitions outside the window.
             if tp in self._ranges:
                 sums[tp] = Sums(row["sum(n)"], row["sum(summand)"], row["min(low)"], row["max(high)"])
         return sums
 
     def _differences(self, partitions: Sequence[TopicPartition]) -> Iterator[Difference]:
-        """Return each row of some partitions that does not follow the row before by one."""
+        """Return each row of some partitions whose offset is not the previous row's offset plus one."""
         rows = self.rows.where(_inside({tp: self._ranges[tp] for tp in partitions})).selectExpr(
             "*", "lag(offset) OVER (PARTITION BY topic, partition ORDER BY offset) AS before"
         )
@@ -188,7 +188,7 @@ class _Reading:
             yield Difference(TopicPartition(row["topic"], row["partition"]), row["before"], row["offset"])
 
     def _foreign(self) -> Sequence[ForeignRows]:
-        """Return the rows that are outside the window."""
+        """Return the rows outside the window."""
         outside = f"NOT coalesce({_inside(self._ranges)}, false)"
         rows = self.rows.where(outside).selectExpr(
             "topic", "partition", "offset AS low", "offset AS high", "1L AS n"
@@ -213,9 +213,9 @@ class _Reading:
 
 def _near(ranges: OffsetRanges) -> str:
     """
-    Return the condition of a row in the range of its partition; it says nothing about other partitions.
+    Return a condition that is true for rows in their partition's range; other partitions are not checked.
 
-    The first parts are pushed down to the files.
+    Its first parts are pushed down to the files.
     """
     bounds = range_of(ranges)
     topics = sorted({tp.topic for tp in ranges})
@@ -231,7 +231,7 @@ def _near(ranges: OffsetRanges) -> str:
 
 
 def _inside(ranges: OffsetRanges) -> str:
-    """Return the condition of a row in the window."""
+    """Return a condition that is true for rows in the window."""
     numbers: dict[str, list[str]] = {}
     for tp in sorted(ranges):
         numbers.setdefault(tp.topic, []).append(str(tp.partition))
@@ -240,7 +240,7 @@ def _inside(ranges: OffsetRanges) -> str:
 
 
 def _by_partition(offsets: Mapping[TopicPartition, int]) -> str:
-    """Return the offset of a row's partition."""
+    """Return an expression for the offset of a row's partition."""
     trees = {
         topic: _search([(tp.partition, at) for tp, at in sorted(offsets.items()) if tp.topic == topic])
         for topic in sorted({tp.topic for tp in offsets})
@@ -262,7 +262,7 @@ def _search(offsets: Sequence[tuple[int, int]]) -> str:
 def _records(
     spark: SparkSession, options: Mapping[str, Any], rows: DataFrame, ranges: RangesByPartition
 ) -> Found:
-    """Return at which offsets without a row Kafka has a committed record, read by Spark's own source."""
+    """Return which offsets without a row have a committed record in Kafka, read by Spark's own source."""
     from pyspark.errors import PySparkException
 
     pieces = {tp: hulls(each, _MOST_READS, _APART) for tp, each in ranges.items()}

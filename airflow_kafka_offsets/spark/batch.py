@@ -1,9 +1,9 @@
 """
-The offset ranges of the batch that a ``foreachBatch`` function is working on.
+Returns the offset ranges of the batch that a ``foreachBatch`` function is working on.
 
-Spark plans them before it calls the function: from the end of the batch before to ``offsets/<batch>``. The
-offsets of the rows do not show them: a partition may have no rows, and the ends of a range may be markers of
-transactions or records that compaction has removed.
+Spark plans the ranges before it calls the function: from the end of the previous batch to
+``offsets/<batch>``. The offsets of the rows do not show the ranges: a partition may have no rows, and a range
+may begin or end with transaction markers or compacted records.
 """
 
 from __future__ import annotations
@@ -34,19 +34,20 @@ def batch_ranges(
     """
     Return the exact range of each partition in a batch.
 
-    Call it in ``foreachBatch``, with the id that Spark gives: after a failure Spark runs the same batch with
+    Call it in ``foreachBatch``, with the id that Spark passes: after a failure Spark runs the same batch with
     the same ranges again. In real-time mode (Spark 4.2) a running batch is not known.
 
     A partition that was added with this batch starts at 0; Spark fails for any other start. With
-    ``failOnDataLoss=false`` Spark starts at the log start, which is read here as well: give ``options``.
+    ``failOnDataLoss=false`` Spark starts at the log start, which this function must read too: give
+    ``options``.
 
     :param checkpoint: the query's ``checkpointLocation``.
-    :param batch_id: a batch that is in ``offsets/``, as is the one before it.
+    :param batch_id: a batch in ``offsets/``; the batch before it must be there too.
     :param source: index or name of a Kafka source; default: all of them.
-    :param options: those of Spark's Kafka source; needed if ``failOnDataLoss`` is false.
+    :param options: options of Spark's Kafka source; needed if ``failOnDataLoss`` is false.
     :param spark: the session, to read log starts with its Kafka client.
     :param client_config: librdkafka's settings, to read log starts with confluent-kafka.
-    :return: a range for each partition in the batch, an empty one where nothing is new.
+    :return: the range of each partition in the batch; empty for a partition without new records.
     :raises CheckpointError: if the batch is not planned, or its start is no longer in the checkpoint.
     :raises UsageError: if there is no such Kafka source, or several read the same partition.
     """
@@ -76,6 +77,6 @@ def batch_ranges(
         raise CheckpointError(
             f"{checkpoint.location}: batch {batch_id} ends before it begins on {summarize(backwards)} "
             f"({first}: {ranges[first].start} to {ranges[first].end}): the topic was recreated, and Spark "
-            "reads nothing of it; stop the query and move its checkpoint (ResetOffsetsOperator)"
+            "reads no records of it; stop the query and move its checkpoint (ResetOffsetsOperator)"
         )
     return ranges

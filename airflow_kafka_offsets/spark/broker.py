@@ -1,9 +1,9 @@
 """
 Opens a Kafka client for a Spark job.
 
-The Kafka client in the driver's JVM where there is one: Spark's connector brought it, and it takes the
-source's own options as they are. Else (Spark Connect) confluent-kafka, with the same options in librdkafka's
-words.
+It uses the Kafka client in the driver's JVM if there is one: Spark's connector includes it, and it accepts
+the source's options unchanged. Otherwise (Spark Connect) it uses confluent-kafka, with the options translated
+to librdkafka's names.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from airflow_kafka_offsets.spark.source_options import kafka_settings, librdkafk
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Seconds of a call, as KafkaOffsetsHook has by default.
+# Seconds of a call; the default of KafkaOffsetsHook too.
 TIMEOUT = 30.0
 
 
@@ -35,8 +35,8 @@ def open_broker_client(
     Open a client, and close it at the end of the block.
 
     :param options: the Kafka source's options.
-    :param spark: the session, so that the client in its JVM can be used.
-    :param client_config: librdkafka's settings; with them confluent-kafka is used in any case.
+    :param spark: the session, to use the client in its JVM.
+    :param client_config: librdkafka's settings; if given, confluent-kafka is always used.
     """
     if client_config is None and spark is not None:
         from airflow_kafka_offsets.spark.jvm_client import JvmOffsetsClient
@@ -47,7 +47,7 @@ def open_broker_client(
             return
     if importlib.util.find_spec("confluent_kafka") is None:
         raise SetupError(
-            "there is no Kafka client to ask: this session has no JVM with Spark's Kafka connector in it "
+            "no Kafka client is available: this session has no JVM with Spark's Kafka connector in it "
             "(Spark Connect has none here), and confluent-kafka is not installed: pip install confluent-kafka"
         )
     from airflow_kafka_offsets.kafka.client import OffsetsClient
@@ -58,7 +58,7 @@ def open_broker_client(
 
 
 def _jvm_with_kafka(spark: SparkSession) -> Any | None:
-    """Return the session's JVM if it has Kafka's client; one of Spark Connect has none here."""
+    """Return the session's JVM if it has Kafka's client; a Spark Connect session has no JVM here."""
     jvm = getattr(spark, "_jvm", None)
     if jvm is None:
         return None

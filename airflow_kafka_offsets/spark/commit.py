@@ -1,4 +1,4 @@
-"""Commits what a Spark job has read, after it has written its output."""
+"""Commits the offsets that a Spark job has read, after it has written its output."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from airflow_kafka_offsets.readings.log_ids import known_log_ids
 from airflow_kafka_offsets.spark.source_options import librdkafka_config
 
 MissingCommit = Literal["begin", "fail"]
-"""What a partition without a commit counts as."""
+"""How a partition without a commit counts."""
 
 
 def commit_ranges(
@@ -38,46 +38,48 @@ def commit_ranges(
     """
     Commit the ends of ranges to a group that is at their starts.
 
-    For all partitions together: at the start -> written; at the end already -> done; anything else ->
-    refused, and nothing is written. So a batch that runs again commits nothing twice, and a late one cannot
-    move the group back. It may be called from any thread, and needs confluent-kafka.
+    All partitions are compared together: at the start -> committed; already at the end -> nothing to do;
+    anything else -> refused, and nothing is written. So a batch that runs again commits nothing twice, and a
+    late batch cannot move the group back. The function may be called from any thread, and needs
+    confluent-kafka.
 
-    The group must have no members. With ``fenced`` each commit joins it for a moment: 0.1 s, plus the
-    broker's ``group.initial.rebalance.delay.ms`` (3 s by default). Without it, another commit could come
-    between comparing and writing.
+    The group must have no members. With ``fenced``, each commit joins the group for a moment: 0.1 s, plus the
+    broker's ``group.initial.rebalance.delay.ms`` (3 s by default). Without it, another client could commit
+    between the comparison and the write.
 
     :param group_id: the consumer group.
-    :param ranges: what :func:`~airflow_kafka_offsets.spark.batch.batch_ranges` returned, or a window.
-    :param options: those of Spark's Kafka source, to reach the brokers.
-    :param client_config: librdkafka's settings, in place of ``options``.
+    :param ranges: the result of :func:`~airflow_kafka_offsets.spark.batch.batch_ranges`, or a window.
+    :param options: options of Spark's Kafka source, to reach the brokers.
+    :param client_config: librdkafka's settings; used instead of ``options``.
     :param on_no_commit: ``begin`` (default): a partition without a commit counts as at the start of its
-        range: it is new, or Kafka has forgotten the group. ``fail``: it is refused. A window already names
+        range, because it is new or Kafka has forgotten the group. ``fail``: refuse it. A window already names
         the partitions that had no commit.
     :param query: id of the Spark query for the commit's metadata; refused if the group follows another query.
     :param batch: id of the batch for the commit's metadata.
     :param allow_new_query: whether the query may take over a group that another query followed.
-    :param allow_new_cluster: whether the ranges are known to be right on a cluster, or in a topic that was
-        created again, that is not the one of the group's last commit.
-    :param fenced: join the group, so that comparing and writing are one step.
+    :param allow_new_cluster: whether to commit although the cluster or topic is not the one of the group's
+        last commit, for example because the topic was created again: the ranges are known to be right there.
+    :param fenced: join the group, so that no other commit can come between the comparison and the write.
     :param timeout: seconds for each of two steps: reading group and log, and the commit.
-    :return: what has moved: the ends of the ranges at whose starts the group was.
-    :raises WindowMismatchError: if the group is elsewhere.
-    :raises PlanRefusedError: if the group follows another query, or is of another cluster or topic, or a
-        range ends beyond the log.
+    :return: partition -> committed offset: the end of each range whose start the group was at.
+    :raises WindowMismatchError: if the group is at another position.
+    :raises PlanRefusedError: if the group follows another query or belongs to another cluster or topic, or if
+        a range ends beyond the log.
     :raises GroupActiveError: if the group has members.
-    :raises BrokerError: if it could not be done, or not wholly; doing it again finishes it.
+    :raises BrokerError: if the commit failed completely or in part; another call finishes it.
     """
     from airflow_kafka_offsets.kafka.client import OffsetsClient
 
     parse_choice(on_no_commit, MissingCommit, "on_no_commit")
     if options is None and client_config is None:
         found = "neither options nor client_config is given"
-        raise UsageError(f"{found}: expected one of them, to reach the brokers")
+        raise UsageError(f"{found}: give options or client_config, to reach the brokers")
     config = librdkafka_config(options or {}) if client_config is None else client_config
     window = ranges if isinstance(ranges, OffsetWindow) else OffsetWindow(dict(ranges))
     with OffsetsClient(config, timeout=timeout) as client:
         commits = client.committed(group_id, window.ranges)
-        # Before the logs: a topic that is created again in between does not pass for the old one.
+        # Read the ids before the logs: a topic that is created again in between must not pass for the old
+        # one.
         log_ids = known_log_ids(client, {tp.topic for tp in window.ranges})
         if refusals := other_logs_refusals("the window", window.log_ids, log_ids, remedy="trigger a new run"):
             raise PlanRefusedError(refusals)

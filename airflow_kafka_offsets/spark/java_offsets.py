@@ -1,4 +1,4 @@
-"""Offsets as the map that Kafka's Java client takes, made with a few calls into the JVM for any number."""
+"""Creates the offset map of Kafka's Java client with a few calls into the JVM, whatever its size."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from airflow_kafka_offsets.model.offsets import TopicPartition
 
 class JavaOffsets:
     """
-    Makes maps of ``TopicPartition`` to ``OffsetAndMetadata`` in the JVM.
+    Creates maps of ``TopicPartition`` to ``OffsetAndMetadata`` in the JVM.
 
-    With a call for each key, value and entry, 1,000 partitions would take 0.2 s of Python's time in each
-    batch. Instead Spark's connector reads the offsets from one text, and a method handle, which is a
-    reference to the constructor of ``OffsetAndMetadata``, replaces each offset inside the JVM.
+    With one call for each key, value and entry, 1,000 partitions would take 0.2 s of Python's time in each
+    batch. Instead, Spark's connector reads all offsets from one text. Then a method handle of the
+    ``OffsetAndMetadata`` constructor replaces each offset inside the JVM.
 
     :param jvm: py4j's view of a JVM with Spark's Kafka connector.
     """
@@ -43,7 +43,7 @@ class JavaOffsets:
     @cached_property
     def _constructor(self) -> Any:
         java = self._jvm.java.lang
-        # Of an instance, since only Spark's own loader knows the classes of --packages.
+        # Taken from an instance, because only Spark's own loader knows the classes of --packages.
         made = self._jvm.org.apache.kafka.clients.consumer.OffsetAndMetadata(0).getClass()
         arguments = self._array_list(java.Long.TYPE, self._class("java.lang.String"))
         kind = java.invoke.MethodType.methodType(java.Void.TYPE, arguments)

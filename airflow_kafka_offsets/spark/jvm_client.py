@@ -27,20 +27,20 @@ from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.spark.java_offsets import JavaOffsets
 
 MAX_PARTITIONS = 1_000
-"""In one request, which is stored as one batch of at most 1 MB: our metadata are short, so any names fit."""
+"""Partitions in one request, which Kafka stores as one batch of at most 1 MB: our metadata are short."""
 
 _ARRIVED = 100
-"""Milliseconds to wait for a result that has already arrived, if at all."""
+"""Milliseconds to wait for a result that should have arrived already."""
 
-# Milliseconds: at the end of a job a broker that is away must not keep the driver.
+# Milliseconds: at the end of a job an unreachable broker must not delay the driver.
 _CLOSE = 1_000
 
 _NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
-"""All zeros: the broker is too old for ids."""
+"""An id of all zeros: the broker is too old for topic ids."""
 
 _ENTRY = "{topic}-{partition}"
 _RENAMED = {"UNKNOWN_TOPIC_OR_PARTITION": "UNKNOWN_TOPIC_OR_PART", "UNKNOWN_SERVER_ERROR": "UNKNOWN"}
-"""Names of errors that librdkafka, and so this package, spells differently."""
+"""Java's error names -> librdkafka's, which this package uses."""
 
 _REMEDIES = {
     "SASL_AUTHENTICATION_FAILED": (
@@ -53,16 +53,16 @@ _CODES = {
     "TimeoutException": "REQUEST_TIMED_OUT",
     "DisconnectException": "NETWORK_EXCEPTION",
 }
-"""Names of Java's exceptions that have no code, or another one than librdkafka's."""
+"""Names of Java exceptions without a code, or with another code than librdkafka's."""
 
 
 class JvmOffsetsClient:
     """
-    Reads and commits groups' offsets with the Java ``AdminClient``, through py4j.
+    Reads and commits offsets of groups with the Java ``AdminClient``, through py4j.
 
     It has the methods of :class:`~airflow_kafka_offsets.kafka.client.OffsetsClient` that a Spark job needs.
-    Each ends within about ``timeout`` seconds; the Java client itself asks again after errors that pass.
-    Reading topics and logs takes some calls from Python into the JVM for each partition: about 1 ms.
+    Each method ends within about ``timeout`` seconds; the Java client retries after temporary errors. Reading
+    topics and logs takes some calls from Python into the JVM for each partition: about 1 ms.
 
     :param jvm: py4j's view of the driver's JVM.
     :param settings: properties of a Java client.
@@ -79,7 +79,7 @@ class JvmOffsetsClient:
         properties = jvm.java.util.Properties()
         for key, value in settings.items():
             properties.put(key, value)
-        # A request must be able to fail, and be made again, within the call.
+        # A request must be able to fail and be repeated within the call.
         properties.put("default.api.timeout.ms", str(self._milliseconds))
         properties.put("request.timeout.ms", str(self._milliseconds // 2))
         with self._explaining("making a Kafka client"):
@@ -88,7 +88,7 @@ class JvmOffsetsClient:
                     properties.remove(key)
                 self._admin = kafka.clients.admin.AdminClient.create(properties)
             except TypeError:
-                # To py4j a missing class is a package, which cannot be called.
+                # py4j represents a missing class as a package, which cannot be called.
                 raise SetupError(
                     "there is no Kafka client in the driver's JVM "
                     "(org.apache.kafka.clients.admin.AdminClient): start Spark with the Kafka connector, "
@@ -99,11 +99,11 @@ class JvmOffsetsClient:
         self._json = _json_writer(jvm)
 
     def committed(self, group_id: str, partitions: Iterable[TopicPartition]) -> Commits:
-        """Return a group's commits; ``None`` where it has none."""
+        """Return a group's commits; ``None`` for a partition without a commit."""
         parse_group(group_id)
         with self._explaining(f"reading the offsets of group {group_id!r}"):
             found = self._wait(self._admin.listConsumerGroupOffsets(group_id).partitionsToOffsetAndMetadata())
-            # As one text: each read of a Java object is a round trip.
+            # Read all commits as one text: each read of a Java object is a round trip.
             commits = json.loads(self._json.writeValueAsString(found))
         return {tp: _commit_of(commits.get(_ENTRY.format(**tp._asdict()))) for tp in partitions}
 
@@ -115,9 +115,10 @@ class JvmOffsetsClient:
         check: Callable[[Commits], object] | None = None,
     ) -> None:
         """
-        Commit offsets to a group that has no active members, with a text for all, or topic -> its text.
+        Commit offsets to a group that has no active members, with one metadata text, or topic -> its text.
 
-        :param check: given the group's commits right before they are overwritten; what it raises ends it.
+        :param check: called with the group's commits right before they are overwritten; an exception from it
+            ends the call.
         """
         parse_group(group_id)
         if check is not None:
@@ -144,31 +145,31 @@ class JvmOffsetsClient:
             )
 
     def partitions(self, topics: Iterable[str]) -> dict[str, list[int]]:
-        """Return the partitions of topics; one that does not exist is not in it."""
+        """Return the partitions of topics, without missing topics."""
         return {
             topic: sorted(info.partition() for info in found.partitions())
             for topic, found in self._described(topics).items()
         }
 
     def cluster_id(self) -> str:
-        """Return the id of the cluster, which is asked for once; empty if the broker does not say."""
+        """Return the cluster's id, which is read once; empty if the broker reports none."""
         if self._cluster_id is None:
             with self._explaining("asking for the id of the cluster"):
                 self._cluster_id = self._wait(self._admin.describeCluster().clusterId()) or ""
         return self._cluster_id
 
     def log_ids(self, topics: Iterable[str]) -> LogIds:
-        """Return the ids of the cluster and of topics; those of a broker before Kafka 2.8 are not in it."""
+        """Return the ids of the cluster and of topics, without topic ids of brokers before Kafka 2.8."""
         ids = {topic: found.topicId().toString() for topic, found in self._described(topics).items()}
         return LogIds(self.cluster_id(), {topic: found for topic, found in ids.items() if found != _NO_ID})
 
     def log_ranges(
         self, partitions: Iterable[TopicPartition], *, isolation_level: IsolationLevel = "read_uncommitted"
     ) -> dict[TopicPartition, LogRange]:
-        """Return what the logs hold."""
+        """Return the start and end offsets of logs."""
         wanted = sorted(set(partitions))
         what = f"reading the log ends of {summarize(wanted)}"
-        # Kafka's client would look for a partition that does not exist until the time is over.
+        # Kafka's client would look for a missing partition until the timeout.
         there = self.partitions(tp.topic for tp in wanted)
         if missing := [tp for tp in wanted if tp.partition not in there.get(tp.topic, ())]:
             raise UnknownTopicPartitionError(
@@ -180,7 +181,7 @@ class JvmOffsetsClient:
         with self._explaining(what):
             starts = self._offsets(wanted, spec.earliest(), isolation_level)
             ends = self._offsets(wanted, spec.latest(), isolation_level)
-        # Retention may have moved the start of an emptied log past the end that was read for it.
+        # Retention may have moved the start of an emptied log past the end that was read before.
         return {tp: LogRange(starts[tp], max(starts[tp], ends[tp])) for tp in wanted}
 
     def offsets_retention_minutes(self) -> int | None:
@@ -189,7 +190,7 @@ class JvmOffsetsClient:
         try:
             with self._explaining("reading the broker's configuration"):
                 broker = self._wait(self._admin.describeCluster().nodes()).iterator().next()
-                # To py4j an inner class is no class.
+                # py4j does not find an inner class as an attribute.
                 kind = getattr(config, "ConfigResource$Type").BROKER
                 wanted = self._list([config.ConfigResource(kind, broker.idString())])
                 settings = next(iter(self._wait(self._admin.describeConfigs(wanted).all()).values()))
@@ -200,7 +201,7 @@ class JvmOffsetsClient:
         return int(value) if value is not None and value.isdecimal() else None
 
     def close(self) -> None:
-        """Close the client's connections; a running call is given up."""
+        """Close the client's connections; abandon a running call."""
         self._admin.close(self._jvm.java.time.Duration.ofMillis(_CLOSE))
 
     def _list(self, values: Iterable[Any]) -> Any:
@@ -220,7 +221,7 @@ class JvmOffsetsClient:
             try:
                 with self._failing():
                     found[topic] = self._wait(answers.get(topic))
-            except CallError as error:  # noqa: PERF203  # each topic has its own
+            except CallError as error:  # noqa: PERF203  # each topic has its own error
                 if error.failure.code not in UNKNOWN_PARTITION:
                     raise self._explain(what, error.failure) from None
         return found
@@ -240,7 +241,7 @@ class JvmOffsetsClient:
     def _commit(
         self, what: str, group_id: str, offsets: Offsets, metadata: str | Mapping[str, str]
     ) -> dict[TopicPartition, Failure]:
-        # librdkafka ends its metadata with a NUL, and reads beyond the end of metadata without one.
+        # librdkafka ends its metadata with a NUL, and reads beyond the end of metadata without a NUL.
         texts = (
             dict.fromkeys({tp.topic for tp in offsets}, metadata) if isinstance(metadata, str) else metadata
         )
@@ -253,7 +254,7 @@ class JvmOffsetsClient:
             result = self._admin.alterConsumerGroupOffsets(group_id, commits)
         if self._failure(result.all()) is None:
             return {}
-        # That was the error of one partition, whichever: each has its own, or none.
+        # The error is one partition's: look up each partition's own result.
         failures = {
             tp: self._failure(result.partitionResult(self._partition(*tp)), _ARRIVED) for tp in offsets
         }
@@ -268,13 +269,13 @@ class JvmOffsetsClient:
         return None
 
     def _wait(self, future: Any, milliseconds: int | None = None) -> Any:
-        # A little longer than the client itself takes to give up.
+        # A little longer than the client's own timeout.
         limit = self._milliseconds + 1_000 if milliseconds is None else milliseconds
         return future.get(limit, self._jvm.java.util.concurrent.TimeUnit.MILLISECONDS)
 
     @contextmanager
     def _explaining(self, what: str) -> Iterator[None]:
-        """Turn what the JVM throws into a :class:`BrokerError`."""
+        """Turn exceptions of the JVM into a :class:`BrokerError`."""
         try:
             with self._failing():
                 yield
@@ -309,7 +310,7 @@ class JvmOffsetsClient:
 
 
 def _consumers_own(kafka: Any, settings: Iterable[str]) -> list[str]:
-    """Return the settings of consumers only: Kafka would warn of each."""
+    """Return the settings that only consumers use: Kafka would log a warning for each."""
     consumers, ours = (
         settings_class.configNames()
         for settings_class in (kafka.clients.consumer.ConsumerConfig, kafka.clients.admin.AdminClientConfig)
@@ -320,7 +321,7 @@ def _consumers_own(kafka: Any, settings: Iterable[str]) -> list[str]:
 def _json_writer(jvm: Any) -> Any:
     jackson = jvm.com.fasterxml.jackson
     writer = jackson.databind.ObjectMapper()
-    # Kafka's classes have no getters that Jackson knows.
+    # Kafka's classes have no getters that Jackson recognizes.
     any_field = getattr(jackson.annotation, "JsonAutoDetect$Visibility").ANY
     return writer.setVisibility(jackson.annotation.PropertyAccessor.FIELD, any_field)
 

@@ -1,4 +1,4 @@
-"""Options with which Spark's Kafka source and sink reach the cluster of an Airflow connection."""
+"""Options that connect Spark's Kafka source and sink to the cluster of an Airflow connection."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from airflow_kafka_offsets.model.kafka_security import PEM_FILES, PROBE, java_se
 from airflow_kafka_offsets.model.text import MAX_SIZE, too_large_error
 
 OPTIONS_FILE = "AIRFLOW_KAFKA_OFFSETS_OPTIONS_FILE"
-"""The variable of the driver's environment that names the file with the options."""
+"""Environment variable of the driver that names the file with the options."""
 
 _KEY = re.compile(r"-----BEGIN ([A-Z ]*)PRIVATE KEY-----.*?-----END \1PRIVATE KEY-----", re.DOTALL)
 
@@ -24,17 +24,17 @@ def spark_kafka_options(config: Mapping[str, Any] | None = None) -> dict[str, st
     """
     Return the ``kafka.*`` options with the address and the security of a Kafka connection.
 
-    They hold the credentials as text, so do not log them; py4j, which would, logs nothing below INFO from
-    here on. They secure Spark's connections to Kafka, and
-    nothing else: from the driver Spark sends them to its executors.
+    The options contain the credentials as text, so do not log them. From this call on, py4j logs nothing
+    below INFO, because it would log them. The options secure only Spark's connections to Kafka: Spark sends
+    the options from the driver to its executors.
 
-    :param config: librdkafka's settings, as ``KafkaOffsetsHook(...).client_config()`` returns them. Their
-        PEM files are read here, and an encrypted key is decrypted, for which ``cryptography`` must be
-        installed: no Java before 19 reads what OpenSSL 3 encrypts. Default: the options that
-        :class:`~airflow_kafka_offsets.operators.spark_submit.KafkaSparkSubmitOperator` has handed over to
-        this job.
-    :raises UsageError: if a setting that affects security has no counterpart, or a file cannot be read; if
-        nothing was handed over.
+    :param config: librdkafka's settings, as ``KafkaOffsetsHook(...).client_config()`` returns them. Their PEM
+        files are read here. An encrypted key is decrypted, which needs ``cryptography``: before version 19,
+        Java cannot read keys that OpenSSL 3 encrypts. Default: the options that
+        :class:`~airflow_kafka_offsets.operators.spark_submit.KafkaSparkSubmitOperator` has passed to this
+        job.
+    :raises UsageError: if a setting that affects security has no counterpart, a file cannot be read, or no
+        options were passed.
     """
     quiet_py4j()
     if config is None:
@@ -45,7 +45,7 @@ def spark_kafka_options(config: Mapping[str, Any] | None = None) -> dict[str, st
         if path in (None, "", PROBE):
             continue
         if given.get(content):
-            raise UsageError(f"{name} and {content} are both given: expected one of them")
+            raise UsageError(f"{name} and {content} are both given: give only one")
         given[content] = _read(name, Path(str(path)))
     if (key := given.get("ssl.key.pem")) and not reads_key(key):
         given["ssl.key.pem"] = _plain_key(key, given.get("ssl.key.password"))
@@ -53,7 +53,7 @@ def spark_kafka_options(config: Mapping[str, Any] | None = None) -> dict[str, st
 
 
 def quiet_py4j() -> None:
-    """Keep py4j from logging calls: at DEBUG it writes their arguments and results, so also these options."""
+    """Keep py4j from logging calls: at DEBUG it logs arguments and results, including these options."""
     for name in ("py4j", "py4j.clientserver", "py4j.java_gateway"):
         logger = logging.getLogger(name)
         if logger.getEffectiveLevel() < logging.INFO:
@@ -64,7 +64,7 @@ def _handed_over() -> dict[str, str]:
     path = os.environ.get(OPTIONS_FILE)
     if not path:
         raise UsageError(
-            f"no Kafka options were handed over to this job (there is no {OPTIONS_FILE} in its environment): "
+            f"no Kafka options were passed to this job (there is no {OPTIONS_FILE} in its environment): "
             "start it with KafkaSparkSubmitOperator in client mode, or give spark_kafka_options the settings "
             "of librdkafka"
         )
@@ -73,7 +73,7 @@ def _handed_over() -> dict[str, str]:
 
 
 def _plain_key(pem: str, password: str | None) -> str:
-    """Convert a key to the form that Java reads; its password would be beside it in the options."""
+    """Convert a key to a form that Java reads, without encryption: its password would be an option too."""
     try:
         from cryptography.exceptions import UnsupportedAlgorithm
         from cryptography.hazmat.primitives import serialization

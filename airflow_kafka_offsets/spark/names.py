@@ -1,4 +1,4 @@
-"""Reads in a Spark job the names that its DAG has given to the pipeline."""
+"""Reads, in a Spark job, the pipeline's names that its DAG has passed."""
 
 from __future__ import annotations
 
@@ -17,17 +17,18 @@ if TYPE_CHECKING:
 
 def pipeline_names(spark: SparkSession) -> Mapping[str, Any]:
     """
-    Return the names of the pipeline that the DAG gave to this job: ``group_id``, ``checkpoint_location``, ...
+    Return the pipeline's names that the DAG has passed to this job: ``group_id``, ``checkpoint_location``,
+    ...
 
-    It reads what ``KafkaPipeline.spark_conf()`` and ``KafkaPipeline.spark_submit_parameters()`` return.
+    They come from ``KafkaPipeline.spark_conf()`` or ``KafkaPipeline.spark_submit_parameters()``.
 
-    :raises UsageError: if the session's configuration has no names, or something else in their place.
+    :raises UsageError: if the session's configuration has no names, or an invalid value.
     """
     text = spark.conf.get(SPARK_CONF_KEY, None)
     if not text:
         raise UsageError(
-            f"the session's configuration has no {SPARK_CONF_KEY}: expected what the pipeline's spark_conf() "
-            "or spark_submit_parameters() returns"
+            f"the session's configuration has no {SPARK_CONF_KEY}: expected the result of the pipeline's "
+            "spark_conf() or spark_submit_parameters()"
         )
     names = load_json(text if text.startswith("{") else unquote(text), SPARK_CONF_KEY, "names")
     if not isinstance(names, Mapping):

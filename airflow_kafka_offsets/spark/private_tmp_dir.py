@@ -1,4 +1,4 @@
-"""A directory of this user alone, below the temporary directory."""
+"""Creates a directory that only this user can access, below the temporary directory."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from airflow_kafka_offsets.errors import SetupError
 
 def private_tmp_dir() -> Path:
     """
-    Return the directory, which is made if it is not there.
+    Return the directory; create it if needed.
 
-    :raises SetupError: if others may read or write it, or it is a file or a link.
+    :raises SetupError: if other users may read or write it, or it is a file or a link.
     """
     directory = Path(tempfile.gettempdir()) / f"airflow-kafka-offsets-{os.getuid()}"
     with suppress(FileExistsError):
@@ -23,7 +23,7 @@ def private_tmp_dir() -> Path:
     found = directory.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
         raise SetupError(
-            f"{directory} is not a directory of this user alone, so others could read credentials there, or "
-            "put code into it: remove it, or set TMPDIR"
+            f"{directory} is not a directory that only this user can access, so others could read "
+            "credentials there, or put code into it: remove it, or set TMPDIR"
         )
     return directory

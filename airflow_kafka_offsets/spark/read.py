@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["read_window", "reading_window"]
 
 Window = OffsetWindow | Mapping[str, Any] | str
-"""A window, what PlanOffsetWindowOperator returned (a mapping or JSON text), or the URI of a file with it."""
+"""A window, the result of PlanOffsetWindowOperator (a mapping or JSON text), or the URI of a file with it."""
 
 _REMOTE = re.compile(r"(?!file:)[A-Za-z][A-Za-z0-9+.-]+:/")
 
@@ -41,23 +41,23 @@ def read_window(
     """
     Return the records of an offset window, with the columns of Spark's Kafka source.
 
-    Before anything is read, the window is compared with the log: a start that retention has deleted and an
-    end that is not written yet are refused. (Spark itself would fail in the middle, or wait two minutes for
-    the records.) While the rows are read, Spark's source fails if records of the window are gone:
-    ``failOnDataLoss`` is always on. :func:`reading_window` also checks the log after the read.
+    The window is first compared with the log: a start that retention has deleted is refused, and so is an end
+    that is not written yet. (Spark would fail in the middle of the read, or wait two minutes for the
+    records.) While rows are read, Spark's source fails if records of the window are gone: ``failOnDataLoss``
+    is always on. :func:`reading_window` also checks the log after the read.
 
-    Fewer rows than offsets are normal: markers of transactions take offsets, aborted records are left out
-    under ``kafka.isolation.level=read_committed``, and compaction removes records.
+    Fewer rows than offsets are normal: transaction markers take offsets,
+    ``kafka.isolation.level=read_committed`` leaves out aborted records, and compaction removes records.
 
-    :param window: default: what the session's configuration has as ``spark.kafkaOffsets.window``.
-    :param options: those of Spark's Kafka source: ``kafka.bootstrap.servers`` and what else is needed to
-        connect, ``minPartitions``, ``includeHeaders``. None that select records.
-    :param exact_count: refuse a window without a record at every offset. This reads the window once more.
-    :param client_config: librdkafka's settings to read the log's ends with, for a session without a JVM and
-        with options that librdkafka does not have.
-    :raises WindowReadError: if records of the window are gone, or not there yet; with ``exact_count`` also if
-        there are fewer than offsets.
-    :raises UsageError: if there is no window, or ``options`` contradict it.
+    :param window: default: the value of ``spark.kafkaOffsets.window`` in the session's configuration.
+    :param options: options of Spark's Kafka source: ``kafka.bootstrap.servers`` and the other connection
+        settings, ``minPartitions``, ``includeHeaders``. Options that select records are refused.
+    :param exact_count: refuse a window without a record at every offset. This reads the window a second time.
+    :param client_config: librdkafka's settings to read the log's ends, for a session without a JVM whose
+        options have no counterpart in librdkafka.
+    :raises WindowReadError: if records of the window are gone or not written yet; with ``exact_count``, if
+        there are fewer records than offsets.
+    :raises UsageError: if there is no window, or ``options`` contradict the window.
     :raises BrokerError: if the log could not be read.
     """
     return _Reading(spark, window, options, exact_count, client_config).checked("nothing was read")
@@ -75,21 +75,22 @@ def reading_window(
     """
     Return the records of an offset window for a block, and check the log again at its end.
 
-    A log only loses records. So if the whole window is still there after the block, it was there all the
-    time, also for rows that were read twice or by several actions.
+    A log only loses records. So if the whole window is still in the log after the block, it was there all the
+    time, including for rows that were read twice or by several actions.
 
-    The parameters are those of :func:`read_window`. ``exact_count`` counts before and after: two more reads.
+    The parameters are those of :func:`read_window`. ``exact_count`` counts before and after the block: two
+    additional reads.
 
-    :raises WindowReadError: as in :func:`read_window`, or at the end of the block if records have gone
-        meanwhile: what was written from them is then not complete, and the window must not be committed.
+    :raises WindowReadError: as in :func:`read_window`, or at the end of the block if records were deleted in
+        the meantime: the output is then incomplete, and the window must not be committed.
     """
     reading = _Reading(spark, window, options, exact_count, client_config)
     yield reading.checked("nothing was read")
-    reading.checked("it is not certain that all of the window was read, so do not commit it")
+    reading.checked("it is not certain that the whole window was read, so do not commit it")
 
 
 class _Reading:
-    """One window and the means to read its records."""
+    """A window and the settings to read its records."""
 
     def __init__(
         self,
@@ -109,7 +110,7 @@ class _Reading:
         self._client_config = client_config
 
     def checked(self, outcome: str) -> DataFrame:
-        """Return the records after a check of the log; ``outcome`` is what it means if some are missing."""
+        """Return the records after a check of the log; ``outcome`` begins the error text."""
         if refusals := self._refusals():
             raise WindowReadError(f"{outcome}: {'; '.join(refusals)}")
         window_options = {**self._window.spark_options(), "failOnDataLoss": "true"}
@@ -117,8 +118,8 @@ class _Reading:
         if self._exact_count and (missing := self._missing(records)):
             first = next(iter(missing))
             raise WindowReadError(
-                f"{outcome}: {sum(missing.values())} of {self._window.records} offsets of the window hold no "
-                f"record, on {summarize(missing)} ({first}: {missing[first]}), and exact_count demands one "
+                f"{outcome}: {sum(missing.values())} of {self._window.records} offsets of the window have no "
+                f"record, on {summarize(missing)} ({first}: {missing[first]}), and exact_count requires one "
                 "at each: the topic is compacted or written in transactions"
             )
         return records
@@ -144,8 +145,8 @@ class _Reading:
         ]
         if held_back:
             refusals.append(
-                f"with kafka.isolation.level={level} the window ends behind a transaction that is still "
-                f"open, on {summarize(held_back)} ({held_back[0]}: the window ends at "
+                f"with kafka.isolation.level={level} the window ends behind an open transaction, on "
+                f"{summarize(held_back)} ({held_back[0]}: the window ends at "
                 f"{window.end[held_back[0]]}, readable is up to {seen[held_back[0]].end}): wait until it ends"
             )
         return refusals
@@ -167,7 +168,7 @@ def load_window(spark: SparkSession, window: Window | None) -> OffsetWindow:
         if not window:
             raise UsageError(
                 f"no window was given, and the session's configuration has no {WINDOW_CONF_KEY}: expected "
-                "the window's JSON there, or the URI of a file with it, as the DAG gives it to the job with "
+                "the window's JSON there, or the URI of a file with it, as the DAG passes it to the job with "
                 "conf="
             )
     if isinstance(window, OffsetWindow):
@@ -179,19 +180,19 @@ def load_window(spark: SparkSession, window: Window | None) -> OffsetWindow:
     value = load_json(window, what) if isinstance(window, str) else window
     if not isinstance(value, Mapping) or "start" in value or "window_file" not in value:
         return OffsetWindow.parse(value, what)
-    # Too large for an XCom: the plan names its file.
+    # The window is too large for an XCom: the plan names the window's file.
     uri = str(value["window_file"])
     planned = OffsetWindow.parse(_read_text(spark, uri), f"{what} in {shorten(uri)}", show=describe_type)
     if planned.source != value.get("source"):
         raise UsageError(
-            f"{uri} holds another window than the one that was planned (of {shorten(planned.source)}): give "
-            "each run a window_file of its own"
+            f"{uri} contains another window than the planned one (of {shorten(planned.source)}): give "
+            "each run a separate window_file"
         )
     return planned
 
 
 def _read_text(spark: SparkSession, uri: str) -> str:
-    """Read a small file: on this machine, or on the storage that Spark has the credentials for."""
+    """Read a small file from this machine, or from a storage that Spark has credentials for."""
     from pyspark.errors import PySparkException
 
     try:

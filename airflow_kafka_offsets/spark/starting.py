@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 
 OutOfRange = Literal["fail", "clamp"]
-"""How to treat an offset that the log does not hold."""
+"""How to treat an offset outside the log."""
 
 
 class OffsetStore(Protocol):
@@ -56,27 +56,25 @@ def starting_offsets(
     on_out_of_range: OutOfRange = "fail",
 ) -> dict[str, str]:
     """
-    Return the options with which a query with a *new* checkpoint starts at the position of a group or a
-    store.
+    Return options that start a query with a *new* checkpoint at the position of a group or store.
 
-    ``assign`` names every partition that the topics have now, and ``startingOffsets`` has a number for each
-    of them. A partition without a commit in a topic that has others was added since: it starts at its log
-    start.
+    ``assign`` names every current partition of the topics, and ``startingOffsets`` has an offset for each. If
+    a topic has commits, a partition without a commit was added later: it starts at its log start.
 
     ``assign`` does not include partitions that are added later. Once the checkpoint has its first batch, the
     query can use ``subscribe`` instead of these options.
 
     :param source: the consumer group's name, or a store.
-    :param checkpoint: the new query's ``checkpointLocation``. One with batches is refused: Spark would ignore
-        the options.
-    :param topics: topics, or ``topic:0,1``; needed for a group. By default those that the store has.
+    :param checkpoint: the new query's ``checkpointLocation``. A checkpoint with batches is refused: Spark
+        would ignore the options.
+    :param topics: topics, or ``topic:0,1``; required for a group. Default: the topics in the store.
     :param pipeline: the name under which the store keeps the offsets.
-    :param options: those of Spark's Kafka source, to reach the brokers.
+    :param options: options of Spark's Kafka source, to reach the brokers.
     :param spark: the session, to use its Kafka client.
-    :param client_config: librdkafka's settings, in place of ``options`` and ``spark``.
+    :param client_config: librdkafka's settings; used instead of ``options`` and ``spark``.
     :param on_no_commit: what to do about a topic without any commit: ``fail`` (default), ``earliest`` or
         ``latest``.
-    :param on_out_of_range: ``fail`` (default), or ``clamp`` to the nearer end of the log, which is logged.
+    :param on_out_of_range: ``fail`` (default), or ``clamp`` to the nearer end of the log and log it.
     :return: ``{"assign": ..., "startingOffsets": ...}``.
     :raises CheckpointError: if the checkpoint has batches already.
     :raises NoCommitError: if a topic has no commit and ``on_no_commit`` is ``fail``.
@@ -106,31 +104,31 @@ def _refuse_started(checkpoint: str | SparkCheckpoint) -> None:
     if isinstance(checkpoint, str):
         checkpoint = SparkCheckpoint(checkpoint)
     batches = checkpoint.batches("offsets") | checkpoint.batches("commits")
-    # Where a listing may be late the first batch is looked for by its name.
+    # Where a listing may be late, look for the first batch by its name.
     batches |= {0} if not batches and checkpoint.has("offsets", 0) else set()
-    # Spark writes them before the first batch, and would begin there.
+    # Spark writes these files before the first batch, and would start from them.
     begun = list_names(checkpoint.fs, f"{checkpoint.root}/sources")
     if batches:
         raise CheckpointError(
             f"{checkpoint.location}: found batches up to {max(batches)}; expected a new checkpoint: Spark "
-            "goes on from these and ignores startingOffsets. To move the query, stop it and use "
-            "ResetOffsetsOperator or airflow-kafka-offsets checkpoint seek; to begin anew, give it another "
-            "checkpointLocation"
+            "continues from these and ignores startingOffsets. To move the query, stop it and use "
+            "ResetOffsetsOperator or airflow-kafka-offsets checkpoint seek; to start from the beginning, use "
+            "another checkpointLocation"
         )
     if begun:
         raise CheckpointError(
             f"{checkpoint.location}: found the first offsets of a query (sources/) and no batch; expected a "
-            "new checkpoint: Spark begins at those and ignores startingOffsets. Nothing was processed: "
-            "remove the directory"
+            "new checkpoint: Spark starts from those offsets and ignores startingOffsets. Nothing was "
+            "processed: remove the directory"
         )
 
 
 def _of_group(kafka: PositionsReader, group_id: str, scope: TopicScope) -> tuple[Positions, set[str]]:
-    """Return the group's positions in the scope, and the topics of which it has committed any partition."""
+    """Return the group's positions in the scope, and the topics in which it has any commit."""
     if scope.topics is None:
         raise UsageError(f"group {group_id!r}: topics is missing: name the topics that the query reads")
     wanted = partitions_in_scope(kafka, scope)
-    # Of the whole topic: a partition without a commit in a topic with others was added since.
+    # Of whole topics: if a topic has commits, a partition without a commit was added later.
     whole = partitions_in_scope(kafka, TopicScope(dict.fromkeys(scope.topics)))
     found = committed_offsets(kafka.committed(group_id, sorted({*wanted, *whole})))
     return {tp: found[tp] for tp in wanted}, {tp.topic for tp, offset in found.items() if offset is not None}
@@ -139,14 +137,14 @@ def _of_group(kafka: PositionsReader, group_id: str, scope: TopicScope) -> tuple
 def _of_store(
     kafka: PositionsReader, store: OffsetStore, pipeline: str | None, scope: TopicScope
 ) -> tuple[Positions, set[str]]:
-    """Return the store's positions in the scope, and the topics of which it has saved any partition."""
+    """Return the store's positions in the scope, and the topics in which it has any offset."""
     if not pipeline:
         raise UsageError("pipeline is missing: expected the name under which the store keeps the offsets")
     saved = store.load(pipeline)
     topics = {tp.topic for tp in saved} if scope.topics is None else scope.topics
     if not topics:
         raise NoCommitError(
-            f"pipeline {pipeline!r}: the store has no offsets of it: correct pipeline, or name topics= and "
+            f"pipeline {pipeline!r}: the store has no offsets for it: correct pipeline, or name topics= and "
             "set on_no_commit to earliest or latest for a first start"
         )
     wanted = scope.restricted_to(topics)
@@ -165,7 +163,7 @@ def _with_numbers(
     if without and on_no_commit == "fail":
         raise NoCommitError(
             f"{what} has no offset for any partition of {', '.join(without)}: correct its name, or the "
-            "brokers (Kafka also forgets a group that nobody joins, 7 days after its last commit by "
+            "brokers (Kafka also forgets a group without members, 7 days after its last commit by "
             "default); for a first start set on_no_commit to earliest or latest"
         )
     return starting_points(positions, logs, on_no_commit, known)
@@ -183,8 +181,8 @@ def _inside(
     if on_out_of_range == "fail":
         raise PlanRefusedError(
             f"{what} is outside the log on {summarize(outside)} ({each}), {lost} records are lost: Spark "
-            "would fail at its first batch; set on_out_of_range to clamp to go on with what there is (a "
-            "position beyond the end means another cluster, or a topic that was recreated)"
+            "would fail at its first batch; set on_out_of_range to clamp to continue with the remaining "
+            "records (a position beyond the end means another cluster, or a topic that was recreated)"
         )
     text = "Starting at the nearer end of the log on %s (%s), %d records are lost"
     log.warning(text, summarize(outside), each, lost)

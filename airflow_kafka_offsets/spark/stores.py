@@ -1,18 +1,18 @@
 """
-A job's own store: results and the offsets they come from, written in one transaction.
+Saves a job's offsets in its own database, in the transaction that writes the results.
 
-A checkpoint and a database are never written at the same moment: after a crash in between, Spark runs a batch
-again of which the results are there already. Here the offsets are saved in the transaction that writes the
-results, and a range that was saved before is recognised, so that results are counted exactly once also where
-they are added up.
+A checkpoint and a database cannot be written at the same moment: after a crash in between, Spark repeats a
+batch whose results are already in the database. Here the offsets are saved in the transaction that writes the
+results, and a range that was saved before is recognized. So every record counts exactly once, even if results
+are added up.
 
 The store is one table, ``kafka_offsets`` unless named otherwise::
 
-    pipeline      VARCHAR(255)   who read: the name that the job saves under
+    pipeline      VARCHAR(255)   the name that the job saves under
     topic         VARCHAR(249)
     partition     INTEGER
-    until_offset  BIGINT         the next record to read: the end of the last range that was saved
-    updated_at    TIMESTAMP      when that was, by the database's clock
+    until_offset  BIGINT         the next record to read: the end of the last saved range
+    updated_at    TIMESTAMP      when the row was saved, by the database's clock
     PRIMARY KEY (pipeline, topic, partition)
 """
 
@@ -50,10 +50,10 @@ _WITHOUT_ROW_LOCKS = ("sqlite", "mssql")
 
 class SqlOffsetStore:
     """
-    Offsets of what was read, in a table beside the results.
+    Offsets in a table of the results' database.
 
-    :param bind: the database: an engine, a connection, a session, or a URL, for which a connection is opened
-        each time. :meth:`save` does not use it, it writes into the transaction that it is given.
+    :param bind: the database: an engine, a connection, a session, or a URL that is opened for each call.
+        :meth:`save` does not use it: it writes in the transaction that it is given.
     :param table: name of the table, or ``schema.table``.
     """
 
@@ -71,19 +71,19 @@ class SqlOffsetStore:
             sa.Column("until_offset", sa.BigInteger, nullable=False),
             sa.Column("updated_at", sa.DateTime(timezone=True), nullable=False, server_default=sa.func.now()),
         )
-        """The table as SQLAlchemy has it, for Alembic or your own ``CREATE TABLE``."""
+        """The SQLAlchemy table, for Alembic or your own ``CREATE TABLE``."""
 
     def create_table(self) -> None:
-        """Create the table unless it is there. Best done once, before any job runs."""
+        """Create the table unless it exists. Do this once, before any job runs."""
         with self._connection() as connection:
             connection.execute(CreateTable(self.table, if_not_exists=True))
 
     def load(self, pipeline: str) -> Offsets:
         """
-        Return the next offset of each partition that was ever saved, empty if nothing was.
+        Return the next offset of each partition that was ever saved; empty if none was.
 
         :param pipeline: the name that the job saves under.
-        :raises OffsetsFormatError: if a row holds what no job has saved.
+        :raises OffsetsFormatError: if a row has a value that no job has saved.
         """
         with self._connection() as connection:
             return self._stored(connection, pipeline)
@@ -97,32 +97,33 @@ class SqlOffsetStore:
         """
         Save that these ranges were read, in the transaction that writes their results.
 
-        There is one answer for all partitions together:
+        All partitions together have one answer:
 
-        * What is stored is the start of every range: the ends are written, and the job writes its results and
-          commits.
-        * What is stored is the end of every range: they were saved before, with their results. Nothing is
-          written, and the job rolls back whatever it wrote in this transaction.
+        * The stored offset is the start of every range: the ends are written, and the job writes its results
+          and commits.
+        * The stored offset is the end of every range: the ranges were saved before, with their results.
+          Nothing is written, and the job rolls back everything that it wrote in this transaction.
         * Anything else is an error, and the job rolls back as well.
 
-        A partition that is not stored is at its start: the first save of a pipeline begins it, and a
-        partition that was added later joins it. An empty range says nothing about whether the others were
-        saved before; it only has to be at the partition's position. Where all are empty the answer is
-        ``True``, and there is nothing to count.
+        A partition without a stored offset counts as at its start: it is the pipeline's first save, or the
+        partition was added later. An empty range does not show whether the others were saved before; it only
+        has to be at the partition's position. If all ranges are empty, the answer is ``True``, and there is
+        nothing to count.
 
-        The pipeline's rows stay locked until the transaction ends, so that of two jobs with the same ranges
-        the second waits and then gets ``False``. Call this before the results are written: the job that waits
-        then holds no locks. ``READ COMMITTED`` is enough, and a stricter isolation does no harm.
+        The pipeline's rows stay locked until the transaction ends. So of two jobs with the same ranges, the
+        second waits and then gets ``False``. Call this before writing the results: then a waiting job holds
+        no locks. ``READ COMMITTED`` is enough; stricter isolation does no harm.
 
-        :param connection: with the transaction; committing is the caller's. The table must be in the same
-            database as the results.
-        :param pipeline: a name of the job's own. Two jobs that read the same records need two.
+        :param connection: a connection with the transaction; the caller commits it. The table must be in the
+            same database as the results.
+        :param pipeline: a name for this job only. Two jobs that read the same records need two names.
         :param ranges: all partitions of the batch or of the window.
         :return: ``True`` if written, ``False`` if the ranges were saved before.
-        :raises WindowMismatchError: if what is stored is neither: naming each partition with what is stored.
+        :raises WindowMismatchError: if the stored offsets are neither; names each partition and its stored
+            offset.
         :raises PlanRefusedError: if another transaction saved the first offsets at the same time.
-        :raises OffsetsFormatError: if a row of the pipeline holds something else than offsets.
-        :raises UsageError: if the connection commits each statement by itself, or a range ends before it
+        :raises OffsetsFormatError: if a row of the pipeline has something other than offsets.
+        :raises UsageError: if the connection commits each statement automatically, or a range ends before it
             starts.
         """
         if not isinstance(connection, Connection):
@@ -145,7 +146,7 @@ class SqlOffsetStore:
 
     def _locked(self, connection: Connection, pipeline: str) -> Offsets:
         if connection.dialect.name in _WITHOUT_ROW_LOCKS:
-            # A write takes their lock. SQLite's is on the whole file, also if no row is written.
+            # A write locks the rows. SQLite locks the whole file, even if no row is written.
             mine = sa.false() if connection.dialect.name == "sqlite" else self.table.c.pipeline == pipeline
             connection.execute(sa.update(self.table).where(mine).values(updated_at=self.table.c.updated_at))
         return self._stored(connection, pipeline, lock=True)
@@ -153,7 +154,7 @@ class SqlOffsetStore:
     def _stored(self, connection: Connection, pipeline: str, *, lock: bool = False) -> Offsets:
         columns = self.table.c
         rows = sa.select(columns.topic, columns.partition, columns.until_offset)
-        # In order, so that two jobs that lock the same rows do not wait for one another.
+        # In order, so that two jobs that lock the same rows do not deadlock.
         rows = rows.where(columns.pipeline == pipeline).order_by(columns.topic, columns.partition)
         if lock:
             rows = rows.with_for_update()
@@ -180,7 +181,7 @@ class SqlOffsetStore:
             try:
                 adding = sa.insert(self.table).values(**keys, until_offset=until)
                 connection.execute(adding, [rows[tp] for tp in sorted(new)])
-            # There is no row to lock before the first save, so two first saves meet only here.
+            # Before the first save there is no row to lock, so two first saves collide only here.
             except IntegrityError as error:
                 raise PlanRefusedError(
                     f"another job saved the first offsets of pipeline {pipeline!r} in {summarize(new)} at "
@@ -191,7 +192,7 @@ class SqlOffsetStore:
     def _connection(self) -> Iterator[Connection]:
         bind = self.bind
         if isinstance(bind, str | URL):
-            # A connection is opened each time: nothing would close those of a pool.
+            # Open a connection for each call: nothing would close the connections of a pool.
             bind = sa.create_engine(bind, poolclass=NullPool)
         if isinstance(bind, Engine):
             with bind.begin() as connection:
@@ -201,13 +202,13 @@ class SqlOffsetStore:
 
 
 def _offset(pipeline: str, topic: object, partition: object, until: object) -> tuple[TopicPartition, int]:
-    """Return what a row says; refuse what no job has saved: the table was edited, or is another one."""
+    """Parse a row; refuse values that no job has saved: the table was edited, or is another one."""
     whole = [value for value in (partition, until) if isinstance(value, int) and not isinstance(value, bool)]
     if isinstance(topic, str) and is_topic_name(topic) and len(whole) == 2:
         tp = TopicPartition(topic, whole[0])
         if 0 <= tp.partition <= MAX_PARTITION and 0 <= whole[1] <= MAX_OFFSET:
             return tp, whole[1]
-    # '4' is no number, and that has to be seen.
+    # Quotes show that '4' is not a number.
     found = ", ".join(shorten(repr(value)) for value in (topic, partition, until))
     raise OffsetsFormatError(
         f"pipeline {pipeline!r} of the store: found the row {found}; expected a topic, a partition and an "
@@ -218,13 +219,13 @@ def _offset(pipeline: str, topic: object, partition: object, until: object) -> t
 
 def _refuse_autocommit(connection: Connection) -> None:
     level = connection.get_execution_options().get("isolation_level")
-    # What sa.create_engine(isolation_level=...) sets is only to be seen at the driver's connection.
+    # The setting of sa.create_engine(isolation_level=...) is only visible at the driver's connection.
     if level == "AUTOCOMMIT" or getattr(connection.connection.dbapi_connection, "autocommit", None) is True:
         raise _autocommit()
 
 
 def _refuse_open_sqlite(connection: Connection) -> None:
-    # SQLite's driver does not say that it commits each statement: after a write no transaction is open.
+    # SQLite's driver does not report autocommit, but after a write no transaction is open.
     if getattr(connection.connection.dbapi_connection, "in_transaction", None) is False:
         raise _autocommit()
 
@@ -240,7 +241,7 @@ def _mismatch(
     pipeline: str, ranges: Mapping[TopicPartition, OffsetRange], stored: Offsets
 ) -> WindowMismatchError:
     elsewhere = [tp for tp, (start, end) in ranges.items() if stored.get(tp, start) not in (start, end)]
-    # Where each is at its start or at its end it is the mixture that is wrong.
+    # If each partition is at its start or its end, the mixture is wrong.
     named = elsewhere or [tp for tp, offsets in ranges.items() if offsets.size]
     return WindowMismatchError(
         f"pipeline {pipeline!r}", {tp: (stored.get(tp), ranges[tp].start, ranges[tp].end) for tp in named}

@@ -1,1 +1,1 @@
-"""What a running Airflow task remembers, maps and reports."""
+"""State, parameter checks, lineage and metrics of a running Airflow task."""

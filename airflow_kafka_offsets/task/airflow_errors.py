@@ -1,7 +1,7 @@
 """
-Airflow's errors about what its API server answers; no other module imports them.
+Airflow's errors for failed calls to its API server; no other module imports them.
 
-Remove when ``airflow.sdk`` exports the error, or documents the ones of assets and of their events.
+Remove when ``airflow.sdk`` exports this error, or documents its errors for assets and asset events.
 """
 
 from __future__ import annotations
@@ -11,5 +11,5 @@ from airflow.sdk.exceptions import ErrorType
 
 
 def is_missing_asset(error: AirflowRuntimeError) -> bool:
-    """Whether Airflow does not have the asset."""
+    """Return whether the error means that Airflow does not have the asset."""
     return error.error.error == ErrorType.ASSET_NOT_FOUND

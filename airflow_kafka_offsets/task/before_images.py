@@ -1,4 +1,4 @@
-"""Keeps what groups held before a move, over the tries of its task."""
+"""Keeps the groups' offsets from before a move, over the tries of its task."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 class BeforeImages:
     """
-    What the groups held before the first write, over retries and Clears of the task.
+    The groups' offsets before the first write, kept over retries and Clears of the task.
 
-    Airflow forgets a task's XCom when it retries; what is to be restored is what was there at first. Airflow
-    3.3 keeps a task's state: there it is also known whether an earlier try has stopped half-way.
+    A restore needs the offsets from before the first try, but Airflow deletes a task's XCom on a retry.
+    Airflow 3.3 and later keep a task's state, which also shows whether an earlier try was interrupted.
     """
 
     _KEY = "kafka_offsets.before"
@@ -37,16 +37,17 @@ class BeforeImages:
 
     @property
     def interrupted(self) -> bool | None:
-        """Whether an earlier try has written and not come to its end; ``None`` if that is not known."""
+        """Whether an earlier try has written and did not finish; ``None`` if this is unknown."""
         return None if self._store is None else bool(self._kept) and not self._kept.get("done")
 
     def keep(
         self, plan: PipelinePlan, client: OffsetsClient, metadata: CommitMetadata, *, goes_on: bool
     ) -> PipelinePlan:
         """
-        Return the plan with what the groups held before the first write, which is kept from now on.
+        Return the plan with the groups' offsets from before the first write, and keep these offsets.
 
-        :param goes_on: whether the task goes on from its move also after a Clear: tasks come after it.
+        :param goes_on: whether the task continues its earlier move even after a Clear, because other tasks
+            follow it.
         """
         if self._store is None:
             return plan
@@ -62,14 +63,14 @@ class BeforeImages:
             for group_plan in plan.group_plans
             if group_plan.before
         }
-        # Before the first write: what was there can be asked for afterwards no more.
+        # Kept before the first write: afterwards the earlier offsets cannot be read any more.
         self._kept = {"mark": self._mark, "groups": groups, "done": False}
         self._store.set(self._KEY, self._kept)
         return plan
 
     def _before(self, group_plan: OffsetPlan, client: OffsetsClient, metadata: CommitMetadata) -> Positions:
-        """Return what a group held in the partitions that an earlier try has written."""
-        # Only where the last commit is this task's: another one's is what a restore has to bring back.
+        """Return a group's earlier offsets in the partitions that an earlier try has written."""
+        # Only if the last commit is from this task: a restore must bring back other clients' commits.
         first = parse_positions(self._kept["groups"][group_plan.group_id])
         return {
             tp: first[tp]
@@ -81,6 +82,6 @@ class BeforeImages:
         }
 
     def finish(self) -> None:
-        """Note that the task has done all of it."""
+        """Note that the task has finished its move."""
         if self._store is not None:
             self._store.set(self._KEY, {**self._kept, "mark": self._mark, "done": True})

@@ -18,8 +18,8 @@ def fail_without_retry() -> Iterator[None]:
     """
     Turn errors that every try would repeat into :class:`AirflowFailException`.
 
-    Errors that may pass by themselves (``retriable``) stay as they are, so that Airflow retries them. Airflow
-    logs an error together with its cause, so the cause, which has the same text, goes to the debug log only.
+    Temporary errors (``retriable``) are not changed, so Airflow retries them. Airflow logs an error together
+    with its cause. The cause has the same text here, so it is only in the debug log.
     """
     try:
         yield

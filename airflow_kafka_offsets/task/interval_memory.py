@@ -1,13 +1,13 @@
 """
-What was emitted for an asset of intervals, kept from run to run.
+Keeps, from run to run, which intervals of an asset were emitted.
 
-Airflow records the events of a task together with its success, and with nothing else. So what a task is about
-to emit is kept as *announced*, and whether it was emitted is found out by the next task: a task that was
-killed has emitted nothing, whatever it has announced.
+Airflow only records the events of a task when the task succeeds. So a task first keeps the intervals that it
+is about to emit as *announced*. The next task determines whether they were emitted: a task that was killed
+has announced intervals, but emitted none.
 
-Airflow 3.3 and later keep it with the asset (``asset_state_store``), earlier versions in a Variable. The
-events themselves are asked only where the states of tasks leave a doubt: before Airflow 3.4, an asset's
-events cannot be read while a run that was started by an event is queued (apache/airflow#71360).
+On Airflow 3.3 and later this state is kept with the asset (``asset_state_store``), on earlier versions in a
+Variable. The asset's events are read only if the states of tasks are not conclusive: before Airflow 3.4, an
+asset's events cannot be read while a run that was started by an event is queued (apache/airflow#71360).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Asset, Context
 
 KEY = "kafka_offsets.intervals"
-"""Of what is kept with the asset, and of the XCom with a task's token."""
+"""Key of the state that is kept with the asset, and of the XCom with a task's token."""
 
 _VERSION = 1
 _LONGEST_NAME = 200
@@ -40,12 +40,12 @@ _RUNNING = "running"
 @dataclass(frozen=True)
 class Emitted:
     """
-    Which intervals of an asset were emitted.
+    The intervals of an asset that were emitted.
 
-    :param end: the end of the newest interval. All intervals from the first one to here were emitted.
-    :param meaning: the intervals, and whose position completes them.
-    :param start_from: the parameter, when the first one was emitted.
-    :param move: number of the newest move of the checkpoint that was looked at; ``None`` without checkpoint.
+    :param end: end of the newest emitted interval. All intervals from the first one up to here were emitted.
+    :param meaning: the schedule of the intervals, and the group or checkpoint that completes them.
+    :param start_from: value of this parameter when the first interval was emitted.
+    :param move: number of the checkpoint's newest move that was read; ``None`` without a checkpoint.
     """
 
     end: datetime
@@ -56,9 +56,9 @@ class Emitted:
 
 class IntervalMemory:
     """
-    What is known of the intervals of one asset.
+    Keeps the state of the intervals of one asset.
 
-    :param context: of the task that emits them.
+    :param context: context of the task that emits the intervals.
     """
 
     def __init__(self, context: Context, asset: Asset) -> None:
@@ -69,10 +69,10 @@ class IntervalMemory:
 
     def recall(self) -> Emitted | None:
         """
-        Return what was emitted, ``None`` before the first time.
+        Return what was emitted, ``None`` before the first event.
 
-        :raises PlanRefusedError: if what is kept cannot be read; retriable if another task is about to emit,
-            or Airflow cannot tell whether one has.
+        :raises PlanRefusedError: if the kept state cannot be read. The error is retriable if another task is
+            about to emit, or if Airflow cannot answer whether a task has emitted.
         """
         kept = self._store.get(KEY)
         if kept is None:
@@ -91,9 +91,9 @@ class IntervalMemory:
 
     def announce(self, emitted: Emitted, end: datetime, token: str) -> None:
         """
-        Keep that this try of the task is about to emit all up to an end.
+        Keep a note that this try of the task is about to emit all intervals up to an end.
 
-        :param token: names the try; it is in the events, and in an XCom once the task has nothing left to do.
+        :param token: identifies the try. It is in the events, and in an XCom as the last step of the task.
         """
         ti = self._context.get("ti")
         announced = {
@@ -111,7 +111,7 @@ class IntervalMemory:
 
     @property
     def _try(self) -> dict[str, Any]:
-        """What stays over the retries of a task, and not over its Clear or a run that is created again."""
+        """Values that stay the same over retries, but not over a Clear or a run that is created again."""
         return {"clears": clear_mark(self._context), "started": run_start(self._context).at}
 
     def _parse(self, kept: object) -> tuple[Emitted, Mapping[str, Any] | None]:
@@ -127,9 +127,9 @@ class IntervalMemory:
                 _time(announced["at"])
         except (KeyError, TypeError, ValueError):
             raise PlanRefusedError(
-                f"found {shorten(kept)} as {KEY!r} of the asset {self._asset.name!r}; expected what this "
-                "operator keeps there: delete it, and set start_from to a time in the first interval to "
-                "emit"
+                f"found {shorten(kept)} as {KEY!r} of the asset {self._asset.name!r}; expected a value that "
+                "this operator has kept: delete the value, and set start_from to a time in the first "
+                "interval to emit"
             ) from None
         return emitted, announced
 
@@ -137,7 +137,7 @@ class IntervalMemory:
         ti: Any = self._context.get("ti")
         by = self._by(ti)
         if {name: announced.get(name) for name in by} == by:
-            # An earlier try of this task, which has not succeeded, unless the task was cleared since.
+            # Announced by an earlier try of this task, which has not succeeded unless the task was cleared.
             again = {name: announced.get(name) for name in self._try} == self._try
             return not again and self._is_in_events(announced)
         state = self._state(ti, announced)
@@ -147,7 +147,7 @@ class IntervalMemory:
                 "one task at a time; try again when that task has ended",
                 retriable=True,
             )
-        # A task that a user has marked as a success has emitted nothing, and has no token.
+        # A task that a user has marked as a success has emitted nothing. It has no token.
         if state == "success" and self._token(ti, announced) == announced["token"]:
             return True
         return self._is_in_events(announced)
@@ -172,25 +172,26 @@ class IntervalMemory:
         )
 
     def _is_in_events(self, announced: Mapping[str, Any]) -> bool:
-        # The class of what Airflow gives for declared inlets: the asset is an outlet of this task only.
+        # Airflow's class for declared inlets is used because the asset is only an outlet of this task.
         events: Any = type(self._context["inlet_events"])([self._asset])
         since = _time(announced["at"]) - _CLOCKS_DIFFER
         try:
             of_asset = events[self._asset]
-            # Airflow 3.1 returns a list of all.
+            # Airflow 3.1 returns a list of all events.
             found = list(of_asset.after(since.isoformat()) if hasattr(of_asset, "after") else of_asset)
         except (AirflowRuntimeError, ValueError) as error:
             raise PlanRefusedError(
-                f"whether {_named(announced)} has emitted its intervals is not known, since Airflow does not "
-                f"return the events of the asset {self._asset.name!r} ({error}): before 3.4, Airflow cannot "
-                "while a run that was started by an event is queued; try again when these runs have started",
+                f"it is not known whether {_named(announced)} has emitted its intervals, because Airflow "
+                f"does not return the events of the asset {self._asset.name!r} ({error}): before 3.4, "
+                "Airflow cannot return them while a run that was started by an event is queued; try again "
+                "when these runs have started",
                 retriable=True,
             ) from error
         return any((event.extra or {}).get("token") == announced["token"] for event in found)
 
 
 class _AsVariable:
-    """Keeps a value where Airflow keeps nothing with assets, before 3.3."""
+    """Keeps a value in a Variable: before 3.3, Airflow keeps no state with assets."""
 
     def __init__(self, name: str) -> None:
         self._name = name if len(name) <= _LONGEST_NAME else hashlib.sha256(name.encode()).hexdigest()
@@ -201,11 +202,11 @@ class _AsVariable:
     def set(self, key: str, value: object) -> None:
         what = "Intervals that CompletedIntervalsOperator has emitted"
         Variable.set(f"{key}.{self._name}", value, description=what, serialize_json=True)
-        # Airflow only logs that it could not set a Variable.
+        # Airflow raises no error if it cannot set a Variable. It only logs it.
         if self.get(key) != value:
             raise PlanRefusedError(
-                f"the Variable {key}.{self._name} could not be set, which says what was emitted: see the "
-                "error above, and try again",
+                f"the Variable {key}.{self._name}, which records the emitted intervals, could not be set: "
+                "see the error above, and try again",
                 retriable=True,
             )
 

@@ -1,4 +1,4 @@
-"""Hands Kafka's options over to a Spark job, in a file that only this user can read."""
+"""Passes Kafka's options to a Spark job in a file that only this user can read."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from airflow_kafka_offsets.spark.private_tmp_dir import private_tmp_dir
 
 _PATTERN = "kafka-options-*.json"
 _NEW = 60.0
-"""Seconds in which a file may not be locked yet."""
+"""Seconds in which a new file may not be locked yet."""
 
 
 @contextmanager
 def kafka_options_file(kafka_config_id: str = "kafka_default") -> Iterator[Path]:
     """
-    Write the options of a Kafka connection to a file for the block, and name it in the environment.
+    Write the options of a Kafka connection to a file for the block, and set its path in the environment.
 
-    Processes that are started in the block get that environment; in a Spark driver among them
-    :func:`~airflow_kafka_offsets.spark.kafka_options.spark_kafka_options` reads the file. It is removed at
-    the end of the block. If the process is killed, the next block of this user on this machine removes it.
+    Processes that are started in the block inherit that environment. In a Spark driver,
+    :func:`~airflow_kafka_offsets.spark.kafka_options.spark_kafka_options` reads the file. The file is removed
+    at the end of the block. If the process is killed, the next block of this user on this machine removes it.
 
     :param kafka_config_id: the Kafka connection.
-    :raises UsageError: if the connection cannot be used, or not be translated.
+    :raises UsageError: if the connection cannot be used, or cannot be translated to Spark's options.
     """
     options = spark_kafka_options(KafkaOffsetsHook(kafka_config_id).client_config())
     directory = private_tmp_dir()
@@ -39,7 +39,7 @@ def kafka_options_file(kafka_config_id: str = "kafka_default") -> Iterator[Path]
     before = os.environ.get(OPTIONS_FILE)
     with open(path, "x", encoding="utf-8", opener=_for_the_owner) as file:  # has an opener
         try:
-            # As long as this process lives, however it ends.
+            # The lock is held until this process ends, in whatever way it ends.
             fcntl.flock(file, fcntl.LOCK_EX)
             json.dump(options, file)
             file.flush()
@@ -61,6 +61,6 @@ def _remove_left_behind(directory: Path) -> None:
     for path in directory.glob(_PATTERN):
         with suppress(OSError), path.open() as file:
             if time.time() - path.stat().st_mtime > _NEW:
-                # Fails while the process that has written it lives.
+                # Fails while the process that has written the file is alive.
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 path.unlink()

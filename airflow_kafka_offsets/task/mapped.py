@@ -1,5 +1,5 @@
 """
-Reads what Airflow's mapped operators hold; no other module uses their private parts.
+Reads classes and parameters of Airflow's mapped operators; no other module uses their private attributes.
 
 Remove when ``airflow.sdk`` exports the classes of mapped operators and of their arguments, with a documented
 way to read the operator's class and parameters.
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 
 def operator_class(task: Any) -> Any:
-    """Return the class of a task, also of a mapped one."""
+    """Return the operator class of a task, mapped or not."""
     return getattr(task, "operator_class", type(task))
 
 
 def values_of(task: Any, name: str) -> Iterator[Any]:
-    """Give the values of a parameter of a task, of a mapped one all that may hold it."""
+    """Yield the values of a task's parameter; for a mapped task, all values that may contain it."""
     partial = getattr(task, "partial_kwargs", None)
     value = getattr(task, name, None) if partial is None else partial.get(name)
     if value is not None:
@@ -33,17 +33,17 @@ def values_of(task: Any, name: str) -> Iterator[Any]:
 
 
 def with_default(partial: OperatorPartial, name: str, value: object) -> OperatorPartial:
-    """Give all indexes of a mapped task a parameter that the DAG does not set."""
+    """Set a parameter of all indexes of a mapped task, unless the DAG sets it."""
     partial.kwargs.setdefault(name, value)
     return partial
 
 
 def is_being_mapped(task: object) -> bool:
-    """Whether a task's constructor runs with the task, since the task is an index of a mapped one."""
+    """Return whether a task is an index of a mapped task, whose constructor runs when the task runs."""
     return bool(getattr(task, "_BaseOperator__from_mapped", False))
 
 
 def is_group_argument(value: object) -> bool:
-    """Whether a value is an argument of a mapped task group, known only when the task runs."""
+    """Return whether a value is an argument of a mapped task group, known only when the task runs."""
     # Airflow does not export the class, and its module has moved between versions.
     return type(value).__name__ == "MappedArgument"

@@ -1,8 +1,9 @@
 """
 Metrics of tasks and triggers.
 
-Everything goes through Airflow's own ``Stats``, so to StatsD or OpenTelemetry as Airflow is set up, with the
-tags ``group`` and ``topic`` and never a partition. Nothing here raises: metrics must not fail a task.
+All metrics are reported through Airflow's own ``Stats``, so they go to StatsD or OpenTelemetry as configured
+in Airflow. Their tags are ``group`` and ``topic``, never a partition. No function here raises: metrics must
+not fail a task.
 """
 
 from __future__ import annotations
@@ -40,10 +41,10 @@ REFUSALS = (
     UnknownTopicPartitionError,
     BrokerAuthenticationError,
 )
-"""Errors that refuse a plan or its commit. The others leave it undecided."""
+"""Errors that refuse a plan or its commit. After any other error the outcome is unknown."""
 
 _LONGEST_TAG = 80
-"""Characters of a tag that becomes part of a name: Airflow drops a name with more than 250."""
+"""Maximum characters of a tag that becomes part of a metric's name: Airflow drops names over 250."""
 
 
 def _never_raising(report: Callable[P, None]) -> Callable[P, None]:
@@ -62,12 +63,12 @@ def report_lag(lags: Iterable[Lag], checkpoint: str | None = None) -> None:
     """
     Report ``kafka_offsets.lag``, ``.time_lag`` and ``.headroom`` of each group and topic.
 
-    The time lag is 0 while no partition is late. It is left out where it was not measured, or the time of the
-    record that waits is not known. The headroom is left out where it was not measured, or that of a partition
-    is not known and no other is 0.
+    The time lag is 0 while no partition is late. It is not reported if it was not measured, or if the time of
+    the oldest unread record is unknown. The headroom is not reported if it was not measured, or if it is
+    unknown for a partition and no other partition's is 0.
 
-    :param lags: of one poll.
-    :param checkpoint: URI of the checkpoint that the position comes from: the tag ``group`` then.
+    :param lags: the lags of one poll.
+    :param checkpoint: URI of the checkpoint whose position was read; it then is the tag ``group``.
     """
     records: Counter[tuple[str, str]] = Counter()
     seconds: dict[tuple[str, str], float] = {}
@@ -88,7 +89,7 @@ def report_lag(lags: Iterable[Lag], checkpoint: str | None = None) -> None:
     for (group, topic), waiting in records.items():
         _gauge("lag", waiting, group, topic)
     for (group, topic), late in seconds.items():
-        # A known age is a lower bound; a 0 beside an unknown one would be a guess.
+        # A known age is a lower bound. A 0 would be a guess if another partition's age is unknown.
         if late or (group, topic) not in unknown:
             _gauge("time_lag", late, group, topic)
     for group, found in headroom.items():
@@ -99,8 +100,9 @@ def report_lag(lags: Iterable[Lag], checkpoint: str | None = None) -> None:
 @_never_raising
 def report_drift(reports: Iterable[DriftReport]) -> None:
     """
-    Report ``kafka_offsets.drift``, the drifted partitions of each group and topic, also none,
-    ``kafka_offsets.lag`` where it is known, and ``kafka_offsets.headroom`` where it was measured.
+    Report ``kafka_offsets.drift``, ``.lag`` if known, and ``.headroom`` if measured.
+
+    The drift is the number of drifted partitions of each group and topic, which may be 0.
     """
     for report in reports:
         report_lag([report.lag])
@@ -114,13 +116,13 @@ def report_drift(reports: Iterable[DriftReport]) -> None:
 
 @_never_raising
 def count_commit(topics: Mapping[str, Iterable[str]]) -> None:
-    """Count in ``kafka_offsets.commit`` each group and topic that was committed and read back."""
+    """Count each group and topic that was committed and read back, in ``kafka_offsets.commit``."""
     _count("commit", topics)
 
 
 @_never_raising
 def count_reset(topics: Mapping[str, Iterable[str]]) -> None:
-    """Count in ``kafka_offsets.reset`` each group and topic that was reset or restored and read back."""
+    """Count each group and topic that was reset or restored and read back, in ``kafka_offsets.reset``."""
     _count("reset", topics)
 
 
@@ -133,11 +135,11 @@ def count_unready(topics: Mapping[str, Iterable[str]]) -> None:
 @_never_raising
 def count_refused(topics: Mapping[str, Iterable[str]], error: KafkaOffsetsError) -> None:
     """
-    Count in ``kafka_offsets.refused`` each group and topic of a plan or a commit that was refused.
+    Count each group and topic of a refused plan or commit, in ``kafka_offsets.refused``.
 
-    :param topics: those of each group; a group that was refused before its topics were known counts once,
-        without the tag ``topic``.
-    :param error: counts if it is one of :data:`REFUSALS`; its class is the tag ``reason``.
+    :param topics: the topics of each group. A group that was refused before its topics were known counts
+        once, without the tag ``topic``.
+    :param error: is counted if it is one of :data:`REFUSALS`; its class is the tag ``reason``.
     """
     if isinstance(error, REFUSALS):
         _count("refused", topics, reason=type(error).__name__)
@@ -145,7 +147,7 @@ def count_refused(topics: Mapping[str, Iterable[str]], error: KafkaOffsetsError)
 
 def _count(name: str, topics: Mapping[str, Iterable[str]], **tags: str) -> None:
     for group, names in topics.items():
-        # A group that was refused before its topics were known counts once all the same.
+        # A group that was refused before its topics were known counts once.
         for topic in sorted({*names}) or [""]:
             _stats().incr(f"kafka_offsets.{name}", tags=_tags(group=group, topic=topic, **tags))
 
@@ -156,7 +158,7 @@ def _gauge(name: str, value: float, group: str, topic: str) -> None:
 
 @cache
 def _stats() -> Any:
-    """Return Airflow's ``Stats``, which the task's or the triggerer's process has set up."""
+    """Return Airflow's ``Stats``, which the process of the task or triggerer has configured."""
     # Remove when Airflow documents its metrics for tasks: until then the module moves between versions.
     try:
         from airflow.sdk.observability.stats import Stats
@@ -166,7 +168,7 @@ def _stats() -> Any:
 
 
 def _tags(**tags: str) -> dict[str, str]:
-    """Return the tags that are given, as the lines that they are written into can hold them."""
+    """Return the tags with a value, without characters that the metrics format does not allow."""
     given = {name: value for name, value in tags.items() if value}
     breaking = _breaking()
     if breaking is None:
@@ -177,10 +179,10 @@ def _tags(**tags: str) -> dict[str, str]:
 @cache
 def _breaking() -> re.Pattern[str] | None:
     """
-    Return the characters that a tag must not have.
+    Return a pattern of the characters that a tag must not have, ``None`` if all are allowed.
 
-    For InfluxDB's form a tag becomes part of the name, and Airflow drops a metric whose name has other
-    characters. A line of DogStatsD ends at some. OpenTelemetry takes every text.
+    In InfluxDB's format a tag becomes part of the metric's name, and Airflow drops names with other
+    characters. In DogStatsD's format these characters end a tag or a line. OpenTelemetry accepts any text.
     """
     from airflow.providers.common.compat.sdk import conf
 

@@ -6,7 +6,7 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 PREFIX = "/kafka-offsets"
-"""Where the pages are, below the path of ``[api] base_url``."""
+"""Path of the pages, below the path of ``[api] base_url``."""
 
 _SECTION, _SWITCH = "kafka_offsets", "tab"
 
@@ -17,7 +17,7 @@ def is_on(conf: Any) -> bool:
 
 
 def root(conf: Any) -> str:
-    """Return the path of the pages without a host: behind a proxy only the browser knows the host."""
+    """Return the path of the pages, without a host: behind a proxy only the browser knows the host."""
     return urlsplit(conf.get("api", "base_url", fallback="") or "").path.rstrip("/") + PREFIX
 
 

@@ -1,5 +1,7 @@
 """
-OpenLineage facets and datasets of a task's lineage. Only the OpenLineage provider's calls import this module.
+OpenLineage facets and datasets of a task's lineage.
+
+This module is imported only when the OpenLineage provider asks for a task's lineage.
 
 The schemas of the facets are in ``docs/spec/facets``. A published schema never changes: each change is a new
 version in its own directory.
@@ -20,7 +22,7 @@ from airflow_kafka_offsets.model.lineage import LAG, MOVE, RANGES, Input, Lineag
 
 PRODUCER = f"https://github.com/airflow-kafka-offsets/airflow-kafka-offsets/tree/v{__version__}"
 SITE = "https://airflow-kafka-offsets.github.io/airflow-kafka-offsets/"
-"""The address of the documentation, as in ``mkdocs.yml``."""
+"""Address of the documentation, as in ``mkdocs.yml``."""
 
 
 def _schema(version: str, name: str) -> str:
@@ -74,7 +76,7 @@ RUN_FACETS: Mapping[str, type[RunFacet]] = {MOVE: KafkaOffsetsMoveRunFacet, LAG:
 
 
 def operator_lineage(lineage: Lineage) -> OperatorLineage[Any, Any]:
-    """Return a task's lineage in the provider's form."""
+    """Return a task's lineage in the provider's format."""
     facets = {key: RUN_FACETS[key](producer=PRODUCER, **values) for key, values in lineage.run.items()}
     return OperatorLineage(inputs=[_dataset(each) for each in lineage.inputs], run_facets=facets)
 

@@ -1,9 +1,9 @@
 """
-Checks of a task's options: literals when the DAG is parsed, the others once their templates are rendered.
+Checks of a task's options: literals when the DAG is parsed, templates after they are rendered.
 
-An option that was not given, or given as ``None``, has its default. One that was given and renders to nothing
-is an error: its default would be another thing than what was asked for, such as all topics, or a group called
-``None``.
+An option that is not given, or is ``None``, has its default. A given option that renders to an empty value is
+an error: the default would be something else than the DAG's author has asked for, such as all topics, or a
+group with the name ``None``.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ else:
 
 _HINTS = {
     "data_interval": (
-        ". A run without a data interval, as one that an asset triggered, has no data_interval_start and no "
-        "data_interval_end"
+        ". A run without a data interval, such as a run that an asset triggered, has no data_interval_start "
+        "and no data_interval_end"
     ),
     "xcom_pull": ". A task has no XCom if it was skipped, has not run in this run, or was cleared since",
 }
-"""Frequent reasons why a template finds nothing."""
+"""Frequent reasons why a template renders to an empty value."""
 
 
 MAP_INDEX_TEMPLATE = (
@@ -47,17 +47,17 @@ MAP_INDEX_TEMPLATE = (
     "string %%}{{ (group | unique | join(', ') if several else group | string)[:250] %s }}"
 )
 """
-How the UI calls a mapped task that says nothing else: its group, within the length of Airflow's column.
+Default name of a mapped task in the UI: its group, limited to the length of Airflow's column.
 
-Where templates are rendered to objects it is quoted, or a group such as ``42`` would become a number.
+If templates are rendered to objects the name is quoted, because a group such as ``42`` would become a number.
 """
 
 
 def none_is_default(init: Callable[..., None]) -> Callable[..., None]:
     """
-    Let a constructor read ``None`` as a parameter's default, unless the parameter's type names ``None``.
+    Let a constructor replace ``None`` by a parameter's default, unless its type includes ``None``.
 
-    The constructor of a mapped task runs with the task: what it refuses is not retried.
+    The constructor of a mapped task runs when the task runs: an error there is not retried.
     """
     defaults = {
         name
@@ -76,21 +76,21 @@ def none_is_default(init: Callable[..., None]) -> Callable[..., None]:
 
 class CheckedTemplates(_Base):
     """
-    Remembers the templates of a task's options, and compares them with what they were rendered to.
+    Keeps the templates of a task's options, and compares them with the rendered values.
 
     A parameter that is ``None`` has its default, see :func:`none_is_default`.
 
-    It also gives mapped tasks a name in the UI, see :data:`MAP_INDEX_TEMPLATE`.
+    The class also gives mapped tasks a name in the UI, see :data:`MAP_INDEX_TEMPLATE`.
 
-    It goes before Airflow's class among the bases.
+    Among the bases of a class it must be before Airflow's class.
     """
 
     _templates: Mapping[str, object] | None = None
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        # Before Airflow's metaclass wraps it, which adds the default_args. What None means to the subclass of
-        # a user is for the user to say.
+        # Done before Airflow's metaclass wraps the constructor to add the default_args. In a user's subclass
+        # the user defines the meaning of None.
         if "__init__" in vars(cls) and cls.__module__.startswith("airflow_kafka_offsets."):
             cls.__init__ = none_is_default(cls.__init__)  # type: ignore[method-assign]
 
@@ -102,7 +102,7 @@ class CheckedTemplates(_Base):
         jinja_env: jinja2.Environment,
         seen_oids: set[int],
     ) -> None:
-        # Every task comes through here, also a mapped one, which is made here with its own values.
+        # Airflow calls this for every task. For a mapped task it creates the task with its values here.
         # Remove when Airflow has a documented hook between a task's templates and their values.
         if parent is self:
             self._templates = {name: getattr(self, name, None) for name in template_fields}
@@ -127,13 +127,13 @@ class CheckedTemplates(_Base):
     def refuse_unused_unless_default(
         self, name: str, default_args: Mapping[str, object] | None, why: str
     ) -> None:
-        """Refuse a parameter that nothing would read, unless ``default_args`` give it to all tasks."""
+        """Refuse a parameter that would have no effect, unless ``default_args`` set it for all tasks."""
         if getattr(self, name) not in (None, (default_args or {}).get(name)):
             text = f"task {self.task_id}: {name} would be ignored {why}: leave it out"
             raise UsageError(text, parameter=name)
 
     def check_rendered_parameters(self) -> None:
-        """Refuse options that were given and are nothing now, naming the first one and its template."""
+        """Refuse given options that rendered to an empty value; the error names the first one."""
         templates = self._templates
         if templates is None:  # nothing was rendered
             templates = {name: getattr(self, name, None) for name in self.template_fields}
@@ -142,9 +142,8 @@ class CheckedTemplates(_Base):
                 check_rendered(name, template, getattr(self, name, None))
 
     def may_render_to_nothing(self, name: str, template: object) -> bool:
-        """Whether an option means something, and is known to, when it is rendered to nothing."""
-        # In a mapped task group an entry that leaves a name out gives None for it, as to a mapped task, where
-        # that is its default.
+        """Return whether an option has a defined meaning if it renders to an empty value."""
+        # In a mapped task group, an entry without this key passes None, which means the default.
         return (
             is_group_argument(template)
             and name in ("topics", "checkpoint_conn_id")
@@ -153,7 +152,7 @@ class CheckedTemplates(_Base):
 
 
 def check_rendered(name: str, given: object, found: object) -> None:
-    """Refuse an option that was given and is nothing now, or a part of it that rendered to nothing."""
+    """Refuse a given option if its value, or a part of its value, has rendered to an empty value."""
     parts = [] if given is None else [(name, given, found), *_templates_in(name, given, found)]
     for path, template, rendered in parts:
         if is_nothing(rendered):
@@ -161,24 +160,24 @@ def check_rendered(name: str, given: object, found: object) -> None:
 
 
 def is_template(value: object) -> bool:
-    """Whether a value, or a part of it, is known only when the task runs."""
+    """Return whether a value, or a part of the value, is known only when the task runs."""
     if isinstance(value, str):
         return any(mark in value for mark in ("{{", "{%", "{#"))
     if isinstance(value, Mapping):
         return any(map(is_template, value.values()))
     if isinstance(value, list | tuple | set):
         return any(map(is_template, value))
-    # What Airflow resolves or calls, such as the output of another task.
+    # Values that Airflow resolves or calls, such as the output of another task.
     return callable(value) or (hasattr(value, "resolve") and not isinstance(value, os.PathLike))
 
 
 def check_literals(task: BaseOperator, **parsers: Callable[[Any, str], object]) -> None:
     """
-    Check the parameters that are written in the DAG's file. ``None`` and templates are left for later.
+    Check the parameters that are literals in the DAG file. ``None`` and templates are checked later.
 
-    :param parsers: reads each parameter from its value and name, see
+    :param parsers: parses each parameter from its value and name, see
         :mod:`airflow_kafka_offsets.model.parameters`.
-    :raises UsageError: naming the task, the parameter, what was found and what was expected.
+    :raises UsageError: names the task, the parameter, the value found and the value expected.
     """
     with with_task_name(task):
         for name, read in parsers.items():
@@ -213,14 +212,13 @@ def _refused(path: str, given: object, found: object) -> UsageError:
     name = path.partition("[")[0]
     if not is_template(given):
         return UsageError(
-            f"{path}={given!r} is nothing, and it was given: expected a value; leave {name} out if its "
-            "default is meant",
+            f"{path}={given!r} is empty: expected a value; leave {name} out to use its default",
             parameter=name,
         )
     text = str(given)
     hints = [hint for mark, hint in _HINTS.items() if mark in text]
     return UsageError(
-        f"{path}={shorten(text)} rendered to {found!r}, which is nothing: expected a value; correct the "
-        f"template, or leave {name} out if its default is meant{''.join(hints)}",
+        f"{path}={shorten(text)} rendered to {found!r}, which is empty: expected a value; correct the "
+        f"template, or leave {name} out to use its default{''.join(hints)}",
         parameter=name,
     )

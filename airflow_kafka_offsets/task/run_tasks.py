@@ -1,4 +1,4 @@
-"""Looks up the states of other tasks in the run of a task."""
+"""Reads the states of other tasks in the run of a task."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def tasks_between(
     context: Context, first: BaseOperator | None, last: BaseOperator | None, *, without: Collection[str] = ()
 ) -> RecoveryTasks:
     """
-    Return the tasks between two (``None``: no bound), with their states in this run; no teardowns.
+    Return the tasks between two tasks (``None``: no bound) and their states in this run, without teardowns.
 
-    In a mapped task group those of the same map index count, and no other one's.
+    In a mapped task group only tasks with the same map index count.
     """
     after = None if first is None else _flat(first, upstream=False)
     before = None if last is None else _flat(last, upstream=True)
@@ -36,7 +36,7 @@ def tasks_between(
 
 
 def task_states(context: Context, task: BaseOperator, task_ids: Collection[str]) -> RecoveryTasks:
-    """Return tasks of a task's DAG with their states in this run, see :func:`tasks_between`."""
+    """Return given tasks of a task's DAG and their states in this run, see :func:`tasks_between`."""
     return RecoveryTasks(_states(context, {name: task.dag.get_task(name) for name in task_ids}, task), {})
 
 
@@ -65,8 +65,10 @@ def tasks_that_move(task: BaseOperator) -> list[str]:
 
 def commit_identities(metadata: CommitMetadata, task_ids: Collection[str]) -> set[str]:
     """
-    Return the identities in commits of other tasks of a run: mapped with the same index or not mapped, in the
-    same iteration of a task loop or outside it.
+    Return the identities that other tasks of a run have in their commits.
+
+    The tasks have the same map index or are not mapped, and are in the same iteration of a task loop or
+    outside the loop.
     """
     return {
         replace(metadata, task=name, map_index=index, iteration=loop, key="").identity
@@ -82,7 +84,7 @@ def _flat(task: Any, *, upstream: bool) -> set[str]:
 
 def _states(context: Context, tasks: Mapping[str, Any], of: Any) -> dict[str, list[str | None]]:
     ti: Any = context["ti"]
-    # First: in a loop Airflow would answer with another iteration's states.
+    # Checked first: in a loop, Airflow would return the states of another iteration.
     _check_newest_iteration(context, ti)
     found: dict[str, list[str | None]] = {name: [] for name in tasks}
     group = _mapped_group(of)
@@ -98,7 +100,7 @@ def _states(context: Context, tasks: Mapping[str, Any], of: Any) -> dict[str, li
 
 
 def _instances(ti: Any, task_ids: list[str]) -> Mapping[str, Any]:
-    """Return the states of the instances of tasks in the run of a task instance, by their names."""
+    """Return the states of instances of tasks in the run of a task instance, by instance name."""
     by_run = ti.get_task_states(dag_id=ti.dag_id, task_ids=task_ids, run_ids=[ti.run_id])
     states: Mapping[str, Any] = by_run.get(ti.run_id, {})
     return states
@@ -106,9 +108,9 @@ def _instances(ti: Any, task_ids: list[str]) -> Mapping[str, Any]:
 
 def _check_newest_iteration(context: Context, ti: Any) -> None:
     """
-    Refuse to look at other tasks from an iteration of a task loop that has later ones.
+    Refuse to read the states of other tasks in an iteration of a task loop that is not the newest.
 
-    Airflow tells the states of the newest iteration only: there a task that runs now has ended already.
+    Airflow only returns the states of the newest iteration, in which the running task has already ended.
     """
     if iteration(context) is None:
         return
@@ -116,9 +118,9 @@ def _check_newest_iteration(context: Context, ti: Any) -> None:
     state = _instances(ti, [ti.task_id]).get(key)
     if str(state) != "running":
         raise PlanRefusedError(
-            f"iteration {iteration(context)} of the task loop was cleared without the later ones (found "
-            f"{ti.task_id} as {state} in the newest), and Airflow tells only the states of the newest: clear "
-            "the iteration with the later ones, or trigger a new run"
+            f"iteration {iteration(context)} of the task loop was cleared without the later iterations "
+            f"(found {ti.task_id} as {state} in the newest), and Airflow only returns the states of the "
+            "newest iteration: clear the later iterations as well, or trigger a new run"
         )
 
 
@@ -128,7 +130,7 @@ def _mapped_group(task: Any) -> str | None:
 
 
 def _told_apart(names: Sequence[str]) -> list[list[str]]:
-    """Return names in lists to ask for: none in a list is also what an instance of another one is called."""
+    """Split names into lists in which no name is also the name of an instance of another listed task."""
     alone = [name for name in names if (cut := name.rpartition("_"))[0] in names and cut[2].isdecimal()]
     together = [name for name in names if name not in alone]
     return [each for each in (together, *([name] for name in alone)) if each]

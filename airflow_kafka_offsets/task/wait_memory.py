@@ -1,4 +1,4 @@
-"""What a sensor remembers from one run of its task to the next."""
+"""Keeps the state of a sensor's wait between the executions of its task."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 class WaitMemory:
     """
-    Keeps what Airflow keeps for a task, where it does (3.3 and later).
+    Keeps a wait's target and progress in Airflow's task state (3.3 and later).
 
-    The target stays over reschedules, deferrals and retries, the progress over the reschedules of one try.
-    Clearing the task begins a new wait: Airflow keeps a task's state then as well, but the keys are others.
+    The target is kept over reschedules, deferrals and retries, the progress over the reschedules of one try.
+    Clearing the task begins a new wait: Airflow then still has the old state, but the keys are different.
 
-    :param context: of the task.
+    :param context: context of the task.
     """
 
     def __init__(self, context: Context) -> None:
@@ -29,12 +29,12 @@ class WaitMemory:
 
     @property
     def is_kept(self) -> bool:
-        """Whether anything is remembered at all."""
+        """Whether Airflow keeps the state of tasks."""
         return self._store is not None
 
     @property
     def target(self) -> Mapping[str, Any] | None:
-        """The frozen target of the wait, ``None`` if there is none yet."""
+        """The frozen target of the wait, ``None`` before it is frozen."""
         return self._get(self._target)
 
     @target.setter
@@ -44,9 +44,9 @@ class WaitMemory:
 
     @property
     def progress(self) -> Mapping[str, Any]:
-        """What the polls of this try have seen."""
+        """The progress that the polls of this try have measured."""
         kept = self._get(self._progress) or {}
-        # A retry measures its own pace, and is not stalled by the time between two tries.
+        # A retry measures its own pace. The time between two tries does not count as stalled.
         return kept if kept.get("try") == self._try else {}
 
     @progress.setter
@@ -59,8 +59,8 @@ class WaitMemory:
         return kept if isinstance(kept, Mapping) else None
 
     def forget(self) -> None:
-        """Forget everything: a later run of the task waits for something else."""
+        """Delete the state: a later execution of the task is a new wait."""
         for key in (self._target, self._progress):
-            # Each call goes to Airflow's API: most waits have kept nothing.
+            # Checked first, because each call goes to Airflow's API and most waits have kept no state.
             if self.is_kept and self._store.get(key) is not None:
                 self._store.delete(key)

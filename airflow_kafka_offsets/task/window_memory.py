@@ -1,8 +1,8 @@
 """
-Windows that a run has had before.
+Keeps the windows that a run has planned and committed.
 
-What a run reads must not change when its planning is tried again or the run is cleared. Airflow 3.3 keeps a
-task's own state for as long as the run is known; a window file keeps the window on any version.
+The records that a run reads must not change if its plan task is retried or the run is cleared. Airflow 3.3
+keeps a task's state until the run is deleted. A window file keeps the window on any version.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ log = logging.getLogger(__name__)
 
 _KEY = "kafka_offsets.window"
 _BEGUN = "kafka_offsets.window_begun"
-"""Shows that the task's state of earlier tries is still there, also if none of them has kept a window."""
+"""Shows that the task's state of earlier tries still exists, even if no try has kept a window."""
 _COMMITTED = "kafka_offsets.committed_window"
 
 
 class WindowMemory:
     """
-    What is known of the windows that one task has planned in one run.
+    Keeps the window that one task has planned in one run.
 
-    :param window_file: URI of the file that the window is written to, if any.
+    :param window_file: URI of the window's file, if any.
     :param conn_id: Airflow connection of the file's storage.
     """
 
@@ -73,28 +73,28 @@ class WindowMemory:
         )
 
     def recall(self) -> OffsetWindow | None:
-        """Return the window that was planned before, ``None`` if none was; a changed one is refused."""
+        """Return the window that was planned before, or ``None``; refuse a window that was changed."""
         stored: Any = self._store.get(_KEY) if self._store is not None else None
         if stored is not None and not isinstance(stored, Mapping):
-            raise PlanRefusedError([f"what is kept with the task as {_KEY!r} is no window: clear it"])
+            raise PlanRefusedError([f"the task's state {_KEY!r} is not a window: delete this state"])
         uri = self._file if stored is None else stored.get("window_file")
         if not uri:
             return None if stored is None else OffsetWindow.parse(stored, "the window kept with the task")
-        # The file counts, not the copy with the task: it is what the job reads.
+        # The file is used, not the copy in the task's state, because the job reads the file.
         window = read_window_file(uri, self._conn_id)
         if window is None and stored is not None:
             raise PlanRefusedError(
-                [f"{uri} is gone, where the window of this run was kept: trigger a new run"]
+                [f"{uri}, the file with the window of this run, does not exist any more: trigger a new run"]
             )
         if window is not None and not is_same_task_run(window.source, self.run):
-            # A name that does not differ from run to run would let this run read another one's records.
+            # If runs share a file name, this run would read another run's records.
             raise other_run_refusal(uri, window)
         if (
             window is not None
             and stored is None
             and not self._run.run_start.continues(planning_run_start(window))
         ):
-            log.info("%s holds the window of a deleted run with this run's id, and is replaced", uri)
+            log.info("%s contains the window of a deleted run with this run's id, and is replaced", uri)
             return None
         if window is not None and stored and stored.get("ranges") not in (None, window.digest):
             raise changed_file_refusal(uri, "other ranges")
@@ -108,36 +108,36 @@ class WindowMemory:
             kept: Any = json.loads(window.as_text())
             if self._file:
                 kept = {"window_file": self._file, "ranges": window.digest}
-            # airflow.sdk.NEVER_EXPIRE, which versions before 3.3 do not have. It goes when the run does.
+            # airflow.sdk.NEVER_EXPIRE, which versions before 3.3 do not have. Deleted together with the run.
             self._store.set(_KEY, kept, retention=timedelta.max)
 
     def refuse_other_records(self, client: OffsetsClient, selection: GroupSelection) -> None:
         """
-        Refuse to plan from where the group is now for a run that may have had a window.
+        Refuse to plan from the group's current position for a run that may already have used a window.
 
-        A task that has not run before had none, unless it is in a task loop: Airflow makes the iterations
-        after a cleared one anew. A task that is only tried again had none that anybody used, since what
-        follows runs after it has succeeded. While Airflow keeps the task's state, what is not in it was never
-        planned. Airflow may forget it when the task succeeds (``clear_on_success``) and, from 3.4 on, when it
-        is cleared.
+        A task that has not run before has no earlier window, unless it is in a task loop: Airflow creates the
+        iterations after a cleared iteration again. If a task is only retried, no other task has used its
+        earlier window, because the downstream tasks run after it has succeeded. While Airflow keeps the
+        task's state, a window that is not in the state was never planned. Airflow may delete the state when
+        the task succeeds (``clear_on_success``) and, from 3.4 on, when the task is cleared.
 
         :raises PlanRefusedError: if the run was cleared, or has committed.
         """
         if self._store is not None and self._store.get(_BEGUN) is not None:
             return
         in_loop, has_group = self._run.iteration is not None, selection.group_id is not None
-        # A group's commits tell whether an iteration has run; without a group nothing does.
+        # A group's commits show whether an iteration has run. Without a group this is unknown.
         cleared = self._cleared and (self._ran_before or (in_loop and not has_group))
         may_have_run = self._ran_before or (in_loop and self._cleared)
         if cleared or (may_have_run and has_group and is_committed_by_run(client, selection, self._run)):
-            found = "was cleared" if cleared else "has committed already"
+            found = "was cleared" if cleared else "has already committed"
             raise PlanRefusedError(
                 [
-                    f"this run {found}, and which records it read is not known any more; those from "
-                    "'committed' or 'earliest', or until 'latest', are others now: trigger a new run for "
-                    "them. A run can be cleared if start and end are times or offsets, with window_file, or "
-                    "where Airflow has kept the task's state (3.3 and later without [state_store] "
-                    "clear_on_success; on 3.4 clear with 'Keep task state')"
+                    f"this run {found}, and the records that it read are not known any more; 'committed', "
+                    "'earliest' and 'latest' now select other records: trigger a new run for these. A run "
+                    "can be cleared if start and end are times or offsets, with window_file, or if Airflow "
+                    "has kept the task's state (3.3 and later without [state_store] clear_on_success; on 3.4 "
+                    "clear with 'Keep task state')"
                 ]
             )
         if self._store is not None:
@@ -146,9 +146,9 @@ class WindowMemory:
 
 class CommitMemory:
     """
-    What a task knows of the window that it has committed, over retries and Clear (Airflow 3.3 and later).
+    Keeps a task's committed window over retries and Clears (Airflow 3.3 and later).
 
-    :param same: the groups, and what else has to be the same for it to be the same commit.
+    :param same: the groups and other values that must be the same for the same commit.
     """
 
     def __init__(self, context: Context, window: OffsetWindow, **same: Any) -> None:
@@ -157,15 +157,15 @@ class CommitMemory:
 
     @property
     def committed_at(self) -> str | None:
-        """When the same window was committed by this task, ``None`` if it was not, or that is not known."""
+        """When this task committed the same window; ``None`` if it did not, or if this is unknown."""
         kept: Any = self._store.get(_COMMITTED) if self._store is not None else None
         if not isinstance(kept, Mapping) or kept.get("digest") != self._digest:
             return None
         return str(kept.get("at"))
 
     def keep(self) -> None:
-        """Note that the window was committed, or was found to be."""
-        # The first time stays: a cleared task that finds its window committed has not committed it.
+        """Note that the window was committed, by this execution of the task or an earlier one."""
+        # The first time is kept: a cleared task that finds its window committed did not commit it again.
         if self._store is not None and self.committed_at is None:
             at = datetime.now(tz=timezone.utc).isoformat(timespec="seconds")
             self._store.set(_COMMITTED, {"digest": self._digest, "at": at}, retention=timedelta.max)

@@ -10,8 +10,8 @@ if TYPE_CHECKING:
 
 
 def push_result(context: Context, value: Mapping[str, Any]) -> None:
-    """Store a result in XCom now, also for a task that then fails; not if the task stores none."""
+    """Store a result in XCom now, so that it is there even if the task fails; respect ``do_xcom_push``."""
     ti = context.get("ti")
-    # Called outside of a run, as in a test, a task has no instance.
+    # Outside of a run, such as in a test, a task has no instance.
     if ti is not None and getattr(context.get("task"), "do_xcom_push", True):
         ti.xcom_push(key="return_value", value=value)

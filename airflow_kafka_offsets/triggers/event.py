@@ -1,4 +1,4 @@
-"""A trigger that starts DAGs when records wait."""
+"""A trigger that starts DAGs when a group has a backlog."""
 
 from __future__ import annotations
 
@@ -30,46 +30,47 @@ from airflow_kafka_offsets.waits.wait import PositionSource
 
 log = logging.getLogger(__name__)
 
-# Seconds: so late a backlog is noticed at most.
+# Seconds: the maximum delay before a backlog is noticed.
 POLL_INTERVAL = 60.0
-# Seconds: a run that has failed silences the backlog for so long.
+# Seconds: after a failed run, the backlog fires again after this time.
 REFIRE_AFTER = 3600.0
 
 
 class LagEventTrigger(RefusableTrigger, BaseEventTrigger):
     """
-    Start DAGs when records wait: the trigger of an ``AssetWatcher``.
+    Start DAGs when a group has a backlog of unread records: the trigger of an ``AssetWatcher``.
 
-    It fires when the backlog reaches a threshold. While the backlog stays there it fires again
+    The trigger fires when the backlog reaches a threshold. While the backlog stays there, the trigger fires
+    again
 
-    * when the position has moved since and is then the same in two polls: the run that was started has
-      committed, and more is waiting. A streaming job that commits more often than ``poll_interval`` never
-      rests, and does not fire for that;
-    * every ``refire_after``: the run that was started may have failed.
+    * if the position has moved since and is then the same in two polls: the started run has committed, and
+      more records are unread. The position of a streaming job that commits more often than ``poll_interval``
+      is never the same in two polls, so the trigger does not fire again for this reason;
+    * every ``refire_after``, because the started run may have failed.
 
-    Below the thresholds it begins again. The asset event's payload is the reading without its partitions:
-    ``group_id``, ``total_lag``, ``max_partition_lag``, ``lost``, ``topics``, and ``time_lag`` with
-    ``min_time_lag``. Nothing here is templated: a watcher belongs to no run.
+    When the backlog is below the thresholds, the trigger starts over. The asset event's payload is the
+    reading without its partitions: ``group_id``, ``total_lag``, ``max_partition_lag``, ``lost``, ``topics``,
+    and ``time_lag`` with ``min_time_lag``. No parameter is templated, because a watcher belongs to no run.
 
-    Where Airflow keeps state for assets (3.3 and later), a restart of the triggerer does not make it fire
-    again; before that it fires once more after a restart while the backlog stays. It never gives up: what is
-    wrong is logged, and the next poll may succeed.
+    On Airflow 3.3 and later, which keeps state for assets, the trigger does not fire again after a restart of
+    the triggerer. On earlier versions it fires once more after a restart while the backlog stays. The trigger
+    never ends because of an error: it logs the error and polls again.
 
     Durations are seconds, a timedelta or text such as ``10m`` or ``PT10M``.
 
-    Parameters that are not described here are those of
+    For parameters that are not described here, see
     :class:`~airflow_kafka_offsets.sensors.lag.ConsumerGroupLagSensor`.
 
-    :param mirror: not used; :class:`~airflow_kafka_offsets.pipeline.KafkaPipeline` passes it on.
-    :param topics: as there; name them for a group that has not committed yet.
-    :param min_lag: records that wait in all partitions together.
-    :param min_time_lag: how long ago the oldest record that waits was written. With both thresholds the first
-        one to be reached counts.
-    :param refire_after: an hour.
-    :param poll_interval: time between two polls; a minute.
-    :param on_no_commit: as there, but ``earliest`` by default: the whole log counts.
-    :raises UsageError: without a threshold, or with one that is always reached; for names and numbers that
-        cannot be.
+    :param mirror: not used; :class:`~airflow_kafka_offsets.pipeline.KafkaPipeline` passes this parameter on.
+    :param topics: as in the sensor; give topics for a group that has not committed yet.
+    :param min_lag: number of unread records in all partitions together.
+    :param min_time_lag: age of the oldest unread record. With both thresholds, the trigger fires when either
+        one is reached.
+    :param refire_after: time after which the trigger fires again; one hour by default.
+    :param poll_interval: time between two polls; one minute by default.
+    :param on_no_commit: as in the sensor, but ``earliest`` by default: the whole log counts.
+    :raises UsageError: without a threshold, for a threshold that is always reached, and for invalid names and
+        numbers.
     """
 
     @defer_refusal
@@ -110,7 +111,7 @@ class LagEventTrigger(RefusableTrigger, BaseEventTrigger):
             kafka_config_id=kafka_config_id,
             position=position,
             isolation_level=isolation_level,
-            # Records wait where this wait is not over.
+            # There is a backlog as long as this wait is not over.
             max_lag=None if self.min_lag is None else self.min_lag - 1,
             max_time_lag=self.min_time_lag,
             tolerance=tolerance,
@@ -119,14 +120,14 @@ class LagEventTrigger(RefusableTrigger, BaseEventTrigger):
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """The names, the thresholds, and when it polls and fires."""
+        """The pipeline's names, the thresholds, and the intervals of polls and events."""
         taken = (*THRESHOLDS, "stalled_after")
         names = {name: value for name, value in self.wait.parameters.items() if name not in taken}
         own = ("min_lag", "min_time_lag", "refire_after", "poll_interval")
         return names | {name: getattr(self, name) for name in own}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Fire when a backlog begins, and again while it stays."""
+        """Fire when a backlog begins, and again while the backlog stays."""
         if self.refused is not None:
             log.error("This trigger cannot be used and never fires; correct its DAG: %s", self.refused[0])
             await asyncio.Event().wait()
@@ -134,13 +135,13 @@ class LagEventTrigger(RefusableTrigger, BaseEventTrigger):
         trouble = ""
         async with aclosing(poll_repeatedly(self.wait, self.poll_interval)) as outcomes:
             async for outcome in outcomes:
-                # With the next poll: then the event is in the database, and a restart in between fires again.
+                # Kept at the next poll, when the event is in the database. A restart before it fires again.
                 if backlog != kept:
                     await self._remember(backlog)
                     kept = backlog
                 last, trouble = trouble, str(outcome) if isinstance(outcome, Exception) else outcome.unknown
                 if trouble and trouble != last:
-                    answered = "No answer, and no event" if isinstance(outcome, Exception) else "No event"
+                    answered = "Poll failed, no event" if isinstance(outcome, Exception) else "No event"
                     log.warning("%s: %s", answered, trouble)
                 if isinstance(outcome, Exception):
                     continue
@@ -150,8 +151,8 @@ class LagEventTrigger(RefusableTrigger, BaseEventTrigger):
                     waiting, time.time(), self.refire_after, position=outcome.position
                 )
                 if news:
-                    log.info("Records wait: %s", outcome.text)
-                    # Without the partitions, since an event is kept for long; progress is that of a wait.
+                    log.info("Unread records: %s", outcome.text)
+                    # Without partitions, since Airflow keeps events for long, and without a wait's progress.
                     reading = outcome.as_json().items()
                     left_out = ("partitions", "groups", "progress")
                     payload = {name: value for name, value in reading if name not in left_out}
@@ -165,8 +166,8 @@ class LagEventTrigger(RefusableTrigger, BaseEventTrigger):
     async def _recall(self) -> Backlog:
         try:
             return Backlog.from_json(None if self._store is None else await self._store.aget(self._key))
-        except Exception as error:  # noqa: BLE001  # whatever the store raises, the backlog is there
-            log.warning("What was fired before is not known, so it may be fired again: %s", error)
+        except Exception as error:  # noqa: BLE001  # no error of the store must hide the backlog
+            log.warning("The last event is not known, so the trigger may fire again: %s", error)
             return Backlog()
 
     async def _remember(self, backlog: Backlog) -> None:
@@ -174,7 +175,7 @@ class LagEventTrigger(RefusableTrigger, BaseEventTrigger):
             if self._store is not None:
                 await self._store.aset(self._key, backlog.as_json())
         except Exception as error:  # noqa: BLE001  # as above
-            log.warning("After a restart this may be fired again: %s", error)
+            log.warning("After a restart the trigger may fire again: %s", error)
 
     @property
     def _store(self) -> Any:

@@ -1,8 +1,8 @@
 """
-Polls of one wait, served by the shared poller of its Kafka connection.
+Polls for one wait through the shared poller of its Kafka connection.
 
-All triggers of a process share the pollers. One begins with the first wait of its connection and ends with
-the last.
+All triggers of a process share the pollers. A connection's poller starts with the first wait and ends with
+the last one.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ if TYPE_CHECKING:
     from airflow_kafka_offsets.waits.wait import Reading, Wait
 
 CALL = 10.0
-"""Seconds for a question to the broker."""
+"""Seconds for a call to the broker."""
 
 STALE = 300.0
-"""Seconds without an answer after which the connection is read again: the brokers may have moved."""
+"""Seconds without an answer after which the connection is read again: the brokers' address may be new."""
 
-# Not the connection's fault: reading it again would not help.
+# Errors that are not caused by the connection: reading the connection again would not help.
 _NO_REFUSAL = (BrokerUnavailableError, ClientCrashedError, UnknownTopicPartitionError)
 
 _pollers: dict[str, SharedPoller] = {}
-# Reentrant: _release() retires a poller while it holds it.
+# Reentrant: _release() calls _retire() while it holds the lock.
 _guard = threading.RLock()
 _opening: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
 
@@ -50,11 +50,12 @@ async def poll_repeatedly(
     wait: Wait, interval: float, longest: float | None = None, ends_in: float | None = None
 ) -> AsyncGenerator[Reading | Exception, None]:
     """
-    Poll again and again for a wait; yields the reading, or the error, of each poll.
+    Poll repeatedly for a wait; yield the reading or the error of each poll.
 
     :param interval: seconds between two polls, at least :data:`FLOOR`.
-    :param longest: seconds up to which the interval is doubled after each poll; default: it stays.
-    :param ends_in: seconds after which the last poll is due; default: none is the last.
+    :param longest: maximum seconds of the interval, which is doubled after each poll; by default the interval
+        is constant.
+    :param ends_in: seconds after which the last poll is due; by default the polls do not end.
     """
     ends = math.inf if ends_in is None else time.monotonic() + ends_in
     request = PollRequest(wait, interval, longest or interval, ends, asyncio.get_running_loop())
@@ -65,13 +66,14 @@ async def poll_repeatedly(
                 connect = sync_to_async(spark_checkpoint)
                 request.checkpoint = await connect(wait.checkpoint_location, wait.checkpoint_conn_id)
             poller = await _acquire(wait.kafka_config_id)
-        except Exception as error:  # noqa: BLE001  # whatever is wrong with a connection: the caller decides
-            # One that was defined may be again: Airflow's secrets say "not defined" also when they are away.
+        except Exception as error:  # noqa: BLE001  # the caller handles every error of a connection
+            # A connection that was found before may be found again: Airflow also reports "not defined" if its
+            # secrets backend is unavailable.
             yield BrokerUnavailableError(str(error)) if known else error
         else:
-            # From here on a connection that is not found may be found again.
+            # From now on, "connection not found" counts as a temporary error.
             known = True
-            # Answered at once by a poller that has ended, so that no wait is left behind.
+            # A poller that has already ended answers at once, so that no wait hangs.
             poller.add(request)
             answered = time.monotonic()
             try:
@@ -80,7 +82,7 @@ async def poll_repeatedly(
                     if not isinstance(outcome, BrokerUnavailableError):
                         answered = time.monotonic()
                     refused = isinstance(outcome, BrokerError) and not isinstance(outcome, _NO_REFUSAL)
-                    # Then the connection is read again: it may have been corrected since.
+                    # In these cases the connection is read again, because it may have been corrected.
                     over = refused or poller.broken is not None or time.monotonic() > answered + STALE
                     if over:
                         _retire(wait.kafka_config_id, poller)
@@ -101,10 +103,10 @@ async def _acquire(kafka_config_id: str) -> SharedPoller:
             if known is not None and known.broken is None:
                 known.users += 1
                 return known
-        # Airflow's connections have to be read through its own bridge from a thread.
+        # In an event loop, Airflow's connections must be read in a thread, through Airflow's own bridge.
         config = await sync_to_async(_config_of)(kafka_config_id)
         with _guard:
-            # Another event loop may have been quicker: then there are two for a while.
+            # Another event loop may have opened a poller meanwhile: there are two pollers for a while.
             poller = SharedPoller(kafka_config_id, lambda: _open(config))
             poller.users = 1
             _pollers[kafka_config_id] = poller
@@ -120,14 +122,14 @@ def _release(kafka_config_id: str, poller: SharedPoller) -> None:
 
 
 def _retire(kafka_config_id: str, poller: SharedPoller) -> None:
-    """Let the next wait read the connection again: the broker, or the client, refused what it says."""
+    """Let the next wait read the connection again, because its settings or its poller do not work."""
     with _guard:
         if _pollers.get(kafka_config_id) is poller:
             del _pollers[kafka_config_id]
 
 
 def _config_of(kafka_config_id: str) -> dict[str, Any]:
-    # A DAG file that names a trigger must not load the Kafka client.
+    # Imported here because a DAG file with a trigger does not need the Kafka client.
     from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
 
     return KafkaOffsetsHook(kafka_config_id).client_config()

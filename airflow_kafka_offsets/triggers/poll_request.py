@@ -14,20 +14,20 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 FLOOR = 1.0
-"""Seconds between two polls of one wait, at least."""
+"""Minimum seconds between two polls of one wait."""
 
 EARLY = 5.0
-"""Seconds by which a poll may come early, at most: but not by more than half of the interval."""
+"""Maximum seconds by which a poll may come early; half of the interval if that is shorter."""
 
 
 @dataclass(eq=False)
 class PollRequest:
     """
-    Asks for a poll every ``interval`` seconds.
+    Requests a poll every ``interval`` seconds.
 
-    :param interval: seconds between two polls; doubled after each one that was due, up to ``longest``.
-    :param ends: when the wait ends, by the monotonic clock: there is a poll then, whatever the interval is.
-    :param loop: where the outcomes are awaited.
+    :param interval: seconds between two polls; doubled after each poll that was due, up to ``longest``.
+    :param ends: end of the wait by the monotonic clock: a last poll is due then, regardless of the interval.
+    :param loop: event loop in which the outcomes are awaited.
     """
 
     wait: Wait
@@ -39,22 +39,22 @@ class PollRequest:
     outcomes: asyncio.Queue[Reading | Exception] = field(default_factory=asyncio.Queue)
     due: float = 0.0
     early: float = 0.0
-    """When it may be polled because others are, to be in step with them afterwards."""
+    """Time from which the request may join a round for other requests, to be in step with them."""
     in_trouble: bool = False
 
     def set_outcome(self, outcome: Reading | Exception) -> None:
-        """Give an outcome to whoever awaits it."""
+        """Pass an outcome to the wait's event loop."""
         try:
             self.loop.call_soon_threadsafe(self.outcomes.put_nowait, outcome)
         except RuntimeError:
-            log.debug("Nobody awaits the outcome any more: the event loop is closed")
+            log.debug("The outcome is dropped, because the event loop of the wait is closed")
 
     def schedule(self, now: float, stretch: float) -> None:
-        """Set when the next poll is due, after one at ``now``."""
+        """Set when the next poll is due, after a poll at ``now``."""
         was_due = now >= self.due
         pause = max(FLOOR, self.interval) * stretch
         self.due = now + pause
-        # After that there was a poll at the end, and no further one is due by it.
+        # After the end of the wait its last poll is done, so the end no longer sets the due time.
         if now < self.ends:
             self.due = min(self.due, self.ends)
         self.early = self.due - min(EARLY, pause / 2)

@@ -1,9 +1,9 @@
 """
-Triggers whose constructor raises nothing in a triggerer.
+Triggers whose constructor raises no error in a triggerer.
 
-A triggerer that makes a trigger from the database ends, with all other triggers, at an error of the
-constructor. The database may have parameters that an older version took and this one refuses, so there the
-error comes when the trigger runs. Where a DAG file or a task makes a trigger it is raised at once.
+A triggerer creates triggers from the database. If a constructor raises, the triggerer ends, with all other
+triggers. The database may contain parameters that an older version accepted and this version refuses. So in a
+triggerer the error is reported when the trigger runs. In a DAG file or a task the constructor raises at once.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from airflow_kafka_offsets.task.parameter_checks import none_is_default
 
 
 class RefusableTrigger(BaseTrigger):
-    """Base of the triggers: is made again from its parameters, and may be refused."""
+    """Base of the triggers: can be created again from its parameters, and may be refused."""
 
     refused: tuple[KafkaOffsetsError, dict[str, Any]] | None = None
-    """Why it cannot be used, and its parameters."""
+    """The error for which the trigger cannot be used, and the trigger's parameters."""
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -31,7 +31,7 @@ class RefusableTrigger(BaseTrigger):
         raise NotImplementedError
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Return the path of the class and its parameters, the same for the same trigger."""
+        """Return the path of the class and the parameters; equal triggers return equal values."""
         path = f"{type(self).__module__}.{type(self).__qualname__}"
         return path, self.parameters if self.refused is None else self.refused[1]
 
@@ -41,7 +41,11 @@ Init = TypeVar("Init", bound=Callable[..., None])
 
 
 def defer_refusal(init: Init) -> Init:
-    """Let a constructor note in ``refused`` what it would raise in a triggerer; ``None`` is a default."""
+    """
+    Let a constructor keep its error in ``refused`` instead of raising it in a triggerer.
+
+    A parameter that is ``None`` has its default.
+    """
     with_defaults = none_is_default(init)
 
     @functools.wraps(init)
@@ -53,12 +57,12 @@ def defer_refusal(init: Init) -> Init:
                 raise
             self.refused = error, parameters
 
-    # Type checkers see the constructor's own parameters, in a DAG file too.
+    # The cast lets type checkers see the constructor's parameters in a DAG file.
     return cast("Init", make)
 
 
 def _in_event_loop() -> bool:
-    # A triggerer makes its triggers in one; where a DAG file is read, or a task runs, there is none.
+    # A triggerer creates its triggers in an event loop. A DAG file or a task runs without one.
     try:
         asyncio.get_running_loop()
     except RuntimeError:

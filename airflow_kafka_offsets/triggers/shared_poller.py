@@ -1,8 +1,8 @@
 """
 Polls a Kafka cluster for all waits of a triggerer.
 
-Each Kafka connection has one thread. It serves all waits that are due at about the same time in one round:
-each group is asked for once, and each topic's log end once.
+Each Kafka connection has one thread. The thread serves all waits that are due at about the same time in one
+round, which reads each group and each topic's log end only once.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 JITTER = 0.1
-"""Part of the interval by which polls differ, so that triggerers do not keep in step."""
+"""Fraction of the interval by which polls vary, so that triggerers do not poll at the same time."""
 
 GATHER = 0.1
-"""Seconds in which waits that begin together are gathered in one round."""
+"""Seconds in which new waits are gathered for one round."""
 
 PATIENCE = 15.0
-"""Seconds after which a round gives up on a broker, or a storage, that does not answer."""
+"""Seconds after which a round gives up on a broker or storage that does not answer."""
 
-# A storage that hangs takes one for long: the other waits' checkpoints are read by the rest.
+# A storage that hangs blocks one thread; the other threads read the other waits' checkpoints.
 _STORAGE_THREADS = 4
 
 StorageKey = tuple[str | None, str | None, bool]
@@ -52,13 +52,13 @@ class SharedPoller:
     The thread that polls for all waits of one Kafka connection.
 
     :param name: the connection's id.
-    :param open_client: makes the client.
+    :param open_client: opens the client.
     """
 
     def __init__(self, name: str, open_client: Callable[[], OffsetsClient]) -> None:
         self.users = 0
         self.broken: Exception | None = None
-        """What ended the thread, if it was not :meth:`close`."""
+        """The error that ended the thread, ``None`` while it runs or after :meth:`close`."""
         self._open_client = open_client
         self._requests: set[PollRequest] = set()
         self._changed = threading.Condition()
@@ -83,7 +83,7 @@ class SharedPoller:
             self._requests.discard(request)
 
     def close(self) -> None:
-        """End the thread after what it is doing; returns at once."""
+        """End the thread after its current round; return at once."""
         with self._changed:
             self._closed = True
             self._changed.notify()
@@ -99,7 +99,7 @@ class SharedPoller:
             while batch := self._next_batch():
                 began = time.monotonic()
                 self._poll(batch, reader, storage)
-                # One stretch for the whole round: its waits stay in step.
+                # One stretch for the whole round, so that its waits stay in step.
                 stretch = random.uniform(1 - JITTER, 1 + JITTER)
                 for request in batch:
                     request.schedule(began, stretch)
@@ -113,11 +113,15 @@ class SharedPoller:
         finally:
             if client is not None:
                 client.close()
-            # A storage that never answers must not hold up the end of this thread.
+            # A storage that never answers must not delay the end of this thread.
             storage.shutdown(wait=False, cancel_futures=True)
 
     def _next_batch(self) -> Sequence[PollRequest]:
-        """Return the requests to serve now, those last that may take all the time; empty: time to end."""
+        """
+        Return the requests to serve now; empty if the thread must end.
+
+        Requests whose last poll failed come last, because they may take all the time of the round.
+        """
         with self._changed:
             while not self._closed:
                 now = time.monotonic()
@@ -147,7 +151,7 @@ class SharedPoller:
         self, batch: Sequence[PollRequest], storage: ThreadPoolExecutor
     ) -> dict[StorageKey, CheckpointState | Exception | None]:
         wanted = {_storage_key(request): request for request in batch if request.checkpoint is not None}
-        # One that has not answered yet is not asked again meanwhile, and nobody waits for it any more.
+        # A checkpoint whose earlier read has not finished is not read again, and not waited for.
         new = {
             key: storage.submit(request.wait.read_checkpoint, request.checkpoint)
             for key, request in wanted.items()
@@ -160,23 +164,23 @@ class SharedPoller:
             if self._reading[key].done():
                 try:
                     states[key] = self._reading.pop(key).result()
-                except Exception as error:  # noqa: BLE001  # the outcome of the waits that need it
+                except Exception as error:  # noqa: BLE001  # becomes the outcome of the waits
                     states[key] = error
             else:
                 states[key] = StorageUnavailableError(
-                    f"{key[0]}: the storage did not answer within {PATIENCE:g} s: check whether it is "
-                    "reachable from the triggerer"
+                    f"{key[0]}: the storage did not answer within {PATIENCE:g} s: check whether the "
+                    "triggerer can reach it"
                 )
         return states
 
 
 def _for_each(requests: Iterable[PollRequest], step: Callable[[PollRequest], None]) -> None:
-    """Do a step for each request. An error is the outcome of the wait that it came from, and of no other."""
+    """Call a step for each request. An error becomes the outcome of that request's wait only."""
     give_up = time.monotonic() + PATIENCE
     silent: BrokerUnavailableError | None = None
     for request in requests:
         if silent is not None and time.monotonic() > give_up:
-            # Or a broker that is away would take the time of each wait, one after the other.
+            # Otherwise each wait in turn would wait for the unreachable broker.
             request.set_outcome(silent)
             continue
         try:

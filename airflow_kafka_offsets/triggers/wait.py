@@ -24,23 +24,29 @@ from airflow_kafka_offsets.waits.wait import Reading, Wait
 log = logging.getLogger(__name__)
 
 LAST_POLL = 30.0
-"""Seconds in which the poll at the end of the sensor's time may still be answered."""
+"""Seconds after the sensor's timeout in which the last poll may still be answered."""
 
 
 class WaitTrigger(RefusableTrigger):
     """
-    Base of the triggers of the sensors: polls every ``poll_interval`` until the wait is over.
+    Base of the sensors' triggers: polls every ``poll_interval`` until the wait is over.
 
-    Its event has a ``status``: ``done``; ``timeout`` at the end of the sensor's time; ``failed`` for a wait
-    that is stalled, and for an error that every poll would repeat, such as a connection that is not defined;
-    or ``error`` for what a retry may fix, such as an error of Airflow's own. Beside it are the last
-    ``reading``, its ``text`` and, unless all is well, a ``message``. An error that may pass (the broker is
-    not reachable) is logged, and the wait goes on. Nothing outside is changed, so it may run twice.
+    The event has one of these values as ``status``:
+
+    - ``done``: the wait is over.
+    - ``timeout``: the sensor's timeout has passed.
+    - ``failed``: the wait is stalled, or every poll would repeat the error, such as an undefined connection.
+    - ``error``: a retry may fix the error, such as an error in Airflow itself.
+
+    The event also has the last ``reading``, its ``text`` and, unless the status is ``done``, a ``message``. A
+    temporary error, such as an unreachable broker, is logged, and the wait continues. The trigger only reads,
+    so it may run twice.
 
     :param poll_interval: seconds between two polls.
-    :param max_interval: seconds up to which they grow, doubling; default: they stay.
-    :param ends_at: when the wait's time is up, in seconds since 1970; default: never.
-    :param parameters: those of the wait.
+    :param max_interval: maximum seconds of the interval, which is doubled after each poll; by default the
+        interval is constant.
+    :param ends_at: end of the wait in seconds since 1970; no end by default.
+    :param parameters: parameters of the wait.
     """
 
     wait_class: ClassVar[type[Wait]]
@@ -62,7 +68,7 @@ class WaitTrigger(RefusableTrigger):
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """The wait's parameters, and when it polls."""
+        """The wait's parameters, its polling intervals and its end."""
         own = {name: getattr(self, name) for name in ("poll_interval", "max_interval", "ends_at")}
         return self.wait.parameters | own
 
@@ -80,8 +86,8 @@ class WaitTrigger(RefusableTrigger):
         ) as outcomes:
             while True:
                 try:
-                    # A little longer than the sensor's time: the poll that is due at its end may still
-                    # answer.
+                    # Slightly longer than the sensor's timeout: the poll that is due then may still be
+                    # answered.
                     outcome = await asyncio.wait_for(anext(outcomes), self._time_left(LAST_POLL))
                 except asyncio.TimeoutError:
                     break
@@ -99,11 +105,11 @@ class WaitTrigger(RefusableTrigger):
                 elif not outcome.retriable:
                     return _event("failed", last, str(outcome))
                 elif progress.is_new_trouble(outcome):
-                    log.warning("No answer this time: %s", outcome)
+                    log.warning("This poll failed, and the wait continues: %s", outcome)
                 if self._time_left() == 0:
                     break
         trouble = f"; {progress.summary}" if progress.trouble else ""
-        return _event("timeout", last, f"the sensor's timeout is over{trouble}")
+        return _event("timeout", last, f"the sensor's timeout has passed{trouble}")
 
     def _time_left(self, more: float = 0.0) -> float | None:
         return None if self.ends_at is None else max(0.0, self.ends_at + more - time.time())
@@ -115,19 +121,19 @@ def _event(status: str, reading: Reading | None, message: str | None = None) -> 
 
 
 class ConsumerGroupLagTrigger(WaitTrigger):
-    """Continue a :class:`~airflow_kafka_offsets.waits.lag.LagWait`, which has the parameters."""
+    """Continue a :class:`~airflow_kafka_offsets.waits.lag.LagWait`; see there for the parameters."""
 
     wait_class = LagWait
 
 
 class OffsetsReachedTrigger(WaitTrigger):
-    """Continue a :class:`~airflow_kafka_offsets.waits.reached.ReachedWait`, which has the parameters."""
+    """Continue a :class:`~airflow_kafka_offsets.waits.reached.ReachedWait`; see there for the parameters."""
 
     wait_class = ReachedWait
 
 
 class TopicReachedTrigger(WaitTrigger):
-    """Continue a :class:`~airflow_kafka_offsets.waits.topic.TopicWait`, which has the parameters."""
+    """Continue a :class:`~airflow_kafka_offsets.waits.topic.TopicWait`; see there for the parameters."""
 
     wait_class = TopicWait
 

@@ -1,7 +1,7 @@
 """
-Who may see what: every route has one of these guards, or there is no app.
+Guards of the routes: they check what a user may read. An app with a route without a guard is refused.
 
-Remove when Airflow documents how the app of a plugin asks for a user's rights: until then the imports from
+Remove when Airflow documents how a plugin's app checks a user's permissions: until then the imports from
 ``airflow.api_fastapi`` are the functions behind Airflow's own routes. No other module uses them.
 """
 
@@ -24,34 +24,34 @@ from airflow_kafka_offsets.ui.airflow_api import AsUser, run_in_thread
 from airflow_kafka_offsets.ui.single_flight_cache import SingleFlightCache
 
 REMEMBERED = 5.0
-"""Seconds for which what a user may read is remembered."""
+"""Seconds for which a user's permissions are cached."""
 
-# Bounds the memory: a right that was forgotten is asked for again.
+# Bounds the memory: a permission that was dropped is checked again.
 _MOST_RIGHTS = 100_000
 _MOST_USERS = 200
 
-# What the tab shows of a DAG comes from these.
+# The tab shows data of a DAG from these entities.
 _SHOWN = (DagAccessEntity.XCOM, DagAccessEntity.TASK_INSTANCE, DagAccessEntity.TASK)
 
 
 class Rights:
-    """What users may read, asked once for all requests that a user makes at the same time."""
+    """Caches what users may read; a user's simultaneous requests check it once."""
 
     def __init__(self) -> None:
         self.dags: SingleFlightCache[tuple[str, str], bool] = SingleFlightCache(REMEMBERED, _MOST_RIGHTS)
-        """By user and DAG."""
+        """Whether a user may read a DAG, by user and DAG."""
         self.ids: SingleFlightCache[str, frozenset[str]] = SingleFlightCache(REMEMBERED, _MOST_USERS)
-        """The DAGs that Airflow's own lists show, by user."""
+        """The DAGs that Airflow's own lists show to a user, by user."""
         self.asking = asyncio.Lock()
 
     def clear(self) -> None:
-        """Forget all rights."""
+        """Drop all cached permissions."""
         self.dags.clear()
         self.ids.clear()
 
 
 def as_user(request: Request, user: GetUserDep) -> AsUser:
-    """Return what asks Airflow's API as the user of a request."""
+    """Return a client of Airflow's API with the login of a request."""
     return AsUser.for_request(request, user, request.app.state.turns)
 
 
@@ -63,9 +63,9 @@ AsUserDep = Annotated[AsUser, Depends(as_user)]
 
 class ReadableDags:
     """
-    The DAGs of which a user may read all that the tab shows, by Airflow's own guards.
+    The DAGs for which a user may read everything that the tab shows, by Airflow's own guards.
 
-    :param user: of the request.
+    :param user: user of the request.
     """
 
     def __init__(self, request: Request, user: Any, identity: str) -> None:
@@ -84,12 +84,12 @@ class ReadableDags:
         return await self._rights.ids.get(self._identity, ask)
 
     async def filter_readable(self, dag_ids: Collection[str]) -> set[str]:
-        """Return those of some DAGs that the user may read."""
+        """Return the given DAGs that the user may read."""
         known = self._known(dag_ids)
-        # One user's page asks for the same DAGs several times at once.
+        # One page sends several requests for the same DAGs at once.
         if None in known.values():
             async with self._rights.asking:
-                # Another request of the user may have asked meanwhile.
+                # Another request of the user may have checked them meanwhile.
                 known = self._known(dag_ids)
                 asked = [dag_id for dag_id, allowed in known.items() if allowed is None]
                 if asked:
@@ -108,7 +108,7 @@ class ReadableDags:
                 guard(self._request, self._user)
         except HTTPException:
             return False
-        # For Airflow's API the tilde is every DAG.
+        # In Airflow's API, a tilde means all DAGs.
         return dag_id != "~"
 
 
@@ -128,9 +128,9 @@ async def may_read_dag(dag_id: str, readable: ReadableDagsDep) -> None:
 
 def check_frames() -> None:
     """
-    Refuse an Airflow of which no login reaches a frame.
+    Refuse an Airflow version whose login does not work in a frame.
 
-    :raises SetupError: on Airflow 3.1.0: it takes a token from a header only, which a frame cannot send.
+    :raises SetupError: on Airflow 3.1.0, which accepts a token only in a header that a frame cannot send.
     """
     if "request" not in signature(get_user).parameters:
         raise SetupError("the login of this Airflow does not reach the tab's frame: 3.1.1 or later is needed")
@@ -138,13 +138,13 @@ def check_frames() -> None:
 
 def check_guards(app: FastAPI) -> None:
     """
-    Refuse an app with a route that anybody could ask.
+    Refuse an app with a route without a guard.
 
-    :raises SetupError: naming the first such route.
+    :raises SetupError: names the first such route.
     """
     for route in app.routes:
         if not isinstance(route, APIRoute) or route.methods != {"GET"}:
-            raise SetupError(f"route {getattr(route, 'path', route)} is not one of ours that only reads")
+            raise SetupError(f"route {getattr(route, 'path', route)} is not one of the tab's GET routes")
         wanted: set[Any] = {get_user, may_read_dag} if "{dag_id}" in route.path else {get_user}
         if not wanted.issubset(_calls(route.dependant)):
             raise SetupError(f"route {route.path} has no guard")

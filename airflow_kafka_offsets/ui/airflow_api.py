@@ -1,4 +1,4 @@
-"""Airflow's public REST API, asked inside the API server as the user whose request is answered."""
+"""Calls Airflow's public REST API inside the API server, with the login of the current request."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ from airflow_kafka_offsets.model.digest import digest
 from airflow_kafka_offsets.model.text import is_plain
 
 PAGE = 100
-"""Entries of one answer; Airflow gives fewer if ``[api] maximum_page_limit`` is lower."""
+"""Entries of one response; Airflow returns fewer if ``[api] maximum_page_limit`` is lower."""
 
 INSTANCES = 25
 """
-Task instances of one answer. On PostgreSQL the first question for 100 of all DAGs ended the API server of
-Airflow 3.3.2 (a memory fault, also for plain requests without this package); 25 never did.
+Task instances of one response. On PostgreSQL, the first request for 100 instances of all DAGs crashed the API
+server of Airflow 3.3.2 (a memory fault, even for plain requests without this package); 25 never did.
 """
 
 DEADLINE = 60.0
-"""Seconds after which a question has failed, with the wait for its turn."""
+"""Seconds after which a request fails, including the time that it waits for its turn."""
 
-# A receipt that is read has up to 10 MB (MAX_SIZE), and takes more as text inside of JSON.
+# A receipt has up to 10 MB (MAX_SIZE), and takes more as text inside JSON.
 _MOST_BYTES = 20 << 20
 _LARGE = 50_000
-"""Bytes of an answer that is parsed outside of the event loop."""
+"""Bytes from which a response is parsed outside the event loop."""
 
 _AIRFLOW = "kafka_offsets.airflow"
-# The headers with a login; no other header of the viewer's request goes on.
+# The headers with a login. No other header of the viewer's request is passed on.
 _SENT = (b"authorization", b"cookie")
 
 T = TypeVar("T")
@@ -47,9 +47,9 @@ log = logging.getLogger(__name__)
 
 class AirflowError(Exception):
     """
-    Airflow gave no answer; the text says why.
+    A call to Airflow's API failed; the text gives the reason.
 
-    :param status: of the answer, if it was an error.
+    :param status: HTTP status of an error response.
     """
 
     def __init__(self, text: str, status: int | None = None) -> None:
@@ -58,22 +58,23 @@ class AirflowError(Exception):
 
 
 class RefusedError(AirflowError):
-    """The user may not read that, or his login has ended."""
+    """The user has no permission, or the login has expired."""
 
 
 class FindAirflow:
     """
-    A root middleware that tells requests of the tab which app they were mounted in.
+    A root middleware that adds Airflow's app to the requests of the tab.
 
-    What a plugin mounts is not told. A root middleware is the documented way to be called by that app; as the
-    innermost one it has Airflow's routes with their own guards behind it, and no access log.
+    Airflow does not pass its app to the apps that a plugin mounts. A root middleware is the documented way to
+    get it. This middleware is the innermost one, so it calls Airflow's routes with their own guards, but
+    without an access log.
     """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on with what :class:`AsUser` needs."""
+        """Pass a request on with the values that :class:`AsUser` needs."""
         if scope["type"] == "http":
             scope[_AIRFLOW] = (self._app, scope["app"], scope.get("root_path", ""))
         await self._app(scope, receive, send)
@@ -81,13 +82,13 @@ class FindAirflow:
 
 class Turns:
     """
-    Lets one question through at a time, so that Airflow's own pages are as quick as before.
+    Lets one call to Airflow's API through at a time, so that Airflow's own pages stay fast.
 
-    Where others wait, a question is followed by a pause as long as it took. What takes up to a burst in total
-    needs no pause.
+    After a call, the next call waits until calls take no more than a share of the time. Calls that take up
+    to a burst in total do not wait.
 
-    :param share: of the time that questions may take.
-    :param burst: seconds.
+    :param share: share of the time that calls may take.
+    :param burst: seconds of calls without a wait.
     """
 
     def __init__(self, share: float = 0.5, burst: float = 1.0) -> None:
@@ -95,10 +96,10 @@ class Turns:
         self._burst = burst
         self._turn = asyncio.Lock()
         self._free = 0.0
-        """When what was taken is paid back."""
+        """Time at which the share of the time is balanced again."""
 
     async def take(self, ask: Callable[[], Any]) -> Any:
-        """Ask when it is our turn."""
+        """Make the call when its turn comes."""
         async with self._turn:
             if (pause := self._free - self._burst - time.monotonic()) > 0:
                 await asyncio.sleep(pause)
@@ -113,9 +114,9 @@ class Turns:
 @dataclass(frozen=True)
 class AsUser:
     """
-    Asks Airflow with the login of one request.
+    Client of Airflow's API with the login of one request.
 
-    :param identity: of the user, by which what he may see is remembered.
+    :param identity: identity of the user, used as key of the cached permissions.
     """
 
     app: ASGIApp
@@ -125,7 +126,7 @@ class AsUser:
 
     @classmethod
     def for_request(cls, request: Request, user: Any, turns: Turns) -> AsUser:
-        """Return what asks as the user of a request."""
+        """Return a client with the login of a request."""
         app, airflow, root_path = request.scope[_AIRFLOW]
         headers = [(name, value) for name, value in request.scope["headers"] if name in _SENT]
         scope = {
@@ -139,20 +140,20 @@ class AsUser:
             "client": request.scope.get("client"),
             "server": request.scope.get("server"),
             "app": airflow,
-            # Airflow's middleware leaves the user there if it has just renewed his login.
+            # Airflow's middleware puts the user here if it has just renewed the login.
             "state": dict(request.scope.get("state") or {}),
         }
         return cls(app, scope, turns, digest(headers, user.get_id(), user.get_name(), length=64))
 
     async def get(self, *steps: str, **parameters: Any) -> Any:
         """
-        Return an answer of the API, parsed; ``None`` if there is no such thing.
+        Return the parsed response of the API; ``None`` if the resource does not exist.
 
-        :param steps: of the path below ``/api/v2``.
-        :raises RefusedError: if the user may not read it.
-        :raises AirflowError: if there is no answer.
+        :param steps: parts of the path below ``/api/v2``.
+        :raises RefusedError: if the user may not read the resource.
+        :raises AirflowError: if the call fails.
         """
-        # A name must stay one step of the path; the tilde stands for all.
+        # A name must stay one part of the path. A tilde would mean all resources.
         if any(step in ("", ".", "..") or "/" in step or not is_plain(step) for step in steps):
             return None
         try:
@@ -175,9 +176,10 @@ class AsUser:
 
     async def pages(self, most: int, *steps: str, of: str, **parameters: Any) -> list[Any]:
         """
-        Return the entries of a list, at most so many.
+        Return the first entries of a list.
 
-        :param of: the key of the entries in the answer.
+        :param most: maximum number of entries.
+        :param of: key of the entries in the response.
         """
         found: list[Any] = []
         while len(found) < most:
@@ -195,7 +197,7 @@ class AsUser:
         query = urlencode(given, doseq=True)
         scope = {
             **self.scope,
-            # A copy: Airflow's middleware writes to it.
+            # A copy, because Airflow's middleware writes to it.
             "state": dict(self.scope["state"]),
             "path": path,
             "raw_path": quote(path).encode(),
@@ -207,7 +209,7 @@ class AsUser:
         async def receive() -> Message:
             nonlocal sent
             if sent:
-                await asyncio.Event().wait()  # nobody leaves
+                await asyncio.Event().wait()  # the client never disconnects
             sent = True
             return {"type": "http.request", "body": b"", "more_body": False}
 
@@ -229,7 +231,7 @@ _limiters: dict[Any, anyio.CapacityLimiter] = {}
 
 
 async def run_in_thread(work: Callable[..., T], *arguments: Any) -> T:
-    """Do what takes a while outside of the event loop, one thing at a time: no thread of Airflow's waits."""
+    """Run slow work outside the event loop, one call at a time, without using Airflow's threads."""
     loop = asyncio.get_running_loop()
     if loop not in _limiters:
         _limiters.clear()

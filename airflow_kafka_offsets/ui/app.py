@@ -29,9 +29,9 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-"""Of every response that does not set them itself."""
+"""Headers of every response that does not set these headers itself."""
 
-# Bounds the memory; they are fresh for five seconds only.
+# Bounds the memory; the values are used for five seconds only.
 _MOST_HISTORIES = 200
 _MOST_RECEIPTS = 50
 
@@ -42,11 +42,11 @@ def make_app(live: LiveClient | None = None) -> FastAPI:
     """
     Return the app.
 
-    :param live: asks brokers and storages.
-    :raises SetupError: if a route has no guard, or this Airflow cannot show it.
+    :param live: client that reads from brokers and storages.
+    :raises SetupError: if a route has no guard, or if this Airflow version cannot show the tab.
     """
     check_frames()
-    # There is nothing but the routes: no documentation, no schema, no redirects.
+    # Only the routes: no documentation, no schema, no redirects.
     app = FastAPI(
         title="Kafka offsets",
         openapi_url=None,

@@ -1,4 +1,4 @@
-"""JSON that several viewers get: packed once, where Airflow would pack it for each of them."""
+"""JSON responses that are compressed once for all viewers; Airflow would compress them for each viewer."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from fastapi import Request, Response
 from pydantic import BaseModel
 
 _LEVEL = 5
-"""Of Airflow's own middleware."""
+"""Compression level of Airflow's own middleware."""
 
 
 def pack_model(found: BaseModel) -> bytes:
-    """Return a model as packed JSON; of many partitions that takes a while."""
+    """Return a model as compressed JSON, which takes a while for many partitions."""
     return gzip.compress(found.model_dump_json().encode(), _LEVEL)
 
 
 def packed_response(request: Request, body: bytes) -> Response:
-    """Return a response with packed JSON, unpacked for a client that does not take it so."""
-    # A response that has an encoding is left alone by Airflow's middleware.
+    """Return a response with compressed JSON, decompressed for a client that does not accept gzip."""
+    # Airflow's middleware does not change a response that has an encoding.
     headers = {"Content-Encoding": "gzip", "Vary": "Accept-Encoding"}
     if "gzip" not in request.headers.get("accept-encoding", ""):
         body, headers = gzip.decompress(body), {"Vary": "Accept-Encoding"}

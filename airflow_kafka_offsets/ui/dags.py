@@ -1,4 +1,4 @@
-"""What is known of the DAGs, shared by all who may read them."""
+"""Caches the pipelines of DAGs for all users who may read these DAGs."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from airflow_kafka_offsets.ui.single_flight_cache import SingleFlightCache
 from airflow_kafka_offsets.ui.task_instances import TaskOutcomes
 
 FRESH = 5.0
-"""Seconds for which what was found of a DAG is shown on its own page."""
+"""Seconds for which a DAG's page shows the cached pipelines of the DAG."""
 
 WITHIN = 2.0
-"""Seconds after which a list shows what is known by then; the rest is read on."""
+"""Seconds after which a list shows the DAGs read so far; the others are read in the background."""
 
 LISTED = 30.0
 _WITHOUT = 600.0
-"""Seconds for which a list shows what was found of a DAG with pipelines, and of one without."""
+"""Seconds for which a list uses the cached result of a DAG with pipelines, and of a DAG without."""
 
 _SHARE = 10
-"""A DAG is not read again before so many times the seconds have passed that reading all of them took."""
+"""A DAG is read again only after this multiple of the time that reading all DAGs took."""
 
 # Bounds the memory and the pages of Airflow's list.
 _MOST_DAGS = 20_000
-# What was read so far is there for a viewer after each part.
+# DAGs are read in parts of this size; a viewer sees the result after each part.
 _AT_ONCE = 100
 
 
@@ -36,7 +36,7 @@ class ListedPipelines:
     """
     The pipelines of several DAGs.
 
-    :param problems: a sentence for each thing that is missing.
+    :param problems: a sentence for each missing part.
     """
 
     dags: Mapping[str, DagPipelines]
@@ -45,11 +45,11 @@ class ListedPipelines:
 
 class Dags:
     """
-    Reads DAGs with the login of whoever asks first.
+    Reads DAGs with the login of the first user who requests them.
 
-    Only a user who may read a DAG may ask for it, and gets what another's login has read.
+    Only a user who may read a DAG may request it. The result may have been read with another user's login.
 
-    :param moves: what task instances have left.
+    :param moves: results of task instances.
     """
 
     def __init__(self, moves: TaskOutcomes) -> None:
@@ -60,23 +60,23 @@ class Dags:
         self._reading = asyncio.Lock()
 
     def clear(self) -> None:
-        """Forget all DAGs."""
+        """Drop all cached DAGs."""
         self._found.clear()
         self._active.clear()
 
     async def get_one(self, ask: AsUser, dag_id: str, seconds: float = FRESH) -> DagPipelines:
-        """Return what was found of a DAG at most so many seconds ago."""
+        """Return the pipelines of a DAG, read at most ``seconds`` ago."""
         return await self._found.get(dag_id, lambda: find_pipelines(ask, self.moves, dag_id), seconds)
 
     def candidates(self, dag_ids: Iterable[str]) -> list[str]:
-        """Return those of some DAGs of which it is not known that they have no pipelines."""
+        """Return the given DAGs without those that are known to have no pipelines."""
         known = {dag_id: self._found.get_known(dag_id, _WITHOUT) for dag_id in dag_ids}
         return [dag_id for dag_id, found in known.items() if found is None or found.tasks]
 
     async def get_all(
         self, ask: AsUser, dag_ids: Collection[str], seconds: float = LISTED
     ) -> ListedPipelines:
-        """Return what is known of some DAGs; what takes longer is read on, and there the next time."""
+        """Return the pipelines of DAGs that can be read in time; read the other DAGs in the background."""
         began = time.monotonic()
         active = await self._active.get(frozenset(dag_ids), lambda: _active(ask))
         wanted = sorted(active.intersection(dag_ids))
@@ -84,12 +84,12 @@ class Dags:
         failed: dict[str, Exception] = {}
         candidates = self.candidates(wanted)
         reading = asyncio.ensure_future(self._read(ask, candidates, seconds, failed))
-        # Nobody may be waiting any more when it fails.
+        # Retrieve the exception: it may be raised after the request has ended.
         reading.add_done_callback(lambda done: done.cancelled() or done.exception())
         done, _ = await asyncio.wait([reading], timeout=max(0.1, WITHIN - (time.monotonic() - began)))
         for each in done:
             each.result()
-            # A slow reading counts for a while, so that Airflow is not asked again at once.
+            # A slow reading counts for a while, so that Airflow is not called again at once.
             self._took = max(self._took / 2, time.monotonic() - began)
         known = {dag_id: self._found.get_known(dag_id, float("inf")) for dag_id in candidates}
         found = {dag_id: its for dag_id, its in known.items() if its is not None}
@@ -97,14 +97,14 @@ class Dags:
         problems = [f"DAG {dag_id} cannot be read: {reason}" for reason, dag_id in reasons.items()]
         if unread := len(candidates) - len(found.keys() | failed.keys()):
             problems.append(
-                f"{unread:,} DAGs are not read yet: they appear when this page asks again, within minutes"
+                f"{unread:,} DAGs are not read yet: they appear when this page refreshes, within minutes"
             )
         return ListedPipelines(found, problems)
 
     async def _read(
         self, ask: AsUser, dag_ids: Iterable[str], seconds: float, failed: dict[str, Exception]
     ) -> None:
-        """Read those DAGs that nobody has read for so many seconds; who asks meanwhile finds them read."""
+        """Read the DAGs that were not read in the last ``seconds``; concurrent requests share the result."""
         async with self._reading:
             old = [dag_id for dag_id in dag_ids if self._found.get_known(dag_id, seconds) is None]
             for start in range(0, len(old), _AT_ONCE):
@@ -117,6 +117,6 @@ class Dags:
 
 
 async def _active(ask: AsUser) -> frozenset[str]:
-    """Return the DAGs that still are in a file."""
+    """Return the active DAGs: those that are still in a DAG file."""
     listed = await ask.pages(_MOST_DAGS, "dags", of="dags", order_by="dag_id")
     return frozenset(dag["dag_id"] for dag in listed)

@@ -1,4 +1,4 @@
-"""Finds the pipelines of a DAG in what Airflow's API says: tasks, rendered fields and receipts."""
+"""Finds the pipelines of a DAG through Airflow's API: in tasks, rendered fields and receipts."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from airflow_kafka_offsets.ui.task_instances import (
 T = TypeVar("T")
 
 _MOST_TRIED = 50
-"""Instances of a task in which its newest result is searched."""
+"""Maximum number of a task's instances that are searched for its newest result."""
 
 
 @dataclass
@@ -38,8 +38,8 @@ class DagPipelines:
     """
     The pipelines of a DAG.
 
-    :param tasks: those that name them.
-    :param problems: a sentence for each task that names what is no pipeline.
+    :param tasks: the tasks that name the pipelines.
+    :param problems: a sentence for each task whose names are not a pipeline.
     """
 
     tasks: Sequence[NamedTask] = ()
@@ -47,7 +47,7 @@ class DagPipelines:
     problems: list[str] = field(default_factory=list)
 
     def with_key(self, key: str) -> Pipeline | None:
-        """Return the pipeline with a key, ``None`` if there is none."""
+        """Return the pipeline with a key, or ``None``."""
         return next((pipeline for pipeline in self.pipelines if pipeline.key == key), None)
 
 
@@ -55,7 +55,8 @@ async def find_pipelines(ask: AsUser, moves: TaskOutcomes, dag_id: str) -> DagPi
     """
     Return the pipelines that tasks of a DAG name.
 
-    The newest run of each task says what it names; what Airflow no longer keeps of it, its receipt says.
+    The names are in the rendered fields of each task's newest run. If Airflow no longer keeps these fields,
+    the names are taken from the task's receipt.
     """
     return await _find(ask, moves, await _tasks(ask, dag_id), {})
 
@@ -67,7 +68,7 @@ async def find_all_pipelines(
     listed = {dag_id: await _outcome(_tasks(ask, dag_id)) for dag_id in dag_ids}
     tasks = [task for its in listed.values() if not isinstance(its, Exception) for task in its]
     known = await _outcome(newest_instances_of_dags(ask, tasks))
-    # Whoever may read each DAG need not be able to ask about all.
+    # A user who may read each of these DAGs may still be refused a request for all DAGs.
     rows = {} if isinstance(known, Exception) else known
     return {
         dag_id: its if isinstance(its, Exception) else await _outcome(_find(ask, moves, its, rows))
@@ -78,7 +79,7 @@ async def find_all_pipelines(
 async def _outcome(asked: Awaitable[T]) -> T | Exception:
     try:
         return await asked
-    except Exception as error:  # noqa: BLE001 - one DAG that cannot be read does not hide the others
+    except Exception as error:  # noqa: BLE001 - a DAG that cannot be read must not hide the others
         return error
 
 
@@ -121,7 +122,7 @@ async def _newest_moves(
             if not mapped:
                 return found
     if not found and rows:
-        # The newest have failed, or left nothing: the pipeline stays on the page all the same.
+        # The newest instances have failed or stored no result. The pipeline still stays on the page.
         for row in (await past_instances(ask, task, None, _MOST_TRIED))[len(rows) :]:
             if (move := await moves.read(ask, row, task.kind)) is not None:
                 return [move]
@@ -152,7 +153,7 @@ def _reported(task: NamedTask, moves: Iterable[TaskOutcome]) -> Iterator[Pipelin
 
 
 def _open(task: NamedTask) -> Pipeline:
-    """Return the pipeline of a task that has not run: it shows that there is something."""
+    """Return a placeholder pipeline for a task that has not run yet."""
     return _pipeline(task, {"group_id": "{{ not known yet }}"}, "dag")
 
 

@@ -1,4 +1,4 @@
-"""What moved a pipeline in the past: receipts in XCom, and the events of its groups' assets."""
+"""Reads a pipeline's past moves from receipts in XCom and from the events of its groups' assets."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ from airflow_kafka_offsets.ui.receipts import TaskOutcome
 from airflow_kafka_offsets.ui.responses import MoveResponse
 from airflow_kafka_offsets.ui.task_instances import Budget, Row, TaskOutcomes, past_instances
 
-# Also the instances of a task that are read, each with a request.
+# Also the maximum number of a task's instances that are read, each with one request.
 MOST_MOVES = 200
 _MOST_ASSETS = 500
-"""Assets of which the URI begins as that of a group."""
+"""Maximum number of assets whose URI begins with a group's URI."""
 
 _MOVE_NOTHING = ("wait", "drift", "audit", "mirror")
 
 READING_WITHIN = 2.0
 """Seconds for reading receipts."""
 
-_UNREAD = "results of tasks are not read yet: they appear when this page asks again, within a minute"
+_UNREAD = "results of tasks are not read yet: they appear when this page refreshes, within a minute"
 
 Key = tuple[str | None, str | None, str | None, int | None]
 
 
 class PipelineHistory:
     """
-    Reads the past of one pipeline.
+    Reads the past moves of one pipeline.
 
-    :param moves: what task instances have left.
+    :param moves: results of task instances.
     :param ids: the DAGs that Airflow shows to the user.
-    :param elsewhere: what was found of the other DAGs that the user may read.
+    :param elsewhere: the pipelines of other DAGs that the user may read.
     """
 
     def __init__(
@@ -58,14 +58,14 @@ class PipelineHistory:
         self._budget = Budget(within)
 
     async def read(self) -> tuple[list[MoveResponse], list[str]]:
-        """Return the newest moves of a pipeline, the oldest first, and a sentence if some are missing."""
+        """Return the newest moves of a pipeline in order of time, and a sentence if some are missing."""
         events = await self._events()
         found: list[MoveResponse] = []
         seen: set[Key] = set()
-        # What a task of another DAG left says more than its event, which only a task with an outlet has.
-        # The most telling first: what is seen once is not shown again.
+        # The result of a task in another DAG has more information than its event, and only a task with an
+        # outlet has an event. The best source is first: a move is shown only once.
         for moves in (await self._own(), await self._behind(events), await self._named_elsewhere()):
-            # In a loop a task has several instances with one name.
+            # In a loop, several instances of a task have the same name.
             found += [move_response(move) for move in moves if _key(move) not in seen]
             seen |= set(map(_key, moves))
         kinds: dict[tuple[str | None, str | None], str] = {
@@ -110,7 +110,7 @@ class PipelineHistory:
         }
 
         def is_its(move: TaskOutcome) -> bool:
-            # A commit moves its groups only, the other moves the checkpoint too.
+            # A commit moves only its groups. The other moves also move the checkpoint.
             of_checkpoint = move.kind in ("failover", "reset", "restore") and _is_at(
                 move.checkpoint, pipeline
             )
@@ -123,7 +123,7 @@ class PipelineHistory:
     async def _read(
         self, tasks: Iterable[tuple[NamedTask, frozenset[int] | None]], wanted: Callable[[TaskOutcome], bool]
     ) -> list[TaskOutcome]:
-        """Return the newest moves of some tasks, the newest first."""
+        """Return the newest moves of given tasks, the newest first."""
         rows: list[tuple[Row, NamedTask]] = []
         for task, indexes in tasks:
             rows += [(row, task) for row in await past_instances(self._ask, task, indexes, MOST_MOVES)]
@@ -141,9 +141,9 @@ class PipelineHistory:
         """Return the newest events of the groups' assets that the user may read."""
         found: list[Mapping[str, Any]] = []
         for uri in _uris(self._pipeline):
-            # Who may not read assets sees the moves of tasks all the same.
+            # A user who may not read assets still sees the moves of tasks.
             with suppress(RefusedError):
-                # A pattern's percent sign and underscore stand for others.
+                # In a pattern, a percent sign and an underscore also match other characters.
                 listed = await self._ask.pages(
                     _MOST_ASSETS, "assets", of="assets", uri_pattern=uri, only_active=False
                 )
@@ -156,12 +156,12 @@ class PipelineHistory:
                             asset_id=asset["id"],
                             order_by="-timestamp",
                         )
-        # An event without a DAG came through Airflow's API. Airflow 3.1 lists those of all DAGs.
+        # An event without a DAG was created through Airflow's API. Airflow 3.1 lists the events of all DAGs.
         return [event for event in found if event["source_dag_id"] in {None, *self._ids}]
 
 
 def is_of_pipeline(move: TaskOutcome, pipeline: Pipeline) -> bool:
-    """Whether a move is one of a pipeline: of its tasks and indexes, about its groups and checkpoint."""
+    """Return whether a move belongs to a pipeline: by task and map index, and by groups and checkpoint."""
     its = {task.task_id: indexes for task, indexes in pipeline.tasks}
     instance = move.instance
     if instance.dag_id != pipeline.dag_id or instance.task_id not in its:
@@ -173,7 +173,7 @@ def is_of_pipeline(move: TaskOutcome, pipeline: Pipeline) -> bool:
         return False
     if move.checkpoint is not None and pipeline.checkpoint is not None:
         return move.checkpoint.rstrip("/") == pipeline.checkpoint.rstrip("/")
-    # What names neither is of whatever its task names.
+    # A move without groups and checkpoint belongs to the pipeline that its task names.
     return bool(move.groups) or move.checkpoint is None
 
 
@@ -191,15 +191,15 @@ def _is_at(checkpoint: str | None, pipeline: Pipeline) -> bool:
 def _part(move: TaskOutcome, pipeline: Pipeline) -> TaskOutcome:
     if set(move.groups) <= set(pipeline.group_ids):
         return move
-    # Its totals are of other groups too.
+    # The totals of the move include other groups.
     return replace(move, moved_by=None, lag=None, offset=None, log_end=None)
 
 
 def move_response(move: TaskOutcome) -> MoveResponse:
-    """Return a move as the routes do."""
+    """Return a move as the response of the routes."""
     of = move.instance
     state = None if of.state is None else str(of.state)
-    # A receipt is stored before the first write: of a task that failed it says what was meant.
+    # A receipt is stored before the first write: if the task failed, it only shows the plan.
     done = move.verified or move.plan_only or state == "success"
     return MoveResponse(
         at=of.at,

@@ -1,4 +1,4 @@
-"""Asks Kafka about one task instance: when its receipt's records were written, how its wait gets on."""
+"""Reads from Kafka for one task instance: the times of its receipt's records, or the progress of its wait."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ _WAITING = ("running", "deferred", "up_for_reschedule")
 @dataclass(frozen=True)
 class InstanceQuestion:
     """
-    A question about a task instance.
+    A request to Kafka about a task instance.
 
-    :param answer: to come; ``None`` if there is nothing to ask.
-    :param cells: row and column of each time that is asked for.
-    :param rows: of the receipt's table.
+    :param answer: the pending answer; ``None`` if no request is needed.
+    :param cells: row and column of each requested time.
+    :param rows: number of rows of the receipt's table.
     """
 
     state: str | None
@@ -42,7 +42,7 @@ class InstanceQuestion:
 
 
 def ask_about_instance(live_client: LiveClient, instance: InstanceResult) -> InstanceQuestion:
-    """Ask about a task instance."""
+    """Start the request about a task instance."""
     state, value, dag_id = instance.state, instance.value, instance.row["dag_id"]
     if value is not None and value_kind(value) == "receipt":
         rows = receipt_rows(value)
@@ -69,14 +69,14 @@ def ask_about_instance(live_client: LiveClient, instance: InstanceResult) -> Ins
 
 def wait_question(fields: Mapping[str, Any], reading: Value) -> dict[str, Any] | None:
     """
-    Return kind and parameters of a sensor's wait; ``None`` for one of which nothing honest can be said.
+    Return kind and parameters of a sensor's wait; ``None`` if its progress cannot be measured reliably.
 
-    :param fields: what the task has rendered.
-    :param reading: what it has left, which has the target that was frozen when the wait began.
+    :param fields: the task's rendered fields.
+    :param reading: the task's result, which has the target that was frozen when the wait began.
     """
     parameters = dict(fields)
     if "max_lag" in parameters:
-        # Times do not fall as records do.
+        # Progress is measured in records. Time lag and headroom do not decrease like a number of records.
         kind = "lag" if parameters.get("max_time_lag") is parameters.get("min_headroom") is None else None
     elif "target" in parameters and "tolerance" in parameters:
         parameters["target"] = reading.get("target") or parameters["target"]
@@ -89,12 +89,12 @@ def wait_question(fields: Mapping[str, Any], reading: Value) -> dict[str, Any] |
 
 
 def _is_frozen(target: object) -> bool:
-    # What latest or a time means was decided when the wait began.
+    # The meaning of latest or of a time was fixed when the wait began.
     return isinstance(target, Mapping) or (isinstance(target, str) and target.lstrip().startswith("{"))
 
 
 def make_response(question: InstanceQuestion, answer: Answer) -> TaskInstanceNowResponse:
-    """Return what was answered; what is not new is not shown."""
+    """Return the response for an answer; after an error there are no earlier values."""
     result = TaskInstanceNowResponse(state=question.state, read_at=answer.read_at)
     value = answer.value
     if answer.error is not None:
@@ -110,10 +110,10 @@ def make_response(question: InstanceQuestion, answer: Answer) -> TaskInstanceNow
         result.times = RecordTimesResponse(**times)
         result.since = None if value.get("since") is None else MoveStateResponse(**value["since"])
         if len({row for row, _ in question.cells}) < question.rows:
-            result.problems.append("record times are those of the partitions that moved furthest")
+            result.problems.append("record times are shown only for the partitions that moved furthest")
         result.problems += [
-            f"topic {topic} holds another log than when this receipt was made, or its producers' clocks are "
-            "ahead: those record times are not shown"
+            f"topic {topic} has another log than when this receipt was made, or its producers' clocks are "
+            "ahead: the topic's record times are not shown"
             for topic in value["others"]
         ]
     return result

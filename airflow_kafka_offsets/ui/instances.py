@@ -1,4 +1,4 @@
-"""What one task instance did or saw: its receipt as a table, its reading, and the command that undoes it."""
+"""The result of one task instance: its receipt as a table, its reading, and the command to take it back."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ from airflow_kafka_offsets.ui.task_instances import (
 )
 
 _MOST_IN_COMMAND = 100_000
-"""Characters of a receipt that is put into a command."""
+"""Maximum characters of a receipt inside a command."""
 
 _UNSEEN = {"Cc", "Cf", "Cs", "Zl", "Zp"}
-"""Unicode's categories of characters that a terminal does not show, or acts on."""
+"""Unicode categories of characters that a terminal does not show, or interprets."""
 
 RECEIPT_FILE = "kafka-offsets-receipt.json"
-"""The file that the command reads a receipt from."""
+"""The file from which the command reads a receipt."""
 
 _EXCEPTIONS = ("skipped", "clamped")
 _NOTHING = object()
@@ -59,12 +59,12 @@ _COLUMNS = (
 @dataclass(frozen=True)
 class InstanceResult:
     """
-    A task instance, and what it has left in XCom.
+    A task instance and its result in XCom.
 
     :param row: the instance as Airflow's API returns it.
-    :param value: ``None`` if it has left nothing of this package.
-    :param at: when it left that, or now.
-    :param iterations: whether it is the newest of several iterations of a loop.
+    :param value: the result; ``None`` if the instance has stored no result of this package.
+    :param at: when the result was stored, or now.
+    :param iterations: whether the instance is the newest of several iterations of a loop.
     """
 
     row: Row
@@ -80,7 +80,7 @@ class InstanceResult:
 
     @property
     def rendered(self) -> Mapping[str, Any]:
-        """What it has rendered; empty if Airflow does not keep it any more."""
+        """The rendered fields; empty if Airflow does not keep them any more."""
         fields: Mapping[str, Any] = self.row["rendered_fields"]
         return fields
 
@@ -88,8 +88,8 @@ class InstanceResult:
 async def find_instance(
     ask: AsUser, dag_id: str, run_id: str, task_id: str, map_index: int
 ) -> InstanceResult | None:
-    """Return a task instance, ``None`` if there is no such instance."""
-    # In Airflow's API that stands for all.
+    """Return a task instance, ``None`` if it does not exist."""
+    # In Airflow's API, a tilde means all.
     if "~" in (run_id, task_id):
         return None
     index = [] if map_index < 0 else [str(map_index)]
@@ -97,7 +97,7 @@ async def find_instance(
     try:
         row = await ask.get("dags", dag_id, "dagRuns", run_id, "taskInstances", task_id, *index)
     except AirflowError as error:
-        # The list of instances has the iterations of a loop, and is asked for the newest.
+        # The list of instances includes the iterations of a loop; the newest one is used.
         if error.status not in UNTOLD:
             raise
         of_run = await begun_instances(ask, dag_id, 1, run_id, task_id=task_id)
@@ -111,7 +111,7 @@ async def find_instance(
 
 
 def read_instance(instance: InstanceResult) -> TaskInstanceResponse:
-    """Return what a task instance did or saw."""
+    """Return the result of a task instance."""
     row, value = instance.row, instance.value
     found = TaskInstanceResponse(operator=row["operator"], state=instance.state)
     if instance.iterations:
@@ -120,7 +120,7 @@ def read_instance(instance: InstanceResult) -> TaskInstanceResponse:
         return found
     move = read_outcome(make_instance(row, instance.at), operator_kind(row["operator"] or ""), value)
     if move is None:
-        found.problems.append("the value in XCom is not in the form of this package, and is not shown")
+        found.problems.append("the value in XCom is not in this package's format, and is not shown")
         return found
     found.move = move_response(move)
     match value_kind(value):
@@ -173,11 +173,11 @@ def _approval(value: Value) -> dict[str, str | None]:
 
 def restore_command(value: Value, move: TaskOutcome) -> tuple[str | None, list[str]]:
     """
-    Return the command that takes a move back, for a shell, and what else there is to know.
+    Return the shell command that takes a move back, and notes about the command.
 
-    It only shows what it would do: who runs it adds ``--execute``.
+    The command only shows its plan. A user adds ``--execute`` to apply it.
 
-    :return: no command if nothing was moved, or if it could do something else than to take it back.
+    :return: no command if nothing was moved, or if the command might do something other than take it back.
     """
     changed = value.get("changed")
     part = value.get("checkpoint")
@@ -186,19 +186,19 @@ def restore_command(value: Value, move: TaskOutcome) -> tuple[str | None, list[s
         return None, []
     if "kafka_config_id" not in move.connections:
         return None, [
-            "the receipt does not name the Kafka connection: take it back with airflow-kafka-offsets group "
-            "restore, the receipt in XCom, and the task's connection"
+            "the receipt does not name the Kafka connection: to take the move back, use "
+            "airflow-kafka-offsets group restore with the receipt in XCom and the task's connection"
         ]
     before = [offset for part in group_receipts(value) for _, _, offset in offset_cells(part.get("before"))]
     problems = []
     if none := before.count(None):
-        these = "partition had no commit before, and stays where it is"
+        these = "partition had no commit before, and keeps its offset"
         if none > 1:
-            these = "partitions had no commit before, and stay where they are"
+            these = "partitions had no commit before, and keep their offsets"
         problems.append(f"{none:,} {these}")
     # Offsets cannot be restored to "no commit": Kafka would need them deleted.
     if moved is None and none == len(before):
-        return None, ["no partition had a commit before, so there is nothing that could be restored"]
+        return None, ["no partition had a commit before, so nothing can be restored"]
     group_id = move.groups[0] if len(move.groups) == 1 else json.dumps(_by_topic(value, move.groups))
     words = ["airflow-kafka-offsets", "group", "restore"]
     words += ["--kafka-config-id", move.connections["kafka_config_id"]]
@@ -218,12 +218,12 @@ def restore_command(value: Value, move: TaskOutcome) -> tuple[str | None, list[s
     # A name may begin with a hyphen.
     words += [*(["--"] if group_id.startswith("-") else []), group_id]
     if any(unicodedata.category(char) in _UNSEEN for char in "".join(words)):
-        return None, ["a name has control characters, which a terminal takes for keys: there is no command"]
+        return None, ["a name has control characters, which a terminal would interpret: no command is shown"]
     return first + shlex.join(words), problems
 
 
 def _by_topic(value: Value, groups: Sequence[str]) -> dict[str, str]:
-    """Return the groups as the mapping that a restore takes: by topic, or by source if they share a topic."""
+    """Return the groups as a restore's mapping: by topic, or by source if groups share a topic."""
     topics = {topic: part["group_id"] for part in group_receipts(value) for topic in part.get("after") or ()}
     if set(topics.values()) == set(groups):
         return topics
@@ -264,9 +264,9 @@ def _remarks(part: Value, topic: str, number: int) -> tuple[str | None, ...]:
 
     note, asked = None, at(part.get("clamped"))
     if at(part.get("skipped")) is not _NOTHING:
-        note = "left alone"
+        note = "skipped"
     elif asked is not _NOTHING:
-        note = "the time asked for is not in the log" if asked is None else f"asked for {asked}"
+        note = "the requested time is not in the log" if asked is None else f"requested: {asked}"
     times = part.get("times")
     found = [at(times.get(name) if isinstance(times, Mapping) else None) for name in ("before", "after")]
     return note, *(text if isinstance(text, str) else None for text in found)

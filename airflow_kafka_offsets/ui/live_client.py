@@ -1,4 +1,4 @@
-"""Asks brokers and checkpoints for all viewers together, in one child process, with a deadline."""
+"""Reads from brokers and checkpoints for all viewers in one child process, with a deadline."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from airflow_kafka_offsets.ui.worker_process import NoAnswerError, WorkerProcess
 Question = Literal["now", "batches", "times", "wait"]
 
 DEADLINE = 10.0
-"""Seconds after which there is an answer, whatever it is."""
+"""Seconds after which a request has an answer or a failure."""
 
 FRESH = 5.0
-"""Seconds in which an answer, also a failure, is given to everybody who asks."""
+"""Seconds for which all viewers share an answer or a failure."""
 
 _KEPT = 32 << 20
-"""Bytes of last good answers that are kept, packed: one of 2,000 partitions has a few thousand."""
+"""Maximum bytes of the last good answers, compressed: 2,000 partitions take a few thousand."""
 
 _BESIDE = 1_000
-"""Bytes that count for an answer besides its value."""
+"""Bytes that an answer takes in addition to its value."""
 
 _WORKER = "airflow_kafka_offsets.ui.live_worker"
 
@@ -43,12 +43,12 @@ log = logging.getLogger(__name__)
 @dataclass(frozen=True)
 class Answer:
     """
-    What is known.
+    The last good answer to a request, and the error of a newer one.
 
-    :param packed: the last good answer, see :func:`pack_json`; empty if there was none yet.
-    :param read_at: when that was.
-    :param error: why there is no newer one, ``None`` if it is new.
-    :param since: since when there is none.
+    :param packed: the last good answer, see :func:`pack_json`; empty before the first one.
+    :param read_at: when the last good answer was read.
+    :param error: why there is no newer answer; ``None`` if the answer is new.
+    :param since: when the requests began to fail.
     """
 
     packed: bytes = b""
@@ -58,25 +58,25 @@ class Answer:
 
     @property
     def value(self) -> dict[str, Any] | None:
-        """The last good answer, made from its bytes each time; ``None`` if there was none yet."""
+        """The last good answer, parsed from its bytes each time; ``None`` before the first one."""
         found: dict[str, Any] | None = json.loads(zlib.decompress(self.packed)) if self.packed else None
         return found
 
 
 def pack_json(value: object) -> bytes:
-    """Return plain JSON as few bytes."""
+    """Return plain JSON as compressed bytes."""
     return zlib.compress(json.dumps(value, separators=(",", ":")).encode(), 1)
 
 
 class LiveClient:
     """
-    The answers of brokers and checkpoints.
+    Client of the child process that reads from brokers and checkpoints.
 
-    A question that is asked again while it is under way, or within :data:`FRESH` seconds, is asked once. The
-    child process starts with the first question, and ends when nobody has asked for a while.
+    Equal requests at the same time, or within :data:`FRESH` seconds, are made once. The child process starts
+    with the first request, and ends after some time without requests.
 
-    :param worker: the module that the child process runs.
-    :param max_bytes: bytes of answers that are kept.
+    :param worker: module that the child process runs.
+    :param max_bytes: maximum bytes of cached answers.
     """
 
     def __init__(
@@ -104,28 +104,28 @@ class LiveClient:
             child.end()
 
     def warm(self) -> None:
-        """Start the child process: somebody is about to ask, and hears why it cannot be started."""
+        """Start the child process ahead of a request; the request reports why it cannot be started."""
         with self._lock, suppress(OSError):
             self._running()
 
     def ask(self, question: Question, pipeline: Pipeline, **more: Any) -> Future[Answer]:
         """
-        Return the answer about a pipeline, now or within the deadline; it never is an exception.
+        Return the future answer about a pipeline; it is done within the deadline, and never has an exception.
 
-        :param more: belongs to the question, as plain JSON.
+        :param more: further values of the request, as plain JSON.
         """
         names = {name: pipeline.names.get(name) for name in PIPELINE_PARAMETERS}
         request = {"question": question, "names": names, **more}
         key = digest(request, length=64)
         done: Future[Answer] = Future()
-        done.set_running_or_notify_cancel()  # one viewer who leaves must not cancel it for the others
+        done.set_running_or_notify_cancel()  # a viewer who leaves must not cancel it for the others
         if pipeline.unresolved_parameters:
             names_open = ", ".join(pipeline.unresolved_parameters)
-            done.set_result(Answer(error=f"no run has rendered {names_open} yet, so there is nothing to ask"))
+            done.set_result(Answer(error=f"no run has rendered {names_open} yet, so Kafka cannot be asked"))
             return done
         with self._lock:
             at, known = self._answers.get(key, (0.0, Answer()))
-            # Failures too: a broker that is away is not asked by each viewer.
+            # Failures are shared too: an unreachable broker is not called for each viewer.
             if at and time.monotonic() - at < self._fresh:
                 done.set_result(known)
                 return done
@@ -137,14 +137,14 @@ class LiveClient:
             except OSError as error:
                 asked = Future()
                 asked.set_exception(
-                    NoAnswerError(f"the process that asks cannot be started ({error.strerror})")
+                    NoAnswerError(f"the process that reads from Kafka cannot be started ({error.strerror})")
                 )
         asked.add_done_callback(lambda result: self._answered(key, result, done))
         return done
 
     def _running(self) -> WorkerProcess:
         if self._child is None or not self._child.is_usable:
-            # Airflow looks connections up in its database only in a process of a server.
+            # Airflow reads connections from its database only in a server process.
             environment = {**os.environ, "_AIRFLOW_PROCESS_CONTEXT": "server"}
             self._child = WorkerProcess([sys.executable, "-c", _start(self._worker)], environment)
         return self._child
@@ -158,13 +158,13 @@ class LiveClient:
                 answer = Answer(pack_json(found.get("value")), now)
             else:
                 reason = str(failure) if failure is not None else str(found["error"])
-                # The last good answer stays, and the page shows it in grey.
+                # The last good answer is kept, and the page shows it in grey.
                 answer = replace(before, error=reason, since=before.since or now)
             if key in self._answers:
                 self._bytes -= _size(before)
             self._bytes += _size(answer)
             self._answers[key] = (time.monotonic(), answer)
-            # The oldest answer goes first.
+            # The oldest answer is dropped first.
             self._answers.move_to_end(key)
             while self._bytes > self._most:
                 self._bytes -= _size(self._answers.popitem(last=False)[1][1])
@@ -177,5 +177,5 @@ def _size(answer: Answer) -> int:
 
 
 def _start(module: str) -> str:
-    # As python -m, but what lies in the working directory is not taken for a module.
+    # Like python -m, but files in the working directory are not imported as modules.
     return f"import sys; sys.path = [at for at in sys.path if at]; from {module} import main; main()"

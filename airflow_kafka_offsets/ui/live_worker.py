@@ -1,4 +1,4 @@
-"""The child process: opens the pipelines' connections, and asks brokers and storages."""
+"""The child process: opens the pipelines' connections, and reads from brokers and storages."""
 
 from __future__ import annotations
 
@@ -42,25 +42,25 @@ from airflow_kafka_offsets.ui.watched_rates import WatchedRates
 from airflow_kafka_offsets.ui.watched_waits import WatchedWaits
 
 _IDLE = 900.0
-"""Seconds without a question after which the process ends."""
+"""Seconds without a request after which the process ends."""
 
-# Questions at once: a thread waits for each broker or storage that does not answer.
+# Number of simultaneous requests: a thread waits for each broker or storage that does not answer.
 _AT_ONCE = 8
 _CALL = 3.0
 """Seconds for each call to a broker."""
 
 _SHUT = 5.0
-"""Seconds in which a broker that did not answer is not asked again."""
+"""Seconds for which a broker that did not answer is not called again."""
 
 _MARGIN = 1.0
-"""Seconds before the end of its time at which a question gives up."""
+"""Seconds before its deadline at which a request gives up."""
 
 
 class ClusterClient:
     """
-    The client of one Kafka connection, which one question uses at a time.
+    The client of one Kafka connection; one request uses it at a time.
 
-    While it does not answer, those that wait for it fail at once.
+    While the broker does not answer, requests that wait for the client fail at once.
     """
 
     def __init__(self, kafka_config_id: str) -> None:
@@ -74,11 +74,11 @@ class ClusterClient:
     @contextmanager
     def lend(self, end: float) -> Iterator[tuple[OffsetsClient, str]]:
         """
-        Lend the client, and say where it asks.
+        Lend the client, together with the broker's addresses.
 
-        It is made again after a failure, since the connection may have been corrected.
+        After a failure the client is created again, because the connection may have been corrected.
 
-        :raises KafkaOffsetsError: with a text for all viewers.
+        :raises KafkaOffsetsError: with a text that all viewers may see.
         """
         if not self._lock.acquire(timeout=max(0.0, end - time.monotonic())):
             raise _busy()
@@ -97,8 +97,8 @@ class ClusterClient:
             if _of_all(error):
                 self._shut_until, self._failure = time.monotonic() + _SHUT, text
                 if self._client is not None:
-                    # In the background: with a broker that is away closing takes a while, and others wait
-                    # for the lock.
+                    # In the background, because closing takes a while if the broker is unreachable, and
+                    # other requests wait for the lock.
                     threading.Thread(target=self._client.close, daemon=True).start()
                 self._client = None
             raise KafkaOffsetsError(text) from None
@@ -107,20 +107,20 @@ class ClusterClient:
 
 
 class ReadAhead(SparkCheckpoint):
-    """A checkpoint that was read once before: a storage that is slow must not keep others from the broker."""
+    """A checkpoint that is read before the client is lent, so that slow storage does not block others."""
 
     def __init__(self, checkpoint: SparkCheckpoint) -> None:
         super().__init__(checkpoint.location, fs=checkpoint.fs)
         self._first: CheckpointState | None = super().read()
 
     def read(self) -> CheckpointState:
-        """Return what was read, the first time."""
+        """Return the state that was read ahead; later calls read again."""
         first, self._first = self._first, None
         return first or super().read()
 
 
 class LiveWorker:
-    """Answers questions, several at once."""
+    """Answers several requests at once."""
 
     def __init__(self) -> None:
         self._clusters: dict[str, ClusterClient] = {}
@@ -135,7 +135,7 @@ class LiveWorker:
         }
 
     def answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the answer to a question, or one sentence that says why there is none."""
+        """Return the answer to a request, or one sentence with the reason why it failed."""
         try:
             if time.monotonic() > request["end"]:
                 raise _busy()
@@ -143,7 +143,7 @@ class LiveWorker:
             return {"id": request["id"], "value": ask(request, request["end"])}
         except KafkaOffsetsError as error:
             return {"id": request["id"], "error": _reason(error, request["names"])}
-        except Exception as error:  # noqa: BLE001  # its text may hold anything
+        except Exception as error:  # noqa: BLE001  # its text may contain secrets
             return {"id": request["id"], "error": f"reading failed ({type(error).__name__})"}
 
     def _now(self, request: Mapping[str, Any], end: float) -> dict[str, Any]:
@@ -194,17 +194,17 @@ def _reason(error: KafkaOffsetsError, names: Mapping[str, Any]) -> str:
     )
     if cause is None or not of_storage:
         return error_text(error)
-    # A driver's text may hold its endpoint, or who it is there.
+    # A driver's text may contain its endpoint or its user.
     where = shorten(names["checkpoint_location"], 300)
-    return f"{where}: the storage refuses or does not answer: see the log of a task of this pipeline"
+    return f"{where}: the storage refuses access or does not answer: see the log of a task of this pipeline"
 
 
 def _busy() -> KafkaOffsetsError:
-    return KafkaOffsetsError("other questions took all of the time")
+    return KafkaOffsetsError("other requests to this broker took all of the time")
 
 
 def _of_all(error: BrokerError) -> bool:
-    """Whether an error is one of the whole cluster, and not of one group or topic."""
+    """Return whether an error concerns the whole cluster, not one group or topic."""
     if isinstance(error, BrokerAuthenticationError):
         return error.code not in GUARDED
     # The client's own codes begin with an underscore: no connection, no answer.
@@ -225,7 +225,7 @@ def _batch(batch: PastBatch, scope: TopicScope) -> dict[str, Any]:
 
 
 def _by_command(archive: ArchivedMove) -> bool:
-    # A task's move is in its receipt, which not everybody may read.
+    # A task's move is in its receipt, which not every user may read.
     return archive.done and bool(archive.made_by.tool) and not (archive.made_by.dag or archive.made_by.run)
 
 
@@ -242,7 +242,7 @@ def _checkpoint_move(archive: ArchivedMove, scope: TopicScope) -> dict[str, Any]
 
 
 def _named(offsets: Mapping[str, Offsets], scope: TopicScope) -> list[tuple[TopicPartition, int]]:
-    """Return the positions in the partitions that the pipeline names."""
+    """Return the positions of the partitions that the pipeline names."""
     return [(tp, at) for each in offsets.values() for tp, at in each.items() if tp in scope]
 
 
@@ -252,11 +252,11 @@ def _sum(positions: list[tuple[TopicPartition, int]]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Answer the questions on standard input until it ends, or nobody asks any more."""
+    """Answer the requests on standard input until it ends, or until there are no requests for a while."""
     out = os.dup(1)
-    # Standard output has answers only, a line each.
-    os.dup2(2, 1)  # what Airflow and its providers print
-    # Its standard error is that of the API server, whose log should not grow with each question.
+    # Standard output has only answers, one on each line.
+    os.dup2(2, 1)  # output of Airflow and its providers goes to standard error
+    # Standard error is shared with the API server, whose log should not grow with each request.
     logging.disable(logging.INFO)
     lines: queue.SimpleQueue[bytearray] = queue.SimpleQueue()
     threading.Thread(target=read_lines, args=(lines, os.getppid()), daemon=True).start()

@@ -1,4 +1,4 @@
-"""Compares a move with its groups now: in place, taken back, or moved on."""
+"""Compares a move with the current commits of its groups: in place, taken back, or moved on."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from airflow_kafka_offsets.kafka.client import OffsetsClient
 
 MovedPartitions = Mapping[str, Sequence[Sequence[Any]]]
-"""Group -> topic, partition, offset before and offset after, of the partitions that a receipt has changed."""
+"""Group -> topic, partition, offset before and offset after of each partition that a receipt has changed."""
 
 
 def moved_partitions(rows: Sequence[tuple[Any, ...]]) -> dict[str, list[list[Any]]]:
@@ -32,7 +32,9 @@ def moved_partitions(rows: Sequence[tuple[Any, ...]]) -> dict[str, list[list[Any
 
 def read_move_state(client: OffsetsClient, moved: MovedPartitions) -> dict[str, Any] | None:
     """
-    Compare a move with the commits now, see :class:`~airflow_kafka_offsets.ui.responses.MoveStateResponse`.
+    Compare a move with the current commits.
+
+    See :class:`~airflow_kafka_offsets.ui.responses.MoveStateResponse`.
 
     :return: ``None`` if the move has changed nothing, or the commits cannot be read.
     """
@@ -53,6 +55,6 @@ def read_move_state(client: OffsetsClient, moved: MovedPartitions) -> dict[str, 
     if not places:
         return None
     state = places.pop() if len(places) == 1 else "moved on"
-    # The viewer may read this receipt, and perhaps not the run of the newest commit.
+    # The viewer may read this receipt, but perhaps not the run of the newest commit.
     by = {} if newest is None else {name: as_provenance(newest)[name] for name in ("kind", "tool", "at")}
     return {"state": state, **by}

@@ -1,4 +1,4 @@
-"""Reads where a pipeline is now: its checkpoint, its groups and the logs."""
+"""Reads the current position of a pipeline: its checkpoint, its groups and the logs."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ if TYPE_CHECKING:
     from airflow_kafka_offsets.kafka.client import OffsetsClient
 
 _TIMES_WITHIN = 1.5
-"""Seconds for the times of the oldest unread records; partitions that take longer have none."""
+"""Seconds for reading the times of the oldest unread records; after them the other times are unknown."""
 
 MOVE_UNFINISHED = "move unfinished"
-_FINISH = "wait until it ends, if it is under way; else run the same move again, or take it back"
+_FINISH = "if the move is under way, wait until it ends; else run the same move again, or take it back"
 WORST_FIRST: tuple[str, ...] = (
     MOVE_UNFINISHED,
     "records lost",
@@ -56,13 +56,13 @@ WORST_FIRST: tuple[str, ...] = (
     "group behind",
     "headroom unknown",
 )
-"""What the one verdict of several groups is: the first of these that occurs."""
+"""Verdicts in order of severity; the verdict of several groups is the first of these that occurs."""
 
-# Names that fit on the page.
+# Number of topics that fit on the page.
 _MOST_TOPICS = 50
 
 _LEFT = 0.5
-"""Seconds that are left for the rest."""
+"""Seconds that the rest of the reading needs."""
 
 _COLUMNS = (
     "group",
@@ -84,10 +84,10 @@ class PipelineNow:
     """
     One reading of a pipeline.
 
-    :param selection: its groups and topics.
-    :param checkpoint: ``None`` if it names none.
+    :param selection: groups and topics of the pipeline.
+    :param checkpoint: checkpoint of the pipeline, if any.
     :param servers: the broker's addresses, which no text may show.
-    :param end: when it has to be over, by ``time.monotonic()``.
+    :param end: deadline of the reading, by ``time.monotonic()``.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class PipelineNow:
         """
         Return the reading as plain JSON, see :class:`~airflow_kafka_offsets.ui.responses.NowResponse`.
 
-        What cannot be read besides the positions is ``None``, and a sentence in ``problems``.
+        A value that cannot be read is ``None``, and ``problems`` has a sentence about it.
 
         :raises KafkaOffsetsError: if the positions cannot be read.
         """
@@ -132,7 +132,7 @@ class PipelineNow:
         worst = headrooms_json(found)
         without = partitions["committed"].count(None) if self._named.group_ids else None
         if without and worst["headroom_state"] != "lost":
-            # Where there is no commit nobody knows what is unread.
+            # Without a commit the number of unread records is unknown.
             worst["headroom_state"] = "unknown"
         return {
             "totals": {
@@ -186,9 +186,9 @@ class PipelineNow:
     def _times(
         self, report: DriftReport
     ) -> tuple[dict[TopicPartition, float], dict[TopicPartition, Headroom]]:
-        """Return how old the oldest unread records are in seconds, and how long they are kept."""
+        """Return the age of the oldest unread records in seconds, and the headroom of each partition."""
         logs = {row.topic_partition: row.log for row in report.partitions if row.log is not None}
-        # The lag is the group's, and what retention may take is what Spark has not read.
+        # The lag is the group's. The headroom is that of the records that Spark has not read.
         behind = {row.topic_partition: at for row in report.partitions if (at := _behind(row)) is not None}
         unread = {
             row.topic_partition: row.log.start if row.position is None else row.position
@@ -199,8 +199,7 @@ class PipelineNow:
         for topic, found in known.items():
             if isinstance(found, str):
                 self._problems.append(
-                    f"how long topic {topic} keeps its records is not known: "
-                    f"{hide_servers(found, self._servers)}"
+                    f"the retention of topic {topic} is not known: {hide_servers(found, self._servers)}"
                 )
         times = self._record_times(behind)
         more = {
@@ -219,7 +218,7 @@ class PipelineNow:
             return self._client.record_times(offsets, within=within)
         except BrokerError as error:
             self._problems.append(
-                f"how old the unread records are is not known: {error_text(error, self._servers)}"
+                f"the age of the unread records is not known: {error_text(error, self._servers)}"
             )
             return {}
 
@@ -229,7 +228,7 @@ class PipelineNow:
         try:
             described = self._client.describe_groups(group_ids)
         except KafkaOffsetsError as error:
-            self._problems.append(f"who is in the group is not known: {error_text(error, self._servers)}")
+            self._problems.append(f"the group's members are not known: {error_text(error, self._servers)}")
             return None, None
         states = dict.fromkeys(group.state for group in described.values())
         return ", ".join(states), [
@@ -247,15 +246,15 @@ class PipelineNow:
 
 def error_text(error: KafkaOffsetsError, servers: str = "") -> str:
     """
-    Return an error as one sentence without where the broker is: that is not for all viewers.
+    Return an error as one sentence without the broker's addresses, which not all viewers may see.
 
-    :param servers: the broker's addresses, as they are in the configuration.
+    :param servers: the broker's addresses, as in the configuration.
     """
     code = error.code if isinstance(error, BrokerError) else None
     if code in GUARDED:
-        return f"its user has no right to it: {remedy_for(code, 'Describe')}"
+        return f"the connection's user has no permission: {remedy_for(code, 'Describe')}"
     if isinstance(error, BrokerAuthenticationError):
-        return "it refuses its user: see the log of a task of this pipeline"
+        return "it refuses the connection's user: see the log of a task of this pipeline"
     if isinstance(error, BrokerUnavailableError):
         return "it does not answer"
     return hide_servers(str(error), servers)
@@ -293,7 +292,7 @@ def _line(
 
 
 def _behind(row: PartitionDrift) -> int | None:
-    """Return from which offset on records are not read, ``None`` if there are none."""
+    """Return the offset of the first unread record, ``None`` if all records are read."""
     position = row.checkpoint if row.committed is None else row.committed
     return position if _lag(row) else None
 
@@ -313,9 +312,9 @@ def _verdicts(reports: Collection[DriftReport]) -> list[str]:
 
 def _remedies(verdicts: Collection[str], worst: Mapping[str, Any]) -> dict[str, str]:
     """
-    Return what to do about each verdict, and about records that retention has deleted or will delete.
+    Return the remedy for each verdict, and for records that retention has deleted or will delete.
 
-    :param worst: the headroom of all partitions.
+    :param worst: the lowest headroom of all partitions.
     """
     lost = ["records lost"] if worst["headroom_state"] == "lost" else []
     soon = ["expiring"] if worst["headroom"] is not None and worst["headroom_state"] != "none" else []

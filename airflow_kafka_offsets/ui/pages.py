@@ -1,4 +1,4 @@
-"""The pages' HTML and the files that they load."""
+"""Serves the pages' HTML and the files that they load."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fastapi import HTTPException, Request, Response
 
 SHELL = "offsets.html"
 ROOT = b"{root}"
-"""Stands in the shell for the way from the page back to the prefix."""
+"""Placeholder in the shell for the relative path from the page to the prefix."""
 
 _TYPES = {
     ".css": "text/css",
@@ -34,7 +34,7 @@ class File:
 
 @cache
 def files() -> Mapping[str, File]:
-    """Return the files by name; nothing else on the disk can be asked for."""
+    """Return the files by name; no other file on the disk can be requested."""
     found = {}
     for path in sorted(Path(__file__).with_name("static").iterdir()):
         if path.is_file():
@@ -45,11 +45,11 @@ def files() -> Mapping[str, File]:
 
 
 def static_response(request: Request, name: str) -> Response:
-    """Return a file, or that it has not changed."""
+    """Return a file, or status 304 if it has not changed."""
     file = files().get(name)
     if file is None:
         raise HTTPException(404, "Not Found")
-    # Asked for again each time: after an upgrade no browser runs the old script against the new routes.
+    # Revalidated each time, so that no browser runs an old script against new routes after an upgrade.
     headers = {"ETag": file.etag, "Cache-Control": "private, no-cache"}
     if file.etag in request.headers.get("if-none-match", ""):
         return Response(status_code=304, headers=headers)
@@ -57,10 +57,10 @@ def static_response(request: Request, name: str) -> Response:
 
 
 def shell_response(request: Request) -> Response:
-    """Return the page; its script reads from the address what to show."""
+    """Return the page; its script determines from the address what to show."""
     shell = files().get(SHELL)
     data = b"<!doctype html><title>Kafka offsets</title>" if shell is None else shell.data
-    # Of the address as the browser sees it: a %2F in it is no step.
+    # Counted in the address as the browser sees it, where a %2F is not a path separator.
     raw: bytes = request.scope.get("raw_path") or request.scope["path"].encode()
     prefix: str = request.scope.get("root_path", "")
     steps = raw.split(b"?")[0].count(b"/") - prefix.count("/") - 1

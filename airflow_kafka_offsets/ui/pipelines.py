@@ -1,4 +1,4 @@
-"""Pipelines, and the tasks that name them."""
+"""Pipelines and the tasks that name them."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ _KINDS = {
     "FailOverOperator": "failover",
     "CheckMirrorOperator": "mirror",
 }
-# How Airflow begins a rendered field that was too long for max_templated_field_length.
+# Beginning of a rendered field that was longer than max_templated_field_length.
 _TRUNCATED = "Truncated. You can change this behaviour"
 
 Names = Mapping[str, Any]
-"""The five names of a pipeline, as far as they are given."""
+"""The five names of a pipeline, or some of them."""
 
 
 @dataclass(frozen=True)
 class NamedTask:
-    """A task of a DAG that names pipelines; which, only its runs know."""
+    """A task of a DAG that names pipelines; the names are known only from its runs."""
 
     dag_id: str
     task_id: str
@@ -47,7 +47,7 @@ class NamedTask:
 
     @property
     def kind(self) -> str:
-        """What its moves are called."""
+        """Kind of the task's moves, as the page shows it."""
         return operator_kind(self.operator)
 
 
@@ -56,8 +56,8 @@ class Pipeline:
     """
     A pipeline of one DAG.
 
-    :param names: its five names.
-    :param tasks: the tasks that name it, each with the indexes that do, ``None`` for all of them.
+    :param names: the five names of the pipeline.
+    :param tasks: the tasks that name the pipeline, each with the map indexes that do (``None`` for all).
     """
 
     dag_id: str
@@ -67,7 +67,7 @@ class Pipeline:
 
     @cached_property
     def groups(self) -> GroupSelection:
-        """The groups and topics; without any if they are templates."""
+        """The groups and topics; empty if they are templates."""
         if is_unknown(self.names.get("group_id")) or is_unknown(self.names.get("topics")):
             return GroupSelection(None)
         return GroupSelection.parse(self.names.get("group_id"), self.names.get("topics"), required=False)
@@ -89,7 +89,7 @@ class Pipeline:
 
     @property
     def topics(self) -> list[str] | None:
-        """The topics and partitions that are named, as Kafka spells them; ``None`` for all."""
+        """The named topics and partitions in Kafka's notation; ``None`` for all."""
         named = self.groups.scope.as_json()
         if named is None:
             return None
@@ -100,23 +100,23 @@ class Pipeline:
 
     @property
     def unresolved_parameters(self) -> list[str]:
-        """The parameters that are templates which no run has rendered."""
+        """The parameters whose templates no run has rendered."""
         return unresolved_parameters(self.names)
 
     @cached_property
     def key(self) -> str:
-        """A short name for addresses; the same as long as connection, groups and checkpoint are."""
+        """A short name for addresses, derived from connection, groups and checkpoint."""
         open_task = [self.tasks[0][0].task_id] if self.unresolved_parameters and self.tasks else []
         return digest(self.kafka_config_id, self.group_ids, self.checkpoint, open_task)
 
 
 def operator_kind(operator: str) -> str:
-    """Return what the moves of an operator are called."""
+    """Return the kind of an operator's moves."""
     return _KINDS.get(operator, "wait" if operator.endswith("Sensor") else "commit")
 
 
 def is_unknown(value: object) -> bool:
-    """Whether a value is a template, or was cut off or masked when Airflow stored it."""
+    """Return whether a value is a template, or was cut off or masked when Airflow stored it."""
     if isinstance(value, Mapping):
         return any(map(is_unknown, value.values()))
     if isinstance(value, list):
@@ -131,11 +131,11 @@ def unresolved_parameters(names: Names) -> list[str]:
 
 def named_tasks(dag_id: str, listed: Iterable[Mapping[str, Any]]) -> list[NamedTask]:
     """
-    Return those tasks of a DAG that name a pipeline.
+    Return the tasks of a DAG that name a pipeline.
 
-    Those of this package, and of classes derived from it: they have the same templated parameters.
+    These are tasks of this package's classes and of subclasses, which have the same templated parameters.
 
-    :param listed: the DAG's tasks, as Airflow's API returns them.
+    :param listed: the DAG's tasks as Airflow's API returns them.
     """
     found = []
     for task in listed:
@@ -149,8 +149,8 @@ def merge_pipelines(pipelines: Iterable[Pipeline]) -> list[Pipeline]:
     """
     Return each pipeline of a DAG once, with all tasks that name it.
 
-    A task that names less (a sensor without the checkpoint) names the pipeline of its group. Of several
-    topics all count: the lag of a part is not that of the pipeline.
+    A task with fewer names (a sensor without the checkpoint) belongs to the pipeline of its group. If tasks
+    name different topics, the pipeline has all of them: the lag of some topics is not the pipeline's lag.
     """
     found: dict[object, Pipeline] = {}
     places: dict[object, object] = {}
@@ -165,7 +165,7 @@ def merge_pipelines(pipelines: Iterable[Pipeline]) -> list[Pipeline]:
     for pipeline in ordered:
         cluster, groups = (pipeline.dag_id, pipeline.kafka_config_id), tuple(pipeline.group_ids)
         whole: object = (*cluster, groups, pipeline.checkpoint)
-        # What names less comes later: a group without its checkpoint, or a checkpoint without its group.
+        # Entries with fewer names come later: a group without its checkpoint, or the reverse.
         less: list[object] = [(*cluster, groups, None), (*cluster, (), pipeline.checkpoint)]
         if pipeline.unresolved_parameters:
             whole, less = (pipeline.dag_id, json.dumps(dict(pipeline.names), sort_keys=True)), []
@@ -184,7 +184,7 @@ def merge_pipelines(pipelines: Iterable[Pipeline]) -> list[Pipeline]:
 
 
 def check_names(names: Names) -> str | None:
-    """Return why names are none of a pipeline, ``None`` if they are."""
+    """Return the reason why names are not a valid pipeline, ``None`` if they are valid."""
     try:
         for name, value in names.items():
             if name in NAME_PARSERS and value is not None and not is_unknown(value):
@@ -201,14 +201,14 @@ def pick_names(value: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _widest(one: Pipeline, other: Pipeline) -> Names:
-    """Return the names of one entry of a pipeline, with the topics of both."""
+    """Return the names of one entry of a pipeline, with the topics of both entries."""
     if one.unresolved_parameters or (one.checkpoint and one.checkpoint != other.checkpoint):
-        # What others read of the group need not be in the checkpoint.
+        # Topics that other tasks read with the group need not be in the checkpoint.
         return one.names
     names = dict(one.names)
     topics = None if one.topics is None or other.topics is None else [*one.topics, *other.topics]
     if not one.checkpoint and one.groups.group_id != other.groups.group_id and len(one.group_ids) == 1:
-        # {topic: group} names the topic too.
+        # {topic: group} also names the topic.
         names["group_id"], topics = one.group_ids[0], None
     names["topics"] = topics and list(dict.fromkeys(topics))
     return names
@@ -228,7 +228,7 @@ def read_pipelines(value: object) -> list[Names]:
     """Return the entries of a drift check's ``pipelines``, as far as they can be read."""
     listed = value
     if isinstance(value, str):
-        # JSON as it was given; or the whole list as its ``repr``, before Airflow 3.2.2.
+        # JSON as given, or the ``repr`` of the whole list (before Airflow 3.2.2).
         try:
             listed = json.loads(value)
         except (ValueError, RecursionError):
@@ -243,7 +243,7 @@ def read_pipelines(value: object) -> list[Names]:
 
 
 def _from_repr(text: str) -> list[dict[str, Any]]:
-    """Read a KafkaPipeline as Airflow stores an object that it does not know, or a list of them and dicts."""
+    """Parse the ``repr`` of a KafkaPipeline, or of a list of these and dicts, as Airflow stores it."""
     try:
         whole = ast.parse(text, mode="eval").body
         return [_literal(each) for each in (whole.elts if isinstance(whole, ast.List) else [whole])]

@@ -20,15 +20,15 @@ class KafkaOffsetsPlugin(AirflowPlugin):
     """
     The Offsets tab: a view of each DAG and task instance, and of all pipelines in the navigation.
 
-    Every component of Airflow loads its plugins. What is here costs nothing until the API server asks for
-    ``fastapi_apps``. If the app cannot be built there is no tab, and Airflow starts all the same.
+    Every component of Airflow loads its plugins. This plugin takes no time or memory until the API server
+    reads ``fastapi_apps``. If the app cannot be built there is no tab, but Airflow still starts.
     """
 
     name = "kafka_offsets"
 
     @cached_property
     def _app(self) -> Any:
-        # Remove when Airflow documents how a plugin reads settings; airflow.sdk has them for tasks only.
+        # Remove when Airflow documents how a plugin reads settings; airflow.sdk has settings only for tasks.
         if not is_on(conf):
             return None
         try:
@@ -54,7 +54,7 @@ class KafkaOffsetsPlugin(AirflowPlugin):
 
     @cached_property
     def fastapi_root_middlewares(self) -> list[Any]:  # type: ignore[override]
-        """What tells the app in which Airflow it is."""
+        """The middleware that passes Airflow's app to the tab's app."""
         if self._app is None:
             return []
         from airflow_kafka_offsets.ui.airflow_api import FindAirflow

@@ -1,4 +1,4 @@
-"""Who made the commits that groups have now, as the commits' metadata says."""
+"""Reads from the commits' metadata which task or tool made the groups' current commits."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from airflow_kafka_offsets.kafka.client import OffsetsClient
 
 _MOST = 8
-"""Makers that are shown; thousands of partitions share a few."""
+"""Maximum number of makers that are shown; thousands of partitions share a few makers."""
 
 
 def read_provenance(client: OffsetsClient, reports: Collection[DriftReport]) -> list[dict[str, Any]]:
     """
-    Return who made the groups' commits, the newest first.
+    Return the makers of the groups' commits, the newest first.
 
     :return: see :class:`~airflow_kafka_offsets.ui.responses.ProvenanceResponse`.
     """
@@ -30,7 +30,7 @@ def read_provenance(client: OffsetsClient, reports: Collection[DriftReport]) -> 
             texts |= dict.fromkeys(commit.metadata for commit in commits if commit is not None)
     found = [metadata for text in texts if (metadata := CommitMetadata.parse(text)) is not None]
     found.sort(key=lambda metadata: metadata.at or 0, reverse=True)
-    # The texts of one commit differ in the topics' ids.
+    # The metadata of one commit differs between topics in the topic ids.
     different: dict[str, dict[str, Any]] = {}
     for each in found:
         made = as_provenance(each)
@@ -39,7 +39,7 @@ def read_provenance(client: OffsetsClient, reports: Collection[DriftReport]) -> 
 
 
 def as_provenance(made_by: CommitMetadata) -> dict[str, Any]:
-    """Return who made a commit or a move; empty names are ``None``."""
+    """Return the maker of a commit or a move; empty names are ``None``."""
     at = made_by.at or 0
     return {
         "kind": made_by.tool.rpartition(" ")[2] if made_by.is_move else "commit",

@@ -1,4 +1,4 @@
-"""When the records were written at which a receipt's offsets point, as the log says now."""
+"""Reads the timestamps of the records at a receipt's offsets from the log."""
 
 from __future__ import annotations
 
@@ -23,15 +23,16 @@ class ReceiptOffset(NamedTuple):
     topic_partition: TopicPartition
     offset: int
     log: LogRange
-    """What the log held when the receipt was made."""
+    """The log range when the receipt was made."""
 
 
 def receipt_offsets(rows: Sequence[tuple[Any, ...]]) -> dict[tuple[int, str], list[Any]]:
     """
-    Return the offsets of a receipt's table of which the times are asked for.
+    Return the offsets of a receipt's table whose times are read.
 
     :param rows: group, topic, partition, before, after, records, log start and log end.
-    :return: by row and column (``before`` or ``after``), as plain JSON; of many rows those of the furthest.
+    :return: by row and column (``before`` or ``after``), as plain JSON; of many rows only those that moved
+        furthest.
     """
     shown, _ = furthest_moves(list(enumerate(rows)), _moved_by)
     return {
@@ -53,9 +54,9 @@ def read_times(
     """
     Read the times at offsets of a receipt.
 
-    :param asked: places as :func:`receipt_offsets` returns them.
+    :param asked: offsets as :func:`receipt_offsets` returns them.
     :param made_ms: when the receipt was made.
-    :param within: seconds for it.
+    :param within: seconds for reading.
     """
     wanted = [
         ReceiptOffset(TopicPartition(topic, partition), offset, LogRange(start, end))
@@ -77,9 +78,9 @@ def resolve_times(
     made_ms: int,
 ) -> dict[str, Any]:
     """
-    Return what each offset has: a time, :data:`DELETED`, :data:`END`, or ``None`` where it is not known.
+    Return the result for each offset: a time, :data:`DELETED`, :data:`END`, or ``None`` if unknown.
 
-    :return: these as ``times``, and as ``others`` the topics whose log is another one now.
+    :return: ``times`` with these results, and ``others`` with the topics that now have another log.
     """
     found: list[str | None] = []
     others = set()
@@ -100,6 +101,6 @@ def resolve_times(
 
 
 def _is_other(place: ReceiptOffset, logs: Mapping[TopicPartition, LogRange]) -> bool:
-    """Whether a partition holds another log than when the receipt was made: neither end of one goes back."""
+    """Return whether a partition has another log than when the receipt was made: an end went back."""
     log = logs[place.topic_partition]
     return log.start < place.log.start or log.end < place.log.end

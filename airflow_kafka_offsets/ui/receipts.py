@@ -1,4 +1,4 @@
-"""Reads what tasks leave in XCom: receipts, windows, certificates, drift reports and sensor readings."""
+"""Parses the results of tasks in XCom: receipts, windows, certificates, drift reports and sensor readings."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from airflow_kafka_offsets.ui.partition_sets import partition_set
 Value = Mapping[str, Any]
 
 _MOST_DIGITS = 10
-"""Of a partition's number, which has 32 bits."""
+"""Maximum digits of a partition number, which has 32 bits."""
 
 
 @dataclass(frozen=True)
 class TaskInstance:
-    """One task instance, and when it left what."""
+    """One task instance, and when it stored its result."""
 
     dag_id: str
     run_id: str
@@ -37,14 +37,14 @@ class TaskInstance:
 @dataclass(frozen=True)
 class TaskOutcome:
     """
-    What a task instance did to a pipeline, or saw of it.
+    The result of a task instance: a move of a pipeline, or a reading.
 
-    :param groups: the groups that it is about; empty for a checkpoint alone.
-    :param checkpoint: the checkpoint that it is about, as far as it says.
-    :param moved_by: offsets by which its groups moved, or that the window has.
-    :param offset: sum of the offsets afterwards, and ``log_end`` that of the log ends.
-    :param over: names the partitions that these are sums of.
-    :param verified: whether what was written was read back; a receipt is stored before the first write.
+    :param groups: the groups in the result; empty for a checkpoint alone.
+    :param checkpoint: the checkpoint in the result, if the result names one.
+    :param moved_by: number of offsets by which the groups moved, or that are in the window.
+    :param offset: sum of the offsets after the move; ``log_end`` is the sum of the log ends.
+    :param over: identifies the partitions of these sums.
+    :param verified: whether the commits were read back; a receipt is stored before the first write.
     """
 
     instance: TaskInstance
@@ -63,7 +63,7 @@ class TaskOutcome:
     connections: Mapping[str, str] = field(default_factory=dict)
     """The ids of the connections that a receipt names."""
     verdict: str | None = None
-    """What an audit, or a check of a mirror, has found."""
+    """The verdict of an audit or of a check of a mirror."""
 
 
 def parse_package_value(stored: object) -> Value | None:
@@ -96,9 +96,9 @@ def value_kind(value: Value) -> str | None:
 
 def read_outcome(instance: TaskInstance, kind: str, value: Value) -> TaskOutcome | None:
     """
-    Return what a value says in short; ``None`` if it is not in its form.
+    Return the summary of a value; ``None`` if the value does not have its expected format.
 
-    :param kind: what moves of the task are called.
+    :param kind: kind of the task's moves.
     """
     match value_kind(value):
         case "drift":
@@ -140,7 +140,7 @@ def _of_receipt(instance: TaskInstance, kind: str, value: Value) -> TaskOutcome 
         for end in _at(part.get("log_end"), group.after)
     ]
     offset = sum(offsets) if offsets else None
-    # Sums over different partitions say nothing together.
+    # Sums over different partitions must not be combined.
     log_end = sum(ends) if ends and len(ends) == len(offsets) else None
     return TaskOutcome(
         instance,
@@ -219,7 +219,7 @@ def group_receipts(value: Value) -> list[Mapping[str, Any]]:
 
 
 def checkpoint_location(value: Value) -> str | None:
-    """Return the location of the checkpoint that a receipt is about."""
+    """Return the location of the checkpoint in a receipt."""
     part, source = value.get("checkpoint"), value.get("source")
     found = part.get("location") if isinstance(part, Mapping) else None
     found = source.get("checkpoint") if found is None and isinstance(source, Mapping) else found
@@ -227,7 +227,7 @@ def checkpoint_location(value: Value) -> str | None:
 
 
 def offset_cells(offsets: object) -> Iterator[tuple[str, int, int | None]]:
-    """Return topic, partition and offset, one by one; what is not in Spark's form is skipped."""
+    """Yield topic, partition and offset of each entry; skip entries that are not in Spark's format."""
     for topic, numbers in offsets.items() if isinstance(offsets, Mapping) else ():
         for number, offset in numbers.items() if isinstance(numbers, Mapping) else ():
             if (
@@ -240,13 +240,13 @@ def offset_cells(offsets: object) -> Iterator[tuple[str, int, int | None]]:
 
 
 def sum_offsets(*offsets: object) -> int | None:
-    """Return the sum of offsets in Spark's form, ``None`` if there are none."""
+    """Return the sum of offsets in Spark's format, ``None`` without offsets."""
     known = [offset for each in offsets for _, _, offset in offset_cells(each) if offset is not None]
     return sum(known) if known else None
 
 
 def _at(offsets: object, partitions: Iterable[TopicPartition]) -> Iterator[int]:
-    """Return the offsets of partitions, of those that have one."""
+    """Yield the offsets of the given partitions that have an offset."""
     for topic, number in partitions:
         numbers = offsets.get(topic) if isinstance(offsets, Mapping) else None
         offset = _count(numbers.get(str(number))) if isinstance(numbers, Mapping) else None

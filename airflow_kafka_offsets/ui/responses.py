@@ -1,4 +1,4 @@
-"""The JSON that the routes return: times in UTC, durations in seconds, ``null`` for unknown or none."""
+"""JSON models of the routes: times in UTC, durations in seconds, ``null`` for unknown or missing values."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class TaskResponse(BaseModel):
 
 
 class MoveResponse(BaseModel):
-    """What one task did to a pipeline, or saw of it."""
+    """A move of a pipeline, or another result of a task, such as a reading."""
 
     at: datetime
     kind: str
@@ -30,20 +30,20 @@ class MoveResponse(BaseModel):
     offset: int | None = None
     log_end: int | None = None
     over: str | None = None
-    """Names the partitions that ``lag``, ``offset`` and ``log_end`` are sums of."""
+    """Identifies the partitions whose sums are ``lag``, ``offset`` and ``log_end``."""
     plan_only: bool = False
     state: str | None = None
     tool: str | None = None
-    """The command or the library that made the move, where it was no task."""
+    """The command or the library that made the move, if it was not a task."""
     verdict: str | None = None
     """
-    What an audit has found: ``complete``, ``incomplete`` or ``undecided``; or a check of a mirror: ``exact``,
-    ``safe`` or ``unknown``.
+    The verdict of an audit (``complete``, ``incomplete`` or ``undecided``) or of a check of a mirror
+    (``exact``, ``safe`` or ``unknown``).
     """
 
 
 class PipelineResponse(BaseModel):
-    """A pipeline, and the tasks that name it."""
+    """A pipeline and the tasks that name it."""
 
     dag_id: str
     key: str
@@ -72,7 +72,7 @@ class FailureResponse(BaseModel):
 
 
 class TotalsResponse(BaseModel):
-    """All partitions of a pipeline together."""
+    """Totals over all partitions of a pipeline."""
 
     lag: int | None = None
     time_lag: float | None = None
@@ -85,7 +85,7 @@ class TotalsResponse(BaseModel):
     uncounted: int | None = None
     """Records in the logs of these partitions; a job may still read them."""
     over: str | None = None
-    """Names the partitions, as :attr:`MoveResponse.over` does."""
+    """Identifies the partitions, like :attr:`MoveResponse.over`."""
 
 
 class MemberResponse(BaseModel):
@@ -115,7 +115,7 @@ class CheckpointResponse(BaseModel):
 
 
 class ProvenanceResponse(BaseModel):
-    """Who made a commit, as its metadata says."""
+    """The task or tool that made a commit, from the commit's metadata."""
 
     kind: str = "commit"
     """``commit``, ``reset`` or ``restore``."""
@@ -131,7 +131,7 @@ class ProvenanceResponse(BaseModel):
 
 
 class PaceResponse(BaseModel):
-    """Records a second while pages are open, measured as the sensors do; ``null`` until that is known."""
+    """Records per second while pages are open, measured like in the sensors; ``null`` until it is known."""
 
     records_in: float | None = None
     records_out: float | None = None
@@ -140,7 +140,7 @@ class PaceResponse(BaseModel):
 
 
 class PartitionsResponse(BaseModel):
-    """Columns of one length."""
+    """Columns of equal length."""
 
     group: list[str | None]
     topic: list[str]
@@ -157,7 +157,7 @@ class PartitionsResponse(BaseModel):
 
 
 class NowResponse(BaseModel):
-    """Where a pipeline is; all ``null`` but ``error`` if that was never read."""
+    """Current position of a pipeline; all ``null`` except ``error`` if it was never read."""
 
     read_at: datetime | None = None
     stale_since: datetime | None = None
@@ -167,12 +167,12 @@ class NowResponse(BaseModel):
     members: list[MemberResponse] | None = None
     drift: DriftResponse | None = None
     remedies: dict[str, str] = {}
-    """What to do about each verdict that occurs."""
+    """The remedy for each verdict that occurs."""
     checkpoint: CheckpointResponse | None = None
     provenance: ProvenanceResponse | None = None
-    """Who made the newest commit."""
+    """The maker of the newest commit."""
     commits: list[ProvenanceResponse] = []
-    """Who made the commits that the group has now, the newest first."""
+    """The makers of the group's current commits, the newest first."""
     topics: list[str] = []
     pace: PaceResponse | None = None
     partitions: PartitionsResponse | None = None
@@ -180,7 +180,7 @@ class NowResponse(BaseModel):
 
 
 class BatchResponse(BaseModel):
-    """One batch that the checkpoint still knows."""
+    """One batch in the checkpoint."""
 
     batch: int
     at: datetime | None
@@ -188,14 +188,14 @@ class BatchResponse(BaseModel):
     records: int | None
     offset: int | None
     over: str | None = None
-    """Names the partitions that ``offset`` is the sum of."""
+    """Identifies the partitions whose sum is ``offset``."""
     pending: bool = False
     moved_by: str | None = None
-    """The archive of the move that made the query continue from other offsets after this batch."""
+    """The archive of the move after which the query continued from other offsets than this batch's end."""
 
 
 class HistoryResponse(BaseModel):
-    """What is known of a pipeline's past."""
+    """Past batches and moves of a pipeline."""
 
     batches: list[BatchResponse]
     moves: list[MoveResponse]
@@ -205,7 +205,7 @@ class HistoryResponse(BaseModel):
 
 
 class ReceiptPartitions(BaseModel):
-    """Columns of one length."""
+    """Columns of equal length."""
 
     group: list[str | None]
     topic: list[str]
@@ -216,24 +216,24 @@ class ReceiptPartitions(BaseModel):
     log_start: list[int | None]
     log_end: list[int | None]
     note: list[str | None]
-    """Why a partition is elsewhere than it was asked to be."""
+    """Why a partition was not moved to the requested offset."""
     time_before: list[str | None]
     time_after: list[str | None]
-    """Times of the records when the move was planned, as in :class:`RecordTimesResponse`."""
+    """Record times from when the move was planned, as in :class:`RecordTimesResponse`."""
 
 
 class ReceiptTotals(BaseModel):
-    """All partitions of a receipt together."""
+    """Totals over all partitions of a receipt."""
 
     partitions: int
     moved_by: int | None
     lag: int | None
     skipped: int
-    """Partitions that were left alone."""
+    """Partitions that were skipped."""
     clamped: int
-    """Partitions that moved to an end of their log instead of what was asked for."""
+    """Partitions that moved to an end of their log instead of the requested offset."""
     lost: int | None
-    """Records that retention had deleted before they were asked for; ``null`` in an old receipt."""
+    """Records that retention had deleted before they were requested; ``null`` in an old receipt."""
 
 
 class ReceiptResponse(BaseModel):
@@ -252,7 +252,7 @@ class ReceiptResponse(BaseModel):
 
 
 class TaskInstanceResponse(BaseModel):
-    """What one task instance did, or saw."""
+    """The result of one task instance."""
 
     operator: str | None
     state: str | None
@@ -268,9 +268,10 @@ class TaskInstanceResponse(BaseModel):
 
 class RecordTimesResponse(BaseModel):
     """
-    When the records were written at a receipt's offsets, a row for each of its partitions.
+    Timestamps of the records at a receipt's offsets, one row for each partition of the receipt.
 
-    A time, ``deleted`` if retention has deleted the record, ``end`` if none follows, ``null`` if not known.
+    A value is a time, ``deleted`` if retention has deleted the record, ``end`` if no record follows, or
+    ``null`` if unknown.
     """
 
     before: list[str | None]
@@ -278,18 +279,18 @@ class RecordTimesResponse(BaseModel):
 
 
 class WaitResponse(BaseModel):
-    """How far a wait is; all ``null`` where that cannot be said honestly."""
+    """Progress of a wait; all ``null`` if it cannot be measured reliably."""
 
     done: bool
     moving: bool
-    """Whether the target moves, as the log end does."""
+    """Whether the target moves, like the log end."""
     remaining: int | None
     of: int | None
     pace: str | None
 
 
 class MoveStateResponse(BaseModel):
-    """Where the groups of a move are now, and their newest commit."""
+    """State of a move compared with the groups' current commits, and their newest commit."""
 
     state: str
     """``in place``, ``taken back`` or ``moved on``."""
@@ -299,7 +300,7 @@ class MoveStateResponse(BaseModel):
 
 
 class TaskInstanceNowResponse(BaseModel):
-    """What Kafka says about one task instance."""
+    """Data from Kafka for one task instance."""
 
     state: str | None
     read_at: datetime | None = None

@@ -1,4 +1,4 @@
-"""The routes of the Offsets tab: what the user may read, as JSON, and the pages that show it."""
+"""The routes of the Offsets tab: JSON data that the user may read, and the pages that show it."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ from airflow_kafka_offsets.ui.responses import (
 from airflow_kafka_offsets.ui.single_flight_cache import SingleFlightCache
 
 UNMAPPED = "{MAP_INDEX}"
-"""What Airflow leaves in the address of a task that is not mapped."""
+"""Placeholder that Airflow leaves in the address of a task that is not mapped."""
 
 _NAMED = 180.0
-"""Seconds for which it is not asked again what a pipeline is, and which other DAGs name it."""
+"""Seconds for which a pipeline's names, and the other DAGs that name it, are cached."""
 
 user_routes = APIRouter()
 dag_routes = APIRouter(dependencies=[Depends(may_read_dag)])
@@ -86,8 +86,8 @@ async def dag_pipelines(request: Request, dag_id: str, ask: AsUserDep) -> Respon
     return as_json(_overview(request, ListedPipelines({dag_id: found}, [])))
 
 
-# Nothing here waits in a thread: a hundred pages must not keep the API server's threads busy. What handles a
-# large answer does it in a thread of ours, and not in the server's loop.
+# No route waits in one of the API server's threads, which a hundred open pages would keep busy. Large answers
+# are processed in the tab's own thread, not in the server's event loop.
 @dag_routes.get("/api/dags/{dag_id}/pipelines/{key}/now", response_model=NowResponse)
 async def now(
     request: Request,
@@ -97,11 +97,11 @@ async def now(
     ask: AsUserDep,
     partitions: Annotated[bool, Query()] = True,
 ) -> Response:
-    """Return where a pipeline is: what was read in the last seconds, by whomever."""
+    """Return the current position of a pipeline, which was read for any viewer in the last seconds."""
     pipeline = await _named(request, ask, dag_id, key)
     answer = await asyncio.wrap_future(_live(request).ask("now", pipeline))
     value = await run_in_thread(lambda: answer.value or {})
-    # All viewers share what was read, and each has rights of his own.
+    # All viewers share the reading, but each viewer has different permissions.
     value["provenance"] = await visible_maker(value.get("provenance"), dag_id, readable, ask)
     value["commits"] = [await visible_maker(made, dag_id, readable, ask) for made in value.get("commits", ())]
     return await run_in_thread(_now, answer, value, partitions)
@@ -116,7 +116,7 @@ async def pipeline_history(
     ask: AsUserDep,
     batches: Annotated[bool, Query()] = True,
 ) -> Response:
-    """Return what is known of a pipeline's past; without ``batches`` only what Airflow has."""
+    """Return a pipeline's past batches and moves; without ``batches`` only the data in Airflow."""
     pipeline = await _named(request, ask, dag_id, key)
     ids, listed = await readable.ids(), await _all(request, readable, ask, _NAMED)
     elsewhere = {other: found for other, found in listed.dags.items() if other != dag_id}
@@ -132,8 +132,7 @@ async def pipeline_history(
         answer = Answer() if asked is None else await asyncio.wrap_future(asked)
         return await run_in_thread(lambda: pack_model(_history(moves, [*problems, *listed.problems], answer)))
 
-    # Made once for all who may read the same DAGs.
-    # Who may read other DAGs sees other moves.
+    # Made once for all users who may read the same DAGs, because these users see the same moves.
     viewed = (dag_id, key, batches, ids, frozenset(elsewhere))
     return packed_response(request, await histories.get(viewed, read))
 
@@ -144,7 +143,7 @@ async def pipeline_history(
 async def task_instance(
     request: Request, dag_id: str, run_id: str, task_id: str, map_index: str, ask: AsUserDep
 ) -> Response:
-    """Return what one task instance did, or saw."""
+    """Return the result of one task instance."""
     receipts: SingleFlightCache[tuple[str, ...], bytes] = request.app.state.receipts
 
     async def read() -> bytes:
@@ -161,7 +160,7 @@ async def task_instance(
 async def task_instance_now(
     request: Request, dag_id: str, run_id: str, task_id: str, map_index: str, ask: AsUserDep
 ) -> Response:
-    """Return what Kafka says about one task instance: times of its receipt's records, or its progress."""
+    """Return data from Kafka for one task instance: times of its receipt's records, or its progress."""
     left = await _left(ask, dag_id, run_id, task_id, map_index)
     asked = await run_in_thread(instance_now.ask_about_instance, _live(request), left)
     answer = Answer() if asked.answer is None else await asyncio.wrap_future(asked.answer)
@@ -169,24 +168,24 @@ async def task_instance_now(
 
 
 def as_json(found: BaseModel) -> Response:
-    """Return a response that FastAPI does not write once more, in the server's loop."""
+    """Return a response that FastAPI does not serialize again in the server's event loop."""
     return Response(found.model_dump_json(), media_type="application/json")
 
 
 async def visible_maker(
     provenance: Mapping[str, Any] | None, dag_id: str, readable: ReadableDags, ask: AsUser
 ) -> Mapping[str, Any] | None:
-    """Return who made a commit, without a DAG, run, task and user that the viewer may not read."""
+    """Return the maker of a commit, without a DAG, run, task and user that the viewer may not read."""
     if provenance is None:
         return None
     maker, run_id = provenance.get("dag_id"), provenance.get("run_id")
     if maker == dag_id or (maker is None and run_id is None):
         return provenance
-    # The names come from Kafka, and may be none that a database takes.
+    # The names come from Kafka, and may contain characters that a database refuses.
     if maker is not None and is_plain(maker) and await readable.filter_readable([maker]):
         return provenance
     if maker is None and run_id not in (None, "~") and await _has_run(ask, dag_id, str(run_id)):
-        # A commit of many partitions leaves out its DAG.
+        # The metadata of a commit of many partitions has no DAG.
         return provenance
     return {name: provenance[name] for name in ("kind", "tool", "query", "batch", "at") if name in provenance}
 
@@ -218,9 +217,9 @@ async def _all(
 
 
 async def _named(request: Request, ask: AsUser, dag_id: str, key: str) -> Pipeline:
-    """Return a pipeline that was found a while ago: open pages ask about it every few seconds."""
+    """Return a pipeline from the cache, because open pages request it every few seconds."""
     dags = _dags(request)
-    # The second time for a pipeline that a task has named since.
+    # If the pipeline is not in the cache, a task may have named it since: read the DAG again.
     for seconds in (_NAMED, FRESH):
         if (pipeline := (await dags.get_one(ask, dag_id, seconds)).with_key(key)) is not None:
             return pipeline
@@ -254,7 +253,7 @@ def _now(answer: Answer, value: Mapping[str, Any], partitions: bool) -> Response
 
 def _history(moves: list[MoveResponse], problems: list[str], answer: Answer) -> HistoryResponse:
     found = answer.value or {}
-    # Of the checkpoint: those that no task made are in no receipt.
+    # Moves in the checkpoint's archives that were not made by a task, so they have no receipt in XCom.
     moves = [*moves, *map(MoveResponse.model_validate, found.get("moves", ()))]
     problems = [*problems, *([answer.error] if answer.error else [])]
     return HistoryResponse(
@@ -269,7 +268,7 @@ def _overview(request: Request, listed: ListedPipelines) -> PipelinesResponse:
     founds: Iterable[DagPipelines] = [listed.dags[dag_id] for dag_id in sorted(listed.dags)]
     pipelines = [_response(each) for found in founds for each in found.pipelines]
     if pipelines:
-        # The page is about to ask where they are.
+        # The page is about to request their positions.
         _live(request).warm()
     problems = [problem for found in founds for problem in found.problems]
     return PipelinesResponse(pipelines=pipelines, problems=[*problems, *listed.problems])

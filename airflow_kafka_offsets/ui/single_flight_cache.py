@@ -1,4 +1,4 @@
-"""Values that are made once for everybody who asks within a while."""
+"""A cache that computes each value once for all concurrent requests."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ V = TypeVar("V")
 
 class SingleFlightCache(Generic[K, V]):
     """
-    Makes the value of a key; others who want it meanwhile wait for it.
+    Computes the value of a key; concurrent requests for the key wait for the same value.
 
-    :param seconds: for which a value is given to whoever asks.
-    :param max_values: values that are kept.
+    :param seconds: seconds for which a value is returned from the cache.
+    :param max_values: maximum number of values in the cache.
     """
 
     def __init__(self, seconds: float, max_values: int) -> None:
@@ -27,7 +27,7 @@ class SingleFlightCache(Generic[K, V]):
         self._under_way: dict[K, asyncio.Task[V]] = {}
 
     def get_known(self, key: K, seconds: float | None = None) -> V | None:
-        """Return the value of a key if it is new enough, ``None`` if there is none."""
+        """Return the cached value of a key if it is new enough, else ``None``."""
         made_at, value = self._values.get(key, (None, None))
         within = self._seconds if seconds is None else seconds
         if made_at is None or time.monotonic() - made_at >= within:
@@ -36,7 +36,7 @@ class SingleFlightCache(Generic[K, V]):
         return value
 
     def put(self, key: K, value: V) -> None:
-        """Keep a value."""
+        """Put a value into the cache."""
         self._values[key] = (time.monotonic(), value)
         self._values.move_to_end(key)
         while len(self._values) > self._most:
@@ -44,9 +44,9 @@ class SingleFlightCache(Generic[K, V]):
 
     async def get(self, key: K, make: Callable[[], Awaitable[V]], seconds: float | None = None) -> V:
         """
-        Return the value of a key, as it was at most so many seconds ago.
+        Return the value of a key, which is at most ``seconds`` old; compute it if necessary.
 
-        Who leaves meanwhile does not end it for the others. A failure is not kept.
+        A cancelled request does not cancel the computation for the others. A failure is not cached.
         """
         if (value := self.get_known(key, seconds)) is not None:
             return value
@@ -65,5 +65,5 @@ class SingleFlightCache(Generic[K, V]):
             del self._under_way[key]
 
     def clear(self) -> None:
-        """Forget all values."""
+        """Drop all values."""
         self._values.clear()

@@ -1,4 +1,4 @@
-"""Task instances in Airflow's API, and what they have left in XCom, read once and kept in short."""
+"""Reads task instances from Airflow's API, and caches summaries of their results in XCom."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from airflow_kafka_offsets.ui.receipts import TaskInstance, TaskOutcome, parse_p
 
 RESULT = "return_value"
 
-# Those that may have rendered their fields and left a value.
+# States of instances that may have rendered fields and a result.
 BEGUN = ("success", "failed", "running", "deferred", "up_for_retry", "up_for_reschedule", "restarting")
 _ENDED = ("success", "failed")
 
 _OF_ALL = ("dags", "~", "dagRuns", "~", "taskInstances")
 
 UNTOLD = (400, 409)
-"""In a loop (Airflow 3.4) a task has several instances in a run, which an address does not tell apart."""
+"""Statuses for a task in a loop (Airflow 3.4): its address matches several instances of a run."""
 
-# Bounds the memory; what was forgotten is read again.
+# Bounds the memory; results that were dropped are read again.
 _KEPT = 20_000
-# Pages of INSTANCES each: a task that is mapped over more shows the newest.
+# Pages of INSTANCES each; a task with more map indexes shows the newest.
 _MOST_INDEXES = 2_000
 _MOST_NAMED = 50
-"""Map indexes that fit into an address."""
+"""Number of map indexes that fit into an address."""
 
 Row = Mapping[str, Any]
 """A task instance as Airflow's API returns it."""
@@ -37,10 +37,10 @@ Row = Mapping[str, Any]
 
 class TaskOutcomes:
     """
-    What task instances did, the last used ones.
+    Cache of the results of task instances, limited to the last used ones.
 
-    An instance has another id with each try, so that what an ended one has left does not change. It is shown
-    to those to whom Airflow's API has just shown the instance.
+    An instance has a new id for each try, so the result of an ended instance does not change. A result is
+    shown only to users to whom Airflow's API has just returned the instance.
     """
 
     def __init__(self) -> None:
@@ -50,24 +50,24 @@ class TaskOutcomes:
         self, ask: AsUser, row: Row, kind: str, budget: Budget | None = None
     ) -> TaskOutcome | None:
         """
-        Return what an instance did; ``None`` if it has left nothing of this package.
+        Return the result of an instance; ``None`` if it has stored no result of this package.
 
-        :param kind: what moves of the task are called.
+        :param kind: kind of the task's moves.
         """
         key = str(row["id"])
         if key in self._kept:
             self._kept.move_to_end(key)
             kept = self._kept[key]
-            # Somebody may have marked it as failed.
+            # A user may have marked the instance as failed since.
             return kept and replace(kept, instance=make_instance(row, kept.instance.at))
         if budget is not None and budget.is_over:
             budget.unread += 1
             return None
         move = None
         if (entry := await result_entry(ask, row)) is not None:
-            # Of a receipt of many partitions that takes a while.
+            # In a thread, because a receipt of many partitions takes a while.
             move = await run_in_thread(_digest, row, kind, entry)
-        # What a running task has left may still change.
+        # The result of a running task may still change.
         if row["state"] in _ENDED:
             self._kept[key] = move
             while len(self._kept) > _KEPT:
@@ -77,9 +77,9 @@ class TaskOutcomes:
 
 class Budget:
     """
-    Time for reading values; those that take longer are read when they are asked for again.
+    Time limit for reading values; values that are not read in time are read at a later request.
 
-    :param seconds: for all of them together.
+    :param seconds: total seconds for all values.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -89,14 +89,14 @@ class Budget:
 
     @property
     def is_over(self) -> bool:
-        """Whether no value is read any more."""
+        """Whether the time is over, so that no more values are read."""
         return time.monotonic() >= self._end
 
 
 async def result_entry(ask: AsUser, row: Row) -> Mapping[str, Any] | None:
-    """Return the entry in XCom of what an instance has returned, ``None`` if there is none."""
+    """Return the XCom entry of an instance's return value, or ``None``."""
     of = ("dags", row["dag_id"], "dagRuns", row["dag_run_id"], "taskInstances", row["task_id"])
-    # In a loop (Airflow 3.4) the index alone does not say which iteration.
+    # In a loop (Airflow 3.4), the map index alone does not identify the iteration.
     region = {name: row[name] for name in ("region_id", "region_index") if row.get(name) is not None}
     where = region or {"map_index": row["map_index"]}
     found: Mapping[str, Any] | None = await ask.get(*of, "xcomEntries", RESULT, **where)
@@ -104,7 +104,7 @@ async def result_entry(ask: AsUser, row: Row) -> Mapping[str, Any] | None:
 
 
 def make_instance(row: Row, at: datetime) -> TaskInstance:
-    """Return a task instance, and when it left what."""
+    """Return a task instance with the time at which it stored its result."""
     return TaskInstance(
         row["dag_id"],
         row["dag_run_id"],
@@ -132,13 +132,13 @@ async def newest_instances(
     """
     Return the newest task instances of each task of one DAG, the newest first.
 
-    Of a mapped task they are all indexes of its newest run.
+    For a mapped task these are all map indexes of its newest run.
 
-    :param known: what :func:`newest_instances_of_dags` has found.
+    :param known: result of :func:`newest_instances_of_dags`.
     """
     found = {task: known.get(task, []) for task in tasks}
     if asked := {task.task_id: task for task in tasks if task not in known}:
-        # Several runs back: the newest run may not have come to a task yet.
+        # Several runs are read, because the newest run may not have reached a task yet.
         few = 4 * len(asked)
         operators = sorted({task.operator for task in asked.values()})
         rows = await begun_instances(ask, tasks[0].dag_id, few, operator=operators)
@@ -160,12 +160,12 @@ async def newest_instances_of_dags(ask: AsUser, tasks: Collection[NamedTask]) ->
     """
     Return the newest task instances of tasks of several DAGs, the newest first.
 
-    Airflow takes about as long for a hundred instances of all DAGs as for two of one DAG. Tasks that are
-    left out have run long before the others, if at all.
+    Airflow takes about as long for a hundred instances of all DAGs as for two instances of one DAG. Tasks
+    without an instance in the result have run long before the others, or never.
     """
     found: dict[NamedTask, list[Row]] = {}
     operators = sorted({task.operator for task in tasks})
-    # What seldom runs is first among those of its own operator.
+    # Queried by operator, because a task that seldom runs is then still among the first ones.
     for asked in dict.fromkeys((tuple(operators), *((operator,) for operator in operators))):
         wanted = {
             (task.dag_id, task.task_id): task
@@ -192,9 +192,9 @@ async def newest_instances_of_dags(ask: AsUser, tasks: Collection[NamedTask]) ->
 
 async def with_rendered_fields(ask: AsUser, rows: Sequence[Row]) -> Sequence[Row]:
     """
-    Return task instances of one task with what they have rendered.
+    Return task instances of one task with their rendered fields.
 
-    :param rows: the newest first. Airflow 3.1 leaves the fields out of its lists.
+    :param rows: instances, the newest first. Airflow 3.1 leaves the rendered fields out of its lists.
     """
     if not rows or any(row["rendered_fields"] for row in rows):
         return rows
@@ -204,7 +204,7 @@ async def with_rendered_fields(ask: AsUser, rows: Sequence[Row]) -> Sequence[Row
 
 
 async def read_one(ask: AsUser, row: Row) -> Row | None:
-    """Return a task instance as its own address has it."""
+    """Return a task instance from the instance's own address."""
     index = [] if row["map_index"] < 0 else [str(row["map_index"])]
     steps = ("dags", row["dag_id"], "dagRuns", row["dag_run_id"], "taskInstances", row["task_id"], *index)
     try:
@@ -222,7 +222,7 @@ async def past_instances(
     """
     Return the newest instances of one task, the newest first.
 
-    :param indexes: its map indexes, ``None`` for all.
+    :param indexes: map indexes of the task, ``None`` for all.
     """
     named = sorted(indexes) if indexes is not None and len(indexes) <= _MOST_NAMED else None
     return await begun_instances(ask, task.dag_id, limit, task_id=task.task_id, map_index=named)
@@ -237,5 +237,5 @@ async def begun_instances(
 
 
 def _newest_first(**parameters: Any) -> dict[str, Any]:
-    """Return parameters that list what has begun, the newest first, also of a run that was cleared since."""
+    """Return parameters that list started instances, the newest first, including those of cleared runs."""
     return {"state": BEGUN, "order_by": "-start_date", **parameters}

@@ -1,4 +1,4 @@
-"""Measures how fast records come in and are read, over the polls of the open pages."""
+"""Measures how fast records are written and read, over the polls of open pages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _FORGOTTEN = 120.0
 """Seconds without a viewer after which the rates are measured again."""
 
 _MOST = 500
-"""Pipelines that are remembered."""
+"""Maximum number of pipelines in memory."""
 
 
 @dataclass(frozen=True)
@@ -31,9 +31,9 @@ class _Watched:
 
 class WatchedRates:
     """
-    Remembers where pipelines were, and measures rates as the sensors do.
+    Keeps earlier positions of pipelines, and measures rates like the sensors.
 
-    :param clock: returns seconds since 1970.
+    :param clock: function that returns seconds since 1970.
     """
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
@@ -45,8 +45,8 @@ class WatchedRates:
         """
         Note a reading of a pipeline.
 
-        :return: records a second that are written (``records_in``) and read (``records_out``), by which lag
-            falls (``lag_falls``), and ``seconds_left`` until it is 0; ``None`` for what is not known yet.
+        :return: records per second: written (``records_in``), read (``records_out``) and decrease of the lag
+            (``lag_falls``), and ``seconds_left`` until the lag is 0. Unknown values are ``None``.
         """
         partitions, over, now = reading["partitions"], reading["totals"]["over"], self._clock()
         with self._lock:
@@ -56,9 +56,9 @@ class WatchedRates:
             watched = _Watched(
                 over,
                 now,
-                # The thresholds of a sensor that waits for max_lag=0 and max_partition_lag=0.
+                # Measured like a sensor that waits for max_lag=0 and max_partition_lag=0.
                 before.lag.after_poll(now, _remaining(partitions)),
-                # A position that rises is a remainder that falls.
+                # A rising position is measured as a falling remainder.
                 before.written.after_poll(now, _negative(partitions["log_end"])),
                 before.read.after_poll(now, _negative(partitions["committed"])),
             )

@@ -1,4 +1,4 @@
-"""The progress of waits that somebody watches: the waits of sensors, polled once more for the page."""
+"""Measures the progress of sensors' waits while a page is open: the waits are polled again for the page."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _FORGOTTEN = 120.0
 """Seconds without a viewer after which a wait's pace is measured again."""
 
 _MOST = 500
-"""Waits that are remembered."""
+"""Maximum number of waits in memory."""
 
 
 class WatchedWaits:
     """
-    Polls waits, and remembers how what remains of each falls.
+    Polls waits, and keeps the history of the remaining records of each wait.
 
-    :param lend: lends the client of a Kafka connection until a time by ``time.monotonic()``.
+    :param lend: lends the client of a Kafka connection until a deadline by ``time.monotonic()``.
     """
 
     def __init__(self, lend: Callable[[str, float], AbstractContextManager[OffsetsClient]]) -> None:
@@ -44,9 +44,9 @@ class WatchedWaits:
         """
         Poll a wait.
 
-        :param question: ``kind``, ``parameters`` as the task has rendered them, and ``began``: when it began
-            and how many records remained then, ``None`` if that is not known.
-        :param end: when it has to be over.
+        :param question: ``kind``, ``parameters`` as the task has rendered them, and ``began``: when the wait
+            began and how many records remained then, ``None`` if unknown.
+        :param end: deadline of the poll.
         :return: see :class:`~airflow_kafka_offsets.ui.responses.WaitResponse`.
         """
         kind, given = WAITS[question["kind"]], question["parameters"]
@@ -54,11 +54,11 @@ class WatchedWaits:
         checkpoint = None
         if wait.checkpoint_location is not None:
             checkpoint = spark_checkpoint(wait.checkpoint_location, wait.checkpoint_conn_id)
-        # Before the client is lent: a storage that is slow must not keep others from the broker.
+        # Read before the client is lent, so that slow storage does not block other requests to the broker.
         state = wait.read_checkpoint(checkpoint)
         with self._lend(wait.kafka_config_id, end) as client:
             if isinstance(wait, ReachedWait):
-                wait = wait.freeze(client, checkpoint)  # leaves out what topics does; the target is given
+                wait = wait.freeze(client, checkpoint)  # limits the given target to topics
             reading = wait.judge(client, wait.find_positions(client, state))
         descent = self._seen(question, reading.remaining)
         pace = descent.pace
@@ -71,7 +71,7 @@ class WatchedWaits:
         }
 
     def _seen(self, question: Mapping[str, Any], remaining: tuple[int, ...]) -> ProgressHistory:
-        # Each question has its own id and deadline.
+        # Without the id and deadline, which differ in each request.
         wait = {name: question[name] for name in ("kind", "parameters", "began")}
         key, now = json.dumps(wait, sort_keys=True), time.time()
         with self._lock:

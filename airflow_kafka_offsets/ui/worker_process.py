@@ -1,4 +1,4 @@
-"""A child process that answers several questions at once, each within its deadline."""
+"""A child process that answers several requests at once, each within its deadline."""
 
 from __future__ import annotations
 
@@ -20,34 +20,35 @@ import airflow_kafka_offsets
 _START = 60.0
 """Seconds that the process may take to start."""
 
-# Bytes that are read at once: more than a pipe holds.
+# Bytes that are read at once: more than a pipe's buffer.
 _CHUNK = 1 << 20
-# Seconds between two looks for questions that are due; four times as often while any is open.
+# Seconds between two checks for overdue requests; four times as often while a request is open.
 _TICK = 0.5
-# Seconds that end() waits for the thread, and a killed process for its end.
+# Seconds that end() waits for the thread, and for the end of a killed process.
 _GRACE = 1.0
 _FULL = 0.5
-"""Seconds for which the pipe to the process may stay full: then nobody reads it."""
+"""Seconds for which the pipe to the process may stay full. After them the process counts as hanging."""
 
-# Half of the threads of the process (_AT_ONCE in live_worker.py): the others still answer until it is
-# replaced.
+# Half of the threads of the process (_AT_ONCE in live_worker.py). The other threads still answer until the
+# process is replaced.
 _MOST_HUNG = 4
-_ENDED = "the process that asks has ended; it is started again"
+_ENDED = "the process that reads from Kafka has ended; it is started again"
 
 
 class NoAnswerError(Exception):
-    """There was no answer; the text says why."""
+    """A request has no answer; the text gives the reason."""
 
 
 class WorkerProcess:
     """
-    The process, and the questions that it has not answered.
+    The child process and its open requests.
 
-    It reads a question from each line of its input, ``{"id", "seconds", ...}``, and writes answers in any
-    order, ``{"id", ...}``; the first line is ``{"ready": true}``. If it answers nothing at all, or has left
-    several questions unanswered, it takes no more, and is killed once the others are answered or due.
+    The process reads one request from each line of its input, ``{"id", "seconds", ...}``, and writes answers
+    in any order, ``{"id", ...}``. Its first line is ``{"ready": true}``. If the process answers no request at
+    all, or has left several requests unanswered, it gets no more requests. It is killed after the other
+    requests are answered or overdue.
 
-    :param command: its arguments; nothing secret may be in them.
+    :param command: arguments of the process, which must not contain secrets.
     """
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
@@ -63,7 +64,7 @@ class WorkerProcess:
         self._owner = os.getpid()
         self._stdin = cast("IO[bytes]", self._process.stdin)
         self._stdout = cast("IO[bytes]", self._process.stdout)
-        # A process that hangs would block the API server's thread once the pipe is full.
+        # Otherwise a hanging process would block the API server's thread after the pipe is full.
         os.set_blocking(self._stdin.fileno(), False)
         self._lock = threading.Lock()
         self._open: dict[int, tuple[float, Future[Any], float]] = {}
@@ -80,11 +81,11 @@ class WorkerProcess:
 
     @property
     def is_usable(self) -> bool:
-        """Whether it takes questions: not after it has ended, nor in a copy of this process."""
+        """Whether the process accepts requests: not after its end, and not in a fork of this process."""
         return not self._retired and self._owner == os.getpid() and self._process.poll() is None
 
     def ask(self, question: Mapping[str, Any], seconds: float) -> Future[Any]:
-        """Return the answer to come, a mapping; a :class:`NoAnswerError` if it does not come in time."""
+        """Return the future answer, a mapping; it fails with :class:`NoAnswerError` at the deadline."""
         answer: Future[Any] = Future()
         with self._lock:
             if self._ended:
@@ -97,12 +98,12 @@ class WorkerProcess:
             line = json.dumps({"id": number, "end": now + seconds, **question}).encode() + b"\n"
             try:
                 self._retired |= not self._write(line)
-            except (OSError, ValueError):  # it has ended, which the thread sees
+            except (OSError, ValueError):  # the process has ended, which the thread detects
                 self._retired = True
         return answer
 
     def _write(self, line: bytes) -> bool:
-        """Write a line, which may be longer than what a pipe holds; return whether all of it was taken."""
+        """Write a line, which may exceed the pipe's buffer; return whether the whole line was written."""
         with selectors.DefaultSelector() as selector:
             selector.register(self._stdin, selectors.EVENT_WRITE)
             while line and selector.select(_FULL):
@@ -110,7 +111,7 @@ class WorkerProcess:
         return not line
 
     def end(self) -> None:
-        """End the process; what it has not answered fails."""
+        """End the process; its open requests fail."""
         self._retired = True
         self._finalizer()
         if self._thread is not threading.current_thread():
@@ -154,12 +155,12 @@ class WorkerProcess:
         due = [number for number, (end, *_) in list(self._open.items()) if end < now]
         if due and self._ready:
             self._hung.update(due)
-            # A storage that hangs concerns its own pipelines only, until it keeps too many threads busy.
+            # A hanging storage only affects its own pipelines, until it keeps too many threads busy.
             silent = self._answered < min(self._open[number][2] for number in due)
             self._retired |= silent or len(self._hung) >= _MOST_HUNG
         elif due and now - self._started > _START:
             self._retired = True
-        reason = "no answer in time" if self._ready else "the process that asks is still starting"
+        reason = "no answer in time" if self._ready else "the process that reads from Kafka is still starting"
         for answer in self._taken(due):
             answer.set_exception(NoAnswerError(reason))
 

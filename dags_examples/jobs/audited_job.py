@@ -1,7 +1,7 @@
 """
-Write the records of the window that the DAG planned into a table, with the place that each comes from.
+Write the records of the planned window into a table, each with its topic, partition and offset.
 
-The rows of a run replace those that an earlier try of the run has written.
+The rows of a run replace the rows that an earlier try of the run has written.
 """
 
 from __future__ import annotations

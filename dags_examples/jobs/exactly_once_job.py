@@ -1,8 +1,8 @@
 """
-Add the flights that are new in the topic to the counts in a database, exactly once, and stop.
+Add the topic's new flights to the counts in a database, exactly once, and stop.
 
-Counts and offsets are written in one transaction. After a crash Spark runs a batch again, whether its
-transaction was committed or not: the store knows.
+Counts and offsets are written in one transaction. After a crash Spark runs a batch again, and the store's
+offsets show whether the batch's transaction was committed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ADD = text(
 
 # --8<-- [start:add]
 def add(engine: Engine, pipeline: dict[str, str], batch: DataFrame, batch_id: int) -> None:
-    """Add the batch's flights to the counts, unless they are in there."""
+    """Add the batch's flights to the counts, unless they are already counted."""
     counts = batch.groupBy("day", "origin").agg(
         f.count("*").alias("flights"), f.count_if(f.col("dep_delay") > 15).alias("late")
     )

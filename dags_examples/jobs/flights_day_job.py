@@ -1,7 +1,7 @@
 """
-Read the flights of one day from the topic, as a batch of fixed offsets, and write that day whole.
+Read the flights of one day from the topic, as a batch of fixed offsets, and write the whole day.
 
-What the day's files held before is not looked at: they are what the records say, however wrong they were.
+The earlier content of the day's files is not read, so wrong results are replaced.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """
-Read the flights that are new in the topic, write them by day, and stop.
+Read the topic's new flights, write them by day, and stop.
 
-A batch may hold a part of a day, and may run twice after a crash. So it never appends: it reads the days it
-touches, replaces the rows of its own records (a record is its partition and offset), keeps the others, and
-writes each day whole. Running a batch again gives the same files, row for row.
+A batch may contain a part of a day, and may run twice after a crash. So the job never appends: it reads the
+days of the batch's records, replaces the rows of these records (identified by partition and offset), keeps
+the other rows, and writes each whole day. Running a batch again gives the same files, row for row.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SCHEMA = (
 
 
 def replace_file(frame: DataFrame, target: Path) -> None:
-    """Write a small frame as one Parquet file that is there whole or not at all."""
+    """Write a small frame as one Parquet file, atomically."""
     staging = target.parent.parent / f".{target.parent.name}.{target.stem}.tmp"
     frame.coalesce(1).write.mode("overwrite").parquet(str(staging))
     (part,) = staging.glob("part-*.parquet")
@@ -36,13 +36,13 @@ def replace_file(frame: DataFrame, target: Path) -> None:
 
 
 def parse(records: DataFrame) -> DataFrame:
-    """Return the flights in records of the topic, each with its partition and offset."""
+    """Return the flights in the topic's records, each with its partition and offset."""
     event = f.from_json(f.col("value").cast("string"), SCHEMA).alias("event")
     return records.select(event, "partition", "offset").select("event.*", "partition", "offset")
 
 
 def write_day(output: Path, day: str, rows: DataFrame) -> None:
-    """Write a day whole: its flights, and a summary by airport."""
+    """Write a whole day: its flights, and a summary by airport."""
     rows = rows.coalesce(1).sortWithinPartitions("partition", "offset").persist()
     replace_file(rows, output / "flights" / f"day={day}" / "flights.parquet")
     by_airport = rows.groupBy("origin").agg(
@@ -53,14 +53,14 @@ def write_day(output: Path, day: str, rows: DataFrame) -> None:
 
 
 def write_days(output: Path, batch: DataFrame) -> None:
-    """Write every day of which the batch has a record, with what is there of the day already."""
+    """Write every day that the batch has a record of, together with the day's existing rows."""
     batch = batch.persist()
     for row in batch.select("day").distinct().sort("day").collect():
         target = output / "flights" / f"day={row['day']}" / "flights.parquet"
         rows = batch.where(f.col("day") == row["day"])
         if target.exists():
             there = batch.sparkSession.read.parquet(str(target))
-            # A record that comes again replaces what was made of it before.
+            # A record that is read again replaces its earlier row.
             rows = rows.unionByName(there.join(rows, ["partition", "offset"], "left_anti"))
         write_day(output, row["day"], rows)
     batch.unpersist()
@@ -72,7 +72,7 @@ def main() -> None:
     arguments = parser.parse_args()
 
     spark = SparkSession.builder.appName("flights").getOrCreate()
-    # The DAG's pipeline.spark_conf() brings topics and checkpoint here: one place names them.
+    # The DAG's pipeline.spark_conf() passes topics and checkpoint, so they are named in one place only.
     pipeline = json.loads(spark.conf.get("spark.kafkaOffsets.pipeline"))
     events = (
         spark.readStream.format("kafka")

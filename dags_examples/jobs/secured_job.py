@@ -1,4 +1,4 @@
-"""Append what is new in a topic to files, and stop. How to reach Kafka, and as whom, comes from the DAG."""
+"""Append a topic's new records to files, and stop. Kafka's address and credentials come from the DAG."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Copy two topics into one, and stop. Each source names the consumer group that is to follow it."""
+"""Copy two topics into one, and stop. Each source names its consumer group."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def main() -> None:
             .option("kafka.bootstrap.servers", arguments.bootstrap_servers)
             .option("subscribe", topic)
             .option("startingOffsets", "earliest")
-            # Spark passes over it; the launcher commits what the query has finished to this group.
+            # Spark ignores this option; the launcher commits the query's finished batches to this group.
             .option("consumer.commit.groupid", "orders-union")
             .load()
         )

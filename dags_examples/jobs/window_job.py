@@ -1,7 +1,7 @@
 """
-Read the flights of the window that the DAG planned, and write them by day.
+Read the flights of the planned window, and write them by day.
 
-It knows no offsets: the window comes with the session's configuration, from the DAG's ``plan.spark_conf()``.
+The job names no offsets: the window is in the session's configuration, from ``plan.spark_conf()``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def main() -> None:
 
     spark = SparkSession.builder.appName("flights of a window").getOrCreate()
     # --8<-- [start:read]
-    # Fails at the end if retention took records of the window meanwhile: then it must not be committed.
+    # Fails at the end if retention has deleted records of the window, which must not be committed then.
     with reading_window(spark, options=spark_kafka_options()) as records:
         write_days(arguments.output, parse(records))
     # --8<-- [end:read]

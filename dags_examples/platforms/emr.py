@@ -42,7 +42,7 @@ with DAG(
                 },
             }
         ],
-        # Without it the task ends before the step does, and the commit comes too early.
+        # By default the task ends before the step does, and the commit comes too early.
         wait_for_completion=True,
     )
 

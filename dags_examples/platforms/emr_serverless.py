@@ -1,4 +1,4 @@
-"""A job on EMR Serverless, and the commit of what it has read: Airflow needs no Spark for it."""
+"""A job on EMR Serverless and the commit of its offsets, without Spark on the Airflow worker."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ with DAG(
     orders = KafkaPipeline(
         group_id="orders-etl",
         topics="orders",
-        # As webhdfs, since a move must be able to replace files.
+        # webhdfs and not hdfs, because a reset must be able to replace files.
         checkpoint_location="webhdfs://namenode:9870/checkpoints/orders",
     )
 
@@ -28,7 +28,7 @@ with DAG(
         task_id="job",
         file="hdfs:///jobs/orders.py",
         conf=orders.spark_conf(),
-        # Without it the task ends when the batch is accepted, and the commit comes too early.
+        # Without polling_interval the task ends when Livy accepts the batch, and the commit comes too early.
         polling_interval=30,
     )
 

@@ -87,7 +87,7 @@ def test_the_headline_filters(browser, pages):
         expect(page.get_by_role("status")).to_have_text("2 pipelines of 3")
         assert names(page) == ["lost-1", "lost-2"]
         page.get_by_label("Filter").fill("payments")
-        expect(rows(page)).to_have_text("No pipeline has this text and this status.")
+        expect(rows(page)).to_have_text("No pipeline matches this text and this status.")
         chip.press("Enter")
         expect(rows(page)).to_have_count(1)
         assert names(page) == ["fine-1"]
@@ -178,14 +178,14 @@ def test_states_are_badges_and_runs_are_times(browser, pages):
         badge = found.nth(1).get_by_role("link", name="failed")
         expect(badge).to_have_attribute("href", re.compile("/dags/orders/runs/scheduled__.*/tasks/commit$"))
         expect(found.nth(1)).to_contain_text("2026-03-02 12:00:00 scheduled")
-        expect(page.get_by_text("no members (normal: Spark does not join it)")).to_be_visible()
+        expect(page.get_by_text("no members (normal: Spark does not join the group)")).to_be_visible()
 
 
 @pytest.mark.parametrize(
     ("since", "text"),
     [
-        ({"state": "in place"}, "The pipeline is where this move has put it."),
-        ({"state": "taken back", "kind": "restore", "at": moment(95)}, "This was already taken back"),
+        ({"state": "in place"}, "The pipeline is still at the offsets of this move."),
+        ({"state": "taken back", "kind": "restore", "at": moment(95)}, "This move was already taken back"),
         (
             {"state": "moved on", "tool": "spark listener", "at": moment(95)},
             "has moved on since. The newest commit",

@@ -44,8 +44,8 @@ def test_nothing_is_there_yet(browser, pages):
     ("status", "text"),
     [
         (401, "You are not logged in"),
-        (403, "You have no right"),
-        (404, "nothing to see here"),
+        (403, "You do not have permission"),
+        (404, "This page does not exist"),
         (500, "broken"),
     ],
 )
@@ -116,7 +116,7 @@ def test_old_numbers_say_so(browser, pages):
     pages.give(pipeline(), now=answer, history=history())
     with quiet_page(browser) as page:
         page.goto(f"{pages.url}dags/orders")
-        expect(page.get_by_role("alert")).to_contain_text("Those shown are of 2026-03-02")
+        expect(page.get_by_role("alert")).to_contain_text("The numbers shown are from 2026-03-02")
         expect(page.get_by_text("records in 6 partitions")).to_be_visible()
         expect(page.locator(".cards")).to_have_class("cards stale")
         good = page.locator(".cards .value.good").first
@@ -282,11 +282,11 @@ def test_the_receipt_of_a_reset(browser, pages):
     with quiet_page(browser) as page:
         page.goto(f"{pages.url}dags/orders/runs/{run.replace('+', '%2B')}/tasks/reset/-1")
         expect(page.get_by_role("heading", level=1)).to_have_text("Reset by task reset")
-        rows = page.get_by_role("region", name="What was moved").locator("tbody tr")
+        rows = page.get_by_role("region", name="Moved partitions").locator("tbody tr")
         expect(rows.nth(0)).to_contain_text("1,000")
         expect(rows.nth(1)).to_contain_text("\u2013")
         expect(page.locator("code")).to_have_text(task_instance()["restore_command"])
-        expect(page.get_by_text("As it is, it only shows what it would do")).to_be_visible()
+        expect(page.get_by_text("As shown, the command only prints its plan")).to_be_visible()
         assert page.get_by_role("button").all_inner_texts()[-1] == "Copy"
 
 
@@ -319,12 +319,12 @@ def test_record_times_of_a_receipt(browser, pages):
     )
     with quiet_page(browser, timezone_id="UTC") as page:
         page.goto(pages.url + address)
-        rows = page.get_by_role("region", name="What was moved").locator("tbody tr")
+        rows = page.get_by_role("region", name="Moved partitions").locator("tbody tr")
         expect(rows.nth(0)).to_contain_text("…")
         expect(rows.nth(0)).to_contain_text("2026-02-28 10:00:00")
         expect(rows.nth(0)).to_contain_text("deleted")
         expect(rows.nth(1)).to_contain_text("end")
-        expect(page.get_by_text("as the log says now")).to_contain_text("2026-03-02 13:40:00")
+        expect(page.get_by_text("read from the log at")).to_contain_text("2026-03-02 13:40:00")
         expect(page.get_by_text(HOSTILE)).to_be_visible()
         assert sum("/now" in asked for asked in pages.asked) == 1
 
@@ -337,9 +337,9 @@ def test_a_receipt_of_which_no_times_are_known(browser, pages, answer):
     pages.answers |= {address: task_instance(), f"{address}/now": answer}
     with quiet_page(browser, allowed=(REFUSED,)) as page:
         page.goto(pages.url + address)
-        expect(page.get_by_text("It is not known when the records")).to_be_visible()
+        expect(page.get_by_text("The times of the records at these offsets")).to_be_visible()
         expect(page.get_by_text("it does not answer").or_(page.get_by_text("broken"))).to_be_visible()
-        rows = page.get_by_role("region", name="What was moved").locator("tbody tr")
+        rows = page.get_by_role("region", name="Moved partitions").locator("tbody tr")
         expect(rows.nth(0)).to_contain_text("1,000")
         expect(rows.nth(0)).not_to_contain_text("…")
 
@@ -358,7 +358,7 @@ def test_a_receipt_shows_what_did_not_move_and_the_times_that_it_has(browser, pa
         page.goto(pages.url + address)
         expect(page.get_by_text("1,200 records")).to_be_visible()
         expect(page.get_by_text("2 partitions", exact=True)).to_be_visible()
-        rows = page.get_by_role("region", name="What was moved").locator("tbody tr")
+        rows = page.get_by_role("region", name="Moved partitions").locator("tbody tr")
         for text in ("left alone", "deleted", "2026-02-28 10:00:00"):
             expect(rows.nth(0)).to_contain_text(text)
         expect(rows.nth(1)).to_contain_text(f"asked for {HOSTILE}")
@@ -412,7 +412,7 @@ def test_the_progress_of_a_wait_is_shown_while_it_runs(browser, pages):
         expect(page.get_by_text("67,600 records of 80,000")).to_be_visible()
         expect(page.get_by_text("12,400 of 80,000 read, 310/s, about 3 min")).to_be_visible()
         page.clock.run_for(11_000)
-        expect(page.get_by_text("the task sees that at its next poll")).to_be_visible()
+        expect(page.get_by_text("the task ends at its next poll")).to_be_visible()
         pages.answers |= {GATE: gate("success"), f"{GATE}/now": instance_now(state="success")}
         page.clock.run_for(11_000)
         expect(page.get_by_role("heading", name="Last reading")).to_be_visible()
@@ -463,8 +463,8 @@ def test_a_wait_without_a_new_reading_shows_no_old_one(browser, pages):
     ("state", "why"),
     [
         ("success", "no reading: it does not move or wait"),
-        ("failed", "no reading: it ended before it had one, or it does not move or wait"),
-        (None, "no reading: it has not run yet, or it does not move or wait"),
+        ("failed", "no reading: the task ended before it had one, or it does not move or wait"),
+        (None, "no reading: the task has not run yet, or it does not move or wait"),
     ],
 )
 def test_another_kind_of_task_has_nothing_to_show(browser, pages, state, why):
@@ -597,7 +597,7 @@ def test_numbers_are_not_green_while_airflow_does_not_answer(browser, pages):
                 "all => all.map(e => getComputedStyle(e).color)"
             )
             assert set(colours) <= {"rgb(24, 24, 27)"}, address
-        expect(page.get_by_role("alert")).to_contain_text("The numbers shown are of 2026-03-02")
+        expect(page.get_by_role("alert")).to_contain_text("The numbers shown are from 2026-03-02")
         expect(page.locator(".cards")).to_have_class("cards stale")
 
 
@@ -621,7 +621,7 @@ def test_new_pipelines_and_moves_appear_in_the_list(browser, pages):
         expect(row.get_by_text("5 d 19 h")).to_be_visible()
         pages.answers["pipelines"] = (500, {"detail": "broken"})
         fast_forward(page, 181_000)
-        expect(page.get_by_text("The list is old: broken")).to_be_visible()
+        expect(page.get_by_text("The list is not up to date: broken")).to_be_visible()
         expect(row).to_contain_text("restore")
 
 
@@ -648,7 +648,7 @@ def test_new_pipelines_and_moves_appear_on_the_page_of_a_dag(browser, pages):
         assert sum("key0" in each for each in pages.asked) == asked
         pages.answers["dags/orders/pipelines"] = (500, {"detail": "broken"})
         fast_forward(page, 181_000)
-        expect(page.get_by_text("The list of pipelines is old: broken")).to_be_visible()
+        expect(page.get_by_text("The list of pipelines is not up to date: broken")).to_be_visible()
         expect(page.get_by_label("Pipeline", exact=True)).to_have_value("key1")
         pages.give(pipeline(0), now=by_nobody, history=history())
         fast_forward(page, 181_000)
@@ -691,7 +691,7 @@ def test_a_sum_of_some_partitions_is_no_point_of_the_sum_of_all(browser, pages):
         plot = page.get_by_role("img", name=re.compile("^Offsets, sum"))
         expect(plot).to_have_accessible_name(re.compile("Log end: 4 values, the newest 157,759"))
         expect(plot).to_have_accessible_name(re.compile("Committed: 2 values, the newest 31,000"))
-        expect(plot).to_have_accessible_name(re.compile("Checkpoint: nothing known"))
+        expect(plot).to_have_accessible_name(re.compile("Checkpoint: no known values"))
         expect(page.get_by_text("Left out of the sums: 91 values of other partitions.")).to_be_visible()
         expect(page.get_by_role("img", name=re.compile("^Lag in records. Lag: 4 values"))).to_be_visible()
         expect(page.get_by_role("region", name="Moves and waits").locator("tbody tr")).to_have_count(4)
@@ -722,7 +722,7 @@ def test_a_command_is_shown_as_it_is_and_copied_as_it_must_be(browser, pages, tl
         if not tls:
             page.evaluate("() => { navigator.clipboard.writeText = () => Promise.reject(); }")
         page.get_by_role("button", name="Copy").click()
-        expect(page.get_by_role("status")).to_have_text("copied" if tls else "marked: press Ctrl+C")
+        expect(page.get_by_role("status")).to_have_text("copied" if tls else "selected: press Ctrl+C")
         if not tls:
             page.keyboard.press("Control+c")
         assert page.evaluate("navigator.clipboard.readText()") == command

@@ -13,7 +13,7 @@ from playwright.sync_api import expect
 
 REFUSED = "Failed to load resource"
 BROKEN = (500, {"detail": "broken"})
-DENIALS = re.compile("No run has|Nothing is known of the past|no run has|No partition|no commit|No pipeline")
+DENIALS = re.compile("No run has|There is no history yet|no run has|No partition|no commit|No pipeline")
 NO_HISTORY = {"batches": [], "moves": [], "problems": []}
 LISTENER = {
     "kind": "commit", "dag_id": None, "run_id": None, "task_id": None, "map_index": None, "by": None,
@@ -74,7 +74,7 @@ def test_what_is_known_to_be_nothing_is_said(browser, pages):
     pages.give(pipeline(), now=now(provenance=None, totals=totals), history=NO_HISTORY)
     with quiet_page(browser) as page:
         page.goto(f"{pages.url}dags/orders")
-        expect(moves_of(page)).to_have_text("No run has moved or read it yet.")
+        expect(moves_of(page)).to_have_text("No run has moved or read this pipeline yet.")
         expect(card(page, "Last move")).to_contain_text("the group has no commit")
 
 
@@ -194,4 +194,4 @@ def test_what_was_read_while_the_page_is_open_is_kept(browser, pages):
             page.clock.run_for(10_500)
         rates = card(page, "Rates")
         expect(rates).to_contain_text("355 /s read")
-        expect(rates).to_contain_text("310 /s come in; read up in about 16 min")
+        expect(rates).to_contain_text("310 /s in; caught up in about 16 min")

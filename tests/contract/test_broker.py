@@ -196,7 +196,7 @@ def test_a_commit_that_was_refused_in_part_says_what_was_written(client, topic, 
 
 @pytest.mark.parametrize(
     ("offset", "metadata", "text"),
-    [(-1, "", "cannot be committed"), (0, "x" * 4096, "at most 4095"), (0, "a\0b", "no NUL")],
+    [(-1, "", "cannot be committed"), (0, "x" * 4096, "at most 4095"), (0, "a\0b", "without NUL")],
 )
 def test_what_the_broker_would_refuse_is_refused(client, topic, group, offset, metadata, text):
     with pytest.raises(UsageError, match=text):

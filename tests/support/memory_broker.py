@@ -450,7 +450,7 @@ class MemoryClient:
 
     def prove_commit(self, group_id: str, topics: Iterable[str]) -> None:
         nowhere = {TopicPartition(topic, MAX_PARTITION): Commit(0) for topic in sorted(set(topics))}
-        call = self._call(f"seeing whether group {group_id!r} may be committed to")
+        call = self._call(f"checking the right to commit to group {group_id!r}")
         try:
             self._read(group_id, [*nowhere], call.what, "Read")
             for code in self._send(group_id, nowhere).values():
@@ -504,7 +504,7 @@ class MemoryClient:
         if not offsets:
             return {}
         raise GroupActiveError(
-            f"{call.what}: somebody else joined the group while it was compared: stop the other members and "
+            f"{call.what}: another client joined the group while it was compared: stop the other members and "
             "try again; nothing was written",
             code="REBALANCE_IN_PROGRESS",
             retriable=True,

@@ -145,7 +145,7 @@ def content(mail):
 def test_a_failed_gate_is_told_with_what_it_saw_last(told, topic):
     mail = told[0]
     assert (mail["to"], mail["subject"]) == ("data-on-call@example.com", "alerts: the group is behind")
-    assert f"Group behind-{topic}: 9 records wait, 0 were lost" in content(mail)
+    assert f"Group behind-{topic}: 9 unread records, 0 lost" in content(mail)
     assert f"<li>{topic}: 9</li>" in content(mail)
 
 

@@ -65,7 +65,7 @@ def live(bootstrap_servers, names, make_topic, wait_for_topic, produce, spark_se
         LAKE=str(home / "lake"),
         REGIONS=",".join(REGIONS),
         CLEARS_NOTES=str(home / "clears.txt"),
-        LOOK_EVERY="1",
+        POLL_INTERVAL="1",
         REFIRE_AFTER=str(REFIRE_AFTER.seconds),
         **names,
         **java,

@@ -105,7 +105,7 @@ def test_a_reset_has_a_receipt_and_the_command_that_takes_it_back(visit):
     moves = page.get_by_role("region", name="Moves and waits")
     moves.locator("tr", has_not_text="plan only").get_by_role("link", name="reset", exact=True).click()
     expect(page.get_by_role("heading", level=1)).to_have_text("Reset by task reset")
-    expect(page.get_by_role("region", name="What was moved").locator("tbody tr")).to_have_count(6)
+    expect(page.get_by_role("region", name="Moved partitions").locator("tbody tr")).to_have_count(6)
     expect(page.locator(".copy code")).to_contain_text("airflow-kafka-offsets")
     expect(page.get_by_role("link", name=re.compile("manual$"))).to_have_attribute(
         "href", re.compile("/team/airflow/dags/orders/runs/")
@@ -215,6 +215,6 @@ def test_a_broker_that_has_died_leaves_the_page_whole(installation, visit):
     installation.kafka.stop()
     alert = page.get_by_role("alert")
     expect(alert).to_contain_text("No new numbers since", timeout=SECONDS)
-    expect(alert).to_contain_text("Those shown are of")
+    expect(alert).to_contain_text("The numbers shown are from")
     expect(value(page, "Drift")).to_have_text("in step")
     expect(page.locator(".plot canvas")).to_have_count(4)

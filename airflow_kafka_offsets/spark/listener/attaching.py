@@ -1,4 +1,4 @@
-"""Attaches a listener to a session and removes it, also where PySpark would wait for ever."""
+"""Attaches a listener to a session and removes it, without the endless waits of PySpark."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ log = logging.getLogger(__name__)
 
 _BUS_ATTRIBUTES = {"_sqm", "_listener_bus", "_execution_thread", "_lock"}
 _POLL = 0.05
-"""Seconds between two checks whether the thread for events is being waited for."""
+"""Seconds between two checks whether a thread waits for the event thread."""
 
 
 def attach(session: SparkSession, listener: Any) -> None:
     """
     Attach a listener.
 
-    With Spark Connect this starts PySpark's thread for events, which does not end while the server is gone.
-    Started from a daemon thread it is one too, so that Python does not wait for it at its end.
+    With Spark Connect this starts PySpark's event thread, which does not end while the server is unreachable.
+    Started from a daemon thread, the event thread is a daemon too, so Python does not wait for it at its end.
     """
     if _in_jvm(session):
         session.streams.addListener(listener)
     else:
-        # First, while no thread has seen the original lock.
+        # First, before any thread has used the original lock.
         _let_events_end(session)
         DaemonCall(lambda: session.streams.addListener(listener), "kafka-offset-committer-attaches").wait()
 
 
 def detach(session: SparkSession, listener: Any, timeout: float) -> bool:
-    """Remove a listener; return whether that is done in time. If not, a daemon thread continues to try."""
+    """Remove a listener; return whether this finished in time. If not, a daemon thread continues."""
 
     def remove() -> None:
         try:
@@ -61,9 +61,9 @@ def _in_jvm(session: SparkSession) -> bool:
 
 def _let_events_end(session: SparkSession) -> None:
     """
-    Keep PySpark from waiting for its event thread with the lock that this thread needs for another event.
+    Keep PySpark from waiting for its event thread while holding the lock that this thread needs.
 
-    PySpark 4.0 to 4.2 would wait for ever, see apache/spark#58897. Other versions are left alone.
+    PySpark 4.0 to 4.2 would wait forever, see apache/spark#58897. Other versions are not changed.
     """
     bus = getattr(session.streams, "_sqlb", None)
     if bus is None or vars(bus).keys() != _BUS_ATTRIBUTES:
@@ -76,7 +76,7 @@ def _let_events_end(session: SparkSession) -> None:
 
 class _BusLock:
     """
-    PySpark's lock, which its thread for events skips while the lock's owner waits for that thread to end.
+    PySpark's lock; the event thread skips it while the lock's owner waits for that thread to end.
 
     All other threads wait: a listener that was attached in between would get no events.
     """
@@ -99,7 +99,7 @@ class _BusLock:
             self._lock.release()
 
     def join(self, thread: threading.Thread) -> None:
-        """Wait for PySpark's thread for events, as the owner of the lock."""
+        """Wait for PySpark's event thread, as the owner of the lock."""
         self.awaited = thread
         try:
             thread.join()

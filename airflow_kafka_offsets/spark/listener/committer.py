@@ -1,4 +1,4 @@
-"""Commits what the queries of a session have finished, at the latest before Kafka forgets their groups."""
+"""Commits the finished offsets of a session's queries, before Kafka forgets their groups."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 REFRESH = 3_600.0
-"""Seconds until a query without new data commits again, at most: Kafka forgets groups without commits."""
+"""Maximum seconds until a query without new data commits again: Kafka forgets groups without commits."""
 
 REFRESHES = 4
-"""Commits within the time after which the broker would forget the group."""
+"""Number of commits within the time after which the broker would forget the group."""
 
 PAUSE = 1.0
-"""Seconds between two commits of a query that runs, at least: many batches may end in that time."""
+"""Minimum seconds between two commits of a running query: many batches may end in that time."""
 
 GIVE_UP = 60.0
-"""Seconds after its end for which a query's last commit is tried again."""
+"""Seconds after a query's end during which its last commit is retried."""
 
-# Seconds between attempts, doubled each time: a broker that is away for long is asked twice a minute.
+# Seconds between attempts, doubled each time: a broker that is down for long is asked twice a minute.
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
 _FLUSH_PAUSE = 0.5
 
@@ -54,22 +54,22 @@ _FLUSH_PAUSE = 0.5
 class _Run:
     query: RunningQuery
     batch: int | None = None
-    """Id of the newest finished batch; ``None`` if the query has to be asked."""
+    """Id of the newest finished batch; ``None`` if it must be read from the query."""
     wanted: bool = False
-    """Whether a commit is to be made."""
+    """Whether a commit is needed."""
     busy: bool = False
-    """Whether one is being made."""
+    """Whether a commit is in progress."""
     due: float = 0.0
     attempts: int = 0
     ended: float | None = None
     committed: float | None = None
     idle: bool = False
     retention: float | None = None
-    """Seconds for which the brokers keep its groups' offsets: ``None`` before asking, infinite if unknown."""
+    """Seconds that brokers keep the groups' offsets: ``None`` before asking, infinite if unknown."""
     claims: dict[Target, set[TopicPartition]] = field(default_factory=dict)
     clients: set[Settings] = field(default_factory=set)
     log_ids: dict[tuple[Target, frozenset[str]], LogIds] = field(default_factory=dict)
-    """Those of each target's topics, asked for once: a query ends when a topic that it reads is deleted."""
+    """Ids of each target's topics, read once: a query ends when a topic that it reads is deleted."""
 
     @property
     def refresh(self) -> float:
@@ -78,7 +78,7 @@ class _Run:
 
 
 class GroupClient(CommitPort, Protocol):
-    """What a commit needs of a client, and what a committer does besides."""
+    """The methods of a client that a commit or the committer needs."""
 
     def offsets_retention_minutes(self) -> int | None:
         """Return how long the broker keeps offsets of a group without members; ``None`` if unknown."""
@@ -89,13 +89,13 @@ class GroupClient(CommitPort, Protocol):
 
 class Committer:
     """
-    Follows queries, and commits what they have finished.
+    Follows queries, and commits their finished offsets.
 
     Events (:meth:`follow`, :meth:`record_finished`, :meth:`record_idle`, :meth:`record_ended`) are only
-    recorded. :meth:`commit_due` makes the commits, on the thread that calls it, and only for the newest state
-    of each query.
+    recorded. :meth:`commit_due` makes the commits on the calling thread, and only for the newest state of
+    each query.
 
-    :param new_client: makes a client from the ``kafka.*`` settings of a source.
+    :param new_client: creates a client from the ``kafka.*`` settings of a source.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class Committer:
         self._committing = threading.Lock()
 
     def get_query(self, run_id: str) -> RunningQuery | None:
-        """Return the query of a run, if it is followed."""
+        """Return the query of a run, ``None`` if the run is not followed."""
         with self._noting:
             run = self._runs.get(run_id)
         return None if run is None else run.query
@@ -138,7 +138,7 @@ class Committer:
         self._want(run_id, batch)
 
     def record_idle(self, run_id: str) -> None:
-        """Record that a query waits for data; what it has finished is committed, and again after a while."""
+        """Record that a query waits for data: commit its finished offsets, and again after some time."""
         with self._noting:
             run = self._runs.get(run_id)
             if run is None:
@@ -149,16 +149,16 @@ class Committer:
             self._want(run_id, None)
 
     def record_ended(self, run_id: str) -> None:
-        """Record that a query has ended; it is committed once more and then forgotten."""
+        """Record that a query has ended; commit its offsets a last time, then forget it."""
         self._want(run_id, None, ended=time.monotonic())
 
     def commit_due(self) -> float | None:
-        """Commit what is due; return the seconds until more is, ``None`` when no query is followed."""
+        """Commit all due queries; return the seconds until the next is due, ``None`` without a query."""
         with self._committing:
             return self._step()
 
     def flush(self, timeout: float) -> None:
-        """Commit what is finished by now, with as many attempts as there is time for; interrupts none."""
+        """Commit all finished offsets, with repeated attempts until ``timeout``; interrupt no attempt."""
         deadline = self._flush_until = time.monotonic() + timeout
         self._notice_ends()
         # At least one pass: it begins when the commit on another thread has ended.
@@ -175,7 +175,7 @@ class Committer:
         self.record_late(timeout)
 
     def record_late(self, timeout: float) -> None:
-        """Record the queries of which a commit is not done after so many seconds."""
+        """Record the queries whose last commit is not done after ``timeout`` seconds."""
         with self._noting:
             late = [run.query for run in self._runs.values() if run.wanted or run.busy]
         text = f"its last commit was not done within {timeout:.3g} s; its next run does it"
@@ -183,7 +183,7 @@ class Committer:
             self.outcomes.record_incomplete(query, text)
 
     def close(self, timeout: float = GIVE_UP) -> None:
-        """Forget all queries and close all clients, or after ``timeout`` leave that to a running commit."""
+        """Forget all queries and close all clients; after ``timeout``, a running commit closes them."""
         with self._noting:
             runs = list(self._runs.values())
             self._runs.clear()
@@ -220,7 +220,7 @@ class Committer:
         now = time.monotonic()
         wanted = self._wanted()
         if not wanted:
-            # Spark drops events when it has too many, also that of a query's end.
+            # Under load Spark drops events, also the event of a query's end.
             self._notice_ends()
         for run in wanted or self._wanted():
             if at_once or run.due <= now:
@@ -229,7 +229,7 @@ class Committer:
             self._ask_retention()
         with self._noting:
             for run_id, run in list(self._runs.items()):
-                # A flush says how long to wait for it.
+                # During a flush, its timeout decides how long to retry.
                 if run.ended is not None and (
                     not run.wanted or max(run.ended + GIVE_UP, self._flush_until) < time.monotonic()
                 ):
@@ -240,7 +240,7 @@ class Committer:
         return max(0.0, min(pauses)) if pauses else None
 
     def _ask_retention(self) -> None:
-        """Ask the brokers of idle queries once how long they keep offsets: it takes a while."""
+        """Ask the brokers of idle queries, once, how long they keep offsets: this takes a while."""
         with self._noting:
             runs = list(self._runs.values())
         for run in (each for each in runs if each.idle and each.retention is None and each.committed):
@@ -262,7 +262,7 @@ class Committer:
                 run.wanted = True
 
     def _commit_all(self, run: _Run, batch: int | None) -> bool:
-        """Commit to each group of a query; return whether another attempt may do what failed."""
+        """Commit to each group of a query; return whether another attempt may fix a failure."""
         try:
             targets, without_group = group_targets(run.query.sources(), self._group_id)
             if targets and batch is None:
@@ -270,11 +270,11 @@ class Committer:
         except KafkaOffsetsError as refusal:
             self.outcomes.record_error(run.query, refusal)
             return False
-        except Exception as failure:  # noqa: BLE001  # py4j and a Spark that shuts down raise anything
+        except Exception as failure:  # noqa: BLE001  # py4j, or a Spark that shuts down, may raise anything
             if batch is None:
-                log.debug("Query %s does not tell what it has finished: %s", run.query.name, failure)
+                log.debug("Query %s does not report its finished offsets: %s", run.query.name, failure)
             else:
-                text = f"Spark does not tell what it has finished, so nothing is committed: {failure}"
+                text = f"Spark does not report the finished offsets, so nothing is committed: {failure}"
                 self.outcomes.record_error(run.query, SetupError(text))
             return False
         for text in without_group:
@@ -283,13 +283,13 @@ class Committer:
         silent: dict[str, BrokerUnavailableError] = {}
         for target, wanted in targets.items():
             try:
-                # A cluster that did not answer for one group would not answer for the next one either.
+                # A cluster that did not answer for one group would not answer for the next either.
                 if target.cluster in silent:
                     raise silent[target.cluster]
                 self._write(run, target, wanted, batch)
                 run.committed = time.monotonic()
                 self.outcomes.record_commit(run.query, target.group_id)
-            except KafkaOffsetsError as error:  # noqa: PERF203  # the next group is tried
+            except KafkaOffsetsError as error:  # noqa: PERF203  # try the next group
                 if isinstance(error, BrokerUnavailableError):
                     silent[target.cluster] = error
                 retry = retry or error.retriable
@@ -331,7 +331,7 @@ class Committer:
             if shared := other.claims.get(target, set()) & offsets.keys():
                 raise PlanRefusedError(
                     f"query {run.query.name} names group {target.group_id!r} for {summarize(shared)}, which "
-                    f"query {other.query.name} follows already: give each query a group of its own"
+                    f"query {other.query.name} follows already: give each query a separate group"
                 )
 
     def _close_unused_clients(self) -> None:
@@ -342,9 +342,9 @@ class Committer:
 
 
 def _try(function: Callable[[], T]) -> T | None:
-    """Return what a function returns, ``None`` if it fails: the JVM, the server or the broker is gone."""
+    """Return a function's result, or ``None`` if the JVM, the server or the broker does not answer."""
     try:
         return function()
-    except Exception as error:  # noqa: BLE001  # py4j and a Spark that shuts down raise anything
+    except Exception as error:  # noqa: BLE001  # py4j, or a Spark that shuts down, may raise anything
         log.debug("No answer: %s", error)
         return None

@@ -1,4 +1,4 @@
-"""Events of Spark as the listener needs them."""
+"""Spark's events, reduced to the fields that the listener needs."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from pyspark.sql.streaming.listener import JStreamingQueryListener
 
 class BriefEvents(JStreamingQueryListener):  # type: ignore[misc]  # PySpark is not typed here
     """
-    What Java calls for a listener; it reads of a batch's event only which query and batch it is.
+    The object that Java calls for a listener; it reads only the query and the batch of a batch's event.
 
-    PySpark's own reads all of the event, with some hundred calls into the JVM.
+    PySpark's own class reads the whole event, with some hundred calls into the JVM.
     """
 
     def onQueryProgress(self, jevent: Any) -> None:  # noqa: N802  # Spark's name
-        """Give the event to the listener; Spark calls it."""
+        """Pass the event to the listener; Spark calls this method."""
         self.pylistener.onQueryProgress(SimpleNamespace(progress=_Progress(jevent.progress())))
 
 
 class _Progress:
-    """The names are PySpark's."""
+    """An event with PySpark's attribute names."""
 
     def __init__(self, progress: Any) -> None:
         self._progress = progress
@@ -30,5 +30,5 @@ class _Progress:
 
     @property
     def id(self) -> str:
-        """Needed only for a query that is not known yet."""
+        """The query's id, only read for a query that is not known yet."""
         return str(self._progress.id().toString())

@@ -1,7 +1,7 @@
 """
-Runs a Spark job with the committing listener attached, without a change to its code.
+Runs a Spark job with the committing listener attached, without a change to the job's code.
 
-This file is the application, and the job's own file the first argument::
+This file is the Spark application, and the job's own file is its first argument::
 
     spark-submit .../airflow_kafka_offsets/spark/listener/launcher.py job.py --its arguments
 """
@@ -28,10 +28,10 @@ def launcher_path() -> str:
 
 def spark_py_files() -> str:
     """
-    Return the path of a zip with what the launcher needs of this package, for ``py_files=``.
+    Return the path of a zip with the modules that the launcher needs, for ``py_files=``.
 
-    It is made on the machine of the caller, once for each state of the package, in a directory of this user
-    alone below the temporary directory.
+    The zip is created on the caller's machine, once for each state of the package, in a directory below the
+    temporary directory that only this user can access.
     """
     from airflow_kafka_offsets.spark.listener.py_files import package_zip
 
@@ -40,10 +40,9 @@ def spark_py_files() -> str:
 
 def main(arguments: list[str]) -> None:
     """
-    Run a job with the listener attached, and commit what is left when it has ended.
+    Run a job with the listener attached, and commit the remaining offsets when the job has ended.
 
-    The job's exit status and its exception are this process's. An error of a commit changes neither; it is
-    logged.
+    The process ends with the job's exit status or exception. A failed commit changes neither; it is logged.
 
     :param arguments: options of the launcher, the job's file, and the job's own arguments.
     """
@@ -55,21 +54,21 @@ def main(arguments: list[str]) -> None:
     add(
         "--group-id",
         type=_explained(topic_groups),
-        help="the group of sources that name none in their options",
+        help="the group of sources whose options name none",
     )
-    add("--allow-new-query", action="store_true", help="take over a group that another query followed")
+    add("--allow-new-query", action="store_true", help="use a group that has followed another query")
     add("--allow-new-cluster", action="store_true", help="commit on another cluster than the last commit")
-    add("--timeout", type=float, default=60.0, help="seconds for the last commits when the job has ended")
+    add("--timeout", type=float, default=60.0, help="seconds for the last commits after the job has ended")
     add("job", help="the job's Python file")
     add("arguments", nargs=argparse.REMAINDER, help="the job's own arguments")
     options = parser.parse_args(arguments)
     job = Path(options.job)
     if not job.is_file():
-        raise SystemExit(f"launcher: there is no file {job}: expected the Python file of a Spark job")
-    # As Python does for a file that it runs, in place of this file's directory.
+        raise SystemExit(f"launcher: file {job} does not exist: expected the Python file of a Spark job")
+    # Python adds the directory of the file that it runs: replace this file's directory by the job's.
     here = str(Path(__file__).resolve().parent)
     sys.path[:] = [str(job.resolve().parent), *(entry for entry in sys.path if entry != here)]
-    # A job that reads its arguments, or its own path, must not notice the launcher.
+    # The job must see its own arguments and path, not the launcher's.
     sys.argv = [options.job, *options.arguments]
     listeners: list[tuple[Any, Any]] = []
     _attach_before_each_start(listeners, options)
@@ -77,12 +76,12 @@ def main(arguments: list[str]) -> None:
         runpy.run_path(options.job, run_name="__main__")
     finally:
         for _, listener in listeners:
-            # Also after an exception of the job: what its queries have finished is finished.
+            # Also after an exception of the job: the offsets of finished batches are final.
             listener.stop(options.timeout)
 
 
 def _explained(read: Callable[[str], Any]) -> Callable[[str], Any]:
-    """Return a reader of an option of which argparse shows the error."""
+    """Return a parser of an option whose errors argparse shows."""
 
     def explained(text: str) -> Any:
         try:
@@ -97,14 +96,14 @@ def _attach_before_each_start(listeners: list[tuple[Any, Any]], options: argpars
     """
     Attach a listener to each session before its first query starts, and append both to ``listeners``.
 
-    The query starts also where that fails.
+    The query starts even if the listener cannot be attached.
     """
     from pyspark.sql.streaming import DataStreamWriter
 
     def attach(session: Any) -> None:
         from airflow_kafka_offsets.spark.listener.listener import KafkaOffsetCommitterListener
 
-        # A session may have several Python objects: a batch's frame has its own.
+        # A session may have several Python objects: a batch's DataFrame has a separate one.
         inner = session._jsparkSession
         if not any(known.equals(inner) for known, _ in listeners):
             listener = KafkaOffsetCommitterListener(
@@ -125,7 +124,7 @@ def _attach_before_each_start(listeners: list[tuple[Any, Any]], options: argpars
                 logging.getLogger(f"{PACKAGE}.spark.listener.launcher").exception(
                     "Kafka offsets: the listener cannot be attached, so nothing of this session is committed"
                 )
-            # Whatever went wrong above: the job is more important than its commits.
+            # Start the query after any error above: the job is more important than its commits.
             return method(writer, *args, **kwargs)
 
         return start
@@ -138,7 +137,7 @@ def _find_package() -> None:
     try:
         __import__(PACKAGE)
     except ModuleNotFoundError:
-        # This file may be inside the package, without the package being on the path.
+        # This file may be inside the package while the package is not on the path.
         above = Path(__file__).resolve().parents[3]
         if not (above / PACKAGE / "__init__.py").is_file():
             raise SystemExit(

@@ -7,7 +7,7 @@ One line attaches it::
         query = orders.writeStream.format("kafka").option("checkpointLocation", ...).start()
         query.awaitTermination()
 
-where each Kafka source names its group in the option ``kafka.consumer.commit.groupid``, or
+Each Kafka source names its group in the option ``kafka.consumer.commit.groupid``, or
 ``consumer.commit.groupid``.
 """
 
@@ -56,47 +56,47 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 FLUSH = 60.0
-"""Seconds for what is left to commit at the end."""
+"""Seconds for the last commits at the end."""
 
 REQUEST = 10.0
-"""Seconds for one question to a broker, or to a Spark Connect server."""
+"""Seconds for one request to a broker or to a Spark Connect server."""
 
 _GRACE = 1.0
 """Seconds by which the end may be late."""
 
 _LONGEST = 604_800.0
-"""Seconds of a timeout at most: a lock takes neither infinity nor what is no number."""
+"""Maximum seconds of a timeout: a lock accepts neither infinity nor NaN."""
 
 _UNKNOWN_END = (
-    "the Spark Connect server does not answer, so that what it has finished last is not known: what is "
-    "committed is what its last event told; its next run, or CommitOffsetsOperator, commits the rest"
+    "the Spark Connect server does not answer, so its newest finished offsets are unknown: the offsets of "
+    "its last event are committed; its next run, or CommitOffsetsOperator, commits the rest"
 )
 
 
 class KafkaOffsetCommitterListener(StreamingQueryListener):  # type: ignore[misc]  # PySpark is not typed here
     """
-    Commits what each query of a session has finished to the consumer groups that its Kafka sources name.
+    Commits the finished offsets of a session's queries to the consumer groups that their Kafka sources name.
 
-    A source names its group in its own option ``kafka.consumer.commit.groupid``, or
-    ``consumer.commit.groupid``. The group gets the ends of the newest batch that Spark has marked as
-    committed in the checkpoint: after each batch, but once a second at most, at the end of the query, and
-    without new data once an hour, or more often where Kafka would forget the group sooner. A separate thread
-    makes the commits with the Kafka client in the driver's JVM and the source's own ``kafka.*`` options, and
-    reads each back. A group is never moved backwards, and never taken over from another query. An error never
-    ends a query: it is logged and counted, the commit is tried again, and the next batch commits again.
+    A source names its group in its option ``kafka.consumer.commit.groupid``, or ``consumer.commit.groupid``.
+    The listener commits the ends of the newest batch that Spark has marked as committed in the checkpoint. It
+    commits after each batch, but at most once a second, and at the end of the query. Without new data it
+    commits once an hour, or more often if Kafka would forget the group sooner. A separate thread makes the
+    commits with the Kafka client in the driver's JVM and the source's own ``kafka.*`` options, and reads each
+    commit back. It never moves a group backwards, and never takes a group over from another query. An error
+    never ends a query: it is logged and counted, the commit is retried, and the next batch commits again.
 
     Attach it with :func:`committing`, which also stops it, or with ``spark.streams.addListener``; then call
-    :meth:`stop` when the queries have ended. Otherwise it is stopped when Python ends.
+    :meth:`stop` when the queries have ended. Otherwise Python stops it when it ends.
 
     :param spark: the session whose queries are followed.
-    :param group_id: the group, or ``{topic: group}``, of sources that name none in their options. Required
-        with Spark Connect, which does not show their options.
-    :param config: further settings of the Kafka client, which override the source's. With Spark Connect these
-        are all settings: librdkafka's, with ``bootstrap.servers``.
-    :param allow_new_query: whether a query may take over a group that another query followed, as after
-        starting with a new checkpoint.
-    :param allow_new_cluster: whether a group may be committed of which the last commit was made on another
-        cluster, or in a topic that was created again since.
+    :param group_id: the group, or ``{topic: group}``, of sources whose options name none. Required with Spark
+        Connect, which does not show the options.
+    :param config: further settings of the Kafka client, which override the source's settings. With Spark
+        Connect these are all settings: librdkafka's, with ``bootstrap.servers``.
+    :param allow_new_query: whether a query may take over a group that has followed another query, for example
+        after a start with a new checkpoint.
+    :param allow_new_cluster: whether to commit to a group whose last commit was made on another cluster, or
+        in a topic that was created again since.
     :raises UsageError: with Spark Connect, if ``group_id`` or ``config`` is missing.
     :raises SetupError: with Spark Connect before 4.0, which runs listeners on the server.
     """
@@ -117,7 +117,7 @@ class KafkaOffsetCommitterListener(StreamingQueryListener):  # type: ignore[misc
         if self._jvm is None:
             check_connect(groups, self._config)
         else:
-            # It reads the options of sources from the JVM.
+            # The listener reads the sources' options from the JVM.
             quiet_py4j()
             self._tokens = token_targets(dict(spark.sparkContext.getConf().getAll()))
         allowed = {"allow_new_query": allow_new_query, "allow_new_cluster": allow_new_cluster}
@@ -129,26 +129,26 @@ class KafkaOffsetCommitterListener(StreamingQueryListener):  # type: ignore[misc
 
     @property
     def counts(self) -> Counts:
-        """Commits that were made or refused, and attempts that failed."""
+        """Numbers of successful and refused commits, and of failed attempts."""
         return self._committer.outcomes.counts
 
     @property
     def errors(self) -> list[KafkaOffsetsError]:
-        """Why groups are not at their queries' offsets, without what a later commit has fixed."""
+        """The errors of groups that are not at their queries' offsets; a later commit removes an error."""
         return self._committer.outcomes.errors
 
     @property
     def _jlistener(self) -> Any:
-        """PySpark attaches and removes it."""
+        """The Java listener, which PySpark attaches and removes."""
         if not hasattr(self, "_jlistenerobj"):
             self._jlistenerobj = self._jvm.PythonStreamingQueryListenerWrapper(BriefEvents(self))
         return self._jlistenerobj
 
     def flush(self, timeout: float = FLUSH) -> None:
         """
-        Wait until everything that queries have finished by now is committed, or was refused.
+        Wait until all finished offsets are committed or refused.
 
-        :param timeout: seconds, approximately: an attempt in progress is not interrupted.
+        :param timeout: approximate seconds: an attempt in progress is not interrupted.
         """
         timeout = min(_LONGEST, timeout)
         deadline = time.monotonic() + timeout
@@ -156,7 +156,7 @@ class KafkaOffsetCommitterListener(StreamingQueryListener):  # type: ignore[misc
         if self._jvm is not None:
             self._deliver_events(timeout)
         else:
-            # So that a server that is gone leaves time to commit the known offsets.
+            # An unreachable server must leave time to commit the known offsets.
             self._server.seconds = min(REQUEST, timeout / 2)
             unknown = [query for query in self._committer.queries() if not self._ask_for_last_progress(query)]
         self._committer.flush(max(0.0, deadline - time.monotonic()))
@@ -165,13 +165,12 @@ class KafkaOffsetCommitterListener(StreamingQueryListener):  # type: ignore[misc
 
     def stop(self, timeout: float = FLUSH) -> None:
         """
-        Commit what is left, and end in time, also if a broker or Spark does not answer. A second call does
-        nothing.
+        Commit the remaining offsets and stop the listener in time, even if a broker or Spark does not answer.
 
-        No thread and no client is left, unless there is no answer: then a warning is logged, and a daemon
-        thread continues, for which Python does not wait when it ends.
+        A second call does nothing. No thread and no client remains, unless there is no answer: then a warning
+        is logged, and a daemon thread continues, for which Python does not wait.
 
-        :param timeout: seconds; it may take one more.
+        :param timeout: seconds; the call may take one second more.
         """
         if self._at_exit is None:
             return
@@ -197,20 +196,20 @@ class KafkaOffsetCommitterListener(StreamingQueryListener):  # type: ignore[misc
         # An attempt in progress knows why there was no answer.
         self._worker.stop(min(REQUEST, left() + _GRACE / 2))
         self._committer.close(left())
-        # Last, since it may take all the time that is left; a server that is gone gets none.
+        # Last, because it may take all the remaining time; an unreachable server gets no time.
         with _only_logged():
             if not detach(self._session, self, 0.0 if self._server.stuck else left()):
                 log.warning(
                     "Kafka offsets: the Spark Connect server does not answer, so the listener is still "
-                    "attached to the session; it does nothing any more, and PySpark continues to try to "
+                    "attached to the session; it does nothing more, and PySpark continues to try to "
                     "remove it"
                 )
 
     def raise_errors(self) -> None:
         """
-        Raise the error of a group that is not at its query's offsets, if there is any.
+        Raise the error of a group that is not at its query's offsets; do nothing if all are.
 
-        :raises KafkaOffsetsError: the only error, or one that names all.
+        :raises KafkaOffsetsError: the only error, or an error that names all.
         """
         errors = self.errors
         if len(errors) == 1:
@@ -225,7 +224,7 @@ class KafkaOffsetCommitterListener(StreamingQueryListener):  # type: ignore[misc
     def onQueryStarted(self, event: Any) -> None:  # noqa: N802  # Spark's name
         """Record a query; Spark calls it."""
         with _only_logged():
-            # Spark calls it on the query's own thread, unlike the others.
+            # Spark calls this method on the query's own thread, unlike the others.
             self._followed(event, None if self._jvm is None else CallbackConnection(self._jvm))
 
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802
@@ -259,7 +258,7 @@ class KafkaOffsetCommitterListener(StreamingQueryListener):  # type: ignore[misc
         if known is not None:
             return known
         query_id = str(event.id)
-        # Once it has ended, the session does not return it any more.
+        # After its end the session no longer returns the query.
         found = self._session.streams.get(query_id)
         if self._jvm is None:
             known = ConnectQuery(query_id, getattr(event, "name", None), found, self._server)
@@ -279,22 +278,22 @@ class KafkaOffsetCommitterListener(StreamingQueryListener):  # type: ignore[misc
         return OffsetsClient(self._config, timeout=REQUEST)
 
     def _deliver_events(self, timeout: float) -> None:
-        """Wait until Spark has called this listener for all past events."""
+        """Wait until Spark has delivered all past events to this listener."""
         try:
             bus = self._session.sparkContext._jsc.sc().listenerBus()  # PySpark does not expose it
             bus.waitUntilEmpty(int(timeout * 1_000))
-        except Exception as error:  # noqa: BLE001  # a stopped session has delivered all of them
+        except Exception as error:  # noqa: BLE001  # a stopped session has delivered all events
             log.debug("The listener bus was not waited for: %s", error)
 
     def _ask_for_last_progress(self, query: RunningQuery) -> bool:
-        """Ask for the last progress, since events get lost; return whether there was an answer."""
+        """Ask for the last progress, because events may be lost; return whether there was an answer."""
         try:
             if isinstance(query, ConnectQuery):
                 query.ask_last_progress()
         except TimeoutError:
             return False
         except Exception as error:  # noqa: BLE001  # the session may be stopped, or not know the query
-            log.debug("Query %s does not tell its last progress: %s", query.name, error)
+            log.debug("Query %s does not report its last progress: %s", query.name, error)
         return True
 
 
@@ -312,14 +311,13 @@ def committing(
     """
     Make consumer groups follow the queries that run inside the ``with`` block.
 
-    At its end everything that the queries have finished is committed. A query that continues after it is not
-    followed. The parameters before ``raise_errors`` are those of
-    :class:`KafkaOffsetCommitterListener`.
+    At its end all finished offsets are committed. A query that continues after the block is not followed. The
+    parameters before ``raise_errors`` are those of :class:`KafkaOffsetCommitterListener`.
 
-    :param raise_errors: raise at the end if a group is not at its query's offsets. An error of the block
-        itself has precedence.
-    :param timeout: seconds for the commits at the end, also if brokers or Spark do not answer; it may take
-        one more.
+    :param raise_errors: raise at the end if a group is not at its query's offsets. An exception of the block
+        has precedence.
+    :param timeout: seconds for the commits at the end, even if brokers or Spark do not answer; the end may
+        take one second more.
     :raises KafkaOffsetsError: with ``raise_errors``.
     """
     allowed = {"allow_new_query": allow_new_query, "allow_new_cluster": allow_new_cluster}
@@ -335,7 +333,7 @@ def committing(
 
 @contextmanager
 def _only_logged() -> Iterator[None]:
-    """Log an unexpected error and keep it from the job; also, Spark Connect would remove all listeners."""
+    """Log an unexpected error and keep it from the job; Spark Connect would also remove all listeners."""
     try:
         yield
     except Exception:

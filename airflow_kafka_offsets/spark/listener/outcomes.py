@@ -18,7 +18,7 @@ from airflow_kafka_offsets.spark.listener.queries import RunningQuery
 log = logging.getLogger(__name__)
 
 _WHOLE_QUERY = ""
-"""In place of a group, for an error of the whole query."""
+"""Used as the group for an error of the whole query."""
 
 
 class Counts(NamedTuple):
@@ -27,9 +27,9 @@ class Counts(NamedTuple):
     committed: int = 0
     """Commits that were read back."""
     refused: int = 0
-    """Commits that must not be made, wholly or in part."""
+    """Commits that were refused, completely or in part."""
     failed: int = 0
-    """Attempts that did not succeed."""
+    """Attempts that failed."""
 
 
 class Outcomes:
@@ -43,7 +43,7 @@ class Outcomes:
 
     @property
     def errors(self) -> list[KafkaOffsetsError]:
-        """Why groups are not at their queries' offsets, without what a later commit has fixed."""
+        """The errors of groups that are not at their queries' offsets; a later commit removes an error."""
         with self._lock:
             return list(self._errors.values())
 
@@ -79,7 +79,7 @@ class Outcomes:
         self.warn_once(query, _WHOLE_QUERY, "incomplete", text)
 
     def warn_once(self, query: RunningQuery, about: str, kind: str, text: str) -> None:
-        """Log a warning the first time, until a commit to the group succeeds."""
+        """Log a warning once; log it again only after a successful commit to the group."""
         key = (query.query_id, about, kind)
         level = logging.DEBUG if key in self._warned else logging.WARNING
         log.log(level, "Kafka offsets: query %s: %s", query.name, text)

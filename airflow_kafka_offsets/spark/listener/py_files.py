@@ -1,4 +1,4 @@
-"""A zip of the part of this package that a Spark driver needs."""
+"""Creates a zip of the part of this package that a Spark driver needs."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ ROOT = Path(airflow_kafka_offsets.__file__).parent
 
 _MODULES = ("__init__", "cleanup", "errors", "local_disk", "pipeline", "storage", "storage_credentials")
 PARTS = (*(f"{name}.py" for name in _MODULES), "model", "checkpoint", "kafka", "readings", "moves", "spark")
-"""All that needs no Airflow; other packages are imported on use."""
+"""Modules that need no Airflow; other packages are imported on first use."""
 
-# The earliest time that a zip can hold.
+# The earliest time that a zip can store.
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
 @functools.cache
 def package_zip() -> Path:
     """
-    Return the zip, which is made if it is not there.
+    Return the path of the zip; create it if needed.
 
-    Its name has a digest of its content, and it appears whole or not at all, so that several processes may
-    make it at the same time.
+    Its name contains a digest of its content. It is created atomically, so several processes may create it at
+    the same time.
     """
     content = _zipped()
     directory = private_tmp_dir()
@@ -46,7 +46,7 @@ def _zipped() -> bytes:
         for part in PARTS:
             path = ROOT / part
             for file in [path] if path.is_file() else sorted(path.rglob("*.py")):
-                # Without the files' times, so that the same files make the same zip.
+                # Without the files' times, so that the same files give the same zip.
                 entry = zipfile.ZipInfo(str(file.relative_to(ROOT.parent)), _EPOCH)
                 archive.writestr(entry, file.read_bytes(), zipfile.ZIP_DEFLATED)
     return out.getvalue()

@@ -1,4 +1,4 @@
-"""Running queries: the offsets that their Kafka sources have finished, and the group of each source."""
+"""Reads the finished offsets of running queries' Kafka sources, and the group of each source."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from airflow_kafka_offsets.model.offsets import Offsets
 from airflow_kafka_offsets.spark.listener.threads import LimitedCalls
 
 GROUP_OPTIONS = ("kafka.consumer.commit.groupid", "consumer.commit.groupid")
-"""Spark ignores both; Kafka's consumer logs a warning about the first one."""
+"""Spark ignores both options; Kafka's consumer logs a warning about the first."""
 
 _KAFKA_SOURCES = re.compile(r"org\.apache\.spark\.sql\.kafka010\.")
 _V2 = re.compile(r"StreamingDataSourceV2(Scan)?Relation")
-"""Spark's names for it before 4.0 and since; packages differ between versions."""
-# The same of a source of the first version of Spark's interface.
+"""Spark's class names before 4.0 and since: the package differs between versions."""
+# The class name for a source of Spark's first source interface.
 _V1 = "StreamingExecutionRelation"
 
 
 class SourceState(NamedTuple):
-    """What a query has finished of one Kafka source."""
+    """The finished offsets of one Kafka source of a query."""
 
     name: str
     """Spark's description, such as ``KafkaV2[Subscribe[orders]]``."""
@@ -34,25 +34,25 @@ class SourceState(NamedTuple):
     options: Mapping[str, str]
     """The source's options; empty with Spark Connect."""
     offsets: Offsets
-    """Ends of the newest batch that the query has finished."""
+    """End offsets of the newest batch that the query has finished."""
 
 
 class CallbackConnection:
     """
     The connection on which Java has called this Python thread.
 
-    Spark calls ``onQueryStarted`` on the query's own Java thread, and py4j gives each Java thread a
-    connection and a Python thread, which both stay after the Java thread's end.
+    Spark calls ``onQueryStarted`` on the query's own Java thread. py4j gives each Java thread a connection
+    and a Python thread, which both remain after the Java thread's end.
     """
 
     def __init__(self, jvm: Any) -> None:
-        # With PYSPARK_PIN_THREAD=false threads share their connections, and nothing stays.
+        # With PYSPARK_PIN_THREAD=false, threads share connections, and nothing remains.
         of_this_thread = getattr(jvm._gateway_client, "get_thread_connection", None)
         connection = of_this_thread() if of_this_thread is not None else None
         self._socket = getattr(connection, "socket", None)
 
     def close(self) -> None:
-        """Close the connection, which ends the Python thread that waits for its next call."""
+        """Close the connection; this ends the Python thread that waits for its next call."""
         if self._socket is not None:
             with contextlib.suppress(OSError):
                 # Not close(): another thread waits in a read, which only a shutdown ends.
@@ -64,12 +64,12 @@ class ClassicQuery:
     """
     A query in this driver's JVM.
 
-    Spark keeps for each source object the offsets of the newest batch that is in both of the checkpoint's
-    logs (``committedOffsets``). A source object and its options are matched by the ids of the source's
-    columns in the plan, never by position: so a table that is read twice, a source that is used twice, and
-    named sources are right.
+    For each source object Spark keeps the offsets of the newest batch that is in both logs of the checkpoint
+    (``committedOffsets``). A source object and its options are matched by the ids of the source's columns in
+    the plan, never by position. So a table that is read twice, a source that is used twice, and named sources
+    are handled correctly.
 
-    :param called_on: the connection of its ``onQueryStarted`` event, which is closed at its end.
+    :param called_on: the connection of the query's ``onQueryStarted`` event; it is closed at the query's end.
     """
 
     def __init__(self, query: Any, called_on: CallbackConnection | None = None) -> None:
@@ -83,11 +83,11 @@ class ClassicQuery:
         self._found: list[tuple[Any, str, dict[str, str]]] | None = None
 
     def is_active(self) -> bool:
-        """Return whether it runs."""
+        """Return whether the query runs."""
         return bool(self._execution.isActive())
 
     def sources(self) -> list[SourceState]:
-        """Return what is finished; empty before the first batch."""
+        """Return the finished offsets; empty before the first batch."""
         if self._found is None:
             self._found = list(self._kafka_sources())
         committed = self._execution.committedOffsets()
@@ -99,12 +99,12 @@ class ClassicQuery:
         return states
 
     def newest_batch(self) -> int | None:
-        """Return the id of the newest finished batch; it lists the log's files."""
+        """Return the id of the newest finished batch; this lists the log's files."""
         found = self._execution.commitLog().getLatestBatchId()
         return int(found.get()) if found.isDefined() else None
 
     def forget(self) -> None:
-        """Close the connection of its start."""
+        """Close the connection of the query's start."""
         if self._called_on is not None:
             self._called_on.close()
 
@@ -130,11 +130,12 @@ class ClassicQuery:
 
 class ConnectQuery:
     """
-    A query on a Spark Connect server, known from its progress only.
+    A query on a Spark Connect server, known only from its progress.
 
-    :param given: the name that the user gave it, if any.
-    :param query: PySpark's query; ``None`` if it has ended, and the server no longer returns it.
-    :param server: makes the calls to the server; PySpark's own have no time limit, or one of ten minutes.
+    :param given: the name that the user gave the query, if any.
+    :param query: PySpark's query; ``None`` if it has ended and the server no longer returns it.
+    :param server: makes the calls to the server; PySpark's own calls have no time limit, or one of ten
+        minutes.
     """
 
     def __init__(self, query_id: str, given: str | None, query: Any | None, server: LimitedCalls) -> None:
@@ -146,25 +147,25 @@ class ConnectQuery:
         self._states: list[SourceState] = []
 
     def is_active(self) -> bool:
-        """Return whether it runs; raises ``TimeoutError`` if the server does not answer."""
+        """Return whether the query runs; raise ``TimeoutError`` if the server does not answer."""
         query = self._query
         return query is not None and self._server(lambda: bool(query.isActive))
 
     def sources(self) -> list[SourceState]:
-        """Return what is finished; empty before the first batch."""
+        """Return the finished offsets; empty before the first batch."""
         return self._states
 
     def newest_batch(self) -> int | None:
-        """Return the id of the newest batch of which an event came."""
+        """Return the id of the newest batch with an event."""
         return None if self._batch < 0 else self._batch
 
     def forget(self) -> None:
-        """Do nothing: it has no resources."""
+        """Do nothing: there are no resources to close."""
 
     def add_progress(self, progress: Any) -> None:
-        """Read the progress of a batch, unless a newer one is known."""
+        """Record the progress of a batch, unless a newer one is known."""
         batch = int(progress.batchId)
-        # Events may arrive late: an older one must not take the group back.
+        # Events may arrive late: an older event must not move the group back.
         if batch >= self._batch:
             states = [
                 SourceState(name, None, {}, ends)
@@ -176,7 +177,7 @@ class ConnectQuery:
                 self._batch, self._states = batch, states
 
     def ask_last_progress(self) -> None:
-        """Ask for the last progress, since events get lost; raises ``TimeoutError`` without an answer."""
+        """Ask for the last progress, because events may be lost; raise ``TimeoutError`` without an answer."""
         query = self._query
         progress = None if query is None else self._server(lambda: query.lastProgress)
         if progress is not None:
@@ -184,11 +185,11 @@ class ConnectQuery:
 
 
 RunningQuery = ClassicQuery | ConnectQuery
-"""A query that is followed, on either kind of session."""
+"""A followed query, on either kind of session."""
 
 
 def commit_group(options: Mapping[str, str]) -> str | None:
-    """Return the group that a Kafka source's options name, ``None`` if they name none; refuse two."""
+    """Return the group that a Kafka source's options name, ``None`` if they name none; refuse two names."""
     named = {value.strip() for key, value in options.items() if key.lower() in GROUP_OPTIONS} - {""}
     if len(named) > 1:
         raise UsageError(
@@ -210,9 +211,9 @@ def _leaves(plan: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _ends(name: str, text: str | None) -> Offsets:
-    # A pattern without topics has no partitions.
+    # A pattern that matches no topic has no partitions.
     if text in (None, "null", "None", "{}"):
         return {}
-    # PySpark 4.0's Spark Connect client gives Python's form of a dictionary.
+    # PySpark 4.0's Spark Connect client returns Python's text form of a dictionary.
     value = ast.literal_eval(text) if text.startswith("{'") else text
     return parse_offsets(value, f"offsets of {name}")

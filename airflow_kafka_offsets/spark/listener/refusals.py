@@ -18,30 +18,30 @@ _GLOBAL_LOGIN = "java.security.auth.login.config"
 
 
 def topic_groups(value: object) -> GroupIds:
-    """Read the group, or ``{topic: group}``, of sources that name none in their own options."""
+    """Parse the group, or ``{topic: group}``, of sources whose options name none."""
     groups = parse_group_id(value)
     if isinstance(groups, Mapping) and any(key.startswith(SOURCE_PREFIX) for key in groups):
         raise UsageError(
-            f"group_id has a key {SOURCE_PREFIX}...: here, name topics; a source names its group in its "
+            f"group_id has a key {SOURCE_PREFIX}...: name topics here; a source names its group in its "
             "own options"
         )
     return groups
 
 
 def token_targets(conf: Mapping[str, str]) -> dict[str, str]:
-    """Return the clusters for which Spark's configuration obtains tokens -> the pattern of their servers."""
+    """Return the clusters for which Spark obtains tokens -> the pattern of their servers."""
     names = [found[1] for key in conf if (found := _CLUSTER.fullmatch(key))]
     return {name: conf.get(_TARGETS.format(name), ".*") for name in names}
 
 
 def refuse_delegation_tokens(jvm: Any, targets: Mapping[str, str], settings: Mapping[str, str]) -> None:
     """
-    Refuse to connect where only Spark's own sources have the credentials.
+    Refuse to connect if only Spark's own sources have the credentials.
 
-    :param targets: from :func:`token_targets`.
-    :param settings: those of the client, without ``kafka.``.
+    :param targets: the result of :func:`token_targets`.
+    :param settings: the client's settings, without the prefix ``kafka.``.
     """
-    # With a login of its own the client needs no token.
+    # A client with its own login needs no token.
     if "sasl.jaas.config" in settings or jvm.java.lang.System.getProperty(_GLOBAL_LOGIN) is not None:
         return
     servers = settings.get(SERVERS, "")
@@ -50,14 +50,14 @@ def refuse_delegation_tokens(jvm: Any, targets: Mapping[str, str], settings: Map
         if any(re.fullmatch(pattern, server.strip()) for server in servers.split(",")):
             raise SetupError(
                 f"Spark reaches {servers} with a delegation token (spark.kafka.clusters.{name}.*), so the "
-                "source's options hold no credentials to commit with: give the listener "
+                "source's options contain no credentials to commit with: give the listener "
                 "config={'security.protocol': ..., 'sasl.mechanism': ..., 'sasl.jaas.config': ...} for a "
                 "user who may read the group"
             )
 
 
 def check_connect(group_id: GroupIds | None, config: Mapping[str, Any]) -> None:
-    """Check what a listener needs on a session of Spark Connect."""
+    """Check that a listener on a Spark Connect session has all that it needs."""
     version = _version("pyspark") or metadata.version("pyspark-client")
     if version.startswith("3."):
         raise SetupError(
@@ -72,8 +72,7 @@ def check_connect(group_id: GroupIds | None, config: Mapping[str, Any]) -> None:
         )
     if not _version("confluent-kafka"):
         raise SetupError(
-            "with Spark Connect commits go through confluent-kafka, which is not installed: pip install "
-            "confluent-kafka"
+            "Spark Connect commits with confluent-kafka, which is not installed: pip install confluent-kafka"
         )
 
 

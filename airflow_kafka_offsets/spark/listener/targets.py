@@ -1,4 +1,4 @@
-"""The groups of a query's sources, with the offsets that each of them gets."""
+"""Computes the groups of a query's sources, and the offsets for each group."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from airflow_kafka_offsets.spark.listener.queries import GROUP_OPTIONS, SourceSt
 from airflow_kafka_offsets.spark.source_options import kafka_settings
 
 Settings = tuple[tuple[str, str], ...]
-"""Settings of a client, sorted: queries with the same ones share a client."""
+"""Sorted settings of a client: queries with the same settings share a client."""
 
 
 class Target(NamedTuple):
@@ -34,12 +34,12 @@ def group_targets(
     states: Iterable[SourceState], group_id: GroupIds | None
 ) -> tuple[dict[Target, TargetOffsets], list[str]]:
     """
-    Give the offsets of a query's sources to the groups that they name.
+    Assign the offsets of a query's sources to the groups that they name.
 
-    Where two sources share a partition and a group, the group gets the smaller offset: both have finished the
-    records before it.
+    If two sources share a partition and a group, the group gets the smaller offset: both sources have
+    finished the records before it.
 
-    :param group_id: the group, or ``{topic: group}``, of sources that name none.
+    :param group_id: the group, or ``{topic: group}``, of sources whose options name none.
     :return: the targets, and a sentence about each topic without a group.
     """
     targets: dict[Target, TargetOffsets] = {}

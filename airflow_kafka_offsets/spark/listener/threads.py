@@ -1,4 +1,4 @@
-"""Daemon threads, which Python does not wait for at its end: calls with a time limit, and a worker."""
+"""Daemon threads, for which Python does not wait at its end: calls with a time limit, and a worker."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-# Seconds after an error that nobody expected: the next event wakes the thread sooner.
+# Seconds after an unexpected error; the next event wakes the thread sooner.
 _AGAIN_AFTER_ERROR = 60.0
 
 
 class NoThreadError(TimeoutError):
-    """Python is ending and starts no more threads: nothing was called."""
+    """Python is ending and starts no more threads: the function was not called."""
 
 
 class DaemonCall(Generic[T]):
-    """A function call on a new daemon thread, which begins at once."""
+    """A function call on a new daemon thread; it begins immediately."""
 
     def __init__(self, function: Callable[[], T], name: str) -> None:
         self._returned: list[T] = []
@@ -44,7 +44,7 @@ class DaemonCall(Generic[T]):
         return not self._thread.is_alive()
 
     def wait(self, seconds: float | None = None) -> T:
-        """Return the function's result, or raise its exception; ``TimeoutError`` while it still runs."""
+        """Return the function's result, or raise its exception; raise ``TimeoutError`` while it runs."""
         self._thread.join(seconds)
         if self._raised:
             raise self._raised[0]
@@ -54,7 +54,7 @@ class DaemonCall(Generic[T]):
 
 
 class LimitedCalls:
-    """Calls to a server that may be gone: while a late call has not returned, no other is made."""
+    """Calls to a server that may not answer: while a late call runs, no other call is made."""
 
     def __init__(self, name: str, seconds: float) -> None:
         self.seconds = seconds
@@ -63,11 +63,11 @@ class LimitedCalls:
 
     @property
     def stuck(self) -> bool:
-        """Whether a late call has not returned yet."""
+        """Whether a late call still runs."""
         return self._late is not None and not self._late.ended
 
     def __call__(self, function: Callable[[], T]) -> T:
-        """Call a function and return its result; ``TimeoutError`` while this or an earlier call is late."""
+        """Call a function and return its result; raise ``TimeoutError`` while any call is late."""
         if self.stuck:
             raise TimeoutError("an earlier call was not answered yet")
         call = DaemonCall(function, self._name)
@@ -80,10 +80,10 @@ class LimitedCalls:
 
 class BackgroundThread:
     """
-    A daemon thread that calls a function when it is woken, and again when the function asks for it.
+    A daemon thread that calls a function when it is woken, and when the function asks for it.
 
-    :param step: does what is due, and returns the seconds until its next call at the latest; ``None`` ends
-        the thread, and the next :meth:`wake` starts another one.
+    :param step: does the due work, and returns the maximum seconds until its next call; ``None`` ends the
+        thread, and the next :meth:`wake` starts a new one.
     """
 
     def __init__(self, step: Callable[[], float | None], name: str) -> None:
@@ -95,7 +95,7 @@ class BackgroundThread:
         self._thread: threading.Thread | None = None
 
     def wake(self) -> None:
-        """Have the function called soon; returns at once."""
+        """Let the thread call the function soon; return immediately."""
         with self._lock:
             self._woken.set()
             if self._thread is not None or self._stopped:
@@ -110,7 +110,7 @@ class BackgroundThread:
                 self._thread = thread
 
     def stop(self, timeout: float) -> None:
-        """End the thread after its current step, for which it waits up to ``timeout`` seconds."""
+        """End the thread after its current step; wait up to ``timeout`` seconds for it."""
         with self._lock:
             self._stopped = True
             self._woken.set()

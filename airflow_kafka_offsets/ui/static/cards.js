@@ -1,4 +1,4 @@
-// The numbers of one pipeline: where it is now.
+// Cards with the current numbers of one pipeline.
 
 import { NONE, ago, compact, count, duration, h, name, plural, skeleton } from "./dom.js";
 import { badge, mover, moveLink, newest, run } from "./moves.js";
@@ -19,7 +19,7 @@ function card(label) {
   };
 }
 
-/** Write the lag, and which partitions it is of. */
+/** Return the lag, and the partitions that it covers. */
 function lag(totals) {
   const known = totals?.lag ?? null;
   const { partitions = 0, uncounted = 0, without_commit: without = 0, unknown_lag: unknown = 0 } = totals ?? {};
@@ -32,13 +32,13 @@ function lag(totals) {
 
 const persecond = (rate) => (rate >= 10 ? compact(Math.round(rate)) : rate >= 0.1 ? String(Number(rate.toFixed(1))) : "< 0.1");
 
-/** Write how fast records come and are read, as far as the polls since the page was opened say it. */
+/** Return how fast records are written and read, measured since the page was opened. */
 function rates(pace) {
   const { records_in: come = null, records_out: read = null, seconds_left: left = null, lag_falls: falls = null } = pace ?? {};
   if (come === null && read === null) return [NONE, "quiet", "measured while this page is open: a few commits are needed"];
-  if (read === null) return [`${persecond(come)} /s in`, "", "how fast it is read is known after a few commits"];
-  return [`${persecond(read)} /s read`, "", [come === null ? "none came in, as far as is known" : `${persecond(come)} /s come in`,
-    left !== null ? `; read up in about ${duration(left).split(" ").slice(0, 2).join(" ")}` : falls !== null ? "; lag falls" : ""].join("")];
+  if (read === null) return [`${persecond(come)} /s in`, "", "the read rate is known after a few commits"];
+  return [`${persecond(read)} /s read`, "", [come === null ? "no new records known" : `${persecond(come)} /s in`,
+    left !== null ? `; caught up in about ${duration(left).split(" ").slice(0, 2).join(" ")}` : falls !== null ? "; lag falls" : ""].join("")];
 }
 
 function lastMove(move, now, pipeline, historyKnown) {
@@ -46,37 +46,37 @@ function lastMove(move, now, pipeline, historyKnown) {
     return [ago(move.at), "", [moveLink(move), move.run_id ? [" by run ", run(move.run_id)] : [" by ", mover(move)],
       move.by ? [", triggered by ", name(move.by)] : [], move.state ? [" ", badge(move.state, move)] : []].flat(2)];
   }
-  // What could not be read denies nothing.
+  // A failed reading does not mean that there was no move.
   if (now.error || !now.totals) return [NONE, "quiet", "not known"];
   const { partitions, without_commit: without } = now.totals;
   if (without !== null && partitions && without === partitions) return [NONE, "quiet", "the group has no commit"];
   if (!historyKnown) return [NONE, "quiet", "not known yet"];
   return [NONE, "quiet", pipeline.groups.length
-    ? "the commits do not say who made them, and no run has left a receipt" : "no run has left a receipt"];
+    ? "the commits do not show what made them, and no run has left a receipt" : "no run has left a receipt"];
 }
 
-/** Make the cards; `update` takes the reading, the pipeline, and the moves that are known. */
+/** Create the cards; `update` takes the reading, the pipeline and the known moves. */
 export function cards() {
   const all = Object.fromEntries(LABELS.map((label) => [label, card(label)]));
   const element = h("dl", { class: "cards" }, ...Object.values(all).map((each) => each.element));
 
   function update(now, pipeline, moves, historyKnown) {
     const { totals, checkpoint, members } = now;
-    // What was well an hour ago is not green.
+    // An old reading is never shown in green.
     element.classList.toggle("stale", Boolean(now.error || now.stale_since));
     all.Lag.set(lag(totals));
     const late = totals?.time_lag ?? null;
-    all.Behind.set([duration(late), "", late === null ? "not known" : "age of the oldest record not read"]);
-    // Without all lags, a headroom is that of some partitions.
+    all.Behind.set([duration(late), "", late === null ? "not known" : "age of the oldest unread record"]);
+    // If some lags are unknown, the headroom is only that of the other partitions.
     const known = totals?.lag !== null && totals?.lag !== undefined && !totals.uncounted;
     all.Headroom.set(headroom(known || totals?.headroom_state === "lost" ? totals : { ...totals, headroom_state: "unknown" }, duration));
     const verdict = now.drift?.verdict;
     all.Drift.set([verdict ?? NONE, tone(verdict), verdict
-      ? tone(verdict) === "good" ? "checkpoint and group agree" : "see what to do below"
+      ? tone(verdict) === "good" ? "checkpoint and group agree" : "see the remedy below"
       : !pipeline.groups.length ? "no group to compare with" : pipeline.checkpoint ? "not known" : "no checkpoint to compare with"]);
     all.Rates.set(rates(now.pace));
     all.Group.set([now.state ?? NONE, "", members?.length ? plural(members.length, "member")
-      : now.state === "Empty" ? "no members (normal: Spark does not join it)" : now.state ? "no members" : pipeline.groups.length ? "not known" : "no group is named"]);
+      : now.state === "Empty" ? "no members (normal: Spark does not join the group)" : now.state ? "no members" : pipeline.groups.length ? "not known" : "no group is named"]);
     all.Checkpoint.set(checkpoint
       ? [checkpoint.batch === null ? "no batch yet" : `batch ${checkpoint.batch}`, "", [
         checkpoint.age === null ? "" : `${duration(checkpoint.age)} old`,
@@ -86,7 +86,7 @@ export function cards() {
     all["Last move"].set(lastMove(newest(moves.filter((move) => !["wait", "drift", "audit", "mirror"].includes(move.kind)), now.commits), now, pipeline, historyKnown));
   }
 
-  /** Say that nothing could be read, where nothing was read before. */
+  /** Show that nothing could be read, if there is no earlier reading. */
   function fail() {
     for (const each of Object.values(all)) each.set([NONE, "quiet", "not known"]);
   }

@@ -9,7 +9,7 @@ const AGAIN = 180;
 const label = (pipeline) => [pipeline.groups.join(", ") || pipeline.checkpoint || pipeline.key,
   pipeline.topics?.join(", ")].filter(Boolean).join(" · ");
 
-/** Show the pipelines of a DAG: one at a time, chosen by the address' fragment. */
+/** Show the pipelines of a DAG: one at a time, selected by the fragment of the address. */
 export async function show(page, { dagId }) {
   const address = path("api", "dags", dagId, "pipelines");
   const first = await get(address);
@@ -17,7 +17,7 @@ export async function show(page, { dagId }) {
   const choice = h("select", { id: "pipeline", onchange: () => { location.hash = choice.value; } });
   const bar = h("div", { class: "bar" }, h("label", { for: "pipeline" }, "Pipeline"), choice);
   const none = h("p", { class: "quiet" },
-    "No task of this DAG names a Kafka pipeline: none of its operators and sensors is of this provider.");
+    "No task of this DAG names a Kafka pipeline: the DAG has no operator or sensor of this provider.");
   const place = h("div");
   let pipelines = [];
   let shown = null;
@@ -36,7 +36,7 @@ export async function show(page, { dagId }) {
     choice.value = shown;
   }
 
-  /** Take the list; a pipeline that is shown stays as long as it is in it. */
+  /** Update the list; the shown pipeline stays selected as long as it is in the list. */
   function take(found) {
     pipelines = found.pipelines;
     problems.replaceChildren(...found.problems.map((problem) => notice("warn", problem)));
@@ -44,7 +44,7 @@ export async function show(page, { dagId }) {
     bar.hidden = pipelines.length < 2;
     const options = pipelines.map((pipeline) => [pipeline.key, printable(label(pipeline))]);
     const before = [...choice.options].map((option) => [option.value, option.text]);
-    // An open list stays open while it is the same.
+    // An open list stays open if it has not changed.
     if (JSON.stringify(options) !== JSON.stringify(before)) {
       choice.replaceChildren(...options.map(([value, text]) => h("option", { value }, text)));
     }
@@ -55,7 +55,7 @@ export async function show(page, { dagId }) {
     try {
       take(await get(address));
     } catch (refused) {
-      problems.replaceChildren(notice("bad", "The list of pipelines is old: ", explain(refused)));
+      problems.replaceChildren(notice("bad", "The list of pipelines is not up to date: ", explain(refused)));
     }
   }
 

@@ -1,9 +1,9 @@
-// The server's answers, asked for with addresses relative to this file.
+// Requests to the server, with addresses relative to this file.
 
 export const ROOT = new URL("../", import.meta.url);
 const DEADLINE = 20_000;
 
-/** An answer that is no result; `status` is 0 if there was no answer. */
+/** An error response; `status` is 0 if there was no response. */
 export class Refused extends Error {
   constructor(status, detail) {
     super(detail);
@@ -11,7 +11,7 @@ export class Refused extends Error {
   }
 }
 
-/** Ask for JSON at an address below the page's root. */
+/** Get JSON from an address below the page's root. */
 export async function get(address) {
   let response;
   try {
@@ -35,7 +35,7 @@ export async function get(address) {
   throw new Refused(response.status, detail);
 }
 
-/** Write an address below the page's root; each part is escaped. */
+/** Return an address below the page's root; each part is escaped. */
 export const path = (...parts) => parts.map(encodeURIComponent).join("/");
 
 export const dagPath = (dagId) => path("dags", dagId);
@@ -44,19 +44,19 @@ export const movePath = (move) =>
 
 export const link = (address) => new URL(address, ROOT).href;
 
-/** Whether the page is by itself: inside Airflow's own page no link may lead out of the frame. */
+/** Whether the page is outside of Airflow's frame: inside the frame, no link may lead out of it. */
 export const alone = window.top === window;
 export const airflowLink = (...parts) => new URL(`../${path(...parts)}`, ROOT).href;
 
-/** Explain a refusal to the reader. */
+/** Explain an error response to the user. */
 export function explain(refused) {
   if (refused.status === 401) return "You are not logged in to Airflow, or the login has expired: log in and reload this page.";
-  if (refused.status === 403) return "You have no right to read this: it needs the right to read the DAG's XComs.";
-  if (refused.status === 404) return "There is nothing to see here, or you have no right to read it.";
+  if (refused.status === 403) return "You do not have permission to read this page: it needs permission to read the DAG's XComs.";
+  if (refused.status === 404) return "This page does not exist, or you do not have permission to read it.";
   return refused.message;
 }
 
-/** Call an asynchronous function every so often after `last`, so at first now, but only while the page is visible. */
+/** Call an asynchronous function regularly after `last`, at first now, but only while the page is visible. */
 export function whileVisible(seconds, refresh, last = -Infinity) {
   let timer;
   let running = false;

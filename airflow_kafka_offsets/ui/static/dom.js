@@ -1,9 +1,9 @@
-// Elements and texts. Everything that others have named reaches the page as text only.
+// Elements and texts. Names from Kafka and from users are only added to the page as text.
 
-/** Attributes that are shown or read out, and may hold a text of others. */
+/** Attributes that are shown or read aloud, and may contain a name from Kafka or from a user. */
 const TOLD = new Set(["title", "aria-label"]);
 
-/** Make an element. Attributes that are `undefined`, `null` or `false` are left out; `on…` are listeners. */
+/** Create an element. Attributes that are `undefined`, `null` or `false` are left out; `on…` are listeners. */
 export function h(tag, attributes = {}, ...children) {
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
@@ -17,23 +17,23 @@ export function h(tag, attributes = {}, ...children) {
 
 const UNPRINTABLE = /[\p{Cc}\p{Cf}\p{Co}\p{Cs}\u2028\u2029]/gu;
 
-/** Escape the characters of a name that cannot be seen or that change their surroundings. */
+/** Escape the characters of a name that are invisible or that change the text around them. */
 export const printable = (text) =>
   String(text).replace(UNPRINTABLE, (found) => `\\u{${found.codePointAt(0).toString(16)}}`);
 
 const text = (child) => (typeof child === "string" ? child.split("\n").map(printable).join("\n") : child);
 
-/** Show a name that anybody may have chosen. */
+/** Show a name from Kafka or from a user safely. */
 export const name = (text) => h("bdi", { class: "name" }, printable(text));
 
-/** Join names by commas, at most `limit` of them. */
+/** Join at most `limit` names by commas. */
 export function names(texts, limit = 5) {
   const shown = texts.slice(0, limit).flatMap((text, index) => (index ? [", ", name(text)] : [name(text)]));
   if (texts.length > limit) shown.push(` and ${count(texts.length - limit)} more`);
   return shown;
 }
 
-/** Hold the place of what is being read. */
+/** Show a placeholder for a value that is being read. */
 export const skeleton = () => h("span", { class: "skeleton" }, h("span", { class: "unseen" }, "being read"));
 
 export const NONE = "–";
@@ -46,7 +46,7 @@ export const plural = (value, one, many = `${one}s`) => `${count(value)} ${value
 
 const UNITS = [["d", 86_400], ["h", 3_600], ["min", 60], ["s", 1]];
 
-/** Write a number of seconds with its two largest units, such as `6 d 4 h`. */
+/** Return a number of seconds with its two largest units, such as `6 d 4 h`. */
 export function duration(seconds) {
   if (seconds === null || seconds === undefined) return NONE;
   if (seconds < 1) return seconds > 0 ? "< 1 s" : "0 s";
@@ -60,13 +60,13 @@ export function duration(seconds) {
   return rest ? `${whole} ${unit} ${rest} ${small}` : `${whole} ${unit}`;
 }
 
-/** Write a number of seconds in one unit, for an axis. */
+/** Return a number of seconds in one unit, for an axis. */
 export function shortDuration(seconds) {
   const [unit, size] = UNITS.find(([, each]) => seconds >= each) ?? ["s", 1];
   return `${Number((seconds / size).toFixed(1))} ${unit}`;
 }
 
-/** Airflow keeps the time zone that the user has chosen in its page's storage. */
+/** The user's time zone, which Airflow keeps in the browser's storage. */
 export const timeZone = (() => {
   try {
     const chosen = (localStorage.getItem("timezone") ?? "").replaceAll('"', "");
@@ -78,7 +78,7 @@ export const timeZone = (() => {
 
 const CLOCK = new Intl.DateTimeFormat("sv", { dateStyle: "short", timeStyle: "medium", timeZone });
 
-/** Write a moment, which is ISO 8601 text, in the user's time zone. */
+/** Return a time, which is ISO 8601 text, in the user's time zone. */
 export function clock(moment) {
   const date = new Date(moment ?? NaN);
   return Number.isNaN(date.getTime()) ? NONE : CLOCK.format(date);
@@ -89,21 +89,21 @@ export function time(moment) {
   return text === NONE ? text : h("time", { datetime: moment, title: `${moment} (shown in ${timeZone})` }, text);
 }
 
-/** Write how long ago a moment was. */
+/** Return how long ago a time was. */
 export function ago(moment) {
   const seconds = (Date.now() - Date.parse(moment)) / 1000;
   if (Number.isNaN(seconds)) return NONE;
   return seconds < 1 ? "just now" : `${duration(Math.floor(seconds)).split(" ").slice(0, 2).join(" ")} ago`;
 }
 
-/** Show a text as a notice; `bad` ones are read out at once. */
+/** Show a text as a notice; screen readers read `bad` notices at once. */
 export function notice(kind, ...children) {
   return h("p", { class: `notice ${kind}`, role: kind === "bad" ? "alert" : "status" }, ...children);
 }
 
 const LONGEST = 300;
 
-/** Show an object as a line for each of its keys. */
+/** Show an object with one line for each key. */
 function pairs(object) {
   const write = (value) => {
     const text = typeof value === "string" ? value : JSON.stringify(value);
@@ -113,7 +113,7 @@ function pairs(object) {
     [index ? h("br") : "", name(`${key}: ${write(value)}`)]);
 }
 
-/** Show facts as pairs; what has no value is left out, and an object is shown as a line for each key. */
+/** Show facts as pairs without those that have no value; an object has one line for each key. */
 export function facts(entries) {
   const list = h("dl", { class: "facts" });
   for (const [label, value] of entries) {

@@ -1,4 +1,4 @@
-// All pipelines that the reader may see, the worst first.
+// All pipelines that the user may read, the worst first.
 
 import { dagPath, explain, get, inTurn, link, path, whileVisible } from "./data.js";
 import { NONE, count, duration, h, name, names, notice, plural, skeleton } from "./dom.js";
@@ -11,17 +11,17 @@ const AGAIN = 180;
 const ALL_EVERY = 6;
 const RANKS = Object.keys(KINDS);
 
-/** Show facts of a pipeline that come later than the pipeline itself. */
+/** Show values of a pipeline that are read later than the pipeline itself. */
 const later = (read) => (row, value) => (row.now ? read(row.now, value) : row.error ? NONE : skeleton());
 
-/** What was well when it was last read is not green. */
+/** Return the tone of a value; an old value is never green. */
 const fresh = (now, kind) => (now.error || now.stale_since ? "quiet" : kind);
 
 const total = (column) => (row) => row.now?.totals?.[column] ?? null;
 const address = (pipeline) => link(`${dagPath(pipeline.dag_id)}#${pipeline.key}`);
 const topicsOf = ({ pipeline, now }) => pipeline.topics ?? (now?.topics?.length ? now.topics : null);
 
-/** Write the lag; records that nobody has a position for are not left unsaid. */
+/** Show the lag, and the records in partitions without a position. */
 function lag(now) {
   const { lag: known, uncounted } = now.totals ?? {};
   if (!uncounted) return count(known);
@@ -73,7 +73,7 @@ const COLUMNS = [
   },
 ];
 
-/** Explain what a new user does first. */
+/** Show a new user the first step. */
 function nothing() {
   return h("section", { class: "card" },
     h("h2", {}, "No pipelines yet"),
@@ -87,11 +87,11 @@ function nothing() {
       "    checkpoint_location=\"s3a://lake/checkpoints/orders\",",
       ")",
     ].join("\n")),
-    h("p", {}, "Nothing is registered by hand. If your DAG is not here, see whether Airflow has read its file, and " +
-      "whether you have the right to read its XComs."));
+    h("p", {}, "You do not register pipelines. If your DAG is not here, check whether Airflow has parsed its file, and " +
+      "whether you have permission to read its XComs."));
 }
 
-/** Put the entries of one pipeline together: each DAG has its own, and some name the group without its checkpoint. */
+/** Merge the entries of one pipeline: each DAG has its own entry, and some name the group without its checkpoint. */
 export function together(pipelines) {
   const found = new Map();
   const order = [...pipelines].sort((a, b) => Number(!a.checkpoint) - Number(!b.checkpoint));
@@ -114,7 +114,7 @@ export async function show(page) {
   const trouble = h("div");
   const listed = table({
     caption: "Pipelines", columns: COLUMNS, limit: 100, sort: { column: 0, descending: false }, names: 1, stack: true,
-    empty: "No pipeline has this text and this status.", key: (row) => row.place,
+    empty: "No pipeline matches this text and this status.", key: (row) => row.place,
   });
   const found = h("p", { class: "quiet", role: "status" });
   const filter = h("input", {
@@ -132,12 +132,12 @@ export async function show(page) {
   const searched = ({ dag_id, groups, topics, checkpoint, kafka_config_id }) =>
     [dag_id, ...groups, ...(topics ?? []), checkpoint ?? "", kafka_config_id];
 
-  /** Take the list; what was read of a pipeline before is kept. */
+  /** Update the list; earlier readings of a pipeline are kept. */
   function take({ pipelines, problems }) {
     const before = new Map(rows.map((row) => [row.place, row]));
     rows = together(pipelines).map(({ place, entries }) => {
       const row = before.get(place) ?? { place, now: null, error: null, version: 0 };
-      // The entry that names the checkpoint, and all topics, is asked about.
+      // The entry with the checkpoint and all topics is the one that is read.
       const pipeline = entries.find((each) => each.checkpoint) ?? entries.find((each) => !each.topics) ?? entries[0];
       const title = pipeline.groups.join(" ") || pipeline.checkpoint || pipeline.key;
       return judged(Object.assign(row, { pipeline, pipelines: entries, title }));
@@ -192,13 +192,13 @@ export async function show(page) {
     try {
       take(await get(source));
     } catch (refused) {
-      trouble.replaceChildren(notice("bad", "The list is old: ", explain(refused)));
+      trouble.replaceChildren(notice("bad", "The list is not up to date: ", explain(refused)));
     }
   }
 
   take(await get(source));
   page.replaceChildren(h("h1", {}, "Kafka offsets"), trouble, some, none);
-  // The headline counts all of them; those that are to be seen come first, and more often.
+  // The headline counts all pipelines. The visible pipelines are read first, and more often.
   let rounds = 0;
   whileVisible(REFRESH, () => {
     const others = rounds % ALL_EVERY ? [] : rows;

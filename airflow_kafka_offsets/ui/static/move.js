@@ -1,4 +1,4 @@
-// One task instance: what it moved, found or waited for, and the command that takes it back.
+// One task instance: its receipt, report or reading, and the command that takes its move back.
 
 import { airflowLink, alone, dagPath, explain, get, link, path, whileVisible } from "./data.js";
 import { NONE, ago, count, facts, h, name, names, notice, printable, time } from "./dom.js";
@@ -6,7 +6,7 @@ import { badge, run } from "./moves.js";
 import { table } from "./table.js";
 import { tone } from "./verdicts.js";
 
-/** Make a block of text with a button that copies it, also where characters of it are shown escaped. */
+/** Create a block of text with a button that copies the original text, even if characters are shown escaped. */
 export function copyable(text) {
   const shown = text.split("\n").map(printable).join("\n");
   const code = h("code", {}, shown);
@@ -16,9 +16,9 @@ export function copyable(text) {
       await navigator.clipboard.writeText(text);
       done.textContent = "copied";
     } catch {
-      // Without TLS there is no clipboard: then the text is marked, to be copied by the keyboard.
+      // Without TLS there is no clipboard. The text is selected, so that the user can copy it.
       getSelection().selectAllChildren(code);
-      done.textContent = "marked: press Ctrl+C";
+      done.textContent = "selected: press Ctrl+C";
     }
   };
   const whole = (event) => {
@@ -28,11 +28,11 @@ export function copyable(text) {
   };
   return h("div", { class: "copy" },
     h("pre", { tabindex: "0", oncopy: whole }, code),
-    shown === text ? "" : h("p", { class: "quiet" }, "\\u{…} is a character that cannot be seen; the copy has the character."),
+    shown === text ? "" : h("p", { class: "quiet" }, "\\u{…} stands for an invisible character; the copy has the character itself."),
     h("p", {}, h("button", { type: "button", onclick: copy }, "Copy"), " ", done));
 }
 
-/** Turn columns of one length into rows. */
+/** Turn columns of equal length into rows. */
 export function rowsOf(columns) {
   const keys = Object.keys(columns ?? {}).filter((key) => Array.isArray(columns[key]));
   const length = Math.max(0, ...keys.map((key) => columns[key].length));
@@ -42,7 +42,7 @@ export function rowsOf(columns) {
 const ENDED = new Set(["success", "failed", "skipped", "upstream_failed", "removed"]);
 const REFRESH = 10;
 
-/** Show when the record at an offset was written; `undefined` while that is being read. */
+/** Show the time of the record at an offset; `undefined` while the time is being read. */
 function recordTime(value) {
   if (value === undefined) return "…";
   if (value === null) return NONE;
@@ -62,7 +62,7 @@ const COLUMNS = [
   { label: "Note", value: (row) => row.note ?? null, cell: (_, value) => (value === null ? "" : name(value)) },
 ];
 
-/** What happened to the checkpoint; its offsets are those of the groups. */
+/** Return what was done to the checkpoint, without its offsets, which are those of the groups. */
 function checkpointOf(moved) {
   if (!moved) return null;
   const { kind, location, batch_id: batch, discarded, archive } = moved;
@@ -71,7 +71,7 @@ function checkpointOf(moved) {
 
 const partitionsOf = (number) => (number ? `${count(number)} ${number === 1 ? "partition" : "partitions"}` : null);
 
-/** Make a receipt's part of the page; `update` takes what Kafka says about it, `null` for nothing. */
+/** Create the section of a receipt; `update` takes data from Kafka, `null` for no data. */
 function receiptOf(receipt, move) {
   const moved = move?.kind ?? "move";
   const rows = rowsOf(receipt.partitions);
@@ -79,10 +79,10 @@ function receiptOf(receipt, move) {
   const columns = several
     ? [...COLUMNS, { label: "Group", value: (row) => row.group, cell: (_, value) => name(value ?? NONE) }] : COLUMNS;
   const partitions = table({
-    caption: "What was moved", columns, key: (row) => JSON.stringify([row.group, row.topic, row.partition]),
+    caption: "Moved partitions", columns, key: (row) => JSON.stringify([row.group, row.topic, row.partition]),
     limit: 100, empty: "No partition.",
   });
-  // What the receipt does not know is asked for.
+  // Times that are not in the receipt are requested from Kafka.
   partitions.update(rows.map((row) => ({
     ...row, time_before: row.time_before ?? undefined, time_after: row.time_after ?? undefined,
   })));
@@ -96,12 +96,12 @@ function receiptOf(receipt, move) {
       [several ? "Groups" : "Group", names(receipt.groups)],
       ["Partitions", `${count(receipt.changed)} ${changed}, of ${count(receipt.totals.partitions)}`],
       ["Moved by", plain(receipt.totals.moved_by)],
-      ["Lag after it", plain(receipt.totals.lag)],
-      ["Left alone", partitionsOf(receipt.totals.skipped)],
+      ["Lag afterwards", plain(receipt.totals.lag)],
+      ["Skipped", partitionsOf(receipt.totals.skipped)],
       ["Moved to an end of the log instead", partitionsOf(receipt.totals.clamped)],
-      ["Deleted by retention before", receipt.totals.lost ? `${count(receipt.totals.lost)} records` : null],
-      ["Read back", receipt.plan_only ? null : receipt.verified ? "yes, the commit was verified" : "no: the task failed before that"],
-      ["Where the offsets come from", receipt.source],
+      ["Already deleted by retention", receipt.totals.lost ? `${count(receipt.totals.lost)} records` : null],
+      ["Read back", receipt.plan_only ? null : receipt.verified ? "yes, the commit was verified" : "no: the task failed earlier"],
+      ["Source of the offsets", receipt.source],
       ["Approved by", receipt.approval?.by ? h("span", {}, name(receipt.approval.by), ", ", time(receipt.approval.at)) : null],
       ["Checkpoint", checkpointOf(receipt.checkpoint)],
     ]),
@@ -116,33 +116,33 @@ function receiptOf(receipt, move) {
         time_after: times?.after[index] ?? row.time_after ?? null,
       })));
       about.replaceChildren(h("p", { class: "quiet" }, ...(times
-        ? ["A record time is that of the next record to read at an offset, as the log says now (", time(now.read_at), ")."]
-        : [kept ? "The record times are those that the log had when the move was planned."
-          : "It is not known when the records at these offsets were written."])),
+        ? ["A record time is the time of the next record to read at an offset, read from the log at ", time(now.read_at), "."]
+        : [kept ? "The record times are from when the move was planned."
+          : "The times of the records at these offsets are not known."])),
       ...(now?.problems ?? []).map((problem) => notice("warn", name(problem))));
     },
   };
 }
 
-/** Say where the groups of a move are now. */
+/** Show whether a move is still in place. */
 function sinceOf(since) {
   if (!since) return [];
   const by = since.tool ? [" by ", name(since.tool)] : [];
   const last = since.at ? [` The newest commit was made ${ago(since.at)}`, ...by, "."] : [];
   const [kind, text] = {
-    "in place": ["good", "The pipeline is where this move has put it."],
-    "taken back": ["warn", "This was already taken back: the pipeline is where it was before."],
+    "in place": ["good", "The pipeline is still at the offsets of this move."],
+    "taken back": ["warn", "This move was already taken back: the pipeline is at its earlier offsets."],
     "moved on": ["warn", "The pipeline has moved on since."],
   }[since.state] ?? ["warn", since.state];
   return [notice(kind, text, ...last)];
 }
 
-/** Show how far a wait is that has not ended; nothing where that cannot be said. */
+/** Show the progress of a wait that has not ended; nothing if it cannot be measured. */
 function progressOf({ wait, read_at: at, problems }) {
   const warnings = problems.map((problem) => notice("warn", "There is no new reading: ", name(problem)));
   if (!warnings.length && !wait?.done && typeof wait?.remaining !== "number") return [];
   return [h("h2", {}, "Progress"), ...warnings, ...(wait ? [facts([
-    [wait.moving ? "Above the threshold" : "Still to read", wait.done ? "nothing: the task sees that at its next poll"
+    [wait.moving ? "Above the threshold" : "Still to read", wait.done ? "nothing: the task ends at its next poll"
       : `${count(wait.remaining)} records${wait.of === null ? "" : ` of ${count(wait.of)}`}`],
     ["Pace", wait.done ? null : wait.pace],
     ["Read at", time(at)],
@@ -153,7 +153,7 @@ const plain = (value) => (typeof value === "number" ? count(value) : typeof valu
   : typeof value === "string" ? name(value) : value);
 const label = (key) => key.charAt(0).toUpperCase() + key.slice(1).replaceAll("_", " ");
 
-/** Turn rows of a report into a table with a column for each key. */
+/** Turn the rows of a report into a table with a column for each key. */
 function rowsTable(caption, rows) {
   const keys = [...new Set(rows.flatMap(Object.keys))];
   const columns = keys.map((key) => {
@@ -169,7 +169,7 @@ function rowsTable(caption, rows) {
   return made.element;
 }
 
-/** Show a report, which is plain JSON: its values, then a table or a part for each list of objects. */
+/** Show a report, which is plain JSON: its values, then a table or a section for each list of objects. */
 function report(values) {
   const isRows = (value) => Array.isArray(value) && value.length > 0 && value.every((each) => each && typeof each === "object");
   const entries = Object.entries(values).filter(([key]) => key !== "version");
@@ -208,12 +208,12 @@ export async function show(page, where) {
     progress,
     moved?.element ?? "",
     ...(found.restore_command ? [h("section", {}, h("h2", {}, "Take it back"),
-      h("p", {}, "This page changes nothing. To put back what was there before, run this where Airflow's connection is known, "
-        + "such as on a worker. As it is, it only shows what it would do: add --execute after the word restore to do it. "
-        + "If the pipeline has moved on since, it says who followed and is refused, unless you add --allow-stale."),
+      h("p", {}, "This page changes nothing. To restore the earlier offsets, run this command on a machine with Airflow's "
+        + "connections, such as a worker. As shown, the command only prints its plan: add --execute after the word restore to "
+        + "apply it. If the pipeline has moved on since, the command names the later moves and refuses, unless you add --allow-stale."),
       copyable(found.restore_command),
-      receipt?.checkpoint ? "" : h("p", { class: "quiet" }, "It moves the group only: a checkpoint stays where it is, and the "
-        + "next commit of its offsets moves the group there again."))] : []),
+      receipt?.checkpoint ? "" : h("p", { class: "quiet" }, "The command only moves the group. A checkpoint keeps its "
+        + "offsets, and the next commit of these moves the group back there."))] : []),
     ...(reading ? [h("section", {}, h("h2", {}, ENDED.has(state) ? "Last reading" : "Reading when the wait began"),
       ...report(reading))] : []),
     ...(drift ? [h("section", {}, h("h2", {}, "Drift"),
@@ -224,7 +224,7 @@ export async function show(page, where) {
       h("p", {}, h("span", { class: `tag ${tone(mirror.verdict)}` }, mirror.verdict)), ...report(mirror))] : []),
     receipt || reading || drift || certificate || mirror ? "" : h("p", { class: "quiet" },
       "This task has stored no receipt and no reading: "
-      + (state === "success" ? "" : ENDED.has(state) ? "it ended before it had one, or " : "it has not run yet, or ")
+      + (state === "success" ? "" : ENDED.has(state) ? "the task ended before it had one, or " : "the task has not run yet, or ")
       + "it does not move or wait for Kafka offsets."),
   );
   document.title = `${taskId} – Kafka offsets`;

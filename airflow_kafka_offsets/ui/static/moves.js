@@ -1,16 +1,16 @@
-// Moves of a pipeline: by tasks, by commands and by Spark; and how their runs and states are shown.
+// Moves of a pipeline by tasks, commands and Spark, and the display of their runs and states.
 
 import { alone, airflowLink, link, movePath } from "./data.js";
 import { NONE, ago, clock, h, name } from "./dom.js";
 
-/** Give a move's kind, which is also a link to the move's page. */
+/** Show a move's kind as a link to the move's page. */
 export const moveLink = (move) =>
   (move.run_id && move.task_id ? h("a", { href: link(movePath(move)) }, move.kind) : move.kind);
 
 const STATES = new Set(["success", "failed", "running", "queued", "scheduled", "skipped", "upstream_failed", "removed",
   "deferred", "up_for_retry", "up_for_reschedule", "restarting"]);
 
-/** Show a state as Airflow does; by itself the page links it to Airflow's page of the task instance. */
+/** Show a state like Airflow; outside of Airflow's frame it links to Airflow's page of the task instance. */
 export function badge(state, move) {
   if (!state) return NONE;
   const shown = h("span", { class: "badge", "data-state": STATES.has(state) ? state : "other" }, state.replaceAll("_", " "));
@@ -22,7 +22,7 @@ export function badge(state, move) {
 
 const RUN = /^([a-z_]+)__(\d{4}-\d\d-\d\dT[\d:.]+(?:Z|[+-]\d\d:\d\d))/;
 
-/** Show a run id as the time that Airflow has put into it, in full when pointed at. */
+/** Show the time in a run id; the tooltip has the whole run id. */
 export function run(runId) {
   const [, kind, at] = RUN.exec(runId ?? "") ?? [];
   const text = at && clock(at);
@@ -30,29 +30,29 @@ export function run(runId) {
   return h("span", { title: runId }, h("time", { datetime: at }, text), h("span", { class: "quiet" }, ` ${kind.replaceAll("_", " ")}`));
 }
 
-/** Give what moved: a task, or the command or library that the commit names. */
+/** Return the task that made a move, or the command or library that the commit names. */
 export function mover(move) {
   if (move.task_id) return name(move.map_index >= 0 ? `${move.task_id} [${move.map_index}]` : move.task_id);
   return move.tool ? name(move.tool) : NONE;
 }
 
-/** Commits of many partitions leave out their DAG and task. */
+/** Commits of many partitions do not name their DAG and task. */
 const same = (made, move) => made.run_id !== null && made.run_id === move.run_id
   && (made.dag_id ?? move.dag_id) === move.dag_id && (made.task_id ?? move.task_id) === move.task_id
   && (made.task_id === null || made.map_index === move.map_index);
 
-/** Add to moves that tasks have left those that only the commits' metadata knows. */
+/** Add moves that are only in the commits' metadata to the moves of tasks. */
 export function withCommits(moves, commits) {
   const others = commits.filter((made) => made.at && !moves.some((move) => same(made, move)));
   return [...moves, ...others.map((made) => ({ plan_only: false, moved_by: null, lag: null, state: null, ...made }))]
     .sort((a, b) => Date.parse(a.at) - Date.parse(b.at));
 }
 
-/** Return the newest of moves and commits, `null` if none is known. */
+/** Return the newest move or commit, `null` if no move is known. */
 export function newest(moves, commits) {
   return withCommits(moves.filter((move) => !move.plan_only), commits ?? []).at(-1) ?? null;
 }
 
-/** Write what moved the pipeline last: its kind, how long ago, and by what if it was no task. */
+/** Describe the pipeline's last move: its kind, how long ago, and its tool if it was not a task. */
 export const lastMove = (move) =>
   [moveLink(move), " ", h("span", { class: "ago" }, ago(move.at)), ...(move.task_id || !move.tool ? [] : [h("span", { class: "quiet" }, " by ", mover(move))])];

@@ -1,4 +1,4 @@
-// The page's entry: its address below /kafka-offsets/ decides what it shows.
+// The page's entry point: the address below /kafka-offsets/ determines what the page shows.
 
 import { show as showDag } from "./dag.js";
 import { ROOT, Refused, explain } from "./data.js";

@@ -1,4 +1,4 @@
-// The plots of one pipeline: what its history says, and what was read while the page is open.
+// The plots of one pipeline: its history, and the readings while the page is open.
 
 import { duration, h, shortDuration } from "./dom.js";
 import { plot, span } from "./plots.js";
@@ -8,10 +8,10 @@ const MARKED = new Set(["failover", "reset", "restore", "seek", "truncate"]);
 const STEPS = [0.001, 0.01, 0.1, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 7_200, 14_400, 28_800, 86_400, 604_800];
 const MOST_POLLS = 2_000;
 
-/** Sum up a column; without one of its values the sum is not known. */
+/** Sum up a column; if a value is missing, the sum is unknown. */
 const sum = (column) => (column?.length && !column.includes(null) ? column.reduce((all, each) => all + each, 0) : null);
 
-/** Return the partitions whose sums are drawn: those of now, if the past knows them; else those of most moves. */
+/** Return the partitions whose sums are drawn: the current ones if they are in the history, else those of most moves. */
 function setToDraw(polls, past) {
   const counts = new Map();
   for (const { over } of past) if (over) counts.set(over, (counts.get(over) ?? 0) + 1);
@@ -20,7 +20,7 @@ function setToDraw(polls, past) {
   return [...counts].reduce((a, b) => (b[1] >= a[1] ? b : a))[0];
 }
 
-/** Make the plots; `poll` keeps a reading, `update` draws the history and what was kept. */
+/** Create the plots; `poll` keeps a reading, `update` draws the history and the kept readings. */
 export function plots() {
   const together = { key: `plots-${Math.random()}`, enlarged: false };
   const position = plot({ title: "Offsets, sum of the partitions", together });
@@ -59,7 +59,7 @@ export function plots() {
     left.textContent = others
       ? `Left out of the sums: ${others} ${others === 1 ? "value" : "values"} of other partitions.` : "";
     const range = span([...moved, ...polls, ...batches].map((each) => each.at));
-    const nothing = failed ? "Not known: the history could not be read." : history ? "Nothing is known of the past." : null;
+    const nothing = failed ? "Not known: the history could not be read." : history ? "There is no history yet." : null;
     const noBatches = history?.batches_known === false ? "Not known: the checkpoint could not be read." : nothing;
     position.update([
       { label: "Log end", colour: "--quiet", points: points(whole, "log_end") },

@@ -1,4 +1,4 @@
-// One pipeline: where it is now, how it came there, and each of its partitions.
+// One pipeline: its current position, its history, and its partitions.
 
 import { cards } from "./cards.js";
 import { explain, get, path, whileVisible } from "./data.js";
@@ -34,7 +34,7 @@ const PARTITION_COLUMNS = [
   },
 ];
 
-/** Draw a partition's part of the largest lag. */
+/** Draw a partition's lag as a fraction of the largest lag. */
 function bar(row) {
   const inner = h("span", { class: "bar-part", "aria-hidden": "true" });
   inner.style.width = `${Math.round(row.part * 48)}px`;
@@ -49,7 +49,7 @@ const MOVE_COLUMNS = [
       move.verdict ? h("span", { class: `tag ${tone(move.verdict)}` }, move.verdict) : null].filter(Boolean),
   },
   {
-    // Of another DAG too: run ids of two DAGs may be the same.
+    // Moves of other DAGs are included: the run ids of two DAGs may be the same.
     label: "Run", value: (move) => move.run_id,
     cell: (move, value) => [move.elsewhere ? [name(move.dag_id), ": "] : [], run(value)].flat(),
   },
@@ -72,14 +72,14 @@ function answer(now) {
   if (now.error) {
     return notice("bad", `No new numbers since ${clock(now.error.since)} (${ago(now.error.since)}): `,
       name(now.error.message), now.read_at
-        ? `. Those shown are of ${clock(now.read_at)}.` : ". What follows is history only.");
+        ? `. The numbers shown are from ${clock(now.read_at)}.` : ". Only the history is shown.");
   }
   return now.stale_since
-    ? notice("warn", `No new numbers since ${clock(now.stale_since)}: those shown are of ${clock(now.read_at)}.`)
+    ? notice("warn", `No new numbers since ${clock(now.stale_since)}: the numbers shown are from ${clock(now.read_at)}.`)
     : null;
 }
 
-/** Make a pipeline's part of the page; `update()` takes it as it is now, `stop()` ends its refreshing. */
+/** Create the section of a pipeline; `update()` takes its current state, `stop()` ends its refreshing. */
 export function pipelineView(pipeline) {
   const address = path("api", "dags", pipeline.dag_id, "pipelines", pipeline.key);
   const trouble = h("div");
@@ -113,7 +113,7 @@ export function pipelineView(pipeline) {
   let now = null;
   let history = null;
   let failed = false;
-  // What the commits said while the page is open: the group keeps the last ones only.
+  // Makers of commits while the page is open; the group itself only keeps the last commits.
   const commits = new Map();
   let shown = "";
 
@@ -126,11 +126,11 @@ export function pipelineView(pipeline) {
       ["Tasks", names(pipeline.tasks.map((task) => task.task_id), 8)],
     ]),
     pipeline.unresolved.length ? notice("warn",
-      "Not known until a task has run, since Airflow fills it in then: ", ...names(pipeline.unresolved)) : "");
+      "Not known until a task has run, because Airflow renders these parameters then: ", ...names(pipeline.unresolved)) : "");
   }
 
   function showTrouble(notices) {
-    // The same trouble is not read out again.
+    // Screen readers must not read the same problem again.
     const text = notices.map((each) => each.textContent).join("\n");
     if (text !== shown) trouble.replaceChildren(...notices);
     shown = text;
@@ -140,7 +140,7 @@ export function pipelineView(pipeline) {
     try {
       now = await get(`${address}/now`);
     } catch (refused) {
-      showTrouble([notice("bad", explain(refused), now?.read_at ? ` The numbers shown are of ${clock(now.read_at)}.` : "")]);
+      showTrouble([notice("bad", explain(refused), now?.read_at ? ` The numbers shown are from ${clock(now.read_at)}.` : "")]);
       now = now && { ...now, stale_since: now.read_at };
       if (now) draw();
       else {
@@ -175,9 +175,9 @@ export function pipelineView(pipeline) {
 
   function drawMoves() {
     const known = withCommits(history?.moves ?? [], [...commits.values()]);
-    const unread = failed ? "Not known: the history could not be read." : history?.problems.length ? "Not all is known yet, see above." : null;
+    const unread = failed ? "Not known: the history could not be read." : history?.problems.length ? "Not all moves are known yet, see above." : null;
     moves.update(known.map((move) => ({ ...move, elsewhere: Boolean(move.dag_id) && move.dag_id !== pipeline.dag_id })),
-      history || failed ? unread ?? "No run has moved or read it yet." : skeleton());
+      history || failed ? unread ?? "No run has moved or read this pipeline yet." : skeleton());
     drawn.update(history, known, failed);
     if (now) numbers.update(now, pipeline, known, Boolean(history) && !history.problems.length);
   }

@@ -34,7 +34,7 @@ function marks(moves) {
       pen.moveTo(x, bbox.top);
       pen.lineTo(x, bbox.top + bbox.height);
       pen.stroke();
-      // Where marks are close together the first one's name is enough.
+      // If marks are close together, only the first one is labelled.
       const width = pen.measureText(move.kind).width;
       const left = Math.min(Math.max(x - width / 2, bbox.left), bbox.left + bbox.width - width);
       if (left < free) continue;
@@ -55,7 +55,7 @@ function axis(more) {
   };
 }
 
-/** Return from when to when all moments are, at least some minutes: `[from, to]` in seconds; `null` for none. */
+/** Return the range of all times, at least some minutes: `[from, to]` in seconds; `null` without times. */
 export function span(moments) {
   const known = moments.map(seconds).filter((at) => !Number.isNaN(at));
   if (!known.length) return null;
@@ -65,14 +65,14 @@ export function span(moments) {
 }
 
 /**
- * Make a plot; `update(series, moves, range, nothing)` draws it.
+ * Create a plot; `update(series, moves, range, nothing)` draws it.
  *
- * A series is `{label, points: [[moment, value], ...], colour, bars}`; `range` is what all plots show of time.
+ * A series is `{label, points: [[moment, value], ...], colour, bars}`; `range` is the time range of all plots.
  *
- * @param together `{key, enlarged}`: what the plots share that are pointed at and enlarged together.
- * @param write gives the text of a value.
- * @param short gives the shorter text at the axis.
- * @param steps what there may be between two lines of the axis.
+ * @param together `{key, enlarged}`: shared by the plots that have one cursor and are enlarged together.
+ * @param write returns the text of a value.
+ * @param short returns the shorter text of a value for the axis.
+ * @param steps the allowed differences between two lines of the axis.
  */
 export function plot({ title, together, write = count, short = compact, steps }) {
   const host = h("div", { class: "plot", role: "img" });
@@ -118,9 +118,9 @@ export function plot({ title, together, write = count, short = compact, steps })
     });
     const data = uPlot.join(columns);
     if (drawn) {
-      // What somebody has enlarged stays as it is.
+      // If the user has enlarged the plot, keep its range.
       drawn.setData(data, !together.enlarged);
-      // To draw at once would keep the old times where all is to be seen.
+      // Drawing at once would keep the old time range in a plot that is not enlarged.
       if (together.enlarged) drawn.redraw();
       return;
     }
@@ -128,10 +128,10 @@ export function plot({ title, together, write = count, short = compact, steps })
       width: Math.max(200, host.clientWidth),
       height: HEIGHT,
       tzDate: (at) => uPlot.tzDate(new Date(at * 1000), timeZone),
-      // All plots show the same time, unless a part of it is enlarged.
+      // All plots show the same time range, unless a part is enlarged.
       scales: { x: { range: (_, from, to) => (together.enlarged ? [from, to] : range) }, y: { range: (_, low, high) => around(low, high, series) } },
       axes: [axis({ values: TIMES, space: 70 }), axis({ values: (_, values) => values.map(short), size: 62, incrs: steps })],
-      // Room for half of the last date.
+      // Space for half of the last date.
       padding: [18, 36, 0, 0],
       cursor: { y: false, drag: { setScale: true, x: true, y: false }, sync: { key: together.key, scales: ["x", null] } },
       series: [
@@ -144,7 +144,7 @@ export function plot({ title, together, write = count, short = compact, steps })
           spanGaps: true,
           points: { show: () => !each.bars && series[number].points.length < 60, size: 5 },
           paths: each.bars ? uPlot.paths.bars({ size: [0.7, 24] }) : undefined,
-          // While nothing is pointed at, the newest.
+          // Without a cursor, show the newest values.
           value: (_, value, __, index) => write(index === null ? newest(series[number])[1] : value),
         })),
       ],
@@ -175,7 +175,7 @@ export function plot({ title, together, write = count, short = compact, steps })
       host.hidden = details.hidden = points === 0;
       empty.hidden = points > 0;
       empty.replaceChildren(nothing ?? skeleton());
-      // What is pointed at stays while nothing has changed.
+      // Keep the cursor if nothing has changed.
       const now = JSON.stringify([series, moves.map((move) => move.at), range]);
       if (now === shape || !points) return;
       shape = now;
@@ -191,7 +191,7 @@ const moment = (at) => (at === null || at === undefined ? "" : clock(new Date(at
 const newest = ({ points }) => points.reduce((a, b) => (seconds(b[0]) >= seconds(a[0]) ? b : a), points[0] ?? [null, null]);
 
 function describe({ label, points }, write) {
-  if (!points.length) return `${label}: nothing known.`;
+  if (!points.length) return `${label}: no known values.`;
   const last = newest({ points });
   const most = points.reduce((a, b) => (b[1] > a[1] ? b : a));
   return `${label}: ${plural(points.length, "value")}, the newest ${write(last[1])} at ${clock(last[0])}, ` +

@@ -1,4 +1,4 @@
-// A heat strip: one cell for each partition, the darker the further behind.
+// A heat strip with one cell for each partition: the larger the lag, the darker the cell.
 
 import { count, h, name, names, plural } from "./dom.js";
 import { alarm, remedy, runbook, tone } from "./verdicts.js";
@@ -8,7 +8,7 @@ const LARGEST = 22;
 const SMALLEST = 7;
 const AREA = 60_000;
 
-/** Describe how unevenly the lag is spread. */
+/** Describe how unevenly the lag is distributed. */
 export function skew(rows) {
   const behind = rows.filter((row) => row.lag > 0).sort((a, b) => b.lag - a.lag);
   const total = behind.reduce((sum, row) => sum + row.lag, 0);
@@ -25,7 +25,7 @@ export function skew(rows) {
   ];
 }
 
-/** Name what is wrong with which partitions, and what to do about it; the worst first. */
+/** List problems with their partitions and remedies, the worst first. */
 export function troubles(rows, now) {
   const found = new Map();
   for (const row of rows) {
@@ -43,7 +43,7 @@ export function troubles(rows, now) {
       h("p", {}, remedy(now.remedies, text) ?? (partitions.length ? "" : now.drift?.text ?? ""), " ", runbook(text))));
 }
 
-/** Make the strips; `update(rows)` draws them. */
+/** Create the strips; `update(rows)` draws them. */
 export function strips() {
   const element = h("div", { class: "strips" });
   const pointed = h("p", { class: "quiet pointed", "aria-hidden": "true" });
@@ -77,7 +77,7 @@ export function strips() {
         else if (row.lag === null || (row.committed === null && row.checkpoint === null)) pen.fillStyle = colour("--warn");
         else {
           pen.fillStyle = colour("--accent");
-          // The root shows small lags too.
+          // The square root makes small lags visible.
           pen.globalAlpha = row.lag ? 0.15 + 0.85 * Math.sqrt(row.lag / most) : 0;
         }
         pen.fillRect(x, y, size - 1, size - 1);

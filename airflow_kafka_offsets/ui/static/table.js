@@ -1,10 +1,10 @@
-// A table that sorts by the buttons in its header, and shows the first rows only until it is asked for all.
+// A table with sort buttons in its header; it shows only the first rows until the user requests all rows.
 
 import { count, h } from "./dom.js";
 
 const ORDER = new Intl.Collator("en", { numeric: true });
 
-/** Compare names as people do: group-9 comes before group-10. */
+/** Compare names in natural order: group-9 comes before group-10. */
 export const natural = (a, b) => ORDER.compare(String(a), String(b));
 
 function compare(a, b) {
@@ -13,7 +13,7 @@ function compare(a, b) {
 
 const FOCUSABLE = "a, button, summary, [tabindex]";
 
-/** Remember which element of a row has the focus; the function that is returned gives it back to the same one. */
+/** Remember the focused element of a row; return a function that focuses the same element again. */
 function keepFocus(body) {
   const focused = document.activeElement;
   const row = body.contains(focused) ? focused.closest("tr") : null;
@@ -27,15 +27,15 @@ function keepFocus(body) {
 }
 
 /**
- * Make a table.
+ * Create a table.
  *
- * A column is `{label, value(row), cell(row, value), numeric, sortable}`; `value` is what is sorted by, `cell`
- * gives what is shown.
+ * A column is `{label, value(row), cell(row, value), numeric, sortable}`; rows are sorted by `value`, and
+ * `cell` returns the content of the cell.
  *
- * @param key of a row, the same when the row comes again with other values.
- * @param names the column that names the row.
- * @param stack whether rows become cards where the window is narrow.
- * @param sort `{column, descending}`: the order at first; without it the rows' own.
+ * @param key returns the key of a row, which stays the same when the row's values change.
+ * @param names the column with the row's name.
+ * @param stack whether rows become cards in a narrow window.
+ * @param sort `{column, descending}`: the initial order; by default the order of the rows.
  */
 export function table({ caption, columns, key, sort = null, limit = 50, empty = "Nothing to show.", names = 0, stack = false }) {
   let rows = [];
@@ -64,7 +64,7 @@ export function table({ caption, columns, key, sort = null, limit = 50, empty = 
     const { value } = columns[sort.column];
     const sign = sort.descending ? -1 : 1;
     const keyed = rows.map((row) => [value(row), row]);
-    // What is not known comes last, whichever way the table is sorted.
+    // Unknown values come last in both sort orders.
     const unknown = ([found]) => found === null || found === undefined;
     const known_ = keyed.filter((pair) => !unknown(pair)).sort(([a], [b]) => sign * compare(a, b));
     return [...known_, ...keyed.filter(unknown)].map(([, row]) => row);
@@ -109,7 +109,7 @@ export function table({ caption, columns, key, sort = null, limit = 50, empty = 
 
   return {
     element,
-    /** Show these rows, in the order that was chosen; without any say `nothing`. */
+    /** Show these rows in the selected order; without rows show `nothing`. */
     update(newRows, nothing = empty) {
       rows = newRows;
       empty = nothing;

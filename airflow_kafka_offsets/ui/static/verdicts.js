@@ -1,16 +1,16 @@
-// How serious a verdict or a headroom is, and what a pipeline is called in the list.
+// The severity of a verdict or a headroom, and the status of a pipeline in the list.
 
 import { count, h, plural } from "./dom.js";
 
 const WITHIN_AN_HOUR = "expiring within an hour";
-/** Verdicts of records that are lost, or that will be unless somebody does something. */
+/** Verdicts of records that are lost, or that will be lost without action. */
 const BAD = new Set(["records lost", "expiring", WITHIN_AN_HOUR, "topic gone", "topic recreated", "not read", "incomplete", "unknown"]);
 const GOOD = new Set(["in step", "no drift", "complete", "exact"]);
 const SOON = 3_600;
 const TODAY = 86_400;
 
 const RUNBOOK = "https://airflow-kafka-offsets.github.io/airflow-kafka-offsets/runbook/";
-/** Verdict -> section of the runbook; every other verdict has the one on drift. */
+/** Verdict -> section of the runbook; all other verdicts use the section on drift. */
 const SECTIONS = {
   "records lost": "records-were-deleted",
   expiring: "headroom-is-short",
@@ -23,49 +23,49 @@ const SECTIONS = {
   "move unfinished": "a-move-stopped-half-way",
 };
 
-/** Link to the section of the runbook on a verdict. */
+/** Return a link to the runbook section for a verdict. */
 export const runbook = (verdict) => h("a", {
   class: "runbook", href: `${RUNBOOK}#${SECTIONS[verdict] ?? "drift"}`, target: "_blank", rel: "noopener noreferrer",
 }, "Runbook");
 
-/** Return `good`, `warn` or `bad` for a verdict, and `quiet` where there is none. */
+/** Return `good`, `warn` or `bad` for a verdict, and `quiet` without a verdict. */
 export function tone(verdict) {
   if (!verdict) return "quiet";
   if (GOOD.has(verdict)) return "good";
   return BAD.has(verdict) ? "bad" : "warn";
 }
 
-/** Return what is bad about a partition, whose verdict is `null` without both a group and a checkpoint; else `null`. */
+/** Return what is bad about a partition, else `null`. A verdict is `null` without both a group and a checkpoint. */
 export function alarm(row) {
   if (BAD.has(row.verdict)) return row.verdict;
   return endangered(row);
 }
 
-/** Return what retention does to records that are not read, `null` if nothing within an hour. */
+/** Return what retention does to unread records, `null` if it deletes no unread record within an hour. */
 function endangered({ headroom, headroom_state: kind }) {
   if (kind === "lost") return "records lost";
   return typeof headroom === "number" && headroom < SOON && kind !== "none" ? WITHIN_AN_HOUR : null;
 }
 
-/** Return what to do about a verdict or an alarm, as the server says. */
+/** Return the server's remedy for a verdict or an alarm. */
 export const remedy = (remedies, text) => remedies?.[text === WITHIN_AN_HOUR ? "expiring" : text] ?? null;
 
 /** Describe how long retention leaves the oldest unread record: `[text, tone, hint]`. */
 export function headroom(totals, duration) {
-  if (totals.headroom_state === "lost") return ["records lost", "bad", "retention deleted records that were not read"];
-  if (totals.headroom_state === "none") return ["no limit", "good", "nothing that is unread will be deleted"];
+  if (totals.headroom_state === "lost") return ["records lost", "bad", "retention deleted unread records"];
+  if (totals.headroom_state === "none") return ["no limit", "good", "no unread record will be deleted"];
   if (typeof totals.headroom !== "number") {
     return ["unknown", "quiet", "it is not known when retention deletes unread records"];
   }
   if (totals.headroom_state !== "time") {
     return [`at most ${duration(totals.headroom)}`, totals.headroom < SOON ? "bad" : "warn",
-      "until retention deletes records that are not read; of some it is not known"];
+      "until retention deletes unread records; unknown for some partitions"];
   }
   const kind = totals.headroom < SOON ? "bad" : totals.headroom < TODAY ? "warn" : "good";
-  return [duration(totals.headroom), kind, "until retention deletes records that are not read"];
+  return [duration(totals.headroom), kind, "until retention deletes unread records"];
 }
 
-/** Kinds of pipelines, the worst first: how the headline counts them, and the tone. */
+/** Kinds of pipelines, the worst first, with their text in the headline and their tone. */
 export const KINDS = {
   losing: [(number) => `${count(number)} ${number === 1 ? "loses" : "lose"} records`, "bad"],
   unknown: [(number) => `${count(number)} not known`, "bad"],
@@ -76,10 +76,10 @@ export const KINDS = {
 };
 
 /**
- * Judge a pipeline: `{kind, text, todo}`, where `todo` says what to do or why nothing is known.
+ * Judge a pipeline: `{kind, text, todo}`, where `todo` is the remedy, or the reason why nothing is known.
  *
- * @param now the last reading, `null` if there is none yet.
- * @param refused why Airflow has not answered, `null` if it has.
+ * @param now the last reading, `null` before the first reading.
+ * @param refused why Airflow has not answered, `null` if it has answered.
  */
 export function judge(now, refused) {
   if (!now && !refused) return { kind: "waiting", text: "", todo: "" };

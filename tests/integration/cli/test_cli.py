@@ -170,8 +170,8 @@ def test_the_lag_of_several_groups_is_a_line_for_each_and_one_without_commits_an
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ([], "give the GROUP to measure, several of them, or --all-groups"),
-        (["g", "--all-groups"], "give the GROUP to measure, several of them, or --all-groups"),
+        ([], "give the GROUP to measure, several groups, or --all-groups"),
+        (["g", "--all-groups"], "give the GROUP to measure, several groups, or --all-groups"),
         (["--all-groups", "--topic", "orders"], "--topic would be ignored with several groups"),
         (["--all-groups", "--headroom"], "--headroom would be ignored with several groups"),
     ],

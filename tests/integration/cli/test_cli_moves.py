@@ -63,7 +63,7 @@ def test_without_execute_a_reset_of_both_shows_the_plan_and_changes_nothing(
     before = query.files()
     done = cli("group", "reset", group, "--checkpoint", query.location, "--to-offset", "2", *at, *flags)
     assert done.code == 0
-    assert "Nothing was changed: give --execute to do it." in done.err
+    assert "Nothing was changed: give --execute to apply the plan." in done.err
     assert shows(done, "0", topic, 0, 8, 2, "-6")
     assert shows(done, topic, 1, 3, 2, "-1", 0, 4)
     assert (query.files(), committed()) == (before, READ)
@@ -100,7 +100,7 @@ def test_what_was_done_is_said_after_the_plan(cli, at, topic, group, query, tmp_
         f"checkpoint {query.location} was moved (seek) and read back; archive 0001-seek",
         f"group {group}: 2 partitions were committed and read back ({topic}-0, {topic}-1), "
         "2 of them changed, moved by -7 offsets",
-        f"what was overwritten is saved in {saved}",
+        f"the offsets before the move are saved in {saved}",
     ]
 
 
@@ -433,11 +433,17 @@ def test_a_mistyped_topic_is_exit_2(command, cli, at, group, query, committed):
         (("checkpoint", "seek", "URI", "--to-offset", "5"), "outside its log"),
         (
             ("checkpoint", "seek", "URI", "--to-batch", "9"),
-            "batch 9 is not there as a finished batch; there are 0 to 1",
+            "batch 9 is not a finished batch of the checkpoint; finished batches: 0 to 1",
         ),
-        (("group", "reset", "GROUP", "--checkpoint", "URI", "--to-batch", "9"), "batch 9 is not there"),
+        (
+            ("group", "reset", "GROUP", "--checkpoint", "URI", "--to-batch", "9"),
+            "batch 9 is not a finished batch",
+        ),
         (("checkpoint", "truncate", "URI", "--to-batch", "0"), "set --sink to 'kafka'"),
-        (("checkpoint", "truncate", "URI", "--to-batch", "9", "--sink", "noop"), "batch 9 is not there"),
+        (
+            ("checkpoint", "truncate", "URI", "--to-batch", "9", "--sink", "noop"),
+            "batch 9 is not a finished batch",
+        ),
         (("checkpoint", "restore", "URI"), "found no move to take back; there are: none"),
         (("checkpoint", "restore", "URI", "--archive", "0007-seek"), "found no archive 0007-seek"),
         (("checkpoint", "seek", "/nowhere/at/all", "--to-earliest"), "/nowhere/at/all"),

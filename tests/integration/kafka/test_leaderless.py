@@ -72,7 +72,7 @@ def reset(servers, group, topics):
 def test_reset_offsets_with_partition_none_leader(halved, oracle, new_group):
     servers, topic, _, without = halved
     ours, theirs = new_group(), new_group()
-    named = rf"partition {topic}-{without[0]}[^;]* has no leader: [^;]*; [^;]*; bring the broker that holds it back"
+    named = rf"partition {topic}-{without[0]}[^;]* has no leader: [^;]*; [^;]*; restart a broker that holds the partition"
     with pytest.raises(BrokerUnavailableError, match=named):
         reset(servers, ours, topic)
     flags = ("--topic", f"{topic}:{without[0]}", "--to-latest", "--execute", "--timeout", "1000")

@@ -236,7 +236,7 @@ def test_a_token_function_that_fails_is_named_without_what_it_says():
     config = {"bootstrap.servers": "127.0.0.1:1", "oauth_cb": oauth_cb}
     with (
         OffsetsClient(config, timeout=5) as client,
-        pytest.raises(BrokerAuthenticationError, match="gave no token") as caught,
+        pytest.raises(BrokerAuthenticationError, match="returned no token") as caught,
     ):
         client.list_groups()
     assert "hunter2" not in str(caught.value)

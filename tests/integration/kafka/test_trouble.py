@@ -94,7 +94,7 @@ def test_a_commit_that_is_always_refused_is_an_error_within_the_deadline(on_prox
         # The deadline may come between two attempts, or in the middle of one.
         with pytest.raises(
             (CommitError, BrokerUnavailableError),
-            match=r"nothing was written|committing the same again is safe",
+            match=r"nothing was written|committing the same offsets again is safe",
         ) as caught:
             client.commit(group, {partition: 0})
         assert time.monotonic() - start < 2 + GRACE

@@ -24,13 +24,13 @@ def test_kafka_s_default_retention_is_fine(kafka):
         ("offsets.retention.minutes", "ok"),
     ]
     assert checks[0].found == f"{kafka.bootstrap_servers} answers (1 broker)"
-    assert "forgets its offsets 7 d after the last commit" in checks[1].found
+    assert "loses its offsets 7 d after the last commit" in checks[1].found
 
 
 def test_a_short_retention_is_a_warning(forgetful_kafka):
     _, retention = check_broker({"bootstrap.servers": forgetful_kafka.bootstrap_servers})
     assert retention.status == "warn"
-    assert retention.found.startswith("90: a group that nobody joins forgets its offsets 1 h 30 min after")
+    assert retention.found.startswith("90: a group without members loses its offsets 1 h 30 min after")
 
 
 def test_a_wrong_password_is_named_as_the_cause_and_not_shown(forgetful_kafka):

@@ -297,5 +297,5 @@ class TestThreeBrokers:
 def test_another_number_of_brokers_than_the_directory_has_is_refused(tmp_path):
     (tmp_path / "broker-1").mkdir()
     (tmp_path / "broker-1" / "server.properties").touch()
-    with pytest.raises(SetupError, match="holds a Kafka of 1 brokers, expected 3"):
+    with pytest.raises(SetupError, match="has a Kafka of 1 brokers, expected 3"):
         EmbeddedKafka(tmp_path, brokers=3).start()

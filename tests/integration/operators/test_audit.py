@@ -347,7 +347,7 @@ def test_topics_select_a_part_of_the_window(audit, table, topic, window, make_to
         ({"offset_column": "ofset"}, "column audited.ofset does not exist"),
         ({"where": {"run": "this"}}, "column audited.run does not exist"),
         ({"offset_column": "run_id"}, "column 'run_id' holds 'this' (str); expected whole numbers"),
-        ({"conn_id": "nowhere"}, "connection 'nowhere' gives no hook"),
+        ({"conn_id": "nowhere"}, "connection 'nowhere' has no usable hook"),
         ({"conn_id": "kafka_default"}, "expected a connection to a database"),
         ({"on_undecided": "skip"}, "on_undecided='skip': expected one of 'fail', 'warn'"),
         ({"where": {}}, "where={}: expected"),
@@ -383,7 +383,7 @@ def test_a_template_that_renders_to_nothing_is_refused(audit, table, topic, wind
     with DAG("d", render_template_as_native_obj=True):
         task = audit.task(**{"window": window, **parameters})
     task.render_template_fields(none)
-    with pytest.raises(AirflowFailException, match="rendered to .*, which is nothing"):
+    with pytest.raises(AirflowFailException, match="rendered to .*, which is empty"):
         task.execute({})
 
 
@@ -415,7 +415,7 @@ def test_a_window_may_be_in_a_file(audit, table, topic, window, tmp_path):
     assert audit.run(str(file))["verdict"] == "complete"
     file.unlink()
     error, _ = audit.refused(str(file))
-    assert "there is no such file" in error
+    assert "the file does not exist" in error
 
 
 def test_the_error_names_the_command_that_reads_the_window_again(audit, table, topic, window):
@@ -457,7 +457,7 @@ def test_without_the_extra_the_error_names_it(audit, window, monkeypatch, missin
         ({"table": None}, "table is missing: name the table"),
         ({"table": " "}, "table=.* is empty"),
         ({"save_conn_id": "s3"}, "save_conn_id would be ignored without save_to"),
-        ({"window_conn_id": "s3"}, "window_conn_id would be ignored with a window that is in no file"),
+        ({"window_conn_id": "s3"}, "window_conn_id would be ignored with a window that is not in a file"),
         (
             {"save_to": "s3a://key:a-secret@bucket/c"},
             "save_to .*holds a password, .* name it with save_conn_id",

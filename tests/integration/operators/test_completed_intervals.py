@@ -350,7 +350,9 @@ def test_a_run_reads_the_hour_that_its_partition_key_names(recorded, context, pr
 
 
 def test_a_run_whose_partition_key_names_no_interval_is_refused(recorded, context):
-    with pytest.raises(AirflowFailException, match="this run has none: .*PartitionedAssetTimetable"):
+    with pytest.raises(
+        AirflowFailException, match="this run has no partition key: .*PartitionedAssetTimetable"
+    ):
         plan(context, None, topics=recorded, every="hour")
     with pytest.raises(AirflowFailException, match="partition_key='2026-03-01T02:30:00' is not the start"):
         plan(context, "2026-03-01T02:30:00", topics=recorded, every="hour")

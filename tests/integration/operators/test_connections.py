@@ -136,5 +136,5 @@ def test_the_hook_of_ones_own_task_says_the_same(connect):
 
 def test_a_store_that_is_not_there_fails_at_once(connect, context):
     task = CommitOffsetsOperator(task_id="c", group_id="g", store_conn_id="nowhere", store_pipeline="p")
-    with pytest.raises(AirflowFailException, match="connection 'nowhere' gives no hook .*store_conn_id"):
+    with pytest.raises(AirflowFailException, match="connection 'nowhere' has no usable hook .*store_conn_id"):
         task.execute(context)

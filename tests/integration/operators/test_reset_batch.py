@@ -136,7 +136,7 @@ def test_a_partition_that_was_added_later_is_refused_unless_it_is_left_out(
     query.run(2, {topic: READ})
     before = query.files()
     with pytest.raises(
-        AirflowFailException, match=rf"batch 1 has no offset of {topic}-1, .* leave it out with topics="
+        AirflowFailException, match=rf"batch 1 has no offset for {topic}-1, .* leave it out with topics="
     ):
         reset(context, query, group, to_batch=1)
     assert (query.files(), committed(group, topic)) == (before, {})
@@ -161,9 +161,9 @@ def test_a_batch_that_is_not_finished_or_not_there_is_refused_and_nothing_is_cha
         (query.root / directory / "0").unlink()
     query.plan(4, {topic: ENDS})
     before = query.files()
-    there = r"there are 1 to 3 \(4 was begun and not finished\)"
+    there = r"finished batches: 1 to 3 \(4 was begun and not finished\)"
     with pytest.raises(
-        AirflowFailException, match=rf"batch {batch} is not there as a finished batch; {there}"
+        AirflowFailException, match=rf"batch {batch} is not a finished batch of the checkpoint; {there}"
     ):
         reset(context, query, group, to_batch=batch, on_pending_batch="discard", sink="noop")
     assert (query.files(), committed(group, topic)) == (before, READ)

@@ -225,7 +225,7 @@ def test_what_cannot_be_done_is_refused_and_neither_is_changed(
     [
         ({}, "batch 2 was begun and not finished: running the query once would finish it"),
         ({"on_pending_batch": "discard"}, "set sink to 'kafka'"),
-        ({"on_pending_batch": "discard", "sink": "delta"}, "set sink_location, the directory it writes to"),
+        ({"on_pending_batch": "discard", "sink": "delta"}, "set sink_location to the directory of the sink"),
     ],
 )
 def test_an_unfinished_batch_is_refused_unless_it_may_be_discarded(
@@ -281,7 +281,7 @@ def test_after_data_loss_a_batch_that_the_table_has_not_recorded_is_discarded(
 def test_state_is_refused_unless_it_is_allowed(topic, group, query, committed, context):
     query.write("state/0/0/1.delta", "")
     before = query.files()
-    with pytest.raises(AirflowFailException, match="counted twice, and the watermark is not lowered"):
+    with pytest.raises(AirflowFailException, match="counted twice, and the watermark does not go back"):
         reset(context, query, group, to_offset=1)
     assert (query.files(), committed(group, topic)) == (before, COMMITTED)
     reset(context, query, group, to_offset=1, allow_stateful=True)

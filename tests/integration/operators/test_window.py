@@ -281,7 +281,7 @@ def test_a_topic_without_a_commit_may_be_left_out(run, topic, group, make_topic)
     assert list(commit(window, group_id=group, topics=[topic, other])["after"]) == [topic]
     with pytest.raises(AirflowSkipException):
         plan(Run(), group_id=group, topics=other, on_no_commit="skip")
-    with pytest.raises(AirflowFailException, match="no partition is left for the window"):
+    with pytest.raises(AirflowFailException, match="the window has no partitions"):
         plan(Run(), group_id=group, topics=other, on_no_commit="skip", on_empty="continue")
 
 
@@ -596,7 +596,9 @@ def test_a_window_that_was_never_planned_is_planned_in_a_cleared_run(run, topic,
 
 def test_other_parameters_than_before_are_refused_unless_they_name_the_records(run, topic, group):
     plan(run, group_id=group)
-    with pytest.raises(AirflowFailException, match="planned with other parameters than now .*end=latest"):
+    with pytest.raises(
+        AirflowFailException, match="planned its window at .* with other parameters .*end=latest"
+    ):
         plan(run.clear(), group_id=group, max_records=1)
     times = Run("2")
     plan(times, topics=topic, start=NOON, end=HALF)
@@ -627,7 +629,7 @@ def test_without_a_memory_the_group_tells_that_the_run_has_committed(topic, grou
     run = Run(store=False)
     commit(plan(run, group_id=group), group_id=group)
     produce(topic, {0: 3})
-    with pytest.raises(AirflowFailException, match="this run has committed already"):
+    with pytest.raises(AirflowFailException, match="this run has already committed"):
         plan(run, group_id=group)
     assert plan(Run("scheduled__2", store=False), group_id=group)["records"] == 3
 
@@ -665,7 +667,7 @@ def test_an_iteration_of_a_task_loop_does_not_read_the_window_of_the_one_before(
 ):
     uri = str(tmp_path / "window.json")
     plan(run.iteration(0), group_id=group, window_file=uri)
-    with pytest.raises(AirflowFailException, match="holds the window of another run .*iteration=0"):
+    with pytest.raises(AirflowFailException, match="contains the window of another run .*iteration=0"):
         plan(Run().iteration(1), group_id=group, window_file=uri)
 
 
@@ -677,7 +679,7 @@ def test_a_cleared_loop_plans_an_iteration_that_has_not_committed_and_no_other_o
     assert plan(Run().clear().iteration(1), group_id=group)["records"] == 3
     commit(plan(planned[1].iteration(1), group_id=group), planned[1], group_id=group)
     produce(topic, {0: 2})
-    with pytest.raises(AirflowFailException, match="this run has committed already"):
+    with pytest.raises(AirflowFailException, match="this run has already committed"):
         plan(Run().clear().iteration(1), group_id=group)
     assert plan(Run().clear().iteration(2), group_id=group)["records"] == 2
 
@@ -697,7 +699,7 @@ def test_a_file_keeps_the_window(topic, group, produce, tmp_path, store, holds):
 def test_a_file_of_another_run_is_not_written_over(run, topic, group, tmp_path):
     uri = str(tmp_path / "window.json")
     plan(run, group_id=group, window_file=uri)
-    with pytest.raises(AirflowFailException, match="holds the window of another run .*run_id=scheduled__1"):
+    with pytest.raises(AirflowFailException, match="window of another run .*run_id=scheduled__1"):
         plan(Run("scheduled__2"), group_id=group, window_file=uri)
 
 
@@ -705,9 +707,9 @@ def test_a_file_that_is_gone_is_refused(run, topic, group, tmp_path):
     file = tmp_path / "window.json"
     plan(run, group_id=group, window_file=str(file))
     file.unlink()
-    with pytest.raises(AirflowFailException, match="is gone, where the window of this run was kept"):
+    with pytest.raises(AirflowFailException, match="the window of this run, does not exist any more"):
         plan(run.clear(), group_id=group, window_file=str(file))
-    with pytest.raises(AirflowFailException, match="there is no such file"):
+    with pytest.raises(AirflowFailException, match="the file does not exist"):
         commit(str(file), group_id=group)
 
 
@@ -716,7 +718,7 @@ def test_a_window_that_is_too_large_for_an_argument_needs_a_file(
 ):
     monkeypatch.setattr(planning, "MAX_ARGUMENT", 50)
     with pytest.raises(
-        AirflowFailException, match="one argument of a program holds 128 KiB: set window_file"
+        AirflowFailException, match="a program's argument can have at most 128 KiB: set window_file"
     ):
         plan(run, group_id=group)
     uri = str(tmp_path / "window.json")
@@ -726,14 +728,14 @@ def test_a_window_that_is_too_large_for_an_argument_needs_a_file(
     assert holds(group) == {0: 10, 1: 4, 2: 0}
     other = OffsetWindow.parse((tmp_path / "window.json").read_text())
     files.write_window(uri, OffsetWindow(other.ranges, source={**other.source, "run_id": "scheduled__2"}))
-    with pytest.raises(AirflowFailException, match="holds the window of another run"):
+    with pytest.raises(AirflowFailException, match="contains the window of another run"):
         commit(small, group_id=group)
 
 
 @pytest.mark.parametrize("limit", [50, 100_000], ids=["XCom has the totals", "XCom has the window"])
 @pytest.mark.parametrize(
     ("start", "end", "said"),
-    [({}, {"0": 9}, "records=6 in place of 7"), ({"0": 4, "1": 3}, {}, "ranges=.* in place of")],
+    [({}, {"0": 9}, "records=6 instead of 7"), ({"0": 4, "1": 3}, {}, "ranges=.* instead of")],
     ids=["fewer records", "as many"],
 )
 def test_a_file_that_was_edited_is_refused(
@@ -747,10 +749,10 @@ def test_a_file_that_was_edited_is_refused(
     edited["committed"][topic] |= start
     edited["end"][topic] |= end
     file.write_text(json.dumps(edited))
-    with pytest.raises(AirflowFailException, match=f"was changed since it was planned: found .*{said}"):
+    with pytest.raises(AirflowFailException, match=f"was changed since .* planned: found .*{said}"):
         commit(window, group_id=group)
     assert holds(group) == {0: 5, 1: 2, 2: 0}
-    with pytest.raises(AirflowFailException, match="was changed since it was planned"):
+    with pytest.raises(AirflowFailException, match="was changed since the window was planned"):
         plan(run.clear(), group_id=group, window_file=str(file))
 
 

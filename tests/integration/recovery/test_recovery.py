@@ -245,7 +245,7 @@ def test_any_other_move_is_refused_until_a_half_done_one_is_finished(half_way):
         ) as no:
             half_way.run("reset", tries=1, **scenario)
         assert no.value.retriable
-    with pytest.raises(MoveUnfinishedError, match="under way, or has stopped half-way"):
+    with pytest.raises(MoveUnfinishedError, match="is running, or was interrupted"):
         half_way.run("commit")
     assert half_way.at() == left
 

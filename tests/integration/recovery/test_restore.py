@@ -222,7 +222,7 @@ def test_the_receipt_of_a_plan_that_was_only_shown_changes_nothing(query, commit
         ({"group_id": "others"}, "the receipt is of group 'group-.*', but group_id names 'others'"),
         ({"receipt": '{"version": 2}'}, "expected a receipt of version 1"),
         ({"receipt": "done"}, "receipt.* JSON"),
-        ({"restore_when": "failed"}, "no task upstream that could have failed"),
+        ({"restore_when": "failed"}, "no upstream task that could have failed"),
     ],
 )
 def test_what_does_not_fit_is_refused_and_neither_is_changed(

@@ -95,10 +95,8 @@ def at(kafka, listener, config):
 
 
 REFUSED = "refused the credentials .*invalid credentials.*correct user name, password"
-MECHANISM = "the listener has another login: set sasl.mechanisms to SCRAM-SHA-512$"
-CLIENT = (
-    "wants a certificate of the client that it trusts, and that has not expired: set ssl.certificate.location"
-)
+MECHANISM = "the listener uses another login: set sasl.mechanisms to SCRAM-SHA-512$"
+CLIENT = "requires a client certificate that it trusts and that has not expired: set ssl.certificate.location"
 CASES = {
     "a certificate that has expired": (
         lambda kafka: kafka.tls("EXPIRED"),
@@ -142,7 +140,7 @@ CASES = {
     ),
     "no certificate of the client": (lambda kafka: kafka.tls("MTLS"), CLIENT),
     "one of another authority": (lambda kafka: own(kafka, "other/client"), CLIENT),
-    "one that has expired": (lambda kafka: own(kafka, "expired"), f"{CLIENT}.*, or renew what they name"),
+    "one that has expired": (lambda kafka: own(kafka, "expired"), f"{CLIENT}.*, or renew the certificate"),
     "one with the key of another": (
         lambda kafka: own(kafka, "client", "expired"),
         "the Kafka client refused .*ssl.key.location.*key values mismatch.*: correct the Kafka configuration",
@@ -176,11 +174,11 @@ def test_who_is_not_let_in_reads_why_and_moves_nothing(secured_cluster, pipeline
     [
         (
             token_that_has_expired,
-            "invalid_token.*: the broker does not accept the token: correct what makes it",
+            "invalid_token.*: the broker does not accept the token: correct its source",
         ),
         (
             no_token,
-            r"oauth_cb of the Kafka configuration gave no token .RuntimeError.: correct the connection",
+            r"oauth_cb of the Kafka configuration returned no token .RuntimeError.: correct the connection",
         ),
     ],
 )

@@ -361,7 +361,7 @@ def test_an_unfinished_batch_of_a_query_with_state_is_not_discarded(topic, state
     newest = SparkCheckpoint(stateful).read().batch_id
     _forget_commit(stateful, newest)
     before = _files(stateful)
-    with pytest.raises(PlanRefusedError, match="state, which may hold the batch already"):
+    with pytest.raises(PlanRefusedError, match="state, which may include the batch already"):
         seek(stateful, topic, {0: 4}, CheckpointPolicy("discard", idempotent_sink=True, allow_stateful=True))
     assert _files(stateful) == before
 
@@ -378,7 +378,7 @@ def test_after_a_truncate_everything_after_the_batch_is_read_again_from_its_id_o
 
 @pytest.mark.parametrize(
     ("sink", "why"),
-    [("delta", "skips ids that it has recorded"), (None, "does not say where it writes to.*set sink")],
+    [("delta", "skips ids that it has recorded"), (None, "does not name the sink.*set sink")],
 )
 def test_a_truncate_is_refused_for_delta_and_for_a_sink_that_is_not_named(sink, why, plain):
     before = _files(plain)

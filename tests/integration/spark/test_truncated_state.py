@@ -111,7 +111,7 @@ def test_a_truncate_to_a_batch_whose_first_changes_are_gone_is_refused_with_thos
 
 def test_a_truncate_to_a_batch_whose_snapshot_is_gone_is_refused(without):
     (refusal,) = truncate(without("1*.zip", "2*.zip"), 3)
-    assert refusal.endswith("there is no earlier batch of which that is kept: start a new checkpoint")
+    assert refusal.endswith("Spark keeps the state of no earlier batch: start a new checkpoint")
 
 
 def test_a_batch_with_its_snapshot_and_all_changes_since_can_be_truncated_to(without, count):

@@ -137,7 +137,7 @@ def test_a_connection_whose_template_came_out_empty_is_refused():
         task_id="publish", group_id="shop", store_conn_id="{{ '' }}", checkpoint_location="file:///nowhere"
     )
     task.render_template_fields({})
-    with pytest.raises(AirflowFailException, match="store_conn_id=.* which is nothing"):
+    with pytest.raises(AirflowFailException, match="store_conn_id=.* which is empty"):
         task.execute({})
 
 

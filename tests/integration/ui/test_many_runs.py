@@ -161,7 +161,7 @@ def test_what_takes_too_long_is_read_when_it_is_asked_for_again(browser, add, mo
     # One of them has left nothing.
     assert first["moves"] == []
     assert first["problems"] == [
-        "32 results of tasks are not read yet: they appear when this page asks again, within a minute"
+        "32 results of tasks are not read yet: they appear when this page refreshes, within a minute"
     ]
     assert (len(then["moves"]), then["problems"]) == (31, [])
 
@@ -204,6 +204,6 @@ def test_a_list_shows_what_is_known_in_time_and_reads_on(browser, add, monkeypat
     shown = len(first["pipelines"])
     assert shown < 6
     assert first["problems"] == [
-        f"{6 - shown} DAGs are not read yet: they appear when this page asks again, within minutes"
+        f"{6 - shown} DAGs are not read yet: they appear when this page refreshes, within minutes"
     ]
     assert (len(then["pipelines"]), then["problems"]) == (6, [])

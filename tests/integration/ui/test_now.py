@@ -232,7 +232,7 @@ def test_the_record_times_of_a_receipt(
         "after": [at[7], at[7], "end", None],
     }
     assert len(found["problems"]) == 1
-    assert found["problems"][0].startswith(f"topic {topic} holds another log than when this receipt was made")
+    assert found["problems"][0].startswith(f"topic {topic} has another log than when this receipt was made")
     assert found["wait"] is None
 
 
@@ -422,14 +422,17 @@ def test_a_right_that_is_missing(
 
     assert some["error"] is None
     assert refused["error"]["message"] == (
-        "the broker of connection 'kafka_secured': its user has no right to it: grant it Describe on the "
-        "group (Read includes it, and is needed to commit; Delete includes it, and is needed to delete)"
+        "the broker of connection 'kafka_secured': the connection's user has no permission: grant it "
+        "Describe on the group (Read includes it, and is needed to commit; Delete includes it, and is "
+        "needed to delete)"
     )
     assert some["totals"]["lag"] == 3
     assert (some["totals"]["time_lag"], some["totals"]["headroom_state"]) == (None, "unknown")
-    times, retention = sorted(some["problems"])
-    assert times.startswith(f"how long topic {topic} keeps its records is not known: ")
-    assert retention.startswith("how old the unread records are is not known: its user has no right to it: ")
+    retention, times = sorted(some["problems"])
+    assert times.startswith(f"the retention of topic {topic} is not known: ")
+    assert retention.startswith(
+        "the age of the unread records is not known: the connection's user has no permission: "
+    )
     for text in (refused, some):
         assert secured_kafka.listeners["SASL_SSL"] not in json.dumps(text)
         assert user["sasl.username"] not in json.dumps(text)

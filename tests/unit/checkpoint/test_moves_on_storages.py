@@ -241,7 +241,7 @@ class _ForgetfulFileSystem(_RenamingFileSystem):
 
 @pytest.mark.parametrize(
     ("forgets", "says"),
-    [("offsets/2", "the offsets read back after the move"), ("offsets/3", "it is still there")],
+    [("offsets/2", "the offsets read back after the move"), ("offsets/3", "the file still exists")],
 )
 def test_a_move_that_the_storage_acknowledges_and_does_not_make_is_an_error(
     forgets: str, says: str, memory: MemoryFileSystem, write_checkpoint: Callable[..., str]

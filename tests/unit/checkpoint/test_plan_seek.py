@@ -123,7 +123,7 @@ def test_a_checkpoint_without_the_batch_before_the_newest_is_refused(
 ) -> None:
     root = checkpoint({0: 5, 2: 7}, [0, 1, 2])
 
-    assert_refused(root, seek(root), "offsets/1 is not there, and Spark starts only if")
+    assert_refused(root, seek(root), "offsets/1 does not exist, and Spark starts only if")
 
 
 def test_a_first_batch_needs_none_before_it(checkpoint: Callable[..., Path]) -> None:
@@ -195,7 +195,7 @@ def test_an_unfinished_batch_of_a_query_with_state_cannot_be_discarded(
         begun,
         seek(begun, allow_stateful=allow_stateful, **DISCARD),
         *state,
-        "it cannot be discarded; run the query once",
+        "the batch cannot be discarded; run the query once",
     )
 
 
@@ -207,5 +207,5 @@ def test_all_reasons_are_given_at_once(
     checkpoint_plan = plan_seek(SparkCheckpoint(str(root)), {"1": {ORDERS_0: 1}})
 
     assert_refused(
-        root, checkpoint_plan, "offsets/1 is not there", "has no offset for", "keeps state", "was begun"
+        root, checkpoint_plan, "offsets/1 does not exist", "has no offset for", "keeps state", "was begun"
     )

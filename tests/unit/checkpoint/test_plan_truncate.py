@@ -54,7 +54,7 @@ def test_only_a_finished_batch_can_be_truncated_to(
     assert_refused(
         begun,
         truncate(begun, batch_id, sink="noop"),
-        f"batch {batch_id} is not there as a finished batch; there are 0 to 2",
+        f"batch {batch_id} is not a finished batch of the checkpoint; finished batches: 0 to 2",
     )
 
 
@@ -66,9 +66,9 @@ def test_a_truncation_needs_the_batch_before_too(
     assert_refused(
         root,
         truncate(root, 5, sink="noop"),
-        "offsets/4 is not there",
+        "offsets/4 does not exist",
     )
-    assert_refused(root, truncate(root, 8, sink="noop"), "offsets/7 is not there")
+    assert_refused(root, truncate(root, 8, sink="noop"), "offsets/7 does not exist")
     assert truncate(root, 6, sink="noop").refusals == ()
 
 
@@ -79,7 +79,7 @@ def test_a_query_with_a_source_that_is_not_kafka_is_not_truncated(
     log = f'v1\n{{"batchTimestampMs":1}}\n{{"orders":{{"0":7}}}}\n{line}'
     root = checkpoint({0: log, 1: log}, [0, 1])
 
-    assert_refused(root, truncate(root, 0, sink="noop"), "source 1 is not Kafka and keeps a log of its own")
+    assert_refused(root, truncate(root, 0, sink="noop"), "source 1 is not Kafka and keeps its own log")
 
 
 STATES = {
@@ -120,8 +120,8 @@ def test_a_query_with_state_is_truncated_to_a_batch_whose_state_is_kept(
     assert_refused(
         three,
         truncate(three, 0, sink="noop"),
-        "the state after batch 0 (version 1) is not kept any more: Spark loads it from the newest snapshot "
-        "up to it and all changes since, of every partition; batches that can be truncated to: 1",
+        "the state after batch 0 (version 1) is no longer complete: for every partition, Spark needs the "
+        "newest snapshot up to this version and all changes since; batches that can be truncated to: 1",
     )
     apply_plan(three, truncate(three, 1, sink="noop"))
 
@@ -137,7 +137,7 @@ def test_changes_without_those_before_them_are_no_state(
 ) -> None:
     keep_state(three, names, range(2, 4))
 
-    assert_refused(three, truncate(three, 1, sink="noop"), "there is no earlier batch of which that is kept")
+    assert_refused(three, truncate(three, 1, sink="noop"), "Spark keeps the state of no earlier batch")
 
 
 @pytest.mark.parametrize("names", CHANGES.values(), ids=CHANGES)
@@ -164,7 +164,7 @@ def test_the_state_of_every_partition_and_store_must_be_kept(
     path = three / "state" / gone
     shutil.rmtree(path) if path.is_dir() else path.unlink()
 
-    assert_refused(three, truncate(three, 1, sink="noop"), "(version 2) is not kept any more")
+    assert_refused(three, truncate(three, 1, sink="noop"), "(version 2) is no longer complete")
 
 
 def test_the_directories_of_the_state_are_listed_once(three: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,7 +185,7 @@ def test_the_state_of_every_operator_must_be_kept(three: Path, assert_refused: C
     keep_state(three, ("0/0/{}.delta",), range(1, 4))
     keep_state(three, ("1/0/{}.delta",), range(3, 4))
 
-    assert_refused(three, truncate(three, 1, sink="noop"), "(version 2) is not kept any more")
+    assert_refused(three, truncate(three, 1, sink="noop"), "(version 2) is no longer complete")
 
 
 @pytest.mark.parametrize("name", ["12.delta", "2.delta.crc", ".2.delta.crc", "2_x.tmp"])
@@ -194,7 +194,7 @@ def test_other_files_are_not_taken_for_the_state_of_a_version(
 ) -> None:
     keep_state(three, (f"0/0/{name}",), range(1))
 
-    assert_refused(three, truncate(three, 1, sink="noop"), "(version 2) is not kept any more")
+    assert_refused(three, truncate(three, 1, sink="noop"), "(version 2) is no longer complete")
 
 
 def test_whole_states_of_removed_batches_go_with_their_checksums_and_changes_stay(

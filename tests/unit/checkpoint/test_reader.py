@@ -39,7 +39,7 @@ def test_any_batch_that_is_kept_can_be_read_and_one_that_is_not_is_named(
         {"0": {ORDERS_0: 9}},
     ]
     with pytest.raises(
-        CheckpointError, match="offsets/2: is not there; expected a batch that Spark has planned"
+        CheckpointError, match="offsets/2: does not exist; expected a batch that Spark has planned"
     ):
         kept.entry(2)
 
@@ -237,7 +237,10 @@ def test_the_directory_above_checkpoints_names_them(
         write_checkpoint(LocalFileSystem(), str(tmp_path / name), {0: 5}, [0])
     (tmp_path / "other").mkdir()
 
-    assert not_found(tmp_path) == "a directory above checkpoints (orders, payments); give that of one query"
+    assert (
+        not_found(tmp_path)
+        == "a directory above checkpoints (orders, payments); give the checkpoint of one query"
+    )
 
 
 def test_a_sinks_output_is_not_its_checkpoint(tmp_path: Path) -> None:
@@ -254,7 +257,7 @@ def test_a_copy_without_metadata_is_not_complete(checkpoint: Callable[..., Path]
     (root / "metadata").unlink()
 
     assert not_found(root) == (
-        "a directory that holds commits, offsets but no file metadata: the copy of a checkpoint is not "
+        "a directory with commits, offsets but without file metadata: the copy of a checkpoint is not "
         "complete"
     )
 
@@ -263,7 +266,7 @@ def test_a_table_with_a_directory_metadata_is_no_checkpoint(tmp_path: Path) -> N
     (tmp_path / "metadata").mkdir()
     (tmp_path / "data").mkdir()
 
-    assert not_found(tmp_path) == "a directory that holds data, metadata"
+    assert not_found(tmp_path) == "a directory with data, metadata"
 
 
 # --- what it costs

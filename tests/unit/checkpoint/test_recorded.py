@@ -100,10 +100,10 @@ def test_every_finished_batch_has_an_end_and_the_newest_ends_where_the_query_is(
 @pytest.mark.parametrize(
     ("case", "batch_id", "there"),
     [
-        ("plain", 4, "there are 0 to 3: Spark keeps"),
-        ("purged", 9, "there are 10 to 12: Spark keeps"),
-        ("uncommitted-last", 2, r"there are 0 to 1 \(2 was begun and not finished\): Spark keeps"),
-        ("async-progress", 2, "there are 0 to 1, 3, 5, 7, 10, 12: Spark keeps"),
+        ("plain", 4, "finished batches: 0 to 3: Spark keeps"),
+        ("purged", 9, "finished batches: 10 to 12: Spark keeps"),
+        ("uncommitted-last", 2, r"finished batches: 0 to 1 \(2 was begun and not finished\): Spark keeps"),
+        ("async-progress", 2, "finished batches: 0 to 1, 3, 5, 7, 10, 12: Spark keeps"),
     ],
 )
 def test_a_batch_that_is_gone_pending_or_to_come_is_refused_with_those_there_are(
@@ -111,5 +111,7 @@ def test_a_batch_that_is_gone_pending_or_to_come_is_refused_with_those_there_are
 ) -> None:
     checkpoint = SparkCheckpoint(str(RECORDED[0].parent / f"spark-4.2.0-{case}" / "checkpoint"))
 
-    with pytest.raises(PlanRefusedError, match=f"batch {batch_id} is not there as a finished batch; {there}"):
+    with pytest.raises(
+        PlanRefusedError, match=f"batch {batch_id} is not a finished batch of the checkpoint; {there}"
+    ):
         finished_batch_ends(checkpoint, batch_id)

@@ -77,7 +77,7 @@ REFUSED = {
     "stateful": "the query keeps state",
     "stateful-ckpt-v2": "the query keeps state",
     "uncommitted-last": "batch 2 was begun and not finished: running the query once would finish it",
-    "async-progress": "is not there, and Spark starts only if the two newest batches are",
+    "async-progress": "does not exist, and Spark starts only if the two newest batches exist",
     "continuous": "has no metadata, as in continuous mode",
 }
 ALLOWED_BY: dict[str, dict[str, Any]] = {

@@ -96,7 +96,7 @@ def test_an_archive_of_another_query_is_refused(three: Path, files: Files) -> No
     before = files(three)
 
     with pytest.raises(
-        PlanRefusedError, match=r"archive 0001-seek is of query 975d5cb5-.* is of query another"
+        PlanRefusedError, match=r"archive 0001-seek belongs to query 975d5cb5-.* belongs to query another"
     ):
         restore(three)
     assert files(three) == before

@@ -135,7 +135,9 @@ def test_files_that_always_go_before_they_are_opened_are_worth_another_try_later
             remove(root, len(opened) - 1)
             checkpoint({len(opened): 5}, [len(opened)])
 
-    with pytest.raises(StorageUnavailableError, match=r"offsets/4: was listed and then not there") as refused:
+    with pytest.raises(
+        StorageUnavailableError, match=r"offsets/4: was listed but did not exist when it was read"
+    ) as refused:
         read_while(root, before)
 
     assert refused.value.retriable

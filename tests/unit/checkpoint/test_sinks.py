@@ -28,11 +28,11 @@ TABLES = sorted((Path(__file__).parents[2] / "tables").iterdir())
 """Tables into which the query has written its batches 0 to 2, each without its data."""
 
 SINK_REFUSALS = {
-    None: "the checkpoint does not say where it writes to: set sink to 'kafka'",
-    "delta": "set sink_location, the directory it writes to, so that its _delta_log can be checked",
-    "iceberg": "set sink_location, the directory it writes to, so that its metadata can be checked",
-    "hudi": "set sink_location, the directory it writes to, so that its .hoodie can be checked",
-    "file": "set sink_location, the directory it writes to, so that its _spark_metadata can be checked",
+    None: "the checkpoint does not name the sink: set sink to 'kafka'",
+    "delta": "set sink_location to the directory of the sink, so that its _delta_log can be checked",
+    "iceberg": "set sink_location to the directory of the sink, so that its metadata can be checked",
+    "hudi": "set sink_location to the directory of the sink, so that its .hoodie can be checked",
+    "file": "set sink_location to the directory of the sink, so that its _spark_metadata can be checked",
 }
 
 
@@ -98,7 +98,8 @@ def test_a_batch_that_the_sink_has_recorded_is_not_discarded(
         seek(unfinished, **written),
         f"discarding batch 2: the sink has recorded batch 2 in {written['sink_location']}/"
         f"{RECORDING_SINKS[written['sink']]} and would skip it, with all new records: run the query once, "
-        "which finishes it (with failOnDataLoss=false for that run if records of it are deleted), and seek",
+        "which finishes it (with failOnDataLoss=false for that run if Kafka has deleted records of the batch)"
+        ", and seek",
     )
 
 
@@ -110,7 +111,7 @@ def test_a_sink_that_has_not_recorded_what_the_checkpoint_has_finished_is_anothe
     assert_refused(
         later,
         seek(later, **written),
-        "has recorded no batch after 2, and the checkpoint has finished batch 3: give the directory that the "
+        "has recorded no batch after 2, but the checkpoint has finished batch 3: give the directory that the "
         "query writes to, or run the query once",
     )
 
@@ -219,11 +220,11 @@ def test_commits_of_others_to_a_delta_table_are_passed_over(
         (lambda table: delta_log(table, 2).unlink(), "has recorded no batch after 1"),
         (
             lambda table: delta_log(table, 4).write_text("{}\n"),
-            "00000000000000000003.json: is not there",
+            "00000000000000000003.json: does not exist",
         ),
         (
             lambda table: cleaned_up(table, 3),
-            "00000000000000000002.json: is not there",
+            "00000000000000000002.json: does not exist",
         ),
         (
             lambda table: write(table / "_delta_log/_staged_commits/00000000000000000003.6c3c.json"),
@@ -367,7 +368,10 @@ def test_snapshots_of_others_in_an_iceberg_table_are_passed_over(
 @pytest.mark.parametrize(
     ("damage", "says"),
     [
-        (lambda table: changed(iceberg(table), expired), "a snapshot has expired that may be of the query"),
+        (
+            lambda table: changed(iceberg(table), expired),
+            "a snapshot that may belong to the query has expired",
+        ),
         (lambda table: changed(iceberg(table), on_a_branch), "has recorded batch 3"),
         (lambda table: iceberg(table).unlink(), "has recorded no batch after 1"),
         (
@@ -377,7 +381,7 @@ def test_snapshots_of_others_in_an_iceberg_table_are_passed_over(
         (lambda table: iceberg(table).write_bytes(iceberg(table).read_bytes()[:-9]), "the file is cut off"),
         (
             lambda table: (table / "metadata/latest.metadata.json").touch(),
-            "a name that Iceberg does not give",
+            "a name that Iceberg does not use",
         ),
         (
             lambda table: (table / "metadata/00000-1.metadata.json").touch(),

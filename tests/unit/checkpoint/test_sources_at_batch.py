@@ -25,7 +25,7 @@ def test_each_partition_of_the_newest_batch_is_where_it_was_or_the_batch_is_refu
     if added:
         with pytest.raises(PlanRefusedError) as refused:
             source_offsets_at_batch(3, ends, newest, scope)
-        assert f"has no offset of {summarize(added)}, " in str(refused.value)
+        assert f"has no offset for {summarize(added)}, " in str(refused.value)
         return
     found = source_offsets_at_batch(3, ends, newest, scope)
     assert {source: set(offsets) for source, offsets in found.items()} == {

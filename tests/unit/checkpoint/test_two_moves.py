@@ -61,7 +61,7 @@ def test_the_claim_of_a_move_that_died_is_in_nobodys_way(three: Path) -> None:
     planned = seek(three, 3)
     Claim(spark, str(planned.archive))
 
-    with pytest.raises(CheckpointMovedError, match="another move of it was begun at the same time"):
+    with pytest.raises(CheckpointMovedError, match="another move of this checkpoint began at the same time"):
         apply_plan(three, planned)
     apply_plan(three, seek(three, 4))
 
@@ -104,7 +104,7 @@ def test_a_move_that_is_taken_back_while_it_is_under_way_fails(three: Path) -> N
     def take_back() -> None:
         apply_plan(three, restore(three))
 
-    with pytest.raises(CheckpointMovedError, match="0001-seek .* was taken back while it was under way"):
+    with pytest.raises(CheckpointMovedError, match="0001-seek .* was taken back while it was running"):
         apply_plan(three, seek(three, 3), commit=take_back)
     assert offset_of(three) == 7
 
@@ -151,7 +151,9 @@ def test_of_two_moves_that_were_planned_together_the_one_that_claims_later_is_re
 
     def write(*arguments: Any) -> None:
         monkeypatch.setattr(apply_move, "write_archive", write_archive)
-        with pytest.raises(CheckpointMovedError, match="another move of it was begun at the same time"):
+        with pytest.raises(
+            CheckpointMovedError, match="another move of this checkpoint began at the same time"
+        ):
             apply_plan(three, other)
         write_archive(*arguments)
 
@@ -173,7 +175,7 @@ def test_a_move_notices_one_that_was_planned_after_its_claim_and_done_before_its
         write_archive(*arguments)
 
     monkeypatch.setattr(apply_move, "write_archive", write)
-    with pytest.raises(CheckpointMovedError, match="another move of it was begun at the same time"):
+    with pytest.raises(CheckpointMovedError, match="another move of this checkpoint began at the same time"):
         apply_plan(three, seek(three, 3))
 
     assert offset_of(three) == 4
@@ -187,6 +189,6 @@ def test_a_move_that_was_planned_before_another_one_leaves_its_archive_alone(
     apply_plan(three, seek(three, 4))
     before = files(three)
 
-    with pytest.raises(CheckpointMovedError, match="another move of it was begun at the same time"):
+    with pytest.raises(CheckpointMovedError, match="another move of this checkpoint began at the same time"):
         apply_plan(three, late)
     assert files(three) == before

@@ -110,7 +110,7 @@ def test_a_file_that_is_too_large_is_not_read(cli, tmp_path, arguments):
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ([], "no broker is named: give --bootstrap-server"),
+        ([], "no broker is given: give --bootstrap-server"),
         (
             ["--kafka-config-id", "k", "--bootstrap-server", "b:1"],
             "--kafka-config-id replaces --bootstrap-server",
@@ -142,7 +142,7 @@ PREFIX = "AIRFLOW_KAFKA_OFFSETS_"
         ({"BOOTSTRAP_SERVER": "other:1"}, ["--bootstrap-server", "127.0.0.1:1"], "answer from 127.0.0.1:1"),
         ({"COMMAND_CONFIG": "FILE"}, [], "answer from 127.0.0.1:2"),
         ({"COMMAND_CONFIG": "FILE", "BOOTSTRAP_SERVER": "127.0.0.1:1"}, [], "answer from 127.0.0.1:1"),
-        ({"BOOTSTRAP_SERVER": ""}, [], "no broker is named"),
+        ({"BOOTSTRAP_SERVER": ""}, [], "no broker is given"),
         ({"COMMAND_CONFIG": "/nowhere"}, [], f"'--command-config' (env var: '{PREFIX}COMMAND_CONFIG')"),
         ({"KAFKA_CONFIG_ID": "nowhere"}, [], f"{PREFIX}KAFKA_CONFIG_ID: connection 'nowhere' is not defined"),
         # What is typed wins over variables that contradict it.

@@ -36,7 +36,7 @@ def test_the_private_method_that_builds_the_configuration_is_as_we_know_it(monke
 
 def test_a_provider_without_the_method_is_refused_with_the_version_that_works(monkeypatch):
     monkeypatch.delattr(KafkaBaseHook, "_build_config")
-    with pytest.raises(SetupError, match=f"is not there.*: {KNOWN_TO_WORK} is known to work"):
+    with pytest.raises(SetupError, match=f"is missing.*: version {KNOWN_TO_WORK} is known to work"):
         KafkaOffsetsHook().client_config()
 
 

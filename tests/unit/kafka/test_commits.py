@@ -49,7 +49,7 @@ def test_parts_are_all_of_it_once_and_each_fits_into_one_batch(count, group, met
         ("g", MAX_OFFSET + 1, "", "cannot be committed"),
         ("g", 1, "x" * 4096, "metadata of 4096 bytes; expected at most 4095"),
         ("g", 1, "é" * 2048, "metadata of 4096 bytes"),
-        ("g", 1, "a\0b", "no NUL"),
+        ("g", 1, "a\0b", "without NUL"),
     ],
 )
 def test_what_cannot_be_committed_is_refused_before_anything_is_sent(group, offset, metadata, expected):

@@ -106,10 +106,10 @@ def test_a_connection_that_was_lost_is_told_from_one_that_was_refused(name, text
         (
             "_AUTHENTICATION",
             'SASL authentication error: {"status":"invalid_token"} (after 3ms in state AUTH_REQ)',
-            "correct what makes it",
+            "correct its source",
         ),
         ("_AUTHENTICATION", "SASL authentication error: invalid credentials", ""),
-        ("_TRANSPORT", "Receive failed: SSL alert number 46 (after 3ms)", "or renew what they name"),
+        ("_TRANSPORT", "Receive failed: SSL alert number 46 (after 3ms)", "or renew the certificate"),
     ],
 )
 def test_a_login_that_is_refused_for_another_reason_than_its_password_says_what_to_correct(

@@ -80,7 +80,7 @@ def test_a_connector_of_another_version_that_was_tried_fits():
     (wrong,) = check_connector(spark, libraries([FITS], []))
     assert wrong.remedy == (
         "use org.apache.spark:spark-sql-kafka-0-10_2.13:4.3.0, or "
-        "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0 where Maven does not have that"
+        "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0 if Maven does not have it"
     )
 
 

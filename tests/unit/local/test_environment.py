@@ -117,14 +117,14 @@ def test_a_command_without_the_extra_that_it_needs_names_the_extra(module, libra
 @pytest.mark.parametrize(
     ("minutes", "status", "found"),
     [
-        ("10080", "ok", "10080: a group that nobody joins forgets its offsets 7 d after the last commit"),
-        ("1440", "ok", "1440: a group that nobody joins forgets its offsets 1 d after the last commit"),
+        ("10080", "ok", "10080: a group without members loses its offsets 7 d after the last commit"),
+        ("1440", "ok", "1440: a group without members loses its offsets 1 d after the last commit"),
         (
             "1439",
             "warn",
-            "1439: a group that nobody joins forgets its offsets 23 h 59 min after the last commit",
+            "1439: a group without members loses its offsets 23 h 59 min after the last commit",
         ),
-        ("1", "warn", "1: a group that nobody joins forgets its offsets 1 min after the last commit"),
+        ("1", "warn", "1: a group without members loses its offsets 1 min after the last commit"),
         (None, "warn", "not known (no permission)"),
     ],
 )

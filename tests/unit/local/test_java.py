@@ -75,7 +75,7 @@ def test_none_at_all_is_refused_with_a_remedy(tmp_path):
 
 
 def test_a_java_home_without_java_is_named(tmp_path):
-    with pytest.raises(SetupError, match=rf"JAVA_HOME is {tmp_path}, but there is no bin/java"):
+    with pytest.raises(SetupError, match=rf"JAVA_HOME is {tmp_path}, but it has no bin/java"):
         find_java(environ={"JAVA_HOME": str(tmp_path), "PATH": "/usr/bin:/bin"})
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -147,7 +148,7 @@ def test_the_lag_after_a_commit_is_that_of_its_plan():
 
 def written(error, *plans, begun=True):
     known = record(*(plans or [plan()]), verified=False, begun=begun)
-    told = (known if error is None else known.failed(error)).lineage()
+    told = (known if error is None else replace(known, error=error)).lineage()
     assert told.run[MOVE]["verified"] is False
     return [group["written"] for group in told.run[MOVE]["groups"]], told
 
@@ -353,7 +354,7 @@ def test_what_was_written_agrees_in_both_facets(made, data):
         failed,
         *before,
     )
-    told = record(*made, verified=False, begun=True).failed(error).lineage()
+    told = replace(record(*made, verified=False, begun=True), error=error).lineage()
     for group in told.run[MOVE]["groups"]:
         states = {
             part["state"]

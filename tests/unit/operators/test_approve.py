@@ -145,7 +145,7 @@ def test_a_reset_without_a_plan_must_name_its_group():
         ({"to_offset": "earliest", "plan": "{{ x }}"}, "plan would be ignored with pipelines"),
         ({"to_offset": "earliest", "plan_only": True}, "plan_only would be ignored with pipelines"),
         ({}, "found none of them; expected exactly one of to_offset"),
-        ({"to_offset": "earliest", "pipelines": []}, "expected a list of KafkaPipeline"),
+        ({"to_offset": "earliest", "pipelines": []}, "expected a list with at least one KafkaPipeline"),
         ({"to_offset": "lates"}, "to_offset=.lates.: expected"),
     ],
 )

@@ -414,7 +414,7 @@ def test_other_intervals_for_an_asset_are_refused_until_it_is_said_where_they_be
     stream.run()
     count = len(stream.hours())
     for start_from in (None, START):
-        with pytest.raises(AirflowFailException, match=f"{named}.*set start_from to another time"):
+        with pytest.raises(AirflowFailException, match=f"{named}.*set start_from to a new time"):
             stream.run(**change, start_from=start_from)
     stream.run(**change, start_from="2026-03-01T23:30:00+00:00")
     stream.run(**change, start_from="2026-03-01T23:30:00+00:00")
@@ -467,7 +467,7 @@ def test_what_is_kept_with_the_asset_and_cannot_be_read_is_refused(stream):
     stream.commit(2)
     for kept in ("x", {"version": 2}, {"version": 1, "end": "2026-03-01T00:00:00", "meaning": {}}):
         stream.airflow.kept["hours"] = {"kafka_offsets.intervals": kept}
-        with pytest.raises(AirflowFailException, match="of the asset 'hours'.*delete it"):
+        with pytest.raises(AirflowFailException, match="of the asset 'hours'.*delete the value"):
             stream.run()
 
 

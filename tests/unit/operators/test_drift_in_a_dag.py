@@ -56,9 +56,12 @@ def test_lists_of_pipelines_are_mapped():
             "found pipelines and group_id, checkpoint_location, kafka_config_id",
         ),
         ({"pipelines": [ORDERS], "kafka_config_id": "main"}, "found pipelines and kafka_config_id"),
-        ({"pipelines": []}, "task t: pipelines=.*with one in it at least"),
+        ({"pipelines": []}, "task t: pipelines=.*expected a list with at least one KafkaPipeline"),
         ({"pipelines": "orders"}, "task t: pipelines: .*is not JSON"),
-        ({"pipelines": '"orders"'}, "task t: pipelines=orders: expected a list of KafkaPipeline"),
+        (
+            {"pipelines": '"orders"'},
+            "task t: pipelines=orders: expected a list with at least one KafkaPipeline",
+        ),
     ],
 )
 def test_what_is_checked_is_named_in_exactly_one_way(parameters, says):
@@ -85,7 +88,7 @@ def test_literals_are_checked_when_the_dag_is_parsed_and_templates_when_the_task
 @pytest.mark.parametrize(
     ("parameters", "says"),
     [
-        ({"pipelines": ["orders"]}, "in place of a KafkaPipeline or a dict"),
+        ({"pipelines": ["orders"]}, "expected a KafkaPipeline or a dict"),
         ({"pipelines": [{"group": "orders"}]}, "found an entry with group; expected group_id"),
         ({"pipelines": [{**ORDERS, "grace": 5}]}, "expected group_id and"),
         (

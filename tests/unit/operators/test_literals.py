@@ -256,7 +256,7 @@ def test_templates_may_fill_in_the_scenario(scenarios):
         (
             CommitOffsetWindowOperator,
             GROUP | {"window": WHOLE_WINDOW, "window_conn_id": "lake"},
-            "window_conn_id would be ignored with a window that is in no file",
+            "window_conn_id would be ignored with a window that is not in a file",
         ),
         (ResetOffsetsOperator, RESET | {"on_no_commit": "skip"}, "on_no_commit would be ignored with check"),
         (

@@ -90,20 +90,22 @@ def test_named_sources_are_told_apart_by_name(checkpoint):
 
 def test_a_batch_that_is_not_planned_is_refused(checkpoint):
     checkpoint.plan(0, a(1))
-    with pytest.raises(CheckpointError, match=r"offsets/1: is not there"):
+    with pytest.raises(CheckpointError, match=r"offsets/1: does not exist"):
         batch_ranges(checkpoint.location, 1)
 
 
 def test_a_batch_whose_beginning_was_removed_is_refused(checkpoint):
     checkpoint.plan(3, a(1))
     checkpoint.began("0", a(0))
-    with pytest.raises(CheckpointError, match="there is no batch before it any more.*minBatchesToRetain"):
+    with pytest.raises(CheckpointError, match="the batch before it no longer exists.*minBatchesToRetain"):
         batch_ranges(checkpoint.location, 3)
 
 
 def test_first_offsets_that_are_missing_or_another_sources_are_refused(checkpoint):
     checkpoint.plan(0, a(1))
-    with pytest.raises(CheckpointError, match=r"sources/0/0: is not there; expected where source 0 began"):
+    with pytest.raises(
+        CheckpointError, match=r"sources/0/0: does not exist; expected the start offsets of source 0"
+    ):
         batch_ranges(checkpoint.location, 0)
     for text in ("v1\n" + json.dumps(a(1)), "\0v1\n1700000000000"):
         checkpoint.write("sources/0/0", text)

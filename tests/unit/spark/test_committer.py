@@ -248,7 +248,7 @@ def test_a_spark_that_does_not_tell_is_an_error_only_if_something_was_finished(c
     assert committer.outcomes.errors == []
     committer.record_finished("run-1", 3)
     committer.commit_due()
-    assert "does not tell what it has finished" in str(committer.outcomes.errors[0])
+    assert "does not report the finished offsets" in str(committer.outcomes.errors[0])
 
 
 def test_sources_that_share_a_group_meet_at_the_smaller_offset_whatever_else_differs():

@@ -91,7 +91,7 @@ def test_a_file_and_its_content_are_not_given_both(tmp_path):
 
 def test_a_job_reads_what_was_handed_over(tmp_path, monkeypatch):
     monkeypatch.delenv("AIRFLOW_KAFKA_OFFSETS_OPTIONS_FILE", raising=False)
-    with pytest.raises(UsageError, match="no Kafka options were handed over .* KafkaSparkSubmitOperator"):
+    with pytest.raises(UsageError, match="no Kafka options were passed .* KafkaSparkSubmitOperator"):
         spark_kafka_options()
     file = tmp_path / "options.json"
     monkeypatch.setenv("AIRFLOW_KAFKA_OFFSETS_OPTIONS_FILE", str(file))

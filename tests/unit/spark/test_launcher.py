@@ -80,7 +80,7 @@ def test_a_directory_that_others_may_write_to_is_refused(fresh):
     directory = Path(launcher.spark_py_files()).parent
     directory.chmod(0o777)
     package_zip.cache_clear()
-    with pytest.raises(SetupError, match="is not a directory of this user alone.*set TMPDIR"):
+    with pytest.raises(SetupError, match="is not a directory that only this user can access.*set TMPDIR"):
         launcher.spark_py_files()
 
 
@@ -103,7 +103,7 @@ def test_the_exit_status_is_the_jobs(ending, status, tmp_path):
 def test_a_job_that_is_not_there_is_said():
     done = python(launcher.launcher_path(), "/no/such/job.py")
     assert done.returncode == 1
-    assert "there is no file /no/such/job.py" in done.stderr
+    assert "file /no/such/job.py does not exist" in done.stderr
 
 
 @pytest.mark.parametrize("group", ["", "padded ", '{"source:0": "g"}'])

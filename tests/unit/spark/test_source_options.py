@@ -34,7 +34,7 @@ MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
     ],
 )
 def test_options_that_say_what_is_read_are_refused(option):
-    with pytest.raises(UsageError, match=f"options has {option}, but what is read"):
+    with pytest.raises(UsageError, match=f"options has {option}, but the offsets alone"):
         refuse_other_ranges({**SERVERS, option: "x"})
 
 

@@ -93,7 +93,10 @@ def test_the_file_of_a_killed_task_is_removed_by_the_next_one_and_that_of_a_runn
 
 def test_a_directory_that_others_can_read_is_refused(tmp_path):
     (tmp_path / f"airflow-kafka-offsets-{os.getuid()}").mkdir(mode=0o755)
-    with pytest.raises(SetupError, match="is not a directory of this user alone"), kafka_options_file():
+    with (
+        pytest.raises(SetupError, match="is not a directory that only this user can access"),
+        kafka_options_file(),
+    ):
         pass
 
 
@@ -155,7 +158,9 @@ def test_what_is_in_the_directory_s_place_is_refused_and_stays(tmp_path, there):
         place.symlink_to(elsewhere)
     if there == "link":
         elsewhere.mkdir(mode=0o700)
-    with pytest.raises(SetupError, match=rf"{place} is not a directory of this user alone.*: remove it"):
+    with pytest.raises(
+        SetupError, match=rf"{place} is not a directory that only this user can access.*: remove it"
+    ):
         with kafka_options_file():
             pass
     assert VARIABLE not in os.environ

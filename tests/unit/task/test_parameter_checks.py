@@ -79,16 +79,14 @@ def test_an_option_that_renders_to_nothing_is_refused_by_its_name(operator, name
     if operator is ResetOffsetsOperator and name in RESETS:
         task.check_rendered_parameters()
         return
-    with pytest.raises(
-        UsageError, match=rf"^{name}={{{{ nothing }}}} rendered to '?None'?, which is nothing"
-    ):
+    with pytest.raises(UsageError, match=rf"^{name}={{{{ nothing }}}} rendered to '?None'?, which is empty"):
         task.check_rendered_parameters()
 
 
 @pytest.mark.parametrize("operator", GIVEN, ids=lambda operator: operator.__name__)
 def test_the_task_fails_at_once_and_asks_nobody(operator):
     task = rendered(operator, **GIVEN[operator] | {"kafka_config_id": "{{ nothing or '' }}"})
-    with pytest.raises(AirflowFailException, match="kafka_config_id=.*rendered to '', which is nothing"):
+    with pytest.raises(AirflowFailException, match="kafka_config_id=.*rendered to '', which is empty"):
         task.execute({"ti": None})
 
 
@@ -558,5 +556,5 @@ def test_a_name_that_an_entry_of_a_mapped_task_group_leaves_out_has_its_default(
     task: Any = dag.get_task("pipeline.t")
     task._templates = {name: getattr(task, name)}
     setattr(task, name, value)
-    with pytest.raises(UsageError, match="is nothing") if refused else nullcontext():
+    with pytest.raises(UsageError, match="is empty") if refused else nullcontext():
         task.check_rendered_parameters()

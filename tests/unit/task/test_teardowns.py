@@ -62,7 +62,7 @@ def test_a_restore_whose_failure_fails_the_run_is_accepted(rules, recovery):
 )
 def test_a_task_after_the_restore_that_runs_whatever_happens_is_refused(rules, recovery):
     after(recovery, *rules)
-    with pytest.raises(UsageError, match="would succeed although this task fails: .* notify_0 runs after"):
+    with pytest.raises(UsageError, match="would succeed although this task fails: .* notify_0 always runs"):
         read(recovery)
 
 

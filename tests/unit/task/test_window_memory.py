@@ -42,14 +42,14 @@ def test_a_cleared_run_may_have_had_a_window_where_airflow_has_forgotten_what_wa
     memory(store).refuse_other_records(NO_CLIENT, REPLAY)
     store.clear()
     for _ in range(2):
-        with pytest.raises(PlanRefusedError, match=r"was cleared, and which records it read is not known"):
+        with pytest.raises(PlanRefusedError, match=r"the records that it read are not known"):
             memory(store, try_number=2, clears=1).refuse_other_records(NO_CLIENT, REPLAY)
 
 
 def test_a_later_iteration_of_a_loop_that_was_cleared_may_have_had_a_window():
     # Airflow makes it anew: it is its first try, and nothing is kept.
     memory(Store(), loop=1).refuse_other_records(NO_CLIENT, REPLAY)
-    with pytest.raises(PlanRefusedError, match="was cleared, and which records it read is not known"):
+    with pytest.raises(PlanRefusedError, match="was cleared, and the records that it read are not known"):
         memory(Store(), clears=1, loop=1).refuse_other_records(NO_CLIENT, REPLAY)
 
 
@@ -73,11 +73,11 @@ def test_a_window_comes_back_from_its_file(tmp_path):
 @pytest.mark.parametrize("other", [{"run_id": "r2"}, {"map_index": 3}, {"iteration": 0}])
 def test_a_file_with_the_window_of_another_run_is_refused(tmp_path, other):
     theirs = replace(WINDOW, source={**RUN, **other})
-    with pytest.raises(PlanRefusedError, match="holds the window of another run"):
+    with pytest.raises(PlanRefusedError, match="contains the window of another run"):
         planned(tmp_path / "window.json", WINDOW, theirs).recall()
 
 
 def test_a_file_whose_window_was_changed_is_refused(tmp_path):
     changed = replace(WINDOW, ranges={TopicPartition("orders", 0): OffsetRange(3, 9)})
-    with pytest.raises(PlanRefusedError, match="was changed since it was planned: found other ranges"):
+    with pytest.raises(PlanRefusedError, match="was changed since .* planned: found other ranges"):
         planned(tmp_path / "window.json", WINDOW, changed).recall()

@@ -57,7 +57,9 @@ def test_a_process_that_cannot_be_started_is_the_answer_of_those_who_ask(start, 
     monkeypatch.setattr("airflow_kafka_offsets.ui.live_client.WorkerProcess", refused)
     live = start()
     live.warm()
-    assert ask(live).error == "the process that asks cannot be started (Resource temporarily unavailable)"
+    assert ask(live).error == (
+        "the process that reads from Kafka cannot be started (Resource temporarily unavailable)"
+    )
 
 
 def test_an_answer_is_asked_for_again_when_it_is_no_longer_fresh(start):
@@ -181,7 +183,7 @@ def test_a_process_that_dies_is_started_again(start):
 
     died = ask(live, "die")
 
-    assert died.error == "the process that asks has ended; it is started again"
+    assert died.error == "the process that reads from Kafka has ended; it is started again"
     assert ask(live).error is None
 
 
@@ -190,7 +192,7 @@ def test_a_pipeline_that_is_a_template_is_not_asked_about(start):
 
     answer = ask(live, "{{ params.group }}")
 
-    assert answer.error == "no run has rendered group_id yet, so there is nothing to ask"
+    assert answer.error == "no run has rendered group_id yet, so Kafka cannot be asked"
     assert live._child is None
 
 

@@ -38,7 +38,7 @@ def answer(monkeypatch, error, cause):
 def test_what_a_driver_says_is_not_for_all_viewers(monkeypatch, error, cause):
     text = answer(monkeypatch, error("s3a://lake/orders: arn:aws:iam::1:role/x at https://minio:9000"), cause)
 
-    assert text.startswith(f"{LOCATION}: the storage refuses or does not answer: see the log")
+    assert text.startswith(f"{LOCATION}: the storage refuses access or does not answer: see the log")
     assert "arn" not in text
     assert "minio" not in text
 

@@ -252,7 +252,7 @@ def test_partitions_without_a_commit_before_are_counted():
     command, (problem,) = restore_command(value, move(value))
 
     assert command is not None
-    assert problem == "2 partitions had no commit before, and stay where they are"
+    assert problem == "2 partitions had no commit before, and keep their offsets"
 
 
 @pytest.mark.parametrize("group", ["a\nb", "a\x1b[2Jb", "a\u202eb", "a\u200bb", "a\u2028b"])
