@@ -186,9 +186,8 @@ class SavedPlan:
             for group in sorted(self.groups, key=lambda group: group.group_id)
         ]
         allowed = {**asdict(self.policy), "allow_new_cluster": self.allow_new_cluster}
-        failover: list[Any] = []
-        if self.left is not None:
-            failover = ["failover", self.left.as_json(), self.allow_running_mirror]
+        left = self.left
+        failover = [] if left is None else ["failover", left.as_json(), self.allow_running_mirror]
         return digest(groups, self.log_ids.as_json(), moved, allowed, *failover)
 
     def age_refusals(self, now: datetime, max_age: timedelta | None) -> list[str]:
