@@ -50,7 +50,7 @@ class Names(NamedTuple):
     mirror: Mapping[str, Any] | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """Return plain JSON; without ``mirror`` if there is none."""
+        """Return plain JSON; a pipeline without a mirror has no key ``mirror``."""
         return {name: each for name, each in self._asdict().items() if name != "mirror" or each}
 
 
