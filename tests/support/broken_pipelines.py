@@ -234,6 +234,19 @@ def drift(pipeline: BrokenPipeline, spark: SparkSession) -> None:
     pipeline.job(spark)
 
 
+def read_what_was_skipped(pipeline: BrokenPipeline, spark: SparkSession) -> None:
+    """The query was given a new checkpoint, which began at the end of the topic."""
+    pipeline.make_topic()
+    pipeline.produce({0: 600, 1: 600})
+    pipeline.job(spark)
+    pipeline.commit()
+    pipeline.produce({0: 900, 1: 300})
+    shutil.rmtree(pipeline.checkpoint)
+    pipeline.job(spark, startingOffsets="latest")
+    pipeline.produce({0: 10, 1: 10})
+    pipeline.job(spark)
+
+
 def a_move_stopped_half_way(pipeline: BrokenPipeline, spark: SparkSession) -> None:
     """A reset was killed between the checkpoint and the group."""
     pipeline.make_topic()
@@ -294,6 +307,7 @@ SITUATIONS: dict[str, Callable[[BrokenPipeline, SparkSession], None]] = {
     "a-batch-fails-for-ever": a_batch_fails_for_ever,
     "reprocess-since-a-time": reprocess_since_a_time,
     "drift": drift,
+    "read-what-was-skipped": read_what_was_skipped,
     "a-move-stopped-half-way": a_move_stopped_half_way,
     "discard-the-batch": records_were_deleted,
     "another-cluster": another_cluster,

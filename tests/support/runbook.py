@@ -29,6 +29,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "runbook.md"
 NAMES = re.compile(r"\b(orders|payments|clicks)\b")
 BROKERS = ("kafka-1:9092", "kafka-2:9092")
 CONFIGS = "kafka.admin.ConfigCommand"
+CONSOLE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
 OPTIONS = {"fail-on-data-loss": "failOnDataLoss", "max-offsets-per-trigger": "maxOffsetsPerTrigger"}
 DEADLINE = 120.0
 VARIABLE = (
@@ -91,6 +92,8 @@ def _run(command: str, pipeline: BrokenPipeline, spark: SparkSession) -> str:
     if program == "spark-submit":
         options = (each.removeprefix("--").split("=") for each in arguments[1:])
         return pipeline.job(spark, **{OPTIONS[name]: value for name, value in options}) or ""
+    if program == "kafka-console-consumer":
+        return KafkaTools(pipeline.servers).run(CONSOLE_CONSUMER, *arguments).stdout
     if program in ("kafka-consumer-groups", "kafka-configs"):
         servers = arguments[arguments.index("--bootstrap-server") + 1]
         tools, rest = (

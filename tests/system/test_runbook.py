@@ -15,6 +15,8 @@ pytestmark = [
 
 SECTIONS = read_sections()
 PROOF = "kafka-consumer-groups "
+ALONE = {"another-cluster", "read-what-was-skipped", "reprocess-since-a-time"}
+"""What has a test of its own."""
 
 
 @pytest.fixture
@@ -22,7 +24,7 @@ def pipeline(bootstrap_servers, tmp_path, new_group):
     return BrokenPipeline(bootstrap_servers, tmp_path, f"{new_group()}-")
 
 
-@pytest.mark.parametrize("anchor", sorted(SITUATIONS.keys() - {"another-cluster", "reprocess-since-a-time"}))
+@pytest.mark.parametrize("anchor", sorted(SITUATIONS.keys() - ALONE))
 def test_each_section_repairs_its_pipeline_as_kafkas_own_tool_shows(anchor, pipeline, spark):
     SITUATIONS[anchor](pipeline, spark)
     _follow(anchor, pipeline, spark)
@@ -39,6 +41,13 @@ def test_records_since_a_time_are_written_again(pipeline, spark):
     assert len([*pipeline.output.iterdir()]) == 1500
     _follow("reprocess-since-a-time", pipeline, spark)
     assert len([*pipeline.output.iterdir()]) == 2400
+
+
+def test_records_that_a_new_checkpoint_skipped_are_written(pipeline, spark):
+    SITUATIONS["read-what-was-skipped"](pipeline, spark)
+    assert len([*pipeline.output.iterdir()]) == 1220
+    _follow("read-what-was-skipped", pipeline, spark)
+    assert len([*pipeline.output.iterdir()]) == 2420
 
 
 def test_each_section_with_commands_is_run_and_ends_with_kafkas_own_tool():
