@@ -3,15 +3,18 @@ Three DAGs: commits that prepare a failover to a mirror of the Kafka cluster, a 
 failover.
 
 The commits keep the data for a failover beside each checkpoint. The drill plans the move and changes nothing.
-The DAG fail_over moves all pipelines; trigger it when the queries are stopped.
+The DAG fail_over moves all pipelines; trigger it when the queries are stopped. The DAG fail_over_approved
+moves the first pipeline when a user has approved its plan.
 """
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 
 from airflow.sdk import DAG
 
+from airflow_kafka_offsets.operators.approve import ApprovePlanOperator
 from airflow_kafka_offsets.operators.check_mirror import CheckMirrorOperator
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
 from airflow_kafka_offsets.operators.fail_over import FailOverOperator
@@ -42,3 +45,14 @@ with DAG("fail_over", schedule=None, max_active_runs=1, tags=["kafka", "spark"])
         task_id="fail_over", max_active_tis_per_dag=8, retries=3, ask_source=False
     ).expand_kwargs([dict(pipeline) for pipeline in pipelines])
 # --8<-- [end:move]
+
+# --8<-- [start:approved]
+with DAG("fail_over_approved", schedule=None, max_active_runs=1, tags=["kafka", "spark"]):
+    orders = pipelines[0]
+    plan = FailOverOperator(task_id="plan", plan_only=True, ask_source=False, **orders)
+    approve = ApprovePlanOperator(task_id="approve", plan=plan.output, response_timeout=timedelta(hours=1))
+    move = FailOverOperator(
+        task_id="fail_over", plan=plan.output, approval=approve.output, retries=3, **orders
+    )
+    plan >> approve >> move
+# --8<-- [end:approved]

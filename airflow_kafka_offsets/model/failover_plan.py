@@ -72,7 +72,7 @@ class FailoverPlan(PipelinePlan):
 
     :param translated: each partition of the query.
     :param notes: remarks, such as that a cluster did not answer.
-    :param was: translation that an earlier try of this failover has archived, as plain JSON.
+    :param was: translation of an interrupted try or of a saved plan, as plain JSON.
     """
 
     translated: Sequence[TranslatedPartition] = ()
@@ -106,7 +106,8 @@ class FailoverPlan(PipelinePlan):
     def make_receipt(self, *, plan_only: bool = False, verified: bool = False) -> dict[str, Any]:
         """Return the receipt, with the translation under ``failover``."""
         value = super().make_receipt(plan_only=plan_only, verified=verified)
-        return {**value, "failover": self.as_json()}
+        left = {} if self.checkpoint_plan is None else {"left": self.checkpoint_plan.left.as_json()}
+        return {**value, "failover": {**self.as_json(), **left}}
 
     def archive_files(self) -> dict[str, str]:
         """Return the files for the archive."""
@@ -152,7 +153,10 @@ class FailoverPlan(PipelinePlan):
         left, entered = (ids.cluster or "(unknown)" for ids in (of.left, of.log_ids))
         heading = f"checkpoint {of.location}{refused}: batch {of.batch_id}, from cluster {left} to {entered}"
         if self.was is not None:
+            saved = self.provenance.get("plan")
             rows, more = [], "the positions are those of an earlier try, which this one finishes"
+            if saved:
+                more = f"the positions are those of the saved plan {saved}: {kinds_text(self.was)}"
         remarks = [*([more] if more else []), *_whys(self.translated), *self.notes]
         if of.discarded:
             remarks.append(f"discarded: unfinished batch {', '.join(map(str, of.discarded))}")
@@ -196,6 +200,12 @@ def _whys(translated: Iterable[TranslatedPartition]) -> list[str]:
         if each.translation.why:
             found.setdefault(each.translation.why, []).append(each.partition)
     return [f"{summarize(partitions)}: {why}" for why, partitions in found.items()]
+
+
+def kinds_text(translation: Mapping[str, Any]) -> str:
+    """Return how many partitions have which translation, from :meth:`FailoverPlan.as_json`."""
+    kinds = translation.get("kinds") or {}
+    return ", ".join(f"{number} {kind}" for kind, number in kinds.items())
 
 
 def again_text(translated: Iterable[TranslatedPartition]) -> str:

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 
 from airflow_kafka_offsets.model.approval import SHOWN_DIGITS, digest_of_all
 from airflow_kafka_offsets.model.estimate import Between, Estimate
+from airflow_kafka_offsets.model.failover_plan import kinds_text
+from airflow_kafka_offsets.model.log_ids import LogIds
 from airflow_kafka_offsets.model.parameters import duration_text
 from airflow_kafka_offsets.model.saved_plan import SavedPlan
 from airflow_kafka_offsets.model.text import escape_controls, shorten
@@ -20,11 +22,13 @@ _APPENDING = ("file", "delta", "iceberg", "hudi")
 def plan_markdown(saved: SavedPlan) -> str:
     """Return a plan as Markdown: groups and checkpoint, before and after, and the effects of the move."""
     found = _estimate(saved)
+    at_most = "" if saved.left is None else "at most "
     rows = [
         ("Moves", _moves(saved)),
-        ("From", _times(saved, "before")),
-        ("To", _times(saved, "after")),
-        ("Read again", f"{found.again:,} records" if found.again else "nothing"),
+        ("From", _from(saved)),
+        ("To", _to(saved)),
+        *_translation(saved),
+        ("Read again", f"{at_most}{found.again:,} records" if found.again else "nothing"),
         ("Passed over unread", f"{found.passed:,} records" if found.passed else ""),
         ("To read until the log end", f"{found.volume()}; {found.duration()}"),
         ("Lost", _lost(saved)),
@@ -59,8 +63,8 @@ def plans_markdown(plans: Sequence[SavedPlan]) -> str:
         notes = [text for text in (_lost(saved), _downstream(saved)) if text and text != "nothing"]
         cells = [
             ", ".join(_code(group.group_id) for group in saved.groups),
-            _times(saved, "before"),
-            _times(saved, "after"),
+            _from(saved),
+            _to(saved),
             f"{each.again:,}",
             each.volume(),
             each.duration(),
@@ -109,6 +113,31 @@ def _moves(saved: SavedPlan) -> str:
     return text
 
 
+def _from(saved: SavedPlan) -> str:
+    return _times(saved, "before") if saved.left is None else _cluster(saved.left)
+
+
+def _to(saved: SavedPlan) -> str:
+    times = _times(saved, "after")
+    return times if saved.left is None else f"{_cluster(saved.log_ids)}: {times}"
+
+
+def _cluster(ids: LogIds) -> str:
+    return f"cluster {_code(ids.cluster)}" if ids.cluster else "a cluster that is not known"
+
+
+def _translation(saved: SavedPlan) -> list[tuple[str, str]]:
+    """Return the rows of a failover about the translation of its position."""
+    found = saved.value.get("failover")
+    if saved.left is None or not isinstance(found, Mapping):
+        return []
+    unmirrored = found.get("unmirrored")
+    behind = (
+        "not known" if unmirrored is None else f"at most {unmirrored:,} records" if unmirrored else "none"
+    )
+    return [("Translation", _cell(kinds_text(found))), ("Never mirrored", behind)]
+
+
 def _times(saved: SavedPlan, which: str) -> str:
     """Return the range of the record timestamps at the offsets before or after the move."""
     found: list[str] = []
@@ -155,6 +184,9 @@ def _state(saved: SavedPlan) -> str:
     if saved.checkpoint is None:
         return ""
     stateful = saved.value.get("stateful")
+    if stateful and saved.left is not None:
+        again = _estimate(saved).again
+        return f"moves along{': records that are read again are counted twice' if again else ''}"
     return (
         "stays as it is: records that are read again are counted twice"
         if stateful

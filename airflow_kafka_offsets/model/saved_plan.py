@@ -24,7 +24,7 @@ from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.digest import digest
 from airflow_kafka_offsets.model.formats import load_json, offsets_json, parse_positions
 from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds, other_logs_refusals
-from airflow_kafka_offsets.model.offsets import Commits, Offsets, Positions, TopicPartition, summarize
+from airflow_kafka_offsets.model.offsets import Offsets, Positions, TopicPartition, summarize
 from airflow_kafka_offsets.model.parameters import duration_text, parse_switch, parse_time
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.plan import OffsetPlan
@@ -32,7 +32,7 @@ from airflow_kafka_offsets.model.receipt import GroupReceipt, read_receipt
 from airflow_kafka_offsets.model.text import DescribeValue, shorten
 from airflow_kafka_offsets.model.wording import parameter_text
 
-FORM = "a plan from a reset that only plans, or from 'group reset --save-plan'"
+FORM = "a plan from a reset or failover that only plans, or from '--save-plan'"
 MAX_AGE = timedelta(days=1)
 """Default of the age at which a plan is too old to be applied."""
 
@@ -47,6 +47,11 @@ class Names(NamedTuple):
     checkpoint_location: str | None = None
     checkpoint_conn_id: str | None = None
     kafka_config_id: str | None = None
+    mirror: Mapping[str, Any] | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """Return plain JSON; a pipeline without a mirror has no key ``mirror``."""
+        return {name: each for name, each in self._asdict().items() if name != "mirror" or each}
 
 
 @dataclass(frozen=True)
@@ -62,6 +67,7 @@ class SavedPlan:
     :param policy: permissions of the plan, which also hold when it is applied.
     :param created: time when the plan was made.
     :param value: the plan as plain JSON.
+    :param left: for a failover, ids of the cluster and the topics that the checkpoint leaves; else ``None``.
     """
 
     names: Names
@@ -73,6 +79,8 @@ class SavedPlan:
     allow_new_cluster: bool
     created: datetime
     value: Mapping[str, Any]
+    left: LogIds | None = None
+    allow_running_mirror: bool = False
 
     @classmethod
     def parse(cls, value: object, what: str = "plan", *, describe: DescribeValue = shorten) -> SavedPlan:
@@ -115,6 +123,8 @@ class SavedPlan:
                 parse_switch(policy.get("allow_new_cluster", False), "allow_new_cluster"),
                 parse_time(value.get("created"), "created"),
                 dict(value),
+                _left(value, checkpoint, what, describe),
+                parse_switch(policy.get("allow_running_mirror", False), "allow_running_mirror"),
             )
         except UsageError as error:
             raise OffsetsFormatError(f"{what}: {error}; expected {FORM}") from None
@@ -177,7 +187,9 @@ class SavedPlan:
             for group in sorted(self.groups, key=lambda group: group.group_id)
         ]
         allowed = {**asdict(self.policy), "allow_new_cluster": self.allow_new_cluster}
-        return digest(groups, self.log_ids.as_json(), moved, allowed)
+        left = self.left
+        failover = [] if left is None else ["failover", left.as_json(), self.allow_running_mirror]
+        return digest(groups, self.log_ids.as_json(), moved, allowed, *failover)
 
     def age_refusals(self, now: datetime, max_age: timedelta | None) -> list[str]:
         """Return why the plan is too old to be applied; empty if it is not."""
@@ -263,23 +275,13 @@ class SavedPlan:
             )
 
 
-def moved_by(plan_digest: str, group: GroupReceipt, commits: Commits) -> Positions:
-    """Return a group's earlier offsets in the partitions where the plan's commit is still the newest one."""
-    found: Positions = {}
-    for tp, commit in commits.items():
-        made = None if commit is None else CommitMetadata.parse(commit.metadata)
-        mine = made is not None and made.plan == plan_digest
-        if commit is not None and mine and commit.offset == group.after.get(tp):
-            found[tp] = group.before.get(tp)
-    return found
-
-
 def saved_plan(
     receipt: Mapping[str, Any],
     names: Names,
     policy: CheckpointPolicy,
     *,
     allow_new_cluster: bool = False,
+    allow_running_mirror: bool = False,
     now: datetime | None = None,
 ) -> SavedPlan:
     """
@@ -292,12 +294,27 @@ def saved_plan(
     value = {
         **receipt,
         "plan_only": True,
-        "names": names._asdict(),
-        "policy": {**asdict(policy), "allow_new_cluster": allow_new_cluster},
+        "names": names.as_json(),
+        "policy": {
+            **asdict(policy),
+            "allow_new_cluster": allow_new_cluster,
+            **({"allow_running_mirror": True} if allow_running_mirror else {}),
+        },
         "created": (now or datetime.now(tz=timezone.utc)).isoformat(timespec="seconds"),
     }
     found = SavedPlan._read(value, "plan", shorten)
     return replace(found, value={**value, "digest": found._made_digest()})
+
+
+def _left(
+    value: Mapping[str, Any], checkpoint: CheckpointReceipt | None, what: str, describe: DescribeValue
+) -> LogIds | None:
+    if checkpoint is None or value["checkpoint"].get("kind") != "failover":
+        return None
+    found = value.get("failover")
+    if not isinstance(found, Mapping) or "left" not in found:
+        raise OffsetsFormatError(f"{what}: found no cluster that the failover leaves; expected {FORM}")
+    return LogIds.parse(found["left"], f"{what}, failover, left", describe=describe)
 
 
 def _group_differences(then: GroupReceipt, now: OffsetPlan | None) -> list[str]:

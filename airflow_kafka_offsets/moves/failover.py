@@ -21,7 +21,7 @@ from airflow_kafka_offsets.checkpoint.open_moves import (
 from airflow_kafka_offsets.checkpoint.plan_failover import plan_checkpoint_failover
 from airflow_kafka_offsets.checkpoint.readiness_file import read_readiness
 from airflow_kafka_offsets.errors import OffsetsFormatError, PlanRefusedError
-from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan
+from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan, CheckpointPolicy
 from airflow_kafka_offsets.model.digest import digest
 from airflow_kafka_offsets.model.failover_plan import (
     FAILOVER_FILE,
@@ -81,15 +81,9 @@ def plan_failover(
     policy = policy or FailoverPolicy()
     entered = target.cluster_id()
     request = digest("failover", entered, selection.group_id, selection.scope.as_json(), mirror.as_json())
-    unfinished = unfinished_move(checkpoint)
-    if unfinished is not None:
-        if unfinished.request != request:
-            raise unfinished_refusal(checkpoint, unfinished)
-        return _rest_of(unfinished, target, checkpoint, policy)
-    newest = newest_archived_move(checkpoint)
-    finished = newest is not None and newest.fails_over and newest.request == request
-    if newest is not None and finished and not has_run_since(checkpoint, newest):
-        return _rest_of(newest, target, checkpoint, policy)
+    begun = begun_failover(checkpoint, request)
+    if begun is not None:
+        return rest_of_failover(begun, target, checkpoint, policy.checkpoint)
     kept, note = _kept(checkpoint)
     left = _left(source, checkpoint, entered, kept.cluster)
     usable = kept.on(left.cluster)
@@ -123,7 +117,24 @@ def plan_failover(
         refusals=refusals,
     )
     notes = [*evidence.notes, *note, *([running] if running and policy.allow_running_mirror else [])]
-    return _made(groups, moved, translated, notes)
+    return make_failover_plan(groups, moved, translated, notes)
+
+
+def begun_failover(checkpoint: SparkCheckpoint, request: str) -> ArchivedMove | None:
+    """
+    Return the failover that a request has begun, or has finished and after which the query has not run.
+
+    :raises MoveUnfinishedError: if a move of another request was begun and not finished.
+    """
+    unfinished = unfinished_move(checkpoint)
+    if unfinished is not None:
+        if unfinished.request != request:
+            raise unfinished_refusal(checkpoint, unfinished)
+        return unfinished
+    newest = newest_archived_move(checkpoint)
+    if newest is None or not newest.fails_over or newest.request != request:
+        return None
+    return None if has_run_since(checkpoint, newest) else newest
 
 
 def _left(source: OffsetsClient | None, checkpoint: SparkCheckpoint, entered: str, kept: str) -> LogIds:
@@ -225,13 +236,30 @@ def _sources_after(
     return after
 
 
-def _made(
+def known_group_plans(
+    target: OffsetsClient, offsets: Mapping[str, Offsets], left: LogIds
+) -> list[OffsetPlan]:
+    """Return the plans of the groups on the mirror, with offsets that were translated before."""
+    active = active_group_refusals(target, offsets)
+    return [
+        replace(plan, refusals=(*plan.refusals, *active.get(plan.group_id, ())))
+        for plan in plan_commits(
+            target,
+            GroupOffsets(offsets),
+            source={"failover": left.cluster},
+            log_check=LogCheck(allow_new_cluster=True),
+        )
+    ]
+
+
+def make_failover_plan(
     groups: list[OffsetPlan],
     moved: CheckpointPlan,
     translated: list[TranslatedPartition],
     notes: list[str],
     was: Mapping[str, Any] | None = None,
 ) -> FailoverPlan:
+    """Return the plan of the groups and the checkpoint together."""
     plan = PipelinePlan.combine(groups, moved)
     return FailoverPlan(
         plan.group_plans,
@@ -244,26 +272,17 @@ def _made(
     )
 
 
-def _rest_of(
-    move: ArchivedMove, target: OffsetsClient, checkpoint: SparkCheckpoint, policy: FailoverPolicy
+def rest_of_failover(
+    move: ArchivedMove, target: OffsetsClient, checkpoint: SparkCheckpoint, policy: CheckpointPolicy
 ) -> FailoverPlan:
     """Return a plan that finishes a failover with its planned offsets."""
     before, after = archived_group_offsets(checkpoint, move)
-    active = active_group_refusals(target, after)
-    plans = [
-        replace(plan, refusals=(*plan.refusals, *active.get(plan.group_id, ())))
-        for plan in plan_commits(
-            target,
-            GroupOffsets(after),
-            source={"failover": move.left.cluster},
-            log_check=LogCheck(allow_new_cluster=True),
-        )
-    ]
+    plans = known_group_plans(target, after, move.left)
     ids = known_log_ids(target, {tp.topic for offsets in move.after.values() for tp in offsets})
     moved = plan_checkpoint_failover(
         checkpoint,
         move.after,
-        replace(policy.checkpoint, allow_stateful=True),
+        replace(policy, allow_stateful=True),
         request=move.request,
         log_ids=move.log_ids,
         left=move.left,
@@ -273,7 +292,7 @@ def _rest_of(
     was = load_json(
         read_attachment(checkpoint, move, FAILOVER_FILE) or "{}", FAILOVER_FILE, describe=describe_type
     )
-    plan = _made(plans, moved, [], [], was)
+    plan = make_failover_plan(plans, moved, [], [], was)
     return replace(
         plan,
         group_plans=[each.with_before(before.get(each.group_id, {})) for each in plan.group_plans],

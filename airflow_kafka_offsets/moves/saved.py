@@ -13,13 +13,14 @@ from airflow_kafka_offsets.errors import KafkaOffsetsError, PlanRefusedError, Us
 from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPolicy
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.groups import GroupSelection
-from airflow_kafka_offsets.model.offsets import committed_texts
+from airflow_kafka_offsets.model.offsets import Commits, Positions, committed_texts
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.place import Place
 from airflow_kafka_offsets.model.plan_markdown import plan_markdown
 from airflow_kafka_offsets.model.receipt import GroupReceipt
-from airflow_kafka_offsets.model.saved_plan import FORM, MAX_AGE, Names, SavedPlan, moved_by, saved_plan
+from airflow_kafka_offsets.model.saved_plan import FORM, MAX_AGE, Names, SavedPlan, saved_plan
 from airflow_kafka_offsets.model.text import describe_type, shorten
+from airflow_kafka_offsets.model.wording import dag_text
 from airflow_kafka_offsets.moves.reset import plan_reset
 from airflow_kafka_offsets.readings.estimate import estimate
 from airflow_kafka_offsets.storage import read_text
@@ -37,19 +38,21 @@ def save_plan(
     *,
     policy: CheckpointPolicy | None = None,
     allow_new_cluster: bool = False,
+    allow_running_mirror: bool = False,
     now: datetime | None = None,
 ) -> SavedPlan:
     """
     Return a plan that can be applied later, with an estimate and a table for reviewers.
 
     :param plan: a plan without refusals, with the timestamps of its records.
-    :param policy: permissions of the plan, with ``allow_new_cluster``.
+    :param policy: permissions of the plan, with ``allow_new_cluster`` and ``allow_running_mirror``.
     """
     saved = saved_plan(
         plan.make_receipt(plan_only=True),
         names,
         policy or CheckpointPolicy(),
         allow_new_cluster=allow_new_cluster,
+        allow_running_mirror=allow_running_mirror,
         now=now,
     )
     saved = saved.noting(
@@ -78,6 +81,17 @@ def read_saved_plan(value: object, what: str = "plan") -> SavedPlan:
     if text is None:
         raise UsageError(f"{what}={shorten(value)}: there is no such file; expected {FORM}")
     return SavedPlan.parse(text, f"{what} {shorten(value)}", describe=describe_type)
+
+
+def moved_by(plan_digest: str, group: GroupReceipt, commits: Commits) -> Positions:
+    """Return a group's earlier offsets in the partitions where the plan's commit is still the newest one."""
+    found: Positions = {}
+    for tp, commit in commits.items():
+        made = None if commit is None else CommitMetadata.parse(commit.metadata)
+        mine = made is not None and made.plan == plan_digest
+        if commit is not None and mine and commit.offset == group.after.get(tp):
+            found[tp] = group.before.get(tp)
+    return found
 
 
 def has_moved(
@@ -122,6 +136,11 @@ def plan_saved(
     :raises PlanRefusedError: if the groups, the checkpoint, the cluster or a topic have changed, or the plan
         is too old.
     """
+    if saved.left is not None:
+        raise PlanRefusedError(
+            f"plan {saved.digest[:8]} is of a failover, and not of a reset: "
+            f"{dag_text('give it to FailOverOperator', 'apply it with failover apply --plan')}"
+        )
     metadata = replace(metadata, plan=saved.digest)
     selection = GroupSelection.parse(
         saved.names.group_id, saved.names.topics, required=checkpoint is not None
@@ -157,7 +176,7 @@ def plan_saved(
             )
         )
     plan = replace(
-        plan, group_plans=groups, provenance={"plan": saved.digest, "names": saved.names._asdict()}
+        plan, group_plans=groups, provenance={"plan": saved.digest, "names": saved.names.as_json()}
     )
     saved.check(plan)
     if not begun and (refusals := saved.age_refusals(now, max_age)):

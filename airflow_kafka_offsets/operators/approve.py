@@ -22,20 +22,21 @@ if TYPE_CHECKING:
 
 class ApprovePlanOperator(ApprovalOperator):
     """
-    Show one or several plans of resets, and wait until a user approves or rejects them.
+    Show one or several plans of resets or failovers, and wait until a user approves or rejects them.
 
     This is Airflow's ``ApprovalOperator`` with the plan's table as its text. The option that approves is
     ``Approve`` with the first digits of the plan's digest, so that the response names its plan. When tasks
     are cleared, Airflow may show the text and the options of an earlier plan (apache/airflow#73235): this
-    task fails if a user approves that plan, and a reset refuses the approval.
+    task fails if a user approves that plan, and a reset or failover refuses the approval.
 
     A rejection skips the tasks after this one, as with Airflow's operator. A request that times out fails, or
     takes ``defaults="Reject"``. ``defaults="Approve"`` is refused: a timeout must not approve a plan.
 
     Returns the response (``chosen_options``, ``responded_by_user``, ``responded_at``, ``params_input``) with
-    ``digests``, for ``ResetOffsetsOperator(approval=...)``.
+    ``digests``, for ``ResetOffsetsOperator(approval=...)`` or ``FailOverOperator(approval=...)``.
 
-    :param plan: the plan, or a list of plans, as ``ResetOffsetsOperator(plan_only=True)`` and
+    :param plan: the plan, or a list of plans, as ``ResetOffsetsOperator(plan_only=True)``,
+        ``FailOverOperator(plan_only=True)`` and
         :class:`~airflow_kafka_offsets.operators.plan_resets.PlanResetsOperator` return them. (templated)
     :param subject: the headline; default: the groups and the digest. (templated)
     :param body: the text in Markdown; default: the table of the plan. (templated)

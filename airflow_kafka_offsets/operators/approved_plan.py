@@ -1,11 +1,11 @@
-"""Reads and checks the parameters ``plan`` and ``approval`` of a reset, and plans the move again."""
+"""Reads and checks ``plan`` and ``approval`` of a reset or a failover, and plans the move again."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow.providers.common.compat.sdk import AirflowSkipException
 
@@ -15,9 +15,10 @@ from airflow_kafka_offsets.model.parameters import parse_switch, timestamp_ms
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.plan_markdown import plan_markdown
 from airflow_kafka_offsets.model.receipt import read_receipt
-from airflow_kafka_offsets.model.saved_plan import SavedPlan
+from airflow_kafka_offsets.model.saved_plan import MAX_AGE, SavedPlan
 from airflow_kafka_offsets.model.topics import plain_names
 from airflow_kafka_offsets.moves.saved import has_moved, plan_saved, read_saved_plan
+from airflow_kafka_offsets.operators.moving import DECIDED
 from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS, parse_location
 from airflow_kafka_offsets.task.run_tasks import failed_indexes
 from airflow_kafka_offsets.task.triggered import triggered_by_commits
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
     from airflow_kafka_offsets.kafka.client import OffsetsClient
     from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
+
+
+Plan = TypeVar("Plan", bound=PipelinePlan)
 
 
 def check_plan(value: Any, parameter: str) -> Any:
@@ -85,7 +89,12 @@ class ApprovedPlan:
         max_age: timedelta | None,
     ) -> PipelinePlan:
         """Plan the saved move again, see :func:`~airflow_kafka_offsets.moves.saved.plan_saved`."""
-        plan = plan_saved(client, checkpoint, self.saved, now=now, metadata=metadata, max_age=max_age)
+        return self.with_approval(
+            plan_saved(client, checkpoint, self.saved, now=now, metadata=metadata, max_age=max_age)
+        )
+
+    def with_approval(self, plan: Plan) -> Plan:
+        """Return a plan whose receipt names the user who has approved it."""
         if self.approval is None:
             return plan
         return replace(plan, provenance={**plan.provenance, "approval": self.approval.as_json()})
@@ -116,6 +125,27 @@ def take_names(task: Any, names: Mapping[str, Any], context: Context) -> None:
         if task.group_id is None:
             raise task.missing_group()
         task.name_mapped(context)
+
+
+def check_plan_parameters(task: Any) -> None:
+    """Check that a task is not given what only concerns a plan, or an approval, without one."""
+    if task.plan is None:
+        unused = {"approval": None, "allow_self_approval": True, "max_age": MAX_AGE}
+        task.refuse_unused("without plan", **unused)
+    if task.approval is None:
+        task.refuse_unused("without approval", allow_self_approval=True)
+
+
+def check_decided(task: Any, **decided: object) -> None:
+    """
+    Check that a task with a plan is not given what the plan has decided.
+
+    :param decided: such parameters besides those of a checkpoint's move, each with its default.
+    """
+    task.refuse_unused("with plan, which says what was allowed when it was made", **DECIDED, **decided)
+    if task.group_id is None:
+        names = dict.fromkeys(PIPELINE_PARAMETERS) | {"kafka_config_id": "kafka_default"}
+        task.refuse_unused("without group_id: the plan names the pipeline then", **names)
 
 
 def was_not_carried_out(

@@ -19,6 +19,7 @@ from airflow_kafka_offsets.model.estimate import (
     measure_move,
     replay_seconds,
 )
+from airflow_kafka_offsets.model.failover_plan import FailoverPlan
 from airflow_kafka_offsets.model.offsets import LogRange, Offsets, Positions, TopicPartition
 from airflow_kafka_offsets.readings.retention import read_headrooms, read_retentions
 
@@ -46,6 +47,8 @@ def estimate(client: OffsetsClient, plan: PipelinePlan, checkpoint: SparkCheckpo
     """
     before, after, logs = _moved(plan)
     found = measure_move(before, after, logs)
+    if isinstance(plan, FailoverPlan):
+        found = replace(found, again=plan.again)
     reasons: dict[str, str] = {}
     seconds = _duration(found.lag, checkpoint, reasons)
     size = _size(client, after, logs, found.lag, reasons)
@@ -67,6 +70,11 @@ def _moved(plan: PipelinePlan) -> tuple[Positions, Offsets, Mapping[TopicPartiti
     before: Positions = {}
     after: Offsets = {}
     logs: dict[TopicPartition, LogRange] = {}
+    if isinstance(plan, FailoverPlan):
+        # The offsets before count on another cluster, and commits that a mirror has copied do not count.
+        moves = [move for group in plan.group_plans for move in group.moves]
+        after = {move.topic_partition: move.after for move in moves}
+        return {**after}, after, {move.topic_partition: move.log for move in moves}
     for group in plan.group_plans:
         for move in group.moves:
             before[move.topic_partition], after[move.topic_partition] = move.before, move.after

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
+from typing import Any
 
 import pytest
 from memory_broker import MemoryBroker, MemoryClient
@@ -25,7 +26,7 @@ from airflow_kafka_offsets.moves.saved import plan_saved
 
 FIRST, SECOND = TopicPartition("orders", 0), TopicPartition("orders", 1)
 NOW = datetime(2026, 1, 5, tzinfo=timezone.utc)
-GROUPS = {"group_id": "g", "topics": "orders"}
+GROUPS: dict[str, Any] = {"group_id": "g", "topics": "orders"}
 TASK = CommitMetadata(run="r", task="t", token="a")
 
 
