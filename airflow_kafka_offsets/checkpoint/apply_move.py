@@ -64,7 +64,7 @@ def apply_checkpoint_plan(
     check_plans([checkpoint_plan])
     quiet_period = parse_quiet_period(quiet_period)
     if checkpoint_plan.steps:
-        _wait_until_quiet(checkpoint, quiet_period)
+        wait_until_quiet(checkpoint, quiet_period)
         _begin(checkpoint, checkpoint_plan, made_by or CommitMetadata(), attachments or {}, last_check)
         remedy = (
             f"running it again finishes the rest, restoring archive {checkpoint_plan.archive} takes the move "
@@ -211,7 +211,13 @@ def _apply_step(checkpoint: SparkCheckpoint, step: Step) -> None:
         checkpoint.write_file(step.path, step.data)
 
 
-def _wait_until_quiet(checkpoint: SparkCheckpoint, quiet_period: float) -> None:
+def wait_until_quiet(checkpoint: SparkCheckpoint, quiet_period: float) -> None:
+    """
+    Wait until nothing was written to a checkpoint for a while.
+
+    :param quiet_period: in seconds.
+    :raises PlanRefusedError: if something is written meanwhile.
+    """
     # The storage's clock may differ from this machine's: compare the files before and after the wait as well.
     checkpoint_batches = read_checkpoint_batches(checkpoint)
     paths = (f"offsets/{max(checkpoint_batches.planned)}", f"commits/{max(checkpoint_batches.committed)}")

@@ -46,16 +46,22 @@ def read_checkpoint_batches(checkpoint: SparkCheckpoint) -> CheckpointBatches:
     return CheckpointBatches(state, state.batch_id, entry, planned, committed)
 
 
+def orphan_refusals(checkpoint_batches: CheckpointBatches) -> list[str]:
+    """Return why the newest batch is not known: a commit without its offsets is newer."""
+    newest = checkpoint_batches.batch_id
+    orphans = sorted(number for number in checkpoint_batches.committed if number > newest)
+    if not orphans:
+        return []
+    return [
+        f"{checkpoint_batches.state.location}: found commits/{orphans[-1]} without offsets/{orphans[-1]}; "
+        "expected both or the offsets alone: files were removed by hand; put them back first"
+    ]
+
+
 def restart_refusals(checkpoint_batches: CheckpointBatches) -> list[str]:
     """Return why Spark would not start from the checkpoint, or would start from other offsets."""
     location, newest = checkpoint_batches.state.location, checkpoint_batches.batch_id
-    refusals = []
-    orphans = sorted(number for number in checkpoint_batches.committed if number > newest)
-    if orphans:
-        refusals.append(
-            f"{location}: found commits/{orphans[-1]} without offsets/{orphans[-1]}; expected both or the "
-            "offsets alone: files were removed by hand; put them back first"
-        )
+    refusals = orphan_refusals(checkpoint_batches)
     # At start Spark also reads the plan of the batch before the newest one, to find where the newest one
     # began.
     if newest > 0 and newest - 1 not in checkpoint_batches.planned:

@@ -93,7 +93,7 @@ def failover_refusals(checkpoint: SparkCheckpoint, batch_id: int) -> list[str]:
     if failover is None:
         return []
     return [
-        f"{checkpoint.location}: failover {failover} has moved the query to another cluster after batch "
-        f"{failover.batch_id - 1}, where the offsets of batch {batch_id} are other records: give batch "
+        f"{checkpoint.location}: failover {failover} has moved the query to another cluster or topic after "
+        f"batch {failover.batch_id - 1}, where the offsets of batch {batch_id} are other records: give batch "
         f"{failover.batch_id} or a later one, or a time"
     ]

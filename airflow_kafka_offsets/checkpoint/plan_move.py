@@ -221,8 +221,8 @@ def _past_failover(
     if not later or (archived.undone and not moved):
         return None
     return (
-        f"{checkpoint.location}: failover {later[-1]} has moved the query to another cluster, where the "
-        "offsets of before are other records: move it back with a failover in the other direction "
+        f"{checkpoint.location}: failover {later[-1]} has moved the query to another cluster or topic, where "
+        "the offsets of before are other records: move it back with a failover in the other direction "
         "('failover back'), which translates its position there"
     )
 

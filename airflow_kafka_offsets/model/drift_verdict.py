@@ -54,16 +54,21 @@ Verdict = Literal[
 def remedies() -> Mapping[Verdict, str]:
     """Return what to do about each verdict."""
     left_out = f"left out with {parameter_text('topics', ...)}"
+    commit = dag_text("CommitOffsetsOperator", "'airflow-kafka-offsets group commit'")
+    reset = dag_text("ResetOffsetsOperator", "'airflow-kafka-offsets group reset'")
+    to_group = f"{reset} with {parameter_text('to_offset', 'committed')} moves the checkpoint to the group"
     return {
         "in step": "no action is needed",
         "group behind": (
             "the newest batch was not committed: run the task that commits; if that task has succeeded, "
-            "find out which other task or tool moves the group or the checkpoint"
+            "find out which other task or tool moves the group or the checkpoint. "
+            f"{commit} moves the group to the checkpoint; {to_group}, and the query reads the records "
+            "between them again"
         ),
         "group ahead": (
             "another task or tool moved the group, or the checkpoint is new or an older copy: find out "
-            "which of the two is right; to move the group back to the checkpoint, commit the checkpoint "
-            f"with {parameter_text('allow_rewind', True)}"
+            f"which of the two is right. {commit} with {parameter_text('allow_rewind', True)} moves the "
+            f"group back to the checkpoint; {to_group}, and the query skips the records between them"
         ),
         "records lost": (
             "retention deleted records before they were read, and Kafka no longer has them: raise the "

@@ -152,6 +152,10 @@ class FailoverPlan(PipelinePlan):
         refused = REFUSED if self.is_refused else ""
         left, entered = (ids.cluster or "(unknown)" for ids in (of.left, of.log_ids))
         heading = f"checkpoint {of.location}{refused}: batch {of.batch_id}, from cluster {left} to {entered}"
+        if left == entered and of.left.cluster:
+            heading = (
+                f"checkpoint {of.location}{refused}: batch {of.batch_id}, to other topics of cluster {left}"
+            )
         if self.was is not None:
             saved = self.provenance.get("plan")
             rows, more = [], "the positions are those of an earlier try, which this one finishes"

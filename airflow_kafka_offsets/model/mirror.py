@@ -27,7 +27,7 @@ _PREFIX = re.compile(r"[a-zA-Z0-9._-]{1,200}")
 @dataclass(frozen=True)
 class Mirror:
     """
-    The mirror of a pipeline's cluster.
+    The mirror of a pipeline's cluster, or other names of topics on the cluster itself.
 
     :param kafka_config_id: Airflow connection of the mirror; empty on the command line.
     :param prefix: text that the mirror puts before the names of topics, such as ``primary.``. MirrorMaker's

@@ -39,7 +39,7 @@ from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.plan import OffsetPlan
 from airflow_kafka_offsets.model.readiness import Readiness
 from airflow_kafka_offsets.model.text import describe_type, shorten
-from airflow_kafka_offsets.model.wording import parameter_text
+from airflow_kafka_offsets.model.wording import dag_text, parameter_text
 from airflow_kafka_offsets.moves.commit import plan_commits
 from airflow_kafka_offsets.moves.group_reset import active_group_refusals
 from airflow_kafka_offsets.moves.reset import movable_sources
@@ -48,6 +48,12 @@ from airflow_kafka_offsets.readings.known_moves import archived_group_offsets
 from airflow_kafka_offsets.readings.log_checks import LogCheck
 from airflow_kafka_offsets.readings.log_ids import known_log_ids
 from airflow_kafka_offsets.readings.mirror_state import running_mirror
+from airflow_kafka_offsets.readings.renamed_topics import (
+    check_partitions,
+    gather_records,
+    renamed_sources,
+    unread_refusals,
+)
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
@@ -85,7 +91,8 @@ def plan_failover(
     if begun is not None:
         return rest_of_failover(begun, target, checkpoint, policy.checkpoint)
     kept, note = _kept(checkpoint)
-    left = _left(source, checkpoint, entered, kept.cluster)
+    left = _left(source, checkpoint, entered, kept.cluster, mirror)
+    same = left.cluster == entered
     usable = kept.on(left.cluster)
     if kept.at and not usable.at:
         note.append(f"the data kept beside the checkpoint is ignored: it is of cluster {kept.cluster}")
@@ -95,15 +102,22 @@ def plan_failover(
         name: {tp: at for tp, at in offsets.items() if tp in selection.scope}
         for name, offsets in sources.items()
     }
-    evidence = gather(source, target, mirror, scoped, usable)
-    translated = translate_sources(target, mirror, scoped, evidence)
+    if same:
+        scoped = renamed_sources(mirror, sources, scoped)
+        evidence = gather_records(target, scoped, usable)
+        translated = check_partitions(target, translate_sources(target, mirror, scoped, evidence))
+    else:
+        evidence = gather(source, target, mirror, scoped, usable)
+        translated = translate_sources(target, mirror, scoped, evidence)
     if policy.on_unknown == "earliest":
         translated = [each.or_from(each.log and each.log.start) for each in translated]
     refusals = _refusals(translated)
-    groups = _group_plans(target, selection, translated, policy, left)
+    if same:
+        refusals += unread_refusals(target, mirror, translated)
+    groups = _group_plans(target, selection, sources, translated, policy, left)
     after = _sources_after(sources, translated, groups)
     ids = known_log_ids(target, {each.mirrored.topic for each in translated})
-    running = running_mirror(target, selection.group_ids, left.cluster, ids.cluster)
+    running = None if same else running_mirror(target, selection.group_ids, left.cluster, ids.cluster)
     if running and not policy.allow_running_mirror:
         refusals.append(running)
     moved = plan_checkpoint_failover(
@@ -137,16 +151,25 @@ def begun_failover(checkpoint: SparkCheckpoint, request: str) -> ArchivedMove | 
     return None if has_run_since(checkpoint, newest) else newest
 
 
-def _left(source: OffsetsClient | None, checkpoint: SparkCheckpoint, entered: str, kept: str) -> LogIds:
-    """Return the checkpoint's cluster; refuse the mirror itself, and a connection to a third cluster."""
+def _left(
+    source: OffsetsClient | None, checkpoint: SparkCheckpoint, entered: str, kept: str, mirror: Mirror
+) -> LogIds:
+    """
+    Return the checkpoint's cluster; refuse the mirror itself, and a connection to a third cluster.
+
+    The mirror may be the checkpoint's cluster if it names other topics.
+    """
     moved = newest_archived_move_with_cluster(checkpoint)
     known = "" if moved is None else moved.log_ids.cluster
     asked = "" if source is None else source.cluster_id()
+    if entered and asked == entered and known in ("", entered) and mirror.topics:
+        return LogIds(entered)
     if entered and entered in (known, asked):
         how = f"its move {moved} was there" if known == entered else "both connections lead there"
         raise PlanRefusedError(
             f"{checkpoint.location} is already on cluster {entered} ({how}): give the connection of the "
-            "cluster to leave, and as mirror the cluster to go to"
+            "cluster to leave, and as mirror the cluster to go to; to move to another topic of this cluster, "
+            f"name the topic ({dag_text('topics of mirror', parameter_text('topic_map'))})"
         )
     if known and asked and known != asked:
         raise PlanRefusedError(
@@ -180,21 +203,25 @@ def _refusals(translated: Collection[TranslatedPartition]) -> list[str]:
 def _group_plans(
     target: OffsetsClient,
     selection: GroupSelection,
+    sources: Mapping[str, Offsets],
     translated: Collection[TranslatedPartition],
     policy: FailoverPolicy,
     left: LogIds,
 ) -> list[OffsetPlan]:
     """Return the plans of the groups on the mirror; no plans if a position is unknown, which is refused."""
-    known: dict[str, Offsets] = {}
+    # Topics that do not move decide only whether all names of the groups match.
+    known = {name: dict(offsets) for name, offsets in sources.items()}
     names: dict[TopicPartition, TopicPartition] = {}
     for each in translated:
         if each.translation.offset is None:
             return []  # the failover is refused
-        known.setdefault(each.source, {})[each.partition] = each.translation.offset
+        known[each.source][each.partition] = each.translation.offset
         names[each.partition] = each.mirrored
+    assigned = selection.assign_offsets(known).by_group
     by_group = {
-        group: {names[tp]: offset for tp, offset in offsets.items()}
-        for group, offsets in selection.assign_offsets(known).by_group.items()
+        group: moved
+        for group, offsets in assigned.items()
+        if (moved := {names[tp]: offset for tp, offset in offsets.items() if tp in names})
     }
     active = active_group_refusals(target, by_group)
     plans = plan_commits(

@@ -59,6 +59,9 @@ class FailOverOperator(PipelineMovingOperator):
     mirror that copies the group's offsets (see ``allow_running_mirror``); a position that the mirror has
     deleted (see ``on_out_of_range``); a group with members.
 
+    The mirror may be the pipeline's own cluster, if it names other topics: the task finds the position in a
+    copied topic by records alone. It refuses to leave records that are neither read nor copied.
+
     To go back, swap the clusters: ``kafka_config_id`` names the cluster to leave, and ``mirror`` the cluster
     to go to.
 

@@ -79,12 +79,24 @@ def gather(
     else:
         logs = source.log_ranges(partitions)
         ends |= {tp: log.end for tp, log in logs.items()}
-        for offsets in sources.values():
-            for tp, last in last_reads(source, offsets, logs).items():
-                # The kept entry may count records that compaction has removed since.
-                known = [each for each in read.get(tp, ()) if each.position == last.position]
-                read[tp] = known + [each for each in (last, *read.get(tp, ())) if each not in known]
+        read = read_last(source, sources, logs, read)
     return Evidence(syncs, ends, read, tuple(notes))
+
+
+def read_last(
+    source: OffsetsClient,
+    sources: Mapping[str, Offsets],
+    logs: Logs,
+    kept: Mapping[TopicPartition, Sequence[LastRead]],
+) -> dict[TopicPartition, list[LastRead]]:
+    """Return the last records before positions, and those that were kept."""
+    read = {tp: list(each) for tp, each in kept.items()}
+    for offsets in sources.values():
+        for tp, last in last_reads(source, offsets, logs).items():
+            # The kept entry may count records that compaction has removed since.
+            known = [each for each in read.get(tp, ()) if each.position == last.position]
+            read[tp] = known + [each for each in (last, *read.get(tp, ())) if each not in known]
+    return read
 
 
 def _what_is_kept(kept: Readiness) -> str:

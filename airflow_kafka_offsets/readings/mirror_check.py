@@ -45,6 +45,11 @@ def check_mirror(
     state = checkpoint.read()
     if state.batch_id is None or not state.kafka_offsets:
         raise PlanRefusedError(f"{checkpoint.location}: no batch with Kafka offsets has finished")
+    if source.cluster_id() == target.cluster_id():
+        raise PlanRefusedError(
+            f"both connections lead to cluster {source.cluster_id()}, so there is no mirror to check: "
+            "correct the connection; the plan of a failover shows a move to another topic of the cluster"
+        )
     selection.assign_offsets(state.kafka_offsets)
     sources = {
         name: {tp: at for tp, at in offsets.items() if tp in selection.scope}

@@ -1,13 +1,16 @@
-"""Starts a new checkpoint at the position of a group, or of the job's own store."""
+"""Starts a new checkpoint at the position of an old checkpoint, of a group, or of the job's own store."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from airflow_kafka_offsets.errors import CheckpointError, NoCommitError, PlanRefusedError, UsageError
 from airflow_kafka_offsets.kafka.reader import PositionsReader
+from airflow_kafka_offsets.model.checkpoint_plan import QUIET_PERIOD, parse_quiet_period
+from airflow_kafka_offsets.model.log_ids import LogIds
 from airflow_kafka_offsets.model.offsets import (
     LogRange,
     OffsetRange,
@@ -21,6 +24,8 @@ from airflow_kafka_offsets.model.offsets import (
 from airflow_kafka_offsets.model.parameters import StartMissingCommitPolicy, parse_choice
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.model.window import OffsetWindow
+from airflow_kafka_offsets.model.wording import parameter_error, unexpected
+from airflow_kafka_offsets.readings.log_checks import LogCheck
 from airflow_kafka_offsets.readings.positions import partitions_in_scope
 from airflow_kafka_offsets.spark.broker import open_broker_client
 
@@ -28,6 +33,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+    from airflow_kafka_offsets.checkpoint.successor import FinishedPosition
 
 log = logging.getLogger(__name__)
 
@@ -44,9 +50,10 @@ class OffsetStore(Protocol):
 
 
 def starting_offsets(
-    source: str | OffsetStore,
+    source: str | OffsetStore | SparkCheckpoint,
     *,
     checkpoint: str | SparkCheckpoint,
+    query_source: str | int | None = None,
     topics: str | Sequence[str] | None = None,
     pipeline: str | None = None,
     options: Mapping[str, Any] | None = None,
@@ -54,47 +61,103 @@ def starting_offsets(
     client_config: Mapping[str, Any] | None = None,
     on_no_commit: StartMissingCommitPolicy = "fail",
     on_out_of_range: OutOfRange = "fail",
+    allow_stateful: bool = False,
+    quiet_period: timedelta | float | str = QUIET_PERIOD,
 ) -> dict[str, str]:
     """
-    Return options that start a query with a *new* checkpoint at the position of a group or store.
+    Return options that start a query with a *new* checkpoint at the position of an old checkpoint, a group
+    or a store.
+
+    With an old checkpoint, for a query that was changed so that Spark refuses the checkpoint, the query
+    starts at the end of the newest committed batch. Stop the old query first. An old checkpoint with a
+    pending batch is refused.
 
     ``assign`` names every current partition of the topics, and ``startingOffsets`` has an offset for each. If
-    a topic has commits, a partition without a commit was added later: it starts at its log start.
+    a topic has offsets, a partition without an offset was added later: it starts at its log start.
 
     ``assign`` does not include partitions that are added later. Once the checkpoint has its first batch, the
     query can use ``subscribe`` instead of these options.
 
-    :param source: the consumer group's name, or a store.
+    :param source: the old query's checkpoint as a ``SparkCheckpoint``, the consumer group's name, or a store.
     :param checkpoint: the new query's ``checkpointLocation``. A checkpoint with batches is refused: Spark
         would ignore the options.
-    :param topics: topics, or ``topic:0,1``; required for a group. Default: the topics in the store.
+    :param query_source: index or name of a Kafka source of the old query; required if that has several.
+    :param topics: topics, or ``topic:0,1``; required for a group. Default: the topics in the store or in the
+        old checkpoint.
     :param pipeline: the name under which the store keeps the offsets.
     :param options: options of Spark's Kafka source, to reach the brokers.
     :param spark: the session, to use its Kafka client.
     :param client_config: librdkafka's settings; used instead of ``options`` and ``spark``.
-    :param on_no_commit: what to do about a topic without any commit: ``fail`` (default), ``earliest`` or
-        ``latest``.
+    :param on_no_commit: what to do about a topic without any commit, or that the old checkpoint does not
+        have: ``fail`` (default), ``earliest`` or ``latest``.
     :param on_out_of_range: ``fail`` (default), or ``clamp`` to the nearer end of the log and log it.
+    :param allow_stateful: start without the state of the old query.
+    :param quiet_period: time without a write to the old checkpoint after which the old query counts as
+        stopped: seconds (10 by default), a timedelta or text such as ``30s``. If necessary, the call waits
+        for it.
     :return: ``{"assign": ..., "startingOffsets": ...}``.
-    :raises CheckpointError: if the checkpoint has batches already.
-    :raises NoCommitError: if a topic has no commit and ``on_no_commit`` is ``fail``.
-    :raises PlanRefusedError: if an offset is outside the log.
+    :raises CheckpointError: if the new checkpoint has batches already, or the old one cannot be read.
+    :raises MoveUnfinishedError: if a move of the old checkpoint was started and not finished.
+    :raises NoCommitError: if a topic has no offset and ``on_no_commit`` is ``fail``.
+    :raises PlanRefusedError: if an offset is outside the log; if the old query runs, has a pending batch
+        or keeps state, or counts on another cluster.
+    :raises UsageError: if a parameter has no effect on this kind of source, or the old query has several
+        Kafka sources and none is named.
     """
+    from airflow_kafka_offsets.checkpoint.apply_move import wait_until_quiet
+    from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+    from airflow_kafka_offsets.checkpoint.successor import finished_position
+
     parse_choice(on_no_commit, StartMissingCommitPolicy, "on_no_commit")
     parse_choice(on_out_of_range, OutOfRange, "on_out_of_range")
+    _check_effect(source, query_source, pipeline, allow_stateful)
     _refuse_started(checkpoint)
+    scope = TopicScope.parse(topics)
+    if isinstance(source, SparkCheckpoint):
+        wait_until_quiet(source, parse_quiet_period(quiet_period))
+        name = None if query_source is None else str(query_source)
+        found = finished_position(source, name, allow_stateful=allow_stateful)
+        what = f"batch {found.batch_id} of {source.location}"
     with open_broker_client(options or {}, spark=spark, client_config=client_config) as kafka:
-        if isinstance(source, str):
+        if isinstance(source, SparkCheckpoint):
+            positions, known = _of_checkpoint(kafka, source, found, scope)
+        elif isinstance(source, str):
             what = f"group {source!r}"
-            positions, known = _of_group(kafka, source, TopicScope.parse(topics))
+            positions, known = _of_group(kafka, source, scope)
         else:
             what = f"pipeline {pipeline!r} of the store"
-            positions, known = _of_store(kafka, source, pipeline, TopicScope.parse(topics))
+            positions, known = _of_store(kafka, source, pipeline, scope)
         logs = kafka.log_ranges(positions)
     offsets = _with_numbers(what, positions, known, logs, on_no_commit)
     start = _inside(what, offsets, logs, on_out_of_range)
     options_of_window = OffsetWindow({tp: OffsetRange(at, at) for tp, at in start.items()}).spark_options()
     return {key: options_of_window[key] for key in ("assign", "startingOffsets")}
+
+
+def _check_effect(source: object, query_source: object, pipeline: object, allow_stateful: object) -> None:
+    """Refuse parameters that have no effect on this kind of source."""
+    from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+
+    if isinstance(source, SparkCheckpoint):
+        if pipeline is not None:
+            raise parameter_error("pipeline", " has no effect: the source is a checkpoint, not a store")
+        return
+    if isinstance(source, str) and "://" in source:
+        raise unexpected("source", source, "a group, or SparkCheckpoint(...) for an old checkpoint")
+    for name, given in (("query_source", query_source is not None), ("allow_stateful", allow_stateful)):
+        if given:
+            raise parameter_error(name, " has no effect: the source is not a SparkCheckpoint")
+
+
+def _of_checkpoint(
+    kafka: PositionsReader, checkpoint: SparkCheckpoint, found: FinishedPosition, scope: TopicScope
+) -> tuple[Positions, set[str]]:
+    """Return the positions of a source in the scope, and the topics that the source has."""
+    remedy = "move the old checkpoint to the new cluster first (FailOverOperator)"
+    check = LogCheck(checkpoint=checkpoint, remedy=remedy)
+    if refusals := check.refusals(LogIds(kafka.cluster_id())):
+        raise PlanRefusedError(refusals)
+    return _of_offsets(kafka, found.offsets, scope)
 
 
 def _refuse_started(checkpoint: str | SparkCheckpoint) -> None:
@@ -141,15 +204,22 @@ def _of_store(
     if not pipeline:
         raise UsageError("pipeline is missing: expected the name under which the store keeps the offsets")
     saved = store.load(pipeline)
-    topics = {tp.topic for tp in saved} if scope.topics is None else scope.topics
-    if not topics:
+    if scope.topics is None and not saved:
         raise NoCommitError(
             f"pipeline {pipeline!r}: the store has no offsets for it: correct pipeline, or name topics= and "
             "set on_no_commit to earliest or latest for a first start"
         )
-    wanted = scope.restricted_to(topics)
-    partitions = {*partitions_in_scope(kafka, wanted), *(tp for tp in saved if tp in wanted)}
-    return {tp: saved.get(tp) for tp in sorted(partitions)}, {tp.topic for tp in saved}
+    return _of_offsets(kafka, saved, scope)
+
+
+def _of_offsets(
+    kafka: PositionsReader, known: Mapping[TopicPartition, int], scope: TopicScope
+) -> tuple[Positions, set[str]]:
+    """Return known positions in the scope, and the topics that have any."""
+    topics = {tp.topic for tp in known}
+    wanted = scope.restricted_to(topics if scope.topics is None else scope.topics)
+    partitions = {*partitions_in_scope(kafka, wanted), *(tp for tp in known if tp in wanted)}
+    return {tp: known.get(tp) for tp in sorted(partitions)}, topics
 
 
 def _with_numbers(
@@ -162,7 +232,7 @@ def _with_numbers(
     without = sorted({tp.topic for tp in positions} - known)
     if without and on_no_commit == "fail":
         raise NoCommitError(
-            f"{what} has no offset for any partition of {', '.join(without)}: correct its name, or the "
+            f"{what} has no offset for any partition of {', '.join(without)}: correct the names, or the "
             "brokers (Kafka also forgets a group without members, 7 days after its last commit by "
             "default); for a first start set on_no_commit to earliest or latest"
         )

@@ -71,3 +71,5 @@ def own_store(spark: SparkSession, connection: Connection, batch_id: int) -> Non
     assert_type(store.load("orders"), dict[TopicPartition, int])
     begin = starting_offsets(store, checkpoint="s3a://lake/c", topics=["orders"], pipeline="orders")
     assert_type(begin, dict[str, str])
+    old = SparkCheckpoint("s3a://lake/c")
+    assert_type(starting_offsets(old, checkpoint="s3a://lake/d", query_source=0), dict[str, str])

@@ -358,6 +358,7 @@ def in_the_job(spark: SparkSession, anything: Any) -> None:
     starting_offsets(
         source=1,  # type: ignore[arg-type]
         checkpoint=1,  # type: ignore[arg-type]
+        query_source=1.5,  # type: ignore[arg-type]
         topics=1,  # type: ignore[arg-type]
         pipeline=1,  # type: ignore[arg-type]
         options="a",  # type: ignore[arg-type]
@@ -365,6 +366,8 @@ def in_the_job(spark: SparkSession, anything: Any) -> None:
         client_config="a",  # type: ignore[arg-type]
         on_no_commit="skip",  # type: ignore[arg-type]
         on_out_of_range="skip",  # type: ignore[arg-type]
+        allow_stateful="yes",  # type: ignore[arg-type]
+        quiet_period=None,  # type: ignore[arg-type]
     )
     committing(
         spark,

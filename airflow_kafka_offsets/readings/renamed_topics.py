@@ -1,0 +1,170 @@
+"""
+Checks a move of a query to other topics of the same cluster.
+
+A tool has copied the old topic, or the producers write to the new topic now. No offset syncs exist, so only
+records show a position in the new topic. Records of the old topic that the query has not read must be in the
+new topic, or they would be lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from airflow_kafka_offsets.errors import MisnamedError, PlanRefusedError
+from airflow_kafka_offsets.model.failover_plan import TranslatedPartition
+from airflow_kafka_offsets.model.mirror import Mirror
+from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition, summarize
+from airflow_kafka_offsets.model.readiness import Readiness
+from airflow_kafka_offsets.model.translation import Translation
+from airflow_kafka_offsets.model.wording import dag_text, parameter_text
+from airflow_kafka_offsets.readings.failover import Evidence, read_last
+from airflow_kafka_offsets.readings.mirror import Search, last_reads, look_for
+
+if TYPE_CHECKING:
+    from airflow_kafka_offsets.kafka.client import OffsetsClient
+
+
+def renamed_sources(
+    mirror: Mirror, sources: Mapping[str, Offsets], scoped: Mapping[str, Offsets]
+) -> dict[str, Offsets]:
+    """
+    Return the offsets of the topics that get another name; other topics stay as they are.
+
+    :param sources: the offsets of each source of the query.
+    :param scoped: those that may move.
+    :raises PlanRefusedError: if the names do not fit the query, or the mirror has more than names.
+    """
+    others = {
+        "prefix": mirror.prefix,
+        "without": mirror.without,
+        "syncs_topic": mirror.syncs_topic,
+        "syncs_on": "" if mirror.syncs_on == "target" else mirror.syncs_on,
+    }
+    if given := [parameter_text(name) for name, value in others.items() if value]:
+        raise PlanRefusedError(
+            f"{', '.join(given)}: found for a move on one cluster, which has no mirror; expected only the "
+            f"names of topics ({_names_key()})"
+        )
+    known = {tp.topic for offsets in scoped.values() for tp in offsets}
+    if unknown := sorted(mirror.topics.keys() - known):
+        raise MisnamedError(
+            [
+                f"{_names_key()} names {', '.join(map(repr, unknown))}; expected topics that the query "
+                f"reads: {', '.join(map(repr, sorted(known)))}"
+            ]
+        )
+    moved = {
+        name: {tp: at for tp, at in offsets.items() if mirror.topic(tp.topic) != tp.topic}
+        for name, offsets in scoped.items()
+    }
+    if not any(moved.values()):
+        raise PlanRefusedError(f"{_names_key()} names no other topic: expected another name for each topic")
+    stays = {tp.topic for name, offsets in sources.items() for tp in offsets if tp not in moved.get(name, {})}
+    taken = {mirror.topic(tp.topic) for offsets in moved.values() for tp in offsets} & stays
+    if taken:
+        raise PlanRefusedError(
+            f"{_names_key()} moves to {', '.join(map(repr, sorted(taken)))}, which the query reads already: "
+            "expected topics that it does not read"
+        )
+    return moved
+
+
+def _names_key() -> str:
+    return dag_text("topics of mirror", parameter_text("topic_map"))
+
+
+def gather_records(client: OffsetsClient, sources: Mapping[str, Offsets], kept: Readiness) -> Evidence:
+    """
+    Read the last records before positions; of a topic that is deleted, only those that were kept are known.
+
+    :param kept: the readiness file's content for this cluster. Its syncs are of another cluster.
+    """
+    there = _existing(client, {tp for offsets in sources.values() for tp in offsets})
+    gone = sorted({tp for offsets in sources.values() for tp in offsets} - there)
+    notes = (f"{summarize(gone)}: deleted, so only what commits have kept is known",) if gone else ()
+    logs = client.log_ranges(there)
+    existing = {
+        name: {tp: at for tp, at in offsets.items() if tp in there} for name, offsets in sources.items()
+    }
+    read = read_last(client, existing, logs, kept.read)
+    return Evidence({}, {tp: log.end for tp, log in logs.items()}, read, notes)
+
+
+def check_partitions(
+    client: OffsetsClient, translated: Sequence[TranslatedPartition]
+) -> list[TranslatedPartition]:
+    """Return no position for a topic whose number of partitions differs: records are in other partitions."""
+    topics = {each.partition.topic: each.mirrored.topic for each in translated}
+    counts = {topic: len(found) for topic, found in client.partitions({*topics, *topics.values()}).items()}
+    read: dict[str, int] = {}
+    for each in translated:
+        read[each.partition.topic] = max(read.get(each.partition.topic, 0), each.partition.partition + 1)
+    differing = {
+        old: f"{old} has {was} partitions and {new} has {counts[new]}, so records are in other partitions"
+        for old, new in topics.items()
+        if new in counts and counts[new] != (was := counts.get(old, read[old]))
+    }
+    return [
+        replace(each, translation=Translation(None, why=differing[each.partition.topic]))
+        if each.partition.topic in differing and each.log is not None
+        else each
+        for each in translated
+    ]
+
+
+def unread_refusals(
+    client: OffsetsClient, mirror: Mirror, translated: Sequence[TranslatedPartition]
+) -> list[str]:
+    """
+    Return why records would be lost: the query has not read them, and the new topic does not hold them.
+
+    The last record of the old log is looked for behind the new position: a copy that has it has all.
+    """
+    positions: Offsets = {}
+    targets: Offsets = {}
+    for each in translated:
+        # Of several sources that read a partition, the one that has read least counts.
+        if each.position <= positions.get(each.partition, each.position):
+            positions[each.partition] = each.position
+            targets[each.partition] = each.translation.offset or 0
+    old = client.partitions({tp.topic for tp in positions})
+    # Also partitions that were added after the newest batch: the query has read nothing there.
+    partitions = [TopicPartition(topic, number) for topic, numbers in old.items() for number in numbers]
+    logs = client.log_ranges(partitions)
+    unread = {tp: log for tp, log in logs.items() if max(positions.get(tp, 0), log.start) < log.end}
+    newest = last_reads(client, {tp: log.end for tp, log in unread.items()}, unread)
+    new_logs = client.log_ranges(_existing(client, [mirror.partition(tp) for tp in unread]))
+    searches: dict[TopicPartition, Search] = {}
+    missing: list[TopicPartition] = []
+    for tp in unread:
+        last, log = newest.get(tp), new_logs.get(mirror.partition(tp))
+        if last is not None and last.fingerprint.offset < positions.get(tp, 0):
+            continue  # only markers of transactions follow
+        if last is None or log is None:
+            missing.append(tp)
+            continue
+        start = max(log.start, targets.get(tp, 0))
+        searches[mirror.partition(tp)] = Search(last, min(start, log.end), log.end)
+    scans = look_for(client, searches) if searches else {}
+    missing += [
+        tp
+        for tp in unread
+        if (search := searches.get(mirror.partition(tp))) is not None
+        and not scans[mirror.partition(tp)].of(search.read, search.start, search.end)
+    ]
+    if not missing:
+        return []
+    return [
+        f"the query has not read {summarize(sorted(missing))} to the end, and the new topic does not "
+        "hold the last record of the old one: let the query read the old topic to its end, or let the copy "
+        f"finish; a reset to the end ({parameter_text('to_offset', 'latest')}) skips these records on purpose"
+    ]
+
+
+def _existing(
+    client: OffsetsClient, partitions: Sequence[TopicPartition] | set[TopicPartition]
+) -> set[TopicPartition]:
+    there = client.partitions({tp.topic for tp in partitions})
+    return {tp for tp in partitions if tp.partition in there.get(tp.topic, ())}
