@@ -1,17 +1,20 @@
 """
-Pipelines that are ready to move to a mirror of their Kafka cluster, a drill every morning, and the move
-itself.
+Three DAGs: commits that prepare a failover to a mirror of the Kafka cluster, a drill every morning, and the
+failover.
 
-The commits keep what a failover needs beside each checkpoint. The drill plans the move and changes nothing.
-The DAG fail_over moves all pipelines; trigger it when the queries are stopped.
+The commits keep the data for a failover beside each checkpoint. The drill plans the move and changes nothing.
+The DAG fail_over moves all pipelines; trigger it when the queries are stopped. The DAG fail_over_approved
+moves the first pipeline when a user has approved its plan.
 """
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 
 from airflow.sdk import DAG
 
+from airflow_kafka_offsets.operators.approve import ApprovePlanOperator
 from airflow_kafka_offsets.operators.check_mirror import CheckMirrorOperator
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
 from airflow_kafka_offsets.operators.fail_over import FailOverOperator
@@ -31,7 +34,7 @@ with DAG("failover_drill", schedule="0 6 * * *", catchup=False, tags=["kafka", "
     check = CheckMirrorOperator.partial(task_id="check", max_again=1_000, max_behind=100_000).expand_kwargs(
         [dict(pipeline) for pipeline in pipelines]
     )
-    # The plan of the move, as it would be made now: it is shown, and nothing is changed.
+    # Shows the plan of a failover at this moment, and changes nothing.
     drill = FailOverOperator.partial(task_id="drill", plan_only=True, on_pending_batch="discard", sink="noop")
     check >> drill.expand_kwargs([dict(pipeline) for pipeline in pipelines])
 # --8<-- [end:drill]
@@ -42,3 +45,14 @@ with DAG("fail_over", schedule=None, max_active_runs=1, tags=["kafka", "spark"])
         task_id="fail_over", max_active_tis_per_dag=8, retries=3, ask_source=False
     ).expand_kwargs([dict(pipeline) for pipeline in pipelines])
 # --8<-- [end:move]
+
+# --8<-- [start:approved]
+with DAG("fail_over_approved", schedule=None, max_active_runs=1, tags=["kafka", "spark"]):
+    orders = pipelines[0]
+    plan = FailOverOperator(task_id="plan", plan_only=True, ask_source=False, **orders)
+    approve = ApprovePlanOperator(task_id="approve", plan=plan.output, response_timeout=timedelta(hours=1))
+    move = FailOverOperator(
+        task_id="fail_over", plan=plan.output, approval=approve.output, retries=3, **orders
+    )
+    plan >> approve >> move
+# --8<-- [end:approved]

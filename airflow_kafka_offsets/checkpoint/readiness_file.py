@@ -1,4 +1,4 @@
-"""The file beside a checkpoint that keeps what a failover needs: ``_kafka_offsets/readiness.json``."""
+"""Reads and writes the data for a failover beside a checkpoint: ``_kafka_offsets/readiness.json``."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ READINESS = f"{DIRECTORY}/readiness.json"
 
 def read_readiness(checkpoint: SparkCheckpoint) -> Readiness:
     """
-    Return what was kept; nothing, if nothing was.
+    Return the kept data; empty data if the file does not exist.
 
-    :raises OffsetsFormatError: if the file is not as it was written.
+    :raises OffsetsFormatError: if the content of the file is invalid.
     :raises StorageError: if the storage fails.
     """
     data = checkpoint.read_file(READINESS)
@@ -23,5 +23,5 @@ def read_readiness(checkpoint: SparkCheckpoint) -> Readiness:
 
 
 def write_readiness(checkpoint: SparkCheckpoint, readiness: Readiness) -> None:
-    """Replace what was kept, as a whole."""
+    """Replace the file."""
     checkpoint.write_file(READINESS, readiness.as_text().encode())

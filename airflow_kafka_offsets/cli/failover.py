@@ -31,6 +31,13 @@ from airflow_kafka_offsets.cli.options import (
     refuse_unused,
     topics_option,
 )
+from airflow_kafka_offsets.cli.saved_plans import (
+    carry_out_failover,
+    max_age_option,
+    plan_option,
+    save_plan_option,
+)
+from airflow_kafka_offsets.cli.saved_plans import save as save_to_file
 from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.model.failover_plan import DeletedPolicy, FailoverPolicy, UnknownPolicy
 from airflow_kafka_offsets.model.groups import GroupSelection
@@ -67,13 +74,13 @@ def _policy_options() -> Option:
         click.option(
             "--allow-running-mirror",
             is_flag=True,
-            help="Move groups although a mirror runs that copies them.",
+            help="Move groups although a running mirror copies their offsets.",
         ),
     )
 
 
 class MirrorCheckCommand(CheckCommand):
-    """The check of a mirror."""
+    """The command ``failover check``."""
 
     unchecked: ClassVar[Mapping[str, Any]] = {"version": CHECK_VERSION, "now": None, "alone": None}
 
@@ -98,6 +105,16 @@ _fleet_options = (
         help="YAML or JSON file of pipelines with their mirrors, instead of URI and GROUP.",
     ),
 )
+
+
+_NOT_WITH_PLAN = (
+    *("pipelines", "at_once", "topics", "checkpoint_conn_id", "source_is_down"),
+    *("bootstrap_server", "command_config", "kafka_config_id"),
+    *("prefix", "topic_map", "syncs_topic", "syncs_on"),
+    *("on_unknown", "on_out_of_range", "allow_running_mirror"),
+    *("on_pending_batch", "sink", "idempotent_sink", "sink_location", "allow_stateful"),
+)
+"""Parameters of ``failover apply`` that a saved plan has decided."""
 
 
 def _with(*options: Option) -> Option:
@@ -125,37 +142,54 @@ _pipelines_options = _with(
 
 @failover.command("plan", cls=StrictCommand)
 @_pipelines_options
+@save_plan_option
 @verb_options(execute=False, how="'failover apply' with the same options does it")
 def failover_plan(**options: Any) -> None:
     """
     Show how the query of the checkpoint at URI and its GROUP would continue on a mirror of their cluster.
 
     Changes nothing. GROUP may be JSON as {topic: group}, with the topics of the old cluster. With --pipelines
-    it plans all pipelines of a file.
+    the command plans all pipelines of a file. --save-plan writes the plan to a file, for 'failover apply
+    --plan'.
     """
     _move_one_or_many(**options)
 
 
 @failover.command("apply", cls=StrictCommand)
 @_pipelines_options
+@plan_option
+@max_age_option
 @verb_options(execute=True)
-def failover_apply(**options: Any) -> None:
+def failover_apply(plan_file: str | None, max_age: float, **options: Any) -> None:
     """
     Move the checkpoint at URI and its GROUP to a mirror of their cluster.
 
     Stop the query first. An archive keeps the overwritten files and offsets. The same command finishes an
     interrupted failover. With --pipelines all pipelines of a file move; if one is refused, the others move.
+    With --plan the plan in a file names all but the mirror's cluster.
     """
-    _move_one_or_many(**options)
+    if plan_file is None:
+        refuse_unused("without --plan", "max_age")
+        _move_one_or_many(**options)
+        return
+    from airflow_kafka_offsets.kafka.worker import start_worker_early
+
+    broker: BrokerOptions = options["broker"]
+    if options["uri"] is not None:
+        raise UsageError("--plan names the checkpoint and its groups: leave URI and GROUP out")
+    refuse_unused("with --plan", *_NOT_WITH_PLAN)
+    click.get_current_context().with_resource(start_worker_early())
+    target = open_client(options["to"].config(), broker.timeout)
+    carry_out_failover(options["execution"], plan_file, target, max_age)
 
 
 @failover.command("back", cls=StrictCommand)
 @_pipeline_options
-@click.option("--execute", is_flag=True, help="Carry out the plan.")
+@click.option("--execute", is_flag=True, help="Apply the plan.")
 @verb_options(execute=False, how="give --execute to do it")
 def failover_back(execute: bool, execution: Execution, **options: Any) -> None:
     """
-    Move a query that has failed over back, through the mirror in the other direction.
+    Move a query back after a failover, through the mirror in the other direction.
 
     The options are those of the failover: --bootstrap-server names the cluster to go back to,
     --to-bootstrap-server the cluster to leave, and --syncs-topic the syncs of the mirror back. GROUP and
@@ -209,13 +243,15 @@ def _move_one_or_many(
     checkpoint_conn_id: str | None,
     pipelines: Path | None,
     at_once: int,
+    save_plan: Path | None = None,
     **options: Any,
 ) -> None:
     if pipelines is not None:
+        refuse_unused("with --pipelines", "save_plan")
         from airflow_kafka_offsets.cli.failover_fleet import move_fleet
 
         if uri is not None:
-            raise UsageError("--pipelines replaces URI and GROUP: leave these out")
+            raise UsageError("--pipelines replaces URI and GROUP: omit these")
         refuse_unused(
             "with --pipelines, whose file names them",
             *("topics", "checkpoint_conn_id", "prefix", "topic_map", "syncs_topic", "syncs_on"),
@@ -228,7 +264,8 @@ def _move_one_or_many(
         raise UsageError("give the URI of a checkpoint and its GROUP, or --pipelines FILE")
     refuse_unused("without --pipelines", "at_once")
     checkpoint = open_checkpoint(uri, checkpoint_conn_id)
-    _move(back=False, checkpoint=checkpoint, groups=GroupSelection.parse(group_id, topics), **options)
+    groups = GroupSelection.parse(group_id, topics)
+    _move(back=False, checkpoint=checkpoint, groups=groups, save_plan=save_plan, **options)
 
 
 def _move(
@@ -242,6 +279,7 @@ def _move(
     policy: FailoverPolicy,
     source_is_down: bool,
     execution: Execution,
+    save_plan: Path | None = None,
 ) -> None:
     from airflow_kafka_offsets.kafka.worker import start_worker_early
     from airflow_kafka_offsets.moves.failover import plan_failover
@@ -254,4 +292,18 @@ def _move(
     source = None if source_is_down else reachable(left(), broker.timeout)
     allowed = replace(policy, checkpoint=execution.policy or policy.checkpoint)
     plan = plan_failover(source, target, checkpoint, groups, mirror, policy=allowed)
-    execution.finish_pipeline_plan(plan, target, checkpoint)
+    if save_plan is None:
+        execution.finish_pipeline_plan(plan, target, checkpoint)
+        return
+    named = {"kafka_config_id": to.to_kafka_config_id} if to.to_kafka_config_id else {}
+    save_to_file(
+        execution,
+        plan,
+        target,
+        checkpoint,
+        save_plan,
+        group_id=groups.group_id,
+        topics=click.get_current_context().params["topics"],
+        mirror={**mirror.as_json(), **named},
+        allow_running_mirror=policy.allow_running_mirror,
+    )

@@ -1,4 +1,4 @@
-"""What the commands ``recover`` share: the file with a recovery's progress, and its connections."""
+"""The progress file and the connections of the commands ``recover``."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from airflow_kafka_offsets.moves.fleet import Opened
 
 SUFFIX = ".recovery.json"
-"""How the file that says how far a recovery has come is called, after that of its pipelines."""
+"""Suffix of the progress file, after the name of the pipelines' file."""
 
 
 class StateFile:
     """
-    The file that says how far a recovery has come.
+    The file with the progress of a recovery.
 
     :param pipelines: the file that lists the pipelines.
     """
@@ -41,7 +41,7 @@ class StateFile:
         self.path = pipelines.with_name(pipelines.name + SUFFIX)
 
     def read(self) -> Fleet | None:
-        """Return how far the recovery has come, ``None`` if none was planned."""
+        """Return the recovery; ``None`` if no recovery was planned."""
         from airflow_kafka_offsets.model.formats import load_json
         from airflow_kafka_offsets.storage import read_text
 
@@ -54,16 +54,16 @@ class StateFile:
         )
 
     def require(self) -> Fleet:
-        """Return how far the recovery has come; an error if none was planned."""
+        """Return the recovery, or raise an error if no recovery was planned."""
         fleet = self.read()
         if fleet is None:
             raise UsageError(
-                f"{self.path}: there is no such file: plan the recovery first, with 'recover plan'"
+                f"{self.path}: the file does not exist: plan the recovery first, with 'recover plan'"
             )
         return fleet
 
     def write(self, fleet: Fleet) -> None:
-        """Replace the file as a whole, so that it outlasts this process and a power failure."""
+        """Replace the file atomically, so that it survives a crash of this process or a power failure."""
         from airflow_kafka_offsets.storage import open_location, replace_file
 
         fs, path = open_location(str(self.path))
@@ -71,13 +71,13 @@ class StateFile:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Keep other processes of this machine from moving the same recovery."""
+        """Prevent other processes on this machine from moving the pipelines of the same recovery."""
         with self.path.with_name(self.path.name + ".lock").open("w") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
                 raise KafkaOffsetsError(
-                    f"{self.path}: another process moves this recovery: wait until it has ended"
+                    f"{self.path}: another process is running this recovery: wait until it has ended"
                 ) from None
             yield
 
@@ -86,7 +86,7 @@ class Connections:
     """
     The clients of a recovery, one for each Kafka connection, and its checkpoints.
 
-    :param broker: the broker of the command line, which replaces the file's connection.
+    :param broker: the broker of the command line, which replaces the connection in the file.
     :param names: the connections that the pipelines name.
     """
 
@@ -97,7 +97,7 @@ class Connections:
                 f"{' and '.join(broker.option_names)} names a single broker: omit it to use "
                 "Airflow's connections, or give each cluster its own file"
             )
-        # Here, in the command's own thread: it closes them, and Airflow is asked once.
+        # Open them here, in the command's own thread, which also closes them. Each connection is read once.
         self._clients: dict[str, OffsetsClient] = {}
         for name in names:
             if broker.option_names:
@@ -109,7 +109,7 @@ class Connections:
         self._checkpoints: dict[tuple[str, str | None], SparkCheckpoint] = {}
 
     def open(self, names: Names) -> Opened:
-        """Return what a pipeline is moved with."""
+        """Return the client and the checkpoint of a pipeline."""
         from airflow_kafka_offsets.moves.fleet import Opened
 
         return Opened(self._clients[connection_of(names)], self._checkpoint(names))

@@ -1,13 +1,13 @@
-"""Plans in files: ``group reset --save-plan`` writes them, ``group reset --plan`` applies them."""
+"""Plans in files: ``--save-plan`` of a reset or a failover writes them, ``--plan`` applies them."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from airflow_kafka_offsets.kafka.client import OffsetsClient
     from airflow_kafka_offsets.model.groups import GroupIds
     from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
+    from airflow_kafka_offsets.model.saved_plan import SavedPlan
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
@@ -51,12 +52,15 @@ def save(
     *,
     group_id: GroupIds | None,
     topics: Sequence[str] | None,
-    allow_new_cluster: bool,
+    allow_new_cluster: bool = False,
+    mirror: Mapping[str, Any] | None = None,
+    allow_running_mirror: bool = False,
 ) -> None:
     """
     Show a plan, and write it to a file.
 
     :param group_id: the groups as given; ``None`` for several groups without a checkpoint.
+    :param mirror: the mirror of a failover, as plain JSON.
     :raises UsageError: if the file exists, or cannot be written.
     """
     from airflow_kafka_offsets.moves.saved import save_plan
@@ -76,9 +80,16 @@ def save(
         None if checkpoint is None else checkpoint.location,
         given.get("checkpoint_conn_id"),
         given.get("kafka_config_id"),
+        mirror,
     )
     saved = save_plan(
-        client, checkpoint, plan, names, policy=execution.policy, allow_new_cluster=allow_new_cluster
+        client,
+        checkpoint,
+        plan,
+        names,
+        policy=execution.policy,
+        allow_new_cluster=allow_new_cluster,
+        allow_running_mirror=allow_running_mirror,
     )
     try:
         with file.open("x", encoding="utf-8") as out:
@@ -90,6 +101,26 @@ def save(
     except OSError as error:
         raise UsageError(f"--save-plan {file}: cannot be written ({error.strerror})") from error
     print_result(execution.output, saved.value, [saved.markdown, f"Plan {saved.digest} is saved in {file}"])
+
+
+def carry_out_failover(execution: Execution, file: str, target: OffsetsClient, max_age: float) -> None:
+    """
+    Carry out the plan of a failover in a file.
+
+    :param target: the mirror.
+    :param max_age: seconds.
+    """
+    from airflow_kafka_offsets.moves.saved import read_saved_plan
+    from airflow_kafka_offsets.moves.saved_failover import plan_saved_failover
+
+    saved = read_saved_plan(file, "--plan")
+    location = saved.names.checkpoint_location
+    checkpoint = (
+        None if location is None else open_checkpoint(location, saved.names.checkpoint_conn_id, "--plan")
+    )
+    now, age = datetime.now(tz=timezone.utc), timedelta(seconds=max_age)
+    plan = plan_saved_failover(target, checkpoint, saved, now=now, max_age=age)
+    _finish(execution, saved, plan, target, checkpoint)
 
 
 def carry_out(
@@ -109,8 +140,19 @@ def carry_out(
         raise PlanRefusedError(refusals)
     if checkpoint is None and location is not None:
         checkpoint = open_checkpoint(location, saved.names.checkpoint_conn_id, "--plan")
-    by = replace(execution.metadata, plan=saved.digest)
+    by = execution.metadata
     now, age = datetime.now(tz=timezone.utc), timedelta(seconds=max_age)
     plan = plan_saved(client, checkpoint, saved, now=now, metadata=by, max_age=age)
+    _finish(execution, saved, plan, client, checkpoint)
+
+
+def _finish(
+    execution: Execution,
+    saved: SavedPlan,
+    plan: PipelinePlan,
+    client: OffsetsClient,
+    checkpoint: SparkCheckpoint | None,
+) -> None:
     execution.print_lines(f"Plan {saved.digest} of {saved.created:%Y-%m-%d %H:%M} UTC")
+    by = replace(execution.metadata, plan=saved.digest)
     execution.finish_pipeline_plan(plan, client, checkpoint, metadata=by)

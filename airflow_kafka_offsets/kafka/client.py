@@ -8,28 +8,22 @@ from typing import TYPE_CHECKING, Any
 from airflow_kafka_offsets.errors import BrokerError, UsageError
 from airflow_kafka_offsets.kafka.admin import Admin
 from airflow_kafka_offsets.kafka.commits import check_commit
-from airflow_kafka_offsets.kafka.failures import CallError
 from airflow_kafka_offsets.kafka.fenced import FencedCommit
 from airflow_kafka_offsets.kafka.group_commits import Check, GroupCommits
 from airflow_kafka_offsets.kafka.groups import GroupDescription, GroupListing
 from airflow_kafka_offsets.kafka.logs import offsets_at_timestamps, read_logs
-from airflow_kafka_offsets.kafka.record_offsets import RecordOffsets, read_record_offsets
-from airflow_kafka_offsets.kafka.record_sizes import RecordSizes
-from airflow_kafka_offsets.kafka.record_times import RecordTimeLookup
-from airflow_kafka_offsets.kafka.records import Records, Take
+from airflow_kafka_offsets.kafka.record_reads import RecordReads
 from airflow_kafka_offsets.kafka.requests import read_cluster_id
 from airflow_kafka_offsets.kafka.session import Session
 from airflow_kafka_offsets.kafka.topics import Topics
 from airflow_kafka_offsets.model.log_ids import LogIds
 from airflow_kafka_offsets.model.names import parse_group
-from airflow_kafka_offsets.model.offset_ranges import RangesByPartition, count_offsets
 from airflow_kafka_offsets.model.offsets import (
     MAX_OFFSET,
     Commit,
     Commits,
     IsolationLevel,
     LogRange,
-    OffsetRange,
     Offsets,
     TopicPartition,
     summarize,
@@ -42,7 +36,7 @@ if TYPE_CHECKING:
 __all__ = ["OffsetsClient"]
 
 
-class OffsetsClient:
+class OffsetsClient(RecordReads):
     """
     Reads and commits offsets of consumer groups, and reads the offsets of logs.
 
@@ -66,12 +60,9 @@ class OffsetsClient:
         total: float | None = None,
         chunk_size: int = 250,
     ) -> None:
-        self._session = Session(config, timeout=timeout, total=total, chunk_size=chunk_size)
+        super().__init__(Session(config, timeout=timeout, total=total, chunk_size=chunk_size))
         self._admin = Admin(self._session.config)
         self._topics = Topics(self._session)
-        self._times = RecordTimeLookup(self._session)
-        self._records = Records(self._session)
-        self._sizes = RecordSizes(self._session)
         self._assigned: dict[str, frozenset[TopicPartition]] = {}
 
     @property
@@ -82,9 +73,7 @@ class OffsetsClient:
     def close(self) -> None:
         """Close all connections; wait a few seconds at most. A running call closes its own at its end."""
         self._session.close()
-        self._times.close()
-        self._records.close()
-        self._sizes.close()
+        self._close_readers()
         self._admin.close()
 
     def __enter__(self) -> Self:
@@ -220,73 +209,6 @@ class OffsetsClient:
         with self._session.begin_question(f"looking up a time in {summarize(wanted)}") as call:
             (offsets,) = offsets_at_timestamps(self._session, call, wanted, timestamp_ms)
         return {tp: None if offset < 0 else offset for tp, offset in offsets.items()}
-
-    def record_times(
-        self,
-        offsets: Mapping[TopicPartition, int],
-        *,
-        within: float | None = None,
-        isolation_level: IsolationLevel = "read_uncommitted",
-    ) -> dict[TopicPartition, int | None]:
-        """
-        Return the time of the first record at or after each offset, in milliseconds since 1970.
-
-        The result lacks partitions that did not answer in time; it is empty if the broker cannot be reached.
-        Records without a time, or that cannot be read, are left out as well. The records are fetched, so the
-        user needs Read on the topics.
-
-        :param offsets: partition -> first offset to read; an offset below the log start counts as the log
-            start.
-        :param within: seconds for the call; default: 10, or the client's timeout if that is less.
-        :param isolation_level: ``read_committed`` skips the records of aborted transactions, and stops before
-            the first open transaction.
-        :return: partition -> time; ``None`` if no record follows before the log end: at the log end, or if
-            only transaction markers follow.
-        :raises UnknownTopicPartitionError: if the broker does not have one of the partitions.
-        :raises BrokerAuthenticationError: if the user lacks a right.
-        """
-        return self._times.read_at_or_after(offsets, isolation_level, within)
-
-    def read_records(
-        self,
-        ranges: Mapping[TopicPartition, OffsetRange],
-        take: Take,
-        *,
-        within: float | None = None,
-        isolation_level: IsolationLevel = "read_uncommitted",
-    ) -> Offsets:
-        """
-        Give the records of ranges to a function; the user needs Read on the topics.
-
-        :param within: seconds for it; default: 30, or the client's timeout if that is less.
-        :return: how far each partition was read: the end of its range, unless the time was up.
-        :raises BrokerAuthenticationError: if the broker does not allow it.
-        """
-        return self._records.read(ranges, take, isolation_level, within)
-
-    def record_sizes(self, offsets: Offsets, *, within: float = 5.0) -> dict[TopicPartition, list[int]]:
-        """Return the bytes of some records at or after each offset, see :meth:`RecordSizes.sample`."""
-        return self._sizes.sample(offsets, within) if offsets else {}
-
-    def record_offsets(
-        self, ranges: RangesByPartition, *, within: float, most: int = 100_000
-    ) -> RecordOffsets:
-        """
-        Return which offsets of some ranges have a record that a ``read_committed`` consumer receives.
-
-        The records are fetched, so the user needs Read on the topics.
-
-        :param ranges: ranges inside the logs: from the log start to the last stable offset.
-        :param within: seconds for the call.
-        :param most: maximum number of records to read; the rest stays unread.
-        :raises BrokerAuthenticationError: if the user lacks a right.
-        """
-        what = f"looking up records at {count_offsets(ranges):,} offsets of {summarize(ranges)}"
-        with self._session.begin_call(what, within) as call:
-            try:
-                return read_record_offsets(self._session.config, ranges, call, most)
-            except CallError as error:
-                raise call.explain(error.failure, "Read") from None
 
     def commit(
         self,

@@ -1,4 +1,4 @@
-"""What a check of a mirror has found: whether a pipeline could fail over now, and how exactly."""
+"""The result of a mirror check: whether a pipeline could fail over now, and how exactly."""
 
 from __future__ import annotations
 
@@ -12,26 +12,27 @@ from airflow_kafka_offsets.model.offsets import summarize
 CHECK_VERSION = 1
 
 Readiness = Literal["exact", "safe", "unknown"]
-"""Whether nothing is read again; whether nothing is lost; or whether a position is unknown."""
+"""No record would be read again; some would be, but none are lost; or a position is unknown."""
 
 
 @dataclass(frozen=True)
 class MirrorCheck:
     """
-    How a pipeline could fail over.
+    The result of a mirror check.
 
-    :param location: of the checkpoint.
+    :param location: location of the checkpoint.
     :param batch_id: its newest committed batch.
     :param now: its position, translated with both clusters.
-    :param alone: the same with the mirror alone, and what is kept beside the checkpoint: as if the source was
-        gone.
-    :param kept_batch: the newest batch of which something is kept, -1 if nothing is.
-    :param syncs_on_mirror: whether the syncs are where they are needed when the source is gone.
-    :param copies_aborted: whether the mirror copies records of aborted transactions; ``None`` if none were
-        seen.
-    :param keeps_times: whether the mirror's records have the times of the source; ``None`` if that was not
-        seen.
-    :param notes: what the clusters did not say.
+    :param alone: its position, translated as if the source were gone: with the mirror and the data that
+        commits have kept beside the checkpoint.
+    :param kept_batch: the newest batch for which a commit has kept data; -1 if no commit has.
+    :param syncs_on_mirror: whether the offset syncs are on the mirror, where a failover without the source
+        needs them.
+    :param copies_aborted: whether the mirror copies records of aborted transactions; ``None`` if the check
+        saw no such records.
+    :param keeps_times: whether the mirror's records have the timestamps of the source; ``None`` if the check
+        found no copy.
+    :param notes: remarks, such as that not all syncs were read.
     :param group_ids: the groups of the pipeline.
     """
 
@@ -48,14 +49,14 @@ class MirrorCheck:
 
     @property
     def verdict(self) -> Readiness:
-        """How the pipeline could fail over if the source was gone."""
+        """How exactly the pipeline could fail over if the source were gone."""
         if any(each.translation.offset is None for each in (*self.now, *self.alone)):
             return "unknown"
         return "exact" if all(each.translation.exact for each in self.alone) else "safe"
 
     @property
     def behind(self) -> int | None:
-        """Records by which the mirror is behind the source's log, at most; ``None`` if that is not known."""
+        """Most records by which the mirror is behind the source; ``None`` if unknown."""
         known = [each.unmirrored for each in self.now if each.unmirrored is not None]
         return sum(known) if len(known) == len(self.now) else None
 
@@ -63,8 +64,8 @@ class MirrorCheck:
         """
         Return why the pipeline is not ready.
 
-        :param max_again: records that may be read again if the source was gone; ``None`` for any number.
-        :param max_behind: records by which the mirror may be behind.
+        :param max_again: most records that may be read again if the source is gone; ``None`` for any number.
+        :param max_behind: most records by which the mirror may be behind; ``None`` for any number.
         """
         found = []
         for translated, when in ((self.now, "now"), (self.alone, "once the source is gone")):
@@ -105,10 +106,10 @@ class MirrorCheck:
 
     def lines(self) -> list[str]:
         """Return the check as lines of text."""
-        kept = f"up to batch {self.kept_batch}" if self.kept_batch >= 0 else "nothing yet"
+        kept = f"up to batch {self.kept_batch}" if self.kept_batch >= 0 else "no data yet"
         aborted = {True: "copied as real ones", False: "left out", None: "none were seen"}
-        times = {True: "kept", False: "not kept: copies are found by key and value only", None: "not seen"}
-        syncs = "on the mirror" if self.syncs_on_mirror else "on the source only, and gone with it"
+        times = {True: "kept", False: "not kept: copies are found by key and value only", None: "unknown"}
+        syncs = "on the mirror" if self.syncs_on_mirror else "on the source, so lost with it"
         return [
             f"checkpoint {self.location}: batch {self.batch_id}",
             f"  fails over now       {_text(self.now)}",

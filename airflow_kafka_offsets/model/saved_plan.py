@@ -1,8 +1,8 @@
 """
-Saved plans, which are applied later exactly as planned, or refused.
+Saved plans: each is later applied exactly as planned, or refused.
 
 A saved plan is the receipt of a planned move, with a digest of the planned writes. An approval names this
-digest. The plan has offsets, and no target that is evaluated again.
+digest. The plan has fixed offsets: its target is not evaluated again.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.digest import digest
 from airflow_kafka_offsets.model.formats import load_json, offsets_json, parse_positions
 from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds, other_logs_refusals
-from airflow_kafka_offsets.model.offsets import Commits, Offsets, Positions, TopicPartition, summarize
+from airflow_kafka_offsets.model.offsets import Offsets, Positions, TopicPartition, summarize
 from airflow_kafka_offsets.model.parameters import duration_text, parse_switch, parse_time
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.plan import OffsetPlan
@@ -32,21 +32,26 @@ from airflow_kafka_offsets.model.receipt import GroupReceipt, read_receipt
 from airflow_kafka_offsets.model.text import DescribeValue, shorten
 from airflow_kafka_offsets.model.wording import parameter_text
 
-FORM = "a plan, as a reset that only plans returns it, or 'group reset --save-plan' writes it"
+FORM = "a plan from a reset or failover that only plans, or from '--save-plan'"
 MAX_AGE = timedelta(days=1)
-"""How old a plan may be when it is carried out, by default."""
+"""Default of the age at which a plan is too old to be applied."""
 
 _POLICY = tuple(asdict(CheckpointPolicy()))
 
 
 class Names(NamedTuple):
-    """The names of the pipeline that a plan moves, as they were given; see ``PIPELINE_PARAMETERS``."""
+    """The names of the pipeline that a plan moves, as the user gave them; see ``PIPELINE_PARAMETERS``."""
 
     group_id: Any = None
     topics: Any = None
     checkpoint_location: str | None = None
     checkpoint_conn_id: str | None = None
     kafka_config_id: str | None = None
+    mirror: Mapping[str, Any] | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """Return plain JSON; a pipeline without a mirror has no key ``mirror``."""
+        return {name: each for name, each in self._asdict().items() if name != "mirror" or each}
 
 
 @dataclass(frozen=True)
@@ -54,13 +59,15 @@ class SavedPlan:
     """
     A plan that was saved.
 
-    :param names: those of its pipeline.
+    :param names: names of its pipeline.
     :param groups: the groups that have a partition to move.
-    :param checkpoint: the checkpoint that moves along.
-    :param batch_id: its newest finished batch when the plan was made; ``discarded`` the unfinished ones.
-    :param policy: the permissions of the plan, which also hold when it is applied.
-    :param created: when it was made.
+    :param checkpoint: the checkpoint that moves with the groups.
+    :param batch_id: newest finished batch of the checkpoint when the plan was made.
+    :param discarded: unfinished batches of the checkpoint, which the plan discards.
+    :param policy: permissions of the plan, which also hold when it is applied.
+    :param created: time when the plan was made.
     :param value: the plan as plain JSON.
+    :param left: for a failover, ids of the cluster and the topics that the checkpoint leaves; else ``None``.
     """
 
     names: Names
@@ -72,11 +79,13 @@ class SavedPlan:
     allow_new_cluster: bool
     created: datetime
     value: Mapping[str, Any]
+    left: LogIds | None = None
+    allow_running_mirror: bool = False
 
     @classmethod
     def parse(cls, value: object, what: str = "plan", *, describe: DescribeValue = shorten) -> SavedPlan:
         """
-        Read a plan, also as JSON text.
+        Read a plan, or its JSON text.
 
         :raises OffsetsFormatError: if the value is not a plan, or was changed after its digest was made.
         """
@@ -87,8 +96,8 @@ class SavedPlan:
         found = cls._read(value, what, describe)
         if value["digest"] != (made := found._made_digest()):
             raise OffsetsFormatError(
-                f"{what}: found digest {describe(value['digest'])}, and what it would write has digest "
-                f"{made}: the plan was changed after it was made; plan again"
+                f"{what}: found digest {describe(value['digest'])}, but its offsets and permissions have "
+                f"digest {made}: the plan was changed after it was made; plan again"
             )
         return found
 
@@ -114,22 +123,24 @@ class SavedPlan:
                 parse_switch(policy.get("allow_new_cluster", False), "allow_new_cluster"),
                 parse_time(value.get("created"), "created"),
                 dict(value),
+                _left(value, checkpoint, what, describe),
+                parse_switch(policy.get("allow_running_mirror", False), "allow_running_mirror"),
             )
         except UsageError as error:
             raise OffsetsFormatError(f"{what}: {error}; expected {FORM}") from None
 
     def noting(self, **more: Any) -> SavedPlan:
-        """Return the plan with what people read of it, which its digest does not cover."""
+        """Return the plan with more texts and numbers for its readers; the digest does not cover them."""
         return replace(self, value={**self.value, **more})
 
     @property
     def digest(self) -> str:
-        """The fingerprint of what it would write."""
+        """The fingerprint of the planned writes."""
         return str(self.value["digest"])
 
     @property
     def markdown(self) -> str:
-        """The table that people read."""
+        """The table for reviewers."""
         return str(self.value.get("markdown", ""))
 
     @property
@@ -139,7 +150,7 @@ class SavedPlan:
 
     @property
     def log_ids(self) -> LogIds:
-        """The cluster and the topics that the offsets count in."""
+        """The ids of the cluster and the topics of the offsets."""
         found = UNKNOWN_LOGS if self.checkpoint is None else self.checkpoint.log_ids
         for group in self.groups:
             found |= group.log_ids
@@ -147,12 +158,12 @@ class SavedPlan:
 
     @property
     def source(self) -> dict[str, Any]:
-        """Where its offsets came from when it was made."""
+        """The source of its offsets, as the first receipt names it."""
         source = self.parts[0].get("source") if self.parts else None
         return dict(source) if isinstance(source, Mapping) else {}
 
     def exceptions(self, group_id: str) -> tuple[Positions, Positions]:
-        """Return a group's partitions that it leaves alone, and those it moves to an end of their log."""
+        """Return a group's partitions that the plan leaves alone, and those that it clamps."""
         part: Mapping[str, Any] = next((each for each in self.parts if each["group_id"] == group_id), {})
         skipped, clamped = (
             parse_positions(part[name], f"plan, {name}") if part.get(name) else {}
@@ -176,10 +187,12 @@ class SavedPlan:
             for group in sorted(self.groups, key=lambda group: group.group_id)
         ]
         allowed = {**asdict(self.policy), "allow_new_cluster": self.allow_new_cluster}
-        return digest(groups, self.log_ids.as_json(), moved, allowed)
+        left = self.left
+        failover = [] if left is None else ["failover", left.as_json(), self.allow_running_mirror]
+        return digest(groups, self.log_ids.as_json(), moved, allowed, *failover)
 
     def age_refusals(self, now: datetime, max_age: timedelta | None) -> list[str]:
-        """Return why the plan is too old to be carried out."""
+        """Return why the plan is too old to be applied; empty if it is not."""
         age = now - self.created
         if max_age is None or age <= max_age:
             return []
@@ -189,12 +202,12 @@ class SavedPlan:
         ]
 
     def name_refusals(self, group_id: object, checkpoint_location: str | None) -> list[str]:
-        """Return why the plan is not of a pipeline that is named as well."""
+        """Return why the plan is for another pipeline than the task or command names."""
         named, location = self.names.group_id, None if self.checkpoint is None else self.checkpoint.location
         refusals = []
         if group_id is not None and group_id != named:
             refusals.append(
-                f"the plan is of group {shorten(named)}, and {parameter_text('group_id')} names "
+                f"the plan is for group {shorten(named)}, and {parameter_text('group_id')} names "
                 f"{shorten(group_id)}"
             )
         if checkpoint_location is not None and checkpoint_location != location:
@@ -202,14 +215,15 @@ class SavedPlan:
                 f"the plan moves {location or 'no checkpoint'}, and {parameter_text('checkpoint_location')} "
                 f"names {shorten(checkpoint_location)}"
             )
-        return [f"{refusal}: give the plan of this pipeline, or leave the names out" for refusal in refusals]
+        return [f"{refusal}: give the plan of this pipeline, or omit the names" for refusal in refusals]
 
     def differences(self, plan: PipelinePlan) -> list[str]:
         """
-        Return what is not as it was when the plan was made.
+        Return the changes since the plan was made.
 
-        :param plan: of the same offsets, made now. A log start that has moved and holds every offset does not
-            matter.
+        A log start that has moved is no change while the log still has every planned offset.
+
+        :param plan: a new plan to the same offsets.
         """
         plan_ids = UNKNOWN_LOGS if plan.checkpoint_plan is None else plan.checkpoint_plan.log_ids
         for each in plan.group_plans:
@@ -224,16 +238,16 @@ class SavedPlan:
     def _checkpoint_differences(self, now: CheckpointPlan | None) -> list[str]:
         then = self.checkpoint
         if then is None or now is None:
-            return [] if then is None and now is None else ["the checkpoint is not moved as it was planned"]
+            return [] if then is None and now is None else ["the checkpoint would not move as planned"]
         if then.query_id != now.query_id:
             return [
-                f"{then.location}: found query {now.query_id}; the plan is of query "
+                f"{then.location}: found query {now.query_id}; the plan is for query "
                 f"{shorten(then.query_id)}: the checkpoint was replaced"
             ]
         if self.batch_id != now.batch_id:
             return [
-                f"{then.location}: the newest finished batch is {now.batch_id}, and it was {self.batch_id} "
-                "when the plan was made: the query has run since"
+                f"{then.location}: the newest finished batch is {now.batch_id}, and was {self.batch_id} "
+                "when the plan was made: the query has run since then"
             ]
         if self.discarded != now.discarded:
             return [
@@ -243,32 +257,22 @@ class SavedPlan:
         if then.before != now.before or then.after != now.after:
             moved = _moved(then.before, now.before) or _moved(then.after, now.after)
             return [
-                f"{then.location}: was moved since the plan was made, and is elsewhere on {summarize(moved)}"
+                f"{then.location}: was moved after the plan was made, and has other offsets on "
+                f"{summarize(moved)}"
             ]
         return []
 
     def check(self, plan: PipelinePlan) -> None:
         """
-        Refuse what is not as it was when the plan was made.
+        Refuse the plan if something has changed since it was made.
 
         :param plan: see :meth:`differences`.
-        :raises PlanRefusedError: naming what differs.
+        :raises PlanRefusedError: with the changes.
         """
         if found := self.differences(plan):
             raise PlanRefusedError(
-                [f"plan {self.digest[:8]} does not hold any more: {each}; plan again" for each in found]
+                [f"plan {self.digest[:8]} is no longer valid: {each}; plan again" for each in found]
             )
-
-
-def moved_by(plan_digest: str, group: GroupReceipt, commits: Commits) -> Positions:
-    """Return a group's earlier offsets in the partitions that a plan has moved, and no later commit."""
-    found: Positions = {}
-    for tp, commit in commits.items():
-        made = None if commit is None else CommitMetadata.parse(commit.metadata)
-        mine = made is not None and made.plan == plan_digest
-        if commit is not None and mine and commit.offset == group.after.get(tp):
-            found[tp] = group.before.get(tp)
-    return found
 
 
 def saved_plan(
@@ -277,6 +281,7 @@ def saved_plan(
     policy: CheckpointPolicy,
     *,
     allow_new_cluster: bool = False,
+    allow_running_mirror: bool = False,
     now: datetime | None = None,
 ) -> SavedPlan:
     """
@@ -284,29 +289,44 @@ def saved_plan(
 
     :param receipt: receipt of the plan, which was not applied.
     :param policy: the permissions of the plan.
-    :param now: when it was made.
+    :param now: time of the plan; default: the present.
     """
     value = {
         **receipt,
         "plan_only": True,
-        "names": names._asdict(),
-        "policy": {**asdict(policy), "allow_new_cluster": allow_new_cluster},
+        "names": names.as_json(),
+        "policy": {
+            **asdict(policy),
+            "allow_new_cluster": allow_new_cluster,
+            **({"allow_running_mirror": True} if allow_running_mirror else {}),
+        },
         "created": (now or datetime.now(tz=timezone.utc)).isoformat(timespec="seconds"),
     }
     found = SavedPlan._read(value, "plan", shorten)
     return replace(found, value={**value, "digest": found._made_digest()})
 
 
+def _left(
+    value: Mapping[str, Any], checkpoint: CheckpointReceipt | None, what: str, describe: DescribeValue
+) -> LogIds | None:
+    if checkpoint is None or value["checkpoint"].get("kind") != "failover":
+        return None
+    found = value.get("failover")
+    if not isinstance(found, Mapping) or "left" not in found:
+        raise OffsetsFormatError(f"{what}: found no cluster that the failover leaves; expected {FORM}")
+    return LogIds.parse(found["left"], f"{what}, failover, left", describe=describe)
+
+
 def _group_differences(then: GroupReceipt, now: OffsetPlan | None) -> list[str]:
     if now is None:
-        return [f"group {then.group_id!r} is not moved as it was planned"]
+        return [f"group {then.group_id!r} would not move as planned"]
     moved = [tp for tp, at in then.before.items() if tp in then.after and now.before.get(tp) != at]
     if not moved:
         return [] if now.after == then.after else [f"group {then.group_id!r} would move to other offsets"]
     first = min(moved)
     by = CommitMetadata.parse(now.metadata.get(first))
     return [
-        f"group {then.group_id!r} has moved on {summarize(moved)} ({first}: {then.before[first]} when the "
+        f"group {then.group_id!r} has changed on {summarize(moved)} ({first}: {then.before[first]} when the "
         f"plan was made, {now.before.get(first)} now{f', by {by}' if by else ''})"
     ]
 

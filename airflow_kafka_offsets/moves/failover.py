@@ -1,4 +1,4 @@
-"""Plans the failover of a pipeline to a mirror: its checkpoint, and the groups that follow it there."""
+"""Plans the failover of a pipeline to a mirror: its checkpoint and its groups."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from airflow_kafka_offsets.checkpoint.open_moves import (
 from airflow_kafka_offsets.checkpoint.plan_failover import plan_checkpoint_failover
 from airflow_kafka_offsets.checkpoint.readiness_file import read_readiness
 from airflow_kafka_offsets.errors import OffsetsFormatError, PlanRefusedError
-from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan
+from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan, CheckpointPolicy
 from airflow_kafka_offsets.model.digest import digest
 from airflow_kafka_offsets.model.failover_plan import (
     FAILOVER_FILE,
@@ -70,40 +70,34 @@ def plan_failover(
     policy: FailoverPolicy | None = None,
 ) -> FailoverPlan:
     """
-    Plan to let a pipeline go on on a mirror of its cluster, from the newest committed batch.
+    Plan to continue a pipeline on a mirror of its cluster, from the newest committed batch.
 
-    A failover that was begun and not finished is finished by the same request, with the offsets that it was
-    planned with; any other one is refused until then.
+    The same request finishes an interrupted failover, with the planned offsets. Other requests are refused
+    until then.
 
-    :param source: the cluster that is left; ``None`` if it does not answer.
+    :param source: the old cluster; ``None`` if it does not answer.
     :param target: the mirror.
-    :param selection: the groups and topics of the pipeline, by the names of the cluster that is left.
+    :param selection: the groups and topics of the pipeline, with the topic names of the old cluster.
         Partitions outside of ``topics`` stay as they are.
-    :param policy: what is allowed.
+    :param policy: the permissions.
     :raises CheckpointError: if the checkpoint cannot be read, or no batch has finished.
-    :raises MoveUnfinishedError: if a move of another request was begun and not finished.
-    :raises PlanRefusedError: if the names do not fit the checkpoint, or it is on the mirror already.
+    :raises MoveUnfinishedError: if another request has started a move and not finished it.
+    :raises PlanRefusedError: if the names do not match the checkpoint, or it is already on the mirror.
     """
     policy = policy or FailoverPolicy()
     entered = target.cluster_id()
     request = digest("failover", entered, selection.group_id, selection.scope.as_json(), mirror.as_json())
-    unfinished = unfinished_move(checkpoint)
-    if unfinished is not None:
-        if unfinished.request != request:
-            raise unfinished_refusal(checkpoint, unfinished)
-        return _rest_of(unfinished, target, checkpoint, policy)
-    newest = newest_archived_move(checkpoint)
-    finished = newest is not None and newest.fails_over and newest.request == request
-    if newest is not None and finished and not has_run_since(checkpoint, newest):
-        return _rest_of(newest, target, checkpoint, policy)
+    begun = begun_failover(checkpoint, request)
+    if begun is not None:
+        return rest_of_failover(begun, target, checkpoint, policy.checkpoint)
     kept, note = _kept(checkpoint)
     left = _left(source, checkpoint, entered, kept.cluster, mirror)
     same = left.cluster == entered
     usable = kept.on(left.cluster)
     if kept.at and not usable.at:
-        note.append(f"what was kept is of cluster {kept.cluster}, and is left alone")
+        note.append(f"the data kept beside the checkpoint is ignored: it is of cluster {kept.cluster}")
     sources = movable_sources(checkpoint)
-    selection.assign_offsets(sources)  # refuses names that do not fit
+    selection.assign_offsets(sources)  # refuses names that do not match
     scoped = {
         name: {tp: at for tp, at in offsets.items() if tp in selection.scope}
         for name, offsets in sources.items()
@@ -137,16 +131,33 @@ def plan_failover(
         refusals=refusals,
     )
     notes = [*evidence.notes, *note, *([running] if running and policy.allow_running_mirror else [])]
-    return _made(groups, moved, translated, notes)
+    return make_failover_plan(groups, moved, translated, notes)
+
+
+def begun_failover(checkpoint: SparkCheckpoint, request: str) -> ArchivedMove | None:
+    """
+    Return the failover that a request has begun, or has finished and after which the query has not run.
+
+    :raises MoveUnfinishedError: if a move of another request was begun and not finished.
+    """
+    unfinished = unfinished_move(checkpoint)
+    if unfinished is not None:
+        if unfinished.request != request:
+            raise unfinished_refusal(checkpoint, unfinished)
+        return unfinished
+    newest = newest_archived_move(checkpoint)
+    if newest is None or not newest.fails_over or newest.request != request:
+        return None
+    return None if has_run_since(checkpoint, newest) else newest
 
 
 def _left(
     source: OffsetsClient | None, checkpoint: SparkCheckpoint, entered: str, kept: str, mirror: Mirror
 ) -> LogIds:
     """
-    Return the cluster that the checkpoint counts on; refuse the mirror itself, and a third one.
+    Return the checkpoint's cluster; refuse the mirror itself, and a connection to a third cluster.
 
-    The mirror may be the cluster itself if it names other topics.
+    The mirror may be the checkpoint's cluster if it names other topics.
     """
     moved = newest_archived_move_with_cluster(checkpoint)
     known = "" if moved is None else moved.log_ids.cluster
@@ -156,25 +167,25 @@ def _left(
     if entered and entered in (known, asked):
         how = f"its move {moved} was there" if known == entered else "both connections lead there"
         raise PlanRefusedError(
-            f"{checkpoint.location} is on cluster {entered} already ({how}): give the connection of the "
+            f"{checkpoint.location} is already on cluster {entered} ({how}): give the connection of the "
             "cluster to leave, and as mirror the cluster to go to; to move to another topic of this cluster, "
             f"name the topic ({dag_text('topics of mirror', parameter_text('topic_map'))})"
         )
     if known and asked and known != asked:
         raise PlanRefusedError(
-            f"{checkpoint.location} counts on cluster {shorten(known)}, as its move {moved} says, and the "
+            f"{checkpoint.location} is on cluster {shorten(known)} according to its move {moved}, but the "
             f"connection leads to {shorten(asked)}: correct the connection"
         )
     return LogIds(asked or known or kept)
 
 
 def _kept(checkpoint: SparkCheckpoint) -> tuple[Readiness, list[str]]:
-    """Return what was kept, and a note where that is not all."""
+    """Return the data kept beside the checkpoint, and notes about missing data."""
     try:
         kept = read_readiness(checkpoint)
     except OffsetsFormatError as error:
         return Readiness(), [str(error)]
-    return kept, [f"what was kept is not complete: {kept.error}"] if kept.error else []
+    return kept, [f"the data kept beside the checkpoint is incomplete: {kept.error}"] if kept.error else []
 
 
 def _refusals(translated: Collection[TranslatedPartition]) -> list[str]:
@@ -197,13 +208,13 @@ def _group_plans(
     policy: FailoverPolicy,
     left: LogIds,
 ) -> list[OffsetPlan]:
-    """Return the plans of the groups on the mirror; none if a position is unknown, which is refused."""
-    # Other topics than those that move decide only whether all names of the groups fit.
+    """Return the plans of the groups on the mirror; no plans if a position is unknown, which is refused."""
+    # Topics that do not move decide only whether all names of the groups match.
     known = {name: dict(offsets) for name, offsets in sources.items()}
     names: dict[TopicPartition, TopicPartition] = {}
     for each in translated:
         if each.translation.offset is None:
-            return []  # it is refused
+            return []  # the failover is refused
         known[each.source][each.partition] = each.translation.offset
         names[each.partition] = each.mirrored
     assigned = selection.assign_offsets(known).by_group
@@ -218,11 +229,11 @@ def _group_plans(
         GroupOffsets(by_group),
         source={"failover": left.cluster},
         on_out_of_range=policy.on_out_of_range,
-        # MirrorMaker copies the metadata of commits, so that these name the cluster that is left.
+        # MirrorMaker copies the metadata of commits, so that these commits name the old cluster.
         log_check=LogCheck(allow_new_cluster=True),
         if_lost=(
-            f"the mirror has deleted them: set {parameter_text('on_out_of_range', 'clamp')} to go on from "
-            "its log start"
+            f"the mirror has deleted these records: set {parameter_text('on_out_of_range', 'clamp')} to "
+            "continue from its log start"
         ),
     )
     return [
@@ -236,7 +247,7 @@ def _sources_after(
     translated: Collection[TranslatedPartition],
     groups: Collection[OffsetPlan],
 ) -> dict[str, Offsets]:
-    """Return where each source goes on; an offset that was clamped for its group is so for the query."""
+    """Return the new offsets of each source, with the offsets that were clamped for a group."""
     clamped = {tp: plan.after[tp] for plan in groups for tp in plan.clamped if tp in plan.after}
     moved = {(each.source, each.partition): each for each in translated}
     after: dict[str, Offsets] = {}
@@ -252,17 +263,34 @@ def _sources_after(
     return after
 
 
-def _made(
+def known_group_plans(
+    target: OffsetsClient, offsets: Mapping[str, Offsets], left: LogIds
+) -> list[OffsetPlan]:
+    """Return the plans of the groups on the mirror, with offsets that were translated before."""
+    active = active_group_refusals(target, offsets)
+    return [
+        replace(plan, refusals=(*plan.refusals, *active.get(plan.group_id, ())))
+        for plan in plan_commits(
+            target,
+            GroupOffsets(offsets),
+            source={"failover": left.cluster},
+            log_check=LogCheck(allow_new_cluster=True),
+        )
+    ]
+
+
+def make_failover_plan(
     groups: list[OffsetPlan],
     moved: CheckpointPlan,
     translated: list[TranslatedPartition],
     notes: list[str],
     was: Mapping[str, Any] | None = None,
 ) -> FailoverPlan:
+    """Return the plan of the groups and the checkpoint together."""
     plan = PipelinePlan.combine(groups, moved)
     return FailoverPlan(
         plan.group_plans,
-        # What the groups say of the logs is of the mirror.
+        # The ids that the groups' plans have read are those of the mirror.
         replace(moved, log_ids=plan.checkpoint_plan.log_ids if plan.checkpoint_plan else moved.log_ids),
         may_be_empty=True,
         translated=translated,
@@ -271,26 +299,17 @@ def _made(
     )
 
 
-def _rest_of(
-    move: ArchivedMove, target: OffsetsClient, checkpoint: SparkCheckpoint, policy: FailoverPolicy
+def rest_of_failover(
+    move: ArchivedMove, target: OffsetsClient, checkpoint: SparkCheckpoint, policy: CheckpointPolicy
 ) -> FailoverPlan:
-    """Return the rest of a failover, with the offsets that it was planned with."""
+    """Return a plan that finishes a failover with its planned offsets."""
     before, after = archived_group_offsets(checkpoint, move)
-    active = active_group_refusals(target, after)
-    plans = [
-        replace(plan, refusals=(*plan.refusals, *active.get(plan.group_id, ())))
-        for plan in plan_commits(
-            target,
-            GroupOffsets(after),
-            source={"failover": move.left.cluster},
-            log_check=LogCheck(allow_new_cluster=True),
-        )
-    ]
+    plans = known_group_plans(target, after, move.left)
     ids = known_log_ids(target, {tp.topic for offsets in move.after.values() for tp in offsets})
     moved = plan_checkpoint_failover(
         checkpoint,
         move.after,
-        replace(policy.checkpoint, allow_stateful=True),
+        replace(policy, allow_stateful=True),
         request=move.request,
         log_ids=move.log_ids,
         left=move.left,
@@ -300,7 +319,7 @@ def _rest_of(
     was = load_json(
         read_attachment(checkpoint, move, FAILOVER_FILE) or "{}", FAILOVER_FILE, describe=describe_type
     )
-    plan = _made(plans, moved, [], [], was)
+    plan = make_failover_plan(plans, moved, [], [], was)
     return replace(
         plan,
         group_plans=[each.with_before(before.get(each.group_id, {})) for each in plan.group_plans],

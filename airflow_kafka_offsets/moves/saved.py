@@ -1,4 +1,4 @@
-"""Saves plans, and plans again what a saved one says; refused where the world is not as it was then."""
+"""Saves plans, and plans their moves again; refuses a plan if something has changed since."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from airflow_kafka_offsets.errors import KafkaOffsetsError, PlanRefusedError, Us
 from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPolicy
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.groups import GroupSelection
-from airflow_kafka_offsets.model.offsets import committed_texts
+from airflow_kafka_offsets.model.offsets import Commits, Positions, committed_texts
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.place import Place
 from airflow_kafka_offsets.model.plan_markdown import plan_markdown
 from airflow_kafka_offsets.model.receipt import GroupReceipt
-from airflow_kafka_offsets.model.saved_plan import FORM, MAX_AGE, Names, SavedPlan, moved_by, saved_plan
+from airflow_kafka_offsets.model.saved_plan import FORM, MAX_AGE, Names, SavedPlan, saved_plan
 from airflow_kafka_offsets.model.text import describe_type, shorten
+from airflow_kafka_offsets.model.wording import dag_text
 from airflow_kafka_offsets.moves.reset import plan_reset
 from airflow_kafka_offsets.readings.estimate import estimate
 from airflow_kafka_offsets.storage import read_text
@@ -37,19 +38,21 @@ def save_plan(
     *,
     policy: CheckpointPolicy | None = None,
     allow_new_cluster: bool = False,
+    allow_running_mirror: bool = False,
     now: datetime | None = None,
 ) -> SavedPlan:
     """
     Return a plan that can be applied later, with an estimate and a table for reviewers.
 
     :param plan: a plan without refusals, with the timestamps of its records.
-    :param policy: the permissions of the plan, as is ``allow_new_cluster``.
+    :param policy: permissions of the plan, with ``allow_new_cluster`` and ``allow_running_mirror``.
     """
     saved = saved_plan(
         plan.make_receipt(plan_only=True),
         names,
         policy or CheckpointPolicy(),
         allow_new_cluster=allow_new_cluster,
+        allow_running_mirror=allow_running_mirror,
         now=now,
     )
     saved = saved.noting(
@@ -61,10 +64,11 @@ def save_plan(
 
 def read_saved_plan(value: object, what: str = "plan") -> SavedPlan:
     """
-    Read a plan: as an operator has returned it, as JSON text, or from the file that a text names.
+    Read a plan.
 
-    :raises UsageError: if there is no such file, or it cannot be read.
-    :raises OffsetsFormatError: if it is no plan, or was changed after it was made.
+    :param value: the return value of an operator, its JSON text, or the path of a file.
+    :raises UsageError: if the file does not exist or cannot be read.
+    :raises OffsetsFormatError: if the value is not a plan, or the plan was changed after it was made.
     """
     if not isinstance(value, str) or value.lstrip().startswith("{"):
         return SavedPlan.parse(value, what)
@@ -79,6 +83,17 @@ def read_saved_plan(value: object, what: str = "plan") -> SavedPlan:
     return SavedPlan.parse(text, f"{what} {shorten(value)}", describe=describe_type)
 
 
+def moved_by(plan_digest: str, group: GroupReceipt, commits: Commits) -> Positions:
+    """Return a group's earlier offsets in the partitions where the plan's commit is still the newest one."""
+    found: Positions = {}
+    for tp, commit in commits.items():
+        made = None if commit is None else CommitMetadata.parse(commit.metadata)
+        mine = made is not None and made.plan == plan_digest
+        if commit is not None and mine and commit.offset == group.after.get(tp):
+            found[tp] = group.before.get(tp)
+    return found
+
+
 def has_moved(
     client: OffsetsClient,
     checkpoint: SparkCheckpoint | None,
@@ -86,10 +101,9 @@ def has_moved(
     groups: Iterable[GroupReceipt],
 ) -> bool:
     """
-    Return whether a saved plan has made a move that was not undone, according to the archives and the
-    commits.
+    Return whether a saved plan has made a move that was not undone.
 
-    The receipt does not prove a move, because it is stored before the first write.
+    The archives and the commits show this. The receipt does not, because it is stored before the first write.
     """
     if checkpoint is not None:
         archives = read_archived_moves(checkpoint)
@@ -114,7 +128,7 @@ def plan_saved(
     """
     Plan to apply a saved plan, with exactly its offsets.
 
-    If an earlier try of the same plan was interrupted, any later try of the plan finishes the move.
+    If an earlier try of the plan was interrupted, any later try of it finishes the move.
 
     :param checkpoint: the checkpoint of the plan.
     :param metadata: metadata of the task or tool that applies the plan.
@@ -122,6 +136,11 @@ def plan_saved(
     :raises PlanRefusedError: if the groups, the checkpoint, the cluster or a topic have changed, or the plan
         is too old.
     """
+    if saved.left is not None:
+        raise PlanRefusedError(
+            f"plan {saved.digest[:8]} is of a failover, and not of a reset: "
+            f"{dag_text('give it to FailOverOperator', 'apply it with failover apply --plan')}"
+        )
     metadata = replace(metadata, plan=saved.digest)
     selection = GroupSelection.parse(
         saved.names.group_id, saved.names.topics, required=checkpoint is not None
@@ -143,7 +162,7 @@ def plan_saved(
         commits = client.committed(group.group_id, group.after)
         mine = moved_by(saved.digest, kept[group.group_id], commits) if group.group_id in kept else {}
         begun = begun or bool(mine)
-        # With a checkpoint its archive knows where the groups were.
+        # The archive of a checkpoint has the earlier offsets of the groups.
         group = group if plan.checkpoint_plan is not None else group.with_before(mine)
         skipped, clamped = saved.exceptions(group.group_id)
         source = {name: value for name, value in group.source.items() if name != "to_offset"}
@@ -157,7 +176,7 @@ def plan_saved(
             )
         )
     plan = replace(
-        plan, group_plans=groups, provenance={"plan": saved.digest, "names": saved.names._asdict()}
+        plan, group_plans=groups, provenance={"plan": saved.digest, "names": saved.names.as_json()}
     )
     saved.check(plan)
     if not begun and (refusals := saved.age_refusals(now, max_age)):

@@ -1,11 +1,11 @@
-"""The plan that a reset is given, and its approval: read, checked, planned again."""
+"""Reads and checks ``plan`` and ``approval`` of a reset or a failover, and plans the move again."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow.providers.common.compat.sdk import AirflowSkipException
 
@@ -15,9 +15,10 @@ from airflow_kafka_offsets.model.parameters import parse_switch, timestamp_ms
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.plan_markdown import plan_markdown
 from airflow_kafka_offsets.model.receipt import read_receipt
-from airflow_kafka_offsets.model.saved_plan import SavedPlan
+from airflow_kafka_offsets.model.saved_plan import MAX_AGE, SavedPlan
 from airflow_kafka_offsets.model.topics import plain_names
 from airflow_kafka_offsets.moves.saved import has_moved, plan_saved, read_saved_plan
+from airflow_kafka_offsets.operators.moving import DECIDED
 from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS, parse_location
 from airflow_kafka_offsets.task.run_tasks import failed_indexes
 from airflow_kafka_offsets.task.triggered import triggered_by_commits
@@ -30,8 +31,11 @@ if TYPE_CHECKING:
     from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 
 
+Plan = TypeVar("Plan", bound=PipelinePlan)
+
+
 def check_plan(value: Any, parameter: str) -> Any:
-    """Check a plan that is written in the DAG's file; a file is only named, and read when the task runs."""
+    """Check a plan in the DAG file; if the value is a path, the task reads the file when it runs."""
     if isinstance(value, str) and not value.lstrip().startswith("{"):
         return parse_location(value, parameter, None)
     return SavedPlan.parse(value, parameter)
@@ -40,9 +44,9 @@ def check_plan(value: Any, parameter: str) -> Any:
 @dataclass(frozen=True)
 class ApprovedPlan:
     """
-    A saved plan, and who has approved it.
+    A saved plan and its approval.
 
-    :param approval: ``None`` if the task asks for none.
+    :param approval: ``None`` if the task needs no approval.
     """
 
     saved: SavedPlan
@@ -51,9 +55,9 @@ class ApprovedPlan:
     @classmethod
     def of(cls, task: Any, context: Context) -> ApprovedPlan:
         """
-        Read the parameters ``plan`` and ``approval`` of a task, and give the task the names in its plan.
+        Read the parameters ``plan`` and ``approval`` of a task, and set the task's names from its plan.
 
-        :raises PlanRefusedError: if the plan is of another pipeline, or was not approved.
+        :raises PlanRefusedError: if the plan is for another pipeline, or was not approved.
         """
         saved = read_saved_plan(task.plan)
         take_names(task, saved.names._asdict(), context)
@@ -69,7 +73,7 @@ class ApprovedPlan:
         return cls(saved, approval)
 
     def stamp(self, metadata: CommitMetadata) -> CommitMetadata:
-        """Return what the commits record: also the plan, and who has approved it."""
+        """Return metadata for the commits that also has the plan and its approver."""
         if self.approval is None or self.approval.at is None:
             return replace(metadata, plan=self.saved.digest)
         at = timestamp_ms(self.approval.at) // 1000
@@ -84,8 +88,13 @@ class ApprovedPlan:
         metadata: CommitMetadata,
         max_age: timedelta | None,
     ) -> PipelinePlan:
-        """Plan again what was saved, see :func:`~airflow_kafka_offsets.moves.saved.plan_saved`."""
-        plan = plan_saved(client, checkpoint, self.saved, now=now, metadata=metadata, max_age=max_age)
+        """Plan the saved move again, see :func:`~airflow_kafka_offsets.moves.saved.plan_saved`."""
+        return self.with_approval(
+            plan_saved(client, checkpoint, self.saved, now=now, metadata=metadata, max_age=max_age)
+        )
+
+    def with_approval(self, plan: Plan) -> Plan:
+        """Return a plan whose receipt names the user who has approved it."""
         if self.approval is None:
             return plan
         return replace(plan, provenance={**plan.provenance, "approval": self.approval.as_json()})
@@ -93,9 +102,9 @@ class ApprovedPlan:
 
 def skip_after_failure(context: Context, task: Any, plan: PipelinePlan) -> None:
     """
-    Skip an index of a mapped task that has not begun, if another one has failed in this run.
+    Skip a mapped index that has not started its move, if another index has failed in this run.
 
-    :raises AirflowSkipException: naming the indexes that have failed.
+    :raises AirflowSkipException: with the indexes that have failed.
     """
     begun = plan.checkpoint_plan is not None and plan.checkpoint_plan.resumes
     if begun or any(group.planned_on != group.before for group in plan.group_plans):
@@ -103,12 +112,12 @@ def skip_after_failure(context: Context, task: Any, plan: PipelinePlan) -> None:
     if failed := failed_indexes(context):
         raise AirflowSkipException(
             f"nothing was changed: map index {', '.join(failed)} of {task.task_id} has failed in this run, "
-            "and stop_after_failure is True. Clear that index and this one to go on"
+            "and stop_after_failure is True. Clear that index and this one to continue"
         )
 
 
 def take_names(task: Any, names: Mapping[str, Any], context: Context) -> None:
-    """Give a task without names the names in its plan or receipt; an error if it has none either."""
+    """Set the names of a task without names from its plan or receipt, which must have a group."""
     if task.group_id is None:
         for name in PIPELINE_PARAMETERS:
             if names.get(name) is not None:
@@ -118,10 +127,31 @@ def take_names(task: Any, names: Mapping[str, Any], context: Context) -> None:
         task.name_mapped(context)
 
 
+def check_plan_parameters(task: Any) -> None:
+    """Check that a task is not given what only concerns a plan, or an approval, without one."""
+    if task.plan is None:
+        unused = {"approval": None, "allow_self_approval": True, "max_age": MAX_AGE}
+        task.refuse_unused("without plan", **unused)
+    if task.approval is None:
+        task.refuse_unused("without approval", allow_self_approval=True)
+
+
+def check_decided(task: Any, **decided: object) -> None:
+    """
+    Check that a task with a plan is not given what the plan has decided.
+
+    :param decided: such parameters besides those of a checkpoint's move, each with its default.
+    """
+    task.refuse_unused("with plan, which says what was allowed when it was made", **DECIDED, **decided)
+    if task.group_id is None:
+        names = dict.fromkeys(PIPELINE_PARAMETERS) | {"kafka_config_id": "kafka_default"}
+        task.refuse_unused("without group_id: the plan names the pipeline then", **names)
+
+
 def was_not_carried_out(
     task: Any, client: OffsetsClient, checkpoint: SparkCheckpoint | None, receipt: Mapping[str, Any]
 ) -> bool:
-    """Whether the saved plan of a receipt has moved nothing: a receipt is stored before the first write."""
+    """Whether the saved plan of a receipt has moved nothing; the receipt is stored before the first write."""
     plan = receipt.get("plan")
     judged = task.parse_parameter("restore_when") == "failed"
     if not isinstance(plan, str) or receipt.get("verified") or judged:
@@ -130,7 +160,7 @@ def was_not_carried_out(
 
 
 def with_triggered(context: Context, task: Any, saved: SavedPlan) -> SavedPlan:
-    """Return a plan with the runs and events that speak of offsets which it takes back."""
+    """Return a plan with the runs and events that depend on the commits it undoes."""
     found = triggered_by_commits(context, task, saved)
     if found is None:
         return saved
@@ -139,5 +169,5 @@ def with_triggered(context: Context, task: Any, saved: SavedPlan) -> SavedPlan:
 
 
 def names_of(task: Any) -> Mapping[str, Any]:
-    """Return the names of a task's pipeline, as its parameters have them."""
+    """Return the names of a task's pipeline from its parameters."""
     return {name: plain_names(getattr(task, name)) for name in PIPELINE_PARAMETERS}

@@ -4,21 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_kafka_offsets.errors import BrokerUnavailableError
+from airflow_kafka_offsets.model.approval import Approval
 from airflow_kafka_offsets.model.failover_plan import DeletedPolicy, FailoverPolicy, UnknownPolicy
 from airflow_kafka_offsets.model.mirror import Mirror
 from airflow_kafka_offsets.model.move_lineage import Operation
-from airflow_kafka_offsets.model.parameters import choice_parser, parse_switch
+from airflow_kafka_offsets.model.parameters import choice_parser, parse_duration, parse_switch
+from airflow_kafka_offsets.model.saved_plan import MAX_AGE, Names
+from airflow_kafka_offsets.moves.saved import save_plan
+from airflow_kafka_offsets.operators.approved_plan import (
+    ApprovedPlan,
+    check_decided,
+    check_plan,
+    check_plan_parameters,
+    names_of,
+)
 from airflow_kafka_offsets.operators.moving import PipelineMovingOperator
+from airflow_kafka_offsets.task.xcom import push_result
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from datetime import timedelta
 
-    from airflow.sdk import Context
+    from airflow.sdk import Context, XComArg
 
+    from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
     from airflow_kafka_offsets.kafka.client import OffsetsClient
+    from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
     from airflow_kafka_offsets.operators.base import Parser
 
 _SOURCE_TIMEOUT = 10.0
@@ -27,7 +42,7 @@ _SOURCE_TIMEOUT = 10.0
 
 class FailOverOperator(PipelineMovingOperator):
     """
-    Move a pipeline to a mirror of its Kafka cluster: its Spark checkpoint, and the groups that follow it.
+    Move a pipeline to a mirror of its Kafka cluster: its Spark checkpoint, and its groups.
 
     The task translates the position of the newest committed batch by MirrorMaker's offset syncs, and by the
     last record that the query read, which it finds on the mirror. The log and the receipt show for each
@@ -61,7 +76,18 @@ class FailOverOperator(PipelineMovingOperator):
     :param ask_source: whether to ask the old cluster; ``False`` saves the wait if you know that it is gone.
         (templated)
     :param plan_only: show the plan and return it, but change nothing. A plan that would be refused fails.
+        The plan has a ``digest`` of the planned writes, and ``markdown`` for people. (templated)
+    :param plan: the plan of a task with ``plan_only``, or of ``failover plan --save-plan``. A dict, JSON
+        text, or the URI of a file. The task writes the plan's offsets, with the plan's permissions, and does
+        not ask the old cluster. It refuses the plan if the checkpoint, a group, or a topic of the mirror has
+        changed since. Without ``group_id`` the plan also names the pipeline and the mirror. (templated)
+    :param max_age: largest age of ``plan``: a timedelta, seconds, or text such as ``8h``; a day by default.
         (templated)
+    :param approval: the output of an :class:`~airflow_kafka_offsets.operators.approve.ApprovePlanOperator`
+        for ``plan``. The plan is refused unless a person has approved it. Receipt and commits have the user
+        and the time. (templated)
+    :param allow_self_approval: whether the user who triggered the run may also approve the plan; by default
+        yes. (templated)
     """
 
     template_fields: Sequence[str] = (
@@ -71,8 +97,14 @@ class FailOverOperator(PipelineMovingOperator):
         "allow_running_mirror",
         "ask_source",
         "plan_only",
+        "plan",
+        "max_age",
+        "approval",
+        "allow_self_approval",
     )
     operation: ClassVar[Operation] = "failover"
+    needs_group: ClassVar[bool] = False
+    """A plan names the group itself; without one :meth:`check_parameters` asks for it."""
     parsers: ClassVar[Mapping[str, Parser]] = {
         **PipelineMovingOperator.parsers,
         "on_unknown": choice_parser(UnknownPolicy),
@@ -80,6 +112,10 @@ class FailOverOperator(PipelineMovingOperator):
         "allow_running_mirror": parse_switch,
         "ask_source": parse_switch,
         "plan_only": parse_switch,
+        "plan": check_plan,
+        "max_age": parse_duration,
+        "approval": Approval.parse,
+        "allow_self_approval": parse_switch,
     }
     calls_timeout: ClassVar[float] = 600.0
 
@@ -91,6 +127,10 @@ class FailOverOperator(PipelineMovingOperator):
         allow_running_mirror: bool | str = False,
         ask_source: bool | str = True,
         plan_only: bool | str = False,
+        plan: Mapping[str, Any] | str | XComArg | None = None,
+        max_age: timedelta | float | str = MAX_AGE,
+        approval: Mapping[str, Any] | str | XComArg | None = None,
+        allow_self_approval: bool | str = True,
         max_active_tis_per_dag: int | None = 1,
         **kwargs: Any,
     ) -> None:
@@ -100,24 +140,57 @@ class FailOverOperator(PipelineMovingOperator):
         self.allow_running_mirror = allow_running_mirror
         self.ask_source = ask_source
         self.plan_only = plan_only
+        self.plan: Any = plan
+        self.max_age = max_age
+        self.approval: Any = approval
+        self.allow_self_approval = allow_self_approval
+        if self.plan is None or self.group_id is not None:
+            self._check_names()
+        self.check_parameters()
+
+    def check_checkpoint_parameters(self) -> None:
+        """Check that what a saved plan has decided is not given as well."""
+        if self.plan is None:
+            super().check_checkpoint_parameters()
+            return
+        check_decided(
+            self, on_unknown="fail", on_out_of_range="fail", allow_running_mirror=False, ask_source=True
+        )
+        if self.group_id is None:
+            self.refuse_unused("without group_id: the plan names the pipeline then", mirror=None)
+
+    def check_parameters(self) -> None:
+        """Check also what only concerns a plan."""
+        super().check_parameters()
+        check_plan_parameters(self)
+        if self.plan is not None:
+            self.refuse_unused("with plan", plan_only=False)
+
+    def _check_names(self) -> None:
+        if self.group_id is None:
+            raise self.missing_group()
         if self.checkpoint_location is None or self.mirror is None:
             missing = "checkpoint_location" if self.checkpoint_location is None else "mirror"
             raise self.parameter_error(
                 f"{missing} is missing: give it, or **pipeline of a KafkaPipeline that has both"
             )
-        self.check_parameters()
 
     @property
     def groups_config_id(self) -> str:
-        """The connection of the mirror, on which the groups are committed."""
+        """The connection of the mirror, where the groups are committed."""
         return Mirror.parse(self.mirror).kafka_config_id
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Move the pipeline, and return the receipt."""
         from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
         from airflow_kafka_offsets.moves.failover import plan_failover
+        from airflow_kafka_offsets.moves.saved_failover import plan_saved_failover
 
         with self.run_checked(), ExitStack() as clients:
+            approved = None if self.plan is None else ApprovedPlan.of(self, context)
+            if approved is not None and self.mirror is None:
+                self.mirror = approved.saved.names.mirror
+            self._check_names()
             mirror = Mirror.parse(self.mirror)
             metadata = self.move_metadata(context)
             checkpoint = self.open_checkpoint()
@@ -125,6 +198,13 @@ class FailOverOperator(PipelineMovingOperator):
                 raise self.parameter_error("checkpoint_location is missing")
             hook = KafkaOffsetsHook(mirror.kafka_config_id)
             target = clients.enter_context(hook.get_offsets_client(total=self.calls_timeout))
+            if approved is not None:
+                now, max_age = datetime.now(tz=timezone.utc), self.parse_parameter("max_age")
+                plan = approved.with_approval(
+                    plan_saved_failover(target, checkpoint, approved.saved, now=now, max_age=max_age)
+                )
+                metadata = approved.stamp(metadata)
+                return self.apply_pipeline_plan(context, target, plan, metadata, checkpoint)
             source = self._source(clients) if self.parse_parameter("ask_source") else None
             policy = FailoverPolicy(
                 on_unknown=self.parse_parameter("on_unknown"),
@@ -134,11 +214,32 @@ class FailOverOperator(PipelineMovingOperator):
             )
             plan = plan_failover(source, target, checkpoint, self.selection(), mirror, policy=policy)
             if self.parse_parameter("plan_only"):
-                return self.show_plan(context, target, plan).make_receipt(plan_only=True)
+                return self._save_plan(context, target, plan, checkpoint, policy)
             return self.apply_pipeline_plan(context, target, plan, metadata, checkpoint)
 
+    def _save_plan(
+        self,
+        context: Context,
+        target: OffsetsClient,
+        plan: PipelinePlan,
+        checkpoint: SparkCheckpoint,
+        policy: FailoverPolicy,
+    ) -> dict[str, Any]:
+        """Show a plan, and return it so that it can be approved and applied."""
+        saved = save_plan(
+            target,
+            checkpoint,
+            self.show_plan(context, target, plan),
+            Names(**names_of(self), mirror=Mirror.parse(self.mirror).as_json()),
+            policy=policy.checkpoint,
+            allow_running_mirror=policy.allow_running_mirror,
+        )
+        push_result(context, saved.value)
+        self.log.info("Plan %s:\n%s", saved.digest, saved.markdown)
+        return dict(saved.value)
+
     def _source(self, clients: ExitStack) -> OffsetsClient | None:
-        """Return a client of the cluster that is left, ``None`` if it does not answer."""
+        """Return a client of the old cluster; ``None`` if the cluster does not answer."""
         from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
 
         hook = KafkaOffsetsHook(self.kafka_config_id, timeout=_SOURCE_TIMEOUT)

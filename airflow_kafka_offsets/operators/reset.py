@@ -25,14 +25,15 @@ from airflow_kafka_offsets.moves.reset import plan_reset
 from airflow_kafka_offsets.moves.saved import save_plan
 from airflow_kafka_offsets.operators.approved_plan import (
     ApprovedPlan,
+    check_decided,
     check_plan,
+    check_plan_parameters,
     names_of,
     skip_after_failure,
     with_triggered,
 )
 from airflow_kafka_offsets.operators.kept_work import cleared_work, receipt_of_kept
-from airflow_kafka_offsets.operators.moving import DECIDED, PipelineMovingOperator
-from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS
+from airflow_kafka_offsets.operators.moving import PipelineMovingOperator
 from airflow_kafka_offsets.readings.places import read_place
 from airflow_kafka_offsets.task.before_images import BeforeImages
 from airflow_kafka_offsets.task.parameter_checks import is_template
@@ -216,20 +217,13 @@ class ResetOffsetsOperator(PipelineMovingOperator):
         if self.plan is None:
             super().check_checkpoint_parameters()
             return
-        self.refuse_unused("with plan, which says what was allowed when it was made", **DECIDED)
-        if self.group_id is None:
-            names = dict.fromkeys(PIPELINE_PARAMETERS) | {"kafka_config_id": "kafka_default"}
-            self.refuse_unused("without group_id: the plan names the pipeline then", **names)
+        check_decided(self)
 
     def check_parameters(self) -> None:
         """Check also that one scenario is given, or that templates may render to one."""
         super().check_parameters()
         self.check_group_named()
-        if self.plan is None:
-            unused = {"approval": None, "allow_self_approval": True, "max_age": MAX_AGE}
-            self.refuse_unused("without plan", **unused)
-        if self.approval is None:
-            self.refuse_unused("without approval", allow_self_approval=True)
+        check_plan_parameters(self)
         if self.plan is not None:
             self.refuse_unused("with plan", **dict.fromkeys(RESETS), plan_only=False)
             return

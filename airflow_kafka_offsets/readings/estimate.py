@@ -1,4 +1,4 @@
-"""Estimates what a move means: asks the broker and the checkpoint's own history."""
+"""Estimates the effects of a move from the broker and the checkpoint's own history."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from airflow_kafka_offsets.model.estimate import (
     measure_move,
     replay_seconds,
 )
+from airflow_kafka_offsets.model.failover_plan import FailoverPlan
 from airflow_kafka_offsets.model.offsets import LogRange, Offsets, Positions, TopicPartition
 from airflow_kafka_offsets.readings.retention import read_headrooms, read_retentions
 
@@ -30,22 +31,24 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _WITHIN = 5.0
-"""Seconds for a sample, a history or times: they are for the reader, and nothing waits for them."""
+"""Seconds for a sample, a history or timestamps: no move depends on these numbers."""
 _SAMPLED = 8
-"""Partitions for the sample of sizes: those with the most records to read."""
+"""Partitions in the sample of sizes: those with the most records to read."""
 _PLACES = (0.0, 0.33, 0.67, 0.9)
-"""Places of the sample in a partition, as shares of the range of offsets."""
+"""Positions of the samples in a partition, as shares of the range of offsets to read."""
 
 
 def estimate(client: OffsetsClient, plan: PipelinePlan, checkpoint: SparkCheckpoint | None) -> Estimate:
     """
-    Return what a plan means for what is read from there on.
+    Return the estimated effects of a plan.
 
-    A number is missing if the broker does not answer in a few seconds, or denies access. The plan does not
-    fail for that.
+    A number is missing if the broker does not answer within a few seconds, or denies access. The plan does
+    not fail then.
     """
     before, after, logs = _moved(plan)
     found = measure_move(before, after, logs)
+    if isinstance(plan, FailoverPlan):
+        found = replace(found, again=plan.again)
     reasons: dict[str, str] = {}
     seconds = _duration(found.lag, checkpoint, reasons)
     size = _size(client, after, logs, found.lag, reasons)
@@ -63,10 +66,15 @@ def estimate(client: OffsetsClient, plan: PipelinePlan, checkpoint: SparkCheckpo
 
 
 def _moved(plan: PipelinePlan) -> tuple[Positions, Offsets, Mapping[TopicPartition, LogRange]]:
-    """Return where the query, or the groups without one, are and go to, and their logs."""
+    """Return the offsets before and after the move, and the logs; of the query if a checkpoint moves."""
     before: Positions = {}
     after: Offsets = {}
     logs: dict[TopicPartition, LogRange] = {}
+    if isinstance(plan, FailoverPlan):
+        # The offsets before count on another cluster, and commits that a mirror has copied do not count.
+        moves = [move for group in plan.group_plans for move in group.moves]
+        after = {move.topic_partition: move.after for move in moves}
+        return {**after}, after, {move.topic_partition: move.log for move in moves}
     for group in plan.group_plans:
         for move in group.moves:
             before[move.topic_partition], after[move.topic_partition] = move.before, move.after
@@ -105,7 +113,7 @@ def _size(
     records: int,
     reasons: dict[str, str],
 ) -> int | None:
-    """Return the bytes up to the log ends, by a sample of records."""
+    """Return the bytes up to the log ends, estimated from a sample of records."""
     if not records:
         return 0
     most = sorted(after, key=lambda tp: logs[tp].end - after[tp], reverse=True)[:_SAMPLED]
@@ -120,8 +128,8 @@ def _size(
                 break
             samples += client.record_sizes(offsets, within=left).values()
     except BrokerError as error:
-        log.info("The sizes of records are not known: %s", error)
-        reasons["bytes"] = f"the sizes of records are not known: {error}"
+        log.info("The sizes of records are unknown: %s", error)
+        reasons["bytes"] = f"the sizes of records are unknown: {error}"
         return None
     mean = mean_size(samples)
     if isinstance(mean, str):
@@ -132,7 +140,7 @@ def _size(
 
 
 def _rounded(size: float) -> int:
-    """Return an estimated size with two digits."""
+    """Round an estimated size to two significant digits."""
     return int(float(f"{size:.2g}"))
 
 

@@ -1,4 +1,4 @@
-"""Translates the position of a query to a mirror, from both clusters and from what was kept."""
+"""Translates the position of a query to a mirror, with both clusters and the data of earlier commits."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ if TYPE_CHECKING:
     from airflow_kafka_offsets.kafka.client import OffsetsClient
 
 WITHIN = 120.0
-"""Seconds for all records that are read."""
+"""Seconds to read all records."""
 _ROUNDS = 3
-"""Records of a partition that are looked for, one after another, until its translation is exact."""
+"""Most records of a partition to search for, one after another, until its translation is exact."""
 
 
 @dataclass(frozen=True)
 class Evidence:
     """
-    What is known of a mirror before its records are read.
+    The data for a translation, without the records of the mirror.
 
-    :param syncs: of each partition of the source.
-    :param ends: where the source's logs end, or ended when that was kept.
+    :param syncs: offset syncs of each partition of the source.
+    :param ends: ends of the source's logs, from the source or from the last commit that kept them.
     :param read: the last records before positions.
-    :param notes: what was not there.
+    :param notes: remarks about missing data.
     """
 
     syncs: Mapping[TopicPartition, Sequence[OffsetSync]] = field(default_factory=dict)
@@ -50,11 +50,11 @@ def gather(
     kept: Readiness,
 ) -> Evidence:
     """
-    Read the syncs and the last records before positions; what was kept stands in for a source that is gone.
+    Read the syncs and the last records before positions; without the source, use the kept data.
 
-    :param source: the cluster that is left; ``None`` if it does not answer.
+    :param source: the old cluster; ``None`` if it does not answer.
     :param sources: the offsets of each source of the query.
-    :param kept: what was kept of this cluster.
+    :param kept: data that commits have kept of the old cluster.
     """
     partitions = {tp for offsets in sources.values() for tp in offsets}
     notes: list[str] = []
@@ -71,7 +71,7 @@ def gather(
             for tp, each in found.of.items():
                 syncs.setdefault(tp, []).extend(each)
             if not found.whole:
-                notes.append(f"not all syncs of {found.topic} were read: the newest ones were")
+                notes.append(f"only the newest syncs of {found.topic} were read")
     read: dict[TopicPartition, list[LastRead]] = {tp: list(each) for tp, each in kept.read.items()}
     ends: dict[TopicPartition, int] = dict(kept.ends)
     if source is None:
@@ -93,7 +93,7 @@ def read_last(
     read = {tp: list(each) for tp, each in kept.items()}
     for offsets in sources.values():
         for tp, last in last_reads(source, offsets, logs).items():
-            # What was kept when it was read knows of records that compaction has removed since.
+            # The kept entry may count records that compaction has removed since.
             known = [each for each in read.get(tp, ()) if each.position == last.position]
             read[tp] = known + [each for each in (last, *read.get(tp, ())) if each not in known]
     return read
@@ -101,9 +101,9 @@ def read_last(
 
 def _what_is_kept(kept: Readiness) -> str:
     if not kept.at:
-        return "nothing was kept beside the checkpoint"
+        return "no commit has kept data beside the checkpoint"
     moment = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(kept.at))
-    return f"what was kept at {moment} with batch {kept.batch_id} stands in for it"
+    return f"the data kept with batch {kept.batch_id} at {moment} is used"
 
 
 def translate_sources(
@@ -117,7 +117,7 @@ def translate_sources(
     """
     Translate the positions of a query's sources.
 
-    :param within: seconds for the records that are read; what is not exact by then stays safe.
+    :param within: seconds to read records; translations that are not exact by then stay safe.
     """
     end = time.monotonic() + within
     wanted = {mirror.partition(tp) for offsets in sources.values() for tp in offsets}
@@ -179,7 +179,7 @@ def _translate(
 
 
 def _to_look_for(position: int, read: Sequence[LastRead]) -> list[LastRead]:
-    """Return the records to look for: the last one before the position first, then earlier ones."""
+    """Return the records to search for: the last one before the position, then earlier ones."""
     fitting = [last for last in read if last.position <= position]
     newest_first = sorted(fitting, key=lambda last: -last.position)
     once = {last.position: last for last in reversed(newest_first)}
@@ -187,7 +187,7 @@ def _to_look_for(position: int, read: Sequence[LastRead]) -> list[LastRead]:
 
 
 def _unmirrored(evidence: Evidence, tp: TopicPartition, end: int) -> int | None:
-    """Return how many offsets of the source's log the mirror does not reach, at most."""
+    """Return the most offsets of the source's log that the mirror has not copied."""
     syncs = [sync for sync in evidence.syncs.get(tp, ()) if sync.downstream < end]
     if tp not in evidence.ends or not syncs:
         return None

@@ -1,4 +1,4 @@
-"""What the clusters say about a mirror: MirrorMaker's syncs, the last records read, and their copies."""
+"""Reads MirrorMaker's syncs, the last records before positions, and their copies on the mirror."""
 
 from __future__ import annotations
 
@@ -22,29 +22,30 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MOST_SYNCS = 500_000
-"""Syncs that are read at most, the newest ones: some seconds."""
+"""Most syncs to read, the newest ones: this takes some seconds."""
 MOST_RECORDS = 50_000
-"""Records of one partition in which a copy is looked for, at most."""
+"""Most records of a partition to search for a copy."""
 _BACK = (16, 256, 4_096)
-"""Offsets before a position in which its last record is looked for: markers and compaction leave holes."""
+"""Offsets before a position to search for its last record: markers and compaction leave gaps."""
 
 
 class Syncs(NamedTuple):
-    """The syncs that were read, and from where the next ones are."""
+    """The syncs that were read, and the offset to continue from."""
 
     of: Mapping[TopicPartition, list[OffsetSync]]
-    """Those of each partition of the source, in the order of the topic."""
+    """Partition of the source -> its syncs, in the order of the topic."""
     topic: str
     next: int
     whole: bool = True
-    """Whether nothing that is there was left out."""
+    """Whether all syncs of the topic were read."""
 
 
 def find_syncs_topic(client: OffsetsClient, mirror: Mirror) -> str:
     """
     Return the name of MirrorMaker's syncs topic.
 
-    :raises PlanRefusedError: if there is none, or several and none is named.
+    :raises PlanRefusedError: if there is no such topic, or if there are several and the mirror names no
+        topic.
     """
     where = f"the {mirror.syncs_on}"
     if mirror.syncs_topic:
@@ -71,7 +72,7 @@ def find_syncs_topic(client: OffsetsClient, mirror: Mirror) -> str:
 
 
 def _key(name: str) -> str:
-    """Return a key of the mirror as texts name it; the command line has an option for each."""
+    """Return the name of a mirror's key for texts; on the command line, its option."""
     return f"{parameter_text(name)}{dag_text(' of mirror')}"
 
 
@@ -87,10 +88,10 @@ def read_syncs(
     """
     Read the syncs of partitions of the source.
 
-    :param since: offset of the syncs topic; what is before it is known.
-    :param most: records of the topic that are read at most, the newest ones.
+    :param since: offset of the syncs topic to read from.
+    :param most: most records of the topic to read, the newest ones.
     """
-    where = TopicPartition(topic, 0)  # MirrorMaker makes it with one partition
+    where = TopicPartition(topic, 0)  # MirrorMaker creates the topic with one partition
     found: dict[TopicPartition, list[OffsetSync]] = {}
     last = since - 1
 
@@ -102,7 +103,7 @@ def read_syncs(
             found.setdefault(parsed[0], []).append(parsed[1])
 
     if since:
-        # What has come since then is mostly little: the end of the log says when it was read.
+        # Few records are new in most cases. The end of the log shows that all of them were read.
         span = OffsetRange(since, since + most)
         reached = client.read_records({where: span}, take, within=within)[where]
         if reached == span.end and last + 1 < span.end:
@@ -119,10 +120,10 @@ def last_reads(
     client: OffsetsClient, positions: Mapping[TopicPartition, int], logs: Logs, *, within: float = 20.0
 ) -> dict[TopicPartition, LastRead]:
     """
-    Return the last committed record before each position, as far as the source still has one nearby.
+    Return the last committed record before each position, if the source still has a record nearby.
 
     :param logs: the source's logs.
-    :param within: seconds for it; what was not found by then is left out.
+    :param within: seconds for the search; partitions without a record by then are omitted.
     """
     end = time.monotonic() + within
     found: dict[TopicPartition, list[Fingerprint]] = {}
@@ -135,8 +136,8 @@ def last_reads(
         if not ranges or (left := end - time.monotonic()) <= 0:
             break
         found |= fingerprints(client, ranges, left, committed=True)
-    # Between the last committed record and the position may be those of aborted transactions, which some
-    # mirrors copy too.
+    # Between the last committed record and the position there may be records of aborted transactions. Some
+    # mirrors copy them too.
     gaps = {
         tp: OffsetRange(records[-1].offset + 1, min(positions[tp], logs[tp].end))
         for tp, records in found.items()
@@ -162,7 +163,7 @@ def last_reads(
 def fingerprints(
     client: OffsetsClient, ranges: Mapping[TopicPartition, OffsetRange], within: float, *, committed: bool
 ) -> dict[TopicPartition, list[Fingerprint]]:
-    """Return the records of ranges that were read as a whole; without those that have none."""
+    """Return the fingerprints in ranges that were read to their ends; omit ranges without records."""
     found: dict[TopicPartition, list[Fingerprint]] = {}
 
     def take(tp: TopicPartition, record: Record) -> None:
@@ -174,16 +175,16 @@ def fingerprints(
 
 
 def fingerprint(record: Record) -> Fingerprint:
-    """Return what a record is recognized by."""
+    """Return the fingerprint of a record."""
     return Fingerprint(record.offset, record.timestamp, record_digest(record.key, record.value))
 
 
 def _compacted(client: OffsetsClient, topics: Collection[str]) -> set[str]:
-    """Return the topics that compaction may have removed records of; where that is unknown it may have."""
+    """Return the compacted topics, and the topics whose settings are unknown."""
     try:
         settings = client.topic_settings(topics)
     except BrokerError as error:
-        log.info("Whether topics are compacted is not known: %s", error)
+        log.info("It is unknown whether topics are compacted: %s", error)
         return set(topics)
     return {
         topic
@@ -194,7 +195,7 @@ def _compacted(client: OffsetsClient, topics: Collection[str]) -> set[str]:
 
 
 class Search(NamedTuple):
-    """A record to look for on the mirror, and among which offsets."""
+    """A record to search for on the mirror, and the range of offsets to search."""
 
     read: LastRead
     start: int
@@ -205,12 +206,13 @@ def look_for(
     client: OffsetsClient, searches: Mapping[TopicPartition, Search], *, within: float = 60.0
 ) -> dict[TopicPartition, Scan]:
     """
-    Look for copies of records.
+    Search for copies of records.
 
-    Where there are too many to read all, the search begins at the first one that is as new.
+    If a range has too many records to read all of them, the search begins at the first record that is as new
+    as the wanted one.
 
-    :param searches: partition of the mirror -> what to look for there.
-    :return: what was looked at; less than asked for where the time was up.
+    :param searches: partition of the mirror -> the record to search for.
+    :return: the searched ranges, which are shorter than requested if the time was up.
     """
     ranges: dict[TopicPartition, OffsetRange] = {}
     by_time: set[TopicPartition] = set()
@@ -233,7 +235,7 @@ def look_for(
 
 
 class _Scanner:
-    """Compares the records of a partition with one, and with each other."""
+    """Compares the records of a partition with the wanted record, and with each other."""
 
     def __init__(self, wanted: Fingerprint) -> None:
         self._wanted = wanted

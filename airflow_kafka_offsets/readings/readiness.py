@@ -1,4 +1,4 @@
-"""Keeps beside a checkpoint what a failover needs when the source is gone."""
+"""Keeps the data beside a checkpoint that a failover without the source needs."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MOST_SYNCS = 20_000
-"""Syncs that one commit reads at most, the newest ones; the next commit goes on from there."""
+"""Most syncs that one commit reads, the newest ones; the next commit continues after them."""
 WITHIN = 5.0
-"""Seconds for the records that are read, of each cluster."""
+"""Seconds to read the records of each cluster."""
 
 
 class ReadinessKeeper:
     """
     Keeps the last records before a checkpoint's position, and the syncs around it.
 
-    Both clusters are read at the same time, and while the caller commits: a commit waits for neither. Use it
-    as a context manager around the commit, and call :meth:`keep` after it.
+    It reads both clusters at the same time, while the caller commits, so that the commit waits for neither.
+    Use it as a context manager around the commit, and call :meth:`keep` after the commit.
 
-    :param source: the cluster that the checkpoint counts on.
+    :param source: the cluster of the checkpoint.
     :param target: the mirror.
-    :param within: seconds for the records that are read, of each cluster.
+    :param within: seconds to read the records of each cluster.
     """
 
     def __init__(
@@ -68,10 +68,10 @@ class ReadinessKeeper:
 
     def keep(self) -> Readiness:
         """
-        Write what was read.
+        Write the data that was read.
 
-        :return: what is kept now; its ``error`` says what could not be read, and is kept too.
-        :raises KafkaOffsetsError: if checkpoint or source cannot be read at all, or the storage refuses.
+        :return: the kept data; its ``error``, which is kept too, names the parts that could not be read.
+        :raises KafkaOffsetsError: if the checkpoint or the source cannot be read, or the storage fails.
         """
         kept = self._read.result()
         write_readiness(self._checkpoint, kept)
@@ -82,7 +82,7 @@ class ReadinessKeeper:
         try:
             known = read_readiness(self._checkpoint)
         except OffsetsFormatError as error:
-            log.warning("Written anew: %s", error)
+            log.warning("The file is replaced: %s", error)
             known = Readiness()
         state = self._checkpoint.read()
         sources = state.kafka_offsets
@@ -96,7 +96,7 @@ class ReadinessKeeper:
             found = syncs.result()
         except KafkaOffsetsError as error:
             errors.append(f"the syncs could not be read: {error}")
-            # The position counts without them, and those that are known may be around it.
+            # Keep the position without new syncs: the known syncs may be around it.
             found = Syncs({}, known.syncs_topic, known.syncs_next)
         kept = kept.with_syncs(found.of, found.topic, found.next)
         return replace(kept, error="; ".join(errors))
@@ -111,7 +111,7 @@ class ReadinessKeeper:
 def keep_readiness(
     source: OffsetsClient, target: OffsetsClient, checkpoint: SparkCheckpoint, mirror: Mirror
 ) -> Readiness:
-    """Keep what a failover of a checkpoint needs, see :class:`ReadinessKeeper`."""
+    """Keep the data that a failover of a checkpoint needs, see :class:`ReadinessKeeper`."""
     with ReadinessKeeper(source, target, checkpoint, mirror) as keeper:
         return keeper.keep()
 

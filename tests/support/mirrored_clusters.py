@@ -80,10 +80,7 @@ class Mirrored:
 
     def compact(self, tp: TopicPartition, fewer_than: int) -> None:
         """Let the source compact a topic, and wait until fewer records are left."""
-        change = ConfigEntry("cleanup.policy", "compact", incremental_operation=AlterConfigOpType.SET)
-        resource = ConfigResource(ConfigResource.Type.TOPIC, tp.topic, incremental_configs=[change])
-        admin = AdminClient({"bootstrap.servers": self.source, "log_level": 0})
-        admin.incremental_alter_configs([resource])[resource].result(30)
+        alter_topic(self.source, tp.topic, {"cleanup.policy": "compact"})
         self.until(lambda: len(self.records(self.on_source, tp)) < fewer_than, f"the compaction of {tp}")
 
     def until(self, condition: Any, what: str, seconds: float = 60.0) -> None:
@@ -173,6 +170,15 @@ def mirrored_clusters(directory: Path, **settings: str) -> Iterator[Mirrored]:
             finally:
                 for client in mirrored.clients.values():
                     client.close()
+
+
+def alter_topic(servers: str, topic: str, settings: dict[str, str]) -> None:
+    """Change settings of a topic."""
+    to = AlterConfigOpType.SET
+    changes = [ConfigEntry(name, value, incremental_operation=to) for name, value in settings.items()]
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=changes)
+    admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
+    admin.incremental_alter_configs([resource])[resource].result(30)
 
 
 def produce(

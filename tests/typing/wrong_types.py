@@ -138,6 +138,10 @@ FailOverOperator(
     allow_running_mirror=1,  # type: ignore[arg-type]
     ask_source=1,  # type: ignore[arg-type]
     plan_only=1,  # type: ignore[arg-type]
+    plan=numbers,  # type: ignore[arg-type]
+    max_age=None,  # type: ignore[arg-type]
+    approval=numbers,  # type: ignore[arg-type]
+    allow_self_approval=1,  # type: ignore[arg-type]
     max_active_tis_per_dag="1",  # type: ignore[arg-type]
 )
 CheckMirrorOperator(

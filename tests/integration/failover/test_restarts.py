@@ -5,15 +5,27 @@ A mirror that is killed copies records again: nothing is lost then, and the plan
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from mirrored_clusters import MIRRORS, Mirrored, mirrored_clusters, produce, produce_in_transactions
+from mirrored_clusters import (
+    MIRRORS,
+    SYNCS,
+    Mirrored,
+    alter_topic,
+    mirrored_clusters,
+    produce,
+    produce_in_transactions,
+)
+from written_query import Query
 
+from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.model.readiness import Readiness
 from airflow_kafka_offsets.readings.failover import gather, translate_sources
-from airflow_kafka_offsets.readings.mirror import last_reads
+from airflow_kafka_offsets.readings.mirror import last_reads, read_syncs
+from airflow_kafka_offsets.readings.readiness import keep_readiness
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -116,3 +128,49 @@ def test_a_mirror_that_lags_behind(restarted: Mirrored):
     assert each.unmirrored == 300
     check_positions(restarted, "same", tp)
     restarted.maker.start()
+
+
+def test_the_syncs_that_a_commit_has_kept_outlive_their_compaction(restarted: Mirrored, tmp_path):
+    """The compacted topic keeps the newest sync of a partition, which translates no earlier position."""
+    topic, syncs = restarted.topic("same"), TopicPartition(SYNCS["same"], 0)
+    tp, at = TopicPartition(topic, 0), 1_234
+    for first in range(0, 3_000, 500):
+        produce(restarted.source, topic, 500, first=first)
+        restarted.wait_for_copy("same", topic)
+    query = Query(tmp_path / "checkpoint")
+    query.run(0, {topic: {0: at}})
+    checkpoint = SparkCheckpoint(query.location)
+    kept = keep_readiness(restarted.on_source, restarted.on_target, checkpoint, MIRRORS["same"])
+    assert not kept.error
+    alter_topic(restarted.target, syncs.topic, {"segment.ms": "100", "min.cleanable.dirty.ratio": "0.01"})
+
+    def of_topic() -> int:
+        found = read_syncs(restarted.on_target, syncs.topic, [tp])
+        return len(found.of.get(tp, ()))
+
+    def is_compacted() -> bool:
+        # A new sync ends the segment; only ended ones are compacted.
+        produce(restarted.source, topic, 200, first=10_000)
+        return of_topic() <= 2
+
+    before = of_topic()
+    restarted.until(is_compacted, "the compaction of the syncs", 120)
+    assert before > 2
+    truth, sources = restarted.truth("same", tp), {"0": {tp: at}}
+    found = {}
+    for name, readiness in {
+        "all": kept,
+        "syncs": replace(kept, read={}),
+        "nothing": Readiness(),
+    }.items():
+        evidence = gather(None, restarted.on_target, MIRRORS["same"], sources, readiness)
+        (each,) = translate_sources(restarted.on_target, MIRRORS["same"], sources, evidence)
+        found[name] = each.translation
+        if each.translation.offset is not None:
+            assert truth.lost(at, each.translation.offset) == 0, (name, each)
+            assert truth.again(at, each.translation.offset) <= each.translation.again, (name, each)
+    assert found["all"].exact
+    assert found["syncs"].offset is not None
+    assert found["syncs"].offset > 0
+    # Without what was kept all is read again.
+    assert found["nothing"].offset in (None, 0)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import random
 import statistics
+import subprocess
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
@@ -18,6 +21,8 @@ from mirrored_clusters import (
     produce_in_transactions,
 )
 
+from airflow_kafka_offsets.local.java import find_java
+from airflow_kafka_offsets.local.mirror_maker import IDENTITY, mirror_maker_classpath
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.model.readiness import Readiness
 from airflow_kafka_offsets.model.translation import Translation
@@ -30,6 +35,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.integration
 
 RECORDS = 3_000
+UTILITY = Path(__file__).parents[2] / "support" / "TranslateOffsets.java"
+DEFAULT = "org.apache.kafka.connect.mirror.DefaultReplicationPolicy"
 MANY_SEGMENTS = {"segment.ms": "100", "min.cleanable.dirty.ratio": "0.01"}
 
 
@@ -138,6 +145,57 @@ def test_with_the_last_records_most_positions_are_exact(mirrored, cases, kind):
     )
     theirs = statistics.median(case.truth.again(at, to or 0) for at, to in case.theirs.items())
     assert ours <= theirs / 10
+
+
+@pytest.mark.parametrize("way", MIRRORS)
+def test_mirror_makers_own_utility_is_a_lower_bound(mirrored, cases, way):
+    """``RemoteClusterUtils.translateOffsets`` never leads past the right place, nor past this package's."""
+    of_way = [case for case in cases.values() if case.way == way]
+    groups = {(case.tp, at): f"{case.tp.topic}-{at}" for case in of_way for at in case.positions}
+    theirs = translate_by_mirror_maker(mirrored, way, list(groups.values()))
+    compared = 0
+    for case in of_way:
+        for at, found in translations(mirrored, case, source=True, kept=False):
+            at_theirs = theirs[groups[case.tp, at]].get(MIRRORS[way].partition(case.tp))
+            if at_theirs is None:  # before MirrorMaker's oldest sync
+                continue
+            assert found.offset is not None
+            assert case.truth.lost(at, at_theirs) == 0, (at, at_theirs)
+            assert at_theirs <= found.offset, (at, found)
+            compared += 1
+    assert compared >= len(of_way)
+
+
+def translate_by_mirror_maker(
+    mirrored: Mirrored, way: str, groups: list[str]
+) -> dict[str, dict[TopicPartition, int]]:
+    """Return the offsets of groups on the mirror, as MirrorMaker's Java utility translates them."""
+    java = find_java().path
+    modules = subprocess.run([java, "--list-modules"], capture_output=True, text=True, check=True).stdout
+    if "jdk.compiler" not in modules:
+        pytest.skip("a Java source is run, which needs a JDK")
+    alias, policy = ("source", IDENTITY) if way == "same" else ("other", DEFAULT)
+    done = subprocess.run(
+        [
+            *(str(java), "-cp", os.pathsep.join(map(str, mirror_maker_classpath()))),
+            *(str(UTILITY), mirrored.target, policy, alias, *groups),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3_000:]
+    found: dict[str, dict[TopicPartition, int]] = {}
+    offsets: dict[TopicPartition, int] = {}
+    for line in done.stdout.splitlines():
+        match line.split("\t"):
+            case ["group", group]:
+                found[group], offsets = offsets, {}
+            case [topic, partition, offset, *_]:
+                offsets[TopicPartition(topic, int(partition))] = int(offset)
+    assert set(found) == set(groups)
+    return found
 
 
 def test_a_topic_of_another_name_is_noticed(mirrored, cases):

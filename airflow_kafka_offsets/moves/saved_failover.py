@@ -1,0 +1,111 @@
+"""Plans again what the saved plan of a failover says; refused if something has changed since."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from airflow_kafka_offsets.checkpoint.plan_failover import plan_checkpoint_failover
+from airflow_kafka_offsets.errors import PlanRefusedError
+from airflow_kafka_offsets.model.digest import digest
+from airflow_kafka_offsets.model.log_ids import LogIds
+from airflow_kafka_offsets.model.offsets import Offsets, committed_texts
+from airflow_kafka_offsets.model.saved_plan import MAX_AGE, SavedPlan
+from airflow_kafka_offsets.model.wording import dag_text
+from airflow_kafka_offsets.moves.failover import (
+    begun_failover,
+    known_group_plans,
+    make_failover_plan,
+    rest_of_failover,
+)
+from airflow_kafka_offsets.readings.log_ids import known_log_ids
+from airflow_kafka_offsets.readings.mirror_state import running_mirror
+
+if TYPE_CHECKING:
+    from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+    from airflow_kafka_offsets.kafka.client import OffsetsClient
+    from airflow_kafka_offsets.model.failover_plan import FailoverPlan
+
+
+def plan_saved_failover(
+    target: OffsetsClient,
+    checkpoint: SparkCheckpoint | None,
+    saved: SavedPlan,
+    *,
+    now: datetime,
+    max_age: timedelta | None = MAX_AGE,
+) -> FailoverPlan:
+    """
+    Plan to apply the saved plan of a failover, with exactly its offsets.
+
+    The old cluster is not asked: the plan has the translated offsets. Any later try of the plan finishes a
+    failover that was interrupted.
+
+    :param target: the mirror.
+    :param checkpoint: the checkpoint of the plan.
+    :param max_age: largest age of the plan; a plan whose move has started is finished at any age.
+    :raises MoveUnfinishedError: if a move of another request was begun and not finished.
+    :raises PlanRefusedError: if the checkpoint, a group, the mirror or one of its topics have changed, or the
+        plan is too old.
+    """
+    if saved.left is None or saved.checkpoint is None or checkpoint is None:
+        raise PlanRefusedError(
+            f"plan {saved.digest[:8]} is of a reset, and not of a failover: "
+            f"{dag_text('give it to ResetOffsetsOperator', 'apply it with group reset --plan')}"
+        )
+    request = digest("failover", "plan", saved.digest)
+    begun = begun_failover(checkpoint, request)
+    if begun is None:
+        plan = _plan(target, checkpoint, saved, saved.checkpoint.after, saved.left, request)
+    else:
+        plan = rest_of_failover(begun, target, checkpoint, saved.policy)
+    groups = []
+    for group in plan.group_plans:
+        commits = target.committed(group.group_id, group.after)
+        skipped, clamped = saved.exceptions(group.group_id)
+        source = {**saved.source, **group.source, "plan": saved.digest}
+        groups.append(
+            replace(group, skipped=skipped, clamped=clamped, metadata=committed_texts(commits), source=source)
+        )
+    plan = replace(plan, group_plans=groups, provenance={"plan": saved.digest, "names": _names(saved)})
+    saved.check(plan)
+    if begun is None and (refusals := saved.age_refusals(now, max_age)):
+        raise PlanRefusedError(refusals)
+    return plan
+
+
+def _plan(
+    target: OffsetsClient,
+    checkpoint: SparkCheckpoint,
+    saved: SavedPlan,
+    after: Mapping[str, Offsets],
+    left: LogIds,
+    request: str,
+) -> FailoverPlan:
+    """Plan the move with the offsets of a saved plan."""
+    ids = known_log_ids(target, set(saved.log_ids.topics))
+    refusals = []
+    running = running_mirror(target, tuple(saved.targets), left.cluster, ids.cluster)
+    if running and not saved.allow_running_mirror:
+        refusals.append(running)
+    moved = plan_checkpoint_failover(
+        checkpoint,
+        after,
+        # The plan was made with what is read again, and with the permission for it.
+        replace(saved.policy, allow_stateful=True),
+        request=request,
+        log_ids=ids,
+        left=left,
+        refusals=refusals,
+    )
+    return make_failover_plan(
+        known_group_plans(target, saved.targets, left), moved, [], [], saved.value["failover"]
+    )
+
+
+def _names(saved: SavedPlan) -> Mapping[str, Any]:
+    """Return the plan's names for a restore: its groups are on the mirror."""
+    on_mirror = (saved.names.mirror or {}).get("kafka_config_id")
+    return {**saved.names.as_json(), **({"kafka_config_id": on_mirror} if on_mirror else {})}

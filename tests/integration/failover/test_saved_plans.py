@@ -1,0 +1,455 @@
+"""The plan of a failover that is saved, approved, and applied later, or refused."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowFailException
+from airflow_task import TaskInstance
+from confluent_kafka import TopicPartition as ClientPartition
+from confluent_kafka.admin import AdminClient
+from mirrored_clusters import SYNCS, Mirrored, produce
+from written_query import Query
+
+from airflow_kafka_offsets.checkpoint.archive import read_archived_moves
+from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+from airflow_kafka_offsets.errors import MoveUnfinishedError, OffsetsFormatError, UsageError
+from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
+from airflow_kafka_offsets.model.offsets import TopicPartition
+from airflow_kafka_offsets.model.plan_markdown import plans_markdown
+from airflow_kafka_offsets.model.saved_plan import SavedPlan
+from airflow_kafka_offsets.operators.approve import ApprovePlanOperator
+from airflow_kafka_offsets.operators.fail_over import FailOverOperator
+from airflow_kafka_offsets.operators.plan_resets import PlanResetsOperator
+from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
+from airflow_kafka_offsets.operators.restore import RestoreOffsetsOperator
+from airflow_kafka_offsets.pipeline import KafkaPipeline
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+pytestmark = pytest.mark.integration
+
+READ = {0: 70, 1: 55}
+NOWHERE = {0: None, 1: None}
+MIRROR = {"kafka_config_id": "standby", "prefix": "other.", "syncs_topic": SYNCS["other"]}
+
+
+class Pipeline:
+    """A query that was stopped after batch 1, its names, and where its group is on the mirror."""
+
+    def __init__(self, mirrored: Mirrored, topic: str, query: Query, group: str) -> None:
+        self.mirrored, self.topic, self.query, self.group = mirrored, topic, query, group
+        self.names = KafkaPipeline(
+            group_id=group, checkpoint_location=query.location, kafka_config_id="primary", mirror=MIRROR
+        )
+        self.copies = [TopicPartition(f"other.{topic}", number) for number in READ]
+
+    def with_group(self, group: str) -> Pipeline:
+        return Pipeline(self.mirrored, self.topic, self.query, group)
+
+    def committed(self) -> dict[int, int | None]:
+        found = self.mirrored.on_target.committed(self.group, self.copies)
+        return {tp.partition: commit and commit.offset for tp, commit in found.items()}
+
+    def at(self) -> dict[TopicPartition, int]:
+        return SparkCheckpoint(self.query.location).read().kafka_offsets["0"]
+
+    def plan(self, **how: Any) -> dict[str, Any]:
+        task = FailOverOperator(task_id="plan", plan_only=True, **how, **self.names)
+        value = task.execute({"ti": TaskInstance()})
+        return json.loads(json.dumps(value))
+
+    def apply(self, plan: Any, *, triggered_by: str | None = None, **how: Any) -> dict[str, Any]:
+        task = FailOverOperator(task_id="fail_over", plan=plan, quiet_period=0, **how)
+        run = SimpleNamespace(triggering_user_name=triggered_by, start_date=None, clear_number=0)
+        return task.execute({"ti": TaskInstance(), "dag_run": run})
+
+    def is_unmoved(self) -> bool:
+        unmoved = {TopicPartition(self.topic, number): at for number, at in READ.items()}
+        return self.at() == unmoved and self.committed() == NOWHERE
+
+
+def filled(mirrored: Mirrored) -> str:
+    name = mirrored.topic("other", partitions=2)
+    for number in READ:
+        produce(mirrored.source, name, 100, partition=number, first=1_000 * number)
+    mirrored.wait_for_copy("other", name)
+    return name
+
+
+@pytest.fixture(scope="module")
+def topic(mirrored: Mirrored) -> str:
+    return filled(mirrored)
+
+
+@pytest.fixture
+def pipelines(
+    mirrored: Mirrored, tmp_path, new_group, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[str], Pipeline]:
+    """pipelines(topic) -> a pipeline that reads the topic."""
+    for name, servers in (("primary", mirrored.source), ("standby", mirrored.target)):
+        value = json.dumps({"conn_type": "kafka", "extra": {"bootstrap.servers": servers}})
+        monkeypatch.setenv(f"AIRFLOW_CONN_{name.upper()}", value)
+
+    def make(topic: str) -> Pipeline:
+        query = Query(tmp_path / new_group())
+        query.run(0, {topic: {0: 10, 1: 10}})
+        query.run(1, {topic: READ})
+        return Pipeline(mirrored, topic, query, new_group())
+
+    return make
+
+
+@pytest.fixture
+def pipeline(pipelines, topic) -> Pipeline:
+    return pipelines(topic)
+
+
+def approval(plan: dict[str, Any], user: str = "ada", chosen: str | None = None) -> dict[str, Any]:
+    return {
+        "chosen_options": [chosen or f"Approve {plan['digest'][:8]}"],
+        "params_input": {},
+        "responded_at": "2026-03-02T10:40:00Z",
+        "responded_by_user": {"id": user, "name": user},
+        "digests": [plan["digest"]],
+    }
+
+
+def test_a_plan_says_what_it_would_write_and_changes_nothing(pipeline, mirrored):
+    plan = pipeline.plan()
+    assert pipeline.is_unmoved()
+    source, target = mirrored.on_source.cluster_id(), mirrored.on_target.cluster_id()
+    text = plan["markdown"]
+    assert text.startswith(f"### Plan {plan['digest'][:8]}, made ")
+    assert f"| From | cluster `{source}` |" in text
+    assert f"| To | cluster `{target}`: " in text
+    assert "| Translation | 2 exact (record) |" in text
+    assert "| Never mirrored | none |" in text
+    assert "| Read again | nothing |" in text
+    assert plan["estimate"]["records_passed"] == 0
+    assert plan["estimate"]["lag"] == 75
+    assert plan["failover"]["left"]["cluster"] == source
+    assert set(plan["failover"]["left"]["topics"]) == {pipeline.topic}
+    assert plan["checkpoint"]["logs"]["cluster"] == target
+    assert plan["names"]["mirror"] == MIRROR
+
+
+def test_without_an_exact_translation_the_table_shows_what_is_read_again(pipeline):
+    plan = pipeline.plan(ask_source=False)
+    again = plan["failover"]["again"]
+    assert again > 0
+    assert f"| Read again | at most {again:,} records |" in plan["markdown"]
+    assert plan["estimate"]["records_again"] == again
+
+
+def test_it_is_applied_as_planned_and_names_who_approved_it(pipeline, mirrored, monkeypatch):
+    plan = pipeline.plan()
+    # The old cluster is not needed any more.
+    monkeypatch.setenv(
+        "AIRFLOW_CONN_PRIMARY",
+        json.dumps({"conn_type": "kafka", "extra": {"bootstrap.servers": "127.0.0.1:1"}}),
+    )
+    receipt = pipeline.apply(plan, approval=approval(plan), allow_self_approval=False, **pipeline.names)
+    assert receipt["verified"]
+    assert receipt["plan"] == plan["digest"]
+    assert receipt["approval"] == {"by": "ada", "user_id": "ada", "at": "2026-03-02T10:40:00Z"}
+    assert receipt["failover"] == plan["failover"]
+    assert (receipt["before"], receipt["after"]) == (plan["before"], plan["after"])
+    assert pipeline.committed() == READ
+    assert pipeline.at() == {tp: READ[tp.partition] for tp in pipeline.copies}
+    commit = mirrored.on_target.committed(pipeline.group, pipeline.copies)[pipeline.copies[0]]
+    made = CommitMetadata.parse(commit and commit.metadata)
+    assert made is not None
+    assert (made.tool, made.plan, made.approved_by) == ("failover", plan["digest"], "ada")
+    (archive,) = read_archived_moves(SparkCheckpoint(pipeline.query.location))
+    assert archive.made_by.plan == plan["digest"]
+    assert archive.left.cluster == mirrored.on_source.cluster_id()
+
+
+def test_a_plan_names_its_pipeline_and_is_applied_once(pipeline):
+    plan = pipeline.plan()
+    receipt = pipeline.apply(plan)
+    assert receipt["names"] == {**plan["names"], "kafka_config_id": "standby"}
+    once = pipeline.query.files()
+    again = pipeline.apply(plan)
+    assert (again["before"], again["after"]) == (plan["before"], plan["after"])
+    assert (pipeline.committed(), pipeline.query.files()) == (READ, once)
+
+
+def test_its_receipt_takes_it_back(pipeline):
+    receipt = pipeline.apply(pipeline.plan())
+    restore = RestoreOffsetsOperator(
+        task_id="restore", receipt=receipt, restore_when="always", quiet_period=0
+    )
+    restore.execute({"ti": TaskInstance()})
+    assert pipeline.at() == {TopicPartition(pipeline.topic, number): at for number, at in READ.items()}
+
+
+def test_a_failover_that_was_interrupted_is_finished_at_any_age(pipeline, monkeypatch):
+    plan = pipeline.plan()
+    with monkeypatch.context() as broken:
+        broken.setattr("airflow_kafka_offsets.moves.apply.commit_groups", die)
+        with pytest.raises(OSError, match="the process ends here"):
+            pipeline.apply(plan)
+    assert pipeline.at() == {tp: READ[tp.partition] for tp in pipeline.copies}
+    assert pipeline.committed() == NOWHERE
+    # Another request does not finish it.
+    with pytest.raises(MoveUnfinishedError, match="was begun and not finished"):
+        FailOverOperator(task_id="other", quiet_period=0, **pipeline.names).execute({"ti": TaskInstance()})
+    receipt = pipeline.apply(plan, max_age="0s")
+    assert receipt["after"] == plan["after"]
+    assert pipeline.committed() == READ
+
+
+def die(*_: object, **__: object) -> None:
+    raise OSError("the process ends here")
+
+
+# --- what is refused
+
+
+@pytest.mark.parametrize(
+    ("changed", "how", "said"),
+    [
+        ({"chosen": "Reject"}, {}, "the plan was not approved: ada chose 'Reject'"),
+        ({"chosen": "Approve 00000000"}, {}, "of another plan: found Approve 00000000"),
+        ({}, {"triggered_by": "ada", "allow_self_approval": False}, "ada triggered the run and approved"),
+    ],
+)
+def test_what_does_not_approve_this_plan_is_refused(pipeline, changed, how, said):
+    plan = pipeline.plan()
+    with pytest.raises(AirflowFailException, match=f"nothing was changed: .*{said}"):
+        pipeline.apply(plan, approval=approval(plan, **changed), **how)
+    assert pipeline.is_unmoved()
+
+
+def test_the_approval_of_another_pipelines_plan_is_refused(pipeline, pipelines, topic):
+    plan, other = pipeline.plan(), pipelines(topic).plan()
+    with pytest.raises(AirflowFailException, match="of another plan"):
+        pipeline.apply(plan, approval=approval(other))
+    with pytest.raises(AirflowFailException, match="the plan is of group"):
+        pipeline.apply(other, **pipeline.names)
+    assert pipeline.is_unmoved()
+
+
+def test_a_plan_is_refused_once_the_query_has_read_on(pipeline):
+    plan = pipeline.plan()
+    pipeline.query.run(2, {pipeline.topic: {0: 90, 1: 55}})
+    with pytest.raises(AirflowFailException, match="newest finished batch is 2.*the query has run since"):
+        pipeline.apply(plan)
+    assert pipeline.committed() == NOWHERE
+
+
+def test_a_plan_is_refused_once_the_query_has_begun_a_batch(pipeline):
+    plan = pipeline.plan()
+    pipeline.query.plan(2, {pipeline.topic: {0: 90, 1: 55}})
+    with pytest.raises(AirflowFailException, match="unfinished batches are 2, and were none"):
+        pipeline.apply(plan)
+    assert pipeline.committed() == NOWHERE
+
+
+def test_a_plan_is_refused_once_its_group_has_moved_on_the_mirror(pipeline, mirrored):
+    plan = pipeline.plan()
+    mirrored.on_target.commit(pipeline.group, {pipeline.copies[0]: 5})
+    with pytest.raises(AirflowFailException, match="has moved on .*None when the plan was made, 5 now"):
+        pipeline.apply(plan)
+    assert pipeline.committed() == {0: 5, 1: None}
+
+
+def test_a_plan_is_refused_once_the_mirror_has_deleted_a_position_and_not_before(pipelines, mirrored):
+    pipeline = pipelines(filled(mirrored))
+    plan = pipeline.plan()
+    admin = AdminClient({"bootstrap.servers": mirrored.target, "log_level": 0})
+
+    def delete_before(offset: int) -> None:
+        gone = ClientPartition(pipeline.copies[0].topic, 0, offset)
+        admin.delete_records([gone])[gone].result(30)
+
+    delete_before(90)
+    with pytest.raises(AirflowFailException, match="deleted"):
+        pipeline.apply(plan)
+    assert pipeline.is_unmoved()
+    # Planned on the shorter log it may be clamped; a log start that moves below it does not matter.
+    plan = pipeline.plan(on_out_of_range="clamp")
+    delete_before(90)
+    pipeline.apply(plan)
+    assert pipeline.committed() == {0: 90, 1: 55}
+
+
+def test_a_plan_is_refused_once_a_topic_of_the_mirror_was_created_again(pipeline, monkeypatch):
+    plan = pipeline.plan()
+    other = json.loads(json.dumps(plan))
+    (copied,) = other["checkpoint"]["logs"]["topics"]
+    other["checkpoint"]["logs"]["topics"][copied] = other["logs"]["topics"][copied] = "A" * 22
+    # What is changed in a plan is noticed by its digest: with the digest of that it is another topic.
+    with pytest.raises(UsageError, match="the plan was changed after it was made"):
+        pipeline.apply(other)
+    other["digest"] = made_digest(other)
+    with pytest.raises(AirflowFailException, match="was deleted and created again: the plan is of topic id"):
+        pipeline.apply(other)
+    assert pipeline.is_unmoved()
+
+
+def test_a_plan_of_other_clusters_is_refused(pipeline):
+    other = pipeline.plan()
+    for logs in (other["checkpoint"]["logs"], other["logs"]):
+        logs["cluster"] = "another"
+    other["digest"] = made_digest(other)
+    with pytest.raises(AirflowFailException, match="the plan is of cluster another"):
+        pipeline.apply(other)
+    assert pipeline.is_unmoved()
+
+
+def made_digest(plan: dict[str, Any]) -> str:
+    try:
+        SavedPlan.parse(plan)
+    except OffsetsFormatError as error:
+        return str(error).partition("has digest ")[2].partition(":")[0]
+    return str(plan["digest"])
+
+
+@pytest.mark.parametrize("part", ["cluster", "topics", "after", "left"])
+def test_the_digest_covers_what_would_be_written_and_both_clusters(pipeline, part):
+    plan = pipeline.plan()
+    if part == "left":
+        plan["failover"]["left"]["cluster"] = "another"
+    elif part == "after":
+        plan["checkpoint"]["after"]["0"][pipeline.copies[0].topic]["0"] = 71
+    else:
+        changed = "another" if part == "cluster" else {pipeline.copies[0].topic: "A" * 22}
+        plan["checkpoint"]["logs"][part] = plan["logs"][part] = changed
+    assert made_digest(plan) != plan["digest"]
+
+
+def test_a_plan_that_is_too_old_is_refused(pipeline):
+    plan = pipeline.plan()
+    with pytest.raises(AirflowFailException, match="was made .* ago, and max_age is 0"):
+        pipeline.apply(plan, max_age="0s")
+    assert pipeline.is_unmoved()
+
+
+def test_a_group_that_a_running_mirror_copies_is_refused_unless_the_plan_allows_it(pipeline, mirrored, cli):
+    pipeline = pipeline.with_group(f"other-{pipeline.group}")  # the mirror copies these
+    commit = ("group", "commit", pipeline.group, "--checkpoint", pipeline.query.location, "--execute")
+    assert cli(*commit, "--bootstrap-server", mirrored.source).code == 0
+    mirrored.until(lambda: None not in pipeline.committed().values(), "the group")
+    with pytest.raises(AirflowFailException, match="a mirror still runs"):
+        pipeline.plan()
+    plan = pipeline.plan(allow_running_mirror=True)
+    strict = {**plan, "policy": {**plan["policy"], "allow_running_mirror": False}}
+    strict["digest"] = made_digest(strict)
+    with pytest.raises(AirflowFailException, match="a mirror still runs"):
+        pipeline.apply(strict)
+    assert pipeline.apply(plan)["verified"]
+    assert pipeline.committed() == READ
+
+
+def test_a_reset_refuses_the_plan_of_a_failover_and_a_failover_that_of_a_reset(pipeline, mirrored):
+    plan = pipeline.plan()
+    with pytest.raises(AirflowFailException, match="is of a failover.*FailOverOperator"):
+        ResetOffsetsOperator(task_id="reset", plan=plan, quiet_period=0).execute({"ti": TaskInstance()})
+    (reset,) = PlanResetsOperator(task_id="plans", pipelines=[pipeline.names], to_offset="earliest").execute(
+        {"ti": TaskInstance()}
+    )
+    assert reset["names"]["mirror"] == MIRROR
+    with pytest.raises(AirflowFailException, match="is of a reset.*ResetOffsetsOperator"):
+        pipeline.apply(reset)
+    assert pipeline.is_unmoved()
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"on_unknown": "earliest"}, "on_unknown would be ignored with plan"),
+        ({"ask_source": False}, "ask_source would be ignored with plan"),
+        ({"allow_running_mirror": True}, "allow_running_mirror would be ignored with plan"),
+        ({"allow_stateful": True}, "allow_stateful would be ignored with plan"),
+        ({"plan_only": True}, "plan_only would be ignored with plan"),
+        ({"mirror": MIRROR}, "mirror would be ignored without group_id"),
+        ({"allow_self_approval": False}, "allow_self_approval would be ignored without approval"),
+    ],
+)
+def test_what_a_plan_has_decided_cannot_be_given_as_well(given, said):
+    with pytest.raises(UsageError, match=said):
+        FailOverOperator(task_id="fail_over", plan="s3://lake/plan.json", **given)
+
+
+def test_without_a_plan_there_is_nothing_to_approve(pipeline):
+    for given in ({"approval": {"chosen_options": []}}, {"max_age": 60}):
+        with pytest.raises(UsageError, match="would be ignored without plan"):
+            FailOverOperator(task_id="fail_over", **given, **pipeline.names)
+    with pytest.raises(UsageError, match="group_id is missing"):
+        FailOverOperator(task_id="fail_over")
+
+
+def test_the_request_shows_plans_of_failovers(pipeline, pipelines, topic):
+    plan, other = pipeline.plan(), pipelines(topic).plan()
+    ApprovePlanOperator(task_id="approve", plan=plan)
+    text = plans_markdown([SavedPlan.parse(each) for each in (plan, other)])
+    assert text.count("cluster `") == 4
+
+
+# --- on the command line
+
+
+@pytest.fixture
+def saved(cli, pipeline, mirrored, tmp_path):
+    """The file of a plan."""
+    file = tmp_path / "plan.json"
+    names = (pipeline.query.location, pipeline.group, "--prefix", "other.", "--syncs-topic", SYNCS["other"])
+    clusters = ("--bootstrap-server", mirrored.source, "--to-bootstrap-server", mirrored.target)
+    done = cli("failover", "plan", *names, *clusters, "--save-plan", file)
+    assert done.code == 0, done
+    assert f"### Plan {json.loads(file.read_text())['digest'][:8]}" in done.out
+    assert pipeline.is_unmoved()
+    return file
+
+
+def test_the_command_line_saves_a_plan_and_applies_it(cli, saved, pipeline, mirrored):
+    plan = json.loads(saved.read_text())
+    assert plan["digest"] == pipeline.plan()["digest"]
+    to = ("--to-bootstrap-server", mirrored.target, "--quiet-period", "0")
+    done = cli("failover", "apply", "--plan", saved, *to)
+    assert done.code == 0, done
+    assert f"was translated when plan {plan['digest']} was made: 2 exact (record)" in done.out
+    assert pipeline.committed() == READ
+    commit = mirrored.on_target.committed(pipeline.group, pipeline.copies)[pipeline.copies[0]]
+    made = CommitMetadata.parse(commit and commit.metadata)
+    assert made is not None
+    assert made.plan == plan["digest"]
+
+
+def test_the_command_line_refuses_a_plan_that_does_not_hold_any_more(cli, saved, pipeline, mirrored):
+    to = ("--to-bootstrap-server", mirrored.target, "--quiet-period", "0")
+    done = cli("failover", "apply", "--plan", saved, *to, "--max-age", "0s")
+    assert done.code == 1
+    assert "--max-age is 0" in done.err
+    done = cli("group", "reset", "--plan", saved, "--bootstrap-server", mirrored.target)
+    assert done.code == 1
+    assert "failover apply --plan" in done.err
+    pipeline.query.run(2, {pipeline.topic: {0: 90, 1: 55}})
+    done = cli("failover", "apply", "--plan", saved, *to)
+    assert done.code == 1
+    assert "the query has run since" in done.err
+    assert pipeline.committed() == NOWHERE
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("uri", "orders"), "leave URI and GROUP out"),
+        (("--bootstrap-server", "localhost:1"), "--bootstrap-server would be ignored with --plan"),
+        (("--source-is-down",), "--source-is-down would be ignored with --plan"),
+        (("--prefix", "a."), "--prefix would be ignored with --plan"),
+        (("--on-unknown", "earliest"), "--on-unknown would be ignored with --plan"),
+        (("--allow-stateful",), "--allow-stateful would be ignored with --plan"),
+    ],
+)
+def test_the_command_line_takes_nothing_that_a_plan_has_decided(cli, options, said):
+    done = cli("failover", "apply", "--plan", "plan.json", "--to-bootstrap-server", "localhost:1", *options)
+    assert done.code == 2
+    assert said in done.err
