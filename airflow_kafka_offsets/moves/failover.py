@@ -49,6 +49,7 @@ from airflow_kafka_offsets.readings.log_checks import LogCheck
 from airflow_kafka_offsets.readings.log_ids import known_log_ids
 from airflow_kafka_offsets.readings.mirror_state import running_mirror
 from airflow_kafka_offsets.readings.renamed_topics import (
+    MovedPosition,
     check_partitions,
     gather_records,
     renamed_sources,
@@ -113,7 +114,10 @@ def plan_failover(
         translated = [each.or_from(each.log and each.log.start) for each in translated]
     refusals = _refusals(translated)
     if same:
-        refusals += unread_refusals(target, mirror, translated)
+        moves = [
+            MovedPosition(each.partition, each.position, each.translation.offset or 0) for each in translated
+        ]
+        refusals += unread_refusals(target, mirror, moves)
     groups = _group_plans(target, selection, sources, translated, policy, left)
     after = _sources_after(sources, translated, groups)
     ids = known_log_ids(target, {each.mirrored.topic for each in translated})

@@ -11,6 +11,7 @@ from airflow_kafka_offsets.checkpoint.plan_failover import plan_checkpoint_failo
 from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.model.digest import digest
 from airflow_kafka_offsets.model.log_ids import LogIds
+from airflow_kafka_offsets.model.mirror import Mirror
 from airflow_kafka_offsets.model.offsets import Offsets, committed_texts
 from airflow_kafka_offsets.model.saved_plan import MAX_AGE, SavedPlan
 from airflow_kafka_offsets.model.wording import dag_text
@@ -22,6 +23,7 @@ from airflow_kafka_offsets.moves.failover import (
 )
 from airflow_kafka_offsets.readings.log_ids import known_log_ids
 from airflow_kafka_offsets.readings.mirror_state import running_mirror
+from airflow_kafka_offsets.readings.renamed_topics import MovedPosition, unread_refusals
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
@@ -90,6 +92,8 @@ def _plan(
     running = running_mirror(target, tuple(saved.targets), left.cluster, ids.cluster)
     if running and not saved.allow_running_mirror:
         refusals.append(running)
+    if left.cluster and left.cluster == ids.cluster:
+        refusals += _unread(target, saved, after)
     moved = plan_checkpoint_failover(
         checkpoint,
         after,
@@ -103,6 +107,20 @@ def _plan(
     return make_failover_plan(
         known_group_plans(target, saved.targets, left), moved, [], [], saved.value["failover"]
     )
+
+
+def _unread(target: OffsetsClient, saved: SavedPlan, after: Mapping[str, Offsets]) -> list[str]:
+    """Return why a move to other topics of the cluster would lose records written since the plan."""
+    mirror = Mirror(topics=(saved.names.mirror or {}).get("topics", {}))
+    moves = []
+    for source, offsets in (saved.checkpoint.before if saved.checkpoint else {}).items():
+        for tp, position in offsets.items():
+            if tp in after[source]:
+                continue  # the topic keeps its name
+            if mirror.partition(tp) not in after[source]:
+                return [f"plan {saved.digest[:8]} does not name the new topic of {tp}: plan the move again"]
+            moves.append(MovedPosition(tp, position, after[source][mirror.partition(tp)]))
+    return unread_refusals(target, mirror, moves)
 
 
 def _names(saved: SavedPlan) -> Mapping[str, Any]:

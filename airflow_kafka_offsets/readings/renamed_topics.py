@@ -8,9 +8,9 @@ new topic, or they would be lost.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from airflow_kafka_offsets.errors import MisnamedError, PlanRefusedError
 from airflow_kafka_offsets.model.failover_plan import TranslatedPartition
@@ -114,9 +114,15 @@ def check_partitions(
     ]
 
 
-def unread_refusals(
-    client: OffsetsClient, mirror: Mirror, translated: Sequence[TranslatedPartition]
-) -> list[str]:
+class MovedPosition(NamedTuple):
+    """A position in the old topic, and the offset in the new topic where the query continues."""
+
+    partition: TopicPartition
+    position: int
+    offset: int
+
+
+def unread_refusals(client: OffsetsClient, mirror: Mirror, moved: Iterable[MovedPosition]) -> list[str]:
     """
     Return why records would be lost: the query has not read them, and the new topic does not hold them.
 
@@ -124,11 +130,11 @@ def unread_refusals(
     """
     positions: Offsets = {}
     targets: Offsets = {}
-    for each in translated:
+    for each in moved:
         # Of several sources that read a partition, the one that has read least counts.
         if each.position <= positions.get(each.partition, each.position):
             positions[each.partition] = each.position
-            targets[each.partition] = each.translation.offset or 0
+            targets[each.partition] = each.offset
     old = client.partitions({tp.topic for tp in positions})
     # Also partitions that were added after the newest batch: the query has read nothing there.
     partitions = [TopicPartition(topic, number) for topic, numbers in old.items() for number in numbers]

@@ -127,6 +127,23 @@ def test_a_copy_is_read_on_after_the_last_record_that_was_read(
     assert "batch 1, to other topics of cluster" in capsys.readouterr().out
 
 
+def test_a_saved_plan_moves_as_planned_or_is_refused(old, new, query, orders, copy, move, committed, produce):
+    copy(old, new)
+    plan = move({old: new}, plan_only=True)
+    move({old: new}, plan=plan)
+    assert at(query) == {new: SHIFTED}
+    assert committed(orders.group_id, new) == SHIFTED
+
+
+def test_a_saved_plan_is_refused_once_the_old_topic_has_new_records(old, new, query, copy, move, produce):
+    copy(old, new)
+    plan = move({old: new}, plan_only=True)
+    produce(old, {0: 2})
+    with pytest.raises(AirflowFailException, match=f"has not read {old}-0 to the end, and the new topic doe"):
+        move({old: new}, plan=plan)
+    assert at(query) == {old: READ}
+
+
 def test_a_copy_that_keeps_offsets_gives_the_same_offsets(old, make_topic, query, copy, move):
     new = make_topic(2)
     copy(old, new)
