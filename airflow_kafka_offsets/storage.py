@@ -54,7 +54,7 @@ _DRIVER = {
 _OBJECT_STORES = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "az"})
 """fsspec's schemes of storages without directories."""
 
-_PUTS_WHOLE = _OBJECT_STORES | {"memory"}
+_ATOMIC_WRITES = _OBJECT_STORES | {"memory"}
 """fsspec's schemes of storages with atomic writes."""
 
 _OWN = "this machine (environment, configuration files, instance profile)"
@@ -145,7 +145,7 @@ def read_bytes(fs: AbstractFileSystem, path: str, *, listed: bool = False) -> by
     with plain_errors(fs, path):
         try:
             # Reading /dev/zero, or a pipe without a writer, would never end.
-            if isinstance(fs, LocalFileSystem) and not _has_an_end(path):
+            if isinstance(fs, LocalFileSystem) and not _is_file_or_directory(path):
                 raise StorageError(f"{_named(fs, path)}: is a pipe or a device; expected a file")
             if not listed and may_list_late(fs):
                 fs.invalidate_cache(path.rpartition("/")[0])
@@ -202,7 +202,7 @@ def replace_file(fs: AbstractFileSystem, path: str, data: bytes) -> None:
             local = isinstance(fs, LocalFileSystem)
             with syncing_new_directories(directory) if local else nullcontext():
                 fs.makedirs(directory, exist_ok=True)
-        if _is_one_of(fs, _PUTS_WHOLE):
+        if _is_one_of(fs, _ATOMIC_WRITES):
             fs.pipe_file(path, data)
             return
         try:
@@ -315,8 +315,8 @@ def storage_error(error: Exception, location: str, doing: str, credentials: str)
     )
 
 
-def _has_an_end(path: str) -> bool:
-    """Whether a read of the file ends (no pipe, no device); raise an error if the file does not exist."""
+def _is_file_or_directory(path: str) -> bool:
+    """Return whether a read of a path ends (no pipe, no device); raise an error if nothing is there."""
     mode = Path(path).stat().st_mode
     return stat.S_ISREG(mode) or stat.S_ISDIR(mode)
 

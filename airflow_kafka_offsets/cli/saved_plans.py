@@ -92,7 +92,7 @@ def save(
     print_result(execution.output, saved.value, [saved.markdown, f"Plan {saved.digest} is saved in {file}"])
 
 
-def carry_out(
+def apply_saved_plan(
     execution: Execution, file: str, client: OffsetsClient, checkpoint: SparkCheckpoint | None, max_age: float
 ) -> None:
     """

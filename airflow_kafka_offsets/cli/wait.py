@@ -87,7 +87,7 @@ class WaitOptions:
             except KafkaOffsetsError as error:
                 if not error.retriable:
                     raise
-                if progress.is_new_trouble(error):
+                if progress.is_new_error(error):
                     _say(f"no answer this time: {error}")
             else:
                 if last.done:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from airflow_kafka_offsets.errors import MisnamedError, PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.names import parse_group
 from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition, summarize
-from airflow_kafka_offsets.model.parameters import is_nothing, parse_pattern
+from airflow_kafka_offsets.model.parameters import is_blank, parse_pattern
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.model.topics import TopicScope, load_names
 from airflow_kafka_offsets.model.wording import parameter_error, parameter_text
@@ -314,12 +314,12 @@ def parse_group_id(value: object) -> GroupIds:
     """Read the ``group_id`` parameter, see :meth:`GroupSelection.parse`."""
     # Error texts show the value as given, not the parsed one.
     given, value = value, load_names(value, "group_id", _FORM)
-    if isinstance(value, str) and not is_nothing(value):
+    if isinstance(value, str) and not is_blank(value):
         return parse_group(value)
     if isinstance(value, Mapping) and value and all(key and isinstance(key, str) for key in value):
         names = {key: f"group_id[{shorten(repr(key))}]" for key in value}
         groups = {key: load_names(group, names[key], _FORM) for key, group in value.items()}
-        if all(isinstance(name, str) and not (name.strip() and is_nothing(name)) for name in groups.values()):
+        if all(isinstance(name, str) and not (name.strip() and is_blank(name)) for name in groups.values()):
             return {key: parse_group(group, names[key]) for key, group in groups.items()}
     raise parameter_error("group_id", f": found {shorten(given)}; expected {_FORM}")
 

@@ -11,7 +11,7 @@ from airflow_kafka_offsets.model.offsets import summarize
 
 CHECK_VERSION = 1
 
-Readiness = Literal["exact", "safe", "unknown"]
+MirrorVerdict = Literal["exact", "safe", "unknown"]
 """Whether nothing is read again; whether nothing is lost; or whether a position is unknown."""
 
 
@@ -47,7 +47,7 @@ class MirrorCheck:
     group_ids: Sequence[str] = ()
 
     @property
-    def verdict(self) -> Readiness:
+    def verdict(self) -> MirrorVerdict:
         """How the pipeline could fail over if the source was gone."""
         if any(each.translation.offset is None for each in (*self.now, *self.alone)):
             return "unknown"

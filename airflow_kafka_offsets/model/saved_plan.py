@@ -118,7 +118,7 @@ class SavedPlan:
         except UsageError as error:
             raise OffsetsFormatError(f"{what}: {error}; expected {FORM}") from None
 
-    def noting(self, **more: Any) -> SavedPlan:
+    def with_notes(self, **more: Any) -> SavedPlan:
         """Return the plan with what people read of it, which its digest does not cover."""
         return replace(self, value={**self.value, **more})
 

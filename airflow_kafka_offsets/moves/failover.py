@@ -43,7 +43,7 @@ from airflow_kafka_offsets.model.wording import parameter_text
 from airflow_kafka_offsets.moves.commit import plan_commits
 from airflow_kafka_offsets.moves.group_reset import active_group_refusals
 from airflow_kafka_offsets.moves.reset import movable_sources
-from airflow_kafka_offsets.readings.failover import gather, translate_sources
+from airflow_kafka_offsets.readings.failover import gather_evidence, translate_sources
 from airflow_kafka_offsets.readings.known_moves import archived_group_offsets
 from airflow_kafka_offsets.readings.log_checks import LogCheck
 from airflow_kafka_offsets.readings.log_ids import known_log_ids
@@ -85,13 +85,13 @@ def plan_failover(
     if unfinished is not None:
         if unfinished.request != request:
             raise unfinished_refusal(checkpoint, unfinished)
-        return _rest_of(unfinished, target, checkpoint, policy)
+        return _resume_failover(unfinished, target, checkpoint, policy)
     newest = newest_archived_move(checkpoint)
     finished = newest is not None and newest.fails_over and newest.request == request
     if newest is not None and finished and not has_run_since(checkpoint, newest):
-        return _rest_of(newest, target, checkpoint, policy)
-    kept, note = _kept(checkpoint)
-    left = _left(source, checkpoint, entered, kept.cluster)
+        return _resume_failover(newest, target, checkpoint, policy)
+    kept, note = _read_kept(checkpoint)
+    left = _cluster_to_leave(source, checkpoint, entered, kept.cluster)
     usable = kept.on(left.cluster)
     if kept.at and not usable.at:
         note.append(f"what was kept is of cluster {kept.cluster}, and is left alone")
@@ -101,7 +101,7 @@ def plan_failover(
         name: {tp: at for tp, at in offsets.items() if tp in selection.scope}
         for name, offsets in sources.items()
     }
-    evidence = gather(source, target, mirror, scoped, usable)
+    evidence = gather_evidence(source, target, mirror, scoped, usable)
     translated = translate_sources(target, mirror, scoped, evidence)
     if policy.on_unknown == "earliest":
         translated = [each.or_from(each.log and each.log.start) for each in translated]
@@ -123,10 +123,12 @@ def plan_failover(
         refusals=refusals,
     )
     notes = [*evidence.notes, *note, *([running] if running and policy.allow_running_mirror else [])]
-    return _made(groups, moved, translated, notes)
+    return _combine(groups, moved, translated, notes)
 
 
-def _left(source: OffsetsClient | None, checkpoint: SparkCheckpoint, entered: str, kept: str) -> LogIds:
+def _cluster_to_leave(
+    source: OffsetsClient | None, checkpoint: SparkCheckpoint, entered: str, kept: str
+) -> LogIds:
     """Return the cluster that the checkpoint counts on; refuse the mirror itself, and a third one."""
     moved = newest_archived_move_with_cluster(checkpoint)
     known = "" if moved is None else moved.log_ids.cluster
@@ -145,7 +147,7 @@ def _left(source: OffsetsClient | None, checkpoint: SparkCheckpoint, entered: st
     return LogIds(asked or known or kept)
 
 
-def _kept(checkpoint: SparkCheckpoint) -> tuple[Readiness, list[str]]:
+def _read_kept(checkpoint: SparkCheckpoint) -> tuple[Readiness, list[str]]:
     """Return what was kept, and a note where that is not all."""
     try:
         kept = read_readiness(checkpoint)
@@ -225,7 +227,7 @@ def _sources_after(
     return after
 
 
-def _made(
+def _combine(
     groups: list[OffsetPlan],
     moved: CheckpointPlan,
     translated: list[TranslatedPartition],
@@ -244,7 +246,7 @@ def _made(
     )
 
 
-def _rest_of(
+def _resume_failover(
     move: ArchivedMove, target: OffsetsClient, checkpoint: SparkCheckpoint, policy: FailoverPolicy
 ) -> FailoverPlan:
     """Return the rest of a failover, with the offsets that it was planned with."""
@@ -273,7 +275,7 @@ def _rest_of(
     was = load_json(
         read_attachment(checkpoint, move, FAILOVER_FILE) or "{}", FAILOVER_FILE, describe=describe_type
     )
-    plan = _made(plans, moved, [], [], was)
+    plan = _combine(plans, moved, [], [], was)
     return replace(
         plan,
         group_plans=[each.with_before(before.get(each.group_id, {})) for each in plan.group_plans],

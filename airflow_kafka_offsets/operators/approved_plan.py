@@ -118,7 +118,7 @@ def take_names(task: Any, names: Mapping[str, Any], context: Context) -> None:
         task.name_mapped(context)
 
 
-def was_not_carried_out(
+def was_not_applied(
     task: Any, client: OffsetsClient, checkpoint: SparkCheckpoint | None, receipt: Mapping[str, Any]
 ) -> bool:
     """Whether the saved plan of a receipt has moved nothing: a receipt is stored before the first write."""
@@ -134,8 +134,8 @@ def with_triggered(context: Context, task: Any, saved: SavedPlan) -> SavedPlan:
     found = triggered_by_commits(context, task, saved)
     if found is None:
         return saved
-    saved = saved.noting(triggered=found)
-    return saved.noting(markdown=plan_markdown(saved))
+    saved = saved.with_notes(triggered=found)
+    return saved.with_notes(markdown=plan_markdown(saved))
 
 
 def names_of(task: Any) -> Mapping[str, Any]:

@@ -65,7 +65,7 @@ class IntervalMemory:
         stores: Any = context.get("asset_state_store")
         self._asset = asset
         self._context = context
-        self._store: Any = _AsVariable(asset.name) if stores is None else stores[asset]
+        self._store: Any = _VariableStore(asset.name) if stores is None else stores[asset]
 
     def recall(self) -> Emitted | None:
         """
@@ -190,7 +190,7 @@ class IntervalMemory:
         return any((event.extra or {}).get("token") == announced["token"] for event in found)
 
 
-class _AsVariable:
+class _VariableStore:
     """Keeps a value in a Variable: before 3.3, Airflow keeps no state with assets."""
 
     def __init__(self, name: str) -> None:

@@ -94,7 +94,7 @@ class ClusterClient:
             text = (
                 f"the broker of connection {self._hook.kafka_config_id!r}: {error_text(error, self._servers)}"
             )
-            if _of_all(error):
+            if _is_cluster_error(error):
                 self._shut_until, self._failure = time.monotonic() + _SHUT, text
                 if self._client is not None:
                     # In the background, because closing takes a while if the broker is unreachable, and
@@ -203,7 +203,7 @@ def _busy() -> KafkaOffsetsError:
     return KafkaOffsetsError("other requests to this broker took all of the time")
 
 
-def _of_all(error: BrokerError) -> bool:
+def _is_cluster_error(error: BrokerError) -> bool:
     """Return whether an error concerns the whole cluster, not one group or topic."""
     if isinstance(error, BrokerAuthenticationError):
         return error.code not in GUARDED

@@ -61,7 +61,7 @@ WORST_FIRST: tuple[str, ...] = (
 # Number of topics that fit on the page.
 _MOST_TOPICS = 50
 
-_LEFT = 0.5
+_RESERVE = 0.5
 """Seconds that the rest of the reading needs."""
 
 _COLUMNS = (
@@ -211,7 +211,7 @@ class PipelineNow:
         return late, measure_headrooms(unread, logs, known, of_unread, int(now * 1000))
 
     def _record_times(self, offsets: Offsets) -> dict[TopicPartition, int | None]:
-        within = min(_TIMES_WITHIN, self._end - time.monotonic() - _LEFT)
+        within = min(_TIMES_WITHIN, self._end - time.monotonic() - _RESERVE)
         if not offsets or within <= 0:
             return {}
         try:

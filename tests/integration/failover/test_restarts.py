@@ -12,7 +12,7 @@ from mirrored_clusters import MIRRORS, Mirrored, mirrored_clusters, produce, pro
 
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.model.readiness import Readiness
-from airflow_kafka_offsets.readings.failover import gather, translate_sources
+from airflow_kafka_offsets.readings.failover import gather_evidence, translate_sources
 from airflow_kafka_offsets.readings.mirror import last_reads
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def check_positions(
         kept = Readiness().with_position(1, 1, "", {tp: [last] for tp, last in read.items()}, {tp: end})
         for source, readiness in ((mirrored.on_source, Readiness()), (None, kept), (None, Readiness())):
             sources = {"0": {tp: at}}
-            evidence = gather(source, mirrored.on_target, MIRRORS[way], sources, readiness)
+            evidence = gather_evidence(source, mirrored.on_target, MIRRORS[way], sources, readiness)
             (each,) = translate_sources(mirrored.on_target, MIRRORS[way], sources, evidence)
             to, again = each.translation.offset, each.translation.again
             if to is None:
@@ -108,7 +108,7 @@ def test_a_mirror_that_lags_behind(restarted: Mirrored):
         restarted.on_target,
         MIRRORS["same"],
         sources,
-        gather(None, restarted.on_target, MIRRORS["same"], sources, kept),
+        gather_evidence(None, restarted.on_target, MIRRORS["same"], sources, kept),
     )
     assert each.translation.offset == restarted.on_target.log_ranges([tp])[tp].end
     assert each.translation.exact
