@@ -1,9 +1,9 @@
 """
-Plans the failover of a checkpoint: other offsets, and other topics, in the newest batch.
+Plans the failover of a checkpoint: writes other offsets and topics into the file of the newest batch.
 
-Spark compares no names: it goes on from what the newest file in ``offsets/`` says, with its state (measured
-with Spark 4.0 and 4.2). The batches before keep the offsets of the old cluster, so nothing goes back past a
-failover.
+Spark does not compare topic names: it continues with its state from the offsets in the newest file of
+``offsets/`` (measured with Spark 4.0 and 4.2). Earlier batches keep the offsets of the old cluster, so no
+move can go back past a failover.
 """
 
 from __future__ import annotations
@@ -39,16 +39,17 @@ def plan_checkpoint_failover(
     refusals: Sequence[str] = (),
 ) -> CheckpointPlan:
     """
-    Plan to let the query go on on another cluster.
+    Plan to let the query continue on another cluster.
 
-    The file of the newest batch is written also if nothing changes in it: the archive says where it counts.
+    The plan writes the file of the newest batch even if its content stays the same, because the archive of
+    the move records the cluster.
 
-    :param targets: source -> all of its offsets there, under the names of the topics there.
-    :param request: identifies what was asked for.
-    :param log_ids: the cluster and the topics that the targets count in.
-    :param left: those that the offsets have counted in.
-    :param again: which records may be read again; empty if none are.
-    :param refusals: reasons against it that are known already.
+    :param targets: source -> all of its offsets on the new cluster, with the topic names of that cluster.
+    :param request: identifies the request.
+    :param log_ids: ids of the new cluster and its topics.
+    :param left: ids of the old cluster and its topics.
+    :param again: text about the records that may be read again; empty if no record is.
+    :param refusals: known reasons to refuse the move.
     :raises CheckpointError: if the checkpoint cannot be read, or no batch has finished yet.
     :raises MoveUnfinishedError: if another move was begun and not finished.
     """
@@ -59,7 +60,7 @@ def plan_checkpoint_failover(
     if again and not policy.allow_stateful and is_stateful(checkpoint):
         found.append(
             f"{checkpoint.location}: the query keeps state (state/), and would count records twice: {again}; "
-            "let commits keep what makes the translation exact, or set "
+            "let commits save readiness data for an exact translation, or set "
             f"{parameter_text('allow_stateful', True)} if that is right for this query"
         )
     steps = [Step(f"offsets/{number}", None) for number in reversed(batches.pending)]
@@ -87,7 +88,7 @@ def plan_checkpoint_failover(
 
 
 def failover_refusals(checkpoint: SparkCheckpoint, batch_id: int) -> list[str]:
-    """Return why a query cannot go back to a batch: its offsets count on another cluster."""
+    """Return why a query cannot go back to a batch: the batch's offsets belong to another cluster."""
     failover = failover_after(checkpoint, batch_id)
     if failover is None:
         return []

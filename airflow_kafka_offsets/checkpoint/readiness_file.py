@@ -1,4 +1,4 @@
-"""The file beside a checkpoint that keeps what a failover needs: ``_kafka_offsets/readiness.json``."""
+"""The file with a checkpoint's readiness data for a failover: ``_kafka_offsets/readiness.json``."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ READINESS = f"{DIRECTORY}/readiness.json"
 
 def read_readiness(checkpoint: SparkCheckpoint) -> Readiness:
     """
-    Return what was kept; nothing, if nothing was.
+    Return the readiness data; empty data if there is no file.
 
-    :raises OffsetsFormatError: if the file is not as it was written.
+    :raises OffsetsFormatError: if the file was changed, or has another version.
     :raises StorageError: if the storage fails.
     """
     data = checkpoint.read_file(READINESS)
@@ -23,5 +23,5 @@ def read_readiness(checkpoint: SparkCheckpoint) -> Readiness:
 
 
 def write_readiness(checkpoint: SparkCheckpoint, readiness: Readiness) -> None:
-    """Replace what was kept, as a whole."""
+    """Replace the file as a whole."""
     checkpoint.write_file(READINESS, readiness.as_text().encode())

@@ -1,4 +1,4 @@
-"""Options that name a mirror, and what is opened with them."""
+"""Options that name a mirror, and the clients that are opened with them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from airflow_kafka_offsets.kafka.client import OffsetsClient
 
 _SOURCE_TIMEOUT = 10.0
-"""Seconds in which the cluster that is left must answer; else what was kept stands in for it."""
+"""Time limit in seconds for the cluster that is left; without an answer the readiness data are used."""
 
 
 @dataclass(frozen=True)

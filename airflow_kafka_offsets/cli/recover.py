@@ -1,4 +1,4 @@
-"""The commands ``recover``: many pipelines as one, for the night in which Airflow is down, too."""
+"""The commands ``recover``, which move many pipelines together, even while Airflow is down."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ execute_option = click.option("--execute", is_flag=True, help="Do it. Default: s
 @click.group(cls=CommandGroup)
 def recover() -> None:
     """
-    Move many pipelines together: plan, apply in waves, show where they are, take them back.
+    Move many pipelines together: plan, apply in waves, show their status, restore.
 
     FILE lists the pipelines, in YAML or JSON. The plans and the progress are saved beside it, in
     FILE.recovery.json.
@@ -107,7 +107,7 @@ def plan_command(
     from airflow_kafka_offsets.readings.record_times import look_up_times
 
     if execution.execute:
-        raise UsageError("--execute is for 'recover apply': a plan moves nothing")
+        raise UsageError("--execute is an option of 'recover apply': 'recover plan' moves nothing")
     every = [_names(pipeline) for pipeline in KafkaPipeline.load(file)]
     state, now = StateFile(file), datetime.now(tz=timezone.utc)
     connections = _connected(broker, every)
@@ -230,7 +230,7 @@ def restore_command(
 @broker_options
 @output_option
 def status_command(file: Path, broker: BrokerOptions, output: str) -> None:
-    """Show how far each pipeline has come, and where its groups and checkpoint are now."""
+    """Show the stage of each pipeline, and the current state of its groups and checkpoint."""
     from airflow_kafka_offsets.moves.fleet import pipeline_state
 
     fleet = StateFile(file).require()
@@ -261,7 +261,7 @@ def _moves(make: Any, fleet: Fleet, keep: Keep, broker: BrokerOptions, tool: str
 
 
 def _stages(fleet: Fleet) -> list[str]:
-    """Return how many pipelines have come how far."""
+    """Return a line with the number of pipelines in each stage."""
     numbers: dict[str, int] = {}
     for member in fleet.members:
         numbers[member.stage] = numbers.get(member.stage, 0) + 1

@@ -1,4 +1,4 @@
-"""What the commands ``recover`` share: the file with a recovery's progress, and its connections."""
+"""The file with a recovery's progress, and the recovery's connections, for the commands ``recover``."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from airflow_kafka_offsets.moves.fleet import Opened
 
 SUFFIX = ".recovery.json"
-"""How the file that says how far a recovery has come is called, after that of its pipelines."""
+"""Appended to the name of the pipelines file, it names the file with the recovery's progress."""
 
 
 class StateFile:
     """
-    The file that says how far a recovery has come.
+    The file with the plans and the progress of a recovery.
 
     :param pipelines: the file that lists the pipelines.
     """
@@ -41,7 +41,7 @@ class StateFile:
         self.path = pipelines.with_name(pipelines.name + SUFFIX)
 
     def read(self) -> Fleet | None:
-        """Return how far the recovery has come, ``None`` if none was planned."""
+        """Return the recovery with its progress; ``None`` if no recovery was planned."""
         from airflow_kafka_offsets.model.formats import load_json
         from airflow_kafka_offsets.storage import read_text
 
@@ -54,7 +54,7 @@ class StateFile:
         )
 
     def require(self) -> Fleet:
-        """Return how far the recovery has come; an error if none was planned."""
+        """Return the recovery with its progress; raise an error if no recovery was planned."""
         fleet = self.read()
         if fleet is None:
             raise UsageError(
@@ -71,7 +71,7 @@ class StateFile:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep other processes of this machine from moving the same recovery."""
+        """Keep other processes of this machine from running the same recovery."""
         with self.path.with_name(self.path.name + ".lock").open("w") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -97,7 +97,7 @@ class Connections:
                 f"{' and '.join(broker.option_names)} names a single broker: omit it to use "
                 "Airflow's connections, or give each cluster its own file"
             )
-        # Here, in the command's own thread: it closes them, and Airflow is asked once.
+        # Opened in the command's own thread, which closes them; each Airflow connection is read once.
         self._clients: dict[str, OffsetsClient] = {}
         for name in names:
             if broker.option_names:
@@ -109,7 +109,7 @@ class Connections:
         self._checkpoints: dict[tuple[str, str | None], SparkCheckpoint] = {}
 
     def open(self, names: Names) -> Opened:
-        """Return what a pipeline is moved with."""
+        """Return the client and the checkpoint of a pipeline."""
         from airflow_kafka_offsets.moves.fleet import Opened
 
         return Opened(self._clients[connection_of(names)], self._checkpoint(names))

@@ -1,9 +1,9 @@
 """
 Deletes single offsets of a group.
 
-confluent-kafka has no call for it, so the request is made by kafka-python, which the extra ``delete-offsets``
-installs. Its client gets the settings of the connection under its own names; a setting that it does not have
-is refused, so that it never connects in a less secure way.
+confluent-kafka has no call for this request, so kafka-python makes it, which the extra ``delete-offsets``
+installs. Its client gets the connection's settings under kafka-python's names. A setting that kafka-python
+lacks is refused, so that the client never connects in a less secure way.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ _NAMES = {
     "ssl.key.location": "ssl_keyfile",
     "ssl.key.password": "ssl_password",
 }
-"""librdkafka's settings, and what kafka-python calls them."""
+"""librdkafka's settings -> kafka-python's names."""
 _UPPER = ("sasl_mechanism", "security_protocol")
 _MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 _HOST_CHECK = "ssl.endpoint.identification.algorithm"
 _GUARDED = ("sasl.", "ssl.", "enable.", "oauth_cb")
-"""How the settings begin that decide how a client logs in, or whom it trusts."""
+"""Prefixes of settings for authentication and for trust."""
 _TOOL = "delete the offsets with kafka-consumer-groups --delete-offsets"
 _READ_BY_MEMBERS = "GROUP_SUBSCRIBED_TO_TOPIC"
 
@@ -68,7 +68,7 @@ def delete_offsets(
     and its debug log has the password.
 
     :param config: librdkafka's settings.
-    :return: for each partition ``None`` if it has no commit any more, else why; or why the request failed.
+    :return: for each partition ``None`` if its commit is gone, else the reason; or why the request failed.
     """
     from kafka.admin import KafkaAdminClient
     from kafka.errors import KafkaError
@@ -125,7 +125,7 @@ def translate_settings(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _code(error: BaseException) -> str:
-    """Return Kafka's name of an error; of one that no broker sent, librdkafka's."""
+    """Return Kafka's name of an error, or librdkafka's name if no broker has sent the error."""
     name = getattr(error, "message", None)
     if getattr(error, "errno", None) is not None and isinstance(name, str) and name.isupper():
         return name

@@ -1,4 +1,4 @@
-"""The records of ranges of offsets, fetched from the logs."""
+"""Reads the records of ranges of offsets from the logs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from airflow_kafka_offsets.model.offsets import (
 )
 
 _FETCHES = {
-    # Reports a log's end also where nothing but the markers of transactions follows.
+    # Reports a log's end even if transaction markers follow the last record.
     "enable.partition.eof": True,
     "fetch.message.max.bytes": 512 * 1024,
     "queued.max.messages.kbytes": 16 * 1024,
@@ -41,7 +41,7 @@ _CHUNK = 200
 """Partitions that are fetched together."""
 _CLOSE = 1.0
 _NOT_THERE = ("_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE")
-"""The log does not hold the offset to begin at."""
+"""Error codes: the log does not have the offset to begin at."""
 _OF_THE_GROUP = "GROUP_AUTHORIZATION_FAILED"
 """Ignored: a fetch needs no group."""
 
@@ -57,21 +57,21 @@ class Record(NamedTuple):
 
 
 Take = Callable[[TopicPartition, Record], None]
-"""Takes the records of a range, those of a partition in their order."""
+"""Called with each record; the records of a partition come in their order."""
 
 
 class Records:
     """
-    Reads records with Consumers that are kept; they join no group and commit nothing.
+    Reads records with Consumers that stay open; they join no group and commit nothing.
 
-    Calls of several threads wait for each other.
+    Simultaneous calls wait for each other.
     """
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self._connections = Connections({**session.config, **_FETCHES})
         self._topics: dict[IsolationLevel, set[str]] = {}
-        """Those of which the Consumer of an isolation level knows the leaders."""
+        """Isolation level -> the topics whose leaders its Consumer knows."""
         self._lock = threading.Lock()
 
     def close(self) -> None:
@@ -126,19 +126,19 @@ class Records:
         isolation_level: IsolationLevel,
         call: Call,
     ) -> None:
-        """Find the leaders of new topics, which a Consumer that is kept does once a second by itself."""
+        """Look up the leaders of new topics: an open Consumer does it only once a second."""
         topics = {tp.topic: tp for tp in partitions}
         known = self._topics.setdefault(isolation_level, set())
         new = [tp for topic, tp in topics.items() if topic not in known]
         if known and new:
-            # What is wrong with one of them shows in the fetch.
+            # The fetch reports any error of a topic.
             with suppress(CallError):
                 read_offsets(connection, new, OFFSET_END, call.seconds_left)
         known.update(topics)
 
 
 class _Fetch:
-    """One assignment of partitions, until each was read to the end of its range."""
+    """Reads one assignment of partitions, each to the end of its range."""
 
     def __init__(
         self,
@@ -168,7 +168,7 @@ class _Fetch:
                 raise CallError(self._connection.background_errors.fatal)
             done = [ClientPartition(*tp) for tp in before - self._left]
             if done and self._left:
-                # Or the rest of their logs would be fetched as well.
+                # Otherwise the rest of their logs would be fetched as well.
                 self._connection.ask(methodcaller("incremental_unassign", done))
 
     def _on_message(self, message: Message) -> None:
@@ -180,7 +180,7 @@ class _Fetch:
                 if failure.code != _OF_THE_GROUP:
                     self._connection.background_errors.add_error(error)
             elif failure.code == "_PARTITION_EOF" and tp in self._left:
-                # Nothing follows that a reader of this isolation level gets.
+                # No further record is visible at this isolation level.
                 self._reached[tp] = self._ranges[tp].end
                 self._left.remove(tp)
             elif failure.code in _NOT_THERE and tp in self._left:

@@ -1,8 +1,8 @@
 """
 The demo of a failover: two days of a DAG on one Kafka, which is killed, and the third day on its mirror.
 
-MirrorMaker 2 copies the one to the other all the time. The offsets on both differ: the first Kafka has
-deleted records before there was a mirror.
+MirrorMaker 2 copies the first Kafka to the mirror all the time. The offsets on the two differ, because the
+first Kafka has deleted records before the mirror existed.
 """
 
 from __future__ import annotations

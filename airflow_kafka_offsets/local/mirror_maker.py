@@ -47,9 +47,9 @@ def mirror_settings(
     Return MirrorMaker's settings to mirror topics under their own names; it writes nothing to the source.
 
     :param source: ``host:port`` of the cluster that is mirrored.
-    :param target: that of its mirror.
+    :param target: ``host:port`` of the mirror.
     :param topics: names, or patterns.
-    :param groups: whose offsets are translated too.
+    :param groups: groups whose offsets are translated too.
     """
     topics_of_its_own = ("offset-syncs", "checkpoints", "heartbeats")
     one_copy = ("replication", *(f"{name}.topic.replication" for name in topics_of_its_own))
@@ -68,7 +68,7 @@ def mirror_settings(
         "emit.heartbeats.enabled": "false",
         "offset-syncs.topic.location": "target",
         "tasks.max": "1",
-        # Without a search of all jars it is there in half the time.
+        # Without a search of all jars it starts in half the time.
         "plugin.discovery": "service_load",
         **{f"{name}.factor": "1" for name in one_copy},
         **{f"{name}.storage.replication.factor": "1" for name in storage},
@@ -82,7 +82,7 @@ def mirror_settings(
 
 class MirrorMaker:
     """
-    A MirrorMaker 2 in dedicated mode, whatever interval there is being a second.
+    A MirrorMaker 2 in dedicated mode, with all intervals set to a second.
 
     Use it as a context manager. It also ends with this process, even by SIGKILL.
 
@@ -109,18 +109,18 @@ class MirrorMaker:
         self._process: SupervisedProcess | None = None
 
     def start(self) -> Self:
-        """Start it; it begins to copy some seconds later."""
+        """Start MirrorMaker, which begins to copy some seconds later."""
         self._process = SupervisedProcess(self._command, self.log, self._directory)
         return self
 
     def stop(self) -> None:
-        """Let it end."""
+        """Stop MirrorMaker."""
         if self._process is not None:
             self._process.end()
             self._process = None
 
     def kill(self) -> None:
-        """End it by SIGKILL, as a crash would; started again, it copies some records again."""
+        """Kill MirrorMaker; after its next start it copies some records again, as after a crash."""
         if self._process is not None:
             os.kill(self._process.pid, signal.SIGKILL)
             self.stop()
@@ -134,8 +134,8 @@ class MirrorMaker:
         """
         Wait until a condition holds.
 
-        :raises SetupError: if MirrorMaker ends before it does, or the time is up; says what its log ends
-            with.
+        :raises SetupError: if MirrorMaker ends before the condition holds, or the time is up; the error has the
+            end of the log.
         """
         for _ in _ticks(seconds):
             if condition():

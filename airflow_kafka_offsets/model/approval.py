@@ -1,4 +1,4 @@
-"""Approvals of plans: the response to a request of Airflow's human in the loop, and what it must say."""
+"""Approvals of plans: responses to requests of Airflow's human-in-the-loop operators, and their checks."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.model.wording import parameter_text
 
 APPROVE = "Approve"
-"""How the option begins that approves a plan; the first digits of the plan's digest follow."""
+"""Start of the option that approves a plan; the first digits of the plan's digest follow."""
 
 SHOWN_DIGITS = 8
-"""Digits of a digest that people compare: those that an option shows."""
+"""Number of a digest's digits that an option shows."""
 
 _FORM = (
     "the output of an approval, with chosen_options, params_input, responded_at and responded_by_user, as "
@@ -38,10 +38,10 @@ class Approval:
 
     :param chosen: the options that were chosen.
     :param entered: the values of the form's fields.
-    :param user_id: who responded; empty if the request timed out and its default was taken.
-    :param user_name: that user's name.
-    :param at: when.
-    :param digests: those of the plans that were approved together, where the request says so.
+    :param user_id: the user who responded; empty if the request timed out and its default was taken.
+    :param user_name: the user's name.
+    :param at: when the user responded.
+    :param digests: digests of the plans that were approved together, if the request names them.
     """
 
     chosen: tuple[str, ...]
@@ -107,7 +107,7 @@ class Approval:
         """Return why the response is not about a plan."""
         named = [*self.chosen, *self.entered]
         if self.digests:
-            # One request for several plans: its option has the digits of all of them together.
+            # The option of a request for several plans has the digits of their common digest.
             of_all = self.digests[0] if len(self.digests) == 1 else digest_of_all(self.digests)
             if of_plan in self.digests and any(of_all[:SHOWN_DIGITS] in text for text in named):
                 return []
@@ -115,7 +115,7 @@ class Approval:
             return []
         elif all(text == APPROVE for text in self.chosen) and not self.entered:
             return [
-                "the approval does not say which plan it is of: expected the option "
+                "the approval does not name its plan: expected the option "
                 f"{approve_option(of_plan)!r}, as ApprovePlanOperator offers it, or "
                 f"{of_plan[:SHOWN_DIGITS]} in a field of the form. Airflow may show the text of an earlier "
                 "plan when a task is cleared"

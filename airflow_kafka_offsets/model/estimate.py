@@ -124,7 +124,7 @@ class Estimate:
 
 
 def measure_move(before: Positions, after: Offsets, logs: Logs) -> Estimate:
-    """Count the records of a move: those of the query where a checkpoint moves, else those of the group."""
+    """Count the records of a move: the query's records if a checkpoint moves, else the group's."""
     moved = {tp: (at, after[tp]) for tp, at in before.items() if at is not None and tp in after}
     lags = [max(0, logs[tp].end - offset) for tp, offset in after.items()]
     return Estimate(
@@ -137,7 +137,7 @@ def measure_move(before: Positions, after: Offsets, logs: Logs) -> Estimate:
 
 def replay_seconds(records: int, batches: Sequence[Read]) -> Between | str:
     """
-    Return how long a query reads some records, at the pace of its own batches; or why that is unknown.
+    Return how long a query takes to read some records, judging by its past batches; or why this is unknown.
 
     A batch takes a constant time, and more for each record. The least is the time of one batch with all
     records: by a straight line through the batches if their sizes differ enough, else the time of one of the
@@ -164,7 +164,7 @@ def replay_seconds(records: int, batches: Sequence[Read]) -> Between | str:
 
 
 def _one_batch(records: int, batches: Sequence[Read]) -> float | None:
-    """Return how long one batch takes, by a line through other batches; ``None`` without such a line."""
+    """Return how long one batch takes, by a line through other batches; ``None`` if no line fits."""
     sizes = [float(batch.records) for batch in batches]
     times = [batch.seconds for batch in batches]
     middle, usual = fmean(sizes), fmean(times)

@@ -1,7 +1,7 @@
 """
-Many pipelines that are moved together: their plans, the stage of each, and the receipts to take them back.
+Many pipelines that are moved together: their plans, their stages, and the receipts to restore them.
 
-A fleet is saved before and after each write. So the next run continues after an interruption.
+A fleet is saved before and after each write, so that the next run continues after an interruption.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ VERSION = 1
 
 Stage = Literal["planned", "applying", "applied", "restoring", "restored"]
 """
-How far a pipeline has come. ``applying`` and ``restoring`` are written before the first write: the process
-may have ended since, anywhere.
+The progress of a pipeline. ``applying`` and ``restoring`` are saved before the first write: the process may
+have died at any later point.
 """
 
 BEGUN: tuple[Stage, ...] = ("applying", "applied", "restoring")
@@ -34,9 +34,9 @@ class Member:
     One pipeline of a fleet.
 
     :param plan: the plan of its move.
-    :param receipt: of the move: stored before its first write, and again when it was read back.
-    :param restored: the receipt of taking it back.
-    :param error: why the last attempt has failed.
+    :param receipt: receipt of the move; saved before the first write, and again after the read-back.
+    :param restored: receipt of the restore.
+    :param error: why the last attempt failed.
     """
 
     plan: SavedPlan
@@ -47,7 +47,7 @@ class Member:
 
     @property
     def name(self) -> str:
-        """Its groups, for people."""
+        """The names of the groups, for display."""
         return ", ".join(group.group_id for group in self.plan.groups) or "no group"
 
     def as_json(self) -> dict[str, Any]:
@@ -80,7 +80,7 @@ class Fleet:
 
     @property
     def markdown(self) -> str:
-        """One table of all plans."""
+        """One table of all plans, as Markdown."""
         return plans_markdown([member.plan for member in self.members])
 
     @property
@@ -93,7 +93,7 @@ class Fleet:
         if len(expected) < SHOWN_DIGITS or not self.digest.startswith(expected):
             raise PlanRefusedError(
                 f"found plan {self.digest[:SHOWN_DIGITS]}; expected {shorten(expected)}, at least "
-                f"{SHOWN_DIGITS} digits: the plan was made again since, or the digest is of another file"
+                f"{SHOWN_DIGITS} digits: the pipelines were planned again, or the digest is from another file"
             )
 
     def with_member(self, number: int, **changes: Any) -> Fleet:

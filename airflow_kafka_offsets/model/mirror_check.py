@@ -1,4 +1,4 @@
-"""What a check of a mirror has found: whether a pipeline could fail over now, and how exactly."""
+"""The result of a mirror check: whether a pipeline could fail over now, and how exactly."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from airflow_kafka_offsets.model.offsets import summarize
 CHECK_VERSION = 1
 
 MirrorVerdict = Literal["exact", "safe", "unknown"]
-"""Whether nothing is read again; whether nothing is lost; or whether a position is unknown."""
+"""``exact``: no record is read again. ``safe``: no record is lost. ``unknown``: a position is unknown."""
 
 
 @dataclass(frozen=True)
 class MirrorCheck:
     """
-    How a pipeline could fail over.
+    Result of a check of one pipeline.
 
-    :param location: of the checkpoint.
-    :param batch_id: its newest committed batch.
-    :param now: its position, translated with both clusters.
-    :param alone: the same with the mirror alone, and what is kept beside the checkpoint: as if the source was
-        gone.
-    :param kept_batch: the newest batch of which something is kept, -1 if nothing is.
-    :param syncs_on_mirror: whether the syncs are where they are needed when the source is gone.
-    :param copies_aborted: whether the mirror copies records of aborted transactions; ``None`` if none were
-        seen.
-    :param keeps_times: whether the mirror's records have the times of the source; ``None`` if that was not
-        seen.
-    :param notes: what the clusters did not say.
+    :param location: location of the checkpoint.
+    :param batch_id: the checkpoint's newest committed batch.
+    :param now: the batch's position, translated with both clusters.
+    :param alone: the position translated as if the source were gone: with the mirror and the readiness data
+        only.
+    :param kept_batch: the newest batch in the readiness data; -1 without readiness data.
+    :param syncs_on_mirror: whether the mirror has the syncs, so that they outlast the source.
+    :param copies_aborted: whether the mirror copies records of aborted transactions; ``None`` if the sample
+        had no such records.
+    :param keeps_times: whether the mirror's records have the timestamps of the source; ``None`` if no copy
+        was found.
+    :param notes: readings that are missing, with the reasons.
     :param group_ids: the groups of the pipeline.
     """
 
@@ -48,14 +48,14 @@ class MirrorCheck:
 
     @property
     def verdict(self) -> MirrorVerdict:
-        """How the pipeline could fail over if the source was gone."""
+        """How exactly the pipeline could fail over if the source were gone."""
         if any(each.translation.offset is None for each in (*self.now, *self.alone)):
             return "unknown"
         return "exact" if all(each.translation.exact for each in self.alone) else "safe"
 
     @property
     def behind(self) -> int | None:
-        """Records by which the mirror is behind the source's log, at most; ``None`` if that is not known."""
+        """Upper bound of the records that the mirror lacks; ``None`` if unknown."""
         known = [each.unmirrored for each in self.now if each.unmirrored is not None]
         return sum(known) if len(known) == len(self.now) else None
 
@@ -63,8 +63,8 @@ class MirrorCheck:
         """
         Return why the pipeline is not ready.
 
-        :param max_again: records that may be read again if the source was gone; ``None`` for any number.
-        :param max_behind: records by which the mirror may be behind.
+        :param max_again: limit for the records read again if the source is gone; ``None`` for any number.
+        :param max_behind: limit for the records that the mirror lacks; ``None`` for any number.
         """
         found = []
         for translated, when in ((self.now, "now"), (self.alone, "once the source is gone")):

@@ -2,7 +2,7 @@
 Offset syncs of MirrorMaker 2: which offset of the mirror holds a record of the source.
 
 MirrorMaker writes a sync for the first record after its start, after each offset that it has skipped, and
-after ``offset.lag.max`` records (Apache Kafka, ``PartitionState.update``). Not each of them arrives: a newer
+after ``offset.lag.max`` records (Apache Kafka, ``PartitionState.update``). The topic lacks some syncs: a newer
 sync replaces one that waits to be sent, and the topic is compacted.
 """
 
@@ -55,10 +55,11 @@ def serialize_sync(partition: TopicPartition, sync: OffsetSync) -> tuple[bytes, 
 
 def in_this_log(syncs: Iterable[OffsetSync]) -> list[OffsetSync]:
     """
-    Return the syncs, in the order of the syncs topic, that are of the mirror's log as it is now.
+    Return the syncs that belong to the mirror's current log.
 
-    Where the offset on the mirror goes back, its topic was created again: what was written before counts no
-    more.
+    If the offset on the mirror goes back, the topic there was created again, and earlier syncs are invalid.
+
+    :param syncs: the syncs in the order of the syncs topic.
     """
     kept: list[OffsetSync] = []
     for sync in syncs:
@@ -71,14 +72,14 @@ def in_this_log(syncs: Iterable[OffsetSync]) -> list[OffsetSync]:
 @dataclass(frozen=True)
 class Bracket:
     """
-    Where on the mirror the first record at or after a position of the source may be.
+    The range on the mirror that contains the first record at or after a position of the source.
 
     :param position: the next offset to read on the source.
     :param before: the last sync at or before the position that can be used; ``None`` without one.
     :param after: the first sync at or after it; ``None`` without one.
     :param log: the mirror's log.
-    :param repeated: at most so many records before the position are copied again behind the place, since the
-        mirror was restarted.
+    :param repeated: upper bound of the records before the position that a restarted mirror has copied again
+        after the place.
     """
 
     position: int
@@ -89,23 +90,23 @@ class Bracket:
 
     @property
     def low(self) -> int:
-        """The first offset that the place may have: from here nothing is lost."""
+        """The lowest possible offset of the place; reading from it loses no record."""
         if self.before is None:
             return self.log.start
         return self.before.downstream + (self.before.upstream < self.position)
 
     @property
     def high(self) -> int:
-        """The last offset that the place may have."""
+        """The highest possible offset of the place."""
         last = self.log.end if self.after is None else self.after.downstream
         if self.before is not None:
-            # A record that was copied took an offset of the source, too.
+            # Each copied record has an offset on the source, so the mirror cannot have more of them.
             last = min(last, self.before.downstream + self.position - self.before.upstream)
         return max(last, self.low)
 
     @property
     def parallel(self) -> bool:
-        """Whether as many offsets lie between the syncs on both clusters."""
+        """Whether the syncs are equally far apart on both clusters."""
         if self.before is None or self.after is None:
             return False
         upstream, downstream = (end - start for start, end in zip(self.before, self.after, strict=True))
@@ -113,7 +114,7 @@ class Bracket:
 
     @property
     def search(self) -> tuple[int, int]:
-        """The offsets that may hold the copy of the last record: from, and up to before."""
+        """The half-open range of offsets that may contain the copy of the last record."""
         low = self.low if self.before is None else self.before.downstream
         end = self.log.end if self.after is None else self.after.downstream
         return max(low, self.log.start), max(low, min(end, self.log.end), self.log.start)
@@ -123,12 +124,12 @@ def bracket(syncs: Iterable[OffsetSync], position: int, log: LogRange) -> Bracke
     """
     Return where a position of the source is on the mirror.
 
-    A mirror that was restarted copies records again, which its syncs show: more records lie between two of
-    them on the mirror than offsets on the source. What it has copied first is where nothing is lost, unless
-    it has passed all of that again: then the copies before the restart do not count. That is so after more
-    records than it had copied of the same range before.
+    A restarted mirror copies some records again. Its syncs show this: two of them are further apart on the
+    mirror than on the source. The first copies are used, because reading from them loses no record. Once the
+    mirror has copied more records since the restart than it had copied of that range before, the copies
+    before the restart are ignored.
 
-    :param syncs: of the partition, in any order.
+    :param syncs: the partition's syncs, in any order.
     :param position: the next offset to read on the source.
     :param log: the mirror's log.
     """
@@ -148,7 +149,7 @@ def bracket(syncs: Iterable[OffsetSync], position: int, log: LogRange) -> Bracke
 
 
 def _rewinds(ordered: Sequence[OffsetSync]) -> list[int]:
-    """Return the numbers of the syncs before which the mirror was restarted, and has copied records again."""
+    """Return the indexes of the first syncs after each restart that copied records again."""
     return [
         number
         for number in range(1, len(ordered))
@@ -160,12 +161,12 @@ def _rewinds(ordered: Sequence[OffsetSync]) -> list[int]:
 def _usable(
     ordered: Sequence[OffsetSync], rewinds: Sequence[int], position: int, log: LogRange
 ) -> tuple[int, int]:
-    """Return the range of syncs that a position may use: no copy behind it is passed over."""
+    """Return the range of usable syncs for a position, such that no copy after the position is skipped."""
     start, open_since = 0, None
     for number, following in zip(rewinds, [*rewinds[1:], None], strict=False):
         restart = ordered[number]
         if restart.upstream > position:
-            continue  # what is copied again lies behind the position
+            continue  # only records after the position were copied again
         first = number if open_since is None else open_since
         lowest = min(ordered[each].upstream for each in rewinds if first <= each <= number)
         earlier = [sync for sync in ordered[start:first] if sync.upstream <= lowest]
@@ -181,7 +182,7 @@ def _usable(
 def _repeated(
     ordered: Sequence[OffsetSync], rewinds: Sequence[int], position: int, place: int, log: LogRange
 ) -> int:
-    """Return how many records before a position the mirror may have copied again behind an offset."""
+    """Return how many records before a position the mirror may have copied again after an offset."""
     found = 0
     for number in rewinds:
         restart, last = ordered[number], ordered[number - 1]

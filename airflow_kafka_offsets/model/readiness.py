@@ -1,8 +1,8 @@
 """
-What is kept beside a checkpoint, so that its position can be translated to a mirror when the source is gone.
+Readiness data: saved beside a checkpoint, to translate its position to a mirror when the source is gone.
 
-For the last few committed positions: the last record that was read of each partition, and the offset syncs
-around the position, which MirrorMaker's own topic loses to compaction.
+The data cover the last few committed positions. For each of them they have the last record that was read of
+each partition, and the offset syncs around the position, which compaction removes from MirrorMaker's topic.
 """
 
 from __future__ import annotations
@@ -22,29 +22,29 @@ from airflow_kafka_offsets.model.translation import DIGEST_LENGTH, LastRead, Rec
 
 VERSION = 1
 POSITIONS = 5
-"""Positions that are kept."""
+"""Saved positions of a partition, at most."""
 MOST_PARTITIONS = 10_000
-"""Of all kept positions together: of many partitions fewer positions are kept."""
+"""Limit for the saved positions of all partitions: with many partitions, each has fewer positions."""
 _SYNCS_BESIDE = 2
-"""Syncs that are kept on each side of a position."""
+"""Saved syncs on each side of a position."""
 _RESTARTS = 3
-"""Restarts of the mirror of which the syncs on both sides are kept."""
+"""Number of the mirror's last restarts whose neighboring syncs are saved."""
 
 
 @dataclass(frozen=True)
 class Readiness:
     """
-    What is kept.
+    Readiness data of one checkpoint.
 
-    :param batch_id: the newest batch of which it was kept.
-    :param at: when, in seconds since 1970.
-    :param cluster: id of the cluster that the positions count on.
+    :param batch_id: the newest batch that the data cover.
+    :param at: when the data were saved, in seconds since 1970.
+    :param cluster: id of the cluster that the positions belong to.
     :param read: the last records before the last few positions of each partition, newest first.
-    :param ends: the ends of the source's logs then.
-    :param syncs: those around these positions.
-    :param syncs_topic: where the syncs are from.
-    :param syncs_next: the offset of that topic from which the next ones are read.
-    :param error: why not all of it could be kept; empty if it was.
+    :param ends: the ends of the source's logs at that time.
+    :param syncs: the syncs around these positions.
+    :param syncs_topic: the topic of the syncs.
+    :param syncs_next: the first offset of that topic that was not read yet.
+    :param error: why the data are incomplete; empty if they are complete.
     """
 
     batch_id: int = -1
@@ -58,7 +58,7 @@ class Readiness:
     error: str = ""
 
     def on(self, cluster: str) -> Readiness:
-        """Return what counts on a cluster: all of it, or nothing."""
+        """Return the data, without any content if they belong to another cluster."""
         return self if "" in (cluster, self.cluster) or cluster == self.cluster else Readiness()
 
     def with_position(
@@ -69,7 +69,7 @@ class Readiness:
         read: Mapping[TopicPartition, Iterable[LastRead]],
         ends: Offsets,
     ) -> Readiness:
-        """Return it with another position, and without what is too old."""
+        """Return the data with a newer position, and without the oldest ones."""
         known = self.on(cluster)
         most = max(1, min(POSITIONS, MOST_PARTITIONS // max(1, len(ends))))
         kept = {
@@ -82,7 +82,7 @@ class Readiness:
     def with_syncs(
         self, syncs: Mapping[TopicPartition, Iterable[OffsetSync]], topic: str, following: int
     ) -> Readiness:
-        """Return it with the syncs that were read since, of which those around the positions are kept."""
+        """Return the data with newer syncs; only the syncs around the saved positions stay."""
         known = self.syncs if self.syncs_topic in ("", topic) else {}
         kept = {
             tp: around(
@@ -136,8 +136,8 @@ class Readiness:
             )
         except (AttributeError, KeyError, TypeError, ValueError):
             raise OffsetsFormatError(
-                f"{what}: found {describe_type(value)}; expected what this package keeps of the mirror, of "
-                f"version {VERSION}: move the file away, and the next commit writes it again"
+                f"{what}: found {describe_type(value)}; expected readiness data of "
+                f"version {VERSION}: move the file away; the next commit writes it again"
             ) from None
 
 

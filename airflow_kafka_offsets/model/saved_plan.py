@@ -2,7 +2,7 @@
 Saved plans, which are applied later exactly as planned, or refused.
 
 A saved plan is the receipt of a planned move, with a digest of the planned writes. An approval names this
-digest. The plan has offsets, and no target that is evaluated again.
+digest. The plan has offsets, not a target that would be evaluated again.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from airflow_kafka_offsets.model.receipt import GroupReceipt, read_receipt
 from airflow_kafka_offsets.model.text import DescribeValue, shorten
 from airflow_kafka_offsets.model.wording import parameter_text
 
-FORM = "a plan, as a reset that only plans returns it, or 'group reset --save-plan' writes it"
+FORM = "a plan, as a reset with plan_only returns it, or 'group reset --save-plan' writes it"
 MAX_AGE = timedelta(days=1)
-"""How old a plan may be when it is carried out, by default."""
+"""Default for the maximum age of a plan that is applied."""
 
 _POLICY = tuple(asdict(CheckpointPolicy()))
 
@@ -54,12 +54,13 @@ class SavedPlan:
     """
     A plan that was saved.
 
-    :param names: those of its pipeline.
-    :param groups: the groups that have a partition to move.
-    :param checkpoint: the checkpoint that moves along.
-    :param batch_id: its newest finished batch when the plan was made; ``discarded`` the unfinished ones.
-    :param policy: the permissions of the plan, which also hold when it is applied.
-    :param created: when it was made.
+    :param names: the names of the pipeline.
+    :param groups: the groups with a partition to move.
+    :param checkpoint: the checkpoint that moves too; ``None`` without a checkpoint.
+    :param batch_id: the checkpoint's newest finished batch when the plan was made.
+    :param discarded: the checkpoint's unfinished batches when the plan was made.
+    :param policy: the permissions of the plan, which also hold when the plan is applied.
+    :param created: when the plan was made.
     :param value: the plan as plain JSON.
     """
 
@@ -87,7 +88,7 @@ class SavedPlan:
         found = cls._read(value, what, describe)
         if value["digest"] != (made := found._made_digest()):
             raise OffsetsFormatError(
-                f"{what}: found digest {describe(value['digest'])}, and what it would write has digest "
+                f"{what}: found digest {describe(value['digest'])}, but its writes have digest "
                 f"{made}: the plan was changed after it was made; plan again"
             )
         return found
@@ -119,17 +120,17 @@ class SavedPlan:
             raise OffsetsFormatError(f"{what}: {error}; expected {FORM}") from None
 
     def with_notes(self, **more: Any) -> SavedPlan:
-        """Return the plan with what people read of it, which its digest does not cover."""
+        """Return the plan with more entries for its readers, which the digest does not cover."""
         return replace(self, value={**self.value, **more})
 
     @property
     def digest(self) -> str:
-        """The fingerprint of what it would write."""
+        """The fingerprint of the planned writes."""
         return str(self.value["digest"])
 
     @property
     def markdown(self) -> str:
-        """The table that people read."""
+        """The plan's table for reviewers."""
         return str(self.value.get("markdown", ""))
 
     @property
@@ -139,7 +140,7 @@ class SavedPlan:
 
     @property
     def log_ids(self) -> LogIds:
-        """The cluster and the topics that the offsets count in."""
+        """Ids of the cluster and the topics that the offsets belong to."""
         found = UNKNOWN_LOGS if self.checkpoint is None else self.checkpoint.log_ids
         for group in self.groups:
             found |= group.log_ids
@@ -147,12 +148,12 @@ class SavedPlan:
 
     @property
     def source(self) -> dict[str, Any]:
-        """Where its offsets came from when it was made."""
+        """The origin of the offsets."""
         source = self.parts[0].get("source") if self.parts else None
         return dict(source) if isinstance(source, Mapping) else {}
 
     def exceptions(self, group_id: str) -> tuple[Positions, Positions]:
-        """Return a group's partitions that it leaves alone, and those it moves to an end of their log."""
+        """Return a group's partitions that are left alone, and those that are moved to an end of their log."""
         part: Mapping[str, Any] = next((each for each in self.parts if each["group_id"] == group_id), {})
         skipped, clamped = (
             parse_positions(part[name], f"plan, {name}") if part.get(name) else {}
@@ -179,7 +180,7 @@ class SavedPlan:
         return digest(groups, self.log_ids.as_json(), moved, allowed)
 
     def age_refusals(self, now: datetime, max_age: timedelta | None) -> list[str]:
-        """Return why the plan is too old to be carried out."""
+        """Return why the plan is too old to be applied."""
         age = now - self.created
         if max_age is None or age <= max_age:
             return []
@@ -189,7 +190,7 @@ class SavedPlan:
         ]
 
     def name_refusals(self, group_id: object, checkpoint_location: str | None) -> list[str]:
-        """Return why the plan is not of a pipeline that is named as well."""
+        """Return why the plan does not belong to the pipeline that the parameters name."""
         named, location = self.names.group_id, None if self.checkpoint is None else self.checkpoint.location
         refusals = []
         if group_id is not None and group_id != named:
@@ -206,10 +207,10 @@ class SavedPlan:
 
     def differences(self, plan: PipelinePlan) -> list[str]:
         """
-        Return what is not as it was when the plan was made.
+        Return the differences between the pipeline now and when the plan was made.
 
-        :param plan: of the same offsets, made now. A log start that has moved and holds every offset does not
-            matter.
+        :param plan: a new plan with the same offsets. A moved log start is no difference while the log still
+            has every offset.
         """
         plan_ids = UNKNOWN_LOGS if plan.checkpoint_plan is None else plan.checkpoint_plan.log_ids
         for each in plan.group_plans:
@@ -249,19 +250,19 @@ class SavedPlan:
 
     def check(self, plan: PipelinePlan) -> None:
         """
-        Refuse what is not as it was when the plan was made.
+        Refuse a plan whose pipeline has changed since the plan was made.
 
         :param plan: see :meth:`differences`.
-        :raises PlanRefusedError: naming what differs.
+        :raises PlanRefusedError: naming the differences.
         """
         if found := self.differences(plan):
             raise PlanRefusedError(
-                [f"plan {self.digest[:8]} does not hold any more: {each}; plan again" for each in found]
+                [f"plan {self.digest[:8]} is no longer valid: {each}; plan again" for each in found]
             )
 
 
 def moved_by(plan_digest: str, group: GroupReceipt, commits: Commits) -> Positions:
-    """Return a group's earlier offsets in the partitions that a plan has moved, and no later commit."""
+    """Return a group's earlier offsets in the partitions whose last commit is from a plan."""
     found: Positions = {}
     for tp, commit in commits.items():
         made = None if commit is None else CommitMetadata.parse(commit.metadata)
@@ -284,7 +285,7 @@ def saved_plan(
 
     :param receipt: receipt of the plan, which was not applied.
     :param policy: the permissions of the plan.
-    :param now: when it was made.
+    :param now: when the plan was made.
     """
     value = {
         **receipt,

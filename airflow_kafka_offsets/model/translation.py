@@ -1,13 +1,13 @@
 """
 Translation of a position on one cluster to its mirror.
 
-A position is the next offset to read. Its place on the mirror is that of the first record that is copied from
-there or from behind it. MirrorMaker's syncs give a range for it
-(:mod:`airflow_kafka_offsets.model.offset_syncs`), and the last record that was read, found again inside this
-range, gives the place itself.
+A position is the next offset to read. Its *place* on the mirror is the copy of the first record at or after
+the position. MirrorMaker's syncs give a range for the place
+(:mod:`airflow_kafka_offsets.model.offset_syncs`). The place itself is known if the copy of the last record
+that was read is found in this range.
 
-A translation is never behind the place, so that nothing is lost, and says how many records are read again at
-most.
+A translation is never after the place, so no record is lost. It also states how many records are read again
+at most.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ DIGEST_LENGTH = 16
 
 
 class RecordIdentity(NamedTuple):
-    """What a record is recognized by on the mirror."""
+    """The properties by which a record is recognized on the mirror."""
 
     offset: int
-    """Its offset on the source."""
+    """The record's offset on the source."""
     timestamp: int
     """In milliseconds since 1970; negative without one."""
     digest: str
-    """Of its key and value, see :func:`record_digest`."""
+    """Digest of the record's key and value, see :func:`record_digest`."""
 
 
 class LastRead(NamedTuple):
@@ -42,11 +42,11 @@ class LastRead(NamedTuple):
     identity: RecordIdentity
     others: int = 0
     """
-    Records between the two that a mirror may have copied too, at most: those of aborted transactions, or
-    which compaction has removed since.
+    Upper bound of other records between the record and the position that a mirror may have copied: records
+    of aborted transactions, and records that compaction has removed since.
     """
     distinct: bool = True
-    """Whether the records before it are others than it."""
+    """Whether no record shortly before this one is equal to it."""
 
     @property
     def place(self) -> int:
@@ -63,17 +63,16 @@ def record_digest(key: bytes | None, value: bytes | None) -> str:
 @dataclass(frozen=True)
 class Scan:
     """
-    What a part of the mirror's log holds.
+    The records in a range of the mirror's log.
 
-    :param start: the first offset that was looked at.
-    :param end: the offset after the last one.
-    :param copies: offset on the source of a record that was looked for -> the offsets of equal records.
-    :param alike: the same for records of which only key and value are equal: the mirror's log has other
-        times.
-    :param records: how many records there were: fewer than offsets where the log is compacted or
-        transactional.
-    :param repeats: how many of them are equal to an earlier one.
-    :param by_time: no record before ``start`` has the time of the record that was looked for.
+    :param start: the first offset of the range.
+    :param end: the offset after the range.
+    :param copies: source offset of a wanted record -> the offsets of equal records.
+    :param alike: source offset of a wanted record -> the offsets of records with equal key and value, but
+        with another timestamp.
+    :param records: number of records; fewer than offsets if the log is compacted or transactional.
+    :param repeats: number of records that are equal to an earlier record of the range.
+    :param by_time: whether no record before ``start`` has the wanted record's timestamp.
     """
 
     start: int
@@ -86,7 +85,7 @@ class Scan:
 
     @property
     def whole(self) -> bool:
-        """Whether each offset has a record, and no two of them are equal."""
+        """Whether each offset has a record, and no two records are equal."""
         return self.contiguous and not self.repeats
 
     @property
@@ -95,7 +94,7 @@ class Scan:
         return self.records == self.end - self.start
 
     def covers(self, low: int, high: int) -> bool:
-        """Whether all records from ``low`` to before ``high`` that may be the one are known."""
+        """Whether the scan has seen every possible copy from ``low`` to before ``high``."""
         return (self.start <= low or self.by_time) and high <= self.end
 
     def copies_of(self, read: LastRead, low: int, high: int) -> list[int]:
@@ -106,7 +105,7 @@ class Scan:
 
 
 class Sighting(NamedTuple):
-    """A record that was read, and the part of the mirror's log in which it was looked for."""
+    """A record that was read, and the scan of the mirror's log for its copy."""
 
     read: LastRead
     scan: Scan
@@ -117,10 +116,10 @@ class Translation:
     """
     A position on the mirror.
 
-    :param offset: where to read on; ``None`` if that is not known.
-    :param again: records that were read before and may be read again, at most.
-    :param by: what it is known by: MirrorMaker's syncs, or the last record that was read.
-    :param why: why it is unknown, or what is remarkable.
+    :param offset: the next offset to read; ``None`` if unknown.
+    :param again: upper bound of the records that are read again.
+    :param by: the evidence: MirrorMaker's syncs, or the last record that was read.
+    :param why: why the offset is unknown, or a remark on it.
     """
 
     offset: int | None
@@ -130,7 +129,7 @@ class Translation:
 
     @property
     def exact(self) -> bool:
-        """Whether nothing is read again."""
+        """Whether no record is read again."""
         return self.offset is not None and self.again == 0
 
     def __str__(self) -> str:
@@ -148,7 +147,7 @@ BEHIND = "the mirror ends before the position"
 
 CLOSE = 1_000
 """
-Offsets between two syncs so close that none between them was lost: ``offset.lag.max`` is 100 by default.
+Largest distance of two syncs between which no sync can be missing: ``offset.lag.max`` is 100 by default.
 """
 
 
@@ -163,9 +162,9 @@ def translate(
 
     :param position: the next offset to read.
     :param log: the mirror's log.
-    :param syncs: of the partition, in any order.
-    :param sightings: the last record before the position, if it is known, and such records of earlier
-        positions, each with what the mirror holds where :func:`bracket_of` says to search for it.
+    :param syncs: the partition's syncs, in any order.
+    :param sightings: the last record before the position, if it is known, and the last records before
+        earlier positions, each with the scan of the range from :func:`bracket_of`.
     """
     if position == 0:
         return Translation(log.start)
@@ -177,7 +176,7 @@ def translate(
     by_record = _by_record(_bracket_after(newest.read, known, log), newest, same_records=bool(pairs))
     if by_record is not None:
         return by_record
-    # Once is enough for what comes before: the first equal record is not behind the right one.
+    # The first of several equal records is never after the right one.
     found = _bracket_after(newest.read, [*known, *pairs], log)
     if copies := newest.scan.copies_of(newest.read, *found.search):
         return _after_the_first(found, copies, newest.read.others)
@@ -187,7 +186,7 @@ def translate(
 def _pairs(
     position: int, log: LogRange, syncs: Sequence[OffsetSync], sightings: Sequence[Sighting]
 ) -> list[OffsetSync]:
-    """Return the last records before earlier positions, as syncs, where their copies are known."""
+    """Return the known copies of the last records before earlier positions, as syncs."""
     found = {
         each.read.identity.offset: _by_record(_bracket_after(each.read, syncs, log), each, same_records=False)
         for each in sightings
@@ -202,9 +201,9 @@ def _pairs(
 
 def bracket_of(position: int, log: LogRange, syncs: Iterable[OffsetSync], last: LastRead | None) -> Bracket:
     """
-    Return what the syncs say of a position.
+    Return the range for a position's place, according to the syncs.
 
-    :param last: the last record before it, if that is known: the position is right after it.
+    :param last: the last record before the position, if it is known; the position is right after it.
     """
     return bracket(syncs, position, log) if last is None else _bracket_after(last, syncs, log)
 
@@ -215,9 +214,9 @@ def _bracket_after(read: LastRead, syncs: Iterable[OffsetSync], log: LogRange) -
 
 def _by_record(found: Bracket, sighting: Sighting, *, same_records: bool) -> Translation | None:
     """
-    Return the place after the copy of the last record, ``None`` if that is not known.
+    Return the place after the copy of the last record; ``None`` if the copy is unknown.
 
-    :param same_records: whether the mirror holds earlier records as they were.
+    :param same_records: whether the mirror has unchanged copies of earlier records.
     """
     last, scan = sighting
     if not scan.covers(*found.search):
@@ -242,7 +241,7 @@ def _by_record(found: Bracket, sighting: Sighting, *, same_records: bool) -> Tra
 
 
 def _after_the_first(found: Bracket, copies: Sequence[int], others: int) -> Translation:
-    """Return the place after the first of equal records, one of which is the last that was read."""
+    """Return the place after the first of several equal records that may be the last one read."""
     by_syncs = _by_syncs(found, others, None)
     if (
         by_syncs.again == others + found.repeated
@@ -255,7 +254,7 @@ def _after_the_first(found: Bracket, copies: Sequence[int], others: int) -> Tran
 
 
 def _by_syncs(found: Bracket, others: int, scan: Scan | None) -> Translation:
-    """Return what the syncs alone say."""
+    """Return the translation that follows from the syncs alone."""
     before, after = found.before, found.after
     if before is None and after is None:
         empty = found.log.end == 0

@@ -64,19 +64,19 @@ def plan_failover(
     policy: FailoverPolicy | None = None,
 ) -> FailoverPlan:
     """
-    Plan to let a pipeline go on on a mirror of its cluster, from the newest committed batch.
+    Plan to let a pipeline continue on a mirror of its cluster, from the newest committed batch.
 
-    A failover that was begun and not finished is finished by the same request, with the offsets that it was
-    planned with; any other one is refused until then.
+    The same request finishes an interrupted failover with the offsets of its first plan. Any other request is
+    refused until then.
 
     :param source: the cluster that is left; ``None`` if it does not answer.
     :param target: the mirror.
-    :param selection: the groups and topics of the pipeline, by the names of the cluster that is left.
-        Partitions outside of ``topics`` stay as they are.
-    :param policy: what is allowed.
+    :param selection: the pipeline's groups and topics, with the topic names of the cluster that is left.
+        Partitions outside ``topics`` keep their offsets.
+    :param policy: the permissions of the caller.
     :raises CheckpointError: if the checkpoint cannot be read, or no batch has finished.
     :raises MoveUnfinishedError: if a move of another request was begun and not finished.
-    :raises PlanRefusedError: if the names do not fit the checkpoint, or it is on the mirror already.
+    :raises PlanRefusedError: if the names do not match the checkpoint, or it is already on the mirror.
     """
     policy = policy or FailoverPolicy()
     entered = target.cluster_id()
@@ -94,9 +94,9 @@ def plan_failover(
     left = _cluster_to_leave(source, checkpoint, entered, kept.cluster)
     usable = kept.on(left.cluster)
     if kept.at and not usable.at:
-        note.append(f"what was kept is of cluster {kept.cluster}, and is left alone")
+        note.append(f"the readiness data belong to cluster {kept.cluster} and are not used")
     sources = movable_sources(checkpoint)
-    selection.assign_offsets(sources)  # refuses names that do not fit
+    selection.assign_offsets(sources)  # refuses names that do not match
     scoped = {
         name: {tp: at for tp, at in offsets.items() if tp in selection.scope}
         for name, offsets in sources.items()
@@ -129,7 +129,7 @@ def plan_failover(
 def _cluster_to_leave(
     source: OffsetsClient | None, checkpoint: SparkCheckpoint, entered: str, kept: str
 ) -> LogIds:
-    """Return the cluster that the checkpoint counts on; refuse the mirror itself, and a third one."""
+    """Return the cluster that the checkpoint's offsets belong to; refuse the mirror, and a third cluster."""
     moved = newest_archived_move_with_cluster(checkpoint)
     known = "" if moved is None else moved.log_ids.cluster
     asked = "" if source is None else source.cluster_id()
@@ -148,12 +148,12 @@ def _cluster_to_leave(
 
 
 def _read_kept(checkpoint: SparkCheckpoint) -> tuple[Readiness, list[str]]:
-    """Return what was kept, and a note where that is not all."""
+    """Return the readiness data, and a note if they are incomplete or cannot be read."""
     try:
         kept = read_readiness(checkpoint)
     except OffsetsFormatError as error:
         return Readiness(), [str(error)]
-    return kept, [f"what was kept is not complete: {kept.error}"] if kept.error else []
+    return kept, [f"the readiness data are incomplete: {kept.error}"] if kept.error else []
 
 
 def _refusals(translated: Collection[TranslatedPartition]) -> list[str]:
@@ -175,12 +175,12 @@ def _group_plans(
     policy: FailoverPolicy,
     left: LogIds,
 ) -> list[OffsetPlan]:
-    """Return the plans of the groups on the mirror; none if a position is unknown, which is refused."""
+    """Return the plans of the groups on the mirror; no plan if a position is unknown."""
     known: dict[str, Offsets] = {}
     names: dict[TopicPartition, TopicPartition] = {}
     for each in translated:
         if each.translation.offset is None:
-            return []  # it is refused
+            return []  # _refusals() has refused the failover
         known.setdefault(each.source, {})[each.partition] = each.translation.offset
         names[each.partition] = each.mirrored
     by_group = {
@@ -193,11 +193,11 @@ def _group_plans(
         GroupOffsets(by_group),
         source={"failover": left.cluster},
         on_out_of_range=policy.on_out_of_range,
-        # MirrorMaker copies the metadata of commits, so that these name the cluster that is left.
+        # MirrorMaker copies the metadata of commits: those on the mirror name the cluster that is left.
         log_check=LogCheck(allow_new_cluster=True),
         if_lost=(
-            f"the mirror has deleted them: set {parameter_text('on_out_of_range', 'clamp')} to go on from "
-            "its log start"
+            f"the mirror has deleted them: set {parameter_text('on_out_of_range', 'clamp')} to continue "
+            "from its log start"
         ),
     )
     return [
@@ -211,7 +211,7 @@ def _sources_after(
     translated: Collection[TranslatedPartition],
     groups: Collection[OffsetPlan],
 ) -> dict[str, Offsets]:
-    """Return where each source goes on; an offset that was clamped for its group is so for the query."""
+    """Return the new offsets of each source; the query uses the offsets that were clamped for its groups."""
     clamped = {tp: plan.after[tp] for plan in groups for tp in plan.clamped if tp in plan.after}
     moved = {(each.source, each.partition): each for each in translated}
     after: dict[str, Offsets] = {}
@@ -237,7 +237,7 @@ def _combine(
     plan = PipelinePlan.combine(groups, moved)
     return FailoverPlan(
         plan.group_plans,
-        # What the groups say of the logs is of the mirror.
+        # The groups' log ids are those of the mirror.
         replace(moved, log_ids=plan.checkpoint_plan.log_ids if plan.checkpoint_plan else moved.log_ids),
         may_be_empty=True,
         translated=translated,
@@ -249,7 +249,7 @@ def _combine(
 def _resume_failover(
     move: ArchivedMove, target: OffsetsClient, checkpoint: SparkCheckpoint, policy: FailoverPolicy
 ) -> FailoverPlan:
-    """Return the rest of a failover, with the offsets that it was planned with."""
+    """Plan the rest of an interrupted failover, with the offsets of its first plan."""
     before, after = archived_group_offsets(checkpoint, move)
     active = active_group_refusals(target, after)
     plans = [

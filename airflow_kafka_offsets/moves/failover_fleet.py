@@ -1,4 +1,4 @@
-"""Fails over many pipelines: some at once, each with an outcome of its own."""
+"""Fails over many pipelines, some at the same time; each has its own outcome."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ State = Literal["planned", "moved", "moved before", "refused", "failed"]
 
 @dataclass(frozen=True)
 class FleetMember:
-    """A pipeline that fails over, by the names of the cluster that is left."""
+    """A pipeline to fail over, with the topic names of the cluster that is left."""
 
     name: str
     checkpoint: SparkCheckpoint
@@ -37,11 +37,11 @@ class FleetMember:
 @dataclass(frozen=True)
 class Outcome:
     """
-    What has become of a pipeline.
+    The outcome for one pipeline.
 
-    :param again: records that may be read again, at most.
-    :param exact: whether none are.
-    :param error: why it was refused or failed; empty if it was not.
+    :param again: upper bound of the records that are read again.
+    :param exact: whether no record is read again.
+    :param error: why the failover was refused or failed; empty otherwise.
     """
 
     name: str
@@ -62,7 +62,7 @@ class Outcome:
 
 
 Clients = tuple["OffsetsClient | None", "OffsetsClient"]
-"""Of the cluster that is left, ``None`` if it does not answer, and of the mirror."""
+"""The clients of the cluster that is left (``None`` if it does not answer) and of the mirror."""
 
 
 def fail_over_fleet(
@@ -75,13 +75,13 @@ def fail_over_fleet(
     execute: bool,
 ) -> Iterator[Outcome]:
     """
-    Fail over pipelines, or plan to; yield each outcome when it is there.
+    Fail over pipelines, or only plan it; yield each outcome as soon as it is known.
 
-    What was moved is in each checkpoint's archive: after a kill the same call finishes what was begun, and
-    leaves what was moved before.
+    Each checkpoint's archives record its moves. So after a kill, the same call finishes interrupted failovers
+    and skips finished ones.
 
-    :param clients: those of each worker: as many pipelines move at once.
-    :param execute: whether to carry the plans out.
+    :param clients: the clients of each worker; their number is the number of simultaneous failovers.
+    :param execute: whether to apply the plans.
     """
     free: queue.SimpleQueue[Clients] = queue.SimpleQueue()
     for each in clients:
@@ -136,7 +136,7 @@ def _fail_over(
 
 
 def _was_moved_before(checkpoint: SparkCheckpoint, target: OffsetsClient) -> bool:
-    """Return whether a checkpoint was moved to the mirror, and is finished."""
+    """Return whether an earlier failover has moved a checkpoint to the mirror, completely."""
     moved = newest_archived_move_with_cluster(checkpoint)
     return (
         moved is not None and moved.fails_over and moved.done and moved.log_ids.cluster == target.cluster_id()
@@ -144,7 +144,7 @@ def _was_moved_before(checkpoint: SparkCheckpoint, target: OffsetsClient) -> boo
 
 
 def outcome_counts(outcomes: Sequence[Outcome]) -> str:
-    """Return how many pipelines have come to which state."""
+    """Return the number of pipelines in each state, as text."""
     states: dict[str, int] = {}
     for each in outcomes:
         states[each.state] = states.get(each.state, 0) + 1

@@ -1,4 +1,4 @@
-"""Plans, moves and takes back many pipelines: in waves, each by the ordinary way of one."""
+"""Plans, moves and restores many pipelines in waves, each with the functions for a single pipeline."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 AT_ONCE = 8
-"""Pipelines that are planned, moved or taken back at the same time, by default."""
+"""Default number of pipelines that are planned, moved or restored at the same time."""
 
 Keep = Callable[[Fleet], None]
-"""Writes a fleet down; when it returns, the fleet outlasts this process."""
+"""Saves a fleet durably: after it returns, the saved fleet outlasts this process."""
 
 
 class Opened(NamedTuple):
-    """What a pipeline is moved with."""
+    """The client and the checkpoint with which a pipeline is moved."""
 
     client: OffsetsClient
     checkpoint: SparkCheckpoint | None
@@ -60,9 +60,9 @@ def plan_all(
     entries: Sequence[T], plan: Callable[[T], SavedPlan], name: Callable[[T], str], at_once: int = AT_ONCE
 ) -> list[SavedPlan]:
     """
-    Plan each pipeline; all are tried before any refusal is raised.
+    Plan each pipeline; raise an error with all refusals at the end.
 
-    :param plan: plans one.
+    :param plan: plans one pipeline.
     :raises PlanRefusedError: naming each pipeline that cannot be moved, and why.
     """
 
@@ -83,11 +83,11 @@ def plan_all(
 
 class FleetMoves:
     """
-    Moves a fleet, or takes it back, and writes down how far each pipeline has come.
+    Moves or restores a fleet, and saves the progress of each pipeline.
 
-    :param fleet: how far it has come.
-    :param keep: writes it down.
-    :param open_one: opens what a pipeline is moved with.
+    :param fleet: the fleet, with its progress.
+    :param keep: saves the fleet.
+    :param open_one: opens the client and the checkpoint of a pipeline.
     :param by: metadata of the task or tool that moves the fleet.
     """
 
@@ -105,9 +105,9 @@ class FleetMoves:
         at_once: int = AT_ONCE,
     ) -> list[Failure]:
         """
-        Move each pipeline that was not moved before. If one fails, no others are started.
+        Move each pipeline that was not moved before. After a failure no other pipeline is started.
 
-        :return: those that failed.
+        :return: the pipelines that failed.
         """
         todo = [n for n, each in enumerate(self.fleet.members) if each.stage in ("planned", "applying")]
         failed = Event()
@@ -139,10 +139,10 @@ class FleetMoves:
         self, *, quiet_period: float, allow_stale: bool = False, at_once: int = AT_ONCE
     ) -> list[Failure]:
         """
-        Take back each pipeline that was moved, and no others. If one fails, the others are still taken back.
+        Restore each pipeline that was moved, and no others. After a failure the others are still restored.
 
-        :param allow_stale: whether a move is taken back that others have followed.
-        :return: those that failed.
+        :param allow_stale: whether to undo moves that other moves or commits have followed.
+        :return: the pipelines that failed.
         """
         todo = [n for n, each in enumerate(self.fleet.members) if each.stage in BEGUN]
 
@@ -178,14 +178,14 @@ class FleetMoves:
         return [each for each in found if each is not None]
 
     def _note(self, number: int, **changes: Any) -> None:
-        """Write down how far a pipeline has come, before anything else happens to it."""
+        """Save the progress of a pipeline before its next step."""
         with self._lock:
             self.fleet = self.fleet.with_member(number, **changes)
             self._keep(self.fleet)
 
 
 def plan_restore(opened: Opened, member: Member, by: CommitMetadata, *, allow_stale: bool) -> PipelinePlan:
-    """Plan to take back what a pipeline's receipt says was overwritten."""
+    """Plan to restore the offsets that a pipeline's receipt records as overwritten."""
     saved = member.plan
     selection = GroupSelection.parse(saved.names.group_id, saved.names.topics)
     plan = plan_restore_receipt(
@@ -202,7 +202,7 @@ def plan_restore(opened: Opened, member: Member, by: CommitMetadata, *, allow_st
 
 
 class PipelineState(NamedTuple):
-    """Where a pipeline is now, and how much it has left to read."""
+    """The current state of a pipeline compared with its plan, and its lag."""
 
     state: str
     """``not moved``, ``moved``, ``moved in part``, ``read on`` or ``elsewhere``."""
@@ -210,7 +210,7 @@ class PipelineState(NamedTuple):
 
 
 def pipeline_state(opened: Opened, saved: SavedPlan) -> PipelineState:
-    """Compare where groups and checkpoint are with what a plan has found and written."""
+    """Compare the current positions of groups and checkpoint with those before and after a plan."""
     client, checkpoint = opened
     found: set[str] = set()
     lag = 0
@@ -234,7 +234,7 @@ def pipeline_state(opened: Opened, saved: SavedPlan) -> PipelineState:
 
 
 def _states(now: Positions, before: Positions, after: Offsets) -> set[str]:
-    """Compare partitions that move with their offsets before the plan and after it."""
+    """Compare the positions of moved partitions with their offsets before and after the plan."""
     states = set()
     for tp, to in after.items():
         at, was = now.get(tp), before.get(tp)

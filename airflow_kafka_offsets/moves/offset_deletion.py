@@ -28,7 +28,7 @@ def plan_offset_deletion(client: OffsetsClient, group_id: str, scope: TopicScope
     """
     Read the offsets of a group in a scope with named topics.
 
-    :return: nothing is in it if the group has no commit in the scope.
+    :return: a deletion without partitions if the group has no commit in the scope.
     :raises PlanRefusedError: if there is no such consumer group, its members read one of the topics, or a
         topic is not on the broker.
     """
@@ -55,10 +55,13 @@ def plan_left_topics(
     client: OffsetsClient, group_ids: Iterable[str], scope: TopicScope, read: Collection[TopicPartition]
 ) -> list[OffsetDeletion]:
     """
-    Plan the deletion of a pipeline's offsets in topics that it has left; without groups that have none there.
+    Plan the deletion of a pipeline's offsets in topics that it no longer reads.
+
+    Groups without a commit in these topics are left out.
 
     :param read: the partitions that the pipeline reads.
-    :raises PlanRefusedError: if the pipeline reads one of the topics, and as :func:`plan_offset_deletion`.
+    :raises PlanRefusedError: if the pipeline reads one of the topics, or for a reason of
+        :func:`plan_offset_deletion`.
     """
     still = sorted({tp.topic for tp in read if scope.allows(tp.topic)})
     if still:

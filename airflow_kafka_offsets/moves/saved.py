@@ -1,4 +1,4 @@
-"""Saves plans, and plans again what a saved one says; refused where the world is not as it was then."""
+"""Saves plans, and plans the same moves again; refuses them if groups, checkpoint or logs have changed."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def save_plan(
     Return a plan that can be applied later, with an estimate and a table for reviewers.
 
     :param plan: a plan without refusals, with the timestamps of its records.
-    :param policy: the permissions of the plan, as is ``allow_new_cluster``.
+    :param policy: the permissions of the plan, together with ``allow_new_cluster``.
     """
     saved = saved_plan(
         plan.make_receipt(plan_only=True),
@@ -61,10 +61,10 @@ def save_plan(
 
 def read_saved_plan(value: object, what: str = "plan") -> SavedPlan:
     """
-    Read a plan: as an operator has returned it, as JSON text, or from the file that a text names.
+    Read a plan: the value that an operator has returned, JSON text, or a location of a file.
 
-    :raises UsageError: if there is no such file, or it cannot be read.
-    :raises OffsetsFormatError: if it is no plan, or was changed after it was made.
+    :raises UsageError: if the file does not exist or cannot be read.
+    :raises OffsetsFormatError: if the value is not a plan, or the plan was changed after it was made.
     """
     if not isinstance(value, str) or value.lstrip().startswith("{"):
         return SavedPlan.parse(value, what)
@@ -143,7 +143,7 @@ def plan_saved(
         commits = client.committed(group.group_id, group.after)
         mine = moved_by(saved.digest, kept[group.group_id], commits) if group.group_id in kept else {}
         begun = begun or bool(mine)
-        # With a checkpoint its archive knows where the groups were.
+        # The archive of a checkpoint has the earlier positions of the groups.
         group = group if plan.checkpoint_plan is not None else group.with_before(mine)
         skipped, clamped = saved.exceptions(group.group_id)
         source = {name: value for name, value in group.source.items() if name != "to_offset"}

@@ -1,4 +1,4 @@
-"""Asks a person to approve the plan of a move: this plan, and no other."""
+"""Asks a person to approve the plan of a move; the approval is valid for this plan only."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class ApprovePlanOperator(ApprovalOperator):
     Show the plan of a reset, or of several, and wait until a person approves or rejects it.
 
     This is Airflow's ``ApprovalOperator`` with the plan's table as its text. The option that approves is
-    ``Approve`` with the first digits of the plan's digest, so that the answer says which plan it is of. When
-    tasks are cleared, Airflow may show the text and the options of an earlier plan (apache/airflow#73235):
-    approving that one fails this task, and a reset that is given it refuses.
+    ``Approve`` with the first digits of the plan's digest, so that the response names its plan. When tasks
+    are cleared, Airflow may show the text and the options of an earlier plan (apache/airflow#73235). If that plan
+    is approved, this task fails, and a reset refuses the approval.
 
     A rejection skips the tasks after it, as Airflow's operator does. A request that times out fails, or takes
     ``defaults="Reject"``; ``defaults="Approve"`` is refused: a timeout is no approval.
@@ -76,21 +76,21 @@ class ApprovePlanOperator(ApprovalOperator):
         return super().execute(context)
 
     def execute_complete(self, context: Context, event: dict[str, Any]) -> Any:
-        """Return the response, if it is about the plan that is there now."""
+        """Return the response, if it names the current plan."""
         with fail_without_retry():
             plans = self._offer()
             chosen = (event.get("chosen_options") or [""])[0]
             if "error" not in event and chosen not in self.options:
                 raise UsageError(
-                    f"the response {shorten(repr(chosen))} is of another plan than the one that is there "
-                    f"now ({self.APPROVE!r} would approve that): Airflow shows the text of the first "
+                    f"the response {shorten(repr(chosen))} is about another plan than the current one "
+                    f"({self.APPROVE!r} would approve that): Airflow shows the text of the first "
                     "request again when a task is cleared; trigger a new run"
                 )
         response = super().execute_complete(context, event)
         return {**response, "digests": [saved.digest for saved in plans]}
 
     def _offer(self) -> list[SavedPlan]:
-        """Offer to approve the plans that are there now; return them."""
+        """Set the option that approves the current plans; return these plans."""
         plans = read_plans(self.plan)
         digests = [saved.digest for saved in plans]
         # One class attribute of Airflow's operator names the option that approves.
@@ -103,13 +103,13 @@ def read_plans(value: object) -> list[SavedPlan]:
     """
     Read a plan, or a list of plans that are approved together.
 
-    :raises UsageError: if the list is empty, or has a plan twice.
+    :raises UsageError: if the list is empty or has the same plan twice.
     :raises OffsetsFormatError: if an entry is not a plan.
     """
     if isinstance(value, str):
         value = load_json(value, "plan", FORM)
     entries = value if isinstance(value, Sequence) else [value]
-    # The XComs of a mapped task are a sequence that is no list.
+    # The XComs of a mapped task are a sequence, not a list.
     plans = [SavedPlan.parse(entry) for entry in entries]
     if not plans:
         raise UsageError("plan is empty: expected a plan, or a list of plans")

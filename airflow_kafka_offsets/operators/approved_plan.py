@@ -1,4 +1,4 @@
-"""The plan that a reset is given, and its approval: read, checked, planned again."""
+"""Reads and checks the saved plan of a reset and its approval, and plans it again."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def check_plan(value: Any, parameter: str) -> Any:
-    """Check a plan that is written in the DAG's file; a file is only named, and read when the task runs."""
+    """Check a plan that is a literal in the DAG file; a plan in a file is read only when the task runs."""
     if isinstance(value, str) and not value.lstrip().startswith("{"):
         return parse_location(value, parameter, None)
     return SavedPlan.parse(value, parameter)
@@ -40,9 +40,9 @@ def check_plan(value: Any, parameter: str) -> Any:
 @dataclass(frozen=True)
 class ApprovedPlan:
     """
-    A saved plan, and who has approved it.
+    A saved plan and its approval.
 
-    :param approval: ``None`` if the task asks for none.
+    :param approval: ``None`` if the task requires no approval.
     """
 
     saved: SavedPlan
@@ -53,7 +53,7 @@ class ApprovedPlan:
         """
         Read the parameters ``plan`` and ``approval`` of a task, and give the task the names in its plan.
 
-        :raises PlanRefusedError: if the plan is of another pipeline, or was not approved.
+        :raises PlanRefusedError: if the plan belongs to another pipeline, or was not approved.
         """
         saved = read_saved_plan(task.plan)
         take_names(task, saved.names._asdict(), context)
@@ -69,7 +69,7 @@ class ApprovedPlan:
         return cls(saved, approval)
 
     def stamp(self, metadata: CommitMetadata) -> CommitMetadata:
-        """Return what the commits record: also the plan, and who has approved it."""
+        """Return the commits' metadata with the plan and its approver."""
         if self.approval is None or self.approval.at is None:
             return replace(metadata, plan=self.saved.digest)
         at = timestamp_ms(self.approval.at) // 1000
@@ -84,7 +84,7 @@ class ApprovedPlan:
         metadata: CommitMetadata,
         max_age: timedelta | None,
     ) -> PipelinePlan:
-        """Plan again what was saved, see :func:`~airflow_kafka_offsets.moves.saved.plan_saved`."""
+        """Plan the saved move again, see :func:`~airflow_kafka_offsets.moves.saved.plan_saved`."""
         plan = plan_saved(client, checkpoint, self.saved, now=now, metadata=metadata, max_age=max_age)
         if self.approval is None:
             return plan
@@ -108,7 +108,7 @@ def skip_after_failure(context: Context, task: Any, plan: PipelinePlan) -> None:
 
 
 def take_names(task: Any, names: Mapping[str, Any], context: Context) -> None:
-    """Give a task without names the names in its plan or receipt; an error if it has none either."""
+    """Give a task without names the names in its plan or receipt; raise an error if these have no names."""
     if task.group_id is None:
         for name in PIPELINE_PARAMETERS:
             if names.get(name) is not None:
@@ -121,7 +121,7 @@ def take_names(task: Any, names: Mapping[str, Any], context: Context) -> None:
 def was_not_applied(
     task: Any, client: OffsetsClient, checkpoint: SparkCheckpoint | None, receipt: Mapping[str, Any]
 ) -> bool:
-    """Whether the saved plan of a receipt has moved nothing: a receipt is stored before the first write."""
+    """Return whether a receipt's saved plan has moved nothing; a receipt is stored before the first write."""
     plan = receipt.get("plan")
     judged = task.parse_parameter("restore_when") == "failed"
     if not isinstance(plan, str) or receipt.get("verified") or judged:
@@ -130,7 +130,7 @@ def was_not_applied(
 
 
 def with_triggered(context: Context, task: Any, saved: SavedPlan) -> SavedPlan:
-    """Return a plan with the runs and events that speak of offsets which it takes back."""
+    """Return a plan with the runs and events that were triggered by commits which the plan undoes."""
     found = triggered_by_commits(context, task, saved)
     if found is None:
         return saved
@@ -139,5 +139,5 @@ def with_triggered(context: Context, task: Any, saved: SavedPlan) -> SavedPlan:
 
 
 def names_of(task: Any) -> Mapping[str, Any]:
-    """Return the names of a task's pipeline, as its parameters have them."""
+    """Return the names of a task's pipeline from the task's parameters."""
     return {name: plain_names(getattr(task, name)) for name in PIPELINE_PARAMETERS}

@@ -1,4 +1,4 @@
-"""Plans the reset of many pipelines as one."""
+"""Plans the reset of many pipelines together."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ class PlanResetsOperator(ResetOffsetsOperator):
     """
     Plan to move each of many pipelines to the same place. Nothing is moved.
 
-    Each plan is one of ``ResetOffsetsOperator(plan_only=True)``: it names its pipeline, and is carried out by
-    ``ResetOffsetsOperator.partial(...).expand(plan=plans.output)``, each index with its own receipt. All are
-    tried before the task fails, and the error names each pipeline that cannot be moved, and why.
+    Each plan is one of ``ResetOffsetsOperator(plan_only=True)``: it names its pipeline, and
+    ``ResetOffsetsOperator.partial(...).expand(plan=plans.output)`` applies it; each index has its own receipt.
+    The task plans all pipelines before it fails; the error names each pipeline that cannot be moved, and why.
 
     :class:`~airflow_kafka_offsets.operators.approve.ApprovePlanOperator` shows all of them as one table with
     one digest.
@@ -49,7 +49,7 @@ class PlanResetsOperator(ResetOffsetsOperator):
 
     :param pipelines: a list of :class:`~airflow_kafka_offsets.pipeline.KafkaPipeline`, or of dicts with the
         same keys; planned in one task with one client for each Kafka connection. (templated)
-    :param kwargs: where to, and what is allowed: the parameters of
+    :param kwargs: the target and the permissions: the parameters of
         :class:`~airflow_kafka_offsets.operators.reset.ResetOffsetsOperator`.
     """
 
@@ -76,7 +76,7 @@ class PlanResetsOperator(ResetOffsetsOperator):
         super().__init__(max_active_tis_per_dag=max_active_tis_per_dag, **kwargs)
 
     def check_parameters(self) -> None:
-        """Check also that no parameter names a single pipeline, or carries a plan out."""
+        """Check also that no parameter names a single pipeline or a saved plan."""
         names = dict.fromkeys(PIPELINE_PARAMETERS) | {"kafka_config_id": "kafka_default"}
         self.refuse_unused("with pipelines", **names, plan=None, plan_only=False, stop_after_failure=False)
         super().check_parameters()

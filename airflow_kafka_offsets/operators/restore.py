@@ -263,7 +263,7 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
         if receipt is not None and read_checkpoint_receipt(receipt) is None:
             checkpoint = None
         if receipt is not None and was_not_applied(self, client, checkpoint, receipt):
-            self.log.info("Nothing to restore: the receipt is of a plan that was not carried out")
+            self.log.info("Nothing to restore: the receipt is of a plan that was not applied")
             return None
         # A teardown does not fail if there is nothing to restore.
         plan = replace(self._plan(client, checkpoint, receipt, metadata), may_be_empty=True)

@@ -1,4 +1,4 @@
-"""Estimates what a move means: asks the broker and the checkpoint's own history."""
+"""Estimates the consequences of a move from the broker and from the checkpoint's history."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _WITHIN = 5.0
-"""Seconds for a sample, a history or times: they are for the reader, and nothing waits for them."""
+"""Time limit in seconds for a sample, a history or timestamps, which only inform the reader."""
 _SAMPLED = 8
 """Partitions for the sample of sizes: those with the most records to read."""
 _PLACES = (0.0, 0.33, 0.67, 0.9)
@@ -39,10 +39,10 @@ _PLACES = (0.0, 0.33, 0.67, 0.9)
 
 def estimate(client: OffsetsClient, plan: PipelinePlan, checkpoint: SparkCheckpoint | None) -> Estimate:
     """
-    Return what a plan means for what is read from there on.
+    Estimate the consequences of a plan for the query or the consumers that continue from its targets.
 
-    A number is missing if the broker does not answer in a few seconds, or denies access. The plan does not
-    fail for that.
+    A number is missing if the broker does not answer in a few seconds, or denies access. This does not fail
+    the plan.
     """
     before, after, logs = _moved(plan)
     found = measure_move(before, after, logs)
@@ -63,7 +63,7 @@ def estimate(client: OffsetsClient, plan: PipelinePlan, checkpoint: SparkCheckpo
 
 
 def _moved(plan: PipelinePlan) -> tuple[Positions, Offsets, Mapping[TopicPartition, LogRange]]:
-    """Return where the query, or the groups without one, are and go to, and their logs."""
+    """Return the positions before and after, of the query or else of the groups, and their logs."""
     before: Positions = {}
     after: Offsets = {}
     logs: dict[TopicPartition, LogRange] = {}

@@ -1,4 +1,4 @@
-"""Translates the position of a query to a mirror, from both clusters and from what was kept."""
+"""Translates the position of a query to a mirror, from both clusters and from the readiness data."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ if TYPE_CHECKING:
     from airflow_kafka_offsets.kafka.client import OffsetsClient
 
 WITHIN = 120.0
-"""Seconds for all records that are read."""
+"""Time limit in seconds for reading records."""
 _ROUNDS = 3
-"""Records of a partition that are looked for, one after another, until its translation is exact."""
+"""Largest number of records to search for in a partition, until its translation is exact."""
 
 
 @dataclass(frozen=True)
 class Evidence:
     """
-    What is known of a mirror before its records are read.
+    The readings that a translation needs, besides the mirror's records.
 
-    :param syncs: of each partition of the source.
-    :param ends: where the source's logs end, or ended when that was kept.
+    :param syncs: the syncs of each partition of the source.
+    :param ends: the ends of the source's logs, now or when the readiness data were saved.
     :param read: the last records before positions.
-    :param notes: what was not there.
+    :param notes: missing readings, with the reasons.
     """
 
     syncs: Mapping[TopicPartition, Sequence[OffsetSync]] = field(default_factory=dict)
@@ -50,11 +50,11 @@ def gather_evidence(
     kept: Readiness,
 ) -> Evidence:
     """
-    Read the syncs and the last records before positions; what was kept stands in for a source that is gone.
+    Read the syncs and the last records before positions; use the readiness data if the source is gone.
 
     :param source: the cluster that is left; ``None`` if it does not answer.
     :param sources: the offsets of each source of the query.
-    :param kept: what was kept of this cluster.
+    :param kept: the readiness data of this cluster.
     """
     partitions = {tp for offsets in sources.values() for tp in offsets}
     notes: list[str] = []
@@ -81,7 +81,7 @@ def gather_evidence(
         ends |= {tp: log.end for tp, log in logs.items()}
         for offsets in sources.values():
             for tp, last in last_reads(source, offsets, logs).items():
-                # What was kept when it was read knows of records that compaction has removed since.
+                # The readiness data may include a record that compaction has removed since.
                 known = [each for each in read.get(tp, ()) if each.position == last.position]
                 read[tp] = known + [each for each in (last, *read.get(tp, ())) if each not in known]
     return Evidence(syncs, ends, read, tuple(notes))
@@ -89,9 +89,9 @@ def gather_evidence(
 
 def _fallback_note(kept: Readiness) -> str:
     if not kept.at:
-        return "nothing was kept beside the checkpoint"
+        return "there are no readiness data beside the checkpoint"
     moment = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(kept.at))
-    return f"what was kept at {moment} with batch {kept.batch_id} stands in for it"
+    return f"the readiness data of {moment} with batch {kept.batch_id} are used instead"
 
 
 def translate_sources(
@@ -105,7 +105,7 @@ def translate_sources(
     """
     Translate the positions of a query's sources.
 
-    :param within: seconds for the records that are read; what is not exact by then stays safe.
+    :param within: time limit in seconds for reading records; later partitions get a safe translation.
     """
     end = time.monotonic() + within
     wanted = {mirror.partition(tp) for offsets in sources.values() for tp in offsets}
@@ -167,7 +167,7 @@ def _translate(
 
 
 def _records_to_find(position: int, read: Sequence[LastRead]) -> list[LastRead]:
-    """Return the records to look for: the last one before the position first, then earlier ones."""
+    """Return the records to search for, from the last one before the position to earlier ones."""
     fitting = [last for last in read if last.position <= position]
     newest_first = sorted(fitting, key=lambda last: -last.position)
     once = {last.position: last for last in reversed(newest_first)}
@@ -175,7 +175,7 @@ def _records_to_find(position: int, read: Sequence[LastRead]) -> list[LastRead]:
 
 
 def _unmirrored(evidence: Evidence, tp: TopicPartition, end: int) -> int | None:
-    """Return how many offsets of the source's log the mirror does not reach, at most."""
+    """Return an upper bound of the records that the mirror lacks; ``None`` if unknown."""
     syncs = [sync for sync in evidence.syncs.get(tp, ()) if sync.downstream < end]
     if tp not in evidence.ends or not syncs:
         return None

@@ -1,4 +1,4 @@
-"""What the clusters say about a mirror: MirrorMaker's syncs, the last records read, and their copies."""
+"""Reads MirrorMaker's syncs, the last records before positions, and their copies on the mirror."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MOST_SYNCS = 500_000
-"""Syncs that are read at most, the newest ones: some seconds."""
+"""Largest number of syncs that are read, the newest ones; this takes some seconds."""
 MOST_RECORDS = 50_000
-"""Records of one partition in which a copy is looked for, at most."""
+"""Largest number of records of one partition that are compared with a wanted record."""
 _BACK = (16, 256, 4_096)
-"""Offsets before a position in which its last record is looked for: markers and compaction leave holes."""
+"""Numbers of offsets before a position to search for the last record: some offsets have no record."""
 
 
 class Syncs(NamedTuple):
-    """The syncs that were read, and from where the next ones are."""
+    """The syncs that were read, and the offset to continue reading at."""
 
     by_partition: Mapping[TopicPartition, list[OffsetSync]]
-    """Those of each partition of the source, in the order of the topic."""
+    """The syncs of each partition of the source, in the order of the topic."""
     topic: str
     next: int
     whole: bool = True
-    """Whether nothing that is there was left out."""
+    """Whether no sync of the topic was left out."""
 
 
 def find_syncs_topic(client: OffsetsClient, mirror: Mirror) -> str:
     """
     Return the name of MirrorMaker's syncs topic.
 
-    :raises PlanRefusedError: if there is none, or several and none is named.
+    :raises PlanRefusedError: if the cluster has no such topic, or several and the mirror does not name one.
     """
     where = f"the {mirror.syncs_on}"
     if mirror.syncs_topic:
@@ -71,7 +71,7 @@ def find_syncs_topic(client: OffsetsClient, mirror: Mirror) -> str:
 
 
 def _key(name: str) -> str:
-    """Return a key of the mirror as texts name it; the command line has an option for each."""
+    """Return the name of a key of ``mirror`` for texts; on the command line it is an option."""
     return f"{parameter_text(name)}{dag_text(' of mirror')}"
 
 
@@ -87,8 +87,8 @@ def read_syncs(
     """
     Read the syncs of partitions of the source.
 
-    :param since: offset of the syncs topic; what is before it is known.
-    :param most: records of the topic that are read at most, the newest ones.
+    :param since: offset of the syncs topic to begin at; earlier syncs are known.
+    :param most: largest number of the topic's records to read, the newest ones.
     """
     where = TopicPartition(topic, 0)  # MirrorMaker makes it with one partition
     found: dict[TopicPartition, list[OffsetSync]] = {}
@@ -102,7 +102,7 @@ def read_syncs(
             found.setdefault(parsed[0], []).append(parsed[1])
 
     if since:
-        # What has come since then is mostly little: the end of the log says when it was read.
+        # Usually few records follow, so they are read until the log end, without a request for the log end.
         span = OffsetRange(since, since + most)
         reached = client.read_records({where: span}, take, within=within)[where]
         if reached == span.end and last + 1 < span.end:
@@ -122,7 +122,7 @@ def last_reads(
     Return the last committed record before each position, as far as the source still has one nearby.
 
     :param logs: the source's logs.
-    :param within: seconds for it; what was not found by then is left out.
+    :param within: time limit in seconds; records that were not found by then are left out.
     """
     end = time.monotonic() + within
     found: dict[TopicPartition, list[RecordIdentity]] = {}
@@ -135,8 +135,7 @@ def last_reads(
         if not ranges or (left := end - time.monotonic()) <= 0:
             break
         found |= record_identities(client, ranges, left, committed=True)
-    # Between the last committed record and the position may be those of aborted transactions, which some
-    # mirrors copy too.
+    # Records of aborted transactions may follow the last committed record. Some mirrors copy them too.
     gaps = {
         tp: OffsetRange(records[-1].offset + 1, min(positions[tp], logs[tp].end))
         for tp, records in found.items()
@@ -162,7 +161,7 @@ def last_reads(
 def record_identities(
     client: OffsetsClient, ranges: Mapping[TopicPartition, OffsetRange], within: float, *, committed: bool
 ) -> dict[TopicPartition, list[RecordIdentity]]:
-    """Return the records of ranges that were read as a whole; without those that have none."""
+    """Return the records of those ranges that were read completely and have records."""
     found: dict[TopicPartition, list[RecordIdentity]] = {}
 
     def take(tp: TopicPartition, record: Record) -> None:
@@ -174,12 +173,12 @@ def record_identities(
 
 
 def record_identity(record: Record) -> RecordIdentity:
-    """Return what a record is recognized by."""
+    """Return the properties by which a record is recognized on the mirror."""
     return RecordIdentity(record.offset, record.timestamp, record_digest(record.key, record.value))
 
 
 def _compacted(client: OffsetsClient, topics: Collection[str]) -> set[str]:
-    """Return the topics that compaction may have removed records of; where that is unknown it may have."""
+    """Return the topics with records that compaction may have removed; unknown topics count too."""
     try:
         settings = client.topic_settings(topics)
     except BrokerError as error:
@@ -194,7 +193,7 @@ def _compacted(client: OffsetsClient, topics: Collection[str]) -> set[str]:
 
 
 class Search(NamedTuple):
-    """A record to look for on the mirror, and among which offsets."""
+    """A record to search for on the mirror, and the range of offsets to search."""
 
     read: LastRead
     start: int
@@ -205,12 +204,13 @@ def look_for(
     client: OffsetsClient, searches: Mapping[TopicPartition, Search], *, within: float = 60.0
 ) -> dict[TopicPartition, Scan]:
     """
-    Look for copies of records.
+    Search for copies of records.
 
-    Where there are too many to read all, the search begins at the first one that is as new.
+    If a range has more than :data:`MOST_RECORDS` offsets, the search begins at the first record that is at
+    least as new as the wanted one.
 
-    :param searches: partition of the mirror -> what to look for there.
-    :return: what was looked at; less than asked for where the time was up.
+    :param searches: partition of the mirror -> the record to search for there.
+    :return: partition of the mirror -> the scanned range; shorter than the search if the time was up.
     """
     ranges: dict[TopicPartition, OffsetRange] = {}
     by_time: set[TopicPartition] = set()
@@ -233,7 +233,7 @@ def look_for(
 
 
 class _Scanner:
-    """Compares the records of a partition with one, and with each other."""
+    """Compares the records of a partition with a wanted record, and with each other."""
 
     def __init__(self, wanted: RecordIdentity) -> None:
         self._wanted = wanted

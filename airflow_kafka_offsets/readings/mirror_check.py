@@ -1,4 +1,4 @@
-"""Checks whether a pipeline could fail over to its mirror now, and how exactly. Nothing is changed."""
+"""Checks whether a pipeline could fail over to its mirror now, and how exactly. Changes nothing."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from airflow_kafka_offsets.kafka.client import OffsetsClient
 
 _SAMPLE = 20
-"""Partitions in which aborted records are looked for."""
+"""Number of partitions to search for aborted records."""
 _BACK = 256
-"""Offsets before the log end among which they are looked for."""
+"""Number of offsets before the log end to search for aborted records."""
 
 
 def check_mirror(
@@ -36,7 +36,7 @@ def check_mirror(
     """
     Check how a pipeline could fail over.
 
-    :param source: the cluster that the checkpoint counts on.
+    :param source: the cluster that the checkpoint's offsets belong to.
     :param target: the mirror.
     :raises CheckpointError: if the checkpoint cannot be read.
     :raises PlanRefusedError: if the names do not fit, or no batch with Kafka offsets has finished.
@@ -55,7 +55,7 @@ def check_mirror(
     except OffsetsFormatError as error:
         kept, notes = Readiness(), [str(error)]
     if kept.error:
-        notes.append(f"what was kept is not complete: {kept.error}")
+        notes.append(f"the readiness data are incomplete: {kept.error}")
     evidence = gather_evidence(source, target, mirror, sources, kept)
     now = translate_sources(target, mirror, sources, evidence)
     alone = translate_sources(target, mirror, sources, gather_evidence(None, target, mirror, sources, kept))
@@ -96,10 +96,7 @@ def _keeps_times(
 def _copies_aborted(
     source: OffsetsClient, target: OffsetsClient, mirror: Mirror, logs: Logs, there: Logs
 ) -> bool | None:
-    """
-    Return whether the mirror has records of aborted transactions; ``None`` if the source has none near its
-    end.
-    """
+    """Return whether the mirror copies aborted records; ``None`` if the source has none near its log ends."""
     sample = [tp for tp in sorted(logs) if mirror.partition(tp) in there][:_SAMPLE]
     ranges = {tp: OffsetRange(max(logs[tp].start, logs[tp].end - _BACK), logs[tp].end) for tp in sample}
     every = record_identities(source, ranges, 10.0, committed=False)

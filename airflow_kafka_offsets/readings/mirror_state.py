@@ -1,4 +1,4 @@
-"""Whether a mirror still runs, and puts groups where it has translated them to."""
+"""Detects a mirror that still runs and overwrites the commits of groups."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _OWN_TOPICS = re.compile(r"(?:mm2-offset-syncs[.](?P<syncs>.+)|(?P<checkpoints>.+)[.]checkpoints)[.]internal")
-"""Topics of MirrorMaker on the mirror, which name the cluster that it copies."""
+"""MirrorMaker's topics on the mirror; their names contain the source cluster's alias."""
 _WORKERS = "{}-mm2"
 """The group that the workers of a dedicated MirrorMaker join on the mirror."""
 
 
 def copied_groups(client: OffsetsClient, groups: Collection[str], left: str, entered: str) -> list[str]:
-    """Return the groups whose commits were made on the cluster that is left, and copied."""
+    """Return the groups whose commits MirrorMaker has copied from the cluster that is left."""
     found = []
     for group in groups:
         commits = client.committed_everywhere(group).values()
@@ -37,9 +37,9 @@ def copied_groups(client: OffsetsClient, groups: Collection[str], left: str, ent
 
 def workers(client: OffsetsClient) -> list[str]:
     """
-    Return the groups of MirrorMaker's workers that run now, as far as they can be seen.
+    Return the groups of running MirrorMaker workers, as far as this user may see them.
 
-    The name is that of a dedicated MirrorMaker; in other Connect clusters it is the user's.
+    Only a dedicated MirrorMaker is found: in other Connect clusters the user chooses the group's name.
     """
     found = filter(None, map(_OWN_TOPICS.fullmatch, client.partitions()))
     names = sorted({_WORKERS.format(each["syncs"] or each["checkpoints"]) for each in found})
@@ -54,7 +54,7 @@ def workers(client: OffsetsClient) -> list[str]:
 
 def running_mirror(client: OffsetsClient, groups: Collection[str], left: str, entered: str) -> str | None:
     """
-    Return why groups must not be moved: a mirror that still runs puts them where it has translated them to.
+    Return why groups must not be moved: a running mirror would overwrite their commits.
 
     :param left: id of the cluster that is left.
     :param entered: id of the mirror.
@@ -65,7 +65,7 @@ def running_mirror(client: OffsetsClient, groups: Collection[str], left: str, en
         return None
     return (
         f"a mirror still runs ({', '.join(map(shorten, running))}) and copies the offsets of group "
-        f"{', '.join(map(shorten, copied))} (sync.group.offsets.enabled): it moves a group forward again "
-        f"that was set back here; stop the mirror, or set {parameter_text('allow_running_mirror', True)} if "
+        f"{', '.join(map(shorten, copied))} (sync.group.offsets.enabled): it would move the "
+        f"group forward again; stop the mirror, or set {parameter_text('allow_running_mirror', True)} if "
         "it does not copy these groups any more"
     )

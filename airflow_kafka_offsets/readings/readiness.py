@@ -1,4 +1,4 @@
-"""Keeps beside a checkpoint what a failover needs when the source is gone."""
+"""Saves the readiness data that a failover needs when the source is gone."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MOST_SYNCS = 20_000
-"""Syncs that one commit reads at most, the newest ones; the next commit goes on from there."""
+"""Largest number of syncs that one commit reads; the next commit continues after them."""
 WITHIN = 5.0
-"""Seconds for the records that are read, of each cluster."""
+"""Time limit in seconds for reading records, for each cluster."""
 
 
 class ReadinessKeeper:
     """
-    Keeps the last records before a checkpoint's position, and the syncs around it.
+    Saves the last records before a checkpoint's position, and the syncs around the position.
 
-    Both clusters are read at the same time, and while the caller commits: a commit waits for neither. Use it
-    as a context manager around the commit, and call :meth:`keep` after it.
+    Two threads read both clusters while the caller commits, so the commit does not wait for them. Use it as
+    a context manager around the commit, and call :meth:`keep` after the commit.
 
-    :param source: the cluster that the checkpoint counts on.
+    :param source: the cluster that the checkpoint's offsets belong to.
     :param target: the mirror.
-    :param within: seconds for the records that are read, of each cluster.
+    :param within: time limit in seconds for reading records, for each cluster.
     """
 
     def __init__(
@@ -68,10 +68,10 @@ class ReadinessKeeper:
 
     def keep(self) -> Readiness:
         """
-        Write what was read.
+        Save the readings.
 
-        :return: what is kept now; its ``error`` says what could not be read, and is kept too.
-        :raises KafkaOffsetsError: if checkpoint or source cannot be read at all, or the storage refuses.
+        :return: the saved readiness data; their ``error`` names the readings that are missing.
+        :raises KafkaOffsetsError: if the checkpoint or the source cannot be read, or the storage refuses.
         """
         kept = self._read.result()
         write_readiness(self._checkpoint, kept)
@@ -82,7 +82,7 @@ class ReadinessKeeper:
         try:
             known = read_readiness(self._checkpoint)
         except OffsetsFormatError as error:
-            log.warning("Written anew: %s", error)
+            log.warning("The readiness data are replaced: %s", error)
             known = Readiness()
         state = self._checkpoint.read()
         sources = state.kafka_offsets
@@ -96,7 +96,7 @@ class ReadinessKeeper:
             found = syncs.result()
         except KafkaOffsetsError as error:
             errors.append(f"the syncs could not be read: {error}")
-            # The position counts without them, and those that are known may be around it.
+            # The position is useful without new syncs: known syncs may be around it.
             found = Syncs({}, known.syncs_topic, known.syncs_next)
         kept = kept.with_syncs(found.by_partition, found.topic, found.next)
         return replace(kept, error="; ".join(errors))
@@ -111,7 +111,7 @@ class ReadinessKeeper:
 def keep_readiness(
     source: OffsetsClient, target: OffsetsClient, checkpoint: SparkCheckpoint, mirror: Mirror
 ) -> Readiness:
-    """Keep what a failover of a checkpoint needs, see :class:`ReadinessKeeper`."""
+    """Save the readiness data of a checkpoint, see :class:`ReadinessKeeper`."""
     with ReadinessKeeper(source, target, checkpoint, mirror) as keeper:
         return keeper.keep()
 

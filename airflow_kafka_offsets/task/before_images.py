@@ -46,8 +46,8 @@ class BeforeImages:
         """
         Return the plan with the groups' offsets from before the first write, and keep these offsets.
 
-        :param has_followers: whether other tasks follow this one; the task then continues its earlier move even
-            after a Clear.
+        :param has_followers: whether other tasks follow this one; the task then continues its earlier move
+            even after a Clear.
         """
         if self._store is None:
             return plan

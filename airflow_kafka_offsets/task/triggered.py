@@ -1,4 +1,4 @@
-"""Finds what was triggered by commits that a move takes back: events of assets, and the runs they made."""
+"""Finds the asset events and the runs that were triggered by commits which a move undoes."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MOST = 50
-"""Events of a group that are read, the newest first."""
+"""Largest number of events of a group that are read, the newest first."""
 
 
 def triggered_by_commits(context: Context, task: Any, saved: SavedPlan) -> list[dict[str, Any]] | None:
     """
-    Return the runs, and the queued events, that are based on commits which a plan takes back.
+    Return the runs and the queued events that are based on commits which a plan undoes.
 
     Airflow shows a task only the events of its ``inlets``. An event has the sum of the committed offsets of
-    each topic: the plan takes a commit back if this sum is greater than the plan's own.
+    each topic: the plan undoes a commit if this sum is greater than the sum in the plan.
 
-    :return: ``None`` if that is not known: the group's asset is no inlet, or Airflow did not answer.
+    :return: ``None`` if unknown: the group's asset is not an inlet, or Airflow did not answer.
     """
     found: list[dict[str, Any]] = []
     known = False
@@ -39,8 +39,8 @@ def triggered_by_commits(context: Context, task: Any, saved: SavedPlan) -> list[
         try:
             events = _newest(context["inlet_events"][inlets[uri]])
             known = True
-        except Exception as error:  # noqa: BLE001  # a plan does not fail for what it cannot list
-            # Airflow 3.3 answers 500 while a run that an event has made has not begun.
+        except Exception as error:  # noqa: BLE001  # a plan must not fail because of missing events
+            # Airflow 3.3 answers 500 while a run that an event has triggered has not begun.
             log.warning("What the commits of group %r have triggered is not known: %s", group.group_id, error)
             return None
         for event in events:
@@ -50,7 +50,7 @@ def triggered_by_commits(context: Context, task: Any, saved: SavedPlan) -> list[
 
 
 def _is_beyond(extra: Mapping[str, Any], after: Offsets) -> bool:
-    """Return whether a commit was beyond where a plan moves a group, in one of its topics."""
+    """Return whether a commit was beyond a plan's targets in a topic."""
     totals: dict[str, list[int]] = {}
     for (topic, _), offset in after.items():
         totals.setdefault(topic, []).append(offset)

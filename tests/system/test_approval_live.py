@@ -144,7 +144,7 @@ def test_a_plan_whose_group_has_moved_since_is_refused_although_it_is_approved(l
     live.bob.respond("moved", live.begun["moved"], asked["options"][0])
     assert ended(live, "moved")["reset"] == "failed"
     assert at("moved") == (READ + 1, READ)
-    assert "does not hold any more: group" in log_of(live, "moved", "reset")
+    assert "is no longer valid: group" in log_of(live, "moved", "reset")
 
 
 def test_an_old_text_that_is_shown_after_a_clear_approves_nothing(live, at, topic, client):
@@ -162,7 +162,7 @@ def test_an_old_text_that_is_shown_after_a_clear_approves_nothing(live, at, topi
     else:
         assert (found["approve"], found["reset"]) == ("failed", "upstream_failed")
         assert at("cleared") == (READ + 1, READ)
-        assert "is of another plan than the one that is there now" in log_of(live, "cleared", "approve", 2)
+        assert "is about another plan than the current one" in log_of(live, "cleared", "approve", 2)
 
 
 def test_the_approval_of_an_older_plan_is_refused(live, at, topic, client):

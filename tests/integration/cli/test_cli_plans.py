@@ -117,7 +117,7 @@ def test_a_plan_that_does_not_hold_any_more_is_refused(cli, plan, query, commit,
     commit(group, topic, {0: 9})
     done = cli("group", "reset", "--plan", str(plan), "--execute", *QUIET, *at)
     assert (done.code, query.stands()) == (1, READ)
-    assert "does not hold any more: group" in done.err
+    assert "is no longer valid: group" in done.err
     assert "8 when the plan was made, 9 now" in done.err
 
 

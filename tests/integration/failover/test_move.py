@@ -169,7 +169,7 @@ def test_with_the_source_gone_what_was_kept_translates_exactly(mirrored, pipelin
     assert done.code == 0, done
     assert "does not answer" in done.err
     assert done.out.count("exact (record)") == len(READ)
-    assert "batch 2 stands in for it" in done.out
+    assert "batch 2 are used instead" in done.out
     assert committed(mirrored, pipeline) == READ
 
 

@@ -111,7 +111,7 @@ def test_who_triggered_the_run_may_approve_it_unless_that_is_forbidden(pipeline,
 
 def test_an_approval_that_names_no_plan_is_refused_and_one_that_was_typed_is_not(pipeline, plan):
     plain = {**approval(plan, chosen="Approve"), "digests": []}
-    with pytest.raises(AirflowFailException, match="does not say which plan it is of: expected the option"):
+    with pytest.raises(AirflowFailException, match="does not name its plan: expected the option"):
         carry_out(pipeline, plan, approval=plain)
     carry_out(pipeline, plan, approval={**plain, "params_input": {"digest": plan["digest"][:8]}})
     assert pipeline.at() == (BACK, BACK)

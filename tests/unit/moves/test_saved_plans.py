@@ -251,7 +251,7 @@ def test_a_plan_that_was_carried_out_is_not_carried_out_twice(pipeline):
     if pipeline.query is not None:
         pipeline.query.run(2, {"orders": {0: 70, 1: 70}})
     pipeline.client.commit("g", {FIRST: 70, SECOND: 70})
-    with pytest.raises(PlanRefusedError, match="does not hold any more"):
+    with pytest.raises(PlanRefusedError, match="is no longer valid"):
         pipeline.carry_out(saved, CommitMetadata(tool="group reset"))
 
 
