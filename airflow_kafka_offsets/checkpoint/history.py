@@ -120,7 +120,9 @@ def read_history(checkpoint: SparkCheckpoint, last: int = LAST, *, within: float
     :raises StorageUnavailableError: if the storage does not answer in time.
     """
     end = monotonic() + within
-    listed = _call_in_parallel(checkpoint, {("listed", ""): partial(_listed, checkpoint)}, within, end)
+    listed = _call_in_parallel(
+        checkpoint, {("listed", ""): partial(_list_checkpoint, checkpoint)}, within, end
+    )
     query_id, planned, committed, names = listed["listed", ""]
     newest = max(planned & committed, default=-1)
     wanted = sorted(planned)[-last - 1 :]  # one more: the first batch begins where that one ends
@@ -193,7 +195,7 @@ class _Known:
         return None if moment is None else datetime.fromtimestamp(moment / 1000, tz=timezone.utc)
 
 
-def _listed(checkpoint: SparkCheckpoint) -> tuple[str, set[int], set[int], list[str]]:
+def _list_checkpoint(checkpoint: SparkCheckpoint) -> tuple[str, set[int], set[int], list[str]]:
     return (
         checkpoint.query_id(),
         *checkpoint.listed(exact=False),

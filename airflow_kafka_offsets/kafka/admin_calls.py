@@ -144,7 +144,7 @@ def _commits(
             for chunk in _chunks(wanted)
         ]
     return {
-        group_id: _join([session.part(each, _found) for each in futures])
+        group_id: _join([session.part(each, _flatten_commits) for each in futures])
         for group_id, futures in asked.items()
     }
 
@@ -186,7 +186,7 @@ def _chunks(wanted: list[tuple[str, list[int]]] | None) -> list[list[TopicPartit
     return [partitions[first : first + _CHUNK] for first in range(0, len(partitions), _CHUNK)]
 
 
-def _found(result: Any) -> dict[str, Any]:
+def _flatten_commits(result: Any) -> dict[str, Any]:
     """Return ``texts`` and, for each topic, a flat list of partition, offset and index of the text."""
     places: dict[str | None, int] = {}
     topics: dict[str, list[int]] = {}
@@ -285,7 +285,7 @@ def _describe_other_kind(session: AdminSession, name: str, part: PartResult) -> 
         return {
             "group_id": name,
             **_UNKNOWN,
-            "members": [_of_connect(each) for each in found[0].members],
+            "members": [_describe_member(each) for each in found[0].members],
         }, None
     # A first commit may have created the group since.
     part = _describe(session, {name: None})[name]
@@ -294,7 +294,7 @@ def _describe_other_kind(session: AdminSession, name: str, part: PartResult) -> 
     return {"group_id": name, **_UNKNOWN, "members": []}, None
 
 
-def _of_connect(member: Any) -> dict[str, Any]:
+def _describe_member(member: Any) -> dict[str, Any]:
     """Return a member of a group of another protocol, such as a worker of Kafka Connect."""
     return {
         "member_id": member.id,

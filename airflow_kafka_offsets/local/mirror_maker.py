@@ -134,8 +134,8 @@ class MirrorMaker:
         """
         Wait until a condition holds.
 
-        :raises SetupError: if MirrorMaker ends before the condition holds, or the time is up; the error has the
-            end of the log.
+        :raises SetupError: if MirrorMaker ends before the condition holds, or the time is up; the error
+            shows the end of the log.
         """
         for _ in _ticks(seconds):
             if condition():

@@ -2,8 +2,8 @@
 Offset syncs of MirrorMaker 2: which offset of the mirror holds a record of the source.
 
 MirrorMaker writes a sync for the first record after its start, after each offset that it has skipped, and
-after ``offset.lag.max`` records (Apache Kafka, ``PartitionState.update``). The topic lacks some syncs: a newer
-sync replaces one that waits to be sent, and the topic is compacted.
+after ``offset.lag.max`` records (Apache Kafka, ``PartitionState.update``). The topic lacks some syncs: a
+newer sync replaces one that waits to be sent, and the topic is compacted.
 """
 
 from __future__ import annotations

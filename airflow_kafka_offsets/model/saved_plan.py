@@ -86,7 +86,7 @@ class SavedPlan:
         if not isinstance(value, Mapping) or not value.get("plan_only") or "digest" not in value:
             raise OffsetsFormatError(f"{what}: found {describe(value)}; expected {FORM}")
         found = cls._read(value, what, describe)
-        if value["digest"] != (made := found._made_digest()):
+        if value["digest"] != (made := found._compute_digest()):
             raise OffsetsFormatError(
                 f"{what}: found digest {describe(value['digest'])}, but its writes have digest "
                 f"{made}: the plan was changed after it was made; plan again"
@@ -153,7 +153,7 @@ class SavedPlan:
         return dict(source) if isinstance(source, Mapping) else {}
 
     def exceptions(self, group_id: str) -> tuple[Positions, Positions]:
-        """Return a group's partitions that are left alone, and those that are moved to an end of their log."""
+        """Return a group's partitions that are left alone, and those moved to an end of their log."""
         part: Mapping[str, Any] = next((each for each in self.parts if each["group_id"] == group_id), {})
         skipped, clamped = (
             parse_positions(part[name], f"plan, {name}") if part.get(name) else {}
@@ -166,7 +166,7 @@ class SavedPlan:
         """The receipt of each group."""
         return self.value.get("groups") or [self.value]
 
-    def _made_digest(self) -> str:
+    def _compute_digest(self) -> str:
         of = self.checkpoint
         moved: list[Any] = []
         if of is not None:
@@ -238,11 +238,11 @@ class SavedPlan:
             ]
         if self.discarded != now.discarded:
             return [
-                f"{then.location}: unfinished batches are {_listed(now.discarded)}, and were "
-                f"{_listed(self.discarded)} when the plan was made"
+                f"{then.location}: unfinished batches are {_batches_text(now.discarded)}, and were "
+                f"{_batches_text(self.discarded)} when the plan was made"
             ]
         if then.before != now.before or then.after != now.after:
-            moved = _moved(then.before, now.before) or _moved(then.after, now.after)
+            moved = _moved_partitions(then.before, now.before) or _moved_partitions(then.after, now.after)
             return [
                 f"{then.location}: was moved since the plan was made, and is elsewhere on {summarize(moved)}"
             ]
@@ -295,7 +295,7 @@ def saved_plan(
         "created": (now or datetime.now(tz=timezone.utc)).isoformat(timespec="seconds"),
     }
     found = SavedPlan._read(value, "plan", shorten)
-    return replace(found, value={**value, "digest": found._made_digest()})
+    return replace(found, value={**value, "digest": found._compute_digest()})
 
 
 def _group_differences(then: GroupReceipt, now: OffsetPlan | None) -> list[str]:
@@ -312,7 +312,7 @@ def _group_differences(then: GroupReceipt, now: OffsetPlan | None) -> list[str]:
     ]
 
 
-def _moved(then: Mapping[str, Offsets], now: Mapping[str, Offsets]) -> set[TopicPartition]:
+def _moved_partitions(then: Mapping[str, Offsets], now: Mapping[str, Offsets]) -> set[TopicPartition]:
     sources = then.keys() | now.keys()
     return {
         tp
@@ -322,7 +322,7 @@ def _moved(then: Mapping[str, Offsets], now: Mapping[str, Offsets]) -> set[Topic
     }
 
 
-def _listed(batches: Sequence[int]) -> str:
+def _batches_text(batches: Sequence[int]) -> str:
     return ", ".join(map(str, batches)) or "none"
 
 

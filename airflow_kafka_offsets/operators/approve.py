@@ -26,8 +26,8 @@ class ApprovePlanOperator(ApprovalOperator):
 
     This is Airflow's ``ApprovalOperator`` with the plan's table as its text. The option that approves is
     ``Approve`` with the first digits of the plan's digest, so that the response names its plan. When tasks
-    are cleared, Airflow may show the text and the options of an earlier plan (apache/airflow#73235). If that plan
-    is approved, this task fails, and a reset refuses the approval.
+    are cleared, Airflow may show the text and the options of an earlier plan (apache/airflow#73235). If that
+    plan is approved, this task fails, and a reset refuses the approval.
 
     A rejection skips the tasks after it, as Airflow's operator does. A request that times out fails, or takes
     ``defaults="Reject"``; ``defaults="Approve"`` is refused: a timeout is no approval.

@@ -196,7 +196,7 @@ class PlanOffsetWindowOperator(OffsetsOperator):
             self._interval = self._interval_of_run(context)
             memory = WindowMemory(context, self.window_file, self.window_conn_id)
             with self.open_client() as client:
-                window = self._known(client, memory)
+                window = self._recall_window(client, memory)
                 if window is None:  # not "if not window": an empty window is falsy
                     window = self._plan(client, memory)
             self._show(window)
@@ -264,7 +264,7 @@ class PlanOffsetWindowOperator(OffsetsOperator):
         # The same types as from XCom or a file, so that a later comparison does not differ by a tuple.
         return replace(window, source=json.loads(json.dumps(source, default=str)))
 
-    def _known(self, client: OffsetsClient, memory: WindowMemory) -> OffsetWindow | None:
+    def _recall_window(self, client: OffsetsClient, memory: WindowMemory) -> OffsetWindow | None:
         """Return the window that this run has planned before."""
         window = memory.recall()
         if window is None:

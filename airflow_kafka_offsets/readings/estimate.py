@@ -44,7 +44,7 @@ def estimate(client: OffsetsClient, plan: PipelinePlan, checkpoint: SparkCheckpo
     A number is missing if the broker does not answer in a few seconds, or denies access. This does not fail
     the plan.
     """
-    before, after, logs = _moved(plan)
+    before, after, logs = _moved_positions(plan)
     found = measure_move(before, after, logs)
     reasons: dict[str, str] = {}
     seconds = _duration(found.lag, checkpoint, reasons)
@@ -62,7 +62,7 @@ def estimate(client: OffsetsClient, plan: PipelinePlan, checkpoint: SparkCheckpo
     return replace(found, reasons=reasons)
 
 
-def _moved(plan: PipelinePlan) -> tuple[Positions, Offsets, Mapping[TopicPartition, LogRange]]:
+def _moved_positions(plan: PipelinePlan) -> tuple[Positions, Offsets, Mapping[TopicPartition, LogRange]]:
     """Return the positions before and after, of the query or else of the groups, and their logs."""
     before: Positions = {}
     after: Offsets = {}
