@@ -8,7 +8,7 @@ writes this file once, so it lacks partitions that were added later.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from airflow_kafka_offsets.checkpoint.guards import read_checkpoint_batches, unfinished_refusals
 from airflow_kafka_offsets.checkpoint.log import OffsetLogEntry, kafka_offsets
@@ -16,7 +16,7 @@ from airflow_kafka_offsets.checkpoint.plan_failover import failover_refusals
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import CheckpointError, CheckpointFormatError, PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.formats import SPARK_FORM
-from airflow_kafka_offsets.model.offsets import Offsets, summarize
+from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition, summarize
 from airflow_kafka_offsets.model.text import describe_type
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.model.wording import parameter_text
@@ -73,28 +73,52 @@ class CheckpointBatch:
     def start_offsets(self, source: str) -> Offsets:
         """Return a source's start offsets in this batch, without partitions that were added in this batch."""
         before = self._before.get(source)
-        return self._initial(source) if before is None else before
-
-    def _initial(self, source: str) -> Offsets:
-        name = self.checkpoint.name(f"sources/{source}/0")
-        data = self.checkpoint.read_file(f"sources/{source}/0")
-        if data is None:
+        if before is not None:
+            return before
+        first = _first_offsets(self.checkpoint, source)
+        if first is None:
             raise CheckpointError(
-                f"{name}: does not exist; expected the start offsets of source {source}, which Spark writes "
-                "before the source's first batch. A query with named sources needs "
-                "spark.sql.streaming.offsetLog.formatVersion=2: without it, names and offsets cannot be "
-                "matched"
+                f"{self.checkpoint.name(_first_file(source))}: does not exist; expected the start offsets of "
+                f"source {source}, which Spark writes before the source's first batch. A query with named "
+                "sources needs spark.sql.streaming.offsetLog.formatVersion=2: without it, names and offsets "
+                "cannot be matched"
             )
-        if not data.startswith(_INITIAL):
-            raise CheckpointFormatError(
-                f"{name}: found other bytes; expected a zero byte, v1 and the first offsets, as Spark's "
-                "Kafka source writes them"
-            )
-        text = decode(data[len(_INITIAL) :], name)
-        offsets = _kafka_or_empty(text, name)
-        if offsets is None:
-            raise CheckpointFormatError(f"{name}: found {describe_type(text)}; expected {SPARK_FORM}")
-        return offsets
+        return first
+
+
+def first_offsets(checkpoint: SparkCheckpoint, sources: Iterable[str]) -> Offsets:
+    """
+    Return where a query began to read each partition, as far as Spark has recorded it.
+
+    Partitions that were added later are missing. If several sources read a partition, the lowest offset
+    counts.
+    """
+    found: dict[TopicPartition, int] = {}
+    for source in sources:
+        for tp, offset in (_first_offsets(checkpoint, source) or {}).items():
+            found[tp] = min(offset, found.get(tp, offset))
+    return found
+
+
+def _first_file(source: str) -> str:
+    return f"sources/{source}/0"
+
+
+def _first_offsets(checkpoint: SparkCheckpoint, source: str) -> Offsets | None:
+    name = checkpoint.name(_first_file(source))
+    data = checkpoint.read_file(_first_file(source))
+    if data is None:
+        return None
+    if not data.startswith(_INITIAL):
+        raise CheckpointFormatError(
+            f"{name}: found other bytes; expected a zero byte, v1 and the first offsets, as Spark's Kafka "
+            "source writes them"
+        )
+    text = decode(data[len(_INITIAL) :], name)
+    offsets = _kafka_or_empty(text, name)
+    if offsets is None:
+        raise CheckpointFormatError(f"{name}: found {describe_type(text)}; expected {SPARK_FORM}")
+    return offsets
 
 
 def finished_batch_ends(checkpoint: SparkCheckpoint, batch_id: int) -> dict[str, Offsets]:

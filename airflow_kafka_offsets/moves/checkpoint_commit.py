@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_attempt
 
+from airflow_kafka_offsets.checkpoint.batch import first_offsets
 from airflow_kafka_offsets.errors import (
     CheckpointError,
     CheckpointMovedError,
@@ -17,6 +18,7 @@ from airflow_kafka_offsets.errors import (
 )
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.groups import GroupSelection
+from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition, summarize
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.wording import parameter_text
 from airflow_kafka_offsets.moves.commit import plan_commits
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import CheckpointState, SparkCheckpoint
     from airflow_kafka_offsets.kafka.client import OffsetsClient
     from airflow_kafka_offsets.model.parameters import OutOfRangePolicy
+    from airflow_kafka_offsets.model.plan import OffsetPlan
 
 log = logging.getLogger(__name__)
 
@@ -86,6 +89,8 @@ def plan_checkpoint_commit(
     :raises MoveUnfinishedError: if a move of the checkpoint was started and not finished.
     :raises PlanRefusedError: if the names do not match the checkpoint, or the query has finished no batch
         since a reset in this run.
+
+    With ``allow_new_query`` the plan is refused if neither query has read some of the group's records.
     :raises CheckpointError: if no batch has finished.
     """
     # Read before the position, so that a move in between is detected as a later move.
@@ -113,7 +118,37 @@ def plan_checkpoint_commit(
             f"committed and {parameter_text('on_out_of_range', 'clamp')}; then commit"
         ),
     )
+    # After a move, the query's first offsets do not show what it has read.
+    if allow_new_query and not known_moves.number:
+        first = first_offsets(checkpoint, state.kafka_offsets)
+        group_plans = [_refuse_skipped(group_plan, state.query_id, first) for group_plan in group_plans]
     return PositionCommit(PipelinePlan(group_plans), metadata, known_moves)
+
+
+def _refuse_skipped(plan: OffsetPlan, query: str, first: Offsets) -> OffsetPlan:
+    """
+    Refuse a new query that began after the position at which the group's other query had ended.
+
+    :param first: where the new query began to read.
+    """
+    skipped: dict[TopicPartition, int] = {}
+    for move in plan.moves:
+        tp = move.topic_partition
+        made = CommitMetadata.parse(plan.metadata.get(tp))
+        if move.before is not None and tp in first and made is not None and made.query not in ("", query):
+            count = first[tp] - max(move.before, move.log.start)
+            skipped |= {tp: count} if count > 0 else {}
+    if not skipped:
+        return plan
+    example = min(skipped)
+    refusal = (
+        f"the query began after the position of group {plan.group_id!r} on {summarize(skipped)} "
+        f"({example}: the group is at {plan.before[example]}, the query began at {first[example]}), so "
+        f"neither this query nor the group's last query has read {sum(skipped.values())} records: to read "
+        f"them, reset group and checkpoint with {parameter_text('to_offset', 'committed')}; to skip them, "
+        "first commit the offsets at which the query began to the group"
+    )
+    return replace(plan, refusals=(*plan.refusals, refusal))
 
 
 def retry_while_checkpoint_moves() -> Retrying:

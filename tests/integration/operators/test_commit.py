@@ -160,6 +160,40 @@ def test_two_queries_in_one_group_are_refused_unless_one_takes_over(
     assert holds(group) == {0: 9}
 
 
+@pytest.mark.parametrize("reset", [False, True])
+def test_a_query_that_takes_over_must_have_begun_where_the_other_query_ended(
+    checkpoint, topic, new_group, holds, context, reset
+):
+    group = new_group()
+    commit(context, group_id=group, checkpoint_location=checkpoint({0: 4}, topic))
+    new = checkpoint({0: 9}, topic, query="99999999-0")
+    first = Path(new.removeprefix("file://")) / "sources" / "0" / "0"
+    first.parent.mkdir(parents=True)
+    first.write_text(f'\0v1\n{{"{topic}":{{"0":7}}}}')
+    take_over = {"group_id": group, "checkpoint_location": new, "allow_new_query": True}
+    with pytest.raises(
+        AirflowFailException,
+        match=r"the group is at 4, the query began at 7\), so neither .* has read 3 records: to read them, ",
+    ):
+        commit(context, **take_over)
+    assert holds(group) == {0: 4}
+    if reset:
+        task = ResetOffsetsOperator(
+            task_id="reset",
+            group_id=group,
+            checkpoint_location=new,
+            to_offset="committed",
+            quiet_period=0,
+            idempotent_sink=True,
+        )
+        task.execute(context)
+        assert SparkCheckpoint(new).read().kafka_offsets == {"0": {TopicPartition(topic, 0): 4}}
+    else:
+        commit(context, group_id=group, offsets={topic: {0: 7}})
+        commit(context, **take_over)
+        assert holds(group) == {0: 9}
+
+
 def test_the_receipt_is_in_xcom_also_when_the_plan_is_refused(checkpoint, topic, new_group, context):
     with pytest.raises(AirflowFailException, match="outside its log, which holds 0 to 10"):
         commit(context, group_id=new_group(), checkpoint_location=checkpoint({0: 11}, topic))

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import get_args
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from openlineage_schemas import SPEC
 
 from airflow_kafka_offsets.errors import (
     BrokerUnavailableError,
@@ -17,6 +19,7 @@ from airflow_kafka_offsets.errors import (
     PlanRefusedError,
 )
 from airflow_kafka_offsets.model import lineage, move_lineage
+from airflow_kafka_offsets.model.checkpoint_plan import MoveKind
 from airflow_kafka_offsets.model.lineage import (
     LAG,
     MOVE,
@@ -25,7 +28,7 @@ from airflow_kafka_offsets.model.lineage import (
     lineage_of_window,
     namespace_of,
 )
-from airflow_kafka_offsets.model.move_lineage import MoveRecord
+from airflow_kafka_offsets.model.move_lineage import MoveRecord, Operation
 from airflow_kafka_offsets.model.offsets import LogRange, OffsetRange, TopicPartition
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.plan import OffsetPlan
@@ -366,3 +369,17 @@ def test_what_was_written_agrees_in_both_facets(made, data):
         assert states == expected if expected else states & {"written", "partly written"}
         if group["groupId"] != failed:
             assert group["written"] == ("all" if group["groupId"] in before else "none")
+
+
+def test_the_published_schema_names_each_operation_and_each_move_of_a_checkpoint():
+    facet = json.loads((SPEC / "1-0-0" / "KafkaOffsetsMoveRunFacet.json").read_text(encoding="utf-8"))
+
+    def names(key, value):
+        if isinstance(value, dict):
+            found = value.get(key)
+            yield from found.get("enum", []) if isinstance(found, dict) else []
+        for each in value.values() if isinstance(value, dict) else value if isinstance(value, list) else []:
+            yield from names(key, each)
+
+    assert set(names("checkpointMove", facet)) == set(get_args(MoveKind))
+    assert set(names("operation", facet)) == {*get_args(Operation), "plan"}
