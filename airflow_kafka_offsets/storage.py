@@ -122,7 +122,7 @@ def list_names(fs: AbstractFileSystem, path: str) -> list[str] | None:
         except FileNotFoundError:
             return None
         except NotADirectoryError:
-            raise StorageError(f"{_name_for_messages(fs, path)}: is a file; expected a directory") from None
+            raise StorageError(f"{_display_name(fs, path)}: is a file; expected a directory") from None
 
 
 def may_list_late(fs: AbstractFileSystem) -> bool:
@@ -146,7 +146,7 @@ def read_bytes(fs: AbstractFileSystem, path: str, *, listed: bool = False) -> by
         try:
             # Reading /dev/zero, or a pipe without a writer, would never end.
             if isinstance(fs, LocalFileSystem) and not _is_file_or_directory(path):
-                raise StorageError(f"{_name_for_messages(fs, path)}: is a pipe or a device; expected a file")
+                raise StorageError(f"{_display_name(fs, path)}: is a pipe or a device; expected a file")
             if not listed and may_list_late(fs):
                 fs.invalidate_cache(path.rpartition("/")[0])
             data: bytes = fs.cat_file(path, **_plain_read(fs))
@@ -154,7 +154,7 @@ def read_bytes(fs: AbstractFileSystem, path: str, *, listed: bool = False) -> by
         except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
             return None
     if size > MAX_SIZE:
-        raise StorageError(too_large_error(_name_for_messages(fs, path), size))
+        raise StorageError(too_large_error(_display_name(fs, path), size))
     return data
 
 
@@ -172,7 +172,7 @@ def read_text(uri: str, fs: AbstractFileSystem | None = None) -> str | None:
     """Return the content of a small text file; ``None`` if it does not exist. See :func:`read_bytes`."""
     fs, path = open_location(uri, fs)
     data = read_bytes(fs, path)
-    return None if data is None else decode(data, _name_for_messages(fs, path))
+    return None if data is None else decode(data, _display_name(fs, path))
 
 
 def decode(data: bytes, name: str) -> str:
@@ -287,13 +287,14 @@ def plain_errors(fs: AbstractFileSystem, path: str, doing: str = "read") -> Iter
         raise
     except FileNotFoundError as error:
         raise StorageError(
-            f"{_name_for_messages(fs, path)}: cannot be {'read' if doing == 'read' else 'written'}, because a directory "
-            "or bucket above it does not exist: correct the location, or create the directory or bucket"
+            f"{_display_name(fs, path)}: cannot be {'read' if doing == 'read' else 'written'}, because a "
+            "directory or bucket above it does not exist: correct the location, or create the directory or "
+            "bucket"
         ) from error
     except Exception as error:  # noqa: BLE001  # each driver has its own errors, and few are OSErrors
         # The cause in the traceback would show the token that the text leaves out.
         cause = None if _QUERY.search(str(error)) else error
-        raise storage_error(error, _name_for_messages(fs, path), doing, _credentials.get(fs, _OWN)) from cause
+        raise storage_error(error, _display_name(fs, path), doing, _credentials.get(fs, _OWN)) from cause
 
 
 def storage_error(error: Exception, location: str, doing: str, credentials: str) -> StorageError:
@@ -325,7 +326,7 @@ def _is_one_of(fs: AbstractFileSystem, schemes: frozenset[str]) -> bool:
     return not schemes.isdisjoint((fs.protocol,) if isinstance(fs.protocol, str) else fs.protocol)
 
 
-def _name_for_messages(fs: AbstractFileSystem, path: str) -> str:
+def _display_name(fs: AbstractFileSystem, path: str) -> str:
     """Return the name of a file or directory for messages."""
     return path if isinstance(fs, LocalFileSystem) else str(fs.unstrip_protocol(path))
 

@@ -41,8 +41,8 @@ def _describe(fs: AbstractFileSystem, root: str) -> str:
             return f"{what} ({output} is there), not its checkpoint"
     if {"offsets", "commits"} & set(names):
         return (
-            f"a directory with {_first_names(names)} but without file metadata: the copy of a checkpoint is not "
-            "complete"
+            f"a directory with {_first_names(names)} but without file metadata: the copy of a checkpoint is "
+            "not complete"
         )
     checkpoints = _checkpoints(fs, root, names)
     if checkpoints:

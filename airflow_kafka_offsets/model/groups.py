@@ -217,9 +217,9 @@ class GroupSelection:
         if not left:
             raise PlanRefusedError(
                 [
-                    f"{parameter_text('topics')} names {_join_names(without)}, which the window does not have "
-                    f"(it has {_join_names(sorted(topics))}): correct {parameter_text('topics')}, or plan the "
-                    "window with them"
+                    f"{parameter_text('topics')} names {_join_names(without)}, which the window does not "
+                    f"have (it has {_join_names(sorted(topics))}): correct {parameter_text('topics')}, or "
+                    "plan the window with them"
                 ]
             )
         return GroupSelection(group_id, replace(self.scope, partitions=left)), without

@@ -39,8 +39,8 @@ class PlanResetsOperator(ResetOffsetsOperator):
     Plan to move each of many pipelines to the same place. Nothing is moved.
 
     Each plan is one of ``ResetOffsetsOperator(plan_only=True)``: it names its pipeline, and
-    ``ResetOffsetsOperator.partial(...).expand(plan=plans.output)`` applies it; each index has its own receipt. The
-    task plans all pipelines before it fails; the error names each pipeline that cannot be moved, and why.
+    ``ResetOffsetsOperator.partial(...).expand(plan=plans.output)`` applies it. Each index has its receipt.
+    The task plans all pipelines before it fails; the error names each pipeline that cannot be moved, and why.
 
     :class:`~airflow_kafka_offsets.operators.approve.ApprovePlanOperator` shows all of them as one table with
     one digest.

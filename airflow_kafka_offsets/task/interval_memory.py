@@ -143,8 +143,8 @@ class IntervalMemory:
         state = self._state(ti, announced)
         if state == _RUNNING:
             raise PlanRefusedError(
-                f"{_describe_task(announced)} is emitting the intervals of the asset {self._asset.name!r}: expected "
-                "one task at a time; try again when that task has ended",
+                f"{_describe_task(announced)} is emitting the intervals of the asset {self._asset.name!r}: "
+                "expected one task at a time; try again when that task has ended",
                 retriable=True,
             )
         # A task that a user has marked as a success has emitted nothing. It has no token.
@@ -181,9 +181,9 @@ class IntervalMemory:
             found = list(of_asset.after(since.isoformat()) if hasattr(of_asset, "after") else of_asset)
         except (AirflowRuntimeError, ValueError) as error:
             raise PlanRefusedError(
-                f"it is not known whether {_describe_task(announced)} has emitted its intervals, because Airflow "
-                f"does not return the events of the asset {self._asset.name!r} ({error}): before 3.4, "
-                "Airflow cannot return them while a run that was started by an event is queued; try again "
+                f"it is not known whether {_describe_task(announced)} has emitted its intervals, because "
+                f"Airflow does not return the events of the asset {self._asset.name!r} ({error}): before "
+                "3.4, Airflow cannot return them while a run that was started by an event is queued; try again "
                 "when these runs have started",
                 retriable=True,
             ) from error
