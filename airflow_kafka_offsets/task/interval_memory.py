@@ -183,8 +183,8 @@ class IntervalMemory:
             raise PlanRefusedError(
                 f"it is not known whether {_describe_task(announced)} has emitted its intervals, because "
                 f"Airflow does not return the events of the asset {self._asset.name!r} ({error}): before "
-                "3.4, Airflow cannot return them while a run that was started by an event is queued; try again "
-                "when these runs have started",
+                "3.4, Airflow cannot return them while a run that was started by an event is queued; try "
+                "again when these runs have started",
                 retriable=True,
             ) from error
         return any((event.extra or {}).get("token") == announced["token"] for event in found)
