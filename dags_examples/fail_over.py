@@ -1,8 +1,8 @@
 """
-Pipelines that are ready to move to a mirror of their Kafka cluster, a drill every morning, and the move
-itself.
+Three DAGs: commits that prepare a failover to a mirror of the Kafka cluster, a drill every morning, and the
+failover.
 
-The commits keep what a failover needs beside each checkpoint. The drill plans the move and changes nothing.
+The commits keep the data for a failover beside each checkpoint. The drill plans the move and changes nothing.
 The DAG fail_over moves all pipelines; trigger it when the queries are stopped.
 """
 
@@ -31,7 +31,7 @@ with DAG("failover_drill", schedule="0 6 * * *", catchup=False, tags=["kafka", "
     check = CheckMirrorOperator.partial(task_id="check", max_again=1_000, max_behind=100_000).expand_kwargs(
         [dict(pipeline) for pipeline in pipelines]
     )
-    # The plan of the move, as it would be made now: it is shown, and nothing is changed.
+    # Shows the plan of a failover at this moment, and changes nothing.
     drill = FailOverOperator.partial(task_id="drill", plan_only=True, on_pending_batch="discard", sink="noop")
     check >> drill.expand_kwargs([dict(pipeline) for pipeline in pipelines])
 # --8<-- [end:drill]

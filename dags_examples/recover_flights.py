@@ -66,7 +66,7 @@ def checksum(file: Path) -> dict[str, Any]:
 
 
 def days() -> dict[str, dict[str, Any]]:
-    """Return rows and checksum of each day's table."""
+    """Return the number of rows and the checksum of each day's table."""
     files = (HOME / "output" / "flights").glob("day=*/flights.parquet")
     return {file.parent.name.removeprefix("day="): checksum(file) for file in sorted(files)}
 
@@ -96,7 +96,7 @@ with DAG(
         for state in ("running", "queued"):
             earlier = ti.get_previous_dagrun(state=state)
             if earlier is not None:
-                raise AirflowSkipException(f"{earlier.run_id} reads this day as well")
+                raise AirflowSkipException(f"{earlier.run_id} reads this day too")
         return data_interval_start.isoformat()
 
     # --8<-- [end:since]

@@ -1,5 +1,5 @@
 """
-Many pipelines are moved as one: one plan, one approval, waves, and one way back.
+Moves many pipelines together: one plan, one approval, moves in waves, and a DAG that restores all of them.
 
 The pipelines are listed in a file beside this one.
 """

@@ -1,9 +1,9 @@
 """
-Plans the failover of a checkpoint: writes other offsets and topics into the file of the newest batch.
+Plans the failover of a checkpoint: the newest batch gets the offsets and topics of the mirror.
 
-Spark does not compare topic names: it continues with its state from the offsets in the newest file of
-``offsets/`` (measured with Spark 4.0 and 4.2). Earlier batches keep the offsets of the old cluster, so no
-move can go back past a failover.
+Spark does not compare topic names: it continues with the offsets of the newest file in ``offsets/``, and with
+its state (measured with Spark 4.0 and 4.2). Earlier batches keep the offsets of the old cluster, so no move
+can go back past a failover.
 """
 
 from __future__ import annotations
@@ -39,19 +39,19 @@ def plan_checkpoint_failover(
     refusals: Sequence[str] = (),
 ) -> CheckpointPlan:
     """
-    Plan to let the query continue on another cluster.
+    Plan to continue the query on another cluster.
 
     The plan writes the file of the newest batch even if its content stays the same, because the archive of
-    the move records the cluster.
+    the move records the new cluster.
 
     :param targets: source -> all of its offsets on the new cluster, with the topic names of that cluster.
-    :param request: identifies the request.
+    :param request: identifies the request of the failover.
     :param log_ids: ids of the new cluster and its topics.
     :param left: ids of the old cluster and its topics.
-    :param again: text about the records that may be read again; empty if no record is.
-    :param refusals: known reasons to refuse the move.
+    :param again: sentence about the records that may be read again; empty if no record may be.
+    :param refusals: reasons for a refusal that are already known.
     :raises CheckpointError: if the checkpoint cannot be read, or no batch has finished yet.
-    :raises MoveUnfinishedError: if another move was begun and not finished.
+    :raises MoveUnfinishedError: if another request has started a move and not finished it.
     """
     batches = read_checkpoint_batches(checkpoint)
     earlier = unfinished_move_of_request(checkpoint, batches, request)
@@ -60,7 +60,7 @@ def plan_checkpoint_failover(
     if again and not policy.allow_stateful and is_stateful(checkpoint):
         found.append(
             f"{checkpoint.location}: the query keeps state (state/), and would count records twice: {again}; "
-            "let commits save readiness data for an exact translation, or set "
+            "let commits with a mirror keep the data for an exact translation, or set "
             f"{parameter_text('allow_stateful', True)} if that is right for this query"
         )
     steps = [Step(f"offsets/{number}", None) for number in reversed(batches.pending)]
@@ -88,12 +88,12 @@ def plan_checkpoint_failover(
 
 
 def failover_refusals(checkpoint: SparkCheckpoint, batch_id: int) -> list[str]:
-    """Return why a query cannot go back to a batch: the batch's offsets belong to another cluster."""
+    """Return why a query cannot go back to a batch: the offsets of the batch are of another cluster."""
     failover = failover_after(checkpoint, batch_id)
     if failover is None:
         return []
     return [
         f"{checkpoint.location}: failover {failover} has moved the query to another cluster after batch "
-        f"{failover.batch_id - 1}, and the offsets of batch {batch_id} are other records there: give batch "
+        f"{failover.batch_id - 1}, where the offsets of batch {batch_id} are other records: give batch "
         f"{failover.batch_id} or a later one, or a time"
     ]

@@ -1,4 +1,4 @@
-"""The file with a checkpoint's readiness data for a failover: ``_kafka_offsets/readiness.json``."""
+"""Reads and writes the data for a failover beside a checkpoint: ``_kafka_offsets/readiness.json``."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ READINESS = f"{DIRECTORY}/readiness.json"
 
 def read_readiness(checkpoint: SparkCheckpoint) -> Readiness:
     """
-    Return the readiness data; empty data if there is no file.
+    Return the kept data; empty data if the file does not exist.
 
-    :raises OffsetsFormatError: if the file was changed, or has another version.
+    :raises OffsetsFormatError: if the content of the file is invalid.
     :raises StorageError: if the storage fails.
     """
     data = checkpoint.read_file(READINESS)
@@ -23,5 +23,5 @@ def read_readiness(checkpoint: SparkCheckpoint) -> Readiness:
 
 
 def write_readiness(checkpoint: SparkCheckpoint, readiness: Readiness) -> None:
-    """Replace the file as a whole."""
+    """Replace the file."""
     checkpoint.write_file(READINESS, readiness.as_text().encode())

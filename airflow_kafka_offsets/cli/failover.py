@@ -67,13 +67,13 @@ def _policy_options() -> Option:
         click.option(
             "--allow-running-mirror",
             is_flag=True,
-            help="Move groups although a mirror runs that copies them.",
+            help="Move groups although a running mirror copies their offsets.",
         ),
     )
 
 
 class MirrorCheckCommand(CheckCommand):
-    """The check of a mirror."""
+    """The command ``failover check``."""
 
     unchecked: ClassVar[Mapping[str, Any]] = {"version": CHECK_VERSION, "now": None, "alone": None}
 
@@ -131,7 +131,7 @@ def failover_plan(**options: Any) -> None:
     Show how the query of the checkpoint at URI and its GROUP would continue on a mirror of their cluster.
 
     Changes nothing. GROUP may be JSON as {topic: group}, with the topics of the old cluster. With --pipelines
-    it plans all pipelines of a file.
+    the command plans all pipelines of a file.
     """
     _move_one_or_many(**options)
 
@@ -151,11 +151,11 @@ def failover_apply(**options: Any) -> None:
 
 @failover.command("back", cls=StrictCommand)
 @_pipeline_options
-@click.option("--execute", is_flag=True, help="Carry out the plan.")
+@click.option("--execute", is_flag=True, help="Apply the plan.")
 @verb_options(execute=False, how="give --execute to do it")
 def failover_back(execute: bool, execution: Execution, **options: Any) -> None:
     """
-    Move a query that has failed over back, through the mirror in the other direction.
+    Move a query back after a failover, through the mirror in the other direction.
 
     The options are those of the failover: --bootstrap-server names the cluster to go back to,
     --to-bootstrap-server the cluster to leave, and --syncs-topic the syncs of the mirror back. GROUP and
@@ -215,7 +215,7 @@ def _move_one_or_many(
         from airflow_kafka_offsets.cli.failover_fleet import move_fleet
 
         if uri is not None:
-            raise UsageError("--pipelines replaces URI and GROUP: leave these out")
+            raise UsageError("--pipelines replaces URI and GROUP: omit these")
         refuse_unused(
             "with --pipelines, whose file names them",
             *("topics", "checkpoint_conn_id", "prefix", "topic_map", "syncs_topic", "syncs_on"),

@@ -40,9 +40,9 @@ def move_fleet(
     execution: Execution,
 ) -> None:
     """
-    Fail over the pipelines of a file, or show their plans; exit 1 if a pipeline is refused or fails.
+    Fail over the pipelines of a file, or show the plans; exit 1 if a pipeline is refused or fails.
 
-    The command line names the clusters, or else the connections in the file.
+    The command line names the clusters, or else the file's connections do.
 
     :param at_once: number of pipelines that move at the same time, each with its own clients.
     """
@@ -115,7 +115,7 @@ def _load(file: Path) -> list[KafkaPipeline]:
 def _configs(
     pipelines: list[KafkaPipeline], broker: BrokerOptions, to: MirrorBroker
 ) -> tuple[Callable[[], Config], Callable[[], Config]]:
-    """Return functions for the configurations of both clusters; the file may name one pair of clusters."""
+    """Return functions for the configurations of both clusters; the file must have a single pair of them."""
     named = {
         "kafka_config_id": {each.kafka_config_id for each in pipelines},
         "mirror.kafka_config_id": {Mirror.parse(each.mirror).kafka_config_id for each in pipelines},
@@ -123,8 +123,8 @@ def _configs(
     for key, ids in named.items():
         if len(ids) > 1:
             raise UsageError(
-                f"the file of --pipelines has several {key} ({shorten(', '.join(sorted(ids)))}): use "
-                "one file for each pair of clusters"
+                f"the file of --pipelines has several {key} ({shorten(', '.join(sorted(ids)))}): write a "
+                "separate file for each pair of clusters"
             )
     ((left,), (entered,)) = named.values()
     given = to.to_bootstrap_server or to.to_command_config or to.to_kafka_config_id

@@ -1,4 +1,4 @@
-"""Options that name a mirror, and the clients that are opened with them."""
+"""Options that name a mirror, and the clients that they open."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from airflow_kafka_offsets.kafka.client import OffsetsClient
 
 _SOURCE_TIMEOUT = 10.0
-"""Time limit in seconds for the cluster that is left; without an answer the readiness data are used."""
+"""Seconds in which the old cluster must answer; otherwise the failover uses the data of earlier commits."""
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,8 @@ class MirrorBroker:
         if self.to_kafka_config_id:
             if self.to_bootstrap_server or self.to_command_config:
                 raise UsageError(
-                    "--to-kafka-config-id replaces --to-bootstrap-server and --to-command-config: leave "
-                    "one of them out"
+                    "--to-kafka-config-id replaces --to-bootstrap-server and --to-command-config: omit "
+                    "one or the other"
                 )
             return connection_config(self.to_kafka_config_id, "--to-kafka-config-id")
         config: dict[str, Any] = (
@@ -71,7 +71,7 @@ mirror_options = combine_options(
     "mirror",
     _read_mirror,
     click.option(
-        "--prefix", metavar="TEXT", help="What the mirror puts before names of topics, as 'primary.'."
+        "--prefix", metavar="TEXT", help="Text that the mirror puts before names of topics, as 'primary.'."
     ),
     click.option(
         "--topic-map",
@@ -80,7 +80,7 @@ mirror_options = combine_options(
         help="A topic's name on the mirror; may be repeated.",
     ),
     click.option(
-        "--syncs-topic", metavar="TOPIC", help="MirrorMaker's offset syncs. Default: the only such topic."
+        "--syncs-topic", metavar="TOPIC", help="MirrorMaker's syncs topic. Default: the only such topic."
     ),
     choice_option("--syncs-on", SyncsOn, "target", "The cluster that has the offset syncs."),
 )
@@ -99,11 +99,11 @@ to_options = combine_options(
 
 
 def reachable(config: Mapping[str, Any], timeout: float) -> OffsetsClient | None:
-    """Return a client of the cluster that is left, ``None`` if it does not answer."""
+    """Return a client of the old cluster; ``None`` if the cluster does not answer."""
     source = open_client(config, min(timeout, _SOURCE_TIMEOUT))
     try:
         source.cluster_id()
     except BrokerUnavailableError as error:
-        click.echo(f"The cluster that is left does not answer: {error}", err=True)
+        click.echo(f"The old cluster does not answer: {error}", err=True)
         return None
     return source

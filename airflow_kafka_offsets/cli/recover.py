@@ -1,4 +1,4 @@
-"""The commands ``recover``, which move many pipelines together, even while Airflow is down."""
+"""The commands ``recover``: move many pipelines together, also while Airflow is down."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ at_once_option = click.option(
     type=click.IntRange(1, 64),
     default=8,
     show_default=True,
-    help="Pipelines at a time.",
+    help="Pipelines to move at the same time.",
 )
 quiet_period_option = duration_option(
     "--quiet-period",
@@ -65,7 +65,7 @@ execute_option = click.option("--execute", is_flag=True, help="Do it. Default: s
 @click.group(cls=CommandGroup)
 def recover() -> None:
     """
-    Move many pipelines together: plan, apply in waves, show their status, restore.
+    Move many pipelines together: plan, apply in waves, show the status, restore.
 
     FILE lists the pipelines, in YAML or JSON. The plans and the progress are saved beside it, in
     FILE.recovery.json.
@@ -99,7 +99,7 @@ def plan_command(
     allow_new_cluster: bool,
     **policies: Any,
 ) -> None:
-    """Plan to move each pipeline of FILE to the same place. Nothing is moved."""
+    """Plan to move each pipeline of FILE to the same target. Nothing is moved."""
     from airflow_kafka_offsets.moves.fleet import plan_all
     from airflow_kafka_offsets.moves.reset import plan_reset
     from airflow_kafka_offsets.moves.saved import save_plan
@@ -107,7 +107,7 @@ def plan_command(
     from airflow_kafka_offsets.readings.record_times import look_up_times
 
     if execution.execute:
-        raise UsageError("--execute is an option of 'recover apply': 'recover plan' moves nothing")
+        raise UsageError("--execute is for 'recover apply': a plan moves nothing")
     every = [_names(pipeline) for pipeline in KafkaPipeline.load(file)]
     state, now = StateFile(file), datetime.now(tz=timezone.utc)
     connections = _connected(broker, every)
@@ -125,9 +125,9 @@ def plan_command(
         before = state.read()
         if before is not None and (begun := before.begun):
             raise UsageError(
-                f"{state.path}: a recovery of {len(begun)} pipelines has begun, and was not taken back "
-                f"({shorten(', '.join(member.name for member in begun))}): take it back with 'recover "
-                "restore', or move the file away if it is over"
+                f"{state.path}: a recovery of {len(begun)} pipelines has begun, and was not undone "
+                f"({shorten(', '.join(member.name for member in begun))}): undo it with 'recover "
+                "restore', or move the file away if the recovery is complete"
             )
         fleet = Fleet.of(plan_all(every, plan, lambda names: f"group {shorten(names.group_id)}", max_active))
         state.write(fleet)
@@ -141,7 +141,7 @@ def plan_command(
 @recover.command("apply", cls=StrictCommand)
 @file_argument
 @click.option(
-    "--digest", metavar="DIGEST", help="Refuse any other plan than this: at least its first 8 digits."
+    "--digest", metavar="DIGEST", help="Refuse a plan with another digest. Give at least the first 8 digits."
 )
 @max_age_option
 @quiet_period_option
@@ -160,7 +160,7 @@ def apply_command(
     output: str,
 ) -> None:
     """
-    Move the pipelines as planned, in waves. An interrupted run is continued.
+    Move the pipelines as planned, in waves, or continue an interrupted run.
 
     If a pipeline fails, no other pipelines are started.
     """
@@ -186,7 +186,7 @@ def apply_command(
         moves.fleet,
         failures,
         output,
-        "run 'recover apply' again to continue, or 'recover restore' to take all moves back",
+        "run 'recover apply' again to continue, or 'recover restore' to undo all moves",
     )
 
 
@@ -207,7 +207,7 @@ def restore_command(
     broker: BrokerOptions,
     output: str,
 ) -> None:
-    """Take back every pipeline that was moved, and no others."""
+    """Undo the move of every pipeline that was moved."""
     from airflow_kafka_offsets.moves.fleet import FleetMoves
 
     state = StateFile(file)
@@ -215,14 +215,12 @@ def restore_command(
         fleet = state.require()
         if not execute:
             names = [member.name for member in fleet.begun]
-            print_result(
-                output, {"pipelines": names}, [f"group {name} would be taken back" for name in names]
-            )
+            print_result(output, {"pipelines": names}, [f"group {name} would be restored" for name in names])
             click.echo("Nothing was changed: give --execute to apply the plan.", err=True)
             return
         moves = _moves(FleetMoves, fleet, state.write, broker, "recover restore")
         failures = moves.restore(quiet_period=quiet_period, allow_stale=allow_stale, at_once=max_active)
-    _conclude(moves.fleet, failures, output, "'recover restore' tries them again")
+    _conclude(moves.fleet, failures, output, "run 'recover restore' again for these")
 
 
 @recover.command("status", cls=StrictCommand)
@@ -230,7 +228,7 @@ def restore_command(
 @broker_options
 @output_option
 def status_command(file: Path, broker: BrokerOptions, output: str) -> None:
-    """Show the stage of each pipeline, and the current state of its groups and checkpoint."""
+    """Show the progress of each pipeline, and where its groups and checkpoint are now."""
     from airflow_kafka_offsets.moves.fleet import pipeline_state
 
     fleet = StateFile(file).require()
@@ -250,7 +248,7 @@ def _where(member: Member, connections: Connections, pipeline_state: Any) -> tup
     try:
         state, lag = pipeline_state(connections.open(member.plan.names), member.plan)
     except KafkaOffsetsError as error:
-        return f"not known ({shorten(error)})", "-"
+        return f"unknown ({shorten(error)})", "-"
     return state, f"{lag:,}"
 
 
@@ -261,7 +259,7 @@ def _moves(make: Any, fleet: Fleet, keep: Keep, broker: BrokerOptions, tool: str
 
 
 def _stages(fleet: Fleet) -> list[str]:
-    """Return a line with the number of pipelines in each stage."""
+    """Return the number of pipelines in each stage, as text."""
     numbers: dict[str, int] = {}
     for member in fleet.members:
         numbers[member.stage] = numbers.get(member.stage, 0) + 1

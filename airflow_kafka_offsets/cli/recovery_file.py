@@ -1,4 +1,4 @@
-"""The file with a recovery's progress, and the recovery's connections, for the commands ``recover``."""
+"""The progress file and the connections of the commands ``recover``."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from airflow_kafka_offsets.moves.fleet import Opened
 
 SUFFIX = ".recovery.json"
-"""Appended to the name of the pipelines file, it names the file with the recovery's progress."""
+"""Suffix of the progress file, after the name of the pipelines' file."""
 
 
 class StateFile:
     """
-    The file with the plans and the progress of a recovery.
+    The file with the progress of a recovery.
 
     :param pipelines: the file that lists the pipelines.
     """
@@ -41,7 +41,7 @@ class StateFile:
         self.path = pipelines.with_name(pipelines.name + SUFFIX)
 
     def read(self) -> Fleet | None:
-        """Return the recovery with its progress; ``None`` if no recovery was planned."""
+        """Return the recovery; ``None`` if no recovery was planned."""
         from airflow_kafka_offsets.model.formats import load_json
         from airflow_kafka_offsets.storage import read_text
 
@@ -54,16 +54,16 @@ class StateFile:
         )
 
     def require(self) -> Fleet:
-        """Return the recovery with its progress; raise an error if no recovery was planned."""
+        """Return the recovery, or raise an error if no recovery was planned."""
         fleet = self.read()
         if fleet is None:
             raise UsageError(
-                f"{self.path}: there is no such file: plan the recovery first, with 'recover plan'"
+                f"{self.path}: the file does not exist: plan the recovery first, with 'recover plan'"
             )
         return fleet
 
     def write(self, fleet: Fleet) -> None:
-        """Replace the file as a whole, so that it outlasts this process and a power failure."""
+        """Replace the file atomically, so that it survives a crash of this process or a power failure."""
         from airflow_kafka_offsets.storage import open_location, replace_file
 
         fs, path = open_location(str(self.path))
@@ -71,13 +71,13 @@ class StateFile:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep other processes of this machine from running the same recovery."""
+        """Prevent other processes on this machine from moving the pipelines of the same recovery."""
         with self.path.with_name(self.path.name + ".lock").open("w") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
                 raise KafkaOffsetsError(
-                    f"{self.path}: another process moves this recovery: wait until it has ended"
+                    f"{self.path}: another process is running this recovery: wait until it has ended"
                 ) from None
             yield
 
@@ -86,7 +86,7 @@ class Connections:
     """
     The clients of a recovery, one for each Kafka connection, and its checkpoints.
 
-    :param broker: the broker of the command line, which replaces the file's connection.
+    :param broker: the broker of the command line, which replaces the connection in the file.
     :param names: the connections that the pipelines name.
     """
 
@@ -97,7 +97,7 @@ class Connections:
                 f"{' and '.join(broker.option_names)} names a single broker: omit it to use "
                 "Airflow's connections, or give each cluster its own file"
             )
-        # Opened in the command's own thread, which closes them; each Airflow connection is read once.
+        # Open them here, in the command's own thread, which also closes them. Each connection is read once.
         self._clients: dict[str, OffsetsClient] = {}
         for name in names:
             if broker.option_names:

@@ -1,9 +1,9 @@
 """
 Deletes single offsets of a group.
 
-confluent-kafka has no call for this request, so kafka-python makes it, which the extra ``delete-offsets``
-installs. Its client gets the connection's settings under kafka-python's names. A setting that kafka-python
-lacks is refused, so that the client never connects in a less secure way.
+confluent-kafka has no call for this, so kafka-python makes the request. The extra ``delete-offsets`` installs
+it. kafka-python gets the settings of the connection under its own names. A security setting that it does not
+have is refused, so that it never connects in a less secure way.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ _NAMES = {
     "ssl.key.location": "ssl_keyfile",
     "ssl.key.password": "ssl_password",
 }
-"""librdkafka's settings -> kafka-python's names."""
+"""librdkafka's settings -> names of the same settings in kafka-python."""
 _UPPER = ("sasl_mechanism", "security_protocol")
 _MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 _HOST_CHECK = "ssl.endpoint.identification.algorithm"
 _GUARDED = ("sasl.", "ssl.", "enable.", "oauth_cb")
-"""Prefixes of settings for authentication and for trust."""
+"""Prefixes of the settings for authentication and trust."""
 _TOOL = "delete the offsets with kafka-consumer-groups --delete-offsets"
 _READ_BY_MEMBERS = "GROUP_SUBSCRIBED_TO_TOPIC"
 
 
 def check_deletion(config: Mapping[str, Any]) -> None:
     """
-    Check that single offsets can be deleted over a connection.
+    Check that a connection can delete single offsets.
 
     :param config: librdkafka's settings.
     :raises SetupError: if kafka-python is missing.
-    :raises UsageError: if kafka-python does not have a setting of the connection.
+    :raises UsageError: if kafka-python does not have a security setting of the connection.
     """
     translate_settings(config)
     if find_spec("kafka.admin") is None:
@@ -65,10 +65,11 @@ def delete_offsets(
     Delete a group's commits in partitions.
 
     Only the admin process calls this: kafka-python leaves a thread and sockets behind when it cannot connect,
-    and its debug log has the password.
+    and its debug log contains the password.
 
     :param config: librdkafka's settings.
-    :return: for each partition ``None`` if its commit is gone, else the reason; or why the request failed.
+    :return: for each partition ``None`` if its commit is gone, else the failure; or the failure of the
+        request.
     """
     from kafka.admin import KafkaAdminClient
     from kafka.errors import KafkaError
@@ -87,7 +88,7 @@ def delete_offsets(
 
 
 def deletion_refusal(failure: Failure | None, call: Call) -> str | None:
-    """Return why a partition's commit was not deleted; ``None`` if it was."""
+    """Return why a partition's commit was not deleted; ``None`` if it was deleted."""
     if failure is None:
         return None
     if failure.code == _READ_BY_MEMBERS:
@@ -97,9 +98,9 @@ def deletion_refusal(failure: Failure | None, call: Call) -> str | None:
 
 def translate_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     """
-    Return librdkafka's settings as those of kafka-python.
+    Translate librdkafka's settings into kafka-python's.
 
-    :raises UsageError: naming a setting that kafka-python does not have; never its value.
+    :raises UsageError: with a security setting that kafka-python does not have, but never its value.
     """
     settings: dict[str, Any] = {}
     for key, value in config.items():
@@ -109,7 +110,7 @@ def translate_settings(config: Mapping[str, Any]) -> dict[str, Any]:
             settings["ssl_check_hostname"] = value != "none"
         elif key.startswith(_GUARDED):
             raise UsageError(
-                f"single offsets are deleted by kafka-python, which does not have the setting {key} of this "
+                f"kafka-python, which deletes single offsets, does not have the setting {key} of this "
                 f"connection: {_TOOL}"
             )
     settings = {key: value.upper() if key in _UPPER else value for key, value in settings.items()}
@@ -118,14 +119,14 @@ def translate_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     mechanism = settings.get("sasl_mechanism", "PLAIN")
     if mechanism not in _MECHANISMS:
         raise UsageError(
-            f"single offsets are deleted by kafka-python, which this package gives no sasl.mechanisms "
+            f"kafka-python, which deletes single offsets, cannot be used here with sasl.mechanisms "
             f"{mechanism}; expected one of {', '.join(_MECHANISMS)}: {_TOOL}"
         )
     return settings
 
 
 def _code(error: BaseException) -> str:
-    """Return Kafka's name of an error, or librdkafka's name if no broker has sent the error."""
+    """Return Kafka's name of a broker's error, or librdkafka's name of a client's error."""
     name = getattr(error, "message", None)
     if getattr(error, "errno", None) is not None and isinstance(name, str) and name.isupper():
         return name
@@ -133,7 +134,7 @@ def _code(error: BaseException) -> str:
 
 
 def _failure(error: Any) -> Failure | None:
-    """Return why a partition's commit was not deleted, from the answer for it."""
+    """Return the failure in the response for a partition; ``None`` for a success."""
     if error is None:
         return Failure("_TIMED_OUT", "no answer for this partition")
     return None if error.errno == 0 else Failure(error.message, error.description)

@@ -1,4 +1,4 @@
-"""The sizes of some records, fetched from the logs: a sample."""
+"""Sizes of a sample of records, fetched from the logs."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from airflow_kafka_offsets.kafka.session import Session
 from airflow_kafka_offsets.model.offsets import TopicPartition, summarize
 
 RECORDS = 100
-"""Records of a partition that are enough."""
+"""Most records to read of a partition."""
 
 _FETCHES = {
     "enable.partition.eof": True,
-    # A larger batch still comes, one in each response.
+    # A larger batch of records is still fetched, one in each response.
     "fetch.message.max.bytes": 64 * 1024,
     "queued.max.messages.kbytes": 4 * 1024,
     "queued.min.messages": 1,
@@ -33,10 +33,11 @@ _CLOSE = 1.0
 
 class RecordSizes:
     """
-    Reads the sizes of records, each time with a new Consumer; it joins no group and commits nothing.
+    Reads the sizes of records, each time with a new Consumer. The Consumer joins no group and commits
+    nothing.
 
-    One that is kept looks for the leaders of partitions once a second only, which takes longer than all else.
-    Calls of several threads wait for each other, but not for other calls of a client.
+    A kept Consumer would look for the leaders of partitions only once a second, which takes longer than the
+    rest of the call. Calls of several threads wait for each other, but not for other calls of a client.
     """
 
     def __init__(self, session: Session) -> None:
@@ -45,20 +46,20 @@ class RecordSizes:
         self._lock = threading.Lock()
 
     def close(self) -> None:
-        """Wait until the Consumers are closed, a second at most."""
+        """Wait at most a second until the Consumers are closed."""
         with self._lock:
             self._connections.close(_CLOSE)
 
     def sample(self, offsets: Mapping[TopicPartition, int], within: float) -> dict[TopicPartition, list[int]]:
         """
-        Return the bytes of key, value and headers of up to 100 records at or after each offset: a sample.
+        Return the bytes of key, value and headers for up to 100 records at or after each offset.
 
-        The client cannot ask the broker how large logs are. Partitions that did not answer in time, or have
-        no record there, are left out. The user needs Read on the topics.
+        The client cannot ask the broker for the sizes of logs. Partitions that did not respond in time, or
+        have no record at or after the offset, are omitted. The user needs Read on the topics.
 
-        :param offsets: where to read, inside the logs.
+        :param offsets: offsets to read from, inside the logs.
         :param within: seconds for the whole call.
-        :raises BrokerAuthenticationError: if the broker does not allow it.
+        :raises BrokerAuthenticationError: if the broker denies the call.
         """
         sizes: dict[TopicPartition, list[int]] = {tp: [] for tp in offsets}
         what = f"reading the sizes of records in {summarize(offsets)}"

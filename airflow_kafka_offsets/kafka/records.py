@@ -1,4 +1,4 @@
-"""Reads the records of ranges of offsets from the logs."""
+"""Reads the records of ranges of offsets."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from airflow_kafka_offsets.model.offsets import (
 )
 
 _FETCHES = {
-    # Reports a log's end even if transaction markers follow the last record.
+    # Reports the end of a log even if only transaction markers follow.
     "enable.partition.eof": True,
     "fetch.message.max.bytes": 512 * 1024,
     "queued.max.messages.kbytes": 16 * 1024,
     "fetch.queue.backoff.ms": 5,
-    # Only a response without records reports a log end, and the broker delays it for this long.
+    # Only a response without records reports a log end, and the broker delays such a response for this long.
     "fetch.wait.max.ms": 10,
     "fetch.error.backoff.ms": 100,
 }
@@ -41,9 +41,9 @@ _CHUNK = 200
 """Partitions that are fetched together."""
 _CLOSE = 1.0
 _NOT_THERE = ("_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE")
-"""Error codes: the log does not have the offset to begin at."""
+"""Error codes: the offset to begin at is not in the log."""
 _OF_THE_GROUP = "GROUP_AUTHORIZATION_FAILED"
-"""Ignored: a fetch needs no group."""
+"""Error code that is ignored: a fetch needs no group."""
 
 
 class Record(NamedTuple):
@@ -51,27 +51,27 @@ class Record(NamedTuple):
 
     offset: int
     timestamp: int
-    """In milliseconds since 1970; -1 without one."""
+    """In milliseconds since 1970; -1 if the record has no timestamp."""
     key: bytes | None
     value: bytes | None
 
 
 Take = Callable[[TopicPartition, Record], None]
-"""Called with each record; the records of a partition come in their order."""
+"""Takes the records of ranges; the records of a partition come in order."""
 
 
 class Records:
     """
-    Reads records with Consumers that stay open; they join no group and commit nothing.
+    Reads records with Consumers that are kept open. They join no group and commit nothing.
 
-    Simultaneous calls wait for each other.
+    Calls of several threads wait for each other.
     """
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self._connections = Connections({**session.config, **_FETCHES})
         self._topics: dict[IsolationLevel, set[str]] = {}
-        """Isolation level -> the topics whose leaders its Consumer knows."""
+        """Isolation level -> topics whose leaders its Consumer knows."""
         self._lock = threading.Lock()
 
     def close(self) -> None:
@@ -126,19 +126,19 @@ class Records:
         isolation_level: IsolationLevel,
         call: Call,
     ) -> None:
-        """Look up the leaders of new topics: an open Consumer does it only once a second."""
+        """Find the leaders of new topics now; a kept Consumer looks for leaders only once a second."""
         topics = {tp.topic: tp for tp in partitions}
         known = self._topics.setdefault(isolation_level, set())
         new = [tp for topic, tp in topics.items() if topic not in known]
         if known and new:
-            # The fetch reports any error of a topic.
+            # The fetch reports the error of a partition.
             with suppress(CallError):
                 read_offsets(connection, new, OFFSET_END, call.seconds_left)
         known.update(topics)
 
 
 class _Fetch:
-    """Reads one assignment of partitions, each to the end of its range."""
+    """Fetches partitions until each was read to the end of its range."""
 
     def __init__(
         self,
@@ -159,7 +159,7 @@ class _Fetch:
         self._connection.ask(lambda consumer: consumer.assign(start))
         while self._left and call.seconds_left > 0:
             first = self._connection.consumer.poll(call.seconds_left)
-            # With a timeout, consume() would wait until there are as many messages.
+            # With a timeout, consume() would wait until it has this many messages.
             messages = [] if first is None else [first, *self._connection.consumer.consume(_AT_ONCE, 0)]
             before = set(self._left)
             for message in messages:
@@ -168,7 +168,7 @@ class _Fetch:
                 raise CallError(self._connection.background_errors.fatal)
             done = [ClientPartition(*tp) for tp in before - self._left]
             if done and self._left:
-                # Otherwise the rest of their logs would be fetched as well.
+                # Otherwise the Consumer would fetch the rest of their logs too.
                 self._connection.ask(methodcaller("incremental_unassign", done))
 
     def _on_message(self, message: Message) -> None:
@@ -180,7 +180,7 @@ class _Fetch:
                 if failure.code != _OF_THE_GROUP:
                     self._connection.background_errors.add_error(error)
             elif failure.code == "_PARTITION_EOF" and tp in self._left:
-                # No further record is visible at this isolation level.
+                # No record follows that this isolation level can read.
                 self._reached[tp] = self._ranges[tp].end
                 self._left.remove(tp)
             elif failure.code in _NOT_THERE and tp in self._left:

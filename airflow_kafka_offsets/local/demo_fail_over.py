@@ -1,8 +1,8 @@
 """
-The demo of a failover: two days of a DAG on one Kafka, which is killed, and the third day on its mirror.
+The failover demo: a DAG runs two days on one Kafka, which is then killed, and the third day on its mirror.
 
-MirrorMaker 2 copies the first Kafka to the mirror all the time. The offsets on the two differ, because the
-first Kafka has deleted records before the mirror existed.
+MirrorMaker 2 copies the first Kafka to the second. The offsets on both differ, because the first Kafka has
+deleted records before the mirror started.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ OLD_RECORDS = 1_000
 PIPELINE = 'checkpoint_location=f"{HOME}/checkpoint",'
 MIRROR = {"kafka_config_id": "kafka_standby"}
 MIRRORED = "\n    ".join([PIPELINE, "=".join(["mirror", f"{MIRROR},"])])
-"""The line of the DAG's pipeline, and what the demo adds to it."""
+"""A line of the DAG's pipeline, with the mirror that the demo adds."""
 CAUGHT_UP = 60.0
 
 
 def run_fail_over_demo(directory: Path | None = None) -> int:
-    """Run the demo in a directory, by default a new one; return its exit status, 0 if everything agrees."""
+    """Run the demo in a directory, by default a new one; return the exit status, 0 if all results agree."""
     home = directory.absolute() if directory else Path(tempfile.mkdtemp(prefix="airflow-kafka-offsets-demo-"))
     home.mkdir(parents=True, exist_ok=True)
     click.echo(f"All files of the demo are in {home}")
@@ -94,7 +94,7 @@ def _run(home: Path, primary: EmbeddedKafka, standby: EmbeddedKafka) -> int:
 
 
 def _delete_old_records(servers: str) -> None:
-    """Create the topic, with records that are deleted before they are mirrored."""
+    """Create the topic, with records that are deleted before the mirror starts."""
     admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
     new = NewTopic(TOPIC, num_partitions=PARTITIONS, config={"retention.ms": "-1"})
     admin.create_topics([new])[TOPIC].result(60)
@@ -108,11 +108,11 @@ def _delete_old_records(servers: str) -> None:
 
 
 def _mirrored_dag(home: Path) -> Path:
-    """Copy the DAG, with the mirror in its pipeline."""
+    """Copy the DAG, and add the mirror to its pipeline."""
     dag_file = copy_dags(find_dag(), home / "dags")
     text = dag_file.read_text(encoding="utf-8")
     if PIPELINE not in text:
-        raise SetupError(f"{dag_file}: found no line {PIPELINE}, to which the demo adds a mirror")
+        raise SetupError(f"{dag_file}: found no line {PIPELINE}; the demo adds a mirror after this line")
     dag_file.write_text(text.replace(PIPELINE, MIRRORED), encoding="utf-8")
     return dag_file
 
@@ -141,7 +141,7 @@ def _wait_for_mirror(mirror: MirrorMaker, primary: EmbeddedKafka, standby: Embed
 
 
 def _fail_over(home: Path, primary: str, standby: str) -> dict[str, object]:
-    """Fail over with the command line, which is shown; return how the position was translated."""
+    """Fail over with a command, which is shown; return the translation of the position."""
     checkpoint = home / "flights" / "checkpoint"
     command = [
         *("failover", "apply", str(checkpoint), GROUP),
@@ -167,7 +167,7 @@ def _report(home: Path, servers: str, translated: Mapping[str, object]) -> bool:
     import pyarrow.parquet as pq
 
     output = home / "flights" / "output"
-    rows = [("DAY", "KAFKA", "FLIGHTS LEFT", "IN THE TABLE", "EACH ONCE", "CAME AGAIN")]
+    rows = [("DAY", "KAFKA", "FLIGHTS LEFT", "IN THE TABLE", "EACH ONCE", "READ AGAIN")]
     agrees, again = True, 0
     for number in range(3):
         day = (FIRST_DAY + timedelta(days=number)).isoformat()
@@ -186,7 +186,7 @@ def _report(home: Path, servers: str, translated: Mapping[str, object]) -> bool:
     click.echo(f"kafka-consumer-groups --describe, on the standby, prints:{described}")
     promised = f"the plan said at most {translated.get('again')}"
     click.echo(
-        f"{'Everything agrees' if agrees else 'Something does not agree'}: every flight is there once, "
-        f"{again} records came again ({promised}), lag {lag} on the standby."
+        f"{'Everything agrees: each flight is in the table once' if agrees else 'Something does not agree'}, "
+        f"{again} records were read again ({promised}), lag {lag} on the standby."
     )
     return agrees

@@ -1,4 +1,4 @@
-"""A real MirrorMaker 2 on this machine, which copies one Kafka to another."""
+"""Runs a real MirrorMaker 2 on this machine, which copies one Kafka cluster to another."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ IDENTITY = "org.apache.kafka.connect.mirror.IdentityReplicationPolicy"
 
 
 def mirror_maker_classpath(progress: Callable[[str], None] = silent) -> list[Path]:
-    """Return the jars of MirrorMaker 2, of the embedded Kafka's version, and of Kafka Connect."""
+    """Return the jars of MirrorMaker 2 and Kafka Connect, in the version of the embedded Kafka."""
     title = f"MirrorMaker {KAFKA_VERSION}"
     resolve = with_dependencies([*(f"org.apache.kafka:{part}:{KAFKA_VERSION}" for part in _PARTS), LOGGING])
     listing = listing_file().with_name(f"{title.replace(' ', '-').lower()}.classpath")
@@ -44,12 +44,14 @@ def mirror_settings(
     source: str, target: str, topics: Sequence[str], groups: Sequence[str] = ()
 ) -> dict[str, str]:
     """
-    Return MirrorMaker's settings to mirror topics under their own names; it writes nothing to the source.
+    Return MirrorMaker's settings to mirror topics under their own names, with all intervals set to a second.
 
-    :param source: ``host:port`` of the cluster that is mirrored.
+    MirrorMaker writes nothing to the source.
+
+    :param source: ``host:port`` of the source.
     :param target: ``host:port`` of the mirror.
-    :param topics: names, or patterns.
-    :param groups: groups whose offsets are translated too.
+    :param topics: names or patterns.
+    :param groups: groups whose offsets MirrorMaker copies too.
     """
     topics_of_its_own = ("offset-syncs", "checkpoints", "heartbeats")
     one_copy = ("replication", *(f"{name}.topic.replication" for name in topics_of_its_own))
@@ -68,7 +70,7 @@ def mirror_settings(
         "emit.heartbeats.enabled": "false",
         "offset-syncs.topic.location": "target",
         "tasks.max": "1",
-        # Without a search of all jars it starts in half the time.
+        # MirrorMaker starts in half the time without a search of all jars.
         "plugin.discovery": "service_load",
         **{f"{name}.factor": "1" for name in one_copy},
         **{f"{name}.storage.replication.factor": "1" for name in storage},
@@ -82,11 +84,11 @@ def mirror_settings(
 
 class MirrorMaker:
     """
-    A MirrorMaker 2 in dedicated mode, with all intervals set to a second.
+    A MirrorMaker 2 in dedicated mode.
 
-    Use it as a context manager. It also ends with this process, even by SIGKILL.
+    Use it as a context manager. MirrorMaker also ends when this process ends, even by SIGKILL.
 
-    :param directory: for its properties and its log.
+    :param directory: directory for its properties and its log.
     :param settings: see :func:`mirror_settings`.
     :param heap: the Java heap, as in ``-Xmx``.
     """
@@ -114,28 +116,27 @@ class MirrorMaker:
         return self
 
     def stop(self) -> None:
-        """Stop MirrorMaker."""
+        """End MirrorMaker."""
         if self._process is not None:
             self._process.end()
             self._process = None
 
     def kill(self) -> None:
-        """Kill MirrorMaker; after its next start it copies some records again, as after a crash."""
+        """Kill MirrorMaker with SIGKILL, like a crash; after a restart it copies some records again."""
         if self._process is not None:
             os.kill(self._process.pid, signal.SIGKILL)
             self.stop()
 
     @property
     def status(self) -> int | None:
-        """Exit status; ``None`` while it runs."""
+        """Exit status; ``None`` while MirrorMaker is running."""
         return None if self._process is None else self._process.status
 
     def wait(self, condition: Callable[[], bool], what: str, seconds: float = 60.0) -> None:
         """
         Wait until a condition holds.
 
-        :raises SetupError: if MirrorMaker ends before the condition holds, or the time is up; the error
-            shows the end of the log.
+        :raises SetupError: if MirrorMaker ends first, or the time is up; the error has the end of its log.
         """
         for _ in _ticks(seconds):
             if condition():
@@ -143,7 +144,7 @@ class MirrorMaker:
             if self.status is not None:
                 break
         tail = self.log.read_text(encoding="utf-8", errors="replace")[-3_000:]
-        raise SetupError(f"waited for {what} in vain; MirrorMaker (status {self.status}) logged:\n{tail}")
+        raise SetupError(f"waited in vain for {what}; MirrorMaker (status {self.status}) logged:\n{tail}")
 
     def __enter__(self) -> Self:
         return self.start()

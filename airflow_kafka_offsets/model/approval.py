@@ -1,4 +1,4 @@
-"""Approvals of plans: responses to requests of Airflow's human-in-the-loop operators, and their checks."""
+"""Approvals of plans: responses to requests of Airflow's human in the loop, and their checks."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.model.wording import parameter_text
 
 APPROVE = "Approve"
-"""Start of the option that approves a plan; the first digits of the plan's digest follow."""
+"""Beginning of the option that approves a plan; the first digits of the plan's digest follow."""
 
 SHOWN_DIGITS = 8
-"""Number of a digest's digits that an option shows."""
+"""Digits of a digest that an option shows, for people to compare."""
 
 _FORM = (
     "the output of an approval, with chosen_options, params_input, responded_at and responded_by_user, as "
@@ -27,7 +27,7 @@ _FORM = (
 
 
 def approve_option(of_plan: str) -> str:
-    """Return the option that approves the plan of a digest."""
+    """Return the option that approves the plan with a digest."""
     return f"{APPROVE} {of_plan[:SHOWN_DIGITS]}"
 
 
@@ -38,10 +38,10 @@ class Approval:
 
     :param chosen: the options that were chosen.
     :param entered: the values of the form's fields.
-    :param user_id: the user who responded; empty if the request timed out and its default was taken.
-    :param user_name: the user's name.
-    :param at: when the user responded.
-    :param digests: digests of the plans that were approved together, if the request names them.
+    :param user_id: id of the user who responded; empty if the request timed out and Airflow took its default.
+    :param user_name: name of this user.
+    :param at: time of the response.
+    :param digests: digests of the plans that were approved together; empty if the request does not list them.
     """
 
     chosen: tuple[str, ...]
@@ -54,9 +54,9 @@ class Approval:
     @classmethod
     def parse(cls, value: object, what: str = "approval") -> Approval:
         """
-        Read the output of an ``ApprovePlanOperator`` or an ``ApprovalOperator``, also as JSON text.
+        Read the output of an ``ApprovePlanOperator`` or an ``ApprovalOperator``, or its JSON text.
 
-        :raises OffsetsFormatError: if it is anything else.
+        :raises OffsetsFormatError: for any other value.
         """
         if isinstance(value, str):
             value = load_json(value, what, _FORM)
@@ -91,23 +91,23 @@ class Approval:
             return [f"the plan was not approved: {self.user_name or 'the timeout'} chose {shorten(chosen)}"]
         if not self.user_name:
             return [
-                f"the plan was not approved by a person: the request timed out, and its default {chosen} was "
-                "taken; leave the default out, and let a user respond"
+                f"the plan was not approved by a user: the request timed out, and Airflow took its default "
+                f"{chosen}; remove the default, and let a user respond"
             ]
         found = self._other_plan_refusals(of_plan)
         if not allow_self_approval and triggered_by in (self.user_name, self.user_id):
             found.append(
                 f"{self.user_name} triggered the run and approved its plan, which "
-                f"{parameter_text('allow_self_approval', False)} forbids: another user has to approve it; "
+                f"{parameter_text('allow_self_approval', False)} forbids: another user must approve it; "
                 "trigger a new run"
             )
         return found
 
     def _other_plan_refusals(self, of_plan: str) -> list[str]:
-        """Return why the response is not about a plan."""
+        """Return why the response is for another plan; empty if it is for this plan."""
         named = [*self.chosen, *self.entered]
         if self.digests:
-            # The option of a request for several plans has the digits of their common digest.
+            # One request for several plans: its option has the digits of their common digest.
             of_all = self.digests[0] if len(self.digests) == 1 else digest_of_all(self.digests)
             if of_plan in self.digests and any(of_all[:SHOWN_DIGITS] in text for text in named):
                 return []
@@ -121,7 +121,7 @@ class Approval:
                 "plan when a task is cleared"
             ]
         return [
-            f"the approval is of another plan: found {shorten(', '.join(named))}, and this is plan "
+            f"the approval is for another plan: found {shorten(', '.join(named))}; expected plan "
             f"{of_plan[:SHOWN_DIGITS]}: the plan was made again after it was shown; trigger a new run"
         ]
 

@@ -1,7 +1,7 @@
 """
-Estimates of a replay: how much a query reads again, how long that takes, and what is lost meanwhile.
+Estimates of a replay: records that the query reads again, the time it takes, and records lost meanwhile.
 
-A number that cannot be estimated is missing, and a reason says why.
+A number that cannot be estimated is missing, with a reason.
 """
 
 from __future__ import annotations
@@ -18,30 +18,30 @@ from airflow_kafka_offsets.model.pace import estimate_text
 from airflow_kafka_offsets.model.parameters import duration_text
 
 ENOUGH_BATCHES = 4
-"""Least number of finished batches with records for a pace."""
+"""Least number of finished batches with records that a pace needs."""
 
 _UNEVEN = 3.0
-"""How many times as fast as the slowest of the largest batches the fastest one may be."""
+"""Highest allowed ratio between the fastest and the slowest pace of the largest batches."""
 
 _LARGEST = 4
-"""Share of the batches that count as the largest: one in four."""
+"""One in this many batches counts as one of the largest."""
 
 _FITS = 0.5
-"""Share of the variation of durations that the numbers of records must explain."""
+"""Least share of the variation of durations that the line through the batches must explain (R squared)."""
 
 _MOST_ERROR = 0.5
 """Largest standard error of the mean size of a record, as a share of the mean."""
 
 
 class Read(NamedTuple):
-    """One finished batch: how many records it has read, in how many seconds."""
+    """A finished batch: the number of its records, and its duration."""
 
     records: int
     seconds: float
 
 
 class Between(NamedTuple):
-    """A number that lies between two others, as far as is known."""
+    """An estimated range of a number."""
 
     least: float
     most: float
@@ -60,14 +60,14 @@ class Estimate:
 
     :param again: records that are read again.
     :param passed: records that are skipped, and never read.
-    :param lag: records from the targets to the log ends, as downstream sensors measure it.
+    :param lag: records from the targets to the log ends, which is the lag that downstream sensors measure.
     :param most_lag: the highest lag of a partition.
     :param time_lag: seconds since the oldest record at a target was written.
     :param size: uncompressed bytes of the records up to the log ends; ``None`` if unknown, see ``reasons``.
     :param seconds: time to read these records, without new ones.
     :param begin_within: seconds until retention reaches the oldest record that is read.
     :param verdict: whether retention deletes records before they are read.
-    :param reasons: name of a number -> why it is missing, or a remark about it.
+    :param reasons: name of a number -> reason why it is missing, or a remark about it.
     """
 
     again: int
@@ -100,17 +100,17 @@ class Estimate:
     def duration(self) -> str:
         """Return how long reading takes, as text."""
         if self.seconds is None:
-            return f"not known: {self.reasons.get('seconds', 'there is no history')}"
+            return f"unknown: {self.reasons.get('seconds', 'there is no history')}"
         least, most = (estimate_text(each) for each in self.seconds)
         return least if least == most else f"{least} to {most}"
 
     def volume(self) -> str:
-        """Return how much is read, as text."""
+        """Return the records and bytes to read, as text."""
         records = f"{self.lag:,} records"
         return records if self.size is None else f"{records}, about {bytes_text(self.size)} by a sample"
 
     def retention(self) -> str:
-        """Return what retention does meanwhile, as text."""
+        """Return whether retention deletes records meanwhile, as text."""
         left = "" if self.begin_within is None else duration_text(self.begin_within)
         match self.verdict:
             case "lost":
@@ -120,11 +120,15 @@ class Estimate:
                 return f"{slow}; begin within {left}" if left else slow
             case "kept":
                 return f"kept until they are read; begin within {left}" if left else "kept"
-        return f"begin within {left}" if left else f"not known: {self.reasons.get('retention', 'no answer')}"
+        return f"begin within {left}" if left else f"unknown: {self.reasons.get('retention', 'no answer')}"
 
 
 def measure_move(before: Positions, after: Offsets, logs: Logs) -> Estimate:
-    """Count the records of a move: the query's records if a checkpoint moves, else the group's."""
+    """
+    Count the records of a move.
+
+    :param before: positions of the query if a checkpoint moves, else positions of the group.
+    """
     moved = {tp: (at, after[tp]) for tp, at in before.items() if at is not None and tp in after}
     lags = [max(0, logs[tp].end - offset) for tp, offset in after.items()]
     return Estimate(
@@ -137,17 +141,16 @@ def measure_move(before: Positions, after: Offsets, logs: Logs) -> Estimate:
 
 def replay_seconds(records: int, batches: Sequence[Read]) -> Between | str:
     """
-    Return how long a query takes to read some records, judging by its past batches; or why this is unknown.
+    Return the time that a query needs to read a number of records, or the reason why it is unknown.
 
-    A batch takes a constant time, and more for each record. The least is the time of one batch with all
-    records: by a straight line through the batches if their sizes differ enough, else the time of one of the
-    largest batches. The most is the time at the constant pace of the largest batches.
+    The estimate uses the query's finished batches. A batch takes a constant time, and more for each record.
+    The lower bound is the time of one batch with all records: the value of a straight line through the
+    batches if their sizes differ enough, else the mean time of the largest batches. The upper bound is the
+    time at the pace of the largest batches.
     """
     known = [batch for batch in batches if batch.records > 0 and batch.seconds > 0]
     if len(known) < ENOUGH_BATCHES:
-        return (
-            f"the checkpoint knows {len(known)} batches with records and times; {ENOUGH_BATCHES} are needed"
-        )
+        return f"the checkpoint has {len(known)} batches with records and times; {ENOUGH_BATCHES} are needed"
     if not records:
         return Between(0.0, 0.0)
     known.sort(key=lambda batch: batch.records)
@@ -155,7 +158,7 @@ def replay_seconds(records: int, batches: Sequence[Read]) -> Between | str:
     paces = [batch.records / batch.seconds for batch in largest]
     if max(paces) > _UNEVEN * min(paces):
         slow, fast = min(paces), max(paces)
-        return f"its largest batches are uneven: {slow:,.0f} to {fast:,.0f} records a second"
+        return f"the paces of large batches differ too much: {slow:,.0f} to {fast:,.0f} records a second"
     most = records * sum(batch.seconds for batch in largest) / sum(batch.records for batch in largest)
     least = _one_batch(records, known)
     if least is None and records >= fmean([batch.records for batch in largest]):
@@ -164,7 +167,7 @@ def replay_seconds(records: int, batches: Sequence[Read]) -> Between | str:
 
 
 def _one_batch(records: int, batches: Sequence[Read]) -> float | None:
-    """Return how long one batch takes, by a line through other batches; ``None`` if no line fits."""
+    """Return the seconds of one batch, from a line through the others; ``None`` if no line fits them."""
     sizes = [float(batch.records) for batch in batches]
     times = [batch.seconds for batch in batches]
     middle, usual = fmean(sizes), fmean(times)
@@ -181,9 +184,9 @@ def _one_batch(records: int, batches: Sequence[Read]) -> float | None:
 
 def mean_size(samples: Sequence[Sequence[int]]) -> float | str:
     """
-    Return the mean size of a record by samples from several places, or why it is not known.
+    Return the mean size of a record from samples at several offsets, or the reason why it is unknown.
 
-    :param samples: sizes of records that follow one another, for each place.
+    :param samples: for each offset, the sizes of the records after it.
     """
     means = [fmean(sizes) for sizes in samples if sizes]
     if not means:
@@ -199,12 +202,13 @@ def judge_retention(
     headrooms: Headrooms, retentions: Mapping[str, Retention | str], seconds: Between | None
 ) -> tuple[Verdict, float | None, str]:
     """
-    Return whether records are deleted before a replay reads them, seconds until the first one is, and why.
+    Judge whether retention deletes records before a replay reads them.
 
     The replay reads the oldest records first. Its last records are written now, and are kept for the whole
     retention. So a replay that starts in time, and is faster than the retention, loses no records.
 
-    :param seconds: how long the replay takes.
+    :param seconds: duration of the replay.
+    :return: the verdict, the seconds until the first record is deleted, and the reason for ``unknown``.
     """
     found = list(headrooms.values())
     if any(each.state == "lost" for each in found):
@@ -222,12 +226,12 @@ def judge_retention(
     if within <= 0:
         return "at risk", within, ""
     if seconds is None:
-        return "unknown", within, "how long the replay takes is not known"
+        return "unknown", within, "the duration of the replay is unknown"
     return ("kept" if seconds.most <= min(kept_for) else "at risk"), within, ""
 
 
 def bytes_text(size: float) -> str:
-    """Return a number of bytes in the unit in which it is 1 or more: ``3.1 MB``."""
+    """Return a number of bytes with the largest unit in which it is at least 1: ``3.1 MB``."""
     units = ("B", "kB", "MB", "GB", "TB")
     number = 0
     while size >= 1_000 and number < len(units) - 1:

@@ -1,4 +1,4 @@
-"""Plan of a failover: the move of a checkpoint to a mirror, with the groups that follow it there."""
+"""Plan of a failover: the move of a checkpoint and its groups to a mirror."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from airflow_kafka_offsets.model.table import FURTHEST, REFUSED, ROWS, plan_text
 from airflow_kafka_offsets.model.translation import Translation
 
 FAILOVER_FILE = "failover.json"
-"""The file of a checkpoint's archive that says how its position was translated."""
+"""File in the archive of a checkpoint that holds the translation of its position."""
 
 
 UnknownPolicy = Literal["fail", "earliest"]
-"""What becomes of a partition whose position on the mirror is not known."""
+"""What to do with a partition whose position on the mirror is unknown."""
 DeletedPolicy = Literal["fail", "clamp"]
-"""What becomes of a position that the mirror has deleted, or does not reach."""
+"""What to do with a position that the mirror has deleted, or does not reach."""
 
 
 @dataclass(frozen=True)
 class FailoverPolicy:
-    """What the caller allows."""
+    """The permissions of a failover."""
 
     on_unknown: UnknownPolicy = "fail"
     on_out_of_range: DeletedPolicy = "fail"
@@ -40,12 +40,12 @@ class TranslatedPartition:
     The position of a query in one partition, on both clusters.
 
     :param source: index or name of the query's source.
-    :param partition: on the cluster that is left.
-    :param position: the next offset to read there.
-    :param mirrored: the partition of the mirror.
-    :param translation: the position there.
-    :param log: the mirror's log; ``None`` if it has no such partition.
-    :param unmirrored: records of the old log that were never copied, at most; ``None`` if that is not known.
+    :param partition: the partition on the old cluster.
+    :param position: the next offset to read from it.
+    :param mirrored: the partition on the mirror.
+    :param translation: the position in ``mirrored``.
+    :param log: the log range of ``mirrored``; ``None`` if the mirror has no such partition.
+    :param unmirrored: most records of the old log that were never copied; ``None`` if unknown.
     """
 
     source: str
@@ -57,7 +57,7 @@ class TranslatedPartition:
     unmirrored: int | None = None
 
     def or_from(self, offset: int | None) -> TranslatedPartition:
-        """Return it with an offset in place of an unknown one."""
+        """Return the partition, with an offset to read from if its position is unknown."""
         if self.translation.offset is not None or offset is None or self.log is None:
             return self
         return replace(
@@ -68,11 +68,11 @@ class TranslatedPartition:
 @dataclass(frozen=True)
 class FailoverPlan(PipelinePlan):
     """
-    What moves to the mirror together.
+    The moves of a checkpoint and its groups to a mirror.
 
     :param translated: each partition of the query.
-    :param notes: what the clusters did not say.
-    :param was: what an interrupted try has kept of its translation, as plain JSON.
+    :param notes: remarks, such as that a cluster did not answer.
+    :param was: translation that an earlier try of this failover has archived, as plain JSON.
     """
 
     translated: Sequence[TranslatedPartition] = ()
@@ -81,16 +81,16 @@ class FailoverPlan(PipelinePlan):
 
     @property
     def again(self) -> int:
-        """Records that may be read again, at most."""
+        """Most records that may be read again."""
         return sum(each.translation.again for each in self.translated)
 
     @property
     def exact(self) -> bool:
-        """Whether nothing is read again, and everything is known."""
+        """Whether every position is known, and no record is read again."""
         return all(each.translation.exact for each in self.translated)
 
     def table_positions(self) -> set[tuple[TopicPartition, int]]:
-        """Return what the groups' tables show: the checkpoint's old offsets count elsewhere."""
+        """Return the positions in the groups' tables; the checkpoint's old offsets are of another cluster."""
         moves = [move for plan in self.group_plans for move in plan.table_moves()[0]]
         return {
             (move.topic_partition, offset)
@@ -116,10 +116,10 @@ class FailoverPlan(PipelinePlan):
         """
         Return the translation as plain JSON.
 
-        ``exact``, ``again`` (records, at most), ``unmirrored`` (records, at most; ``null`` if no partition
-        says), ``kinds`` (how many partitions are ``exact (sync)``, ``exact (record)``, ``safe`` and
-        ``unknown``), and by topic and partition of the old cluster: ``not_exact`` (records again) and
-        ``unknown`` (why).
+        ``exact``, ``again`` (most records), ``unmirrored`` (most records; ``null`` if unknown for every
+        partition), ``kinds`` (number of partitions that are ``exact (sync)``, ``exact (record)``, ``safe``
+        and ``unknown``), and by topic and partition of the old cluster: ``not_exact`` (most records that are
+        read again) and ``unknown`` (why).
         """
         if self.was is not None:
             return dict(self.was)
@@ -152,7 +152,7 @@ class FailoverPlan(PipelinePlan):
         left, entered = (ids.cluster or "(unknown)" for ids in (of.left, of.log_ids))
         heading = f"checkpoint {of.location}{refused}: batch {of.batch_id}, from cluster {left} to {entered}"
         if self.was is not None:
-            rows, more = [], "was translated by an earlier try, which is finished"
+            rows, more = [], "the positions are those of an earlier try, which this one finishes"
         remarks = [*([more] if more else []), *_whys(self.translated), *self.notes]
         if of.discarded:
             remarks.append(f"discarded: unfinished batch {', '.join(map(str, of.discarded))}")
@@ -185,8 +185,7 @@ def _shown(translated: Sequence[TranslatedPartition]) -> tuple[Sequence[Translat
     exact = sum(each.translation.exact for each in rest)
     again = sum(each.translation.again for each in rest)
     return ordered[:FURTHEST], (
-        f"... and {len(rest)} more partitions: {exact} of them exact, the others at most {again} again "
-        "together"
+        f"... and {len(rest)} more partitions: {exact} exact, the others at most {again} again together"
     )
 
 
@@ -200,7 +199,7 @@ def _whys(translated: Iterable[TranslatedPartition]) -> list[str]:
 
 
 def again_text(translated: Iterable[TranslatedPartition]) -> str:
-    """Return which records may be read again; empty if none are."""
+    """Return a sentence about the records that may be read again; empty if no record may be."""
     again = {each.partition: each.translation.again for each in translated if not each.translation.exact}
     if not again:
         return ""

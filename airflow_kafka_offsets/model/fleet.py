@@ -1,5 +1,5 @@
 """
-Many pipelines that are moved together: their plans, their stages, and the receipts to restore them.
+Many pipelines that are moved together: their plans, their stages, and the receipts to undo their moves.
 
 A fleet is saved before and after each write, so that the next run continues after an interruption.
 """
@@ -20,12 +20,12 @@ VERSION = 1
 
 Stage = Literal["planned", "applying", "applied", "restoring", "restored"]
 """
-The progress of a pipeline. ``applying`` and ``restoring`` are saved before the first write: the process may
-have died at any later point.
+Progress of a pipeline. ``applying`` and ``restoring`` are saved before the first write of the move: the
+process may have ended at any point since then.
 """
 
 BEGUN: tuple[Stage, ...] = ("applying", "applied", "restoring")
-"""Stages in which a pipeline may have moved, at least in part, and was not restored."""
+"""Stages of a pipeline that may have moved, at least in part, and was not restored."""
 
 
 @dataclass(frozen=True)
@@ -34,9 +34,10 @@ class Member:
     One pipeline of a fleet.
 
     :param plan: the plan of its move.
-    :param receipt: receipt of the move; saved before the first write, and again after the read-back.
-    :param restored: receipt of the restore.
-    :param error: why the last attempt failed.
+    :param receipt: receipt of the move, saved before the first write, and again after the offsets were read
+        back.
+    :param restored: receipt of the restore that undoes the move.
+    :param error: error of the last attempt; ``None`` if it has not failed.
     """
 
     plan: SavedPlan
@@ -47,7 +48,7 @@ class Member:
 
     @property
     def name(self) -> str:
-        """The names of the groups, for display."""
+        """The names of its groups, for texts."""
         return ", ".join(group.group_id for group in self.plan.groups) or "no group"
 
     def as_json(self) -> dict[str, Any]:
@@ -74,13 +75,13 @@ class Fleet:
 
     @property
     def digest(self) -> str:
-        """The fingerprint of all plans together."""
+        """The common digest of all plans."""
         digests = [member.plan.digest for member in self.members]
         return digests[0] if len(digests) == 1 else digest_of_all(digests)
 
     @property
     def markdown(self) -> str:
-        """One table of all plans, as Markdown."""
+        """One table of all plans."""
         return plans_markdown([member.plan for member in self.members])
 
     @property
@@ -89,11 +90,11 @@ class Fleet:
         return [member for member in self.members if member.stage in BEGUN]
 
     def check_digest(self, expected: str) -> None:
-        """Refuse a plan whose digest does not begin with these digits, at least the first eight."""
+        """Refuse the fleet unless its digest begins with these digits; at least eight are needed."""
         if len(expected) < SHOWN_DIGITS or not self.digest.startswith(expected):
             raise PlanRefusedError(
                 f"found plan {self.digest[:SHOWN_DIGITS]}; expected {shorten(expected)}, at least "
-                f"{SHOWN_DIGITS} digits: the pipelines were planned again, or the digest is from another file"
+                f"{SHOWN_DIGITS} digits: the plan was made again since, or the digest belongs to another file"
             )
 
     def with_member(self, number: int, **changes: Any) -> Fleet:
@@ -110,9 +111,9 @@ class Fleet:
     @classmethod
     def parse(cls, value: object, what: str, *, describe: DescribeValue = describe_type) -> Fleet:
         """
-        Read what :meth:`as_json` returned.
+        Read the output of :meth:`as_json`.
 
-        :raises OffsetsFormatError: if it is anything else, or a plan was changed after it was made.
+        :raises OffsetsFormatError: for any other value, or if a plan was changed after it was made.
         """
         entries: Any = value.get("pipelines") if isinstance(value, Mapping) else None
         if not isinstance(value, Mapping) or value.get("version") != VERSION or not _is_list(entries):
@@ -125,8 +126,8 @@ class Fleet:
         )
         if fleet.digest != (stated := value.get("digest")):
             raise OffsetsFormatError(
-                f"{what}: found digest {describe(stated)}, and its plans have {fleet.digest}: it was changed "
-                "after it was made; plan again"
+                f"{what}: found digest {describe(stated)}, but its plans have digest {fleet.digest}: the "
+                "file was changed after it was made; plan again"
             )
         return fleet
 

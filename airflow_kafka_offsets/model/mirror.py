@@ -1,4 +1,4 @@
-"""A mirror of a Kafka cluster: where it is, what its topics are called, and where its offset syncs are."""
+"""A mirror of a Kafka cluster: its connection, the names of its topics, and its offset syncs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SyncsOn = Literal["target", "source"]
 """The cluster that has the syncs topic: MirrorMaker's ``offset-syncs.topic.location``."""
 
 SYNCS_TOPIC = re.compile(r"mm2-offset-syncs[.].+[.]internal")
-"""The names of MirrorMaker's syncs topics, with the separator that it has by default."""
+"""The names of MirrorMaker's syncs topics, with the default separator."""
 
 _FORM = '{"kafka_config_id": "kafka_standby", "prefix": "primary."}'
 _PREFIX = re.compile(r"[a-zA-Z0-9._-]{1,200}")
@@ -30,12 +30,12 @@ class Mirror:
     The mirror of a pipeline's cluster.
 
     :param kafka_config_id: Airflow connection of the mirror; empty on the command line.
-    :param prefix: what the mirror puts before the names of topics, such as ``primary.``: MirrorMaker's
-        ``DefaultReplicationPolicy`` does so with the source's alias. Empty: the topics keep their names.
-    :param without: what it takes off their names, on the way back.
-    :param topics: topic -> its name on the mirror, where that follows no rule.
-    :param syncs_topic: MirrorMaker's topic of offset syncs; by default the only one there.
-    :param syncs_on: which cluster has it.
+    :param prefix: text that the mirror puts before the names of topics, such as ``primary.``. MirrorMaker's
+        ``DefaultReplicationPolicy`` puts the source's alias there. Empty: the topics keep their names.
+    :param without: text that the mirror removes from the start of the names when it copies them back.
+    :param topics: topic -> its name on the mirror, for names that follow no rule.
+    :param syncs_topic: MirrorMaker's topic of offset syncs; by default the only such topic of its cluster.
+    :param syncs_on: the cluster that has the syncs topic.
     """
 
     kafka_config_id: str = ""
@@ -50,7 +50,7 @@ class Mirror:
         """
         Read a mirror from a mapping, or its JSON text.
 
-        :raises UsageError: naming the key, what was found and what was expected.
+        :raises UsageError: with the key, the value found, and the value expected.
         """
         if isinstance(value, cls):
             return value
@@ -71,7 +71,7 @@ class Mirror:
                 parameter, f": the connection of the mirror is missing; expected an object such as {_FORM}"
             )
         if "prefix" in value and "without" in value:
-            raise parameter_error(parameter, ": prefix and without contradict each other: give one of them")
+            raise parameter_error(parameter, ": prefix and without contradict each other: omit one")
         return cls.from_keys(value, {key: f"{parameter}.{key}" for key in value})
 
     @classmethod
@@ -80,25 +80,25 @@ class Mirror:
         Read a mirror from the values of its keys.
 
         :param parameters: key -> its name in error texts.
-        :raises UsageError: naming the parameter, what was found and what was expected.
+        :raises UsageError: with the parameter, the value found, and the value expected.
         """
         return cls(**{key: _READERS[key](each, parameters[key]) for key, each in values.items()})
 
     def topic(self, name: str) -> str:
-        """Return what a topic is called on the mirror."""
+        """Return the name of a topic on the mirror."""
         if name in self.topics:
             return self.topics[name]
         return self.prefix + name.removeprefix(self.without)
 
     def partition(self, tp: TopicPartition) -> TopicPartition:
-        """Return the partition of the mirror that a partition is copied to."""
+        """Return the mirror's copy of a partition."""
         return TopicPartition(self.topic(tp.topic), tp.partition)
 
     def back(self, kafka_config_id: str) -> Mirror:
         """
-        Return the mirror in the other direction, which has syncs of its own.
+        Return the mirror in the other direction, whose syncs are in another topic.
 
-        :param kafka_config_id: the connection of the cluster that this is a mirror of.
+        :param kafka_config_id: the connection of the cluster that this mirror copies.
         """
         topics = {name: topic for topic, name in self.topics.items()}
         return replace(
@@ -111,7 +111,7 @@ class Mirror:
         )
 
     def as_json(self) -> dict[str, Any]:
-        """Return plain JSON that :meth:`parse` reads, without what is empty."""
+        """Return plain JSON that :meth:`parse` reads, without empty values and defaults."""
         found = {name: getattr(self, name) for name in _READERS} | {"topics": dict(self.topics)}
         return {name: each for name, each in found.items() if each and (name, each) != ("syncs_on", "target")}
 
@@ -140,7 +140,7 @@ def _read_topics(value: object, parameter: str) -> dict[str, str]:
     }
     if len(set(found.values())) < len(found):
         raise parameter_error(
-            parameter, f": found {shorten(dict(value))}; expected another name for each topic"
+            parameter, f": found {shorten(dict(value))}; expected a different name for each topic"
         )
     return found
 

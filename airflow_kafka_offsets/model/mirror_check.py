@@ -12,26 +12,27 @@ from airflow_kafka_offsets.model.offsets import summarize
 CHECK_VERSION = 1
 
 MirrorVerdict = Literal["exact", "safe", "unknown"]
-"""``exact``: no record is read again. ``safe``: no record is lost. ``unknown``: a position is unknown."""
+"""No record would be read again; some would be, but none are lost; or a position is unknown."""
 
 
 @dataclass(frozen=True)
 class MirrorCheck:
     """
-    Result of a check of one pipeline.
+    The result of a mirror check.
 
     :param location: location of the checkpoint.
-    :param batch_id: the checkpoint's newest committed batch.
-    :param now: the batch's position, translated with both clusters.
-    :param alone: the position translated as if the source were gone: with the mirror and the readiness data
-        only.
-    :param kept_batch: the newest batch in the readiness data; -1 without readiness data.
-    :param syncs_on_mirror: whether the mirror has the syncs, so that they outlast the source.
-    :param copies_aborted: whether the mirror copies records of aborted transactions; ``None`` if the sample
-        had no such records.
-    :param keeps_times: whether the mirror's records have the timestamps of the source; ``None`` if no copy
-        was found.
-    :param notes: readings that are missing, with the reasons.
+    :param batch_id: its newest committed batch.
+    :param now: its position, translated with both clusters.
+    :param alone: its position, translated as if the source were gone: with the mirror and the data that
+        commits have kept beside the checkpoint.
+    :param kept_batch: the newest batch for which a commit has kept data; -1 if no commit has.
+    :param syncs_on_mirror: whether the offset syncs are on the mirror, where a failover without the source
+        needs them.
+    :param copies_aborted: whether the mirror copies records of aborted transactions; ``None`` if the check
+        saw no such records.
+    :param keeps_times: whether the mirror's records have the timestamps of the source; ``None`` if the check
+        found no copy.
+    :param notes: remarks, such as that not all syncs were read.
     :param group_ids: the groups of the pipeline.
     """
 
@@ -55,7 +56,7 @@ class MirrorCheck:
 
     @property
     def behind(self) -> int | None:
-        """Upper bound of the records that the mirror lacks; ``None`` if unknown."""
+        """Most records by which the mirror is behind the source; ``None`` if unknown."""
         known = [each.unmirrored for each in self.now if each.unmirrored is not None]
         return sum(known) if len(known) == len(self.now) else None
 
@@ -63,8 +64,8 @@ class MirrorCheck:
         """
         Return why the pipeline is not ready.
 
-        :param max_again: limit for the records read again if the source is gone; ``None`` for any number.
-        :param max_behind: limit for the records that the mirror lacks; ``None`` for any number.
+        :param max_again: most records that may be read again if the source is gone; ``None`` for any number.
+        :param max_behind: most records by which the mirror may be behind; ``None`` for any number.
         """
         found = []
         for translated, when in ((self.now, "now"), (self.alone, "once the source is gone")):
@@ -105,10 +106,10 @@ class MirrorCheck:
 
     def lines(self) -> list[str]:
         """Return the check as lines of text."""
-        kept = f"up to batch {self.kept_batch}" if self.kept_batch >= 0 else "nothing yet"
+        kept = f"up to batch {self.kept_batch}" if self.kept_batch >= 0 else "no data yet"
         aborted = {True: "copied as real ones", False: "left out", None: "none were seen"}
-        times = {True: "kept", False: "not kept: copies are found by key and value only", None: "not seen"}
-        syncs = "on the mirror" if self.syncs_on_mirror else "on the source only, and gone with it"
+        times = {True: "kept", False: "not kept: copies are found by key and value only", None: "unknown"}
+        syncs = "on the mirror" if self.syncs_on_mirror else "on the source, so lost with it"
         return [
             f"checkpoint {self.location}: batch {self.batch_id}",
             f"  fails over now       {_text(self.now)}",

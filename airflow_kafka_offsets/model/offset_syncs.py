@@ -1,9 +1,9 @@
 """
-Offset syncs of MirrorMaker 2: which offset of the mirror holds a record of the source.
+Offset syncs of MirrorMaker 2: pairs of an offset on the source and the offset of its copy on the mirror.
 
 MirrorMaker writes a sync for the first record after its start, after each offset that it has skipped, and
-after ``offset.lag.max`` records (Apache Kafka, ``PartitionState.update``). The topic lacks some syncs: a
-newer sync replaces one that waits to be sent, and the topic is compacted.
+after ``offset.lag.max`` records (Apache Kafka, ``PartitionState.update``). The topic does not hold all of
+these syncs: a newer sync replaces one that waits to be sent, and the topic is compacted.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def parse_sync(key: bytes | None, value: bytes | None) -> tuple[TopicPartition, 
     """
     Read a record of the syncs topic: STRING topic, INT32 partition -> INT64 upstream, INT64 downstream.
 
-    :return: ``None`` for a record of another form.
+    :return: ``None`` if the record is not a sync.
     """
     if key is None or value is None or len(value) != _PAIR.size or len(key) < _LENGTH.size + _NUMBER.size:
         return None
@@ -47,7 +47,7 @@ def parse_sync(key: bytes | None, value: bytes | None) -> tuple[TopicPartition, 
 
 
 def serialize_sync(partition: TopicPartition, sync: OffsetSync) -> tuple[bytes, bytes]:
-    """Return key and value of a record that :func:`parse_sync` reads."""
+    """Return the key and the value of a record that :func:`parse_sync` reads."""
     topic = partition.topic.encode("ascii")
     key = _LENGTH.pack(len(topic)) + topic + _NUMBER.pack(partition.partition)
     return key, _PAIR.pack(*sync)
@@ -55,11 +55,12 @@ def serialize_sync(partition: TopicPartition, sync: OffsetSync) -> tuple[bytes, 
 
 def in_this_log(syncs: Iterable[OffsetSync]) -> list[OffsetSync]:
     """
-    Return the syncs that belong to the mirror's current log.
+    Return the syncs that belong to the mirror's present log.
 
-    If the offset on the mirror goes back, the topic there was created again, and earlier syncs are invalid.
+    If the offset on the mirror decreases, the topic was created again on the mirror. The syncs before that
+    belong to the deleted topic.
 
-    :param syncs: the syncs in the order of the syncs topic.
+    :param syncs: syncs of one partition, in the order of the syncs topic.
     """
     kept: list[OffsetSync] = []
     for sync in syncs:
@@ -72,14 +73,16 @@ def in_this_log(syncs: Iterable[OffsetSync]) -> list[OffsetSync]:
 @dataclass(frozen=True)
 class Bracket:
     """
-    The range on the mirror that contains the first record at or after a position of the source.
+    The range of offsets on the mirror for a position of the source.
+
+    The *place* of a position is the offset on the mirror of the first record at or after the position.
 
     :param position: the next offset to read on the source.
-    :param before: the last sync at or before the position that can be used; ``None`` without one.
-    :param after: the first sync at or after it; ``None`` without one.
+    :param before: the last usable sync at or before the position, if any.
+    :param after: the first usable sync at or after the position, if any.
     :param log: the mirror's log.
-    :param repeated: upper bound of the records before the position that a restarted mirror has copied again
-        after the place.
+    :param repeated: most records before the position that a restarted mirror has copied again after the
+        place.
     """
 
     position: int
@@ -90,23 +93,23 @@ class Bracket:
 
     @property
     def low(self) -> int:
-        """The lowest possible offset of the place; reading from it loses no record."""
+        """The lowest offset that the place may have. Reading from here loses no record."""
         if self.before is None:
             return self.log.start
         return self.before.downstream + (self.before.upstream < self.position)
 
     @property
     def high(self) -> int:
-        """The highest possible offset of the place."""
+        """The highest offset that the place may have."""
         last = self.log.end if self.after is None else self.after.downstream
         if self.before is not None:
-            # Each copied record has an offset on the source, so the mirror cannot have more of them.
+            # Each record that was copied has one offset on the source, so the place cannot be further on.
             last = min(last, self.before.downstream + self.position - self.before.upstream)
         return max(last, self.low)
 
     @property
     def parallel(self) -> bool:
-        """Whether the syncs are equally far apart on both clusters."""
+        """Whether both clusters have the same number of offsets between the two syncs."""
         if self.before is None or self.after is None:
             return False
         upstream, downstream = (end - start for start, end in zip(self.before, self.after, strict=True))
@@ -114,7 +117,10 @@ class Bracket:
 
     @property
     def search(self) -> tuple[int, int]:
-        """The half-open range of offsets that may contain the copy of the last record."""
+        """
+        The range of offsets that may hold the copy of the last record before the position; the end is
+        exclusive.
+        """
         low = self.low if self.before is None else self.before.downstream
         end = self.log.end if self.after is None else self.after.downstream
         return max(low, self.log.start), max(low, min(end, self.log.end), self.log.start)
@@ -122,14 +128,14 @@ class Bracket:
 
 def bracket(syncs: Iterable[OffsetSync], position: int, log: LogRange) -> Bracket:
     """
-    Return where a position of the source is on the mirror.
+    Return the range of offsets on the mirror for a position of the source.
 
-    A restarted mirror copies some records again. Its syncs show this: two of them are further apart on the
-    mirror than on the source. The first copies are used, because reading from them loses no record. Once the
-    mirror has copied more records since the restart than it had copied of that range before, the copies
-    before the restart are ignored.
+    A restarted mirror copies some records again. Its syncs show this: between two of them the mirror has more
+    records than the source has offsets. Reading from the first copies loses no record. If the mirror has
+    since copied the whole range again, the copies before the restart are not used. That is certain once the
+    mirror has copied more records after the restart than it had copied of this range before.
 
-    :param syncs: the partition's syncs, in any order.
+    :param syncs: syncs of the partition, in any order.
     :param position: the next offset to read on the source.
     :param log: the mirror's log.
     """
@@ -149,7 +155,7 @@ def bracket(syncs: Iterable[OffsetSync], position: int, log: LogRange) -> Bracke
 
 
 def _rewinds(ordered: Sequence[OffsetSync]) -> list[int]:
-    """Return the indexes of the first syncs after each restart that copied records again."""
+    """Return the indexes of the first syncs after a restart that made the mirror copy records again."""
     return [
         number
         for number in range(1, len(ordered))
@@ -161,12 +167,12 @@ def _rewinds(ordered: Sequence[OffsetSync]) -> list[int]:
 def _usable(
     ordered: Sequence[OffsetSync], rewinds: Sequence[int], position: int, log: LogRange
 ) -> tuple[int, int]:
-    """Return the range of usable syncs for a position, such that no copy after the position is skipped."""
+    """Return the range of syncs that a position may use so that the query skips no record."""
     start, open_since = 0, None
     for number, following in zip(rewinds, [*rewinds[1:], None], strict=False):
         restart = ordered[number]
         if restart.upstream > position:
-            continue  # only records after the position were copied again
+            continue  # only records after the position are copied again
         first = number if open_since is None else open_since
         lowest = min(ordered[each].upstream for each in rewinds if first <= each <= number)
         earlier = [sync for sync in ordered[start:first] if sync.upstream <= lowest]
@@ -182,7 +188,7 @@ def _usable(
 def _repeated(
     ordered: Sequence[OffsetSync], rewinds: Sequence[int], position: int, place: int, log: LogRange
 ) -> int:
-    """Return how many records before a position the mirror may have copied again after an offset."""
+    """Return the most records before a position that the mirror may have copied again after an offset."""
     found = 0
     for number in rewinds:
         restart, last = ordered[number], ordered[number - 1]

@@ -1,4 +1,4 @@
-"""Plans as Markdown: tables that a person reads in half a minute before approving them."""
+"""Plans as Markdown: tables that a user can read in half a minute before approving the plans."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from airflow_kafka_offsets.model.saved_plan import SavedPlan
 from airflow_kafka_offsets.model.text import escape_controls, shorten
 
 TOPICS = 10
-"""Rows of a table of topics. If there are more topics, it shows those that move furthest."""
+"""Most rows of a table of topics. If there are more topics, the table shows those that move furthest."""
 
 _APPENDING = ("file", "delta", "iceberg", "hudi")
 
@@ -41,7 +41,7 @@ def plan_markdown(saved: SavedPlan) -> str:
 
 
 def plans_markdown(plans: Sequence[SavedPlan]) -> str:
-    """Return plans that are approved together as one table, a row for each pipeline."""
+    """Return a table of plans that are approved together, with a row for each pipeline."""
     if len(plans) == 1:
         return plan_markdown(plans[0])
     found = [_estimate(saved) for saved in plans]
@@ -72,7 +72,7 @@ def plans_markdown(plans: Sequence[SavedPlan]) -> str:
 
 
 def _estimate(saved: SavedPlan) -> Estimate:
-    """Return the estimate that a plan was saved with; without one, what its receipt says."""
+    """Return the estimate in a saved plan; without one, an estimate from its receipt alone."""
     value = saved.value.get("estimate")
     if not isinstance(value, Mapping):
         moved = [
@@ -110,7 +110,7 @@ def _moves(saved: SavedPlan) -> str:
 
 
 def _times(saved: SavedPlan, which: str) -> str:
-    """Return the range of the times of the records at the offsets before or after."""
+    """Return the range of the record timestamps at the offsets before or after the move."""
     found: list[str] = []
     for part in saved.parts:
         times = (part.get("times") or {}).get(which) or {}
@@ -118,7 +118,7 @@ def _times(saved: SavedPlan, which: str) -> str:
     dated = sorted(time for time in found if time[:1].isdigit())
     words = [f"the {word}" if word == "end" else word for word in ("deleted", "end") if word in found]
     shown = list(dict.fromkeys([*dated[:1], *dated[-1:]]))
-    return _cell(" to ".join([*shown, *words])) or "not known"
+    return _cell(" to ".join([*shown, *words])) or "unknown"
 
 
 def _lost(saved: SavedPlan) -> str:
@@ -139,11 +139,11 @@ def _sink(saved: SavedPlan, again: int) -> str:
     if saved.checkpoint is None:
         return ""
     if policy.idempotent_sink:
-        return "overwrites by the records' own key: nothing comes twice"
+        return "overwrites by the records' own key: no record is written twice"
     name = "not named" if policy.sink is None else policy.sink
     if policy.sink == "noop" or not again:
         return name
-    twice = "appends: records that are read again come twice"
+    twice = "appends: records that are read again are written twice"
     return (
         f"{name} {twice}"
         if policy.sink in _APPENDING or policy.sink == "kafka"
@@ -156,7 +156,7 @@ def _state(saved: SavedPlan) -> str:
         return ""
     stateful = saved.value.get("stateful")
     return (
-        "does not move: records that are read again are counted twice"
+        "stays as it is: records that are read again are counted twice"
         if stateful
         else "the query keeps no state"
     )
@@ -168,12 +168,12 @@ def _lag(found: Estimate) -> str:
 
 
 def _downstream(saved: SavedPlan) -> str:
-    """Return the runs that were triggered by commits which the plan undoes."""
+    """Return the runs that were triggered by commits beyond the plan's targets."""
     runs = saved.value.get("triggered") or []
     texts = [
         f"{_code(run['dag_id'])} {_cell(run['run_id'])} ({_cell(str(run['state']))})"
         if run.get("dag_id")
-        else f"an event of {_cell(str(run.get('at')))} that no run has taken yet"
+        else f"an event of {_cell(str(run.get('at')))} that has not started a run yet"
         for run in runs
     ]
     more = f" and {len(texts) - TOPICS} more" if len(texts) > TOPICS else ""
@@ -200,11 +200,11 @@ def _topics(saved: SavedPlan) -> list[str]:
 
 
 def _code(text: str) -> str:
-    """Return a name that others have chosen as code within a cell of a table."""
+    """Return a user's name as code within a cell of a table."""
     shown = escape_controls(shorten(text)).replace("`", "'").replace("|", "\\|")
     return f"`{shown}`"
 
 
 def _cell(text: str) -> str:
-    """Return a text within a cell, with nothing in it that Markdown would read."""
+    """Return a text for a cell of a table, with Markdown's characters escaped."""
     return re.sub(r"([\\`*_|<>\[\]])", r"\\\1", escape_controls(text))

@@ -1,8 +1,8 @@
 """
-Readiness data: saved beside a checkpoint, to translate its position to a mirror when the source is gone.
+The data that commits keep beside a checkpoint for a failover without the source.
 
-The data cover the last few committed positions. For each of them they have the last record that was read of
-each partition, and the offset syncs around the position, which compaction removes from MirrorMaker's topic.
+For the last few committed positions, the data has the last record that the query read of each partition, and
+the offset syncs around the position. MirrorMaker's own topic loses these syncs to compaction.
 """
 
 from __future__ import annotations
@@ -22,29 +22,29 @@ from airflow_kafka_offsets.model.translation import DIGEST_LENGTH, LastRead, Rec
 
 VERSION = 1
 POSITIONS = 5
-"""Saved positions of a partition, at most."""
+"""Positions that are kept for each partition."""
 MOST_PARTITIONS = 10_000
-"""Limit for the saved positions of all partitions: with many partitions, each has fewer positions."""
+"""Most positions that are kept in total: with many partitions, each has fewer positions."""
 _SYNCS_BESIDE = 2
-"""Saved syncs on each side of a position."""
+"""Syncs that are kept on each side of a position."""
 _RESTARTS = 3
-"""Number of the mirror's last restarts whose neighboring syncs are saved."""
+"""Latest restarts of the mirror for which the syncs on both sides are kept."""
 
 
 @dataclass(frozen=True)
 class Readiness:
     """
-    Readiness data of one checkpoint.
+    The data that is kept beside a checkpoint.
 
-    :param batch_id: the newest batch that the data cover.
-    :param at: when the data were saved, in seconds since 1970.
-    :param cluster: id of the cluster that the positions belong to.
+    :param batch_id: newest batch when the data was kept; -1 if there is no data.
+    :param at: time when the data was kept, in seconds since 1970.
+    :param cluster: id of the source.
     :param read: the last records before the last few positions of each partition, newest first.
-    :param ends: the ends of the source's logs at that time.
-    :param syncs: the syncs around these positions.
-    :param syncs_topic: the topic of the syncs.
-    :param syncs_next: the first offset of that topic that was not read yet.
-    :param error: why the data are incomplete; empty if they are complete.
+    :param ends: ends of the source's logs at that time.
+    :param syncs: the offset syncs around these positions.
+    :param syncs_topic: topic of the syncs.
+    :param syncs_next: offset in the syncs topic where the next commit continues to read.
+    :param error: reason why data is missing; empty if the data is complete.
     """
 
     batch_id: int = -1
@@ -58,7 +58,7 @@ class Readiness:
     error: str = ""
 
     def on(self, cluster: str) -> Readiness:
-        """Return the data, without any content if they belong to another cluster."""
+        """Return the data if it is of this cluster, or if an id is unknown; else return empty data."""
         return self if "" in (cluster, self.cluster) or cluster == self.cluster else Readiness()
 
     def with_position(
@@ -69,7 +69,7 @@ class Readiness:
         read: Mapping[TopicPartition, Iterable[LastRead]],
         ends: Offsets,
     ) -> Readiness:
-        """Return the data with a newer position, and without the oldest ones."""
+        """Return the data with a new position, without positions that are too old."""
         known = self.on(cluster)
         most = max(1, min(POSITIONS, MOST_PARTITIONS // max(1, len(ends))))
         kept = {
@@ -82,7 +82,7 @@ class Readiness:
     def with_syncs(
         self, syncs: Mapping[TopicPartition, Iterable[OffsetSync]], topic: str, following: int
     ) -> Readiness:
-        """Return the data with newer syncs; only the syncs around the saved positions stay."""
+        """Return the data with newly read syncs; it keeps only the syncs around the positions."""
         known = self.syncs if self.syncs_topic in ("", topic) else {}
         kept = {
             tp: around(
@@ -94,7 +94,7 @@ class Readiness:
         return replace(self, syncs=found, syncs_topic=topic, syncs_next=following)
 
     def as_text(self) -> str:
-        """Return the text of the file."""
+        """Return the content of the file."""
         value = {
             "version": VERSION,
             "batch_id": self.batch_id,
@@ -112,9 +112,9 @@ class Readiness:
     @classmethod
     def parse(cls, text: str, what: str) -> Readiness:
         """
-        Read what :meth:`as_text` returned.
+        Read the output of :meth:`as_text`.
 
-        :raises OffsetsFormatError: if it is anything else.
+        :raises OffsetsFormatError: for any other text.
         """
         value = load_json(text, what, describe=describe_type)
         try:
@@ -136,13 +136,13 @@ class Readiness:
             )
         except (AttributeError, KeyError, TypeError, ValueError):
             raise OffsetsFormatError(
-                f"{what}: found {describe_type(value)}; expected readiness data of "
-                f"version {VERSION}: move the file away; the next commit writes it again"
+                f"{what}: found {describe_type(value)}; expected the failover data of a commit, "
+                f"version {VERSION}: move the file away, and the next commit writes a new one"
             ) from None
 
 
 def around(syncs: Iterable[OffsetSync], positions: Iterable[int]) -> list[OffsetSync]:
-    """Return the syncs next to positions, the last one, and those on both sides of the last restarts."""
+    """Return the syncs next to positions, the last sync, and the syncs on both sides of the last restarts."""
     ordered = sorted(set(syncs), key=lambda sync: sync.downstream)
     kept: set[OffsetSync] = set(ordered[-1:])
     for position in positions:

@@ -1,8 +1,8 @@
 """
-Saved plans, which are applied later exactly as planned, or refused.
+Saved plans: each is later applied exactly as planned, or refused.
 
 A saved plan is the receipt of a planned move, with a digest of the planned writes. An approval names this
-digest. The plan has offsets, not a target that would be evaluated again.
+digest. The plan has fixed offsets: its target is not evaluated again.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from airflow_kafka_offsets.model.receipt import GroupReceipt, read_receipt
 from airflow_kafka_offsets.model.text import DescribeValue, shorten
 from airflow_kafka_offsets.model.wording import parameter_text
 
-FORM = "a plan, as a reset with plan_only returns it, or 'group reset --save-plan' writes it"
+FORM = "a plan from a reset that only plans, or from 'group reset --save-plan'"
 MAX_AGE = timedelta(days=1)
-"""Default for the maximum age of a plan that is applied."""
+"""Default of the age at which a plan is too old to be applied."""
 
 _POLICY = tuple(asdict(CheckpointPolicy()))
 
 
 class Names(NamedTuple):
-    """The names of the pipeline that a plan moves, as they were given; see ``PIPELINE_PARAMETERS``."""
+    """The names of the pipeline that a plan moves, as the user gave them; see ``PIPELINE_PARAMETERS``."""
 
     group_id: Any = None
     topics: Any = None
@@ -54,13 +54,13 @@ class SavedPlan:
     """
     A plan that was saved.
 
-    :param names: the names of the pipeline.
-    :param groups: the groups with a partition to move.
-    :param checkpoint: the checkpoint that moves too; ``None`` without a checkpoint.
-    :param batch_id: the checkpoint's newest finished batch when the plan was made.
-    :param discarded: the checkpoint's unfinished batches when the plan was made.
-    :param policy: the permissions of the plan, which also hold when the plan is applied.
-    :param created: when the plan was made.
+    :param names: names of its pipeline.
+    :param groups: the groups that have a partition to move.
+    :param checkpoint: the checkpoint that moves with the groups.
+    :param batch_id: newest finished batch of the checkpoint when the plan was made.
+    :param discarded: unfinished batches of the checkpoint, which the plan discards.
+    :param policy: permissions of the plan, which also hold when it is applied.
+    :param created: time when the plan was made.
     :param value: the plan as plain JSON.
     """
 
@@ -77,7 +77,7 @@ class SavedPlan:
     @classmethod
     def parse(cls, value: object, what: str = "plan", *, describe: DescribeValue = shorten) -> SavedPlan:
         """
-        Read a plan, also as JSON text.
+        Read a plan, or its JSON text.
 
         :raises OffsetsFormatError: if the value is not a plan, or was changed after its digest was made.
         """
@@ -88,8 +88,8 @@ class SavedPlan:
         found = cls._read(value, what, describe)
         if value["digest"] != (made := found._compute_digest()):
             raise OffsetsFormatError(
-                f"{what}: found digest {describe(value['digest'])}, but its writes have digest "
-                f"{made}: the plan was changed after it was made; plan again"
+                f"{what}: found digest {describe(value['digest'])}, but its offsets and permissions have "
+                f"digest {made}: the plan was changed after it was made; plan again"
             )
         return found
 
@@ -120,7 +120,7 @@ class SavedPlan:
             raise OffsetsFormatError(f"{what}: {error}; expected {FORM}") from None
 
     def with_notes(self, **more: Any) -> SavedPlan:
-        """Return the plan with more entries for its readers, which the digest does not cover."""
+        """Return the plan with more texts and numbers for its readers; the digest does not cover them."""
         return replace(self, value={**self.value, **more})
 
     @property
@@ -130,7 +130,7 @@ class SavedPlan:
 
     @property
     def markdown(self) -> str:
-        """The plan's table for reviewers."""
+        """The table for reviewers."""
         return str(self.value.get("markdown", ""))
 
     @property
@@ -140,7 +140,7 @@ class SavedPlan:
 
     @property
     def log_ids(self) -> LogIds:
-        """Ids of the cluster and the topics that the offsets belong to."""
+        """The ids of the cluster and the topics of the offsets."""
         found = UNKNOWN_LOGS if self.checkpoint is None else self.checkpoint.log_ids
         for group in self.groups:
             found |= group.log_ids
@@ -148,12 +148,12 @@ class SavedPlan:
 
     @property
     def source(self) -> dict[str, Any]:
-        """The origin of the offsets."""
+        """The source of its offsets, as the first receipt names it."""
         source = self.parts[0].get("source") if self.parts else None
         return dict(source) if isinstance(source, Mapping) else {}
 
     def exceptions(self, group_id: str) -> tuple[Positions, Positions]:
-        """Return a group's partitions that are left alone, and those moved to an end of their log."""
+        """Return a group's partitions that the plan leaves alone, and those that it clamps."""
         part: Mapping[str, Any] = next((each for each in self.parts if each["group_id"] == group_id), {})
         skipped, clamped = (
             parse_positions(part[name], f"plan, {name}") if part.get(name) else {}
@@ -180,7 +180,7 @@ class SavedPlan:
         return digest(groups, self.log_ids.as_json(), moved, allowed)
 
     def age_refusals(self, now: datetime, max_age: timedelta | None) -> list[str]:
-        """Return why the plan is too old to be applied."""
+        """Return why the plan is too old to be applied; empty if it is not."""
         age = now - self.created
         if max_age is None or age <= max_age:
             return []
@@ -190,12 +190,12 @@ class SavedPlan:
         ]
 
     def name_refusals(self, group_id: object, checkpoint_location: str | None) -> list[str]:
-        """Return why the plan does not belong to the pipeline that the parameters name."""
+        """Return why the plan is for another pipeline than the task or command names."""
         named, location = self.names.group_id, None if self.checkpoint is None else self.checkpoint.location
         refusals = []
         if group_id is not None and group_id != named:
             refusals.append(
-                f"the plan is of group {shorten(named)}, and {parameter_text('group_id')} names "
+                f"the plan is for group {shorten(named)}, and {parameter_text('group_id')} names "
                 f"{shorten(group_id)}"
             )
         if checkpoint_location is not None and checkpoint_location != location:
@@ -203,14 +203,15 @@ class SavedPlan:
                 f"the plan moves {location or 'no checkpoint'}, and {parameter_text('checkpoint_location')} "
                 f"names {shorten(checkpoint_location)}"
             )
-        return [f"{refusal}: give the plan of this pipeline, or leave the names out" for refusal in refusals]
+        return [f"{refusal}: give the plan of this pipeline, or omit the names" for refusal in refusals]
 
     def differences(self, plan: PipelinePlan) -> list[str]:
         """
-        Return the differences between the pipeline now and when the plan was made.
+        Return the changes since the plan was made.
 
-        :param plan: a new plan with the same offsets. A moved log start is no difference while the log still
-            has every offset.
+        A log start that has moved is no change while the log still has every planned offset.
+
+        :param plan: a new plan to the same offsets.
         """
         plan_ids = UNKNOWN_LOGS if plan.checkpoint_plan is None else plan.checkpoint_plan.log_ids
         for each in plan.group_plans:
@@ -225,16 +226,16 @@ class SavedPlan:
     def _checkpoint_differences(self, now: CheckpointPlan | None) -> list[str]:
         then = self.checkpoint
         if then is None or now is None:
-            return [] if then is None and now is None else ["the checkpoint is not moved as it was planned"]
+            return [] if then is None and now is None else ["the checkpoint would not move as planned"]
         if then.query_id != now.query_id:
             return [
-                f"{then.location}: found query {now.query_id}; the plan is of query "
+                f"{then.location}: found query {now.query_id}; the plan is for query "
                 f"{shorten(then.query_id)}: the checkpoint was replaced"
             ]
         if self.batch_id != now.batch_id:
             return [
-                f"{then.location}: the newest finished batch is {now.batch_id}, and it was {self.batch_id} "
-                "when the plan was made: the query has run since"
+                f"{then.location}: the newest finished batch is {now.batch_id}, and was {self.batch_id} "
+                "when the plan was made: the query has run since then"
             ]
         if self.discarded != now.discarded:
             return [
@@ -244,16 +245,17 @@ class SavedPlan:
         if then.before != now.before or then.after != now.after:
             moved = _moved_partitions(then.before, now.before) or _moved_partitions(then.after, now.after)
             return [
-                f"{then.location}: was moved since the plan was made, and is elsewhere on {summarize(moved)}"
+                f"{then.location}: was moved after the plan was made, and has other offsets on "
+                f"{summarize(moved)}"
             ]
         return []
 
     def check(self, plan: PipelinePlan) -> None:
         """
-        Refuse a plan whose pipeline has changed since the plan was made.
+        Refuse the plan if something has changed since it was made.
 
         :param plan: see :meth:`differences`.
-        :raises PlanRefusedError: naming the differences.
+        :raises PlanRefusedError: with the changes.
         """
         if found := self.differences(plan):
             raise PlanRefusedError(
@@ -262,7 +264,7 @@ class SavedPlan:
 
 
 def moved_by(plan_digest: str, group: GroupReceipt, commits: Commits) -> Positions:
-    """Return a group's earlier offsets in the partitions whose last commit is from a plan."""
+    """Return a group's earlier offsets in the partitions where the plan's commit is still the newest one."""
     found: Positions = {}
     for tp, commit in commits.items():
         made = None if commit is None else CommitMetadata.parse(commit.metadata)
@@ -285,7 +287,7 @@ def saved_plan(
 
     :param receipt: receipt of the plan, which was not applied.
     :param policy: the permissions of the plan.
-    :param now: when the plan was made.
+    :param now: time of the plan; default: the present.
     """
     value = {
         **receipt,
@@ -300,14 +302,14 @@ def saved_plan(
 
 def _group_differences(then: GroupReceipt, now: OffsetPlan | None) -> list[str]:
     if now is None:
-        return [f"group {then.group_id!r} is not moved as it was planned"]
+        return [f"group {then.group_id!r} would not move as planned"]
     moved = [tp for tp, at in then.before.items() if tp in then.after and now.before.get(tp) != at]
     if not moved:
         return [] if now.after == then.after else [f"group {then.group_id!r} would move to other offsets"]
     first = min(moved)
     by = CommitMetadata.parse(now.metadata.get(first))
     return [
-        f"group {then.group_id!r} has moved on {summarize(moved)} ({first}: {then.before[first]} when the "
+        f"group {then.group_id!r} has changed on {summarize(moved)} ({first}: {then.before[first]} when the "
         f"plan was made, {now.before.get(first)} now{f', by {by}' if by else ''})"
     ]
 

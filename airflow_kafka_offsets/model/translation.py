@@ -1,13 +1,13 @@
 """
-Translation of a position on one cluster to its mirror.
+Translation of a position on the source to an offset on the mirror.
 
-A position is the next offset to read. Its *place* on the mirror is the copy of the first record at or after
-the position. MirrorMaker's syncs give a range for the place
-(:mod:`airflow_kafka_offsets.model.offset_syncs`). The place itself is known if the copy of the last record
-that was read is found in this range.
+A position is the next offset to read. Its *place* is the offset on the mirror of the first record that was
+copied from the position or after it. MirrorMaker's syncs give a range for the place
+(:mod:`airflow_kafka_offsets.model.offset_syncs`). The copy of the last record that the query read, if it is
+found in this range, gives the place itself.
 
-A translation is never after the place, so no record is lost. It also states how many records are read again
-at most.
+A translation is never after the place, so that no record is lost. It has the most records that are read
+again.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ DIGEST_LENGTH = 16
 
 
 class RecordIdentity(NamedTuple):
-    """The properties by which a record is recognized on the mirror."""
+    """The properties that identify a record on the mirror."""
 
     offset: int
-    """The record's offset on the source."""
+    """Its offset on the source."""
     timestamp: int
-    """In milliseconds since 1970; negative without one."""
+    """In milliseconds since 1970; negative if the record has no timestamp."""
     digest: str
-    """Digest of the record's key and value, see :func:`record_digest`."""
+    """Of its key and value, see :func:`record_digest`."""
 
 
 class LastRead(NamedTuple):
@@ -42,20 +42,23 @@ class LastRead(NamedTuple):
     identity: RecordIdentity
     others: int = 0
     """
-    Upper bound of other records between the record and the position that a mirror may have copied: records
-    of aborted transactions, and records that compaction has removed since.
+    Most records between the last record and the position that a mirror may have copied too: records of
+    aborted transactions, or records that compaction has removed since.
     """
     distinct: bool = True
-    """Whether no record shortly before this one is equal to it."""
+    """Whether no record nearby before it has the same timestamp, key and value."""
 
     @property
     def place(self) -> int:
-        """The first offset that may hold a record to copy after it."""
+        """
+        The offset to translate: after the record, or the position if a mirror may have copied records
+        between.
+        """
         return self.position if self.others else self.identity.offset + 1
 
 
 def record_digest(key: bytes | None, value: bytes | None) -> str:
-    """Return a short text that is the same for the same key and value."""
+    """Return a short hash of a key and a value."""
     parts = [b"-" if part is None else b"%d:" % len(part) + part for part in (key, value)]
     return hashlib.sha256(b"".join(parts)).hexdigest()[:DIGEST_LENGTH]
 
@@ -63,16 +66,17 @@ def record_digest(key: bytes | None, value: bytes | None) -> str:
 @dataclass(frozen=True)
 class Scan:
     """
-    The records in a range of the mirror's log.
+    The result of a search in a part of the mirror's log.
 
-    :param start: the first offset of the range.
-    :param end: the offset after the range.
-    :param copies: source offset of a wanted record -> the offsets of equal records.
-    :param alike: source offset of a wanted record -> the offsets of records with equal key and value, but
-        with another timestamp.
-    :param records: number of records; fewer than offsets if the log is compacted or transactional.
-    :param repeats: number of records that are equal to an earlier record of the range.
-    :param by_time: whether no record before ``start`` has the wanted record's timestamp.
+    :param start: the first offset that was searched.
+    :param end: the offset after the last one that was searched.
+    :param copies: offset on the source of the wanted record -> offsets of records with the same timestamp,
+        key and value.
+    :param alike: like ``copies``, for records with the same key and value but another timestamp.
+    :param records: number of records that were searched; a compacted or transactional log has fewer records
+        than offsets.
+    :param repeats: number of these records that are equal to an earlier one.
+    :param by_time: whether the search began at the first record that is as new as the wanted one.
     """
 
     start: int
@@ -94,18 +98,18 @@ class Scan:
         return self.records == self.end - self.start
 
     def covers(self, low: int, high: int) -> bool:
-        """Whether the scan has seen every possible copy from ``low`` to before ``high``."""
+        """Whether the search found every record from ``low`` to before ``high`` that may be the copy."""
         return (self.start <= low or self.by_time) and high <= self.end
 
     def copies_of(self, read: LastRead, low: int, high: int) -> list[int]:
-        """Return the offsets of the copies of a record, from ``low`` to before ``high``."""
+        """Return the offsets of a record's copies from ``low`` to before ``high``."""
         upstream = read.identity.offset
         found = self.copies.get(upstream) or self.alike.get(upstream, ())
         return [offset for offset in found if low <= offset < high]
 
 
 class Sighting(NamedTuple):
-    """A record that was read, and the scan of the mirror's log for its copy."""
+    """A record that the query read, and the result of the search for its copy on the mirror."""
 
     read: LastRead
     scan: Scan
@@ -116,10 +120,10 @@ class Translation:
     """
     A position on the mirror.
 
-    :param offset: the next offset to read; ``None`` if unknown.
-    :param again: upper bound of the records that are read again.
-    :param by: the evidence: MirrorMaker's syncs, or the last record that was read.
-    :param why: why the offset is unknown, or a remark on it.
+    :param offset: offset where the query continues; ``None`` if unknown.
+    :param again: most records that may be read again.
+    :param by: the evidence: MirrorMaker's syncs, or the last record that the query read.
+    :param why: reason why the position is unknown, or a remark about it.
     """
 
     offset: int | None
@@ -129,7 +133,7 @@ class Translation:
 
     @property
     def exact(self) -> bool:
-        """Whether no record is read again."""
+        """Whether the offset is known, and no record is read again."""
         return self.offset is not None and self.again == 0
 
     def __str__(self) -> str:
@@ -138,16 +142,17 @@ class Translation:
         return f"exact ({self.by})" if self.exact else f"safe: at most {self.again} again"
 
 
-NO_MIRROR = "no sync and no copy of the last record that was read was found"
+NO_MIRROR = "found no offset sync, and no copy of the last record that the query read"
 OTHER_RECORDS = (
-    "the mirror does not hold the last record that was read where the syncs say: the topic has another name "
-    "there, or the mirror changes the records"
+    "the mirror does not have the last record that the query read at the offset that the syncs give: the "
+    "topic has another name there, or the mirror changes the records"
 )
 BEHIND = "the mirror ends before the position"
 
 CLOSE = 1_000
 """
-Largest distance of two syncs between which no sync can be missing: ``offset.lag.max`` is 100 by default.
+Up to this many offsets between two syncs, an equal number of offsets on both clusters is enough evidence that
+each record has its copy. ``offset.lag.max`` is 100 by default.
 """
 
 
@@ -162,9 +167,9 @@ def translate(
 
     :param position: the next offset to read.
     :param log: the mirror's log.
-    :param syncs: the partition's syncs, in any order.
-    :param sightings: the last record before the position, if it is known, and the last records before
-        earlier positions, each with the scan of the range from :func:`bracket_of`.
+    :param syncs: syncs of the partition, in any order.
+    :param sightings: the last record before the position, if known, and the last records before earlier
+        positions, each with the result of a search in the range that :func:`bracket_of` gives.
     """
     if position == 0:
         return Translation(log.start)
@@ -176,7 +181,7 @@ def translate(
     by_record = _by_record(_bracket_after(newest.read, known, log), newest, same_records=bool(pairs))
     if by_record is not None:
         return by_record
-    # The first of several equal records is never after the right one.
+    # If the search found several equal records, the first one is safe: it is not after the right one.
     found = _bracket_after(newest.read, [*known, *pairs], log)
     if copies := newest.scan.copies_of(newest.read, *found.search):
         return _after_the_first(found, copies, newest.read.others)
@@ -186,7 +191,7 @@ def translate(
 def _pairs(
     position: int, log: LogRange, syncs: Sequence[OffsetSync], sightings: Sequence[Sighting]
 ) -> list[OffsetSync]:
-    """Return the known copies of the last records before earlier positions, as syncs."""
+    """Return syncs made from the last records before earlier positions whose copies were found."""
     found = {
         each.read.identity.offset: _by_record(_bracket_after(each.read, syncs, log), each, same_records=False)
         for each in sightings
@@ -201,9 +206,9 @@ def _pairs(
 
 def bracket_of(position: int, log: LogRange, syncs: Iterable[OffsetSync], last: LastRead | None) -> Bracket:
     """
-    Return the range for a position's place, according to the syncs.
+    Return the range that the syncs give for a position.
 
-    :param last: the last record before the position, if it is known; the position is right after it.
+    :param last: the last record before the position, if known: the range is then for the offset after it.
     """
     return bracket(syncs, position, log) if last is None else _bracket_after(last, syncs, log)
 
@@ -214,9 +219,9 @@ def _bracket_after(read: LastRead, syncs: Iterable[OffsetSync], log: LogRange) -
 
 def _by_record(found: Bracket, sighting: Sighting, *, same_records: bool) -> Translation | None:
     """
-    Return the place after the copy of the last record; ``None`` if the copy is unknown.
+    Return the place after the copy of the last record; ``None`` if the search does not give it.
 
-    :param same_records: whether the mirror has unchanged copies of earlier records.
+    :param same_records: whether the mirror has copies of earlier records.
     """
     last, scan = sighting
     if not scan.covers(*found.search):
@@ -241,7 +246,7 @@ def _by_record(found: Bracket, sighting: Sighting, *, same_records: bool) -> Tra
 
 
 def _after_the_first(found: Bracket, copies: Sequence[int], others: int) -> Translation:
-    """Return the place after the first of several equal records that may be the last one read."""
+    """Return the place after the first equal record; one of these is the last record that the query read."""
     by_syncs = _by_syncs(found, others, None)
     if (
         by_syncs.again == others + found.repeated
@@ -254,11 +259,11 @@ def _after_the_first(found: Bracket, copies: Sequence[int], others: int) -> Tran
 
 
 def _by_syncs(found: Bracket, others: int, scan: Scan | None) -> Translation:
-    """Return the translation that follows from the syncs alone."""
+    """Return the translation that the syncs give without a copy."""
     before, after = found.before, found.after
     if before is None and after is None:
         empty = found.log.end == 0
-        return Translation(0, why="nothing was copied") if empty else Translation(None, why=NO_MIRROR)
+        return Translation(0, why="no record was copied") if empty else Translation(None, why=NO_MIRROR)
     if before is not None and after is not None and found.parallel:
         start, end = before.downstream, after.downstream
         if end - start <= CLOSE or (

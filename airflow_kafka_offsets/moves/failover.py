@@ -1,4 +1,4 @@
-"""Plans the failover of a pipeline to a mirror: its checkpoint, and the groups that follow it there."""
+"""Plans the failover of a pipeline to a mirror: its checkpoint and its groups."""
 
 from __future__ import annotations
 
@@ -64,18 +64,18 @@ def plan_failover(
     policy: FailoverPolicy | None = None,
 ) -> FailoverPlan:
     """
-    Plan to let a pipeline continue on a mirror of its cluster, from the newest committed batch.
+    Plan to continue a pipeline on a mirror of its cluster, from the newest committed batch.
 
-    The same request finishes an interrupted failover with the offsets of its first plan. Any other request is
-    refused until then.
+    The same request finishes an interrupted failover, with the planned offsets. Other requests are refused
+    until then.
 
-    :param source: the cluster that is left; ``None`` if it does not answer.
+    :param source: the old cluster; ``None`` if it does not answer.
     :param target: the mirror.
-    :param selection: the pipeline's groups and topics, with the topic names of the cluster that is left.
-        Partitions outside ``topics`` keep their offsets.
-    :param policy: the permissions of the caller.
+    :param selection: the groups and topics of the pipeline, with the topic names of the old cluster.
+        Partitions outside of ``topics`` stay as they are.
+    :param policy: the permissions.
     :raises CheckpointError: if the checkpoint cannot be read, or no batch has finished.
-    :raises MoveUnfinishedError: if a move of another request was begun and not finished.
+    :raises MoveUnfinishedError: if another request has started a move and not finished it.
     :raises PlanRefusedError: if the names do not match the checkpoint, or it is already on the mirror.
     """
     policy = policy or FailoverPolicy()
@@ -94,7 +94,7 @@ def plan_failover(
     left = _cluster_to_leave(source, checkpoint, entered, kept.cluster)
     usable = kept.on(left.cluster)
     if kept.at and not usable.at:
-        note.append(f"the readiness data belong to cluster {kept.cluster} and are not used")
+        note.append(f"the data kept beside the checkpoint is ignored: it is of cluster {kept.cluster}")
     sources = movable_sources(checkpoint)
     selection.assign_offsets(sources)  # refuses names that do not match
     scoped = {
@@ -129,31 +129,31 @@ def plan_failover(
 def _cluster_to_leave(
     source: OffsetsClient | None, checkpoint: SparkCheckpoint, entered: str, kept: str
 ) -> LogIds:
-    """Return the cluster that the checkpoint's offsets belong to; refuse the mirror, and a third cluster."""
+    """Return the checkpoint's cluster; refuse the mirror itself, and a connection to a third cluster."""
     moved = newest_archived_move_with_cluster(checkpoint)
     known = "" if moved is None else moved.log_ids.cluster
     asked = "" if source is None else source.cluster_id()
     if entered and entered in (known, asked):
         how = f"its move {moved} was there" if known == entered else "both connections lead there"
         raise PlanRefusedError(
-            f"{checkpoint.location} is on cluster {entered} already ({how}): give the connection of the "
+            f"{checkpoint.location} is already on cluster {entered} ({how}): give the connection of the "
             "cluster to leave, and as mirror the cluster to go to"
         )
     if known and asked and known != asked:
         raise PlanRefusedError(
-            f"{checkpoint.location} counts on cluster {shorten(known)}, as its move {moved} says, and the "
+            f"{checkpoint.location} is on cluster {shorten(known)} according to its move {moved}, but the "
             f"connection leads to {shorten(asked)}: correct the connection"
         )
     return LogIds(asked or known or kept)
 
 
 def _read_kept(checkpoint: SparkCheckpoint) -> tuple[Readiness, list[str]]:
-    """Return the readiness data, and a note if they are incomplete or cannot be read."""
+    """Return the data kept beside the checkpoint, and notes about missing data."""
     try:
         kept = read_readiness(checkpoint)
     except OffsetsFormatError as error:
         return Readiness(), [str(error)]
-    return kept, [f"the readiness data are incomplete: {kept.error}"] if kept.error else []
+    return kept, [f"the data kept beside the checkpoint is incomplete: {kept.error}"] if kept.error else []
 
 
 def _refusals(translated: Collection[TranslatedPartition]) -> list[str]:
@@ -175,12 +175,12 @@ def _group_plans(
     policy: FailoverPolicy,
     left: LogIds,
 ) -> list[OffsetPlan]:
-    """Return the plans of the groups on the mirror; no plan if a position is unknown."""
+    """Return the plans of the groups on the mirror; no plans if a position is unknown, which is refused."""
     known: dict[str, Offsets] = {}
     names: dict[TopicPartition, TopicPartition] = {}
     for each in translated:
         if each.translation.offset is None:
-            return []  # _refusals() has refused the failover
+            return []  # the failover is refused
         known.setdefault(each.source, {})[each.partition] = each.translation.offset
         names[each.partition] = each.mirrored
     by_group = {
@@ -193,11 +193,11 @@ def _group_plans(
         GroupOffsets(by_group),
         source={"failover": left.cluster},
         on_out_of_range=policy.on_out_of_range,
-        # MirrorMaker copies the metadata of commits: those on the mirror name the cluster that is left.
+        # MirrorMaker copies the metadata of commits, so that these commits name the old cluster.
         log_check=LogCheck(allow_new_cluster=True),
         if_lost=(
-            f"the mirror has deleted them: set {parameter_text('on_out_of_range', 'clamp')} to continue "
-            "from its log start"
+            f"the mirror has deleted these records: set {parameter_text('on_out_of_range', 'clamp')} to "
+            "continue from its log start"
         ),
     )
     return [
@@ -211,7 +211,7 @@ def _sources_after(
     translated: Collection[TranslatedPartition],
     groups: Collection[OffsetPlan],
 ) -> dict[str, Offsets]:
-    """Return the new offsets of each source; the query uses the offsets that were clamped for its groups."""
+    """Return the new offsets of each source, with the offsets that were clamped for a group."""
     clamped = {tp: plan.after[tp] for plan in groups for tp in plan.clamped if tp in plan.after}
     moved = {(each.source, each.partition): each for each in translated}
     after: dict[str, Offsets] = {}
@@ -237,7 +237,7 @@ def _combine(
     plan = PipelinePlan.combine(groups, moved)
     return FailoverPlan(
         plan.group_plans,
-        # The groups' log ids are those of the mirror.
+        # The ids that the groups' plans have read are those of the mirror.
         replace(moved, log_ids=plan.checkpoint_plan.log_ids if plan.checkpoint_plan else moved.log_ids),
         may_be_empty=True,
         translated=translated,
@@ -249,7 +249,7 @@ def _combine(
 def _resume_failover(
     move: ArchivedMove, target: OffsetsClient, checkpoint: SparkCheckpoint, policy: FailoverPolicy
 ) -> FailoverPlan:
-    """Plan the rest of an interrupted failover, with the offsets of its first plan."""
+    """Return a plan that finishes a failover with its planned offsets."""
     before, after = archived_group_offsets(checkpoint, move)
     active = active_group_refusals(target, after)
     plans = [

@@ -1,4 +1,4 @@
-"""Fails over many pipelines, some at the same time; each has its own outcome."""
+"""Fails over many pipelines: several at a time, each with its own outcome."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ State = Literal["planned", "moved", "moved before", "refused", "failed"]
 
 @dataclass(frozen=True)
 class FleetMember:
-    """A pipeline to fail over, with the topic names of the cluster that is left."""
+    """A pipeline to fail over, with the topic names of the old cluster."""
 
     name: str
     checkpoint: SparkCheckpoint
@@ -37,11 +37,11 @@ class FleetMember:
 @dataclass(frozen=True)
 class Outcome:
     """
-    The outcome for one pipeline.
+    The outcome of a pipeline's failover.
 
-    :param again: upper bound of the records that are read again.
-    :param exact: whether no record is read again.
-    :param error: why the failover was refused or failed; empty otherwise.
+    :param again: most records that may be read again.
+    :param exact: whether every position is known, and no record is read again.
+    :param error: reason for the refusal or failure; empty otherwise.
     """
 
     name: str
@@ -62,7 +62,7 @@ class Outcome:
 
 
 Clients = tuple["OffsetsClient | None", "OffsetsClient"]
-"""The clients of the cluster that is left (``None`` if it does not answer) and of the mirror."""
+"""Clients of the old cluster (``None`` if it does not answer) and of the mirror."""
 
 
 def fail_over_fleet(
@@ -75,12 +75,12 @@ def fail_over_fleet(
     execute: bool,
 ) -> Iterator[Outcome]:
     """
-    Fail over pipelines, or only plan it; yield each outcome as soon as it is known.
+    Fail over pipelines, or only plan it; yield each outcome when it is known.
 
-    Each checkpoint's archives record its moves. So after a kill, the same call finishes interrupted failovers
-    and skips finished ones.
+    Each checkpoint's archive records its move. After a kill, the same call finishes the moves that have
+    started, and skips the finished ones.
 
-    :param clients: the clients of each worker; their number is the number of simultaneous failovers.
+    :param clients: a pair of clients for each worker; each worker moves one pipeline at a time.
     :param execute: whether to apply the plans.
     """
     free: queue.SimpleQueue[Clients] = queue.SimpleQueue()
@@ -136,7 +136,7 @@ def _fail_over(
 
 
 def _was_moved_before(checkpoint: SparkCheckpoint, target: OffsetsClient) -> bool:
-    """Return whether an earlier failover has moved a checkpoint to the mirror, completely."""
+    """Return whether a checkpoint was moved to the mirror, and is finished."""
     moved = newest_archived_move_with_cluster(checkpoint)
     return (
         moved is not None and moved.fails_over and moved.done and moved.log_ids.cluster == target.cluster_id()

@@ -1,4 +1,4 @@
-"""Plans, moves and restores many pipelines in waves, each with the functions for a single pipeline."""
+"""Plans, moves and restores many pipelines in waves, each like a single pipeline."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ AT_ONCE = 8
 """Default number of pipelines that are planned, moved or restored at the same time."""
 
 Keep = Callable[[Fleet], None]
-"""Saves a fleet durably: after it returns, the saved fleet outlasts this process."""
+"""Saves a fleet so that it survives the end of this process."""
 
 
 class Opened(NamedTuple):
-    """The client and the checkpoint with which a pipeline is moved."""
+    """The client and the checkpoint of a pipeline."""
 
     client: OffsetsClient
     checkpoint: SparkCheckpoint | None
@@ -60,10 +60,10 @@ def plan_all(
     entries: Sequence[T], plan: Callable[[T], SavedPlan], name: Callable[[T], str], at_once: int = AT_ONCE
 ) -> list[SavedPlan]:
     """
-    Plan each pipeline; raise an error with all refusals at the end.
+    Plan each pipeline; raise refusals only after every pipeline was tried.
 
     :param plan: plans one pipeline.
-    :raises PlanRefusedError: naming each pipeline that cannot be moved, and why.
+    :raises PlanRefusedError: with each pipeline that cannot be moved, and the reason.
     """
 
     def attempt(entry: T) -> SavedPlan | Failure:
@@ -85,7 +85,7 @@ class FleetMoves:
     """
     Moves or restores a fleet, and saves the progress of each pipeline.
 
-    :param fleet: the fleet, with its progress.
+    :param fleet: the fleet with its progress.
     :param keep: saves the fleet.
     :param open_one: opens the client and the checkpoint of a pipeline.
     :param by: metadata of the task or tool that moves the fleet.
@@ -105,7 +105,7 @@ class FleetMoves:
         at_once: int = AT_ONCE,
     ) -> list[Failure]:
         """
-        Move each pipeline that was not moved before. After a failure no other pipeline is started.
+        Move each pipeline that was not moved before. If one fails, no others are started.
 
         :return: the pipelines that failed.
         """
@@ -139,9 +139,9 @@ class FleetMoves:
         self, *, quiet_period: float, allow_stale: bool = False, at_once: int = AT_ONCE
     ) -> list[Failure]:
         """
-        Restore each pipeline that was moved, and no others. After a failure the others are still restored.
+        Undo the move of each pipeline that was moved. If one fails, the others are still restored.
 
-        :param allow_stale: whether to undo moves that other moves or commits have followed.
+        :param allow_stale: whether to undo a move although the pipeline has continued since.
         :return: the pipelines that failed.
         """
         todo = [n for n, each in enumerate(self.fleet.members) if each.stage in BEGUN]
@@ -185,7 +185,7 @@ class FleetMoves:
 
 
 def plan_restore(opened: Opened, member: Member, by: CommitMetadata, *, allow_stale: bool) -> PipelinePlan:
-    """Plan to restore the offsets that a pipeline's receipt records as overwritten."""
+    """Plan to restore the offsets that a pipeline's receipt holds."""
     saved = member.plan
     selection = GroupSelection.parse(saved.names.group_id, saved.names.topics)
     plan = plan_restore_receipt(
@@ -202,7 +202,7 @@ def plan_restore(opened: Opened, member: Member, by: CommitMetadata, *, allow_st
 
 
 class PipelineState(NamedTuple):
-    """The current state of a pipeline compared with its plan, and its lag."""
+    """Where a pipeline is now, and its lag."""
 
     state: str
     """``not moved``, ``moved``, ``moved in part``, ``read on`` or ``elsewhere``."""
@@ -210,7 +210,7 @@ class PipelineState(NamedTuple):
 
 
 def pipeline_state(opened: Opened, saved: SavedPlan) -> PipelineState:
-    """Compare the current positions of groups and checkpoint with those before and after a plan."""
+    """Compare the groups and the checkpoint with the offsets before and after a plan."""
     client, checkpoint = opened
     found: set[str] = set()
     lag = 0
@@ -234,7 +234,7 @@ def pipeline_state(opened: Opened, saved: SavedPlan) -> PipelineState:
 
 
 def _states(now: Positions, before: Positions, after: Offsets) -> set[str]:
-    """Compare the positions of moved partitions with their offsets before and after the plan."""
+    """Compare the offsets of moving partitions with those before and after the plan."""
     states = set()
     for tp, to in after.items():
         at, was = now.get(tp), before.get(tp)

@@ -1,4 +1,4 @@
-"""Plans the deletion of a group's offsets of topics that it no longer reads."""
+"""Plans the deletion of a group's offsets in topics that it no longer reads."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class OffsetDeletion:
-    """The offsets of one group that are deleted."""
+    """The offsets of a group to delete."""
 
     group_id: str
     before: Positions
@@ -28,8 +28,8 @@ def plan_offset_deletion(client: OffsetsClient, group_id: str, scope: TopicScope
     """
     Read the offsets of a group in a scope with named topics.
 
-    :return: a deletion without partitions if the group has no commit in the scope.
-    :raises PlanRefusedError: if there is no such consumer group, its members read one of the topics, or a
+    :return: a plan without offsets if the group has no commit in the scope.
+    :raises PlanRefusedError: if the consumer group does not exist, its members read one of the topics, or a
         topic is not on the broker.
     """
     named = scope.topics or []
@@ -55,19 +55,16 @@ def plan_left_topics(
     client: OffsetsClient, group_ids: Iterable[str], scope: TopicScope, read: Collection[TopicPartition]
 ) -> list[OffsetDeletion]:
     """
-    Plan the deletion of a pipeline's offsets in topics that it no longer reads.
-
-    Groups without a commit in these topics are left out.
+    Plan the deletion of a pipeline's offsets in topics that it no longer reads; omit groups without such
+    offsets.
 
     :param read: the partitions that the pipeline reads.
-    :raises PlanRefusedError: if the pipeline reads one of the topics, or for a reason of
-        :func:`plan_offset_deletion`.
+    :raises PlanRefusedError: if the pipeline reads one of the topics, and as :func:`plan_offset_deletion`.
     """
     still = sorted({tp.topic for tp in read if scope.allows(tp.topic)})
     if still:
         raise PlanRefusedError(
-            f"{parameter_text(scope.parameter)} names {', '.join(still)}, which the pipeline reads: "
-            "leave it out"
+            f"{parameter_text(scope.parameter)} names {', '.join(still)}, which the pipeline reads: omit it"
         )
     _on_broker(client, scope)
     states = client.describe_groups(group_ids)
@@ -83,7 +80,7 @@ def _on_broker(client: OffsetsClient, scope: TopicScope) -> dict[str, list[int]]
     if missing:
         raise PlanRefusedError(
             f"topic {', '.join(missing)} is not on the broker: correct "
-            f"{parameter_text(scope.parameter, ...)}, or leave it out, since Kafka deletes the offsets of a "
+            f"{parameter_text(scope.parameter, ...)}, or omit it, since Kafka deletes the offsets of a "
             "deleted topic"
         )
     return found

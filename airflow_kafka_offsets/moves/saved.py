@@ -1,4 +1,4 @@
-"""Saves plans, and plans the same moves again; refuses them if groups, checkpoint or logs have changed."""
+"""Saves plans, and plans their moves again; refuses a plan if something has changed since."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def save_plan(
     Return a plan that can be applied later, with an estimate and a table for reviewers.
 
     :param plan: a plan without refusals, with the timestamps of its records.
-    :param policy: the permissions of the plan, together with ``allow_new_cluster``.
+    :param policy: permissions of the plan, with ``allow_new_cluster``.
     """
     saved = saved_plan(
         plan.make_receipt(plan_only=True),
@@ -61,8 +61,9 @@ def save_plan(
 
 def read_saved_plan(value: object, what: str = "plan") -> SavedPlan:
     """
-    Read a plan: the value that an operator has returned, JSON text, or a location of a file.
+    Read a plan.
 
+    :param value: the return value of an operator, its JSON text, or the path of a file.
     :raises UsageError: if the file does not exist or cannot be read.
     :raises OffsetsFormatError: if the value is not a plan, or the plan was changed after it was made.
     """
@@ -86,10 +87,9 @@ def has_moved(
     groups: Iterable[GroupReceipt],
 ) -> bool:
     """
-    Return whether a saved plan has made a move that was not undone, according to the archives and the
-    commits.
+    Return whether a saved plan has made a move that was not undone.
 
-    The receipt does not prove a move, because it is stored before the first write.
+    The archives and the commits show this. The receipt does not, because it is stored before the first write.
     """
     if checkpoint is not None:
         archives = read_archived_moves(checkpoint)
@@ -114,7 +114,7 @@ def plan_saved(
     """
     Plan to apply a saved plan, with exactly its offsets.
 
-    If an earlier try of the same plan was interrupted, any later try of the plan finishes the move.
+    If an earlier try of the plan was interrupted, any later try of it finishes the move.
 
     :param checkpoint: the checkpoint of the plan.
     :param metadata: metadata of the task or tool that applies the plan.
@@ -143,7 +143,7 @@ def plan_saved(
         commits = client.committed(group.group_id, group.after)
         mine = moved_by(saved.digest, kept[group.group_id], commits) if group.group_id in kept else {}
         begun = begun or bool(mine)
-        # The archive of a checkpoint has the earlier positions of the groups.
+        # The archive of a checkpoint has the earlier offsets of the groups.
         group = group if plan.checkpoint_plan is not None else group.with_before(mine)
         skipped, clamped = saved.exceptions(group.group_id)
         source = {name: value for name, value in group.source.items() if name != "to_offset"}

@@ -1,4 +1,4 @@
-"""Asks a person to approve the plan of a move; the approval is valid for this plan only."""
+"""Asks a user to approve the plan of a move, and accepts the approval for this plan only."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ if TYPE_CHECKING:
 
 class ApprovePlanOperator(ApprovalOperator):
     """
-    Show the plan of a reset, or of several, and wait until a person approves or rejects it.
+    Show one or several plans of resets, and wait until a user approves or rejects them.
 
     This is Airflow's ``ApprovalOperator`` with the plan's table as its text. The option that approves is
     ``Approve`` with the first digits of the plan's digest, so that the response names its plan. When tasks
-    are cleared, Airflow may show the text and the options of an earlier plan (apache/airflow#73235). If that
-    plan is approved, this task fails, and a reset refuses the approval.
+    are cleared, Airflow may show the text and the options of an earlier plan (apache/airflow#73235): this
+    task fails if a user approves that plan, and a reset refuses the approval.
 
-    A rejection skips the tasks after it, as Airflow's operator does. A request that times out fails, or takes
-    ``defaults="Reject"``; ``defaults="Approve"`` is refused: a timeout is no approval.
+    A rejection skips the tasks after this one, as with Airflow's operator. A request that times out fails, or
+    takes ``defaults="Reject"``. ``defaults="Approve"`` is refused: a timeout must not approve a plan.
 
     Returns the response (``chosen_options``, ``responded_by_user``, ``responded_at``, ``params_input``) with
     ``digests``, for ``ResetOffsetsOperator(approval=...)``.
 
     :param plan: the plan, or a list of plans, as ``ResetOffsetsOperator(plan_only=True)`` and
         :class:`~airflow_kafka_offsets.operators.plan_resets.PlanResetsOperator` return them. (templated)
-    :param subject: the headline; by default it names the groups and the digest. (templated)
-    :param body: the text in Markdown; by default the table of the plan. (templated)
-    :param kwargs: those of ``ApprovalOperator``, such as ``assigned_users``, ``notifiers`` and
+    :param subject: the headline; default: the groups and the digest. (templated)
+    :param body: the text in Markdown; default: the table of the plan. (templated)
+    :param kwargs: parameters of ``ApprovalOperator``, such as ``assigned_users``, ``notifiers`` and
         ``response_timeout``.
     """
 
@@ -76,24 +76,24 @@ class ApprovePlanOperator(ApprovalOperator):
         return super().execute(context)
 
     def execute_complete(self, context: Context, event: dict[str, Any]) -> Any:
-        """Return the response, if it names the current plan."""
+        """Return the response if it is for the present plan."""
         with fail_without_retry():
             plans = self._offer()
             chosen = (event.get("chosen_options") or [""])[0]
             if "error" not in event and chosen not in self.options:
                 raise UsageError(
-                    f"the response {shorten(repr(chosen))} is about another plan than the current one "
-                    f"({self.APPROVE!r} would approve that): Airflow shows the text of the first "
-                    "request again when a task is cleared; trigger a new run"
+                    f"the response {shorten(repr(chosen))} is for another plan; expected {self.APPROVE!r}, "
+                    "the present plan: Airflow shows the text of the first request again when a task is "
+                    "cleared; trigger a new run"
                 )
         response = super().execute_complete(context, event)
         return {**response, "digests": [saved.digest for saved in plans]}
 
     def _offer(self) -> list[SavedPlan]:
-        """Set the option that approves the current plans; return these plans."""
+        """Offer the present plans for approval, and return them."""
         plans = read_plans(self.plan)
         digests = [saved.digest for saved in plans]
-        # One class attribute of Airflow's operator names the option that approves.
+        # Airflow's operator compares the response with this attribute.
         self.APPROVE = approve_option(digest_of_all(digests) if len(digests) > 1 else digests[0])
         self.options = [self.APPROVE, self.REJECT]
         return plans
@@ -103,13 +103,13 @@ def read_plans(value: object) -> list[SavedPlan]:
     """
     Read a plan, or a list of plans that are approved together.
 
-    :raises UsageError: if the list is empty or has the same plan twice.
+    :raises UsageError: if the list is empty, or has a plan twice.
     :raises OffsetsFormatError: if an entry is not a plan.
     """
     if isinstance(value, str):
         value = load_json(value, "plan", FORM)
     entries = value if isinstance(value, Sequence) else [value]
-    # The XComs of a mapped task are a sequence, not a list.
+    # The XComs of a mapped task are a sequence, but not a list.
     plans = [SavedPlan.parse(entry) for entry in entries]
     if not plans:
         raise UsageError("plan is empty: expected a plan, or a list of plans")

@@ -1,4 +1,4 @@
-"""Reads and checks the saved plan of a reset and its approval, and plans it again."""
+"""Reads and checks the parameters ``plan`` and ``approval`` of a reset, and plans the move again."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def check_plan(value: Any, parameter: str) -> Any:
-    """Check a plan that is a literal in the DAG file; a plan in a file is read only when the task runs."""
+    """Check a plan in the DAG file; if the value is a path, the task reads the file when it runs."""
     if isinstance(value, str) and not value.lstrip().startswith("{"):
         return parse_location(value, parameter, None)
     return SavedPlan.parse(value, parameter)
@@ -42,7 +42,7 @@ class ApprovedPlan:
     """
     A saved plan and its approval.
 
-    :param approval: ``None`` if the task requires no approval.
+    :param approval: ``None`` if the task needs no approval.
     """
 
     saved: SavedPlan
@@ -51,9 +51,9 @@ class ApprovedPlan:
     @classmethod
     def of(cls, task: Any, context: Context) -> ApprovedPlan:
         """
-        Read the parameters ``plan`` and ``approval`` of a task, and give the task the names in its plan.
+        Read the parameters ``plan`` and ``approval`` of a task, and set the task's names from its plan.
 
-        :raises PlanRefusedError: if the plan belongs to another pipeline, or was not approved.
+        :raises PlanRefusedError: if the plan is for another pipeline, or was not approved.
         """
         saved = read_saved_plan(task.plan)
         take_names(task, saved.names._asdict(), context)
@@ -69,7 +69,7 @@ class ApprovedPlan:
         return cls(saved, approval)
 
     def stamp(self, metadata: CommitMetadata) -> CommitMetadata:
-        """Return the commits' metadata with the plan and its approver."""
+        """Return metadata for the commits that also has the plan and its approver."""
         if self.approval is None or self.approval.at is None:
             return replace(metadata, plan=self.saved.digest)
         at = timestamp_ms(self.approval.at) // 1000
@@ -93,9 +93,9 @@ class ApprovedPlan:
 
 def skip_after_failure(context: Context, task: Any, plan: PipelinePlan) -> None:
     """
-    Skip an index of a mapped task that has not begun, if another one has failed in this run.
+    Skip a mapped index that has not started its move, if another index has failed in this run.
 
-    :raises AirflowSkipException: naming the indexes that have failed.
+    :raises AirflowSkipException: with the indexes that have failed.
     """
     begun = plan.checkpoint_plan is not None and plan.checkpoint_plan.resumes
     if begun or any(group.planned_on != group.before for group in plan.group_plans):
@@ -103,12 +103,12 @@ def skip_after_failure(context: Context, task: Any, plan: PipelinePlan) -> None:
     if failed := failed_indexes(context):
         raise AirflowSkipException(
             f"nothing was changed: map index {', '.join(failed)} of {task.task_id} has failed in this run, "
-            "and stop_after_failure is True. Clear that index and this one to go on"
+            "and stop_after_failure is True. Clear that index and this one to continue"
         )
 
 
 def take_names(task: Any, names: Mapping[str, Any], context: Context) -> None:
-    """Give a task without names the names in its plan or receipt; raise an error if these have no names."""
+    """Set the names of a task without names from its plan or receipt, which must have a group."""
     if task.group_id is None:
         for name in PIPELINE_PARAMETERS:
             if names.get(name) is not None:
@@ -121,7 +121,7 @@ def take_names(task: Any, names: Mapping[str, Any], context: Context) -> None:
 def was_not_applied(
     task: Any, client: OffsetsClient, checkpoint: SparkCheckpoint | None, receipt: Mapping[str, Any]
 ) -> bool:
-    """Return whether a receipt's saved plan has moved nothing; a receipt is stored before the first write."""
+    """Whether the saved plan of a receipt has moved nothing; the receipt is stored before the first write."""
     plan = receipt.get("plan")
     judged = task.parse_parameter("restore_when") == "failed"
     if not isinstance(plan, str) or receipt.get("verified") or judged:
@@ -130,7 +130,7 @@ def was_not_applied(
 
 
 def with_triggered(context: Context, task: Any, saved: SavedPlan) -> SavedPlan:
-    """Return a plan with the runs and events that were triggered by commits which the plan undoes."""
+    """Return a plan with the runs and events that depend on the commits it undoes."""
     found = triggered_by_commits(context, task, saved)
     if found is None:
         return saved
@@ -139,5 +139,5 @@ def with_triggered(context: Context, task: Any, saved: SavedPlan) -> SavedPlan:
 
 
 def names_of(task: Any) -> Mapping[str, Any]:
-    """Return the names of a task's pipeline from the task's parameters."""
+    """Return the names of a task's pipeline from its parameters."""
     return {name: plain_names(getattr(task, name)) for name in PIPELINE_PARAMETERS}

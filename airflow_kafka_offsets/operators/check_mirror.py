@@ -27,7 +27,7 @@ class CheckMirrorOperator(OffsetsOperator):
     The task translates the position of the newest committed batch twice: with both clusters, and as if the
     source were gone, with the mirror and what commits have kept beside the checkpoint. The task fails if a
     position is unknown, or a threshold is exceeded. The log also shows which cluster has the offset syncs,
-    whether the mirror copies aborted records, whether it keeps the times of records, and how far it is
+    whether the mirror copies aborted records, whether it keeps the timestamps of records, and how far it is
     behind.
 
     Returns :meth:`~airflow_kafka_offsets.model.mirror_check.MirrorCheck.as_json`, also in XCom when the task
@@ -57,7 +57,7 @@ class CheckMirrorOperator(OffsetsOperator):
         self.check_parameters()
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Check, and return what was found."""
+        """Check the mirror, and return the report."""
         # Here, so that a DAG file does not load the Kafka client, which Airflow's own hook imports.
         from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
         from airflow_kafka_offsets.readings.mirror_check import check_mirror

@@ -27,7 +27,7 @@ _SOURCE_TIMEOUT = 10.0
 
 class FailOverOperator(PipelineMovingOperator):
     """
-    Move a pipeline to a mirror of its Kafka cluster: its Spark checkpoint, and the groups that follow it.
+    Move a pipeline to a mirror of its Kafka cluster: its Spark checkpoint, and its groups.
 
     The task translates the position of the newest committed batch by MirrorMaker's offset syncs, and by the
     last record that the query read, which it finds on the mirror. The log and the receipt show for each
@@ -106,7 +106,7 @@ class FailOverOperator(PipelineMovingOperator):
 
     @property
     def groups_config_id(self) -> str:
-        """The connection of the mirror, on which the groups are committed."""
+        """The connection of the mirror, where the groups are committed."""
         return Mirror.parse(self.mirror).kafka_config_id
 
     def execute(self, context: Context) -> dict[str, Any]:
@@ -135,7 +135,7 @@ class FailOverOperator(PipelineMovingOperator):
             return self.apply_pipeline_plan(context, target, plan, metadata, checkpoint)
 
     def _source(self, clients: ExitStack) -> OffsetsClient | None:
-        """Return a client of the cluster that is left, ``None`` if it does not answer."""
+        """Return a client of the old cluster; ``None`` if the cluster does not answer."""
         from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
 
         hook = KafkaOffsetsHook(self.kafka_config_id, timeout=_SOURCE_TIMEOUT)

@@ -30,7 +30,7 @@ def cleared_work(task: Any, context: Context) -> tuple[RecoveryTasks | None, boo
     if mapped and (parts := work.partly_succeeded):
         raise PlanRefusedError(
             f"{', '.join(parts)} succeeded for some of its map indexes in this run, and those were not "
-            "cleared: it is not known which map indexes read the records that this index moves back to. "
+            "cleared: it is not known which map indexes have read the records that this index moves back. "
             "Clear all map indexes (with Downstream), or trigger a new run"
         )
     if not work.succeeded:
@@ -57,8 +57,8 @@ def receipt_without_move(
     if unfinished:
         raise PlanRefusedError(
             f"{', '.join(work.succeeded)} succeeded in this run, and nothing was committed to group "
-            f"{', '.join(unfinished)} since the reset, or it was taken back: clear "
-            f"{'it' if len(work.succeeded) == 1 else 'them'} as well, or trigger a new run"
+            f"{', '.join(unfinished)} since the reset or its restore: clear "
+            f"{'it' if len(work.succeeded) == 1 else 'them'} too, or trigger a new run"
         )
     task.log.info(
         "Nothing is moved: %s succeeded in this run, was committed, and was not cleared with %s. To read "

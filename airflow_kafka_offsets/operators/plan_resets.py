@@ -1,4 +1,4 @@
-"""Plans the reset of many pipelines together."""
+"""Plans the resets of many pipelines in one task."""
 
 from __future__ import annotations
 
@@ -36,20 +36,21 @@ if TYPE_CHECKING:
 
 class PlanResetsOperator(ResetOffsetsOperator):
     """
-    Plan to move each of many pipelines to the same place. Nothing is moved.
+    Plan to move each of many pipelines to the same target. Nothing is moved.
 
-    Each plan is one of ``ResetOffsetsOperator(plan_only=True)``: it names its pipeline, and
-    ``ResetOffsetsOperator.partial(...).expand(plan=plans.output)`` applies it. Each index has its receipt.
-    The task plans all pipelines before it fails; the error names each pipeline that cannot be moved, and why.
+    Each plan is like one of ``ResetOffsetsOperator(plan_only=True)``, and names its pipeline.
+    ``ResetOffsetsOperator.partial(...).expand(plan=plans.output)`` applies the plans, each index with its own
+    receipt. The task tries all pipelines before it fails. The error names each pipeline that cannot be moved,
+    with the reason.
 
-    :class:`~airflow_kafka_offsets.operators.approve.ApprovePlanOperator` shows all of them as one table with
+    :class:`~airflow_kafka_offsets.operators.approve.ApprovePlanOperator` shows all plans in one table with
     one digest.
 
     Returns the list of plans.
 
     :param pipelines: a list of :class:`~airflow_kafka_offsets.pipeline.KafkaPipeline`, or of dicts with the
         same keys; planned in one task with one client for each Kafka connection. (templated)
-    :param kwargs: the target and the permissions: the parameters of
+    :param kwargs: the target and the permissions: parameters of
         :class:`~airflow_kafka_offsets.operators.reset.ResetOffsetsOperator`.
     """
 
@@ -76,13 +77,13 @@ class PlanResetsOperator(ResetOffsetsOperator):
         super().__init__(max_active_tis_per_dag=max_active_tis_per_dag, **kwargs)
 
     def check_parameters(self) -> None:
-        """Check also that no parameter names a single pipeline or a saved plan."""
+        """Also check that no parameter names a single pipeline, or applies a plan."""
         names = dict.fromkeys(PIPELINE_PARAMETERS) | {"kafka_config_id": "kafka_default"}
         self.refuse_unused("with pipelines", **names, plan=None, plan_only=False, stop_after_failure=False)
         super().check_parameters()
 
     def check_checkpoint_parameters(self) -> None:
-        """Check nothing: each pipeline has a checkpoint, or has none."""
+        """Check nothing: the checkpoint is a name of each pipeline."""
 
     def check_group_named(self) -> None:
         """Check nothing: each pipeline names its group."""

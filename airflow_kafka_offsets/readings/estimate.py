@@ -1,4 +1,4 @@
-"""Estimates the consequences of a move from the broker and from the checkpoint's history."""
+"""Estimates the effects of a move from the broker and the checkpoint's own history."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _WITHIN = 5.0
-"""Time limit in seconds for a sample, a history or timestamps, which only inform the reader."""
+"""Seconds for a sample, a history or timestamps: no move depends on these numbers."""
 _SAMPLED = 8
-"""Partitions for the sample of sizes: those with the most records to read."""
+"""Partitions in the sample of sizes: those with the most records to read."""
 _PLACES = (0.0, 0.33, 0.67, 0.9)
-"""Places of the sample in a partition, as shares of the range of offsets."""
+"""Positions of the samples in a partition, as shares of the range of offsets to read."""
 
 
 def estimate(client: OffsetsClient, plan: PipelinePlan, checkpoint: SparkCheckpoint | None) -> Estimate:
     """
-    Estimate the consequences of a plan for the query or the consumers that continue from its targets.
+    Return the estimated effects of a plan.
 
-    A number is missing if the broker does not answer in a few seconds, or denies access. This does not fail
-    the plan.
+    A number is missing if the broker does not answer within a few seconds, or denies access. The plan does
+    not fail then.
     """
     before, after, logs = _moved_positions(plan)
     found = measure_move(before, after, logs)
@@ -63,7 +63,7 @@ def estimate(client: OffsetsClient, plan: PipelinePlan, checkpoint: SparkCheckpo
 
 
 def _moved_positions(plan: PipelinePlan) -> tuple[Positions, Offsets, Mapping[TopicPartition, LogRange]]:
-    """Return the positions before and after, of the query or else of the groups, and their logs."""
+    """Return the offsets before and after the move, and the logs; of the query if a checkpoint moves."""
     before: Positions = {}
     after: Offsets = {}
     logs: dict[TopicPartition, LogRange] = {}
@@ -105,7 +105,7 @@ def _size(
     records: int,
     reasons: dict[str, str],
 ) -> int | None:
-    """Return the bytes up to the log ends, by a sample of records."""
+    """Return the bytes up to the log ends, estimated from a sample of records."""
     if not records:
         return 0
     most = sorted(after, key=lambda tp: logs[tp].end - after[tp], reverse=True)[:_SAMPLED]
@@ -120,8 +120,8 @@ def _size(
                 break
             samples += client.record_sizes(offsets, within=left).values()
     except BrokerError as error:
-        log.info("The sizes of records are not known: %s", error)
-        reasons["bytes"] = f"the sizes of records are not known: {error}"
+        log.info("The sizes of records are unknown: %s", error)
+        reasons["bytes"] = f"the sizes of records are unknown: {error}"
         return None
     mean = mean_size(samples)
     if isinstance(mean, str):
@@ -132,7 +132,7 @@ def _size(
 
 
 def _rounded(size: float) -> int:
-    """Return an estimated size with two digits."""
+    """Round an estimated size to two significant digits."""
     return int(float(f"{size:.2g}"))
 
 

@@ -1,4 +1,4 @@
-"""Translates the position of a query to a mirror, from both clusters and from the readiness data."""
+"""Translates the position of a query to a mirror, with both clusters and the data of earlier commits."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ if TYPE_CHECKING:
     from airflow_kafka_offsets.kafka.client import OffsetsClient
 
 WITHIN = 120.0
-"""Time limit in seconds for reading records."""
+"""Seconds to read all records."""
 _ROUNDS = 3
-"""Largest number of records to search for in a partition, until its translation is exact."""
+"""Most records of a partition to search for, one after another, until its translation is exact."""
 
 
 @dataclass(frozen=True)
 class Evidence:
     """
-    The readings that a translation needs, besides the mirror's records.
+    The data for a translation, without the records of the mirror.
 
-    :param syncs: the syncs of each partition of the source.
-    :param ends: the ends of the source's logs, now or when the readiness data were saved.
+    :param syncs: offset syncs of each partition of the source.
+    :param ends: ends of the source's logs, from the source or from the last commit that kept them.
     :param read: the last records before positions.
-    :param notes: missing readings, with the reasons.
+    :param notes: remarks about missing data.
     """
 
     syncs: Mapping[TopicPartition, Sequence[OffsetSync]] = field(default_factory=dict)
@@ -50,11 +50,11 @@ def gather_evidence(
     kept: Readiness,
 ) -> Evidence:
     """
-    Read the syncs and the last records before positions; use the readiness data if the source is gone.
+    Read the syncs and the last records before positions; without the source, use the kept data.
 
-    :param source: the cluster that is left; ``None`` if it does not answer.
+    :param source: the old cluster; ``None`` if it does not answer.
     :param sources: the offsets of each source of the query.
-    :param kept: the readiness data of this cluster.
+    :param kept: data that commits have kept of the old cluster.
     """
     partitions = {tp for offsets in sources.values() for tp in offsets}
     notes: list[str] = []
@@ -71,7 +71,7 @@ def gather_evidence(
             for tp, each in found.by_partition.items():
                 syncs.setdefault(tp, []).extend(each)
             if not found.whole:
-                notes.append(f"not all syncs of {found.topic} were read: the newest ones were")
+                notes.append(f"only the newest syncs of {found.topic} were read")
     read: dict[TopicPartition, list[LastRead]] = {tp: list(each) for tp, each in kept.read.items()}
     ends: dict[TopicPartition, int] = dict(kept.ends)
     if source is None:
@@ -81,7 +81,7 @@ def gather_evidence(
         ends |= {tp: log.end for tp, log in logs.items()}
         for offsets in sources.values():
             for tp, last in last_reads(source, offsets, logs).items():
-                # The readiness data may include a record that compaction has removed since.
+                # The kept entry may count records that compaction has removed since.
                 known = [each for each in read.get(tp, ()) if each.position == last.position]
                 read[tp] = known + [each for each in (last, *read.get(tp, ())) if each not in known]
     return Evidence(syncs, ends, read, tuple(notes))
@@ -89,9 +89,9 @@ def gather_evidence(
 
 def _fallback_note(kept: Readiness) -> str:
     if not kept.at:
-        return "there are no readiness data beside the checkpoint"
+        return "no commit has kept data beside the checkpoint"
     moment = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(kept.at))
-    return f"the readiness data of {moment} with batch {kept.batch_id} are used instead"
+    return f"the data kept with batch {kept.batch_id} at {moment} is used"
 
 
 def translate_sources(
@@ -105,7 +105,7 @@ def translate_sources(
     """
     Translate the positions of a query's sources.
 
-    :param within: time limit in seconds for reading records; later partitions get a safe translation.
+    :param within: seconds to read records; translations that are not exact by then stay safe.
     """
     end = time.monotonic() + within
     wanted = {mirror.partition(tp) for offsets in sources.values() for tp in offsets}
@@ -167,7 +167,7 @@ def _translate(
 
 
 def _records_to_find(position: int, read: Sequence[LastRead]) -> list[LastRead]:
-    """Return the records to search for, from the last one before the position to earlier ones."""
+    """Return the records to search for: the last one before the position, then earlier ones."""
     fitting = [last for last in read if last.position <= position]
     newest_first = sorted(fitting, key=lambda last: -last.position)
     once = {last.position: last for last in reversed(newest_first)}
@@ -175,7 +175,7 @@ def _records_to_find(position: int, read: Sequence[LastRead]) -> list[LastRead]:
 
 
 def _unmirrored(evidence: Evidence, tp: TopicPartition, end: int) -> int | None:
-    """Return an upper bound of the records that the mirror lacks; ``None`` if unknown."""
+    """Return the most offsets of the source's log that the mirror has not copied."""
     syncs = [sync for sync in evidence.syncs.get(tp, ()) if sync.downstream < end]
     if tp not in evidence.ends or not syncs:
         return None

@@ -22,29 +22,30 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MOST_SYNCS = 500_000
-"""Largest number of syncs that are read, the newest ones; this takes some seconds."""
+"""Most syncs to read, the newest ones: this takes some seconds."""
 MOST_RECORDS = 50_000
-"""Largest number of records of one partition that are compared with a wanted record."""
+"""Most records of a partition to search for a copy."""
 _BACK = (16, 256, 4_096)
-"""Numbers of offsets before a position to search for the last record: some offsets have no record."""
+"""Offsets before a position to search for its last record: markers and compaction leave gaps."""
 
 
 class Syncs(NamedTuple):
-    """The syncs that were read, and the offset to continue reading at."""
+    """The syncs that were read, and the offset to continue from."""
 
     by_partition: Mapping[TopicPartition, list[OffsetSync]]
-    """The syncs of each partition of the source, in the order of the topic."""
+    """Partition of the source -> its syncs, in the order of the topic."""
     topic: str
     next: int
     whole: bool = True
-    """Whether no sync of the topic was left out."""
+    """Whether all syncs of the topic were read."""
 
 
 def find_syncs_topic(client: OffsetsClient, mirror: Mirror) -> str:
     """
     Return the name of MirrorMaker's syncs topic.
 
-    :raises PlanRefusedError: if the cluster has no such topic, or several and the mirror does not name one.
+    :raises PlanRefusedError: if there is no such topic, or if there are several and the mirror names no
+        topic.
     """
     where = f"the {mirror.syncs_on}"
     if mirror.syncs_topic:
@@ -71,7 +72,7 @@ def find_syncs_topic(client: OffsetsClient, mirror: Mirror) -> str:
 
 
 def _key(name: str) -> str:
-    """Return the name of a key of ``mirror`` for texts; on the command line it is an option."""
+    """Return the name of a mirror's key for texts; on the command line, its option."""
     return f"{parameter_text(name)}{dag_text(' of mirror')}"
 
 
@@ -87,10 +88,10 @@ def read_syncs(
     """
     Read the syncs of partitions of the source.
 
-    :param since: offset of the syncs topic to begin at; earlier syncs are known.
-    :param most: largest number of the topic's records to read, the newest ones.
+    :param since: offset of the syncs topic to read from.
+    :param most: most records of the topic to read, the newest ones.
     """
-    where = TopicPartition(topic, 0)  # MirrorMaker makes it with one partition
+    where = TopicPartition(topic, 0)  # MirrorMaker creates the topic with one partition
     found: dict[TopicPartition, list[OffsetSync]] = {}
     last = since - 1
 
@@ -102,7 +103,7 @@ def read_syncs(
             found.setdefault(parsed[0], []).append(parsed[1])
 
     if since:
-        # Usually few records follow, so they are read until the log end, without a request for the log end.
+        # Few records are new in most cases. The end of the log shows that all of them were read.
         span = OffsetRange(since, since + most)
         reached = client.read_records({where: span}, take, within=within)[where]
         if reached == span.end and last + 1 < span.end:
@@ -119,10 +120,10 @@ def last_reads(
     client: OffsetsClient, positions: Mapping[TopicPartition, int], logs: Logs, *, within: float = 20.0
 ) -> dict[TopicPartition, LastRead]:
     """
-    Return the last committed record before each position, as far as the source still has one nearby.
+    Return the last committed record before each position, if the source still has a record nearby.
 
     :param logs: the source's logs.
-    :param within: time limit in seconds; records that were not found by then are left out.
+    :param within: seconds for the search; partitions without a record by then are omitted.
     """
     end = time.monotonic() + within
     found: dict[TopicPartition, list[RecordIdentity]] = {}
@@ -135,7 +136,8 @@ def last_reads(
         if not ranges or (left := end - time.monotonic()) <= 0:
             break
         found |= record_identities(client, ranges, left, committed=True)
-    # Records of aborted transactions may follow the last committed record. Some mirrors copy them too.
+    # Between the last committed record and the position there may be records of aborted transactions. Some
+    # mirrors copy them too.
     gaps = {
         tp: OffsetRange(records[-1].offset + 1, min(positions[tp], logs[tp].end))
         for tp, records in found.items()
@@ -161,7 +163,7 @@ def last_reads(
 def record_identities(
     client: OffsetsClient, ranges: Mapping[TopicPartition, OffsetRange], within: float, *, committed: bool
 ) -> dict[TopicPartition, list[RecordIdentity]]:
-    """Return the records of those ranges that were read completely and have records."""
+    """Return the fingerprints in ranges that were read to their ends; omit ranges without records."""
     found: dict[TopicPartition, list[RecordIdentity]] = {}
 
     def take(tp: TopicPartition, record: Record) -> None:
@@ -173,16 +175,16 @@ def record_identities(
 
 
 def record_identity(record: Record) -> RecordIdentity:
-    """Return the properties by which a record is recognized on the mirror."""
+    """Return the fingerprint of a record."""
     return RecordIdentity(record.offset, record.timestamp, record_digest(record.key, record.value))
 
 
 def _compacted(client: OffsetsClient, topics: Collection[str]) -> set[str]:
-    """Return the topics with records that compaction may have removed; unknown topics count too."""
+    """Return the compacted topics, and the topics whose settings are unknown."""
     try:
         settings = client.topic_settings(topics)
     except BrokerError as error:
-        log.info("Whether topics are compacted is not known: %s", error)
+        log.info("It is unknown whether topics are compacted: %s", error)
         return set(topics)
     return {
         topic
@@ -206,11 +208,11 @@ def look_for(
     """
     Search for copies of records.
 
-    If a range has more than :data:`MOST_RECORDS` offsets, the search begins at the first record that is at
-    least as new as the wanted one.
+    If a range has too many records to read all of them, the search begins at the first record that is as new
+    as the wanted one.
 
-    :param searches: partition of the mirror -> the record to search for there.
-    :return: partition of the mirror -> the scanned range; shorter than the search if the time was up.
+    :param searches: partition of the mirror -> the record to search for.
+    :return: the searched ranges, which are shorter than requested if the time was up.
     """
     ranges: dict[TopicPartition, OffsetRange] = {}
     by_time: set[TopicPartition] = set()
@@ -233,7 +235,7 @@ def look_for(
 
 
 class _Scanner:
-    """Compares the records of a partition with a wanted record, and with each other."""
+    """Compares the records of a partition with the wanted record, and with each other."""
 
     def __init__(self, wanted: RecordIdentity) -> None:
         self._wanted = wanted

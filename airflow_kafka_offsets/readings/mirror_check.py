@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from airflow_kafka_offsets.kafka.client import OffsetsClient
 
 _SAMPLE = 20
-"""Number of partitions to search for aborted records."""
+"""Most partitions to search for aborted records."""
 _BACK = 256
-"""Number of offsets before the log end to search for aborted records."""
+"""Offsets before the log end to search for aborted records."""
 
 
 def check_mirror(
@@ -36,10 +36,11 @@ def check_mirror(
     """
     Check how a pipeline could fail over.
 
-    :param source: the cluster that the checkpoint's offsets belong to.
+    :param source: the cluster of the checkpoint.
     :param target: the mirror.
     :raises CheckpointError: if the checkpoint cannot be read.
-    :raises PlanRefusedError: if the names do not fit, or no batch with Kafka offsets has finished.
+    :raises PlanRefusedError: if the names do not match the checkpoint, or no batch with Kafka offsets has
+        finished.
     """
     state = checkpoint.read()
     if state.batch_id is None or not state.kafka_offsets:
@@ -55,7 +56,7 @@ def check_mirror(
     except OffsetsFormatError as error:
         kept, notes = Readiness(), [str(error)]
     if kept.error:
-        notes.append(f"the readiness data are incomplete: {kept.error}")
+        notes.append(f"the data kept beside the checkpoint is incomplete: {kept.error}")
     evidence = gather_evidence(source, target, mirror, sources, kept)
     now = translate_sources(target, mirror, sources, evidence)
     alone = translate_sources(target, mirror, sources, gather_evidence(None, target, mirror, sources, kept))
@@ -78,7 +79,7 @@ def check_mirror(
 def _keeps_times(
     target: OffsetsClient, mirror: Mirror, sources: Mapping[str, Offsets], evidence: Evidence, there: Logs
 ) -> bool | None:
-    """Return whether copies have the times of the source; ``None`` if no copy was found."""
+    """Return whether copies have the timestamps of the source; ``None`` if no copy was found."""
     searches: dict[TopicPartition, Search] = {}
     for offsets in sources.values():
         for tp, position in offsets.items():
@@ -96,7 +97,11 @@ def _keeps_times(
 def _copies_aborted(
     source: OffsetsClient, target: OffsetsClient, mirror: Mirror, logs: Logs, there: Logs
 ) -> bool | None:
-    """Return whether the mirror copies aborted records; ``None`` if the source has none near its log ends."""
+    """
+    Return whether the mirror has records of aborted transactions.
+
+    :return: ``None`` if the source has no such records near its log ends.
+    """
     sample = [tp for tp in sorted(logs) if mirror.partition(tp) in there][:_SAMPLE]
     ranges = {tp: OffsetRange(max(logs[tp].start, logs[tp].end - _BACK), logs[tp].end) for tp in sample}
     every = record_identities(source, ranges, 10.0, committed=False)
@@ -105,7 +110,7 @@ def _copies_aborted(
     for tp in sample:
         real = {each[1:] for each in committed.get(tp, ())}
         aborted = [each for each in every.get(tp, ()) if each[1:] not in real]
-        # The last ones may not be mirrored yet.
+        # The mirror may not have copied the last records yet.
         if aborted and committed.get(tp) and aborted[0].offset < committed[tp][-1].offset:
             log = there[mirror.partition(tp)]
             start = max(log.start, log.end - 2 * _BACK)

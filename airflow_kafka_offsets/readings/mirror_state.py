@@ -1,4 +1,4 @@
-"""Detects a mirror that still runs and overwrites the commits of groups."""
+"""Detects a running mirror that overwrites the offsets of groups with its own translation."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _OWN_TOPICS = re.compile(r"(?:mm2-offset-syncs[.](?P<syncs>.+)|(?P<checkpoints>.+)[.]checkpoints)[.]internal")
-"""MirrorMaker's topics on the mirror; their names contain the source cluster's alias."""
+"""MirrorMaker's topics on the mirror; their names have the alias of the source."""
 _WORKERS = "{}-mm2"
-"""The group that the workers of a dedicated MirrorMaker join on the mirror."""
+"""The group of a dedicated MirrorMaker's workers on the mirror."""
 
 
 def copied_groups(client: OffsetsClient, groups: Collection[str], left: str, entered: str) -> list[str]:
-    """Return the groups whose commits MirrorMaker has copied from the cluster that is left."""
+    """Return the groups with commits that were made on the old cluster and copied to the mirror."""
     found = []
     for group in groups:
         commits = client.committed_everywhere(group).values()
@@ -37,9 +37,9 @@ def copied_groups(client: OffsetsClient, groups: Collection[str], left: str, ent
 
 def workers(client: OffsetsClient) -> list[str]:
     """
-    Return the groups of running MirrorMaker workers, as far as this user may see them.
+    Return the groups of MirrorMaker's workers that are running now.
 
-    Only a dedicated MirrorMaker is found: in other Connect clusters the user chooses the group's name.
+    This finds a dedicated MirrorMaker. In other Connect clusters the user chooses the group's name.
     """
     found = filter(None, map(_OWN_TOPICS.fullmatch, client.partitions()))
     names = sorted({_WORKERS.format(each["syncs"] or each["checkpoints"]) for each in found})
@@ -48,15 +48,15 @@ def workers(client: OffsetsClient) -> list[str]:
             [name for name, group in client.describe_groups(names).items() if group.members] if names else []
         )
     except BrokerError as error:
-        log.info("Whether a mirror runs is not known: %s", error)
+        log.info("It is unknown whether a mirror is running: %s", error)
         return []
 
 
 def running_mirror(client: OffsetsClient, groups: Collection[str], left: str, entered: str) -> str | None:
     """
-    Return why groups must not be moved: a running mirror would overwrite their commits.
+    Return why groups must not be moved: a running mirror would overwrite their offsets. ``None`` otherwise.
 
-    :param left: id of the cluster that is left.
+    :param left: id of the old cluster; empty if unknown.
     :param entered: id of the mirror.
     """
     copied = copied_groups(client, groups, left, entered)
@@ -64,8 +64,8 @@ def running_mirror(client: OffsetsClient, groups: Collection[str], left: str, en
     if not running:
         return None
     return (
-        f"a mirror still runs ({', '.join(map(shorten, running))}) and copies the offsets of group "
-        f"{', '.join(map(shorten, copied))} (sync.group.offsets.enabled): it would move the "
-        f"group forward again; stop the mirror, or set {parameter_text('allow_running_mirror', True)} if "
-        "it does not copy these groups any more"
+        f"a mirror is still running ({', '.join(map(shorten, running))}) and copies the offsets of group "
+        f"{', '.join(map(shorten, copied))} (sync.group.offsets.enabled): it would move "
+        "these groups forward again; stop the mirror, or set "
+        f"{parameter_text('allow_running_mirror', True)} if it no longer copies these groups"
     )

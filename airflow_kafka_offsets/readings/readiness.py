@@ -1,4 +1,4 @@
-"""Saves the readiness data that a failover needs when the source is gone."""
+"""Keeps the data beside a checkpoint that a failover without the source needs."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MOST_SYNCS = 20_000
-"""Largest number of syncs that one commit reads; the next commit continues after them."""
+"""Most syncs that one commit reads, the newest ones; the next commit continues after them."""
 WITHIN = 5.0
-"""Time limit in seconds for reading records, for each cluster."""
+"""Seconds to read the records of each cluster."""
 
 
 class ReadinessKeeper:
     """
-    Saves the last records before a checkpoint's position, and the syncs around the position.
+    Keeps the last records before a checkpoint's position, and the syncs around it.
 
-    Two threads read both clusters while the caller commits, so the commit does not wait for them. Use it as
-    a context manager around the commit, and call :meth:`keep` after the commit.
+    It reads both clusters at the same time, while the caller commits, so that the commit waits for neither.
+    Use it as a context manager around the commit, and call :meth:`keep` after the commit.
 
-    :param source: the cluster that the checkpoint's offsets belong to.
+    :param source: the cluster of the checkpoint.
     :param target: the mirror.
-    :param within: time limit in seconds for reading records, for each cluster.
+    :param within: seconds to read the records of each cluster.
     """
 
     def __init__(
@@ -68,10 +68,10 @@ class ReadinessKeeper:
 
     def keep(self) -> Readiness:
         """
-        Save the readings.
+        Write the data that was read.
 
-        :return: the saved readiness data; their ``error`` names the readings that are missing.
-        :raises KafkaOffsetsError: if the checkpoint or the source cannot be read, or the storage refuses.
+        :return: the kept data; its ``error``, which is kept too, names the parts that could not be read.
+        :raises KafkaOffsetsError: if the checkpoint or the source cannot be read, or the storage fails.
         """
         kept = self._read.result()
         write_readiness(self._checkpoint, kept)
@@ -82,7 +82,7 @@ class ReadinessKeeper:
         try:
             known = read_readiness(self._checkpoint)
         except OffsetsFormatError as error:
-            log.warning("The readiness data are replaced: %s", error)
+            log.warning("The file is replaced: %s", error)
             known = Readiness()
         state = self._checkpoint.read()
         sources = state.kafka_offsets
@@ -96,7 +96,7 @@ class ReadinessKeeper:
             found = syncs.result()
         except KafkaOffsetsError as error:
             errors.append(f"the syncs could not be read: {error}")
-            # The position is useful without new syncs: known syncs may be around it.
+            # Keep the position without new syncs: the known syncs may be around it.
             found = Syncs({}, known.syncs_topic, known.syncs_next)
         kept = kept.with_syncs(found.by_partition, found.topic, found.next)
         return replace(kept, error="; ".join(errors))
@@ -111,7 +111,7 @@ class ReadinessKeeper:
 def keep_readiness(
     source: OffsetsClient, target: OffsetsClient, checkpoint: SparkCheckpoint, mirror: Mirror
 ) -> Readiness:
-    """Save the readiness data of a checkpoint, see :class:`ReadinessKeeper`."""
+    """Keep the data that a failover of a checkpoint needs, see :class:`ReadinessKeeper`."""
     with ReadinessKeeper(source, target, checkpoint, mirror) as keeper:
         return keeper.keep()
 

@@ -1,4 +1,4 @@
-"""Finds the asset events and the runs that were triggered by commits which a move undoes."""
+"""Finds asset events of commits that a move undoes, and the runs that these events started."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MOST = 50
-"""Largest number of events of a group that are read, the newest first."""
+"""Most events of a group to read, the newest ones."""
 
 
 def triggered_by_commits(context: Context, task: Any, saved: SavedPlan) -> list[dict[str, Any]] | None:
     """
-    Return the runs and the queued events that are based on commits which a plan undoes.
+    Return the runs and the queued events that depend on commits which a plan undoes.
 
     Airflow shows a task only the events of its ``inlets``. An event has the sum of the committed offsets of
-    each topic: the plan undoes a commit if this sum is greater than the sum in the plan.
+    each topic. The plan undoes a commit if this sum is greater than the sum of the plan's own offsets.
 
-    :return: ``None`` if unknown: the group's asset is not an inlet, or Airflow did not answer.
+    :return: ``None`` if unknown: no group's asset is an inlet, or Airflow did not answer.
     """
     found: list[dict[str, Any]] = []
     known = False
@@ -39,9 +39,9 @@ def triggered_by_commits(context: Context, task: Any, saved: SavedPlan) -> list[
         try:
             events = _newest(context["inlet_events"][inlets[uri]])
             known = True
-        except Exception as error:  # noqa: BLE001  # a plan must not fail because of missing events
-            # Airflow 3.3 answers 500 while a run that an event has triggered has not begun.
-            log.warning("What the commits of group %r have triggered is not known: %s", group.group_id, error)
+        except Exception as error:  # noqa: BLE001  # a plan does not fail if it cannot list events
+            # Airflow 3.3 responds with status 500 while a run of an event has not started.
+            log.warning("Runs that commits of group %r triggered are unknown: %s", group.group_id, error)
             return None
         for event in events:
             if _is_beyond(event.extra or {}, group.after):
@@ -50,14 +50,14 @@ def triggered_by_commits(context: Context, task: Any, saved: SavedPlan) -> list[
 
 
 def _is_beyond(extra: Mapping[str, Any], after: Offsets) -> bool:
-    """Return whether a commit was beyond a plan's targets in a topic."""
+    """Return whether a commit was beyond the plan's offsets in one of the topics of a group."""
     totals: dict[str, list[int]] = {}
     for (topic, _), offset in after.items():
         totals.setdefault(topic, []).append(offset)
     topics = extra.get("topics")
     for topic, known in topics.items() if isinstance(topics, Mapping) else ():
         planned = totals.get(topic, [])
-        # Sums over other partitions say nothing.
+        # Sums over different partitions cannot be compared.
         same = isinstance(known, Mapping) and known.get("partitions") == len(planned)
         if planned and same and isinstance(until := known.get("until"), int) and until > sum(planned):
             return True
@@ -65,14 +65,14 @@ def _is_beyond(extra: Mapping[str, Any], after: Offsets) -> bool:
 
 
 def _newest(accessor: Any) -> list[Any]:
-    """Return the newest events of an asset, the newest first."""
+    """Return the newest events of an asset, from new to old."""
     if hasattr(accessor, "ascending") and hasattr(accessor, "limit"):
         return list(accessor.ascending(False).limit(MOST))
     return list(accessor)[::-1][:MOST]  # Airflow 3.1
 
 
 def _runs_of(event: Any) -> list[dict[str, Any]]:
-    """Return the runs that an event has started, or the event itself if it has started no run yet."""
+    """Return the runs that an event has started; without a run, the event itself."""
     at = event.timestamp.isoformat()
     runs = [_run(run, at) for run in event.created_dagruns]
     return runs or [{"dag_id": None, "run_id": None, "state": None, "at": at}]

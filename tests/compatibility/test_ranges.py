@@ -253,7 +253,7 @@ def test_a_store_says_where_to_start_as_well(spark, make_topic, produce, locatio
 
     begin = starting_offsets(Store(), pipeline="flights", checkpoint=location, options=options, spark=spark)
     assert json.loads(begin["startingOffsets"]) == {topic: {"0": 2, "1": 0}}
-    with pytest.raises(NoCommitError, match="the store has no offsets of it"):
+    with pytest.raises(NoCommitError, match="the store has no offsets for it"):
         starting_offsets(Store(), pipeline="trains", checkpoint=location, options=options, spark=spark)
 
 

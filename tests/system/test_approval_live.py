@@ -162,7 +162,7 @@ def test_an_old_text_that_is_shown_after_a_clear_approves_nothing(live, at, topi
     else:
         assert (found["approve"], found["reset"]) == ("failed", "upstream_failed")
         assert at("cleared") == (READ + 1, READ)
-        assert "is about another plan than the current one" in log_of(live, "cleared", "approve", 2)
+        assert "is for another plan; expected" in log_of(live, "cleared", "approve", 2)
 
 
 def test_the_approval_of_an_older_plan_is_refused(live, at, topic, client):
@@ -173,7 +173,7 @@ def test_the_approval_of_an_older_plan_is_refused(live, at, topic, client):
     clear(live, "older", "plan", "reset")
     assert ended(live, "older")["reset"] == "failed"
     assert at("older") == (BACK, BACK)
-    assert "the approval is of another plan" in log_of(live, "older", "reset", 2)
+    assert "the approval is for another plan" in log_of(live, "older", "reset", 2)
 
 
 def test_a_plan_lists_the_runs_that_speak_of_what_is_taken_back(live):

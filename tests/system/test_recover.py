@@ -164,7 +164,7 @@ def test_a_run_without_a_time_is_skipped(run_type, since):
 @pytest.mark.parametrize("state", ["running", "queued"])
 def test_of_a_backfills_runs_the_earliest_moves_the_group(state, since):
     run = Run("backfill", **{state: SimpleNamespace(run_id="backfill__2013-01-01")})
-    with pytest.raises(AirflowSkipException, match="backfill__2013-01-01 reads this day as well"):
+    with pytest.raises(AirflowSkipException, match="backfill__2013-01-01 reads this day too"):
         since({"since": ""}, run, run, MIDNIGHT)
 
 

@@ -156,7 +156,7 @@ def test_sixty_pipelines_are_moved_in_waves_one_fails_and_all_are_taken_back(pip
 
     again = recovering("plan", many, "--to-earliest")
     assert again.code == 2
-    assert f"a recovery of {stages['applied']} pipelines has begun, and was not taken back" in again.err
+    assert f"a recovery of {stages['applied']} pipelines has begun, and was not undone" in again.err
 
     began = time.monotonic()
     done = recovering("apply", many, "--execute", "--max-active", str(AT_ONCE))
@@ -290,7 +290,7 @@ def test_a_file_that_was_changed_is_refused(pipelines, recovering):
     few.state.write_text(json.dumps(value))
     done = recovering("apply", few, "--execute")
     assert done.code == 1
-    assert "it was changed after it was made; plan again" in done.err
+    assert "the file was changed after it was made; plan again" in done.err
 
 
 def test_without_execute_nothing_is_done(pipelines, recovering):

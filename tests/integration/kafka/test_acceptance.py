@@ -527,7 +527,7 @@ def test_delete_non_empty_group(protocol, ours, oracle, hundred, twins, join_gro
         join_group(group, hundred, **{"group.protocol": protocol})
     done = ours("group", "delete", mine, "--execute", "--output", "json")
     result = oracle.consumer_groups("--delete", "--group", twin)
-    assert "stop them first" in done.stderr
+    assert "stop the members first" in done.stderr
     assert "GroupNotEmptyException" in result.stdout
     assert (done.returncode, result.returncode) == (1, 0)
     assert oracle.committed(mine, twin) == each((mine, twin), {(hundred, 0): 50})

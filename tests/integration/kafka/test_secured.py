@@ -164,7 +164,7 @@ class TestACertificate:
     def test_whose_file_is_missing_is_named_with_its_path(self, secured_kafka, call, tmp_path):
         path = str(tmp_path / "ca.pem")
         with refused_at_once(secured_kafka.tls("SSL", ssl_ca_location=path), call) as said:
-            assert f"ssl.ca.location={path} is not there on this machine" in said
+            assert f"ssl.ca.location={path} does not exist on this machine" in said
 
 
 class TestASecurityProtocol:

@@ -337,7 +337,7 @@ def test_a_removal_that_the_store_does_not_carry_out_is_named_with_the_way_out(c
     checkpoint.plan(3)
     says = (
         r"offsets/3: read back after the move, the file still exists: .* the checkpoint may be moved in "
-        "part: running it again finishes the rest, restoring archive 0001-seek takes it back"
+        "part: running it again finishes the rest, restoring archive 0001-seek takes the move back"
     )
     with checkpoint.faults.fault("DELETE", "offsets/3$", "ignored"):
         with pytest.raises(StorageUnavailableError, match=says):

@@ -92,9 +92,9 @@ def test_who_approved_is_in_the_receipt_and_beside_each_offset(pipeline, plan, c
     ("changed", "how", "said"),
     [
         ({"chosen": "Reject"}, {}, "the plan was not approved: ada chose 'Reject'"),
-        ({"user": None}, {}, "not approved by a person: the request timed out"),
+        ({"user": None}, {}, "not approved by a user: the request timed out"),
         ({"user": None, "chosen": "Reject"}, {}, "the timeout chose 'Reject'"),
-        ({"chosen": "Approve 00000000"}, {}, "of another plan: found Approve 00000000"),
+        ({"chosen": "Approve 00000000"}, {}, "for another plan: found Approve 00000000"),
         ({}, {"triggered_by": "ada", "allow_self_approval": False}, "ada triggered the run and approved"),
     ],
 )
@@ -122,19 +122,19 @@ def test_an_approval_of_a_plan_that_was_made_again_is_refused(pipeline, plan, co
     other = ResetOffsetsOperator(task_id="plan", shift_by=-4, plan_only=True, **pipeline.names).execute(
         context
     )
-    with pytest.raises(AirflowFailException, match="the approval is of another plan"):
+    with pytest.raises(AirflowFailException, match="the approval is for another plan"):
         carry_out(pipeline, other, approval=approval(plan))
     assert pipeline.at() == (READ, READ)
 
 
 def test_a_group_that_was_committed_after_the_plan_is_refused(pipeline, plan, commit):
     commit(pipeline.group, pipeline.topic, {1: 63})
-    with pytest.raises(AirflowFailException, match="has moved on .* 62 when the plan was made, 63 now"):
+    with pytest.raises(AirflowFailException, match="has changed on .* 62 when the plan was made, 63 now"):
         carry_out(pipeline, plan, approval=approval(plan))
 
 
 def test_a_plan_of_another_pipeline_is_refused(pipeline, plan):
-    with pytest.raises(AirflowFailException, match=r"the plan is of group .* and group_id names another"):
+    with pytest.raises(AirflowFailException, match=r"the plan is for group .* and group_id names another"):
         carry_out(pipeline, plan, group_id="another", checkpoint_location=pipeline.query.location)
 
 

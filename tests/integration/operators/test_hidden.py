@@ -86,7 +86,7 @@ def test_a_checkpoint_shows_a_topic_that_is_hidden(user, group, seen, hidden, ne
         lambda: run(CommitOffsetsOperator, **names),
         lambda: run(ResetOffsetsOperator, to_offset="latest", quiet_period=0, **names),
     ):
-        with pytest.raises(AirflowFailException, match=f"{hidden}.*grant the user Describe on the topics"):
+        with pytest.raises(AirflowFailException, match=f"{hidden}.*grant it Describe on the topics"):
             task()
     assert query.files() == before
     assert admin.committed(group, [TopicPartition(seen, 0)])[TopicPartition(seen, 0)].offset == 0
@@ -94,7 +94,7 @@ def test_a_checkpoint_shows_a_topic_that_is_hidden(user, group, seen, hidden, ne
 
 def test_names_show_a_topic_that_is_hidden(user, group, seen, hidden):
     for names in ({"group_id": group, "topics": [seen, hidden]}, {"group_id": {seen: group, hidden: group}}):
-        with pytest.raises(AirflowFailException, match=f"{hidden}.*grant the user Describe on the topics"):
+        with pytest.raises(AirflowFailException, match=f"{hidden}.*grant it Describe on the topics"):
             run(ConsumerGroupLagSensor, max_lag=0, **names)
 
 
@@ -107,7 +107,7 @@ def test_members_show_a_topic_that_is_hidden(user, secured_kafka, group, seen, h
         while not reader.assignment():
             reader.poll(0.1)
         with pytest.raises(
-            AirflowFailException, match="not authorized to describe|grant the user Describe on the topics"
+            AirflowFailException, match="not authorized to describe|grant it Describe on the topics"
         ):
             run(ConsumerGroupLagSensor, max_lag=0, group_id=group)
     finally:
@@ -149,12 +149,12 @@ def test_who_sees_everything_reads_nothing_of_that(secured_kafka, group, seen, h
 @pytest.mark.parametrize(
     ("grants", "error", "says"),
     [
-        ((), BrokerAuthenticationError, "GROUP_AUTHORIZATION_FAILED.*grant the user Describe on the group"),
-        ((("topic", "SEEN", "Describe"),), BrokerAuthenticationError, "grant the user Describe on the group"),
+        ((), BrokerAuthenticationError, "GROUP_AUTHORIZATION_FAILED.*grant it Describe on the group"),
+        ((("topic", "SEEN", "Describe"),), BrokerAuthenticationError, "grant it Describe on the group"),
         (
             (("group", "GROUP", "Describe"),),
             BrokerAuthenticationError,
-            "may see no topic at all: grant the user Describe on the topics that the group reads",
+            "may see no topic at all: grant it Describe on the topics that the group reads",
         ),
         (
             (("group", "GROUP", "Describe"), ("topic", "OTHER", "Describe")),

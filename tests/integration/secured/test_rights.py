@@ -107,6 +107,11 @@ def commit_window(pipeline, context, **parameters):
     assert pipeline.offsets() == {0: 2, 1: 2, 2: 2}
 
 
+def commit_windows(pipeline, context):
+    commit_window(pipeline, context, fenced=False)
+    commit_window(pipeline, context, fenced=True)
+
+
 def reset(pipeline, context):
     task = ResetOffsetsOperator(task_id="t", to_offset="earliest", quiet_period=0, **pipeline.with_checkpoint)
     receipt = task.execute(context)
@@ -158,8 +163,7 @@ USES: dict[str, Callable[..., None]] = {
     "CheckOffsetDriftOperator": drift,
     "AuditWindowOperator": audit,
     "CommitOffsetsOperator": commit,
-    "CommitOffsetWindowOperator": partial(commit_window, fenced=False),
-    "fenced=True": partial(commit_window, fenced=True),
+    "CommitOffsetWindowOperator": commit_windows,
     "ResetOffsetsOperator": reset,
     "PlanResetsOperator": plan_resets,
     "RestoreOffsetsOperator": restore,
@@ -167,11 +171,15 @@ USES: dict[str, Callable[..., None]] = {
 }
 QUICK = {"CommitOffsetsOperator", "PlanResetsOperator", "ResetOffsetsOperator"}
 SPARKS = {"KafkaOffsetCommitterListener", "read_window"}
+# In tests/integration/cli/test_cli_delete_offsets.py.
+DELETIONS = {"group delete-offsets"}
+# Not tried: each test would need a secured cluster with a secured mirror.
+MIRRORS = {"mirror", "FailOverOperator", "CheckMirrorOperator"}
 
 
 def test_every_row_of_the_table_is_tested():
     for rows in rights_table():
-        assert not (USES.keys() | SPARKS).isdisjoint(rows), rows
+        assert not (USES.keys() | SPARKS | DELETIONS | MIRRORS).isdisjoint(rows), rows
 
 
 @pytest.mark.parametrize(

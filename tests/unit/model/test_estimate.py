@@ -58,11 +58,11 @@ def test_a_duration_is_never_negative_and_in_order(records, batches):
 @pytest.mark.parametrize(
     ("batches", "why"),
     [
-        ([Read(100, 1.0)] * 3, "knows 3 batches with records and times; 4 are needed"),
-        ([Read(0, 1.0), Read(100, 0.0)] * 5, "knows 0 batches"),
+        ([Read(100, 1.0)] * 3, "has 3 batches with records and times; 4 are needed"),
+        ([Read(0, 1.0), Read(100, 0.0)] * 5, "has 0 batches"),
         (
             [Read(100, 1.0)] * 4 + [Read(1_000, 1.0), Read(1_000, 9.0)],
-            "its largest batches are uneven: 111 to 1,000",
+            "the paces of large batches differ too much: 111 to 1,000",
         ),
     ],
 )
@@ -103,9 +103,9 @@ def test_retention_is_judged_by_when_the_oldest_record_goes_and_how_long_reading
 
 def test_an_estimate_says_why_a_number_is_missing():
     found = Estimate(1, 0, 2_000, 5, reasons={"seconds": "no history", "retention": "no right"})
-    assert found.duration() == "not known: no history"
+    assert found.duration() == "unknown: no history"
     assert found.volume() == "2,000 records"
-    assert found.retention() == "not known: no right"
+    assert found.retention() == "unknown: no right"
     known = Estimate(
         1, 0, 2_000, 5, size=31_000_000, seconds=Between(120, 7_200), begin_within=90_000, verdict="kept"
     )

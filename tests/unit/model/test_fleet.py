@@ -75,5 +75,5 @@ def change(value, **changes):
     ],
 )
 def test_what_is_no_recovery_or_was_changed_is_refused(fleet, wrong):
-    with pytest.raises(OffsetsFormatError, match="file.*: found .*; expected|it was changed after"):
+    with pytest.raises(OffsetsFormatError, match="file.*: found .*; expected|the file was changed after"):
         Fleet.parse(wrong(fleet.as_json()), "file")

@@ -45,7 +45,7 @@ def test_the_way_back_leads_to_the_same_topic(prefix, topic):
         ({**STANDBY, "policy": "identity"}, "found the key policy"),
         ({**STANDBY, "syncs_on": "both"}, "syncs_on"),
         ({**STANDBY, "syncs_topic": "a/b"}, "name of a topic"),
-        ({**STANDBY, "topics": {"a": "x", "b": "x"}}, "another name for each"),
+        ({**STANDBY, "topics": {"a": "x", "b": "x"}}, "a different name for each"),
         ({**STANDBY, "topics": {}}, "topics"),
     ],
 )
@@ -120,5 +120,5 @@ def test_a_check_names_what_is_missing():
     check = MirrorCheck("s3a://x", 3, [], [], -1, syncs_on_mirror=False)
     assert check.behind == 0
     assert not check.failures(0, 0)
-    assert "nothing yet" in "\n".join(check.lines())
-    assert "gone with it" in "\n".join(check.lines())
+    assert "no data yet" in "\n".join(check.lines())
+    assert "lost with it" in "\n".join(check.lines())

@@ -79,8 +79,11 @@ def test_a_plan_says_what_moves_from_when_to_when_and_what_that_means():
     ("policy", "says"),
     [
         (CheckpointPolicy(), "not named: a sink that appends gets the records twice"),
-        (CheckpointPolicy(idempotent_sink=True), "overwrites by the records' own key: nothing comes twice"),
-        (CheckpointPolicy(sink="kafka"), "kafka appends: records that are read again come twice"),
+        (
+            CheckpointPolicy(idempotent_sink=True),
+            "overwrites by the records' own key: no record is written twice",
+        ),
+        (CheckpointPolicy(sink="kafka"), "kafka appends: records that are read again are written twice"),
         (CheckpointPolicy(sink="noop"), "noop"),
     ],
 )
@@ -95,7 +98,7 @@ def test_a_plan_says_what_is_lost_left_alone_and_counted_twice():
         "120 records deleted by retention; 1 partitions left alone; 1 partitions moved to an end of their "
         "log instead"
     )
-    assert row(text, "State") == "does not move: records that are read again are counted twice"
+    assert row(text, "State") == "stays as it is: records that are read again are counted twice"
 
 
 def test_a_plan_lists_what_was_triggered():
@@ -105,7 +108,7 @@ def test_a_plan_lists_what_was_triggered():
     ]
     text = row(plan_markdown(plan().with_notes(triggered=runs)), "Already triggered")
     assert "`reports` asset\\_\\_1 (success)" in text
-    assert "an event of 2026-03-02T10:05:00Z that no run has taken yet" in text
+    assert "an event of 2026-03-02T10:05:00Z that has not started a run yet" in text
 
 
 def test_several_plans_are_one_table_with_the_digest_of_all():

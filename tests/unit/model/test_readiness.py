@@ -70,7 +70,7 @@ def test_it_is_the_same_when_it_is_read_back(readiness):
 )
 def test_anything_else_is_refused_without_showing_it(change):
     text = json.dumps(json.loads(Readiness().as_text()) | change)
-    with pytest.raises(OffsetsFormatError, match="the next commit writes it again"):
+    with pytest.raises(OffsetsFormatError, match="the next commit writes a new one"):
         Readiness.parse(text, "file")
 
 

@@ -149,7 +149,7 @@ def test_a_group_that_has_moved_since_is_refused_and_the_text_says_where_and_by_
     pipeline.client.commit("g", {SECOND: 61}, CommitMetadata(run="other", dag="d").text())
     with pytest.raises(
         PlanRefusedError,
-        match=r"group 'g' has moved on orders-1 \(orders-1: 60 when the plan was made, 61 now, by run other",
+        match=r"'g' has changed on orders-1 \(orders-1: 60 when the plan was made, 61 now, by run other",
     ):
         pipeline.carry_out(saved)
 
@@ -157,14 +157,14 @@ def test_a_group_that_has_moved_since_is_refused_and_the_text_says_where_and_by_
 def test_a_group_that_was_at_the_target_already_by_other_hands_is_refused(groups_only):
     saved = groups_only.plan()
     groups_only.client.commit("g", {FIRST: 40})
-    with pytest.raises(PlanRefusedError, match="has moved on orders-0"):
+    with pytest.raises(PlanRefusedError, match="has changed on orders-0"):
         groups_only.carry_out(saved)
 
 
 def test_a_query_that_has_finished_a_batch_since_is_refused(with_checkpoint):
     saved = with_checkpoint.plan()
     with_checkpoint.query.run(2, {"orders": {0: 50, 1: 60}})
-    with pytest.raises(PlanRefusedError, match="newest finished batch is 2, and it was 1"):
+    with pytest.raises(PlanRefusedError, match="newest finished batch is 2, and was 1"):
         with_checkpoint.carry_out(saved)
 
 
@@ -186,7 +186,7 @@ def test_a_checkpoint_that_another_move_has_moved_is_refused(with_checkpoint):
     saved = with_checkpoint.plan()
     with_checkpoint.carry_out(with_checkpoint.plan("shift_by", -1), CommitMetadata(run="other"))
     with pytest.raises(
-        PlanRefusedError, match="was moved since the plan was made, and is elsewhere on orders-0"
+        PlanRefusedError, match="was moved after the plan was made, and has other offsets on orders-0"
     ):
         with_checkpoint.carry_out(saved)
     assert with_checkpoint.at() == both(with_checkpoint, 49, 59)

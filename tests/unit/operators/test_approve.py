@@ -90,7 +90,7 @@ def test_the_response_says_of_which_plan_it_is():
 
 def test_the_response_to_an_earlier_request_is_refused():
     task = ApprovePlanOperator(task_id="approve", plan=plan(to=41))
-    with pytest.raises(AirflowFailException, match="is about another plan than the current one"):
+    with pytest.raises(AirflowFailException, match="is for another plan; expected 'Approve "):
         respond(task, f"Approve {plan()['digest'][:8]}")
 
 
