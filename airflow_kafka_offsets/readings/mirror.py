@@ -163,7 +163,7 @@ def last_reads(
 def record_identities(
     client: OffsetsClient, ranges: Mapping[TopicPartition, OffsetRange], within: float, *, committed: bool
 ) -> dict[TopicPartition, list[RecordIdentity]]:
-    """Return the fingerprints in ranges that were read to their ends; omit ranges without records."""
+    """Return the identities of the records in ranges that were read to their ends; omit empty ranges."""
     found: dict[TopicPartition, list[RecordIdentity]] = {}
 
     def take(tp: TopicPartition, record: Record) -> None:
@@ -175,7 +175,7 @@ def record_identities(
 
 
 def record_identity(record: Record) -> RecordIdentity:
-    """Return the fingerprint of a record."""
+    """Return the properties that identify a record on the mirror."""
     return RecordIdentity(record.offset, record.timestamp, record_digest(record.key, record.value))
 
 

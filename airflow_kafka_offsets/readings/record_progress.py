@@ -52,7 +52,7 @@ class RecordProgress:
     :class:`~airflow_kafka_offsets.sensors.topic.TopicReachedSensor`. Later records never change this result;
     only a move back of the position does.
 
-    :param positions: the positions; ``None`` for a partition of which no record was read.
+    :param positions: the positions; ``None`` for a partition without a record that was read.
     :param logs: the ranges of the logs, read after the positions.
     :param now: the current time in ms since 1970.
     :param idle_after: a partition is idle if its newest record is older than this number of seconds. An idle
