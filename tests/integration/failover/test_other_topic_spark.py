@@ -1,4 +1,4 @@
-"""A real Spark query goes on on another topic of its cluster with its state: each record counts once."""
+"""A real Spark query continues on another topic of its cluster with its state: each record counts once."""
 
 from __future__ import annotations
 
