@@ -181,7 +181,7 @@ class WindowMismatchError(PlanRefusedError):
     ) -> None:
         self.found: dict[Partition, tuple[int | None, int | None, int]] = dict(found.items())
         self.differences = "; ".join(
-            f"{tp}: found {_or_nothing(stored)}, the range goes from {_or_nothing(start)} to {end}"
+            f"{tp}: found {_offset_text(stored)}, the range goes from {_offset_text(start)} to {end}"
             for tp, (stored, start, end) in sorted(found.items())
         )
         reasons = []
@@ -208,7 +208,7 @@ class WindowMismatchError(PlanRefusedError):
         )
 
 
-def _or_nothing(offset: int | None) -> str:
+def _offset_text(offset: int | None) -> str:
     return "nothing" if offset is None else str(offset)
 
 

@@ -54,7 +54,7 @@ _DRIVER = {
 _OBJECT_STORES = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "az"})
 """fsspec's schemes of storages without directories."""
 
-_PUTS_WHOLE = _OBJECT_STORES | {"memory"}
+_ATOMIC_WRITES = _OBJECT_STORES | {"memory"}
 """fsspec's schemes of storages with atomic writes."""
 
 _OWN = "this machine (environment, configuration files, instance profile)"
@@ -122,7 +122,7 @@ def list_names(fs: AbstractFileSystem, path: str) -> list[str] | None:
         except FileNotFoundError:
             return None
         except NotADirectoryError:
-            raise StorageError(f"{_named(fs, path)}: is a file; expected a directory") from None
+            raise StorageError(f"{_display_name(fs, path)}: is a file; expected a directory") from None
 
 
 def may_list_late(fs: AbstractFileSystem) -> bool:
@@ -145,8 +145,8 @@ def read_bytes(fs: AbstractFileSystem, path: str, *, listed: bool = False) -> by
     with plain_errors(fs, path):
         try:
             # Reading /dev/zero, or a pipe without a writer, would never end.
-            if isinstance(fs, LocalFileSystem) and not _has_an_end(path):
-                raise StorageError(f"{_named(fs, path)}: is a pipe or a device; expected a file")
+            if isinstance(fs, LocalFileSystem) and not _is_file_or_directory(path):
+                raise StorageError(f"{_display_name(fs, path)}: is a pipe or a device; expected a file")
             if not listed and may_list_late(fs):
                 fs.invalidate_cache(path.rpartition("/")[0])
             data: bytes = fs.cat_file(path, **_plain_read(fs))
@@ -154,7 +154,7 @@ def read_bytes(fs: AbstractFileSystem, path: str, *, listed: bool = False) -> by
         except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
             return None
     if size > MAX_SIZE:
-        raise StorageError(too_large_error(_named(fs, path), size))
+        raise StorageError(too_large_error(_display_name(fs, path), size))
     return data
 
 
@@ -172,7 +172,7 @@ def read_text(uri: str, fs: AbstractFileSystem | None = None) -> str | None:
     """Return the content of a small text file; ``None`` if it does not exist. See :func:`read_bytes`."""
     fs, path = open_location(uri, fs)
     data = read_bytes(fs, path)
-    return None if data is None else decode(data, _named(fs, path))
+    return None if data is None else decode(data, _display_name(fs, path))
 
 
 def decode(data: bytes, name: str) -> str:
@@ -202,7 +202,7 @@ def replace_file(fs: AbstractFileSystem, path: str, data: bytes) -> None:
             local = isinstance(fs, LocalFileSystem)
             with syncing_new_directories(directory) if local else nullcontext():
                 fs.makedirs(directory, exist_ok=True)
-        if _is_one_of(fs, _PUTS_WHOLE):
+        if _is_one_of(fs, _ATOMIC_WRITES):
             fs.pipe_file(path, data)
             return
         try:
@@ -287,13 +287,14 @@ def plain_errors(fs: AbstractFileSystem, path: str, doing: str = "read") -> Iter
         raise
     except FileNotFoundError as error:
         raise StorageError(
-            f"{_named(fs, path)}: cannot be {'read' if doing == 'read' else 'written'}, because a directory "
-            "or bucket above it does not exist: correct the location, or create the directory or bucket"
+            f"{_display_name(fs, path)}: cannot be {'read' if doing == 'read' else 'written'}, because a "
+            "directory or bucket above it does not exist: correct the location, or create the directory or "
+            "bucket"
         ) from error
     except Exception as error:  # noqa: BLE001  # each driver has its own errors, and few are OSErrors
         # The cause in the traceback would show the token that the text leaves out.
         cause = None if _QUERY.search(str(error)) else error
-        raise storage_error(error, _named(fs, path), doing, _credentials.get(fs, _OWN)) from cause
+        raise storage_error(error, _display_name(fs, path), doing, _credentials.get(fs, _OWN)) from cause
 
 
 def storage_error(error: Exception, location: str, doing: str, credentials: str) -> StorageError:
@@ -315,8 +316,8 @@ def storage_error(error: Exception, location: str, doing: str, credentials: str)
     )
 
 
-def _has_an_end(path: str) -> bool:
-    """Whether a read of the file ends (no pipe, no device); raise an error if the file does not exist."""
+def _is_file_or_directory(path: str) -> bool:
+    """Return whether a read of a path ends (no pipe, no device); raise an error if nothing is there."""
     mode = Path(path).stat().st_mode
     return stat.S_ISREG(mode) or stat.S_ISDIR(mode)
 
@@ -325,7 +326,7 @@ def _is_one_of(fs: AbstractFileSystem, schemes: frozenset[str]) -> bool:
     return not schemes.isdisjoint((fs.protocol,) if isinstance(fs.protocol, str) else fs.protocol)
 
 
-def _named(fs: AbstractFileSystem, path: str) -> str:
+def _display_name(fs: AbstractFileSystem, path: str) -> str:
     """Return the name of a file or directory for messages."""
     return path if isinstance(fs, LocalFileSystem) else str(fs.unstrip_protocol(path))
 

@@ -97,15 +97,15 @@ class ArchivedMove:
     :param after: source -> planned offsets.
     :param files: path -> digests of the file before the move and as planned, ``None`` if there is no file.
     :param nonce: name of its claim.
-    :param carried: ``before`` is taken from an earlier, interrupted move; the copies are not.
+    :param carried: whether ``before``, but not the copies, is taken from an earlier, interrupted move.
     :param undoes: name of the archive that the move restored.
     :param copies: whether the move restored the files, and not only the offsets.
     :param log_ids: the cluster and topics that the offsets belong to; unknown if an earlier version wrote the
         archive or the move was made without a broker.
     :param left: for a failover, ids of the cluster and the topics that the offsets belonged to before.
-    :param recovery: a teardown task must take the move back if the work after it was not finished.
-    :param done: the move was finished.
-    :param undone: the move was taken back.
+    :param recovery: whether a teardown task takes the move back if the tasks after it do not finish.
+    :param done: whether the move was finished.
+    :param undone: whether the move was taken back.
     """
 
     name: str
@@ -241,7 +241,7 @@ def newest_archived_move_with_cluster(checkpoint: SparkCheckpoint) -> ArchivedMo
 
 
 def failover_after(checkpoint: SparkCheckpoint, batch_id: int) -> ArchivedMove | None:
-    """Return the newest failover after a batch: what is before it counts on another cluster."""
+    """Return the newest failover after a batch; the batch's offsets belong to the cluster before it."""
     found = (each for each in archived_moves_from_newest(checkpoint) if each.fails_over)
     return next((each for each in found if each.batch_id > batch_id), None)
 

@@ -120,13 +120,15 @@ def read_history(checkpoint: SparkCheckpoint, last: int = LAST, *, within: float
     :raises StorageUnavailableError: if the storage does not answer in time.
     """
     end = monotonic() + within
-    listed = _together(checkpoint, {("listed", ""): partial(_listed, checkpoint)}, within, end)
+    listed = _call_in_parallel(
+        checkpoint, {("listed", ""): partial(_list_checkpoint, checkpoint)}, within, end
+    )
     query_id, planned, committed, names = listed["listed", ""]
     newest = max(planned & committed, default=-1)
     wanted = sorted(planned)[-last - 1 :]  # one more: the first batch begins where that one ends
     finished = [number for number in wanted if number in committed]
     read = partial(checkpoint.read_file, listed=True)
-    found = _together(
+    found = _call_in_parallel(
         checkpoint,
         {
             **{("ends", number): partial(read, f"offsets/{number}") for number in wanted},
@@ -152,7 +154,7 @@ def read_history(checkpoint: SparkCheckpoint, last: int = LAST, *, within: float
     archives = [each for (kind, _), each in found.items() if kind == "archive" and each is not None]
     # If a file was removed since the listing, the query has removed an old batch.
     known = [
-        _ended(checkpoint, number, found["ends", number], archives)
+        _batch_end(checkpoint, number, found["ends", number], archives)
         for number in wanted
         if found["ends", number] is not None
     ]
@@ -166,7 +168,7 @@ def read_history(checkpoint: SparkCheckpoint, last: int = LAST, *, within: float
                 found.get(("written", f"commits/{this.number}")),
             ),
             previous=None if before is None else before.number,
-            read={} if before is None else _read(before.next_start, this.end),
+            read={} if before is None else _records_between(before.next_start, this.end),
             offsets=this.end,
             pending=this.number > newest,
             moved_in=this.moved_in,
@@ -193,7 +195,7 @@ class _Known:
         return None if moment is None else datetime.fromtimestamp(moment / 1000, tz=timezone.utc)
 
 
-def _listed(checkpoint: SparkCheckpoint) -> tuple[str, set[int], set[int], list[str]]:
+def _list_checkpoint(checkpoint: SparkCheckpoint) -> tuple[str, set[int], set[int], list[str]]:
     return (
         checkpoint.query_id(),
         *checkpoint.listed(exact=False),
@@ -201,7 +203,7 @@ def _listed(checkpoint: SparkCheckpoint) -> tuple[str, set[int], set[int], list[
     )
 
 
-def _together(
+def _call_in_parallel(
     checkpoint: SparkCheckpoint, calls: Mapping[_Key, Callable[[], Any]], within: float, end: float
 ) -> dict[_Key, Any]:
     """Make calls in parallel until ``end``, and return their results."""
@@ -237,7 +239,9 @@ def _together(
         waiting.clear()
 
 
-def _ended(checkpoint: SparkCheckpoint, number: int, data: bytes, archives: Sequence[ArchivedMove]) -> _Known:
+def _batch_end(
+    checkpoint: SparkCheckpoint, number: int, data: bytes, archives: Sequence[ArchivedMove]
+) -> _Known:
     """Read a batch's file, and undo the changes of later moves to find where the batch ended."""
     path = f"offsets/{number}"
     name = checkpoint.name(path)
@@ -262,7 +266,9 @@ def _duration(at: datetime | None, planned: datetime | None, committed: datetime
     return None if committed < at - _RESOLUTION else max(0.0, (committed - at).total_seconds())
 
 
-def _read(start: Mapping[str, Offsets], end: Mapping[str, Offsets]) -> dict[str, dict[str, int | None]]:
+def _records_between(
+    start: Mapping[str, Offsets], end: Mapping[str, Offsets]
+) -> dict[str, dict[str, int | None]]:
     """Return the records of each source and topic between two positions."""
     read: dict[str, dict[str, int | None]] = {}
     for source, offsets in end.items():

@@ -41,13 +41,15 @@ def _describe(fs: AbstractFileSystem, root: str) -> str:
             return f"{what} ({output} is there), not its checkpoint"
     if {"offsets", "commits"} & set(names):
         return (
-            f"a directory with {_some(names)} but without file metadata: the copy of a checkpoint is not "
-            "complete"
+            f"a directory with {_first_names(names)} but without file metadata: the copy of a checkpoint is "
+            "not complete"
         )
     checkpoints = _checkpoints(fs, root, names)
     if checkpoints:
-        return f"a directory above checkpoints ({_some(checkpoints)}); give the checkpoint of one query"
-    return f"a directory with {_some(names)}"
+        return (
+            f"a directory above checkpoints ({_first_names(checkpoints)}); give the checkpoint of one query"
+        )
+    return f"a directory with {_first_names(names)}"
 
 
 def _describe_empty(fs: AbstractFileSystem, root: str, parent: str) -> str:
@@ -55,7 +57,7 @@ def _describe_empty(fs: AbstractFileSystem, root: str, parent: str) -> str:
     neighbours = sorted(name for name in list_names(fs, parent) or [] if name) if parent else []
     checkpoints = _checkpoints(fs, parent, neighbours)
     if checkpoints:
-        return f"{what}, but beside it checkpoints ({_some(checkpoints)})"
+        return f"{what}, but beside it checkpoints ({_first_names(checkpoints)})"
     # A path without a scheme may belong to Spark's default file system, or to a Databricks volume.
     return f"{what} on this machine" if what == "nothing" and isinstance(fs, LocalFileSystem) else what
 
@@ -65,6 +67,6 @@ def _checkpoints(fs: AbstractFileSystem, root: str, names: list[str]) -> list[st
     return [name for name in candidates if fs.isfile(f"{root}/{name}/metadata")]
 
 
-def _some(names: list[str]) -> str:
+def _first_names(names: list[str]) -> str:
     shown = ", ".join(map(shorten, names[:_NAMES_SHOWN]))
     return shown if len(names) <= _NAMES_SHOWN else f"{shown} and {len(names) - _NAMES_SHOWN} more"

@@ -60,7 +60,7 @@ def unfinished_refusal(checkpoint: SparkCheckpoint, archived: ArchivedMove) -> M
     )
 
 
-def take_back_command(checkpoint: SparkCheckpoint, archived: ArchivedMove, *, pending: bool = False) -> str:
+def restore_command(checkpoint: SparkCheckpoint, archived: ArchivedMove, *, pending: bool = False) -> str:
     """Return the command that takes a move back, to be quoted in an error text."""
     discard = " --on-pending-batch discard --sink SINK" if pending else ""
     return (

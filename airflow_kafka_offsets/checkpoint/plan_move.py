@@ -5,9 +5,9 @@ There are three kinds of moves. The query must be stopped (measured with Spark 3
 
 * *seek* writes other offsets into the Kafka lines of the newest batch's file in ``offsets/``. The query
   continues from there with the next batch id. No id occurs twice, so sinks that remember ids stay correct.
-* *truncate* removes batches, newest first. The query plans them again under the same ids. This is exact also
-  for a query with state, but wrong for sinks that skip ids they have seen. The Spark application must have
-  ended, not only the query: a running application may write old state again.
+* *truncate* removes batches, newest first. The query plans them again under the same ids. This is exact
+  for a query with state, too, but wrong for sinks that skip ids they have seen. The Spark application must
+  have ended, not only the query: a running application may write old state again.
 * *restore* puts back the files of an archive, or seeks to its offsets if the query has run since.
 
 Each plan is a list of files to write and remove. Their order ensures that Spark can start from the checkpoint
@@ -203,7 +203,7 @@ def plan_put_back_archive(
 
 
 def _back_from(archived: ArchivedMove) -> dict[str, Any]:
-    """Return where the offsets count once a failover is taken back."""
+    """Return the ids of the logs that the offsets belong to after a failover is taken back."""
     return {"log_ids": archived.left, "left": archived.log_ids} if archived.is_failover else {}
 
 
@@ -211,7 +211,7 @@ def _past_failover(
     checkpoint: SparkCheckpoint, archived: ArchivedMove, archives: Sequence[ArchivedMove], *, moved: bool
 ) -> str | None:
     """
-    Return why a move cannot be taken back: the query is on another cluster since.
+    Return why a move cannot be taken back: a failover has moved the query to another cluster since.
 
     :param moved: whether the query has run since the move.
     """

@@ -32,7 +32,7 @@ from airflow_kafka_offsets.cli.options import (
     topics_option,
 )
 from airflow_kafka_offsets.cli.saved_plans import (
-    carry_out_failover,
+    apply_saved_failover,
     max_age_option,
     plan_option,
     save_plan_option,
@@ -180,7 +180,7 @@ def failover_apply(plan_file: str | None, max_age: float, **options: Any) -> Non
     refuse_unused("with --plan", *_NOT_WITH_PLAN)
     click.get_current_context().with_resource(start_worker_early())
     target = open_client(options["to"].config(), broker.timeout)
-    carry_out_failover(options["execution"], plan_file, target, max_age)
+    apply_saved_failover(options["execution"], plan_file, target, max_age)
 
 
 @failover.command("back", cls=StrictCommand)

@@ -51,8 +51,8 @@ def move_fleet(
         Clients,
         FleetMember,
         Outcome,
-        counts,
         fail_over_fleet,
+        outcome_counts,
     )
 
     click.get_current_context().with_resource(start_worker_early())
@@ -86,7 +86,7 @@ def move_fleet(
     ):
         outcomes.append(outcome)
         execution.print_lines(str(outcome))
-    summary = counts(outcomes)
+    summary = outcome_counts(outcomes)
     result = {"version": 1, "summary": summary, "pipelines": [each.as_json() for each in outcomes]}
     print_result(execution.output, result, [summary])
     if any(each.state in ("refused", "failed") for each in outcomes):

@@ -28,7 +28,12 @@ from airflow_kafka_offsets.cli.options import (
     save_option,
     topics_option,
 )
-from airflow_kafka_offsets.cli.saved_plans import carry_out, max_age_option, plan_option, save_plan_option
+from airflow_kafka_offsets.cli.saved_plans import (
+    apply_saved_plan,
+    max_age_option,
+    plan_option,
+    save_plan_option,
+)
 from airflow_kafka_offsets.cli.saved_plans import save as save_to_file
 from airflow_kafka_offsets.errors import (
     KafkaOffsetsError,
@@ -144,7 +149,7 @@ def reset(
         if group_ids:
             raise UsageError("--plan names the groups itself: leave GROUP out")
         refuse_unused("with --plan", *_NOT_WITH_PLAN)
-        carry_out(execution, str(plan_file), client, checkpoint, max_age)
+        apply_saved_plan(execution, str(plan_file), client, checkpoint, max_age)
         return
     refuse_unused("without --plan", "max_age")
     from airflow_kafka_offsets.moves.group_reset import plan_resets

@@ -19,7 +19,7 @@ from airflow_kafka_offsets.model.parameters import (
     MissingCommitPolicy,
     OutOfRangePolicy,
     exactly_one,
-    is_nothing,
+    is_blank,
     parse_seconds,
 )
 from airflow_kafka_offsets.model.place import RESETS, Place
@@ -254,7 +254,7 @@ def _read_place(**options: Any) -> Place | None:
         refuse_unused("with --plan", *(name for name, value in given.items() if value is not None))
         return None
     for name, value in given.items():
-        if value is not None and is_nothing(value):
+        if value is not None and is_blank(value):
             raise unexpected(name, value, "a value")
     name, value = exactly_one(given)
     return read_place("to_offset", _PLACES[name]) if value is True else read_place(name, value)

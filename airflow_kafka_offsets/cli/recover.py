@@ -121,7 +121,7 @@ def plan_command(
         del how["on_out_of_range"], how["on_no_commit"]
         return save_plan(client, checkpoint, look_up_times(client, made), names, now=now, **how)
 
-    with state.alone():
+    with state.locked():
         before = state.read()
         if before is not None and (begun := before.begun):
             raise UsageError(
@@ -167,7 +167,7 @@ def apply_command(
     from airflow_kafka_offsets.moves.fleet import FleetMoves
 
     state = StateFile(file)
-    with state.alone():
+    with state.locked():
         fleet = state.require()
         if digest is not None:
             fleet.check_digest(digest)
@@ -211,7 +211,7 @@ def restore_command(
     from airflow_kafka_offsets.moves.fleet import FleetMoves
 
     state = StateFile(file)
-    with state.alone():
+    with state.locked():
         fleet = state.require()
         if not execute:
             names = [member.name for member in fleet.begun]
@@ -229,13 +229,13 @@ def restore_command(
 @output_option
 def status_command(file: Path, broker: BrokerOptions, output: str) -> None:
     """Show the progress of each pipeline, and where its groups and checkpoint are now."""
-    from airflow_kafka_offsets.moves.fleet import whereabouts
+    from airflow_kafka_offsets.moves.fleet import pipeline_state
 
     fleet = StateFile(file).require()
     connections = _connected(broker, [member.plan.names for member in fleet.members])
     rows, found = [["PIPELINE", "STAGE", "NOW", "LAG", "ERROR"]], []
     for member in fleet.members:
-        state, lag = _where(member, connections, whereabouts)
+        state, lag = _where(member, connections, pipeline_state)
         rows.append([member.name, member.stage, state, lag, shorten(member.error or "-")])
         found.append(
             {"pipeline": member.name, "stage": member.stage, "now": state, "lag": lag, "error": member.error}
@@ -244,9 +244,9 @@ def status_command(file: Path, broker: BrokerOptions, output: str) -> None:
     print_result(output, value, [f"Plan {fleet.digest}", *align_rows(rows), "", *_stages(fleet)])
 
 
-def _where(member: Member, connections: Connections, whereabouts: Any) -> tuple[str, str]:
+def _where(member: Member, connections: Connections, pipeline_state: Any) -> tuple[str, str]:
     try:
-        state, lag = whereabouts(connections.open(member.plan.names), member.plan)
+        state, lag = pipeline_state(connections.open(member.plan.names), member.plan)
     except KafkaOffsetsError as error:
         return f"unknown ({shorten(error)})", "-"
     return state, f"{lag:,}"

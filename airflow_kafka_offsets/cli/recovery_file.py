@@ -70,7 +70,7 @@ class StateFile:
         replace_file(fs, path, json.dumps(fleet.as_json(), indent=1).encode())
 
     @contextmanager
-    def alone(self) -> Iterator[None]:
+    def locked(self) -> Iterator[None]:
         """Prevent other processes on this machine from moving the pipelines of the same recovery."""
         with self.path.with_name(self.path.name + ".lock").open("w") as lock:
             try:

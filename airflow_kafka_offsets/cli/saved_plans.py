@@ -103,9 +103,9 @@ def save(
     print_result(execution.output, saved.value, [saved.markdown, f"Plan {saved.digest} is saved in {file}"])
 
 
-def carry_out_failover(execution: Execution, file: str, target: OffsetsClient, max_age: float) -> None:
+def apply_saved_failover(execution: Execution, file: str, target: OffsetsClient, max_age: float) -> None:
     """
-    Carry out the plan of a failover in a file.
+    Apply the plan of a failover in a file.
 
     :param target: the mirror.
     :param max_age: seconds.
@@ -123,7 +123,7 @@ def carry_out_failover(execution: Execution, file: str, target: OffsetsClient, m
     _finish(execution, saved, plan, target, checkpoint)
 
 
-def carry_out(
+def apply_saved_plan(
     execution: Execution, file: str, client: OffsetsClient, checkpoint: SparkCheckpoint | None, max_age: float
 ) -> None:
     """

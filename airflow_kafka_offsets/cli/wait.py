@@ -87,7 +87,7 @@ class WaitOptions:
             except KafkaOffsetsError as error:
                 if not error.retriable:
                     raise
-                if progress.is_new_trouble(error):
+                if progress.is_new_error(error):
                     _say(f"no answer this time: {error}")
             else:
                 if last.done:
@@ -180,7 +180,7 @@ def wait_lag(checkpoint: SparkCheckpoint | None, waiting: WaitOptions, **values:
     """
     from airflow_kafka_offsets.waits.lag import LagWait
 
-    waiting.run(LagWait(**_given(values, checkpoint)), checkpoint)
+    waiting.run(LagWait(**_given_parameters(values, checkpoint)), checkpoint)
 
 
 @wait.command("reached")
@@ -197,7 +197,7 @@ def wait_reached(checkpoint: SparkCheckpoint | None, waiting: WaitOptions, **val
     """
     from airflow_kafka_offsets.waits.reached import ReachedWait
 
-    reached = ReachedWait(**_given(values, checkpoint))
+    reached = ReachedWait(**_given_parameters(values, checkpoint))
     waiting.run(reached, checkpoint, lambda client: reached.freeze(client, checkpoint))
 
 
@@ -220,10 +220,10 @@ def wait_topic(waiting: WaitOptions, **values: Any) -> None:
     """Wait until every partition of the topics has a record at or after a time."""
     from airflow_kafka_offsets.waits.topic import TopicWait
 
-    waiting.run(TopicWait(**_given(values)))
+    waiting.run(TopicWait(**_given_parameters(values)))
 
 
-def _given(values: dict[str, Any], checkpoint: SparkCheckpoint | None = None) -> dict[str, Any]:
+def _given_parameters(values: dict[str, Any], checkpoint: SparkCheckpoint | None = None) -> dict[str, Any]:
     """Return the given parameters of a wait."""
     location = None if checkpoint is None else checkpoint.location
     return {

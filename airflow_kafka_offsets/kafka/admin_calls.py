@@ -32,7 +32,7 @@ _CHUNK = 500
 
 _UNANSWERED = Failure("_TIMED_OUT", "no answer for this partition")
 
-Part = tuple[Any, "Failure | None"]
+PartResult = tuple[Any, "Failure | None"]
 """The result for one group or topic, or its failure."""
 
 
@@ -107,7 +107,7 @@ class AdminSession:
             self.admin.poll(0)
         return self.background_errors.failures
 
-    def part(self, future: Any, value: Callable[[Any], Any]) -> Part:
+    def part(self, future: Any, value: Callable[[Any], Any]) -> PartResult:
         """Wait for a future, and return its value or its failure."""
         try:
             return value(future.result(max(0.0, self._end - time.monotonic()))), None
@@ -121,8 +121,8 @@ class AdminSession:
 
 def _for_each(
     method: str, value: Callable[[Any], Any], collection: Callable[[list[str]], Any] = list
-) -> Callable[[AdminSession, dict[str, None]], dict[str, Part]]:
-    def call(session: AdminSession, names: dict[str, None]) -> dict[str, Part]:
+) -> Callable[[AdminSession, dict[str, None]], dict[str, PartResult]]:
+    def call(session: AdminSession, names: dict[str, None]) -> dict[str, PartResult]:
         futures = getattr(session.admin, method)(
             collection(list(names)), request_timeout=session.seconds_left
         )
@@ -131,7 +131,9 @@ def _for_each(
     return call
 
 
-def _commits(session: AdminSession, groups: dict[str, list[tuple[str, list[int]]] | None]) -> dict[str, Part]:
+def _commits(
+    session: AdminSession, groups: dict[str, list[tuple[str, list[int]]] | None]
+) -> dict[str, PartResult]:
     """Return the commits of many groups in one call: of the given partitions, or all commits of a group."""
     asked: dict[str, list[Any]] = {}
     for group_id, wanted in groups.items():
@@ -142,12 +144,12 @@ def _commits(session: AdminSession, groups: dict[str, list[tuple[str, list[int]]
             for chunk in _chunks(wanted)
         ]
     return {
-        group_id: _join([session.part(each, _found) for each in futures])
+        group_id: _join([session.part(each, _flatten_commits) for each in futures])
         for group_id, futures in asked.items()
     }
 
 
-def _commit(session: AdminSession, commit: dict[str, Any]) -> dict[str, Part]:
+def _commit(session: AdminSession, commit: dict[str, Any]) -> dict[str, PartResult]:
     """Send all parts of a commit at once; return the refused partitions."""
     group_id, texts = commit["group_id"], commit["texts"]
     sent = []
@@ -156,7 +158,7 @@ def _commit(session: AdminSession, commit: dict[str, Any]) -> dict[str, Part]:
         request = ConsumerGroupTopicPartitions(group_id, offsets)
         futures = session.admin.alter_consumer_group_offsets([request], request_timeout=session.seconds_left)
         sent.append((offsets, futures[group_id]))
-    refused: dict[str, Part] = {}
+    refused: dict[str, PartResult] = {}
     for offsets, future in sent:
         found, failure = session.part(future, _errors)
         for tp in offsets:
@@ -184,7 +186,7 @@ def _chunks(wanted: list[tuple[str, list[int]]] | None) -> list[list[TopicPartit
     return [partitions[first : first + _CHUNK] for first in range(0, len(partitions), _CHUNK)]
 
 
-def _found(result: Any) -> dict[str, Any]:
+def _flatten_commits(result: Any) -> dict[str, Any]:
     """Return ``texts`` and, for each topic, a flat list of partition, offset and index of the text."""
     places: dict[str | None, int] = {}
     topics: dict[str, list[int]] = {}
@@ -198,7 +200,7 @@ def _found(result: Any) -> dict[str, Any]:
     return {"texts": list(places), "topics": topics}
 
 
-def _join(parts: list[Part]) -> Part:
+def _join(parts: list[PartResult]) -> PartResult:
     failed = [part for part in parts if part[1] is not None]
     return failed[0] if failed else ([found for found, _ in parts], None)
 
@@ -225,7 +227,7 @@ def _brokers(session: AdminSession, _: None) -> dict[str, Any]:
     return {"number": len(brokers), "retention": found, "failure": failure}
 
 
-def _topic_settings(session: AdminSession, topics: dict[str, None]) -> dict[str, Part]:
+def _topic_settings(session: AdminSession, topics: dict[str, None]) -> dict[str, PartResult]:
     names = list(topics)
     futures: dict[str, Any] = {}
     for first in range(0, len(names), _CHUNK):
@@ -247,22 +249,24 @@ def _topic_id(description: Any) -> str | None:
     return str(found).translate(URL_SAFE) if known else None
 
 
-def _described(session: AdminSession, names: dict[str, None]) -> dict[str, Part]:
-    return {name: _of_any_kind(session, name, part) for name, part in _describe(session, names).items()}
+def _described(session: AdminSession, names: dict[str, None]) -> dict[str, PartResult]:
+    return {
+        name: _describe_other_kind(session, name, part) for name, part in _describe(session, names).items()
+    }
 
 
 _OTHER_PROTOCOL = "is not a consumer group"
-"""How the client's error says that it is a group of Kafka Connect, or of another protocol."""
+"""The client's error text for a group of Kafka Connect, or of another protocol."""
 _UNKNOWN = {"state": "Unknown", "type": OTHER, "coordinator": None}
 
 
-def _is_absent(part: Part) -> bool:
+def _is_absent(part: PartResult) -> bool:
     value, failure = part
     return (value["state"] if failure is None else failure.code) in ("Dead", "GROUP_ID_NOT_FOUND")
 
 
-def _of_any_kind(session: AdminSession, name: str, part: Part) -> Part:
-    """Describe a group that is not a consumer group: the client's description reports it as missing."""
+def _describe_other_kind(session: AdminSession, name: str, part: PartResult) -> PartResult:
+    """Describe a group of another kind than consumer groups: the client's description lacks it."""
     failure = part[1]
     connects = failure is not None and failure.code == "_INVALID_ARG" and _OTHER_PROTOCOL in failure.text
     if not (connects or _is_absent(part)):
@@ -281,7 +285,7 @@ def _of_any_kind(session: AdminSession, name: str, part: Part) -> Part:
         return {
             "group_id": name,
             **_UNKNOWN,
-            "members": [_of_connect(each) for each in found[0].members],
+            "members": [_describe_member(each) for each in found[0].members],
         }, None
     # A first commit may have created the group since.
     part = _describe(session, {name: None})[name]
@@ -290,7 +294,7 @@ def _of_any_kind(session: AdminSession, name: str, part: Part) -> Part:
     return {"group_id": name, **_UNKNOWN, "members": []}, None
 
 
-def _of_connect(member: Any) -> dict[str, Any]:
+def _describe_member(member: Any) -> dict[str, Any]:
     """Return a member of a group of another protocol, such as a worker of Kafka Connect."""
     return {
         "member_id": member.id,
@@ -332,7 +336,7 @@ def _kind(group: Any) -> dict[str, str]:
     }
 
 
-def _delete_offsets(session: AdminSession, groups: dict[str, list[tuple[str, int]]]) -> dict[str, Part]:
+def _delete_offsets(session: AdminSession, groups: dict[str, list[tuple[str, int]]]) -> dict[str, PartResult]:
     return {
         group_id: delete_offsets(session.config, group_id, partitions, session.seconds_left)
         for group_id, partitions in groups.items()

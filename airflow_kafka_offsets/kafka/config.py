@@ -154,9 +154,9 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
             if not part or part[0] in "#!" or part[0].isspace():
                 continue
             began = number
-        goes_on = (len(part) - len(part.rstrip("\\"))) % 2
-        parts.append(part[:-1] if goes_on else part)
-        if not goes_on:
+        is_continued = (len(part) - len(part.rstrip("\\"))) % 2
+        parts.append(part[:-1] if is_continued else part)
+        if not is_continued:
             yield began, "".join(parts)
             parts.clear()
     if parts:

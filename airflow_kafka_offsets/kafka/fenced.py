@@ -77,14 +77,14 @@ class FencedCommit:
         self._todo: Offsets = {}
         self._written: Offsets = {}
         self._uncertain = False
-        self._causes = BackgroundErrors()
+        self._background_errors = BackgroundErrors()
 
     def run(self, call: Call) -> Offsets:
         """Compare and commit; return the offsets that were written."""
         if not self._offsets:
             return {}
         try:
-            retry_until(call, lambda _: self._attempt(call), lambda: self._causes, passing=_AGAIN)
+            retry_until(call, lambda _: self._attempt(call), lambda: self._background_errors, passing=_AGAIN)
         except CallError as error:
             raise self._explain(error.failure, call) from None
         except PlanRefusedError as error:
@@ -104,7 +104,7 @@ class FencedCommit:
         connections = Connections(self._config, self._group_id)
         try:
             connection = connections.get()
-            self._causes = connection.background_errors
+            self._background_errors = connection.background_errors
             member = _Member(connection)
             member.join(sorted({tp.topic for tp in self._offsets}), call)
             member.check(self._offsets)
@@ -163,7 +163,7 @@ class FencedCommit:
                 self._offsets,
                 sorted(self._written),
                 progress.failures,
-                lambda failure: call.explain(failure, "Read", self._causes),
+                lambda failure: call.explain(failure, "Read", self._background_errors),
                 uncertain=progress.uncertain,
             )
 
@@ -175,7 +175,7 @@ class FencedCommit:
                 code=failure.code,
                 retriable=True,
             )
-        return call.explain(failure, "Read", self._causes).append(self._outcome())
+        return call.explain(failure, "Read", self._background_errors).append(self._outcome())
 
     def _outcome(self) -> str:
         if self._uncertain:

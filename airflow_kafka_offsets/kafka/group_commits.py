@@ -76,7 +76,7 @@ class GroupCommits:
         """Return the commits in all topics that the user may see."""
         on_broker = topics.read_all(call)
         if not on_broker and not topics.sees_all:
-            self._refuse_blind(call)
+            self._refuse_user_without_topics(call)
         found = self._ask(call, None)
         return {tp: commit for tp, commit in sorted(found.items()) if tp.topic in on_broker}
 
@@ -149,7 +149,7 @@ class GroupCommits:
             # The client also crashes if a coordinator has just moved.
             raise CallError(Failure("_RETRY", str(error))) from None
 
-    def _refuse_blind(self, call: Call) -> None:
+    def _refuse_user_without_topics(self, call: Call) -> None:
         """Raise an error with the missing right for a user who may not see any topic."""
         try:
             self.read(call, [TopicPartition(OFFSETS_TOPIC, 0)])

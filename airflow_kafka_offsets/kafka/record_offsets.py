@@ -35,7 +35,7 @@ _FETCHES = {
 }
 _PARTITIONS = 50
 """Number of partitions read at once."""
-_NEAR = 20_000
+_LARGEST_GAP_READ = 20_000
 """Gaps up to this number of offsets are read: a seek costs a round trip and discards fetched data."""
 _AT_ONCE = 5_000
 _PROGRESS = 10.0
@@ -73,7 +73,7 @@ class _Walk:
     def seek(self) -> int | None:
         """The offset to continue reading at, if it is far from the current one."""
         start = self.ranges[self.at].start
-        return start if start - self.read_to > _NEAR else None
+        return start if start - self.read_to > _LARGEST_GAP_READ else None
 
     def record(self, offset: int) -> int:
         """Record the next message; return 1 if it is in a range."""

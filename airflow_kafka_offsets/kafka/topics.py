@@ -44,10 +44,10 @@ class Topics:
 
     def read_all(self, call: Call) -> dict[str, list[int]]:
         """Return the partitions of all topics except Kafka's internal ones."""
-        topics = self._session.ask(call, self._all)
+        topics = self._session.ask(call, self._list_all)
         return {topic: topics[topic] for topic in sorted(topics) if topic not in _INTERNAL}
 
-    def _all(self, connection: Connection, timeout: float) -> dict[str, list[int]]:
+    def _list_all(self, connection: Connection, timeout: float) -> dict[str, list[int]]:
         topics = read_topics(connection, None, timeout, self._session)
         sees_all = OFFSETS_TOPIC in topics
         if not sees_all and self.sees_all is not False:

@@ -64,11 +64,11 @@ def start_background(
                     f"Kafka {where} with {there} brokers, expected {brokers}: name another directory"
                 )
             if secured and not found.clients:
-                raise _not_secured(directory)
+                raise _not_secured_error(directory)
             progress(f"Kafka {where}")
             return found
         if secured and there and not _clients(directory):
-            raise _not_secured(directory)
+            raise _not_secured_error(directory)
         # A directory with users keeps them without --secured: an open Kafka on its data would give everyone
         # access to secured data.
         kind = SecuredKafka if secured or _clients(directory) else EmbeddedKafka
@@ -105,7 +105,7 @@ def _clients(directory: Path) -> Path | None:
     return clients if clients.exists() else None
 
 
-def _not_secured(directory: Path) -> SetupError:
+def _not_secured_error(directory: Path) -> SetupError:
     return SetupError(
         f"the Kafka in {directory} is open without login, expected one with TLS and users: name another "
         "directory"

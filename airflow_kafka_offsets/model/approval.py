@@ -94,7 +94,7 @@ class Approval:
                 f"the plan was not approved by a user: the request timed out, and Airflow took its default "
                 f"{chosen}; remove the default, and let a user respond"
             ]
-        found = self._not_of(of_plan)
+        found = self._other_plan_refusals(of_plan)
         if not allow_self_approval and triggered_by in (self.user_name, self.user_id):
             found.append(
                 f"{self.user_name} triggered the run and approved its plan, which "
@@ -103,7 +103,7 @@ class Approval:
             )
         return found
 
-    def _not_of(self, of_plan: str) -> list[str]:
+    def _other_plan_refusals(self, of_plan: str) -> list[str]:
         """Return why the response is for another plan; empty if it is for this plan."""
         named = [*self.chosen, *self.entered]
         if self.digests:

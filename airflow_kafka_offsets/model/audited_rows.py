@@ -85,7 +85,7 @@ class Sums(NamedTuple):
 
     rows: int
     total: int
-    """The sum of :meth:`~airflow_kafka_offsets.model.fingerprint.Fingerprint.of`."""
+    """The sum of :meth:`~airflow_kafka_offsets.model.fingerprint.Fingerprint.value`."""
     first: int
     last: int
 
@@ -117,7 +117,7 @@ class RowCheck:
         return [
             tp
             for tp, sums in sorted(self.sums.items())
-            if not self.fingerprint.fits(self.ranges[tp], sums.rows, sums.total)
+            if not self.fingerprint.matches(self.ranges[tp], sums.rows, sums.total)
         ]
 
     def rows(

@@ -137,7 +137,7 @@ class PartitionDrift:
     """Required headroom in seconds."""
     recreated: bool = False
     """Whether the positions are known to belong to another log."""
-    read: bool = True
+    is_read: bool = True
     """Whether the query reads the topic."""
     other_query: bool = False
     """Whether the group's last commit is from another query."""
@@ -155,7 +155,7 @@ class PartitionDrift:
         # The end of a log only grows: a position beyond it belongs to another log.
         if self.recreated or max(self.checkpoint or 0, self.committed or 0) > self.log.end:
             return "topic recreated"
-        if not self.read:
+        if not self.is_read:
             return "not read"
         if self.lost:
             return "records lost"

@@ -49,7 +49,7 @@ class Fingerprint:
         shift = secrets.randbelow(_SMALL) - offsets.start
         return cls(shift, small=offsets.size <= _SMALL)
 
-    def of(self, offset: int) -> int:
+    def value(self, offset: int) -> int:
         """Return the value of one offset, as the database computes it."""
         residue = (offset + self.shift) % PRIME
         square = residue * residue % PRIME
@@ -60,7 +60,7 @@ class Fingerprint:
         start, end = (bound + self.shift for bound in offsets)
         return (_fourth_powers(end) - _fourth_powers(start)) % PRIME
 
-    def fits(self, offsets: OffsetRange, rows: int, total: int) -> bool:
+    def matches(self, offsets: OffsetRange, rows: int, total: int) -> bool:
         """Whether the rows contain each offset of a range exactly once."""
         return rows == offsets.size and total % PRIME == self.expected(offsets)
 

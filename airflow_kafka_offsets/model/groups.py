@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from airflow_kafka_offsets.errors import MisnamedError, PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.names import parse_group
 from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition, summarize
-from airflow_kafka_offsets.model.parameters import is_nothing, parse_pattern
+from airflow_kafka_offsets.model.parameters import is_blank, parse_pattern
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.model.topics import TopicScope, load_names
 from airflow_kafka_offsets.model.wording import parameter_error, parameter_text
@@ -217,9 +217,9 @@ class GroupSelection:
         if not left:
             raise PlanRefusedError(
                 [
-                    f"{parameter_text('topics')} names {_listed(without)}, which the window does not have "
-                    f"(it has {_listed(sorted(topics))}): correct {parameter_text('topics')}, or plan the "
-                    "window with them"
+                    f"{parameter_text('topics')} names {_join_names(without)}, which the window does not "
+                    f"have (it has {_join_names(sorted(topics))}): correct {parameter_text('topics')}, or "
+                    "plan the window with them"
                 ]
             )
         return GroupSelection(group_id, replace(self.scope, partitions=left)), without
@@ -244,7 +244,7 @@ class GroupSelection:
                 return []
             return [
                 f"{parameter} names {_quoted(missing)}, but {parameter_text('group_id')} has no such key (it "
-                f"has {_listed(sorted(self._mapping))}): correct the name, or add a key for the topic"
+                f"has {_join_names(sorted(self._mapping))}): correct the name, or add a key for the topic"
             ]
         refusals = [] if self.group_id is None else self._ungrouped(sources, origin, topics)
         # A checkpoint has a source's offsets only after the source's first batch; a window or a file never
@@ -253,7 +253,7 @@ class GroupSelection:
         if missing:
             refusals.append(
                 f"{parameter} names {_quoted(missing)}, which {origin} does not have (it has "
-                f"{_listed(topics)}): correct the name{later}"
+                f"{_join_names(topics)}): correct the name{later}"
             )
         there = {tp for offsets in sources.values() for tp in offsets}
         absent = [tp for tp in self.scope.explicit_partitions if tp.topic in known and tp not in there]
@@ -284,7 +284,7 @@ class GroupSelection:
         if unused := sorted(set(self._mapping) - {self._key(source, topic) for source, topic, _ in named}):
             refusals.append(
                 f"{parameter_text('group_id')} names {_quoted(unused)}, which {origin} does not have; it has "
-                f"sources {_listed(sources)} with topics {_listed(topics)}"
+                f"sources {_join_names(sources)} with topics {_join_names(topics)}"
             )
         return refusals
 
@@ -314,21 +314,21 @@ def parse_group_id(value: object) -> GroupIds:
     """Read the ``group_id`` parameter, see :meth:`GroupSelection.parse`."""
     # Error texts show the value as given, not the parsed one.
     given, value = value, load_names(value, "group_id", _FORM)
-    if isinstance(value, str) and not is_nothing(value):
+    if isinstance(value, str) and not is_blank(value):
         return parse_group(value)
     if isinstance(value, Mapping) and value and all(key and isinstance(key, str) for key in value):
         names = {key: f"group_id[{shorten(repr(key))}]" for key in value}
         groups = {key: load_names(group, names[key], _FORM) for key, group in value.items()}
-        if all(isinstance(name, str) and not (name.strip() and is_nothing(name)) for name in groups.values()):
+        if all(isinstance(name, str) and not (name.strip() and is_blank(name)) for name in groups.values()):
             return {key: parse_group(group, names[key]) for key, group in groups.items()}
     raise parameter_error("group_id", f": found {shorten(given)}; expected {_FORM}")
 
 
 def _quoted(names: Iterable[str]) -> str:
-    return _listed(map(repr, names))
+    return _join_names(map(repr, names))
 
 
-def _listed(names: Iterable[str], limit: int = 20) -> str:
+def _join_names(names: Iterable[str], limit: int = 20) -> str:
     ordered = list(names)
     shown = ", ".join(map(shorten, ordered[:limit]))
     return shown if len(ordered) <= limit else f"{shown} and {len(ordered) - limit} more"

@@ -3,7 +3,7 @@ Intervals of record time: hours, days, the periods of a cron expression, or a fi
 
 An interval is named by its *key*: what the clock of its time zone shows when it starts, in the form of
 Airflow's partition keys, so that Airflow's own partition mappers read it. The intervals of a schedule follow
-one another without a gap, and each has a key of its own. Clock changes are no exception:
+one another without a gap, and each has its own key. This includes clock changes:
 
 - A clock that is set back shows some times twice. Only the first time starts an interval, so that an hour
   that is shown twice is one interval of two hours.

@@ -117,7 +117,7 @@ def check_servers(servers: object) -> None:
         )
 
 
-def reads_key(pem: str) -> bool:
+def is_plain_pkcs8(pem: str) -> bool:
     """Whether every Java client can read a private key: only unencrypted PKCS#8 works in all versions."""
     return _JAVAS_KEYS.search(pem) is not None
 
@@ -130,7 +130,7 @@ def java_settings(config: Mapping[str, Any]) -> dict[str, str]:
     and ``sasl.*`` only with a SASL protocol.
 
     :param config: librdkafka's settings, with PEM text instead of the files in :data:`PEM_FILES`, and with a
-        key that :func:`reads_key` accepts.
+        key that :func:`is_plain_pkcs8` accepts.
     :raises UsageError: the text names each setting that affects security and has no counterpart.
     """
     given = {key: _text(value) for key, value in config.items() if value not in (None, "")}
@@ -200,7 +200,7 @@ def _tls(given: dict[str, Any]) -> dict[str, str]:
         raise UsageError(f"{missing} is missing: Java clients need the certificate and its key")
     if chain is None or key is None:
         return java
-    if not reads_key(key):
+    if not is_plain_pkcs8(key):
         raise UsageError(
             "ssl.key.pem is not a plain key in the form PKCS#8 (-----BEGIN PRIVATE KEY-----), the only one "
             "that every Java client reads: install cryptography here, or convert the key with openssl pkcs8 "

@@ -57,7 +57,7 @@ def check_location(
     Refuse a location that contains a password.
 
     :param parameter: the parameter with the location, for the error text.
-    :param conn_parameter: the parameter with the connection of the storage; ``None`` if there is none.
+    :param conn_parameter: the parameter with the connection of the storage; ``None`` without this parameter.
     :raises UsageError: the text does not contain the password.
     """
     if isinstance(location, str) and _PASSWORD.match(location):

@@ -11,7 +11,7 @@ from airflow_kafka_offsets.model.offsets import summarize
 
 CHECK_VERSION = 1
 
-Readiness = Literal["exact", "safe", "unknown"]
+MirrorVerdict = Literal["exact", "safe", "unknown"]
 """No record would be read again; some would be, but none are lost; or a position is unknown."""
 
 
@@ -48,7 +48,7 @@ class MirrorCheck:
     group_ids: Sequence[str] = ()
 
     @property
-    def verdict(self) -> Readiness:
+    def verdict(self) -> MirrorVerdict:
         """How exactly the pipeline could fail over if the source were gone."""
         if any(each.translation.offset is None for each in (*self.now, *self.alone)):
             return "unknown"

@@ -107,7 +107,7 @@ class MoveRecord:
     def _part(
         self, group: Mapping[str, Any], topic: str, written: Mapping[Partition, bool | None], *, shown: bool
     ) -> Mapping[str, Any]:
-        how_much = _in_all(written[tp] for tp in _partitions({topic: group["after"][topic]}))
+        how_much = _summarize_written(written[tp] for tp in _partitions({topic: group["after"][topic]}))
         ranges, difference = [], 0
         for number, until in group["after"][topic].items():
             before = group["before"][topic][number]
@@ -159,7 +159,7 @@ class MoveRecord:
     def _totals(self, group: Mapping[str, Any]) -> Mapping[str, Any]:
         return {
             "groupId": group["group_id"],
-            "written": _in_all(self.written(group).values()),
+            "written": _summarize_written(self.written(group).values()),
             "partitions": sum(map(len, group["after"].values())),
             "changed": group["changed"],
             "offsetDifference": group["moved_by"],
@@ -182,7 +182,7 @@ def _partitions(offsets: Mapping[str, Mapping[str, Any]]) -> list[Partition]:
     return [(topic, int(number)) for topic, numbers in offsets.items() for number in numbers]
 
 
-def _in_all(written: Iterable[bool | None]) -> Written:
+def _summarize_written(written: Iterable[bool | None]) -> Written:
     found = {*written}
     if found <= {True} and found:
         return "all"

@@ -58,7 +58,7 @@ def count_offsets(by_partition: RangesByPartition) -> int:
     return sum(each.size for ranges in by_partition.values() for each in ranges)
 
 
-def hulls(ranges: Ranges, most: int, apart: int) -> Ranges:
+def covering_ranges(ranges: Ranges, most: int, apart: int) -> Ranges:
     """
     Return at most ``most`` ranges that cover all offsets, split where the offsets are farthest apart.
 

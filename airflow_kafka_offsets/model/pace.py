@@ -46,13 +46,13 @@ class Pace:
     :param seconds: estimated seconds until the backlog is empty; ``None`` if the partition that is furthest
         behind does not move.
     :param read: records by which the backlog has shrunk since the first poll.
-    :param of: the backlog at the first poll.
+    :param first_backlog: the backlog at the first poll.
     """
 
     rate: float
     seconds: float | None
     read: int
-    of: int
+    first_backlog: int
 
     def as_json(self) -> dict[str, Any]:
         """Return plain JSON with rounded numbers, because they are estimates."""
@@ -70,7 +70,7 @@ class Pace:
         left = "" if self.seconds is None else f", about {estimate_text(self.seconds)}"
         if moving:
             return f"lag falls by {rate} net{left and f'{left} to the threshold'}"
-        return f"{self.read:,} of {self.of:,} read, {rate}{left}"
+        return f"{self.read:,} of {self.first_backlog:,} read, {rate}{left}"
 
 
 class Remainder(NamedTuple):

@@ -60,7 +60,7 @@ not late, but lost.
 """
 
 
-def _brief(text: str) -> str:
+def _strip_short(text: str) -> str:
     """Return a text without whitespace at its ends; ``""`` if it is too long for any parameter."""
     text = text.strip()
     return text if len(text) <= _MOST_CHARACTERS else ""
@@ -81,7 +81,7 @@ def choice_parser(choices: object) -> Callable[[object, str], Any]:
 
 def parse_switch(value: object, parameter: str) -> bool:
     """Parse a switch: a bool, or ``true`` or ``false`` in any case; ``"0"`` and ``"no"`` are refused."""
-    text = _brief(str(value)).lower() if isinstance(value, str | bool) else ""
+    text = _strip_short(str(value)).lower() if isinstance(value, str | bool) else ""
     if text in ("true", "false"):
         return text == "true"
     raise unexpected(parameter, value, "true or false")
@@ -93,7 +93,7 @@ def parse_time(value: object, parameter: str) -> datetime:
     if isinstance(value, str):
         # Python 3.10 does not read the Z that ISO 8601 allows.
         with suppress(ValueError):
-            moment = datetime.fromisoformat(re.sub("[Zz]$", "+00:00", _brief(value)))
+            moment = datetime.fromisoformat(re.sub("[Zz]$", "+00:00", _strip_short(value)))
     if not isinstance(moment, datetime):
         raise unexpected(parameter, value, time_example())
     return moment if moment.tzinfo is not None else moment.replace(tzinfo=timezone.utc)
@@ -116,7 +116,7 @@ def parse_duration(
     """
     if value is None:
         return None
-    text = _brief(value) if isinstance(value, str) else value
+    text = _strip_short(value) if isinstance(value, str) else value
     duration = text if isinstance(text, timedelta) else timedelta(-1)
     with suppress(ValueError, OverflowError):
         if isinstance(text, str) and (found := _match_duration(text)):
@@ -150,10 +150,10 @@ def parse_interval(value: object, parameter: str) -> float | None:
 
 
 def parse_text(value: object, parameter: str) -> str:
-    """Parse a text that is not empty, see :func:`is_nothing`."""
+    """Parse a text that is not empty, see :func:`is_blank`."""
     if not isinstance(value, str):
         raise parameter_error(parameter, f": found {type(value).__name__}; expected text")
-    if is_nothing(value):
+    if is_blank(value):
         raise parameter_error(
             parameter,
             f" is empty: expected a value; omit {parameter_text(parameter)} to use its default",
@@ -221,7 +221,7 @@ def duration_text(seconds: float) -> str:
     return " ".join(words)
 
 
-def is_nothing(value: object) -> bool:
+def is_blank(value: object) -> bool:
     """
     Whether a template may have rendered the value for a missing variable: ``None`` (also as text or JSON), or
     blank.
@@ -240,7 +240,7 @@ def exactly_one(parameters: Mapping[str, object]) -> tuple[str, object]:
 
     :raises UsageError: if no parameter or several parameters are given.
     """
-    given = {name: value for name, value in parameters.items() if not is_nothing(value)}
+    given = {name: value for name, value in parameters.items() if not is_blank(value)}
     if len(given) != 1:
         found = ", ".join(parameter_text(name, value) for name, value in given.items()) or "none of them"
         names = ", ".join(map(parameter_text, parameters))

@@ -18,14 +18,14 @@ from airflow_kafka_offsets.model.formats import load_json
 from airflow_kafka_offsets.model.offset_syncs import OffsetSync
 from airflow_kafka_offsets.model.offsets import MAX_OFFSET, Offsets, TopicPartition, is_topic_name
 from airflow_kafka_offsets.model.text import describe_type
-from airflow_kafka_offsets.model.translation import DIGEST_LENGTH, Fingerprint, LastRead
+from airflow_kafka_offsets.model.translation import DIGEST_LENGTH, LastRead, RecordIdentity
 
 VERSION = 1
 POSITIONS = 5
 """Positions that are kept for each partition."""
 MOST_PARTITIONS = 10_000
 """Most positions that are kept in total: with many partitions, each has fewer positions."""
-_NEAR = 2
+_SYNCS_BESIDE = 2
 """Syncs that are kept on each side of a position."""
 _RESTARTS = 3
 """Latest restarts of the mirror for which the syncs on both sides are kept."""
@@ -147,7 +147,9 @@ def around(syncs: Iterable[OffsetSync], positions: Iterable[int]) -> list[Offset
     kept: set[OffsetSync] = set(ordered[-1:])
     for position in positions:
         before = [sync for sync in ordered if sync.upstream <= position]
-        kept.update(before[-_NEAR:], [sync for sync in ordered if sync.upstream > position][:_NEAR])
+        kept.update(
+            before[-_SYNCS_BESIDE:], [sync for sync in ordered if sync.upstream > position][:_SYNCS_BESIDE]
+        )
     restarts = [
         pair
         for pair in itertools.pairwise(ordered)
@@ -175,7 +177,7 @@ def _flat(value: Mapping[str, Mapping[str, Any]]) -> dict[TopicPartition, Any]:
 
 
 def _last_read(last: LastRead) -> list[Any]:
-    return [last.position, *last.fingerprint, last.others, last.distinct]
+    return [last.position, *last.identity, last.others, last.distinct]
 
 
 def _parse_read(
@@ -183,8 +185,8 @@ def _parse_read(
 ) -> LastRead:
     if len(_text(digest)) != DIGEST_LENGTH or not isinstance(distinct, bool):
         raise ValueError
-    fingerprint = Fingerprint(_number(offset), _number(timestamp, -1), _text(digest))
-    return LastRead(_number(position), fingerprint, _number(others), distinct)
+    identity = RecordIdentity(_number(offset), _number(timestamp, -1), _text(digest))
+    return LastRead(_number(position), identity, _number(others), distinct)
 
 
 def _number(value: object, least: int = 0) -> int:

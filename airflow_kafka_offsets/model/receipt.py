@@ -44,7 +44,7 @@ def make_receipt(
         partitions that the table shows, if they were looked up. For several groups: the totals, and
         ``groups``, a list of the groups' receipts.
     """
-    each = [_of_group(group_plan, plan_only, verified) for group_plan in group_plans]
+    each = [_group_receipt(group_plan, plan_only, verified) for group_plan in group_plans]
     if len(each) == 1:
         return each[0]
     return {
@@ -119,7 +119,7 @@ def read_receipt(value: object, *, describe: DescribeValue = shorten) -> tuple[G
     return tuple(result)
 
 
-def _of_group(group_plan: OffsetPlan, plan_only: bool, verified: bool) -> dict[str, Any]:
+def _group_receipt(group_plan: OffsetPlan, plan_only: bool, verified: bool) -> dict[str, Any]:
     return {
         "version": RECEIPT_VERSION,
         "group_id": group_plan.group_id,

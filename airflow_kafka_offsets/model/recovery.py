@@ -285,23 +285,23 @@ def judge(
             if verdict == "moved again" and (commit := last.get(tp)) is not None:
                 left.append(f"{name} was moved again or restored on {tp} by {commit.by}")
                 break
-        ours = {tp: goals[tp] for tp, verdict in found.items() if verdict == "ours"}
-        if ours:
+        unfinished = {tp: goals[tp] for tp, verdict in found.items() if verdict == "unfinished"}
+        if unfinished:
             at = {tp: commit.offset for tp, commit in last.items() if commit is not None}
-            missed.append(_missed(name, at, ours))
+            missed.append(_missed(name, at, unfinished))
         if goes_back:
-            ours |= {tp: goals[tp] for tp, verdict in found.items() if verdict == "passed"}
-        if ours and group.group_id not in recovery.groups:
+            unfinished |= {tp: goals[tp] for tp, verdict in found.items() if verdict == "passed"}
+        if unfinished and group.group_id not in recovery.groups:
             known = ", ".join(sorted(recovery.groups))
             left.append(f"{name} is not put back: {parameter_text('group_id')} names {known}")
-        elif ours:
-            back[group.group_id] = frozenset(ours)
+        elif unfinished:
+            back[group.group_id] = frozenset(unfinished)
         elif "passed" in found.values():
             passed.append(name)
     return RecoveryVerdict(tuple(missed), tuple(passed), back, goes_back, tuple(left), restored)
 
 
-_Verdict = Literal["passed", "ours", "restored", "moved again", "another's"]
+_Verdict = Literal["passed", "unfinished", "restored", "moved again", "superseded"]
 
 
 def _verdict(
@@ -313,12 +313,12 @@ def _verdict(
 ) -> _Verdict:
     """Return the verdict on one partition of a group."""
     if commit is None:
-        return "ours"
+        return "unfinished"
     by, own = commit.by, recovery.restore
     resets = {*recovery.resets, *([moved.made_by] if moved is not None and moved.made_by else [])}
     # The reset's own commit is still the last one, so the pipeline has not continued.
     if by is not None and by.identity and by.identity in resets:
-        return "ours"
+        return "unfinished"
     if by is not None and own.is_same_task(by) and by.token == own.token and commit.offset == before:
         return "restored"
     # Checked after "restored": a commit of another run of this restore counts as another move.
@@ -330,7 +330,7 @@ def _verdict(
     if commit.offset >= goal and not overtaken:
         return "passed"
     # If the reset's move is no longer the newest one, later commits belong to the newer move.
-    return "another's" if moved is not None and moved.not_restorable and not overtaken else "ours"
+    return "superseded" if moved is not None and moved.not_restorable and not overtaken else "unfinished"
 
 
 def group_shortfall(group_id: str, before: Positions, after: Offsets, now: Positions) -> str:

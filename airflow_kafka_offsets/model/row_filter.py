@@ -10,7 +10,7 @@ from typing import Any
 
 from airflow_kafka_offsets.errors import OffsetsFormatError, UsageError
 from airflow_kafka_offsets.model.formats import load_json
-from airflow_kafka_offsets.model.parameters import is_nothing
+from airflow_kafka_offsets.model.parameters import is_blank
 from airflow_kafka_offsets.model.text import quote
 from airflow_kafka_offsets.model.wording import parameter_error, unexpected
 
@@ -59,7 +59,7 @@ def parse_where(value: object, parameter: str) -> dict[str, Any]:
             raise parameter_error(
                 parameter, f": found {quote(column)} as the name of a column; expected {_FORM}"
             )
-        if not values or not all(isinstance(each, _VALUES) and not is_nothing(each) for each in values):
+        if not values or not all(isinstance(each, _VALUES) and not is_blank(each) for each in values):
             raise parameter_error(
                 parameter,
                 f": found {quote(wanted)} for column {quote(column)}; expected a text, a number, a date, or "

@@ -94,7 +94,7 @@ class SavedPlan:
         if not isinstance(value, Mapping) or not value.get("plan_only") or "digest" not in value:
             raise OffsetsFormatError(f"{what}: found {describe(value)}; expected {FORM}")
         found = cls._read(value, what, describe)
-        if value["digest"] != (made := found._made_digest()):
+        if value["digest"] != (made := found._compute_digest()):
             raise OffsetsFormatError(
                 f"{what}: found digest {describe(value['digest'])}, but its offsets and permissions have "
                 f"digest {made}: the plan was changed after it was made; plan again"
@@ -129,7 +129,7 @@ class SavedPlan:
         except UsageError as error:
             raise OffsetsFormatError(f"{what}: {error}; expected {FORM}") from None
 
-    def noting(self, **more: Any) -> SavedPlan:
+    def with_notes(self, **more: Any) -> SavedPlan:
         """Return the plan with more texts and numbers for its readers; the digest does not cover them."""
         return replace(self, value={**self.value, **more})
 
@@ -176,7 +176,7 @@ class SavedPlan:
         """The receipt of each group."""
         return self.value.get("groups") or [self.value]
 
-    def _made_digest(self) -> str:
+    def _compute_digest(self) -> str:
         of = self.checkpoint
         moved: list[Any] = []
         if of is not None:
@@ -251,11 +251,11 @@ class SavedPlan:
             ]
         if self.discarded != now.discarded:
             return [
-                f"{then.location}: unfinished batches are {_listed(now.discarded)}, and were "
-                f"{_listed(self.discarded)} when the plan was made"
+                f"{then.location}: unfinished batches are {_batches_text(now.discarded)}, and were "
+                f"{_batches_text(self.discarded)} when the plan was made"
             ]
         if then.before != now.before or then.after != now.after:
-            moved = _moved(then.before, now.before) or _moved(then.after, now.after)
+            moved = _moved_partitions(then.before, now.before) or _moved_partitions(then.after, now.after)
             return [
                 f"{then.location}: was moved after the plan was made, and has other offsets on "
                 f"{summarize(moved)}"
@@ -303,7 +303,7 @@ def saved_plan(
         "created": (now or datetime.now(tz=timezone.utc)).isoformat(timespec="seconds"),
     }
     found = SavedPlan._read(value, "plan", shorten)
-    return replace(found, value={**value, "digest": found._made_digest()})
+    return replace(found, value={**value, "digest": found._compute_digest()})
 
 
 def _left(
@@ -331,7 +331,7 @@ def _group_differences(then: GroupReceipt, now: OffsetPlan | None) -> list[str]:
     ]
 
 
-def _moved(then: Mapping[str, Offsets], now: Mapping[str, Offsets]) -> set[TopicPartition]:
+def _moved_partitions(then: Mapping[str, Offsets], now: Mapping[str, Offsets]) -> set[TopicPartition]:
     sources = then.keys() | now.keys()
     return {
         tp
@@ -341,7 +341,7 @@ def _moved(then: Mapping[str, Offsets], now: Mapping[str, Offsets]) -> set[Topic
     }
 
 
-def _listed(batches: Sequence[int]) -> str:
+def _batches_text(batches: Sequence[int]) -> str:
     return ", ".join(map(str, batches)) or "none"
 
 

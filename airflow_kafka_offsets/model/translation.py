@@ -23,7 +23,7 @@ from airflow_kafka_offsets.model.offsets import LogRange
 DIGEST_LENGTH = 16
 
 
-class Fingerprint(NamedTuple):
+class RecordIdentity(NamedTuple):
     """The properties that identify a record on the mirror."""
 
     offset: int
@@ -39,7 +39,7 @@ class LastRead(NamedTuple):
 
     position: int
     """The next offset to read."""
-    fingerprint: Fingerprint
+    identity: RecordIdentity
     others: int = 0
     """
     Most records between the last record and the position that a mirror may have copied too: records of
@@ -54,7 +54,7 @@ class LastRead(NamedTuple):
         The offset to translate: after the record, or the position if a mirror may have copied records
         between.
         """
-        return self.position if self.others else self.fingerprint.offset + 1
+        return self.position if self.others else self.identity.offset + 1
 
 
 def record_digest(key: bytes | None, value: bytes | None) -> str:
@@ -101,9 +101,9 @@ class Scan:
         """Whether the search found every record from ``low`` to before ``high`` that may be the copy."""
         return (self.start <= low or self.by_time) and high <= self.end
 
-    def of(self, read: LastRead, low: int, high: int) -> list[int]:
+    def copies_of(self, read: LastRead, low: int, high: int) -> list[int]:
         """Return the offsets of a record's copies from ``low`` to before ``high``."""
-        upstream = read.fingerprint.offset
+        upstream = read.identity.offset
         found = self.copies.get(upstream) or self.alike.get(upstream, ())
         return [offset for offset in found if low <= offset < high]
 
@@ -178,12 +178,12 @@ def translate(
     newest = next((each for each in sightings if each.read.position == position), None)
     if newest is None:
         return _by_syncs(bracket([*known, *pairs], position, log), 0, None)
-    by_record = _by_record(_bracket_after(newest.read, known, log), newest, fits=bool(pairs))
+    by_record = _by_record(_bracket_after(newest.read, known, log), newest, same_records=bool(pairs))
     if by_record is not None:
         return by_record
     # If the search found several equal records, the first one is safe: it is not after the right one.
     found = _bracket_after(newest.read, [*known, *pairs], log)
-    if copies := newest.scan.of(newest.read, *found.search):
+    if copies := newest.scan.copies_of(newest.read, *found.search):
         return _after_the_first(found, copies, newest.read.others)
     return _by_syncs(found, newest.read.others, newest.scan)
 
@@ -193,7 +193,7 @@ def _pairs(
 ) -> list[OffsetSync]:
     """Return syncs made from the last records before earlier positions whose copies were found."""
     found = {
-        each.read.fingerprint.offset: _by_record(_bracket_after(each.read, syncs, log), each, fits=False)
+        each.read.identity.offset: _by_record(_bracket_after(each.read, syncs, log), each, same_records=False)
         for each in sightings
         if each.read.position < position
     }
@@ -217,16 +217,16 @@ def _bracket_after(read: LastRead, syncs: Iterable[OffsetSync], log: LogRange) -
     return bracket(syncs, read.place, log)
 
 
-def _by_record(found: Bracket, sighting: Sighting, *, fits: bool) -> Translation | None:
+def _by_record(found: Bracket, sighting: Sighting, *, same_records: bool) -> Translation | None:
     """
     Return the place after the copy of the last record; ``None`` if the search does not give it.
 
-    :param fits: whether the mirror has copies of earlier records.
+    :param same_records: whether the mirror has copies of earlier records.
     """
     last, scan = sighting
     if not scan.covers(*found.search):
         return None
-    copies = scan.of(last, *found.search)
+    copies = scan.copies_of(last, *found.search)
     if len(copies) == 1:
         at = copies[0] + 1
         passed = found.after is not None or (last.distinct and not scan.repeats)
@@ -236,11 +236,11 @@ def _by_record(found: Bracket, sighting: Sighting, *, fits: bool) -> Translation
         return None
     if found.before is None and scan.start > 0:
         return None
-    if found.before is not None and found.before.upstream > last.fingerprint.offset:
+    if found.before is not None and found.before.upstream > last.identity.offset:
         return None
     if found.after is not None:
         return Translation(None, why=OTHER_RECORDS)
-    if fits and scan.end == found.log.end and not last.others:
+    if same_records and scan.end == found.log.end and not last.others:
         return Translation(scan.end, found.repeated, "record", BEHIND)
     return None
 

@@ -79,7 +79,7 @@ def check_bounds(start: Place, end: Place, now: datetime | None = None) -> None:
         and (odd := start.offsets.keys() ^ end.offsets.keys())
     ):
         refusals.append(
-            f"start and end name different partitions, {summarize(odd)} is in one of them only: name the "
+            f"start and end name different partitions, {summarize(odd)} is only in one of the two: name the "
             "same in both"
         )
     if refusals:

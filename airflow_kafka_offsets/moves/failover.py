@@ -43,7 +43,7 @@ from airflow_kafka_offsets.model.wording import dag_text, parameter_text
 from airflow_kafka_offsets.moves.commit import plan_commits
 from airflow_kafka_offsets.moves.group_reset import active_group_refusals
 from airflow_kafka_offsets.moves.reset import movable_sources
-from airflow_kafka_offsets.readings.failover import gather, translate_sources
+from airflow_kafka_offsets.readings.failover import gather_evidence, translate_sources
 from airflow_kafka_offsets.readings.known_moves import archived_group_offsets
 from airflow_kafka_offsets.readings.log_checks import LogCheck
 from airflow_kafka_offsets.readings.log_ids import known_log_ids
@@ -90,9 +90,9 @@ def plan_failover(
     request = digest("failover", entered, selection.group_id, selection.scope.as_json(), mirror.as_json())
     begun = begun_failover(checkpoint, request)
     if begun is not None:
-        return rest_of_failover(begun, target, checkpoint, policy.checkpoint)
-    kept, note = _kept(checkpoint)
-    left = _left(source, checkpoint, entered, kept.cluster, mirror)
+        return resume_failover(begun, target, checkpoint, policy.checkpoint)
+    kept, note = _read_kept(checkpoint)
+    left = _cluster_to_leave(source, checkpoint, entered, kept.cluster, mirror)
     same = left.cluster == entered
     usable = kept.on(left.cluster)
     if kept.at and not usable.at:
@@ -108,7 +108,7 @@ def plan_failover(
         evidence = gather_records(target, scoped, usable)
         translated = check_partitions(target, translate_sources(target, mirror, scoped, evidence))
     else:
-        evidence = gather(source, target, mirror, scoped, usable)
+        evidence = gather_evidence(source, target, mirror, scoped, usable)
         translated = translate_sources(target, mirror, scoped, evidence)
     if policy.on_unknown == "earliest":
         translated = [each.or_from(each.log and each.log.start) for each in translated]
@@ -155,7 +155,7 @@ def begun_failover(checkpoint: SparkCheckpoint, request: str) -> ArchivedMove | 
     return None if has_run_since(checkpoint, newest) else newest
 
 
-def _left(
+def _cluster_to_leave(
     source: OffsetsClient | None, checkpoint: SparkCheckpoint, entered: str, kept: str, mirror: Mirror
 ) -> LogIds:
     """
@@ -183,7 +183,7 @@ def _left(
     return LogIds(asked or known or kept)
 
 
-def _kept(checkpoint: SparkCheckpoint) -> tuple[Readiness, list[str]]:
+def _read_kept(checkpoint: SparkCheckpoint) -> tuple[Readiness, list[str]]:
     """Return the data kept beside the checkpoint, and notes about missing data."""
     try:
         kept = read_readiness(checkpoint)
@@ -303,7 +303,7 @@ def make_failover_plan(
     )
 
 
-def rest_of_failover(
+def resume_failover(
     move: ArchivedMove, target: OffsetsClient, checkpoint: SparkCheckpoint, policy: CheckpointPolicy
 ) -> FailoverPlan:
     """Return a plan that finishes a failover with its planned offsets."""

@@ -117,7 +117,7 @@ def _fail_over(
     execute: bool,
 ) -> Outcome:
     try:
-        if _is_there(member.checkpoint, target):
+        if _was_moved_before(member.checkpoint, target):
             return Outcome(member.name, "moved before")
         plan = plan_failover(
             source, target, member.checkpoint, member.selection, member.mirror, policy=policy
@@ -135,7 +135,7 @@ def _fail_over(
     )
 
 
-def _is_there(checkpoint: SparkCheckpoint, target: OffsetsClient) -> bool:
+def _was_moved_before(checkpoint: SparkCheckpoint, target: OffsetsClient) -> bool:
     """Return whether a checkpoint was moved to the mirror, and is finished."""
     moved = newest_archived_move_with_cluster(checkpoint)
     return (
@@ -143,7 +143,7 @@ def _is_there(checkpoint: SparkCheckpoint, target: OffsetsClient) -> bool:
     )
 
 
-def counts(outcomes: Sequence[Outcome]) -> str:
+def outcome_counts(outcomes: Sequence[Outcome]) -> str:
     """Return the number of pipelines in each state, as text."""
     states: dict[str, int] = {}
     for each in outcomes:

@@ -201,7 +201,7 @@ def plan_restore(opened: Opened, member: Member, by: CommitMetadata, *, allow_st
     return replace(plan, may_be_empty=True)
 
 
-class Whereabouts(NamedTuple):
+class PipelineState(NamedTuple):
     """Where a pipeline is now, and its lag."""
 
     state: str
@@ -209,7 +209,7 @@ class Whereabouts(NamedTuple):
     lag: int
 
 
-def whereabouts(opened: Opened, saved: SavedPlan) -> Whereabouts:
+def pipeline_state(opened: Opened, saved: SavedPlan) -> PipelineState:
     """Compare the groups and the checkpoint with the offsets before and after a plan."""
     client, checkpoint = opened
     found: set[str] = set()
@@ -227,10 +227,10 @@ def whereabouts(opened: Opened, saved: SavedPlan) -> Whereabouts:
             now = {tp: offsets.get(source, {}).get(tp) for tp in before}
             found |= _states(now, dict(before), after)
     if len(found) < 2:
-        return Whereabouts(found.pop() if found else "moved", lag)
+        return PipelineState(found.pop() if found else "moved", lag)
     if found == {"not moved", "moved"}:
-        return Whereabouts("moved in part", lag)
-    return Whereabouts("elsewhere" if "elsewhere" in found else "read on", lag)
+        return PipelineState("moved in part", lag)
+    return PipelineState("elsewhere" if "elsewhere" in found else "read on", lag)
 
 
 def _states(now: Positions, before: Positions, after: Offsets) -> set[str]:

@@ -46,13 +46,13 @@ def judge_recovery(
     moved = (
         None
         if checkpoint_receipt is None
-        else _moved(client, checkpoint, checkpoint_receipt, recovery.restore)
+        else _read_moved_checkpoint(client, checkpoint, checkpoint_receipt, recovery.restore)
     )
     commits = {group.group_id: last_commits(client, group.group_id, group.after) for group in groups}
     return judge(groups, commits, moved, recovery)
 
 
-def _moved(
+def _read_moved_checkpoint(
     client: OffsetsClient,
     checkpoint: SparkCheckpoint | None,
     receipt: CheckpointReceipt,

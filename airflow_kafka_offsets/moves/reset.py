@@ -12,8 +12,8 @@ from airflow_kafka_offsets.checkpoint.archive import ArchivedMove, read_archived
 from airflow_kafka_offsets.checkpoint.batch import finished_batch_ends, source_offsets_at_batch
 from airflow_kafka_offsets.checkpoint.open_moves import (
     has_run_since,
+    restore_command,
     resume_plan,
-    take_back_command,
     unfinished_move,
     unfinished_refusal,
 )
@@ -95,7 +95,7 @@ def plan_reset(
     request = digest(repr(place), selection.group_id, selection.scope.as_json())
     if saved is not None:
         request = digest("plan", who.plan)
-    open_move, goes_on = _goes_on_from(
+    open_move, resumes = _move_to_continue(
         client, checkpoint, who, request, place, cleared=bool(interrupted), saved=saved is not None
     )
     before: dict[str, Positions] = {}
@@ -104,8 +104,8 @@ def plan_reset(
         KnownMoves.read(checkpoint).log_unfinished_recovery(sources, who)
     else:
         before, planned = archived_group_offsets(checkpoint, open_move)
-        known = planned if goes_on else None
-    if not goes_on and place.batch_id is not None:
+        known = planned if resumes else None
+    if not resumes and place.batch_id is not None:
         known = selection.assign_offsets(
             _at_batch(checkpoint, place.batch_id, sources, selection.scope)
         ).by_group
@@ -120,18 +120,18 @@ def plan_reset(
             interrupted=interrupted,
         )
     else:
-        if goes_on and open_move is not None:
+        if resumes and open_move is not None:
             log_check = _check_of(open_move, allow_new_cluster)
         # An interrupted move has saved its target offsets, which are used now.
         groups = _to_known(partial(plan, log_check=log_check), known, place, old_offsets=saved is None)
     targets = selection.to_sources(sources, offsets_after(groups))
     if open_move is None:
         return PipelinePlan.combine(groups, plan_seek(checkpoint, targets, policy, request=request))
-    checkpoint_plan = _plan_from(open_move, checkpoint, targets, policy, request, goes_on=goes_on)
+    checkpoint_plan = _plan_from(open_move, checkpoint, targets, policy, request, resumes=resumes)
     return PipelinePlan.combine(groups, checkpoint_plan).with_before(before)
 
 
-def _goes_on_from(
+def _move_to_continue(
     client: OffsetsClient,
     checkpoint: SparkCheckpoint,
     metadata: CommitMetadata,
@@ -153,7 +153,7 @@ def _goes_on_from(
         raise PlanRefusedError(
             f"{checkpoint.location}: this task has already moved the checkpoint with other parameters "
             f"(archive {open_move.name}), and nothing was committed since: undo that move first "
-            f"({take_back_command(checkpoint, open_move)}){dag_text(', or trigger a new run')}"
+            f"({restore_command(checkpoint, open_move)}){dag_text(', or trigger a new run')}"
         )
     return open_move, False
 
@@ -183,19 +183,19 @@ def _plan_from(
     policy: CheckpointPolicy | None,
     request: str,
     *,
-    goes_on: bool,
+    resumes: bool,
 ) -> CheckpointPlan:
     """Plan the checkpoint's part of a reset whose task has already moved the checkpoint."""
-    if goes_on and not has_run_since(checkpoint, open_move):
+    if resumes and not has_run_since(checkpoint, open_move):
         plan = plan_seek(checkpoint, targets, policy, request=open_move.request)
         return resume_plan(checkpoint, plan, open_move)
-    plan = plan_seek(checkpoint, targets, policy, request=request, keep_pending_batch=goes_on)
+    plan = plan_seek(checkpoint, targets, policy, request=request, keep_pending_batch=resumes)
     plan = replace(plan, before=open_move.before, carried=True)
-    if goes_on and not plan.steps and plan.after == open_move.after:
+    if resumes and not plan.steps and plan.after == open_move.after:
         # The query has started a batch at the target, and has not finished it.
         plan = replace(plan, archive=open_move.name, resumes=True)
-    if goes_on and plan.refusals:
-        way_out = f"or undo this task's move: {take_back_command(checkpoint, open_move, pending=True)}"
+    if resumes and plan.refusals:
+        way_out = f"or undo this task's move: {restore_command(checkpoint, open_move, pending=True)}"
         plan = replace(plan, refusals=(*plan.refusals, way_out))
     return plan
 

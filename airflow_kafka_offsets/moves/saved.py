@@ -55,11 +55,11 @@ def save_plan(
         allow_running_mirror=allow_running_mirror,
         now=now,
     )
-    saved = saved.noting(
+    saved = saved.with_notes(
         estimate=estimate(client, plan, checkpoint).as_json(),
         stateful=checkpoint is not None and is_stateful(checkpoint),
     )
-    return saved.noting(markdown=plan_markdown(saved))
+    return saved.with_notes(markdown=plan_markdown(saved))
 
 
 def read_saved_plan(value: object, what: str = "plan") -> SavedPlan:

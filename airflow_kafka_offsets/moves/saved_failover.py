@@ -19,7 +19,7 @@ from airflow_kafka_offsets.moves.failover import (
     begun_failover,
     known_group_plans,
     make_failover_plan,
-    rest_of_failover,
+    resume_failover,
 )
 from airflow_kafka_offsets.readings.log_ids import known_log_ids
 from airflow_kafka_offsets.readings.mirror_state import running_mirror
@@ -62,7 +62,7 @@ def plan_saved_failover(
     if begun is None:
         plan = _plan(target, checkpoint, saved, saved.checkpoint.after, saved.left, request)
     else:
-        plan = rest_of_failover(begun, target, checkpoint, saved.policy)
+        plan = resume_failover(begun, target, checkpoint, saved.policy)
     groups = []
     for group in plan.group_plans:
         commits = target.committed(group.group_id, group.after)

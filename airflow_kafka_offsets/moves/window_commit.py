@@ -70,7 +70,7 @@ def plan_window_commits(
     elsewhere = [] if allow_new_cluster else window_logs_refusals(client, part)
     group_plans = {}
     for group, offsets in by_group.items() if committed_at and not elsewhere else ():
-        if done := _done(client, group, window.only(offsets), source, str(committed_at)):
+        if done := _plan_after_commit(client, group, window.only(offsets), source, str(committed_at)):
             group_plans[group] = done
     left = replace(
         targets, by_group={group: by_group[group] for group in by_group if group not in group_plans}
@@ -111,7 +111,7 @@ def apply_window(
     return plan.make_receipt(verified=not plan.is_empty)
 
 
-def _done(
+def _plan_after_commit(
     client: OffsetsClient, group_id: str, part: OffsetWindow, source: Mapping[str, Any], committed_at: str
 ) -> OffsetPlan | None:
     """Return the plan of a group that has moved on since the window was committed; ``None`` if it has not."""

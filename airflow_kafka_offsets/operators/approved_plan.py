@@ -148,7 +148,7 @@ def check_decided(task: Any, **decided: object) -> None:
         task.refuse_unused("without group_id: the plan names the pipeline then", **names)
 
 
-def was_not_carried_out(
+def was_not_applied(
     task: Any, client: OffsetsClient, checkpoint: SparkCheckpoint | None, receipt: Mapping[str, Any]
 ) -> bool:
     """Whether the saved plan of a receipt has moved nothing; the receipt is stored before the first write."""
@@ -164,8 +164,8 @@ def with_triggered(context: Context, task: Any, saved: SavedPlan) -> SavedPlan:
     found = triggered_by_commits(context, task, saved)
     if found is None:
         return saved
-    saved = saved.noting(triggered=found)
-    return saved.noting(markdown=plan_markdown(saved))
+    saved = saved.with_notes(triggered=found)
+    return saved.with_notes(markdown=plan_markdown(saved))
 
 
 def names_of(task: Any) -> Mapping[str, Any]:

@@ -152,7 +152,7 @@ class CommitOffsetsOperator(MovingOperator):
 
         self._overtaken = None
         with self.run_checked():
-            offsets, source = self._given()
+            offsets, source = self._given_offsets()
             checkpoint = self.open_checkpoint() if offsets is None else None
             allowed = {name: self.parse_parameter(name) for name in ("on_out_of_range", "allow_rewind")}
             new_cluster = self.parse_parameter("allow_new_cluster")
@@ -256,7 +256,7 @@ class CommitOffsetsOperator(MovingOperator):
             )
             count_unready(self._touched)
 
-    def _given(self) -> tuple[Offsets | None, dict[str, Any]]:
+    def _given_offsets(self) -> tuple[Offsets | None, dict[str, Any]]:
         """Return the given offsets or the store's, and their source; ``None`` for a checkpoint's."""
         if self.offsets is not None:
             return self.parse_parameter("offsets"), {"offsets": "given"}

@@ -213,7 +213,7 @@ class CompletedIntervalsOperator(OffsetsOperator):
                     back = {tp: at for tp, at in led.items() if tp in logs}
                     moved = RecordProgress(client, back, logs, now=progress.now)
                     for feed in feeds:
-                        emitted = self._known(feed, position.meaning, move, progress, moved)
+                        emitted = self._recall_emitted(feed, position.meaning, move, progress, moved)
                         if emitted is not None:
                             completed.append(self._completed(feed, emitted, progress))
             self.outlets = emit(context, completed)
@@ -230,7 +230,7 @@ class CompletedIntervalsOperator(OffsetsOperator):
             IntervalFeed(asset, schedule, memory, memory.recall()) for asset, schedule, memory in memories
         ]
 
-    def _known(
+    def _recall_emitted(
         self,
         feed: IntervalFeed,
         position: Mapping[str, Any],

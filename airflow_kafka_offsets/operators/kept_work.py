@@ -44,7 +44,7 @@ def cleared_work(task: Any, context: Context) -> tuple[RecoveryTasks | None, boo
     return work, True
 
 
-def receipt_of_kept(
+def receipt_without_move(
     task: Any,
     client: OffsetsClient,
     checkpoint: SparkCheckpoint | None,

@@ -47,7 +47,8 @@ OnEmpty = Literal["skip", "fail", "continue"]
 WINDOW_XCOM = "kafka_offsets.window"
 """Key of the XCom for a job's configuration: the window as JSON text, or the URI of its file."""
 
-_ASKED = ("start", "end", "group_id", "topics", "topics_pattern", "max_records", "kafka_config_id")
+_DIGESTED = ("start", "end", "group_id", "topics", "topics_pattern", "max_records", "kafka_config_id")
+"""Parameters that a window's digest covers: a run with other values plans again, or is refused."""
 
 
 class PlanOffsetWindowOperator(OffsetsOperator):
@@ -192,10 +193,10 @@ class PlanOffsetWindowOperator(OffsetsOperator):
         """Plan the window, keep it, and return it."""
         with self.run_checked():
             on_empty = self.parse_parameter("on_empty")
-            self._interval = self._of_run(context)
+            self._interval = self._interval_of_run(context)
             memory = WindowMemory(context, self.window_file, self.window_conn_id)
             with self.open_client() as client:
-                window = self._known(client, memory)
+                window = self._recall_window(client, memory)
                 if window is None:  # not "if not window": an empty window is falsy
                     window = self._plan(client, memory)
             self._show(window)
@@ -256,20 +257,20 @@ class PlanOffsetWindowOperator(OffsetsOperator):
                 name: getattr(self, name)
                 for name in ("topics", "topics_pattern", "kafka_config_id", "max_records")
             },
-            "asked": self._asked(),
+            "asked": self._parameters_digest(),
             "planned_at": now.isoformat(timespec="seconds"),
         }
         source = {**window.source, **asked, **memory.run}
         # The same types as from XCom or a file, so that a later comparison does not differ by a tuple.
         return replace(window, source=json.loads(json.dumps(source, default=str)))
 
-    def _known(self, client: OffsetsClient, memory: WindowMemory) -> OffsetWindow | None:
+    def _recall_window(self, client: OffsetsClient, memory: WindowMemory) -> OffsetWindow | None:
         """Return the window that this run has planned before."""
         window = memory.recall()
         if window is None:
             return None
         # The DAG was changed since: the old window would silently ignore the change.
-        if window.source.get("asked") != self._asked():
+        if window.source.get("asked") != self._parameters_digest():
             if all(bound.reproducible for bound in self._bounds()):
                 self.log.info("Planned again: the parameters have changed")
                 return None
@@ -302,7 +303,7 @@ class PlanOffsetWindowOperator(OffsetsOperator):
             except UsageError as error:
                 raise self.parameter_error(str(error)) from None
 
-    def _of_run(self, context: Context) -> Interval | None:
+    def _interval_of_run(self, context: Context) -> Interval | None:
         """Return the interval of the run's partition key; ``None`` without ``every``."""
         if self.every is None:
             return None
@@ -322,8 +323,8 @@ class PlanOffsetWindowOperator(OffsetsOperator):
             return Place("time", self._interval.start), Place("time", self._interval.end)
         return self.parse_parameter("start"), self.parse_parameter("end")
 
-    def _asked(self) -> str:
+    def _parameters_digest(self) -> str:
         """Return a digest of the parameters that determine the window."""
-        asked = {name: getattr(self, name) for name in _ASKED}
+        asked = {name: getattr(self, name) for name in _DIGESTED}
         asked |= {"start": self._bounds()[0].as_text(), "end": self._bounds()[1].as_text()}
         return digest(asked, length=12)

@@ -15,7 +15,7 @@ from airflow_kafka_offsets.model.parameters import (
     OutOfRangePolicy,
     choice_parser,
     exactly_one,
-    is_nothing,
+    is_blank,
     parse_duration,
     parse_switch,
 )
@@ -32,7 +32,7 @@ from airflow_kafka_offsets.operators.approved_plan import (
     skip_after_failure,
     with_triggered,
 )
-from airflow_kafka_offsets.operators.kept_work import cleared_work, receipt_of_kept
+from airflow_kafka_offsets.operators.kept_work import cleared_work, receipt_without_move
 from airflow_kafka_offsets.operators.moving import PipelineMovingOperator
 from airflow_kafka_offsets.readings.places import read_place
 from airflow_kafka_offsets.task.before_images import BeforeImages
@@ -227,7 +227,7 @@ class ResetOffsetsOperator(PipelineMovingOperator):
         if self.plan is not None:
             self.refuse_unused("with plan", **dict.fromkeys(RESETS), plan_only=False)
             return
-        given = {name: value for name in RESETS if not is_nothing(value := getattr(self, name))}
+        given = {name: value for name in RESETS if not is_blank(value := getattr(self, name))}
         literals = {name: value for name, value in given.items() if not is_template(value)}
         try:
             if not given or len(literals) > 1:
@@ -252,9 +252,9 @@ class ResetOffsetsOperator(PipelineMovingOperator):
                 why = "with checkpoint_location: a partition without a commit starts where the checkpoint is"
             self.refuse_unused(why, on_no_commit="fail")
 
-    def may_render_to_nothing(self, name: str, template: object) -> bool:
+    def may_render_blank(self, name: str, template: object) -> bool:
         """Return whether the parameter is a scenario: ``params`` may select one, see :func:`exactly_one`."""
-        return name in RESETS or super().may_render_to_nothing(name, template)
+        return name in RESETS or super().may_render_blank(name, template)
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Move the group, and return the receipt."""
@@ -273,7 +273,7 @@ class ResetOffsetsOperator(PipelineMovingOperator):
             images = BeforeImages(context)
             with self.open_client() as client:
                 if work is not None:
-                    receipt = receipt_of_kept(self, client, checkpoint, work, metadata)
+                    receipt = receipt_without_move(self, client, checkpoint, work, metadata)
                     # The teardown reads this receipt to determine what to take back.
                     push_result(context, receipt)
                     self.keep_move(receipt)
@@ -309,7 +309,7 @@ class ResetOffsetsOperator(PipelineMovingOperator):
                     skip_after_failure(context, self, plan)
                 # A refused plan writes nothing, and must not replace offsets that an earlier try has kept.
                 if not plan.is_refused:
-                    plan = images.keep(plan, client, metadata, goes_on=has_work)
+                    plan = images.keep(plan, client, metadata, has_followers=has_work)
                 receipt = self.apply_pipeline_plan(context, client, plan, metadata, checkpoint)
                 # After the receipt, so that a try that dies before this line counts as interrupted.
                 images.finish()

@@ -25,7 +25,7 @@ from airflow_kafka_offsets.model.receipt import read_receipt
 from airflow_kafka_offsets.model.recovery import FAILED, Recovery, RecoveryTasks
 from airflow_kafka_offsets.moves.recovery import judge_recovery, plan_of_earlier_restore
 from airflow_kafka_offsets.moves.restore import plan_restore_file, plan_restore_receipt
-from airflow_kafka_offsets.operators.approved_plan import take_names, was_not_carried_out
+from airflow_kafka_offsets.operators.approved_plan import take_names, was_not_applied
 from airflow_kafka_offsets.operators.moving import PipelineMovingOperator
 from airflow_kafka_offsets.pipeline import parse_location
 from airflow_kafka_offsets.task.run_tasks import (
@@ -168,10 +168,10 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
         if self.group_id is not None:
             super().check_checkpoint_parameters()
 
-    def may_render_to_nothing(self, name: str, template: object) -> bool:
+    def may_render_blank(self, name: str, template: object) -> bool:
         """Return whether the parameter is the receipt of a skipped reset, which has no output."""
         skipped = name == "receipt" and isinstance(template, XComArg) and self.receipt is None
-        return skipped or super().may_render_to_nothing(name, template)
+        return skipped or super().may_render_blank(name, template)
 
     def prepare_template(self) -> None:
         """Check the whole DAG: Airflow has parsed it when it calls this method."""
@@ -182,9 +182,9 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
     def execute(self, context: Context) -> dict[str, Any] | None:
         """Restore the overwritten offsets, and return the receipt of the restore."""
         with self.run_checked():
-            work = self._work(context) if self.parse_parameter("restore_when") == "failed" else None
+            work = self._recovery_tasks(context) if self.parse_parameter("restore_when") == "failed" else None
             receipt = self._loaded_receipt
-            if self._is_nothing(context, receipt):
+            if self._nothing_moved(context, receipt):
                 if work is not None and work.failed:
                     raise self._failed(work.describe(work.failed), "nothing was put back, see above")
                 return None
@@ -217,7 +217,7 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
                     "; ".join([*judged.shortfalls, *states]), judged.describe_outcome(receipt, restored)
                 )
 
-    def _is_nothing(self, context: Context, receipt: Any) -> bool:
+    def _nothing_moved(self, context: Context, receipt: Any) -> bool:
         """Return whether nothing was moved, and log the reason."""
         if receipt is None and self.from_file is None:
             # Otherwise a reset that succeeded without a receipt would look like a skipped reset.
@@ -262,8 +262,8 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
             return again
         if receipt is not None and read_checkpoint_receipt(receipt) is None:
             checkpoint = None
-        if receipt is not None and was_not_carried_out(self, client, checkpoint, receipt):
-            self.log.info("Nothing to restore: the receipt is of a plan that was not carried out")
+        if receipt is not None and was_not_applied(self, client, checkpoint, receipt):
+            self.log.info("Nothing to restore: the receipt is of a plan that was not applied")
             return None
         # A teardown does not fail if there is nothing to restore.
         plan = replace(self._plan(client, checkpoint, receipt, metadata), may_be_empty=True)
@@ -332,7 +332,7 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
         allowed["allow_stale"] = given or self.parse_parameter("restore_when") == "failed"
         return plan_restore_receipt(client, receipt, checkpoint, self.selection(), **allowed)
 
-    def _work(self, context: Context) -> RecoveryTasks:
+    def _recovery_tasks(self, context: Context) -> RecoveryTasks:
         """Return the tasks between the reset and this task, and other failed tasks upstream."""
         upstream = tasks_between(context, None, self) if self.upstream_task_ids else RecoveryTasks({}, {})
         if not upstream.states:

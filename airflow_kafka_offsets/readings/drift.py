@@ -109,7 +109,7 @@ def pipeline_drift(
                 positions.get(tp),
                 logs.get(tp),
                 recreated=tp in again,
-                read=not read or tp.topic in read,
+                is_read=not read or tp.topic in read,
                 other_query=_of_other_query(committed[group].get(tp), state.query_id),
             )
             for tp in sorted(partitions)

@@ -45,7 +45,7 @@ def estimate(client: OffsetsClient, plan: PipelinePlan, checkpoint: SparkCheckpo
     A number is missing if the broker does not answer within a few seconds, or denies access. The plan does
     not fail then.
     """
-    before, after, logs = _moved(plan)
+    before, after, logs = _moved_positions(plan)
     found = measure_move(before, after, logs)
     if isinstance(plan, FailoverPlan):
         found = replace(found, again=plan.again)
@@ -65,7 +65,7 @@ def estimate(client: OffsetsClient, plan: PipelinePlan, checkpoint: SparkCheckpo
     return replace(found, reasons=reasons)
 
 
-def _moved(plan: PipelinePlan) -> tuple[Positions, Offsets, Mapping[TopicPartition, LogRange]]:
+def _moved_positions(plan: PipelinePlan) -> tuple[Positions, Offsets, Mapping[TopicPartition, LogRange]]:
     """Return the offsets before and after the move, and the logs; of the query if a checkpoint moves."""
     before: Positions = {}
     after: Offsets = {}

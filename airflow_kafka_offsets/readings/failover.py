@@ -42,7 +42,7 @@ class Evidence:
     notes: tuple[str, ...] = ()
 
 
-def gather(
+def gather_evidence(
     source: OffsetsClient | None,
     target: OffsetsClient,
     mirror: Mirror,
@@ -61,21 +61,21 @@ def gather(
     syncs: dict[TopicPartition, list[OffsetSync]] = {tp: list(each) for tp, each in kept.syncs.items()}
     on = target if mirror.syncs_on == "target" else source
     if on is None:
-        notes.append(f"the syncs are on the source, which does not answer: {_what_is_kept(kept)}")
+        notes.append(f"the syncs are on the source, which does not answer: {_fallback_note(kept)}")
     else:
         try:
             found = read_syncs(on, find_syncs_topic(on, mirror), partitions)
         except PlanRefusedError as error:
             notes.append(error.refusals[0])
         else:
-            for tp, each in found.of.items():
+            for tp, each in found.by_partition.items():
                 syncs.setdefault(tp, []).extend(each)
             if not found.whole:
                 notes.append(f"only the newest syncs of {found.topic} were read")
     read: dict[TopicPartition, list[LastRead]] = {tp: list(each) for tp, each in kept.read.items()}
     ends: dict[TopicPartition, int] = dict(kept.ends)
     if source is None:
-        notes.append(f"the source does not answer: {_what_is_kept(kept)}")
+        notes.append(f"the source does not answer: {_fallback_note(kept)}")
     else:
         logs = source.log_ranges(partitions)
         ends |= {tp: log.end for tp, log in logs.items()}
@@ -99,7 +99,7 @@ def read_last(
     return read
 
 
-def _what_is_kept(kept: Readiness) -> str:
+def _fallback_note(kept: Readiness) -> str:
     if not kept.at:
         return "no commit has kept data beside the checkpoint"
     moment = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(kept.at))
@@ -155,7 +155,7 @@ def _translate(
     """Return the translation of each partition that the mirror has."""
     sightings: dict[TopicPartition, list[Sighting]] = {}
     done: dict[TopicPartition, Translation] = {}
-    reads = {tp: _to_look_for(position, evidence.read.get(tp, ())) for tp, position in offsets.items()}
+    reads = {tp: _records_to_find(position, evidence.read.get(tp, ())) for tp, position in offsets.items()}
     for number in range(_ROUNDS + 1):
         for tp, position in offsets.items():
             log = logs.get(mirror.partition(tp))
@@ -178,7 +178,7 @@ def _translate(
     return done
 
 
-def _to_look_for(position: int, read: Sequence[LastRead]) -> list[LastRead]:
+def _records_to_find(position: int, read: Sequence[LastRead]) -> list[LastRead]:
     """Return the records to search for: the last one before the position, then earlier ones."""
     fitting = [last for last in read if last.position <= position]
     newest_first = sorted(fitting, key=lambda last: -last.position)

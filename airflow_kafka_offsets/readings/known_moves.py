@@ -23,7 +23,7 @@ from airflow_kafka_offsets.checkpoint.archive import (
 from airflow_kafka_offsets.checkpoint.open_moves import (
     has_finished_since,
     has_run_since,
-    take_back_command,
+    restore_command,
     unfinished_refusal,
 )
 from airflow_kafka_offsets.errors import CheckpointMovedError, PlanRefusedError
@@ -108,7 +108,7 @@ class KnownMoves:
             return None
         return (
             f"recovery {moved} is neither finished nor undone: {missed}: let its run continue, or undo the "
-            f"recovery: {take_back_command(self.checkpoint, moved)}"
+            f"recovery: {restore_command(self.checkpoint, moved)}"
         )
 
     def log_unfinished_recovery(self, sources: Mapping[str, Offsets], metadata: CommitMetadata) -> None:

@@ -13,7 +13,7 @@ from airflow_kafka_offsets.model.headroom import CLEANUP
 from airflow_kafka_offsets.model.mirror import SYNCS_TOPIC, Mirror
 from airflow_kafka_offsets.model.offset_syncs import OffsetSync, in_this_log, parse_sync
 from airflow_kafka_offsets.model.offsets import IsolationLevel, Logs, OffsetRange, TopicPartition
-from airflow_kafka_offsets.model.translation import Fingerprint, LastRead, Scan, record_digest
+from airflow_kafka_offsets.model.translation import LastRead, RecordIdentity, Scan, record_digest
 from airflow_kafka_offsets.model.wording import dag_text, parameter_text
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ _BACK = (16, 256, 4_096)
 class Syncs(NamedTuple):
     """The syncs that were read, and the offset to continue from."""
 
-    of: Mapping[TopicPartition, list[OffsetSync]]
+    by_partition: Mapping[TopicPartition, list[OffsetSync]]
     """Partition of the source -> its syncs, in the order of the topic."""
     topic: str
     next: int
@@ -126,7 +126,7 @@ def last_reads(
     :param within: seconds for the search; partitions without a record by then are omitted.
     """
     end = time.monotonic() + within
-    found: dict[TopicPartition, list[Fingerprint]] = {}
+    found: dict[TopicPartition, list[RecordIdentity]] = {}
     for back in _BACK:
         ranges = {
             tp: OffsetRange(max(logs[tp].start, position - back), min(position, logs[tp].end))
@@ -135,7 +135,7 @@ def last_reads(
         }
         if not ranges or (left := end - time.monotonic()) <= 0:
             break
-        found |= fingerprints(client, ranges, left, committed=True)
+        found |= record_identities(client, ranges, left, committed=True)
     # Between the last committed record and the position there may be records of aborted transactions. Some
     # mirrors copy them too.
     gaps = {
@@ -145,7 +145,7 @@ def last_reads(
     }
     others = dict.fromkeys(found, 0)
     if gaps:
-        uncommitted = fingerprints(client, gaps, max(0.1, end - time.monotonic()), committed=False)
+        uncommitted = record_identities(client, gaps, max(0.1, end - time.monotonic()), committed=False)
         compacted = _compacted(client, {tp.topic for tp in gaps})
         for tp, gap in gaps.items():
             others[tp] = gap.size if tp.topic in compacted else len(uncommitted.get(tp, ()))
@@ -160,23 +160,23 @@ def last_reads(
     }
 
 
-def fingerprints(
+def record_identities(
     client: OffsetsClient, ranges: Mapping[TopicPartition, OffsetRange], within: float, *, committed: bool
-) -> dict[TopicPartition, list[Fingerprint]]:
-    """Return the fingerprints in ranges that were read to their ends; omit ranges without records."""
-    found: dict[TopicPartition, list[Fingerprint]] = {}
+) -> dict[TopicPartition, list[RecordIdentity]]:
+    """Return the identities of the records in ranges that were read to their ends; omit empty ranges."""
+    found: dict[TopicPartition, list[RecordIdentity]] = {}
 
     def take(tp: TopicPartition, record: Record) -> None:
-        found.setdefault(tp, []).append(fingerprint(record))
+        found.setdefault(tp, []).append(record_identity(record))
 
     level: IsolationLevel = "read_committed" if committed else "read_uncommitted"
     reached = client.read_records(ranges, take, within=within, isolation_level=level)
     return {tp: each for tp, each in found.items() if reached[tp] >= ranges[tp].end}
 
 
-def fingerprint(record: Record) -> Fingerprint:
-    """Return the fingerprint of a record."""
-    return Fingerprint(record.offset, record.timestamp, record_digest(record.key, record.value))
+def record_identity(record: Record) -> RecordIdentity:
+    """Return the properties that identify a record on the mirror."""
+    return RecordIdentity(record.offset, record.timestamp, record_digest(record.key, record.value))
 
 
 def _compacted(client: OffsetsClient, topics: Collection[str]) -> set[str]:
@@ -219,13 +219,13 @@ def look_for(
     end = time.monotonic() + within
     for tp, search in searches.items():
         start = search.start
-        if search.end - start > MOST_RECORDS and search.read.fingerprint.timestamp >= 0:
-            first = client.offsets_for_time([tp], search.read.fingerprint.timestamp)[tp]
+        if search.end - start > MOST_RECORDS and search.read.identity.timestamp >= 0:
+            first = client.offsets_for_time([tp], search.read.identity.timestamp)[tp]
             if first is not None and start < first:
                 start = min(first, search.end)
                 by_time.add(tp)
         ranges[tp] = OffsetRange(start, min(search.end, start + MOST_RECORDS))
-    scanners = {tp: _Scanner(search.read.fingerprint) for tp, search in searches.items()}
+    scanners = {tp: _Scanner(search.read.identity) for tp, search in searches.items()}
     reached = client.read_records(
         ranges,
         lambda tp, record: scanners[tp].take(record),
@@ -237,7 +237,7 @@ def look_for(
 class _Scanner:
     """Compares the records of a partition with the wanted record, and with each other."""
 
-    def __init__(self, wanted: Fingerprint) -> None:
+    def __init__(self, wanted: RecordIdentity) -> None:
         self._wanted = wanted
         self._seen: set[tuple[int, str]] = set()
         self._copies: list[int] = []
@@ -245,7 +245,7 @@ class _Scanner:
         self._records = self._repeats = 0
 
     def take(self, record: Record) -> None:
-        _, timestamp, digest = fingerprint(record)
+        _, timestamp, digest = record_identity(record)
         self._records += 1
         if digest == self._wanted.digest:
             (self._copies if timestamp == self._wanted.timestamp else self._alike).append(record.offset)

@@ -12,9 +12,9 @@ from airflow_kafka_offsets.model.mirror import Mirror
 from airflow_kafka_offsets.model.mirror_check import MirrorCheck
 from airflow_kafka_offsets.model.offsets import Logs, OffsetRange, Offsets, TopicPartition
 from airflow_kafka_offsets.model.readiness import Readiness
-from airflow_kafka_offsets.model.translation import Fingerprint, LastRead, Scan, bracket_of
-from airflow_kafka_offsets.readings.failover import Evidence, gather, translate_sources
-from airflow_kafka_offsets.readings.mirror import Search, fingerprints, look_for
+from airflow_kafka_offsets.model.translation import LastRead, RecordIdentity, Scan, bracket_of
+from airflow_kafka_offsets.readings.failover import Evidence, gather_evidence, translate_sources
+from airflow_kafka_offsets.readings.mirror import Search, look_for, record_identities
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
@@ -62,9 +62,9 @@ def check_mirror(
         kept, notes = Readiness(), [str(error)]
     if kept.error:
         notes.append(f"the data kept beside the checkpoint is incomplete: {kept.error}")
-    evidence = gather(source, target, mirror, sources, kept)
+    evidence = gather_evidence(source, target, mirror, sources, kept)
     now = translate_sources(target, mirror, sources, evidence)
-    alone = translate_sources(target, mirror, sources, gather(None, target, mirror, sources, kept))
+    alone = translate_sources(target, mirror, sources, gather_evidence(None, target, mirror, sources, kept))
     logs = source.log_ranges({tp for offsets in sources.values() for tp in offsets})
     there = target.log_ranges([each.mirrored for each in now if each.log is not None])
     return MirrorCheck(
@@ -109,8 +109,8 @@ def _copies_aborted(
     """
     sample = [tp for tp in sorted(logs) if mirror.partition(tp) in there][:_SAMPLE]
     ranges = {tp: OffsetRange(max(logs[tp].start, logs[tp].end - _BACK), logs[tp].end) for tp in sample}
-    every = fingerprints(source, ranges, 10.0, committed=False)
-    committed = fingerprints(source, ranges, 10.0, committed=True)
+    every = record_identities(source, ranges, 10.0, committed=False)
+    committed = record_identities(source, ranges, 10.0, committed=True)
     found: bool | None = None
     for tp in sample:
         real = {each[1:] for each in committed.get(tp, ())}
@@ -124,6 +124,8 @@ def _copies_aborted(
     return found
 
 
-def _copies(target: OffsetsClient, copy: TopicPartition, record: Fingerprint, start: int, end: int) -> bool:
+def _copies(
+    target: OffsetsClient, copy: TopicPartition, record: RecordIdentity, start: int, end: int
+) -> bool:
     scan: Scan = look_for(target, {copy: Search(LastRead(record.offset + 1, record), start, end)})[copy]
-    return bool(scan.of(LastRead(record.offset + 1, record), start, end))
+    return bool(scan.copies_of(LastRead(record.offset + 1, record), start, end))

@@ -61,10 +61,10 @@ def find_missing(
         return undecide(missing, "other_log", elsewhere)
     stable = client.log_ranges(missing, isolation_level="read_committed")
     undecided: dict[Reason, RangesByPartition] = {
-        "other_log": _at(missing, lambda tp: (logs[tp].end, window.end[tp])),
-        "open_transaction": _at(missing, lambda tp: (stable[tp].end, logs[tp].end)),
+        "other_log": _clip_each(missing, lambda tp: (logs[tp].end, window.end[tp])),
+        "open_transaction": _clip_each(missing, lambda tp: (stable[tp].end, logs[tp].end)),
     }
-    readable = _at(missing, lambda tp: (logs[tp].start, stable[tp].end))
+    readable = _clip_each(missing, lambda tp: (logs[tp].start, stable[tp].end))
     log.info("Reading %s offsets without a row from Kafka", f"{count_offsets(readable):,}")
     records, unread = read(readable) if readable else ({}, {})
     # Retention may have deleted records during the read.
@@ -74,11 +74,13 @@ def find_missing(
         for tp, ranges in missing.items()
     }
     undecided["retention"] = {tp: ranges for tp, ranges in gone.items() if ranges}
-    undecided["not_read"] = _at(unread, lambda tp: (starts[tp], window.end[tp]))
+    undecided["not_read"] = _clip_each(unread, lambda tp: (starts[tp], window.end[tp]))
     return judge(missing, records, undecided)
 
 
-def _at(ranges: RangesByPartition, bounds: Callable[[TopicPartition], tuple[int, int]]) -> RangesByPartition:
+def _clip_each(
+    ranges: RangesByPartition, bounds: Callable[[TopicPartition], tuple[int, int]]
+) -> RangesByPartition:
     """Return the offsets within bounds, without partitions that have none."""
     clipped = {tp: clip(each, *bounds(tp)) for tp, each in ranges.items()}
     return {tp: each for tp, each in clipped.items() if each}

@@ -98,7 +98,7 @@ class ReadinessKeeper:
             errors.append(f"the syncs could not be read: {error}")
             # Keep the position without new syncs: the known syncs may be around it.
             found = Syncs({}, known.syncs_topic, known.syncs_next)
-        kept = kept.with_syncs(found.of, found.topic, found.next)
+        kept = kept.with_syncs(found.by_partition, found.topic, found.next)
         return replace(kept, error="; ".join(errors))
 
     def _read_syncs(self, known: Readiness, partitions: set[TopicPartition]) -> Syncs:

@@ -52,7 +52,7 @@ class RecordProgress:
     :class:`~airflow_kafka_offsets.sensors.topic.TopicReachedSensor`. Later records never change this result;
     only a move back of the position does.
 
-    :param positions: the positions; ``None`` for a partition of which no record was read.
+    :param positions: the positions; ``None`` for a partition without a record that was read.
     :param logs: the ranges of the logs, read after the positions.
     :param now: the current time in ms since 1970.
     :param idle_after: a partition is idle if its newest record is older than this number of seconds. An idle
@@ -140,7 +140,7 @@ class RecordProgress:
             missing |= dict.fromkeys(silent, "holds no record since")
         if missing:
             return missing
-        missing = self._not_shown(asked, moment)
+        missing = self._unproven(asked, moment)
         active = {tp.topic for tp in self._at if tp not in missing and tp not in silent}
         return missing | self._not_idle(silent, active)
 
@@ -165,7 +165,7 @@ class RecordProgress:
         """Return the timestamp of the first unread record in partitions with unread records."""
         return min(self._times.unread[tp] for tp in partitions)
 
-    def _not_shown(self, claimed: Mapping[TopicPartition, int], moment: int) -> dict[TopicPartition, str]:
+    def _unproven(self, claimed: Mapping[TopicPartition, int], moment: int) -> dict[TopicPartition, str]:
         """
         Return why the result of a lookup by time does not prove that a time was reached.
 

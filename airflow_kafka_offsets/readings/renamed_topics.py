@@ -146,7 +146,7 @@ def unread_refusals(client: OffsetsClient, mirror: Mirror, moved: Iterable[Moved
     missing: list[TopicPartition] = []
     for tp in unread:
         last, log = newest.get(tp), new_logs.get(mirror.partition(tp))
-        if last is not None and last.fingerprint.offset < positions.get(tp, 0):
+        if last is not None and last.identity.offset < positions.get(tp, 0):
             continue  # only markers of transactions follow
         if last is None or log is None:
             missing.append(tp)
@@ -158,7 +158,7 @@ def unread_refusals(client: OffsetsClient, mirror: Mirror, moved: Iterable[Moved
         tp
         for tp in unread
         if (search := searches.get(mirror.partition(tp))) is not None
-        and not scans[mirror.partition(tp)].of(search.read, search.start, search.end)
+        and not scans[mirror.partition(tp)].copies_of(search.read, search.start, search.end)
     ]
     if not missing:
         return []

@@ -93,8 +93,8 @@ def plan_window(
         wanted = {tp: positions.get(tp) for tp in partitions}
         starts = _from_commits(wanted, _known_topics(client, selection, wanted), logs, on_no_commit)
     else:
-        starts = _at(client, start, partitions, logs)
-    ends = _at(client, end, starts, logs)
+        starts = _bound_offsets(client, start, partitions, logs)
+    ends = _bound_offsets(client, end, starts, logs)
     before = [tp for tp in starts if ends[tp] < starts[tp]]
     if before and start.reproducible:
         first = before[0]
@@ -213,7 +213,7 @@ def _from_commits(
     return dict(sorted(starting_points(wanted, logs, on_no_commit, known).items()))
 
 
-def _at(
+def _bound_offsets(
     client: OffsetsClient,
     bound: Place,
     partitions: Iterable[TopicPartition],

@@ -129,7 +129,7 @@ class OffsetsSensor(CheckedTemplates, BaseSensorOperator):
             except KafkaOffsetsError as error:
                 if not error.retriable:
                     raise
-                if self._progress is None or self._progress.is_new_trouble(error):
+                if self._progress is None or self._progress.is_new_error(error):
                     self.log.warning("This poll failed, and the wait continues: %s", error)
                 self._remember(memory)
                 return PokeReturnValue(is_done=False)
@@ -146,7 +146,7 @@ class OffsetsSensor(CheckedTemplates, BaseSensorOperator):
                     value = super().execute(context)
                     WaitMemory(context).forget()
                     return value
-                with self._skipping():
+                with self._handling_soft_fail():
                     wait, first = self._first_poke(context)
             finally:
                 self._close()
@@ -211,7 +211,7 @@ class OffsetsSensor(CheckedTemplates, BaseSensorOperator):
         if self._progress is None:
             self.check_rendered_parameters()
             stalled_after = self.wait_class.parsers["stalled_after"](self.stalled_after, "stalled_after")
-            if stalled_after is not None and self._forgets(memory):
+            if stalled_after is not None and self._loses_state(memory):
                 raise UsageError(
                     "stalled_after with mode='reschedule' needs Airflow 3.3 or later, because earlier "
                     "versions do not keep the position between polls: use deferrable=True or mode='poke'"
@@ -250,7 +250,7 @@ class OffsetsSensor(CheckedTemplates, BaseSensorOperator):
     def _rescheduled(self) -> bool:
         return self.reschedule and not self.deferrable
 
-    def _forgets(self, memory: WaitMemory) -> bool:
+    def _loses_state(self, memory: WaitMemory) -> bool:
         return self._rescheduled and not memory.is_kept
 
     def _longest_interval(self) -> float:
@@ -270,7 +270,7 @@ class OffsetsSensor(CheckedTemplates, BaseSensorOperator):
             raise
 
     @contextmanager
-    def _skipping(self) -> Iterator[None]:
+    def _handling_soft_fail(self) -> Iterator[None]:
         """Handle ``soft_fail`` and ``never_fail`` like Airflow's own poke loop, outside of that loop."""
         try:
             yield

@@ -67,7 +67,7 @@ class OffsetsReachedSensor(OffsetsSensor):
         wait = cast("ReachedWait", super().make_wait(memory))
         if memory.target is not None:
             return replace(wait, target=memory.target)
-        if wait.target == "latest" and self._forgets(memory):
+        if wait.target == "latest" and self._loses_state(memory):
             raise UsageError(
                 "target='latest' with mode='reschedule' needs Airflow 3.3 or later, because earlier versions "
                 "do not keep the target between polls: use deferrable=True, mode='poke', or a time as the "

@@ -19,7 +19,13 @@ from airflow_kafka_offsets.model.audited_rows import (
 )
 from airflow_kafka_offsets.model.certificate import Certificate, MissingOffsets, undecide
 from airflow_kafka_offsets.model.fingerprint import PRIME, Fingerprint
-from airflow_kafka_offsets.model.offset_ranges import RangesByPartition, hulls, intersect, merge, subtract
+from airflow_kafka_offsets.model.offset_ranges import (
+    RangesByPartition,
+    covering_ranges,
+    intersect,
+    merge,
+    subtract,
+)
 from airflow_kafka_offsets.model.offsets import OffsetRanges, TopicPartition, check_partitions
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.model.window import OffsetWindow
@@ -37,7 +43,7 @@ _MOST_LOST = 100_000
 """Maximum number of lost records to list; the certificate names far fewer."""
 _MOST_READS = 8
 """Maximum number of reads of Kafka for offsets without a row; a read takes one range of each partition."""
-_APART = 50_000
+_LARGEST_GAP_READ = 50_000
 """Gaps up to this number of offsets are read together."""
 _MOST_FOREIGN = 10_000
 
@@ -265,7 +271,7 @@ def _records(
     """Return which offsets without a row have a committed record in Kafka, read by Spark's own source."""
     from pyspark.errors import PySparkException
 
-    pieces = {tp: hulls(each, _MOST_READS, _APART) for tp, each in ranges.items()}
+    pieces = {tp: covering_ranges(each, _MOST_READS, _LARGEST_GAP_READ) for tp, each in ranges.items()}
     keys = ["topic", "partition", "offset"]
     fixed = {"failOnDataLoss": "true", "kafka.isolation.level": "read_committed"}
     lost: dict[TopicPartition, list[tuple[int, int]]] = {}

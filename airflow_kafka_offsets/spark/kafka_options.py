@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from airflow_kafka_offsets.errors import UsageError
-from airflow_kafka_offsets.model.kafka_security import PEM_FILES, PROBE, java_settings, reads_key
+from airflow_kafka_offsets.model.kafka_security import PEM_FILES, PROBE, is_plain_pkcs8, java_settings
 from airflow_kafka_offsets.model.text import MAX_SIZE, too_large_error
 
 OPTIONS_FILE = "AIRFLOW_KAFKA_OFFSETS_OPTIONS_FILE"
@@ -47,7 +47,7 @@ def spark_kafka_options(config: Mapping[str, Any] | None = None) -> dict[str, st
         if given.get(content):
             raise UsageError(f"{name} and {content} are both given: give only one")
         given[content] = _read(name, Path(str(path)))
-    if (key := given.get("ssl.key.pem")) and not reads_key(key):
+    if (key := given.get("ssl.key.pem")) and not is_plain_pkcs8(key):
         given["ssl.key.pem"] = _plain_key(key, given.get("ssl.key.password"))
     return {f"kafka.{name}": value for name, value in java_settings(given).items()}
 

@@ -86,7 +86,7 @@ class SqlOffsetStore:
         :raises OffsetsFormatError: if a row has a value that no job has saved.
         """
         with self._connection() as connection:
-            return self._stored(connection, pipeline)
+            return self._read_rows(connection, pipeline)
 
     def save(
         self,
@@ -135,7 +135,7 @@ class SqlOffsetStore:
             first = min(backwards)
             found = f"ranges end before they start on {summarize(backwards)}"
             raise UsageError(f"{found} ({first}: {ranges[first]})")
-        stored = self._locked(connection, pipeline)
+        stored = self._read_locked_rows(connection, pipeline)
         _refuse_open_sqlite(connection)
         if all(stored.get(tp, offsets.start) == offsets.start for tp, offsets in ranges.items()):
             self._write(connection, pipeline, {tp: offsets.end for tp, offsets in ranges.items()}, stored)
@@ -144,14 +144,14 @@ class SqlOffsetStore:
             return False
         raise _mismatch(pipeline, ranges, stored)
 
-    def _locked(self, connection: Connection, pipeline: str) -> Offsets:
+    def _read_locked_rows(self, connection: Connection, pipeline: str) -> Offsets:
         if connection.dialect.name in _WITHOUT_ROW_LOCKS:
             # A write locks the rows. SQLite locks the whole file, even if no row is written.
             mine = sa.false() if connection.dialect.name == "sqlite" else self.table.c.pipeline == pipeline
             connection.execute(sa.update(self.table).where(mine).values(updated_at=self.table.c.updated_at))
-        return self._stored(connection, pipeline, lock=True)
+        return self._read_rows(connection, pipeline, lock=True)
 
-    def _stored(self, connection: Connection, pipeline: str, *, lock: bool = False) -> Offsets:
+    def _read_rows(self, connection: Connection, pipeline: str, *, lock: bool = False) -> Offsets:
         columns = self.table.c
         rows = sa.select(columns.topic, columns.partition, columns.until_offset)
         # In order, so that two jobs that lock the same rows do not deadlock.

@@ -41,17 +41,17 @@ class BeforeImages:
         return None if self._store is None else bool(self._kept) and not self._kept.get("done")
 
     def keep(
-        self, plan: PipelinePlan, client: OffsetsClient, metadata: CommitMetadata, *, goes_on: bool
+        self, plan: PipelinePlan, client: OffsetsClient, metadata: CommitMetadata, *, has_followers: bool
     ) -> PipelinePlan:
         """
         Return the plan with the groups' offsets from before the first write, and keep these offsets.
 
-        :param goes_on: whether the task continues its earlier move even after a Clear, because other tasks
-            follow it.
+        :param has_followers: whether other tasks follow this one; the task then continues its earlier move
+            even after a Clear.
         """
         if self._store is None:
             return plan
-        if self._kept and (goes_on or self.interrupted or self._kept.get("mark") == self._mark):
+        if self._kept and (has_followers or self.interrupted or self._kept.get("mark") == self._mark):
             known = [
                 group_plan for group_plan in plan.group_plans if group_plan.group_id in self._kept["groups"]
             ]

@@ -65,7 +65,7 @@ class IntervalMemory:
         stores: Any = context.get("asset_state_store")
         self._asset = asset
         self._context = context
-        self._store: Any = _AsVariable(asset.name) if stores is None else stores[asset]
+        self._store: Any = _VariableStore(asset.name) if stores is None else stores[asset]
 
     def recall(self) -> Emitted | None:
         """
@@ -100,12 +100,12 @@ class IntervalMemory:
             "end": end.isoformat(),
             "token": token,
             "at": datetime.now(tz=timezone.utc).isoformat(),
-            **self._by(ti),
+            **self._task_key(ti),
             **self._try,
         }
         self._store.set(KEY, _as_json(emitted) | {"announced": announced})
 
-    def _by(self, ti: Any) -> dict[str, Any]:
+    def _task_key(self, ti: Any) -> dict[str, Any]:
         by = {name: getattr(ti, name, None) for name in ("dag_id", "run_id", "task_id")}
         return by | {"map_index": map_index(self._context)}
 
@@ -135,7 +135,7 @@ class IntervalMemory:
 
     def _was_emitted(self, announced: Mapping[str, Any]) -> bool:
         ti: Any = self._context.get("ti")
-        by = self._by(ti)
+        by = self._task_key(ti)
         if {name: announced.get(name) for name in by} == by:
             # Announced by an earlier try of this task, which has not succeeded unless the task was cleared.
             again = {name: announced.get(name) for name in self._try} == self._try
@@ -143,8 +143,8 @@ class IntervalMemory:
         state = self._state(ti, announced)
         if state == _RUNNING:
             raise PlanRefusedError(
-                f"{_named(announced)} is emitting the intervals of the asset {self._asset.name!r}: expected "
-                "one task at a time; try again when that task has ended",
+                f"{_describe_task(announced)} is emitting the intervals of the asset {self._asset.name!r}: "
+                "expected one task at a time; try again when that task has ended",
                 retriable=True,
             )
         # A task that a user has marked as a success has emitted nothing. It has no token.
@@ -181,16 +181,16 @@ class IntervalMemory:
             found = list(of_asset.after(since.isoformat()) if hasattr(of_asset, "after") else of_asset)
         except (AirflowRuntimeError, ValueError) as error:
             raise PlanRefusedError(
-                f"it is not known whether {_named(announced)} has emitted its intervals, because Airflow "
-                f"does not return the events of the asset {self._asset.name!r} ({error}): before 3.4, "
-                "Airflow cannot return them while a run that was started by an event is queued; try again "
-                "when these runs have started",
+                f"it is not known whether {_describe_task(announced)} has emitted its intervals, because "
+                f"Airflow does not return the events of the asset {self._asset.name!r} ({error}): before "
+                "3.4, Airflow cannot return them while a run that was started by an event is queued; try "
+                "again when these runs have started",
                 retriable=True,
             ) from error
         return any((event.extra or {}).get("token") == announced["token"] for event in found)
 
 
-class _AsVariable:
+class _VariableStore:
     """Keeps a value in a Variable: before 3.3, Airflow keeps no state with assets."""
 
     def __init__(self, name: str) -> None:
@@ -221,7 +221,7 @@ def _as_json(emitted: Emitted) -> dict[str, Any]:
     }
 
 
-def _named(by: Mapping[str, Any]) -> str:
+def _describe_task(by: Mapping[str, Any]) -> str:
     return f"task {by.get('dag_id')}.{by.get('task_id')} of run {by.get('run_id')}"
 
 

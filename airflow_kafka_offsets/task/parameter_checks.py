@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from jinja2.nativetypes import NativeEnvironment
 
 from airflow_kafka_offsets.errors import OffsetsFormatError, UsageError
-from airflow_kafka_offsets.model.parameters import is_nothing
+from airflow_kafka_offsets.model.parameters import is_blank
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.task.failures import fail_without_retry
 from airflow_kafka_offsets.task.mapped import is_being_mapped, is_group_argument
@@ -138,10 +138,10 @@ class CheckedTemplates(_Base):
         if templates is None:  # nothing was rendered
             templates = {name: getattr(self, name, None) for name in self.template_fields}
         for name, template in templates.items():
-            if not self.may_render_to_nothing(name, template):
+            if not self.may_render_blank(name, template):
                 check_rendered(name, template, getattr(self, name, None))
 
-    def may_render_to_nothing(self, name: str, template: object) -> bool:
+    def may_render_blank(self, name: str, template: object) -> bool:
         """Return whether an option has a defined meaning if it renders to an empty value."""
         # In a mapped task group, an entry without this key passes None, which means the default.
         return (
@@ -155,7 +155,7 @@ def check_rendered(name: str, given: object, found: object) -> None:
     """Refuse a given option if its value, or a part of its value, has rendered to an empty value."""
     parts = [] if given is None else [(name, given, found), *_templates_in(name, given, found)]
     for path, template, rendered in parts:
-        if is_nothing(rendered):
+        if is_blank(rendered):
             raise _refused(path, template, rendered)
 
 

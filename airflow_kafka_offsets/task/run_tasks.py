@@ -88,7 +88,7 @@ def _states(context: Context, tasks: Mapping[str, Any], of: Any) -> dict[str, li
     _check_newest_iteration(context, ti)
     found: dict[str, list[str | None]] = {name: [] for name in tasks}
     group = _mapped_group(of)
-    for names in _told_apart(sorted(tasks)):
+    for names in _unambiguous_lists(sorted(tasks)):
         for key, state in _instances(ti, names).items():
             # Airflow names an instance of a mapped task "<task id>_<map index>".
             name = key if key in names else key.rpartition("_")[0]
@@ -129,7 +129,7 @@ def _mapped_group(task: Any) -> str | None:
     return None if group is None else group.group_id
 
 
-def _told_apart(names: Sequence[str]) -> list[list[str]]:
+def _unambiguous_lists(names: Sequence[str]) -> list[list[str]]:
     """Split names into lists in which no name is also the name of an instance of another listed task."""
     alone = [name for name in names if (cut := name.rpartition("_"))[0] in names and cut[2].isdecimal()]
     together = [name for name in names if name not in alone]

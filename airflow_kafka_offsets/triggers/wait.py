@@ -104,11 +104,11 @@ class WaitTrigger(RefusableTrigger):
                     return _event("error", last, str(outcome) or repr(outcome))
                 elif not outcome.retriable:
                     return _event("failed", last, str(outcome))
-                elif progress.is_new_trouble(outcome):
+                elif progress.is_new_error(outcome):
                     log.warning("This poll failed, and the wait continues: %s", outcome)
                 if self._time_left() == 0:
                     break
-        trouble = f"; {progress.summary}" if progress.trouble else ""
+        trouble = f"; {progress.summary}" if progress.last_error else ""
         return _event("timeout", last, f"the sensor's timeout has passed{trouble}")
 
     def _time_left(self, more: float = 0.0) -> float | None:

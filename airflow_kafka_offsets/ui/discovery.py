@@ -100,7 +100,7 @@ async def _find(
         rendered = list(_rendered(task, await with_rendered_fields(ask, rows)))
         if not rendered:
             rendered = list(_reported(task, await _newest_moves(ask, moves, task, rows)))
-        for pipeline in rendered or [_open(task)]:
+        for pipeline in rendered or [_placeholder(task)]:
             if problem := check_names(pipeline.names):
                 found.problems.append(f"DAG {task.dag_id}, task {task.task_id}: {problem}")
             elif pipeline.group_ids or pipeline.checkpoint or pipeline.unresolved_parameters:
@@ -152,7 +152,7 @@ def _reported(task: NamedTask, moves: Iterable[TaskOutcome]) -> Iterator[Pipelin
             yield _pipeline(task, known, "receipt", index)
 
 
-def _open(task: NamedTask) -> Pipeline:
+def _placeholder(task: NamedTask) -> Pipeline:
     """Return a placeholder pipeline for a task that has not run yet."""
     return _pipeline(task, {"group_id": "{{ not known yet }}"}, "dag")
 

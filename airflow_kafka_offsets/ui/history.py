@@ -64,14 +64,14 @@ class PipelineHistory:
         seen: set[Key] = set()
         # The result of a task in another DAG has more information than its event, and only a task with an
         # outlet has an event. The best source is first: a move is shown only once.
-        for moves in (await self._own(), await self._behind(events), await self._named_elsewhere()):
+        for moves in (await self._own(), await self._moves_of_events(events), await self._named_elsewhere()):
             # In a loop, several instances of a task have the same name.
             found += [move_response(move) for move in moves if _key(move) not in seen]
             seen |= set(map(_key, moves))
         kinds: dict[tuple[str | None, str | None], str] = {
             (task.dag_id, task.task_id): task.kind for task, _ in self._pipeline.tasks
         }
-        found += [_of_event(event, kinds) for event in events if _source(event) not in seen]
+        found += [_event_response(event, kinds) for event in events if _source(event) not in seen]
         unread = self._budget.unread
         problems = [f"{unread:,} {_UNREAD}"] if unread else []
         return sorted(found, key=lambda move: move.at)[-MOST_MOVES:], problems
@@ -80,7 +80,7 @@ class PipelineHistory:
         pipeline = self._pipeline
         return await self._read(pipeline.tasks, lambda move: is_of_pipeline(move, pipeline))
 
-    async def _behind(self, events: Collection[Mapping[str, Any]]) -> list[TaskOutcome]:
+    async def _moves_of_events(self, events: Collection[Mapping[str, Any]]) -> list[TaskOutcome]:
         """Return the moves behind the events of other DAGs' tasks."""
         known = {_source(event) for event in events}
         names = {(dag_id, task_id) for dag_id, _, task_id, _ in known}
@@ -237,7 +237,9 @@ def _key(move: TaskOutcome) -> Key:
     return of.dag_id, of.run_id, of.task_id, of.map_index
 
 
-def _of_event(event: Mapping[str, Any], kinds: Mapping[tuple[str | None, str | None], str]) -> MoveResponse:
+def _event_response(
+    event: Mapping[str, Any], kinds: Mapping[tuple[str | None, str | None], str]
+) -> MoveResponse:
     extra = event["extra"] if isinstance(event["extra"], dict) else {}
     moved_by = extra.get("moved_by")
     dag_id, run_id, task_id, map_index = _source(event)

@@ -26,7 +26,7 @@ _WAITING = ("running", "deferred", "up_for_reschedule")
 
 
 @dataclass(frozen=True)
-class InstanceQuestion:
+class InstanceRequest:
     """
     A request to Kafka about a task instance.
 
@@ -41,7 +41,7 @@ class InstanceQuestion:
     rows: int = 0
 
 
-def ask_about_instance(live_client: LiveClient, instance: InstanceResult) -> InstanceQuestion:
+def ask_about_instance(live_client: LiveClient, instance: InstanceResult) -> InstanceRequest:
     """Start the request about a task instance."""
     state, value, dag_id = instance.state, instance.value, instance.row["dag_id"]
     if value is not None and value_kind(value) == "receipt":
@@ -49,7 +49,7 @@ def ask_about_instance(live_client: LiveClient, instance: InstanceResult) -> Ins
         asked = receipt_offsets(rows)
         kafka_config_id = value.get("kafka_config_id")
         if not asked or not isinstance(kafka_config_id, str):
-            return InstanceQuestion(state)
+            return InstanceRequest(state)
         answer = live_client.ask(
             "times",
             Pipeline(dag_id, {"kafka_config_id": kafka_config_id}),
@@ -57,14 +57,14 @@ def ask_about_instance(live_client: LiveClient, instance: InstanceResult) -> Ins
             moved={} if value.get("plan_only") else moved_partitions(rows),
             made_ms=int(instance.at.timestamp() * 1000),
         )
-        return InstanceQuestion(state, answer, list(asked), len(rows))
+        return InstanceRequest(state, answer, list(asked), len(rows))
     if state in _WAITING and (wait := wait_question(instance.rendered, value or {})) is not None:
         remaining = (value or {}).get("remaining")
         known = wait["kind"] == "reached" and isinstance(remaining, int)
         began = [instance.at.timestamp(), remaining] if known else None
         names = pick_names(wait["parameters"])
-        return InstanceQuestion(state, live_client.ask("wait", Pipeline(dag_id, names), **wait, began=began))
-    return InstanceQuestion(state)
+        return InstanceRequest(state, live_client.ask("wait", Pipeline(dag_id, names), **wait, began=began))
+    return InstanceRequest(state)
 
 
 def wait_question(fields: Mapping[str, Any], reading: Value) -> dict[str, Any] | None:
@@ -93,23 +93,23 @@ def _is_frozen(target: object) -> bool:
     return isinstance(target, Mapping) or (isinstance(target, str) and target.lstrip().startswith("{"))
 
 
-def make_response(question: InstanceQuestion, answer: Answer) -> TaskInstanceNowResponse:
+def make_response(request: InstanceRequest, answer: Answer) -> TaskInstanceNowResponse:
     """Return the response for an answer; after an error there are no earlier values."""
-    result = TaskInstanceNowResponse(state=question.state, read_at=answer.read_at)
+    result = TaskInstanceNowResponse(state=request.state, read_at=answer.read_at)
     value = answer.value
     if answer.error is not None:
         result.problems.append(answer.error)
     elif value is None:
         pass
-    elif not question.cells:
+    elif not request.cells:
         result.wait = WaitResponse(**value)
     else:
-        times: dict[str, list[str | None]] = {name: [None] * question.rows for name in ("before", "after")}
-        for (row, column), at in zip(question.cells, value["times"], strict=True):
+        times: dict[str, list[str | None]] = {name: [None] * request.rows for name in ("before", "after")}
+        for (row, column), at in zip(request.cells, value["times"], strict=True):
             times[column][row] = at
         result.times = RecordTimesResponse(**times)
         result.since = None if value.get("since") is None else MoveStateResponse(**value["since"])
-        if len({row for row, _ in question.cells}) < question.rows:
+        if len({row for row, _ in request.cells}) < request.rows:
             result.problems.append("record times are shown only for the partitions that moved furthest")
         result.problems += [
             f"topic {topic} has another log than when this receipt was made, or its producers' clocks are "

@@ -31,7 +31,7 @@ from airflow_kafka_offsets.ui.responses import (
     TaskInstanceResponse,
 )
 from airflow_kafka_offsets.ui.task_instances import (
-    UNTOLD,
+    AMBIGUOUS_STATUSES,
     Row,
     begun_instances,
     make_instance,
@@ -98,7 +98,7 @@ async def find_instance(
         row = await ask.get("dags", dag_id, "dagRuns", run_id, "taskInstances", task_id, *index)
     except AirflowError as error:
         # The list of instances includes the iterations of a loop; the newest one is used.
-        if error.status not in UNTOLD:
+        if error.status not in AMBIGUOUS_STATUSES:
             raise
         of_run = await begun_instances(ask, dag_id, 1, run_id, task_id=task_id)
         row, iterations = (of_run[0] if of_run else None), True

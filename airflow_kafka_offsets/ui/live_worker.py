@@ -94,7 +94,7 @@ class ClusterClient:
             text = (
                 f"the broker of connection {self._hook.kafka_config_id!r}: {error_text(error, self._servers)}"
             )
-            if _of_all(error):
+            if _is_cluster_error(error):
                 self._shut_until, self._failure = time.monotonic() + _SHUT, text
                 if self._client is not None:
                     # In the background, because closing takes a while if the broker is unreachable, and
@@ -183,7 +183,9 @@ class LiveWorker:
         scope = GroupSelection.parse(names["group_id"], names["topics"], required=False).scope
         return {
             "batches": [_batch(each, scope) for each in found.batches],
-            "moves": [_checkpoint_move(each, scope) for each in found.archives if _by_command(each)],
+            "moves": [
+                _checkpoint_move(each, scope) for each in found.archives if _is_from_command_line(each)
+            ],
         }
 
 
@@ -203,7 +205,7 @@ def _busy() -> KafkaOffsetsError:
     return KafkaOffsetsError("other requests to this broker took all of the time")
 
 
-def _of_all(error: BrokerError) -> bool:
+def _is_cluster_error(error: BrokerError) -> bool:
     """Return whether an error concerns the whole cluster, not one group or topic."""
     if isinstance(error, BrokerAuthenticationError):
         return error.code not in GUARDED
@@ -212,7 +214,7 @@ def _of_all(error: BrokerError) -> bool:
 
 
 def _batch(batch: PastBatch, scope: TopicScope) -> dict[str, Any]:
-    ends = _named(batch.offsets, scope)
+    ends = _positions_in_scope(batch.offsets, scope)
     return {
         "batch": batch.batch,
         "at": None if batch.at is None else batch.at.isoformat(),
@@ -224,7 +226,7 @@ def _batch(batch: PastBatch, scope: TopicScope) -> dict[str, Any]:
     }
 
 
-def _by_command(archive: ArchivedMove) -> bool:
+def _is_from_command_line(archive: ArchivedMove) -> bool:
     # A task's move is in its receipt, which not every user may read.
     return archive.done and bool(archive.made_by.tool) and not (archive.made_by.dag or archive.made_by.run)
 
@@ -235,13 +237,15 @@ def _checkpoint_move(archive: ArchivedMove, scope: TopicScope) -> dict[str, Any]
         "at": archive.created,
         "kind": archive.kind,
         **dict.fromkeys(("dag_id", "run_id", "task_id", "map_index")),
-        **_sum(_named(archive.after, scope)),
+        **_sum(_positions_in_scope(archive.after, scope)),
         "tool": archive.made_by.tool,
         "state": "taken back" if archive.undone else None,
     }
 
 
-def _named(offsets: Mapping[str, Offsets], scope: TopicScope) -> list[tuple[TopicPartition, int]]:
+def _positions_in_scope(
+    offsets: Mapping[str, Offsets], scope: TopicScope
+) -> list[tuple[TopicPartition, int]]:
     """Return the positions of the partitions that the pipeline names."""
     return [(tp, at) for each in offsets.values() for tp, at in each.items() if tp in scope]
 

@@ -61,7 +61,7 @@ WORST_FIRST: tuple[str, ...] = (
 # Number of topics that fit on the page.
 _MOST_TOPICS = 50
 
-_LEFT = 0.5
+_RESERVE = 0.5
 """Seconds that the rest of the reading needs."""
 
 _COLUMNS = (
@@ -162,17 +162,17 @@ class PipelineNow:
         if self._checkpoint is not None and self._named.group_ids:
             return pipeline_drift(self._client, self._checkpoint, self._named, retention=lambda: None)
         if self._checkpoint is not None:
-            return [self._of_checkpoint(self._checkpoint)]
-        return [self._of_group(group_id) for group_id in self._named.group_ids]
+            return [self._checkpoint_report(self._checkpoint)]
+        return [self._group_report(group_id) for group_id in self._named.group_ids]
 
-    def _of_group(self, group_id: str) -> DriftReport:
+    def _group_report(self, group_id: str) -> DriftReport:
         scope = self._named.scopes()[group_id]
         positions = group_positions(self._client, group_id, scope)
         logs = self._client.log_ranges(positions)
         rows = tuple(PartitionDrift(tp, None, at, logs.get(tp)) for tp, at in sorted(positions.items()))
         return DriftReport(group_id, NewestBatch(""), rows, datetime.now(tz=timezone.utc))
 
-    def _of_checkpoint(self, checkpoint: SparkCheckpoint) -> DriftReport:
+    def _checkpoint_report(self, checkpoint: SparkCheckpoint) -> DriftReport:
         state = checkpoint.read()
         offsets = {tp: at for each in state.kafka_offsets.values() for tp, at in each.items()}
         scope = self._named.scope.restricted_to(tp.topic for tp in offsets)
@@ -211,7 +211,7 @@ class PipelineNow:
         return late, measure_headrooms(unread, logs, known, of_unread, int(now * 1000))
 
     def _record_times(self, offsets: Offsets) -> dict[TopicPartition, int | None]:
-        within = min(_TIMES_WITHIN, self._end - time.monotonic() - _LEFT)
+        within = min(_TIMES_WITHIN, self._end - time.monotonic() - _RESERVE)
         if not offsets or within <= 0:
             return {}
         try:

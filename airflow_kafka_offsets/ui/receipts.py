@@ -102,7 +102,7 @@ def read_outcome(instance: TaskInstance, kind: str, value: Value) -> TaskOutcome
     """
     match value_kind(value):
         case "drift":
-            return _of_drift(instance, value)
+            return _drift_outcome(instance, value)
         case "window":
             groups = (
                 value.get("source", {}).get("group_id") if isinstance(value.get("source"), Mapping) else None
@@ -117,17 +117,17 @@ def read_outcome(instance: TaskInstance, kind: str, value: Value) -> TaskOutcome
                 plan_only=True,
             )
         case "certificate":
-            return _of_certificate(instance, value)
+            return _certificate_outcome(instance, value)
         case "mirror":
-            return _of_mirror(instance, value)
+            return _mirror_outcome(instance, value)
         case "reading":
-            return _of_reading(instance, value)
+            return _reading_outcome(instance, value)
         case "receipt":
-            return _of_receipt(instance, kind, value)
+            return _receipt_outcome(instance, kind, value)
     return None
 
 
-def _of_receipt(instance: TaskInstance, kind: str, value: Value) -> TaskOutcome | None:
+def _receipt_outcome(instance: TaskInstance, kind: str, value: Value) -> TaskOutcome | None:
     try:
         groups = read_receipt(value)
     except (OffsetsFormatError, KeyError, TypeError):
@@ -137,7 +137,7 @@ def _of_receipt(instance: TaskInstance, kind: str, value: Value) -> TaskOutcome 
     ends = [
         end
         for group, part in zip(groups, group_receipts(value), strict=True)
-        for end in _at(part.get("log_end"), group.after)
+        for end in _offsets_of(part.get("log_end"), group.after)
     ]
     offset = sum(offsets) if offsets else None
     # Sums over different partitions must not be combined.
@@ -158,7 +158,7 @@ def _of_receipt(instance: TaskInstance, kind: str, value: Value) -> TaskOutcome 
     )
 
 
-def _of_certificate(instance: TaskInstance, value: Value) -> TaskOutcome | None:
+def _certificate_outcome(instance: TaskInstance, value: Value) -> TaskOutcome | None:
     try:
         certificate = Certificate.parse(value)
     except OffsetsFormatError:
@@ -170,7 +170,7 @@ def _of_certificate(instance: TaskInstance, value: Value) -> TaskOutcome | None:
     )
 
 
-def _of_mirror(instance: TaskInstance, value: Value) -> TaskOutcome:
+def _mirror_outcome(instance: TaskInstance, value: Value) -> TaskOutcome:
     verdict, location = value.get("verdict"), value.get("checkpoint")
     return TaskOutcome(
         instance,
@@ -181,13 +181,13 @@ def _of_mirror(instance: TaskInstance, value: Value) -> TaskOutcome:
     )
 
 
-def _of_drift(instance: TaskInstance, value: Value) -> TaskOutcome:
+def _drift_outcome(instance: TaskInstance, value: Value) -> TaskOutcome:
     pipelines = [each for each in value["pipelines"] if isinstance(each, Mapping)]
     groups = (group for each in pipelines for group in _texts(each.get("group_id")))
     return TaskOutcome(instance, "drift", tuple(dict.fromkeys(groups)), pipelines=tuple(pipelines))
 
 
-def _of_reading(instance: TaskInstance, value: Value) -> TaskOutcome:
+def _reading_outcome(instance: TaskInstance, value: Value) -> TaskOutcome:
     partitions = value.get("partitions")
     rows = [row for row in partitions if isinstance(row, Mapping)] if isinstance(partitions, list) else []
     sums = [
@@ -245,7 +245,7 @@ def sum_offsets(*offsets: object) -> int | None:
     return sum(known) if known else None
 
 
-def _at(offsets: object, partitions: Iterable[TopicPartition]) -> Iterator[int]:
+def _offsets_of(offsets: object, partitions: Iterable[TopicPartition]) -> Iterator[int]:
     """Yield the offsets of the given partitions that have an offset."""
     for topic, number in partitions:
         numbers = offsets.get(topic) if isinstance(offsets, Mapping) else None

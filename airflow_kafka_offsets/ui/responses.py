@@ -246,7 +246,7 @@ class ReceiptResponse(BaseModel):
     verified: bool
     checkpoint: dict[str, Any] | None
     approval: dict[str, str | None] | None = None
-    """Who has approved the plan that was carried out (``by``), and when (``at``)."""
+    """The approver of the plan that was applied (``by``), and the time of the approval (``at``)."""
     totals: ReceiptTotals
     partitions: ReceiptPartitions
 

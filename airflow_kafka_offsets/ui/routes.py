@@ -58,7 +58,7 @@ async def static_file(request: Request, name: str) -> Response:
 @user_routes.get("/api/pipelines", response_model=PipelinesResponse)
 async def all_pipelines(request: Request, readable: ReadableDagsDep, ask: AsUserDep) -> Response:
     """Return the pipelines of all DAGs that the user may read."""
-    return as_json(_overview(request, await _all(request, readable, ask)))
+    return as_json(_overview(request, await _all_pipelines(request, readable, ask)))
 
 
 @dag_routes.get("/dags/{dag_id}", include_in_schema=False)
@@ -98,7 +98,7 @@ async def now(
     partitions: Annotated[bool, Query()] = True,
 ) -> Response:
     """Return the current position of a pipeline, which was read for any viewer in the last seconds."""
-    pipeline = await _named(request, ask, dag_id, key)
+    pipeline = await _find_pipeline(request, ask, dag_id, key)
     answer = await asyncio.wrap_future(_live(request).ask("now", pipeline))
     value = await run_in_thread(lambda: answer.value or {})
     # All viewers share the reading, but each viewer has different permissions.
@@ -117,8 +117,8 @@ async def pipeline_history(
     batches: Annotated[bool, Query()] = True,
 ) -> Response:
     """Return a pipeline's past batches and moves; without ``batches`` only the data in Airflow."""
-    pipeline = await _named(request, ask, dag_id, key)
-    ids, listed = await readable.ids(), await _all(request, readable, ask, _NAMED)
+    pipeline = await _find_pipeline(request, ask, dag_id, key)
+    ids, listed = await readable.ids(), await _all_pipelines(request, readable, ask, _NAMED)
     elsewhere = {other: found for other, found in listed.dags.items() if other != dag_id}
     histories: SingleFlightCache[tuple[Any, ...], bytes] = request.app.state.histories
 
@@ -147,8 +147,8 @@ async def task_instance(
     receipts: SingleFlightCache[tuple[str, ...], bytes] = request.app.state.receipts
 
     async def read() -> bytes:
-        left = await _left(ask, dag_id, run_id, task_id, map_index)
-        return await run_in_thread(lambda: pack_model(instances.read_instance(left)))
+        instance = await _find_instance(ask, dag_id, run_id, task_id, map_index)
+        return await run_in_thread(lambda: pack_model(instances.read_instance(instance)))
 
     return packed_response(request, await receipts.get((dag_id, run_id, task_id, map_index), read))
 
@@ -161,8 +161,8 @@ async def task_instance_now(
     request: Request, dag_id: str, run_id: str, task_id: str, map_index: str, ask: AsUserDep
 ) -> Response:
     """Return data from Kafka for one task instance: times of its receipt's records, or its progress."""
-    left = await _left(ask, dag_id, run_id, task_id, map_index)
-    asked = await run_in_thread(instance_now.ask_about_instance, _live(request), left)
+    instance = await _find_instance(ask, dag_id, run_id, task_id, map_index)
+    asked = await run_in_thread(instance_now.ask_about_instance, _live(request), instance)
     answer = Answer() if asked.answer is None else await asyncio.wrap_future(asked.answer)
     return await run_in_thread(lambda: as_json(instance_now.make_response(asked, answer)))
 
@@ -207,7 +207,7 @@ def _dags(request: Request) -> Dags:
     return dags
 
 
-async def _all(
+async def _all_pipelines(
     request: Request, readable: ReadableDags, ask: AsUser, seconds: float = LISTED
 ) -> ListedPipelines:
     dags = _dags(request)
@@ -216,7 +216,7 @@ async def _all(
     )
 
 
-async def _named(request: Request, ask: AsUser, dag_id: str, key: str) -> Pipeline:
+async def _find_pipeline(request: Request, ask: AsUser, dag_id: str, key: str) -> Pipeline:
     """Return a pipeline from the cache, because open pages request it every few seconds."""
     dags = _dags(request)
     # If the pipeline is not in the cache, a task may have named it since: read the DAG again.
@@ -226,13 +226,13 @@ async def _named(request: Request, ask: AsUser, dag_id: str, key: str) -> Pipeli
     raise HTTPException(404, "Not Found")
 
 
-async def _left(
+async def _find_instance(
     ask: AsUser, dag_id: str, run_id: str, task_id: str, map_index: str
 ) -> instances.InstanceResult:
-    left = await instances.find_instance(ask, dag_id, run_id, task_id, _index(map_index))
-    if left is None:
+    instance = await instances.find_instance(ask, dag_id, run_id, task_id, _index(map_index))
+    if instance is None:
         raise HTTPException(404, "Not Found")
-    return left
+    return instance
 
 
 def _index(map_index: str) -> int:

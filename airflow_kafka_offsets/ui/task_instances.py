@@ -21,7 +21,7 @@ _ENDED = ("success", "failed")
 
 _OF_ALL = ("dags", "~", "dagRuns", "~", "taskInstances")
 
-UNTOLD = (400, 409)
+AMBIGUOUS_STATUSES = (400, 409)
 """Statuses for a task in a loop (Airflow 3.4): its address matches several instances of a run."""
 
 # Bounds the memory; results that were dropped are read again.
@@ -210,7 +210,7 @@ async def read_one(ask: AsUser, row: Row) -> Row | None:
     try:
         found: Row | None = await ask.get(*steps)
     except AirflowError as error:
-        if error.status in UNTOLD:
+        if error.status in AMBIGUOUS_STATUSES:
             return None
         raise
     return found

@@ -38,7 +38,7 @@ class WatchedWaits:
     def __init__(self, lend: Callable[[str, float], AbstractContextManager[OffsetsClient]]) -> None:
         self._lend = lend
         self._lock = threading.Lock()
-        self._descents: OrderedDict[str, ProgressHistory] = OrderedDict()
+        self._histories: OrderedDict[str, ProgressHistory] = OrderedDict()
 
     def poll(self, question: Mapping[str, Any], end: float) -> dict[str, Any]:
         """
@@ -60,28 +60,28 @@ class WatchedWaits:
             if isinstance(wait, ReachedWait):
                 wait = wait.freeze(client, checkpoint)  # limits the given target to topics
             reading = wait.judge(client, wait.find_positions(client, state))
-        descent = self._seen(question, reading.remaining)
-        pace = descent.pace
+        history = self._add_poll(question, reading.remaining)
+        pace = history.pace
         return {
             "done": reading.done,
             "moving": reading.moving,
             "remaining": reading.remaining[0] if reading.remaining else None,
-            "of": None if reading.moving or not reading.remaining else descent.first,
+            "of": None if reading.moving or not reading.remaining else history.first,
             "pace": None if pace is None else pace.text(moving=reading.moving),
         }
 
-    def _seen(self, question: Mapping[str, Any], remaining: tuple[int, ...]) -> ProgressHistory:
+    def _add_poll(self, question: Mapping[str, Any], remaining: tuple[int, ...]) -> ProgressHistory:
         # Without the id and deadline, which differ in each request.
         wait = {name: question[name] for name in ("kind", "parameters", "began")}
         key, now = json.dumps(wait, sort_keys=True), time.time()
         with self._lock:
-            descent = self._descents.pop(key, None)
-            if descent is None or descent.last is None or now - descent.last.at > _FORGOTTEN:
-                descent = ProgressHistory()
+            history = self._histories.pop(key, None)
+            if history is None or history.last is None or now - history.last.at > _FORGOTTEN:
+                history = ProgressHistory()
                 if question["began"] is not None and remaining:
                     at, amount = question["began"]
-                    descent = descent.after_poll(at, (amount,) * len(remaining))
-            self._descents[key] = descent = descent.after_poll(now, remaining)
-            while len(self._descents) > _MOST:
-                self._descents.popitem(last=False)
-        return descent
+                    history = history.after_poll(at, (amount,) * len(remaining))
+            self._histories[key] = history = history.after_poll(now, remaining)
+            while len(self._histories) > _MOST:
+                self._histories.popitem(last=False)
+        return history

@@ -135,7 +135,7 @@ class WorkerProcess:
             self._ended = True
             self._stdin.close()
             self._stdout.close()
-        for answer in self._taken(list(self._open)):
+        for answer in self._pop_requests(list(self._open)):
             answer.set_exception(NoAnswerError(_ENDED))
 
     def _take(self, line: bytes) -> None:
@@ -147,7 +147,7 @@ class WorkerProcess:
         self._ready = True
         self._answered = time.monotonic()
         self._hung.discard(number)
-        for answer in self._taken([number]):
+        for answer in self._pop_requests([number]):
             answer.set_result(found)
 
     def _expire(self) -> None:
@@ -161,10 +161,10 @@ class WorkerProcess:
         elif due and now - self._started > _START:
             self._retired = True
         reason = "no answer in time" if self._ready else "the process that reads from Kafka is still starting"
-        for answer in self._taken(due):
+        for answer in self._pop_requests(due):
             answer.set_exception(NoAnswerError(reason))
 
-    def _taken(self, numbers: Sequence[int]) -> list[Future[Any]]:
+    def _pop_requests(self, numbers: Sequence[int]) -> list[Future[Any]]:
         with self._lock:
             return [self._open.pop(number)[1] for number in numbers if number in self._open]
 

@@ -101,7 +101,7 @@ class CachedReader:
     def __init__(self, client: OffsetsClient) -> None:
         self._client = client
         self._commits: _Round[str, Commit | None] = _Round(self._read_commits)
-        self._together: dict[str, BrokerError | None] = {}
+        self._group_results: dict[str, BrokerError | None] = {}
         self._logs: _Round[IsolationLevel, LogRange] = _Round(
             lambda isolation_level, partitions: client.log_ranges(partitions, isolation_level=isolation_level)
         )
@@ -115,7 +115,7 @@ class CachedReader:
         """Start a round: positions and logs are read again."""
         self._commits.begin()
         self._logs.begin()
-        self._together = {}
+        self._group_results = {}
 
     def read_groups(self, group_ids: Collection[str]) -> None:
         """Read the commits of this round's groups with one request."""
@@ -132,10 +132,10 @@ class CachedReader:
             )
         for group_id, commits in found.items():
             if not isinstance(commits, BrokerError):
-                self._together[group_id] = None
+                self._group_results[group_id] = None
                 self._commits.put(group_id, {**dict.fromkeys(wanted[group_id] or ()), **commits})
             elif isinstance(commits, BrokerUnavailableError | ClientCrashedError):
-                self._together[group_id] = commits
+                self._group_results[group_id] = commits
             # For any other error, each wait requests its own partitions, because another wait's partition may
             # be the cause.
 
@@ -190,9 +190,9 @@ class CachedReader:
         return self._commits.get(group_id, partitions)
 
     def _read_commits(self, group_id: str, partitions: Iterable[TopicPartition]) -> Commits:
-        if group_id not in self._together:
+        if group_id not in self._group_results:
             return self._client.committed(group_id, partitions)
-        if (error := self._together[group_id]) is not None:
+        if (error := self._group_results[group_id]) is not None:
             raise copy(error)
         # Not over a connection for the group, because many groups may have partitions without a commit.
         wanted = list(partitions)
@@ -214,9 +214,9 @@ class CachedReader:
         return everywhere
 
     def _read_everywhere(self, group_id: str) -> dict[TopicPartition, Commit]:
-        if group_id not in self._together:
+        if group_id not in self._group_results:
             return self._client.committed_everywhere(group_id)
-        if (error := self._together[group_id]) is not None:
+        if (error := self._group_results[group_id]) is not None:
             raise copy(error)
         everywhere = self._client.committed_groups({group_id: None})[group_id]
         if isinstance(everywhere, BrokerError):

@@ -25,11 +25,11 @@ class Progress:
         self._stalled_after = stalled_after
         self.kept: dict[str, Any] = dict(kept or {})
         """The state to keep between processes, as plain JSON."""
-        self._descent = ProgressHistory.from_json(self.kept.get("descent"))
+        self._history = ProgressHistory.from_json(self.kept.get("descent"))
         self._last_text = ""
         self.news = False
         """Whether the last reading differs from the previous one."""
-        self.trouble = ""
+        self.last_error = ""
         """Why the last poll failed; empty if it succeeded."""
 
     def add_reading(self, reading: Reading) -> Reading:
@@ -39,29 +39,29 @@ class Progress:
             self.kept |= {"position": reading.position, "since": now}
         before, self.kept["shown"] = self.kept.get("shown"), reading.digest
         self.news = before != reading.digest
-        self._descent = self._descent.after_poll(now, reading.remaining)
-        self.kept["descent"] = self._descent.as_json()
-        if (pace := self._descent.pace) is not None:
+        self._history = self._history.after_poll(now, reading.remaining)
+        self.kept["descent"] = self._history.as_json()
+        if (pace := self._history.pace) is not None:
             plain, value = reading.as_json, pace.as_json()
             reading = replace(
                 reading,
                 as_json=lambda: plain() | {"progress": value},
                 text=f"{reading.text}\n{pace.text(moving=reading.moving)}",
             )
-        self.trouble, self._last_text = "", reading.text
+        self.last_error, self._last_text = "", reading.text
         return reading
 
-    def is_new_trouble(self, error: Exception) -> bool:
-        """Record a failed poll, which may have missed a movement; return whether the reason is new."""
+    def is_new_error(self, error: Exception) -> bool:
+        """Record a failed poll, which may have missed a movement; return whether its error is a new one."""
         # Time without a broker must not count as time without movement.
         self.kept.pop("position", None)
-        before, self.trouble = self.trouble, str(error)
-        return before != self.trouble
+        before, self.last_error = self.last_error, str(error)
+        return before != self.last_error
 
     @property
     def summary(self) -> str:
         """The last reading, or why the last poll failed."""
-        return f"the last poll failed: {self.trouble}" if self.trouble else self._last_text
+        return f"the last poll failed: {self.last_error}" if self.last_error else self._last_text
 
     @property
     def stalled(self) -> str | None:

@@ -86,7 +86,7 @@ class ReachedWait(Wait):
             named = {"target": self._target}
             if refusals := GroupSelection(None, scope).unmatched_names(named, "the target", partitions=True):
                 raise UsageError("; ".join(refusals))
-            return self._at({tp: at for tp, at in self._target.items() if tp in scope})
+            return self._with_target({tp: at for tp, at in self._target.items() if tp in scope})
         if self.group_id is not None and not self.checkpoint_location:
             self.selection.scopes()
         if scope.topics is not None:
@@ -104,9 +104,9 @@ class ReachedWait(Wait):
         if place.time is not None:
             # Checked only when the target is frozen; a retry uses the frozen target.
             _check_passed(timestamp_ms(place.time))
-        return self._at(place_offsets(client, place, partitions, logs))
+        return self._with_target(place_offsets(client, place, partitions, logs))
 
-    def _at(self, target: Offsets) -> ReachedWait:
+    def _with_target(self, target: Offsets) -> ReachedWait:
         return replace(self, target=offsets_json(target))
 
     def find_positions(self, client: OffsetsReader, state: CheckpointState | None) -> Mapping[str, Positions]:
@@ -156,7 +156,7 @@ class ReachedWait(Wait):
     @cached_property
     def _target(self) -> Offsets:
         if _is_receipt(self.target):
-            return _moved_to(self.target)
+            return _receipt_targets(self.target)
         return parse_offsets(self.target, parameter_text("target"))
 
     @property
@@ -171,7 +171,7 @@ def _read_target(value: object, parameter: str) -> str | dict[str, Any]:
     if isinstance(value, str) and value.lstrip().startswith("{"):
         value = load_json(value, parameter_text(parameter))
     if _is_receipt(value):
-        _moved_to(value)
+        _receipt_targets(value)
         return dict(value)
     try:
         place = Place.parse(value, parameter)
@@ -207,7 +207,7 @@ def _check_passed(moment: int) -> None:
         )
 
 
-def _moved_to(receipt: Mapping[str, Any]) -> Offsets:
+def _receipt_targets(receipt: Mapping[str, Any]) -> Offsets:
     reached: Offsets = {}
     for each in read_receipt(receipt):
         if each.plan_only:

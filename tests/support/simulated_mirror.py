@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from airflow_kafka_offsets.model.offset_syncs import OffsetSync
 from airflow_kafka_offsets.model.offsets import LogRange
-from airflow_kafka_offsets.model.translation import Fingerprint, LastRead, Scan, record_digest
+from airflow_kafka_offsets.model.translation import LastRead, RecordIdentity, Scan, record_digest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -22,8 +22,8 @@ class Record:
     value: bytes
 
     @property
-    def fingerprint(self) -> Fingerprint:
-        return Fingerprint(self.offset, self.timestamp, record_digest(None, self.value))
+    def identity(self) -> RecordIdentity:
+        return RecordIdentity(self.offset, self.timestamp, record_digest(None, self.value))
 
 
 @dataclass
@@ -83,21 +83,21 @@ class Mirror:
         read = [record for record in self.records if record.offset < position]
         if not read:
             return None
-        alike = any(each.fingerprint[1:] == read[-1].fingerprint[1:] for each in read[-17:-1])
-        return LastRead(position, read[-1].fingerprint, distinct=not alike)
+        alike = any(each.identity[1:] == read[-1].identity[1:] for each in read[-17:-1])
+        return LastRead(position, read[-1].identity, distinct=not alike)
 
     def scan(self, start: int, end: int, read: Sequence[LastRead]) -> Scan:
         """Look at a part of the mirror's log, as the reader does."""
-        copies: dict[int, list[int]] = {last.fingerprint.offset: [] for last in read}
+        copies: dict[int, list[int]] = {last.identity.offset: [] for last in read}
         seen: set[tuple[int, str]] = set()
         repeats = 0
         for at in range(start, end):
-            found = self.log[at].fingerprint[1:]
+            found = self.log[at].identity[1:]
             repeats += found in seen
             seen.add(found)
             for last in read:
-                if last.fingerprint[1:] == found:
-                    copies[last.fingerprint.offset].append(at)
+                if last.identity[1:] == found:
+                    copies[last.identity.offset].append(at)
         return Scan(start, end, copies, {}, end - start, repeats)
 
 

@@ -53,7 +53,7 @@ def main(arguments: list[str]) -> None:
     add = parser.add_argument
     add(
         "--group-id",
-        type=_explained(topic_groups),
+        type=_argparse_type(topic_groups),
         help="the group of sources whose options name none",
     )
     add("--allow-new-query", action="store_true", help="use a group that has followed another query")
@@ -80,7 +80,7 @@ def main(arguments: list[str]) -> None:
             listener.stop(options.timeout)
 
 
-def _explained(read: Callable[[str], Any]) -> Callable[[str], Any]:
+def _argparse_type(read: Callable[[str], Any]) -> Callable[[str], Any]:
     """Return a parser of an option whose errors argparse shows."""
 
     def explained(text: str) -> Any:

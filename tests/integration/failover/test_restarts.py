@@ -23,7 +23,7 @@ from written_query import Query
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.model.readiness import Readiness
-from airflow_kafka_offsets.readings.failover import gather, translate_sources
+from airflow_kafka_offsets.readings.failover import gather_evidence, translate_sources
 from airflow_kafka_offsets.readings.mirror import last_reads, read_syncs
 from airflow_kafka_offsets.readings.readiness import keep_readiness
 
@@ -56,7 +56,7 @@ def check_positions(
         kept = Readiness().with_position(1, 1, "", {tp: [last] for tp, last in read.items()}, {tp: end})
         for source, readiness in ((mirrored.on_source, Readiness()), (None, kept), (None, Readiness())):
             sources = {"0": {tp: at}}
-            evidence = gather(source, mirrored.on_target, MIRRORS[way], sources, readiness)
+            evidence = gather_evidence(source, mirrored.on_target, MIRRORS[way], sources, readiness)
             (each,) = translate_sources(mirrored.on_target, MIRRORS[way], sources, evidence)
             to, again = each.translation.offset, each.translation.again
             if to is None:
@@ -120,7 +120,7 @@ def test_a_mirror_that_lags_behind(restarted: Mirrored):
         restarted.on_target,
         MIRRORS["same"],
         sources,
-        gather(None, restarted.on_target, MIRRORS["same"], sources, kept),
+        gather_evidence(None, restarted.on_target, MIRRORS["same"], sources, kept),
     )
     assert each.translation.offset == restarted.on_target.log_ranges([tp])[tp].end
     assert each.translation.exact
@@ -146,7 +146,7 @@ def test_the_syncs_that_a_commit_has_kept_outlive_their_compaction(restarted: Mi
 
     def of_topic() -> int:
         found = read_syncs(restarted.on_target, syncs.topic, [tp])
-        return len(found.of.get(tp, ()))
+        return len(found.by_partition.get(tp, ()))
 
     def is_compacted() -> bool:
         # A new sync ends the segment; only ended ones are compacted.
@@ -163,7 +163,7 @@ def test_the_syncs_that_a_commit_has_kept_outlive_their_compaction(restarted: Mi
         "syncs": replace(kept, read={}),
         "nothing": Readiness(),
     }.items():
-        evidence = gather(None, restarted.on_target, MIRRORS["same"], sources, readiness)
+        evidence = gather_evidence(None, restarted.on_target, MIRRORS["same"], sources, readiness)
         (each,) = translate_sources(restarted.on_target, MIRRORS["same"], sources, evidence)
         found[name] = each.translation
         if each.translation.offset is not None:

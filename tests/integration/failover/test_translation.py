@@ -26,7 +26,7 @@ from airflow_kafka_offsets.local.mirror_maker import IDENTITY, mirror_maker_clas
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.model.readiness import Readiness
 from airflow_kafka_offsets.model.translation import Translation
-from airflow_kafka_offsets.readings.failover import gather, translate_sources
+from airflow_kafka_offsets.readings.failover import gather_evidence, translate_sources
 from airflow_kafka_offsets.readings.mirror import last_reads
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def translations(
                 1, 1, "", {tp: [last] for tp, last in read.items()}, {case.tp: at}
             )
         mirror, sources = MIRRORS[case.way], {"0": {case.tp: at}}
-        evidence = gather(
+        evidence = gather_evidence(
             mirrored.on_source if source else None, mirrored.on_target, mirror, sources, readiness
         )
         (each,) = translate_sources(mirrored.on_target, mirror, sources, evidence)
@@ -206,7 +206,7 @@ def test_a_topic_of_another_name_is_noticed(mirrored, cases):
     mirrored.wait_for_copy("same", wrong)
     mirror = replace(MIRRORS["same"], topics={case.tp.topic: wrong})
     sources = {"0": {case.tp: case.positions[1]}}
-    evidence = gather(mirrored.on_source, mirrored.on_target, mirror, sources, Readiness())
+    evidence = gather_evidence(mirrored.on_source, mirrored.on_target, mirror, sources, Readiness())
     (found,) = translate_sources(mirrored.on_target, mirror, sources, evidence)
     assert found.translation.offset is None
     assert "another name" in found.translation.why
@@ -235,7 +235,9 @@ def test_records_that_look_alike_are_not_taken_for_each_other(mirrored):
     for at in range(1, committed[-1] + 2, 7):
         place = sum(offset < at for offset in committed)
         sources = {"0": {tp: at}}
-        evidence = gather(mirrored.on_source, mirrored.on_target, MIRRORS["other"], sources, Readiness())
+        evidence = gather_evidence(
+            mirrored.on_source, mirrored.on_target, MIRRORS["other"], sources, Readiness()
+        )
         (found,) = translate_sources(mirrored.on_target, MIRRORS["other"], sources, evidence)
         assert found.translation.offset is not None
         assert found.translation.offset <= place, (at, found)
@@ -258,7 +260,9 @@ def test_times_that_are_out_of_order(mirrored):
     truth = mirrored.truth("same", tp)
     for at in some_positions(mirrored, tp):
         sources = {"0": {tp: at}}
-        evidence = gather(mirrored.on_source, mirrored.on_target, MIRRORS["same"], sources, Readiness())
+        evidence = gather_evidence(
+            mirrored.on_source, mirrored.on_target, MIRRORS["same"], sources, Readiness()
+        )
         (found,) = translate_sources(mirrored.on_target, MIRRORS["same"], sources, evidence)
         assert found.translation.exact, (at, found)
         assert truth.lost(at, found.translation.offset) == truth.again(at, found.translation.offset) == 0
@@ -280,7 +284,9 @@ def test_a_compacted_topic(mirrored):
     for readiness in (kept, Readiness()):
         for at in positions:
             sources = {"0": {tp: at}}
-            evidence = gather(mirrored.on_source, mirrored.on_target, MIRRORS["same"], sources, readiness)
+            evidence = gather_evidence(
+                mirrored.on_source, mirrored.on_target, MIRRORS["same"], sources, readiness
+            )
             (found,) = translate_sources(mirrored.on_target, MIRRORS["same"], sources, evidence)
             assert found.translation.offset is not None
             assert before.lost(at, found.translation.offset) == 0, (at, found)

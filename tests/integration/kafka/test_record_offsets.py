@@ -83,7 +83,7 @@ def test_the_end_of_the_log_may_be_all_markers(client, make_topic, transactions,
 
 
 def test_far_ranges_are_reached_by_a_seek(client, make_topic, produce, monkeypatch):
-    monkeypatch.setattr(record_offsets, "_NEAR", 50)
+    monkeypatch.setattr(record_offsets, "_LARGEST_GAP_READ", 50)
     topic = make_topic(2)
     produce(topic, {0: 3_000, 1: 3_000})
     partitions = [TopicPartition(topic, number) for number in range(2)]

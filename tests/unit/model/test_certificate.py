@@ -68,7 +68,7 @@ def check_of(rows, window=WINDOW):
     fingerprint = Fingerprint.random(OffsetRange(0, 100))
     held = {tp: [offset for at, offset in rows if at == tp] for tp in window.ranges}
     sums = {
-        tp: Sums(len(its), sum(map(fingerprint.of, its)), min(its), max(its))
+        tp: Sums(len(its), sum(map(fingerprint.value, its)), min(its), max(its))
         for tp, its in held.items()
         if its
     }

@@ -40,7 +40,7 @@ def test_batches_on_a_line_give_the_time_of_one_batch_and_at_most_their_pace(bas
     batches = [Read(size, base + slope * size) for size in sizes]
     found = replay_seconds(100_000, batches)
     if isinstance(found, str):
-        assert "uneven" in found
+        assert "differ too much" in found
         return
     assert found.least <= found.most
     if max(sizes) > 2 * min(sizes):

@@ -15,16 +15,16 @@ FINGERPRINTS = st.builds(Fingerprint, st.integers(-(10**6), PRIME - 1))
 
 @given(FINGERPRINTS, st.integers(0, MAX_OFFSET), st.integers(0, 200))
 def test_the_closed_form_is_the_sum_over_the_range(fingerprint, start, size):
-    total = sum(fingerprint.of(offset) for offset in range(start, start + size))
-    assert fingerprint.fits(OffsetRange(start, start + size), size, total)
+    total = sum(fingerprint.value(offset) for offset in range(start, start + size))
+    assert fingerprint.matches(OffsetRange(start, start + size), size, total)
 
 
 @given(FINGERPRINTS, st.integers(0, 10**12), st.lists(st.integers(0, 60), min_size=1, max_size=60))
 def test_rows_that_are_not_the_range_do_not_fit(fingerprint, start, picked):
     rows = [start + number for number in picked]
     assume(Counter(rows) != Counter(range(start, start + len(rows))))
-    assert not fingerprint.fits(
-        OffsetRange(start, start + len(rows)), len(rows), sum(map(fingerprint.of, rows))
+    assert not fingerprint.matches(
+        OffsetRange(start, start + len(rows)), len(rows), sum(map(fingerprint.value, rows))
     )
 
 
@@ -34,7 +34,7 @@ def test_equal_sums_and_sums_of_squares_are_told_apart():
     assert sum(rows) == sum(range(7))
     assert sum(row * row for row in rows) == sum(row * row for row in range(7))
     fingerprint = Fingerprint.random(OffsetRange(0, 7))
-    assert not fingerprint.fits(OffsetRange(0, 7), 7, sum(map(fingerprint.of, rows)))
+    assert not fingerprint.matches(OffsetRange(0, 7), 7, sum(map(fingerprint.value, rows)))
 
 
 @given(st.integers(0, 2**40), st.integers(0, 2**33))

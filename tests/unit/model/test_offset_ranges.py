@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from airflow_kafka_offsets.model.offset_ranges import (
     clip,
     count_offsets,
+    covering_ranges,
     first_ranges,
-    hulls,
     intersect,
     merge,
     ranges_json,
@@ -54,14 +54,14 @@ def test_ranges_are_cut_to_bounds(pairs, start, end):
 @given(PAIRS, st.integers(1, 5), st.integers(0, 10))
 def test_hulls_cover_all_and_are_few(pairs, most, apart):
     ranges = merge(pairs)
-    found = hulls(ranges, most, apart)
+    found = covering_ranges(ranges, most, apart)
     assert len(found) <= most
     assert offsets_in(ranges) <= offsets_in(found)
     assert all(after.start - before.end >= apart for before, after in pairwise(found))
 
 
 def test_hulls_are_split_where_the_ranges_are_farthest_apart():
-    assert hulls(merge([(0, 1), (5, 6), (50, 51), (60, 61)]), 2, 3) == (
+    assert covering_ranges(merge([(0, 1), (5, 6), (50, 51), (60, 61)]), 2, 3) == (
         OffsetRange(0, 6),
         OffsetRange(50, 61),
     )

@@ -92,7 +92,7 @@ def test_a_position_that_went_back_begins_again() -> None:
 
     assert [pace is not None for pace in paces] == [*[False] * 4, True, True, True, *[False] * 3, True]
     assert paces[-1] is not None
-    assert (paces[-1].rate, paces[-1].of) == (10, 100)
+    assert (paces[-1].rate, paces[-1].first_backlog) == (10, 100)
 
 
 def test_a_query_that_stands_still_says_nothing_once_the_next_batch_is_overdue() -> None:
@@ -187,7 +187,7 @@ def test_whatever_is_polled_a_pace_is_positive_and_the_memory_small(
         if pace := descent.pace:
             assert pace.rate > 0
             assert pace.seconds is None or pace.seconds > 0
-            assert 0 <= pace.read <= pace.of
+            assert 0 <= pace.read <= pace.first_backlog
             assert "None" not in pace.text(moving=True) + pace.text(moving=False)
 
 

@@ -12,7 +12,7 @@ from airflow_kafka_offsets.model.offsets_file import OffsetsFile
 from airflow_kafka_offsets.model.parameters import (
     duration_text,
     exactly_one,
-    is_nothing,
+    is_blank,
     parse_switch,
     parse_time,
     timestamp_ms,
@@ -207,8 +207,8 @@ def test_a_switch_is_true_or_false_and_nothing_else(value):
 
 @pytest.mark.parametrize("value", [None, "", " ", "None", "null", '"null"'])
 def test_what_a_template_gives_that_finds_nothing_is_nothing(value):
-    assert is_nothing(value)
-    assert not is_nothing("none of them")
+    assert is_blank(value)
+    assert not is_blank("none of them")
 
 
 def test_exactly_one_scenario_is_wanted_and_empty_is_none():

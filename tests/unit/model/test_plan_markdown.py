@@ -49,7 +49,7 @@ def plan(group="orders-etl", policy=None, checkpoint=True, **more):
 
 def estimated(saved, **values):
     found = Estimate(1_500, 0, 9_000, 5_000, time_lag=7_200.0, **values)
-    return saved.noting(estimate=found.as_json())
+    return saved.with_notes(estimate=found.as_json())
 
 
 def row(text, name):
@@ -93,7 +93,7 @@ def test_a_plan_says_what_comes_twice(policy, says):
 
 def test_a_plan_says_what_is_lost_left_alone_and_counted_twice():
     saved = plan(lost=120, skipped={"orders": {"2": 9}}, clamped={"orders": {"0": 10}})
-    text = plan_markdown(saved.noting(stateful=True))
+    text = plan_markdown(saved.with_notes(stateful=True))
     assert row(text, "Lost") == (
         "120 records deleted by retention; 1 partitions left alone; 1 partitions moved to an end of their "
         "log instead"
@@ -106,7 +106,7 @@ def test_a_plan_lists_what_was_triggered():
         {"dag_id": "reports", "run_id": "asset__1", "state": "success", "at": "2026-03-02T10:00:00Z"},
         {"dag_id": None, "run_id": None, "state": None, "at": "2026-03-02T10:05:00Z"},
     ]
-    text = row(plan_markdown(plan().noting(triggered=runs)), "Already triggered")
+    text = row(plan_markdown(plan().with_notes(triggered=runs)), "Already triggered")
     assert "`reports` asset\\_\\_1 (success)" in text
     assert "an event of 2026-03-02T10:05:00Z that has not started a run yet" in text
 

@@ -12,7 +12,7 @@ from airflow_kafka_offsets.errors import OffsetsFormatError
 from airflow_kafka_offsets.model.offset_syncs import OffsetSync
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.model.readiness import POSITIONS, Readiness, around
-from airflow_kafka_offsets.model.translation import Fingerprint, LastRead, record_digest
+from airflow_kafka_offsets.model.translation import LastRead, RecordIdentity, record_digest
 
 PARTITION = TopicPartition("orders", 0)
 numbers = st.integers(0, 2**63 - 1)
@@ -20,7 +20,10 @@ reads = st.builds(
     LastRead,
     numbers,
     st.builds(
-        Fingerprint, numbers, st.integers(-1, 2**62), st.binary().map(lambda each: record_digest(None, each))
+        RecordIdentity,
+        numbers,
+        st.integers(-1, 2**62),
+        st.binary().map(lambda each: record_digest(None, each)),
     ),
     numbers,
     st.booleans(),
@@ -29,7 +32,7 @@ partitions = st.builds(TopicPartition, st.sampled_from(["orders", "clicks"]), st
 
 
 def position(at):
-    return LastRead(at, Fingerprint(at - 1, 0, record_digest(None, b"%d" % at)))
+    return LastRead(at, RecordIdentity(at - 1, 0, record_digest(None, b"%d" % at)))
 
 
 @given(

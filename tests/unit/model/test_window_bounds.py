@@ -24,7 +24,7 @@ EARLIEST, LATEST = Place("earliest"), Place("latest")
         (
             Place("offsets", {TopicPartition("orders", 0): 1}),
             Place("offsets", {TopicPartition("orders", 1): 1}),
-            "orders-0, orders-1 is in one of them only",
+            "orders-0, orders-1 is only in one of the two",
         ),
     ],
 )

@@ -31,7 +31,7 @@ def plan(group="orders-etl", to=40):
     }
     now = datetime(2026, 3, 2, 10, tzinfo=timezone.utc)
     saved = saved_plan(receipt, Names(group), CheckpointPolicy(), now=now)
-    return saved.noting(markdown=plan_markdown(saved)).value
+    return saved.with_notes(markdown=plan_markdown(saved)).value
 
 
 @pytest.fixture

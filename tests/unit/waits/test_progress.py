@@ -171,7 +171,7 @@ def test_a_wait_is_not_stalled_while_nobody_could_see_its_position(clock: Clock)
     progress = Progress(stalled_after=60.0)
     progress.add_reading(judged(REACHED, {A: 5, B: 5}))
     clock.now += 50
-    progress.is_new_trouble(NoCommitError("no answer"))
+    progress.is_new_error(NoCommitError("no answer"))
     clock.now += 50
     progress.add_reading(judged(REACHED, {A: 5, B: 5}))
     assert progress.stalled is None
