@@ -216,7 +216,7 @@ def die(*_: object, **__: object) -> None:
     ("changed", "how", "said"),
     [
         ({"chosen": "Reject"}, {}, "the plan was not approved: ada chose 'Reject'"),
-        ({"chosen": "Approve 00000000"}, {}, "of another plan: found Approve 00000000"),
+        ({"chosen": "Approve 00000000"}, {}, "for another plan: found Approve 00000000"),
         ({}, {"triggered_by": "ada", "allow_self_approval": False}, "ada triggered the run and approved"),
     ],
 )
@@ -229,7 +229,7 @@ def test_what_does_not_approve_this_plan_is_refused(pipeline, changed, how, said
 
 def test_the_approval_of_another_pipelines_plan_is_refused(pipeline, pipelines, topic):
     plan, other = pipeline.plan(), pipelines(topic).plan()
-    with pytest.raises(AirflowFailException, match="of another plan"):
+    with pytest.raises(AirflowFailException, match="for another plan"):
         pipeline.apply(plan, approval=approval(other))
     with pytest.raises(AirflowFailException, match="the plan is of group"):
         pipeline.apply(other, **pipeline.names)
@@ -255,7 +255,7 @@ def test_a_plan_is_refused_once_the_query_has_begun_a_batch(pipeline):
 def test_a_plan_is_refused_once_its_group_has_moved_on_the_mirror(pipeline, mirrored):
     plan = pipeline.plan()
     mirrored.on_target.commit(pipeline.group, {pipeline.copies[0]: 5})
-    with pytest.raises(AirflowFailException, match="has moved on .*None when the plan was made, 5 now"):
+    with pytest.raises(AirflowFailException, match="has changed on .*None when the plan was made, 5 now"):
         pipeline.apply(plan)
     assert pipeline.committed() == {0: 5, 1: None}
 
@@ -308,7 +308,7 @@ def made_digest(plan: dict[str, Any]) -> str:
     try:
         SavedPlan.parse(plan)
     except OffsetsFormatError as error:
-        return str(error).partition("has digest ")[2].partition(":")[0]
+        return str(error).partition("have digest ")[2].partition(":")[0]
     return str(plan["digest"])
 
 
@@ -337,12 +337,12 @@ def test_a_group_that_a_running_mirror_copies_is_refused_unless_the_plan_allows_
     commit = ("group", "commit", pipeline.group, "--checkpoint", pipeline.query.location, "--execute")
     assert cli(*commit, "--bootstrap-server", mirrored.source).code == 0
     mirrored.until(lambda: None not in pipeline.committed().values(), "the group")
-    with pytest.raises(AirflowFailException, match="a mirror still runs"):
+    with pytest.raises(AirflowFailException, match="a mirror is still running"):
         pipeline.plan()
     plan = pipeline.plan(allow_running_mirror=True)
     strict = {**plan, "policy": {**plan["policy"], "allow_running_mirror": False}}
     strict["digest"] = made_digest(strict)
-    with pytest.raises(AirflowFailException, match="a mirror still runs"):
+    with pytest.raises(AirflowFailException, match="a mirror is still running"):
         pipeline.apply(strict)
     assert pipeline.apply(plan)["verified"]
     assert pipeline.committed() == READ
@@ -415,7 +415,7 @@ def test_the_command_line_saves_a_plan_and_applies_it(cli, saved, pipeline, mirr
     to = ("--to-bootstrap-server", mirrored.target, "--quiet-period", "0")
     done = cli("failover", "apply", "--plan", saved, *to)
     assert done.code == 0, done
-    assert f"was translated when plan {plan['digest']} was made: 2 exact (record)" in done.out
+    assert f"the positions are those of the saved plan {plan['digest']}: 2 exact (record)" in done.out
     assert pipeline.committed() == READ
     commit = mirrored.on_target.committed(pipeline.group, pipeline.copies)[pipeline.copies[0]]
     made = CommitMetadata.parse(commit and commit.metadata)
