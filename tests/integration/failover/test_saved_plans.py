@@ -231,7 +231,7 @@ def test_the_approval_of_another_pipelines_plan_is_refused(pipeline, pipelines, 
     plan, other = pipeline.plan(), pipelines(topic).plan()
     with pytest.raises(AirflowFailException, match="for another plan"):
         pipeline.apply(plan, approval=approval(other))
-    with pytest.raises(AirflowFailException, match="the plan is of group"):
+    with pytest.raises(AirflowFailException, match="the plan is for group"):
         pipeline.apply(other, **pipeline.names)
     assert pipeline.is_unmoved()
 
