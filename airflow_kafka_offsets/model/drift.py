@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -15,6 +15,8 @@ from airflow_kafka_offsets.model.lag import Lag
 from airflow_kafka_offsets.model.offsets import TopicPartition, summarize
 from airflow_kafka_offsets.model.parameters import LONGEST_GRACE, duration_text, parse_duration
 from airflow_kafka_offsets.model.table import align_rows, offset_cell
+
+_CHANGED_BY_MOVES: tuple[Verdict, ...] = ("group behind", "group ahead", "no commit")
 
 REPORT_VERSION = 1
 
@@ -165,7 +167,7 @@ class DriftReport:
 
     def as_json(self) -> dict[str, Any]:
         """Return plain JSON with string keys."""
-        batch, known = self.batch, remedies()
+        batch, known = self.batch, self._remedies
         return {
             "version": REPORT_VERSION,
             "group_id": self.group_id,
@@ -210,9 +212,17 @@ class DriftReport:
         if self.within_grace:
             lines += [f"within grace: the batch ended less than {self.grace} ago, its commit may follow"]
         lines += unknown_lines(self.headroom)
-        known = remedies()
+        known = self._remedies
         lines += [f"{verdict}: {known[verdict]}" for verdict in self.drift]
         return "\n".join([*lines, *(f"warning: {warning}" for warning in self.warnings)])
+
+    @property
+    def _remedies(self) -> Mapping[Verdict, str]:
+        """What to do about each verdict; a move that was not finished comes before a commit."""
+        if self.unfinished_move is None:
+            return remedies()
+        first = f"finish or undo move {self.unfinished_move} first, then check again"
+        return {**remedies(), **dict.fromkeys(_CHANGED_BY_MOVES, first)}
 
     @property
     def _just_ended(self) -> bool:

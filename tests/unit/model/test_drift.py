@@ -321,6 +321,15 @@ def test_a_move_that_was_not_finished_is_drift_also_where_all_partitions_are_in_
     assert not report(partition(50, 50)).drifted
 
 
+@pytest.mark.parametrize("committed", [40, 60, None])
+def test_during_an_unfinished_move_no_remedy_says_to_commit(committed):
+    found = report(partition(50, committed), unfinished_move="0001-seek")
+    (remedy,) = found.as_json()["remedies"].values()
+    assert remedy == "finish or undo move 0001-seek first, then check again"
+    assert remedy in found.table()
+    assert "commit" in report(partition(50, committed)).table().splitlines()[-1]
+
+
 def test_the_lag_is_the_groups_also_where_the_checkpoint_has_gone_on():
     assert report(partition(100, 40), partition(90, 90, number=1)).lag.by_topic == {"orders": 70}
 
