@@ -295,7 +295,7 @@ def test_the_logs_are_looked_at_again_right_before_a_checkpoint_is_moved(
             (deleted,) = admin.delete_records([KafkaPartition(topic, 0, 40)]).values()
             deleted.result(20)
 
-    monkeypatch.setattr(apply_move, "_wait_until_quiet", meanwhile)
+    monkeypatch.setattr(apply_move, "wait_until_quiet", meanwhile)
     # What retention has moved is worth another try, and so no AirflowFailException.
     refused = AirflowFailException if happens == "created again" else PlanRefusedError
     with pytest.raises(refused, match="created again|the log holds 40 to 60 now"):

@@ -196,7 +196,7 @@ def test_a_group_whose_first_commit_it_waits_for_is_named(group, topic, commit, 
         async with Watch(trigger(group, topic, on_no_commit="latest")) as watch:
             await watch.polls(1)
             assert watch.fired == []
-            said = [record.message for record in caplog.records if "No event" in record.message]
+            said = [message for record in caplog.records if "No event" in (message := record.getMessage())]
             await asyncio.to_thread(commit, group, topic, {0: 0, 1: 0})
             await watch.until(1)
             return said
