@@ -343,8 +343,8 @@ class RunningAirflow:
     def _start_again(self, component: str) -> None:
         """Start a component that a lock of SQLite has ended, as a service manager would; fail on others."""
         log = self.log_file(component)
-        said = log.read_text(errors="replace")
-        assert SQLITE_IS_LOCKED in said, f"{component} has ended: {said[-LINES * WIDTH :]}"
+        said = log.read_text(errors="replace")[-LINES * WIDTH :]
+        assert SQLITE_IS_LOCKED in said, f"{component} has ended: {said}"
         log.replace(log.with_suffix(".ended.log"))
         self._running.pop(component).end_all()
         self.start(component)
