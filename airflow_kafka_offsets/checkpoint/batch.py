@@ -73,42 +73,33 @@ class CheckpointBatch:
     def start_offsets(self, source: str) -> Offsets:
         """Return a source's start offsets in this batch, without partitions that were added in this batch."""
         before = self._before.get(source)
-        if before is not None:
-            return before
-        first = _first_offsets(self.checkpoint, source)
-        if first is None:
-            raise CheckpointError(
-                f"{self.checkpoint.name(_first_file(source))}: does not exist; expected the start offsets of "
-                f"source {source}, which Spark writes before the source's first batch. A query with named "
-                "sources needs spark.sql.streaming.offsetLog.formatVersion=2: without it, names and offsets "
-                "cannot be matched"
-            )
-        return first
+        return _first_offsets(self.checkpoint, source) if before is None else before
 
 
 def first_offsets(checkpoint: SparkCheckpoint, sources: Iterable[str]) -> Offsets:
     """
-    Return where a query began to read each partition, as far as Spark has recorded it.
+    Return where a query began to read each partition, without partitions that were added later.
 
-    Partitions that were added later are missing. If several sources read a partition, the lowest offset
-    counts.
+    If several sources read a partition, the lowest offset counts.
+
+    :raises CheckpointError: if Spark's record of it does not exist.
     """
     found: dict[TopicPartition, int] = {}
     for source in sources:
-        for tp, offset in (_first_offsets(checkpoint, source) or {}).items():
+        for tp, offset in _first_offsets(checkpoint, source).items():
             found[tp] = min(offset, found.get(tp, offset))
     return found
 
 
-def _first_file(source: str) -> str:
-    return f"sources/{source}/0"
-
-
-def _first_offsets(checkpoint: SparkCheckpoint, source: str) -> Offsets | None:
-    name = checkpoint.name(_first_file(source))
-    data = checkpoint.read_file(_first_file(source))
+def _first_offsets(checkpoint: SparkCheckpoint, source: str) -> Offsets:
+    path = f"sources/{source}/0"
+    name, data = checkpoint.name(path), checkpoint.read_file(path)
     if data is None:
-        return None
+        raise CheckpointError(
+            f"{name}: does not exist; expected the start offsets of source {source}, which Spark writes "
+            "before the source's first batch. A query with named sources needs "
+            "spark.sql.streaming.offsetLog.formatVersion=2: without it, names and offsets cannot be matched"
+        )
     if not data.startswith(_INITIAL):
         raise CheckpointFormatError(
             f"{name}: found other bytes; expected a zero byte, v1 and the first offsets, as Spark's Kafka "

@@ -279,13 +279,22 @@ class Lag:
             if entry.lost:
                 row[-1] += f"  ({entry.lost} records lost to retention)"
             rows.append(row)
-        lines = [f"{escape_controls(self.name)}: total lag {self.total}", *align_rows(rows)]
+        lines = [f"{escape_controls(self.name)}: total lag {self.total}{self._uncounted}", *align_rows(rows)]
         if len(shown) < len(self.partitions):
             rest = self.total - sum(entry.lag or 0 for entry in shown)
             more = len(self.partitions) - len(shown)
             lines.append(f"... and {more} more partitions with a total lag of {rest}")
         lines += unknown_lines(self.headroom or {})
         return "\n".join(lines)
+
+    @property
+    def _uncounted(self) -> str:
+        """What the total leaves out: records in partitions whose lag is not counted."""
+        logs = [
+            entry.log for entry in self.partitions if entry.lag is None and entry.log.end > entry.log.start
+        ]
+        records = sum(log.end - log.start for log in logs)
+        return f", without {records} records in partitions that have no commit" if logs else ""
 
 
 def remaining_offsets(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import CheckpointState, SparkCheckpoint
     from airflow_kafka_offsets.kafka.client import OffsetsClient
     from airflow_kafka_offsets.model.parameters import OutOfRangePolicy
-    from airflow_kafka_offsets.model.plan import OffsetPlan
+    from airflow_kafka_offsets.model.plan import OffsetPlan, PartitionMove
 
 log = logging.getLogger(__name__)
 
@@ -89,9 +90,9 @@ def plan_checkpoint_commit(
     :raises MoveUnfinishedError: if a move of the checkpoint was started and not finished.
     :raises PlanRefusedError: if the names do not match the checkpoint, or the query has finished no batch
         since a reset in this run.
-
-    With ``allow_new_query`` the plan is refused if neither query has read some of the group's records.
     :raises CheckpointError: if no batch has finished.
+    :return: the plan. With ``allow_new_query`` it is refused if neither query has read some of the group's
+        records.
     """
     # Read before the position, so that a move in between is detected as a later move.
     known_moves = KnownMoves.read(checkpoint)
@@ -120,35 +121,59 @@ def plan_checkpoint_commit(
     )
     # After a move, the query's first offsets do not show what it has read.
     if allow_new_query and not known_moves.number:
-        first = first_offsets(checkpoint, state.kafka_offsets)
-        group_plans = [_refuse_skipped(group_plan, state.query_id, first) for group_plan in group_plans]
+        group_plans = _refuse_skipped(group_plans, checkpoint, state)
     return PositionCommit(PipelinePlan(group_plans), metadata, known_moves)
 
 
-def _refuse_skipped(plan: OffsetPlan, query: str, first: Offsets) -> OffsetPlan:
+def _refuse_skipped(
+    group_plans: list[OffsetPlan], checkpoint: SparkCheckpoint, state: CheckpointState
+) -> list[OffsetPlan]:
+    """Refuse a query that began after the position at which another query of the group had ended."""
+    taken_over = [_taken_over(group_plan, state.query_id) for group_plan in group_plans]
+    if not any(taken_over):
+        return group_plans
+    try:
+        first, unknown = first_offsets(checkpoint, state.kafka_offsets), None
+    except CheckpointError as error:
+        first, unknown = {}, f"{error}; so it is not known which records the query has skipped"
+    refused = []
+    for group_plan, moves in zip(group_plans, taken_over, strict=True):
+        refusal = (unknown if moves else None) or _skipped_records(group_plan.group_id, moves, first)
+        if refusal:
+            refusal += (
+                "; to take the group over anyway, first commit to it the offsets at which the query began"
+            )
+        refused.append(replace(group_plan, refusals=(*group_plan.refusals, *([refusal] if refusal else []))))
+    return refused
+
+
+def _taken_over(plan: OffsetPlan, query: str) -> list[PartitionMove]:
+    """Return the moves of partitions whose last commit is of another query."""
+    made = {move: CommitMetadata.parse(plan.metadata.get(move.topic_partition)) for move in plan.moves}
+    return [move for move, by in made.items() if by is not None and by.query not in ("", query)]
+
+
+def _skipped_records(group_id: str, moves: Sequence[PartitionMove], first: Offsets) -> str | None:
     """
-    Refuse a new query that began after the position at which the group's other query had ended.
+    Return which records neither the group's last query nor the new query has read.
 
     :param first: where the new query began to read.
     """
+    ends = {move.topic_partition: move.before for move in moves}
     skipped: dict[TopicPartition, int] = {}
-    for move in plan.moves:
+    for move in moves:
         tp = move.topic_partition
-        made = CommitMetadata.parse(plan.metadata.get(tp))
-        if move.before is not None and tp in first and made is not None and made.query not in ("", query):
-            count = first[tp] - max(move.before, move.log.start)
-            skipped |= {tp: count} if count > 0 else {}
+        if (count := first.get(tp, 0) - max(move.before or 0, move.log.start)) > 0:
+            skipped[tp] = count
     if not skipped:
-        return plan
+        return None
     example = min(skipped)
-    refusal = (
-        f"the query began after the position of group {plan.group_id!r} on {summarize(skipped)} "
-        f"({example}: the group is at {plan.before[example]}, the query began at {first[example]}), so "
-        f"neither this query nor the group's last query has read {sum(skipped.values())} records: to read "
-        f"them, reset group and checkpoint with {parameter_text('to_offset', 'committed')}; to skip them, "
-        "first commit the offsets at which the query began to the group"
+    return (
+        f"the query began after the position of group {group_id!r} on {summarize(skipped)} ({example}: the "
+        f"group is at {ends[example]}, the query began at {first[example]}), so neither this query nor the "
+        f"group's last query has read {sum(skipped.values())} records: to read them, reset group and "
+        f"checkpoint with {parameter_text('to_offset', 'committed')}"
     )
-    return replace(plan, refusals=(*plan.refusals, refusal))
 
 
 def retry_while_checkpoint_moves() -> Retrying:

@@ -156,8 +156,16 @@ def test_two_queries_in_one_group_are_refused_unless_one_takes_over(
     with pytest.raises(AirflowFailException, match=r"run manual__1 of flights.commit .* allow_new_query"):
         commit(context, **other)
     assert holds(group) == {0: 4}
+    began_at(other["checkpoint_location"], topic, 4)
     commit(context, **other, allow_new_query=True)
     assert holds(group) == {0: 9}
+
+
+def began_at(location, topic, offset):
+    """Write where a query began to read, as Spark does."""
+    first = Path(location) / "sources" / "0" / "0"
+    first.parent.mkdir(parents=True)
+    first.write_text(f'\0v1\n{{"{topic}":{{"0":{offset}}}}}')
 
 
 @pytest.mark.parametrize("reset", [False, True])
@@ -167,10 +175,10 @@ def test_a_query_that_takes_over_must_have_begun_where_the_other_query_ended(
     group = new_group()
     commit(context, group_id=group, checkpoint_location=checkpoint({0: 4}, topic))
     new = checkpoint({0: 9}, topic, query="99999999-0")
-    first = Path(new.removeprefix("file://")) / "sources" / "0" / "0"
-    first.parent.mkdir(parents=True)
-    first.write_text(f'\0v1\n{{"{topic}":{{"0":7}}}}')
     take_over = {"group_id": group, "checkpoint_location": new, "allow_new_query": True}
+    with pytest.raises(AirflowFailException, match="sources/0/0: does not exist; .* the query has skipped"):
+        commit(context, **take_over)
+    began_at(new, topic, 7)
     with pytest.raises(
         AirflowFailException,
         match=r"the group is at 4, the query began at 7\), so neither .* has read 3 records: to read them, ",

@@ -220,3 +220,10 @@ def test_lag_adds_up_whatever_the_positions_are(cells, policy, tolerance):
 @given(st.integers(0, 20), st.integers(0, 20), st.integers(0, 5))
 def test_what_remains_is_nothing_exactly_when_the_target_is_near_enough(position, end, tolerance):
     assert bool(remaining_offsets({A: position}, {A: end}, tolerance)) is (end - position > tolerance)
+
+
+def test_a_total_names_what_it_leaves_out():
+    logs = {A: LogRange(0, 10), B: LogRange(3, 10), C: LogRange(5, 5)}
+    first = Lag.measure("orders-etl", {A: 8, B: None, C: None}, logs).table().splitlines()[0]
+    assert first == "orders-etl: total lag 2, without 7 records in partitions that have no commit"
+    assert Lag.measure("orders-etl", {A: 8, C: None}, logs).table().startswith("orders-etl: total lag 2\n")
