@@ -173,7 +173,7 @@ def main(dags: int, runs: int, postgresql: bool) -> None:
             sys.path.append(str(Path(__file__).parents[1] / "tests" / "support"))
             from own_postgres import own_postgres
 
-            database = stack.enter_context(own_postgres()).new_database("tab")
+            database = stack.enter_context(own_postgres()).create_database("tab")
             variables["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"] = database
         home = stack.enter_context(tempfile.TemporaryDirectory())
         server = Server(Path(home), dags, runs, **variables)

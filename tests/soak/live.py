@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaException, Producer, TopicPartition
+from own_postgres import own_postgres
 from running_airflow import SCHEDULER, TRIGGERER, RunningAirflow
 
 from tests.soak.brokers import OFFSETS, Cluster
@@ -174,10 +175,12 @@ class LiveSoak:
             self.pipelines = [Pipeline(self, number) for number in range(PIPELINES)]
             for pipeline in self.pipelines:
                 undo.callback(pipeline.close)
+            postgres = undo.enter_context(own_postgres())
             self.airflow = RunningAirflow(
                 self.home,
                 self.cluster.servers,
                 [Path(__file__).with_name("live_dags") / "soaked.py"],
+                postgres,
                 SOAK_PIPELINES=str(PIPELINES),
                 SOAK_LAKE=str(self.lake),
                 SOAK_BURST=str(BURST),

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import json
-import time
 from typing import TYPE_CHECKING, Any
 
 import httpx
-from running_airflow import DEADLINE, RunningAirflow
+from running_airflow import DEADLINE, SCHEDULER, RunningAirflow
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -16,11 +15,6 @@ if TYPE_CHECKING:
 
 NAMES = ("ada", "bob")
 TIMEOUT = 60.0
-SCHEDULER_LOOP = 3.0
-"""
-Seconds that a request is open before it is answered. Airflow 3.3 fails a task that is answered, and queued
-again, before the scheduler has read that its process ended. People are slower.
-"""
 
 
 def user_variables(home: Path) -> dict[str, str]:
@@ -54,7 +48,10 @@ class WithUsers(RunningAirflow):
         return super().api(method, path, **parameters)
 
     def request_of(self, dag_id: str, run_id: str, task_id: str = "approve") -> dict[str, Any]:
-        """Wait until a person is asked, and return the request."""
+        """
+        Wait until a person is asked and the scheduler has read that the task's process ended, and return the
+        request. Airflow 3.3 fails a task that is answered, and queued again, before that. People are slower.
+        """
         path = f"dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}/-1/hitlDetails"
         found: dict[str, Any] = {}
 
@@ -65,8 +62,13 @@ class WithUsers(RunningAirflow):
             return waits and bool(found) and not found["response_received"]
 
         self.wait_until(is_open, f"the request of {dag_id}")
-        time.sleep(SCHEDULER_LOOP)
+        ended = f"TaskInstanceKey(dag_id='{dag_id}', task_id='{task_id}', run_id='{run_id}'"
+        self.wait_until(lambda: self._scheduler_read(ended), f"the scheduler to read {ended}")
         return found
+
+    def _scheduler_read(self, key: str) -> bool:
+        said = self.log_file(SCHEDULER).read_text(errors="replace")
+        return any(key in line and "Received executor event" in line for line in said.splitlines())
 
     def ended(self, dag_id: str, run_id: str, seconds: float = DEADLINE) -> dict[str, str]:
         """Wait until a run has ended, and return its tasks' states."""
@@ -95,7 +97,7 @@ class User:
         """Start a run by hand and return its id."""
         answer = self._client.post(f"dags/{dag_id}/dagRuns", json={"logical_date": None, "conf": conf or {}})
         assert answer.is_success, answer.text
-        self._airflow._wait_for_its_commit()
+        self._airflow.wait_for_commits()
         return str(answer.json()["dag_run_id"])
 
     def respond(self, dag_id: str, run_id: str, option: str, task_id: str = "approve") -> None:
@@ -105,4 +107,4 @@ class User:
             json={"chosen_options": [option], "params_input": {}},
         )
         assert answer.is_success, answer.text
-        self._airflow._wait_for_its_commit()
+        self._airflow.wait_for_commits()

@@ -23,12 +23,13 @@ from sqlalchemy import create_engine, text
 from sqlalchemy.pool import NullPool
 
 from airflow_kafka_offsets.local.broker_config import LOOPBACK, free_port
-from airflow_kafka_offsets.local.demo import migrate_airflow
 from airflow_kafka_offsets.local.process import SupervisedProcess
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
+
+    from own_postgres import OwnPostgres
 
 LOCAL, CELERY = EXECUTORS = ("LocalExecutor", "CeleryExecutor")
 JOBS = {SCHEDULER: "SchedulerJob", TRIGGERER: "TriggererJob"}
@@ -80,7 +81,6 @@ class LargeAirflow(RunningAirflow):
     """
     An Airflow of several schedulers, triggerers and workers.
 
-    :param database: URL of an empty PostgreSQL database.
     :param broker: URL of Celery's broker; without one tasks run with LocalExecutor.
     """
 
@@ -89,33 +89,31 @@ class LargeAirflow(RunningAirflow):
         home: Path,
         bootstrap_servers: str,
         dag_files: Iterable[Path],
+        postgres: OwnPostgres,
         *,
-        database: str,
         broker: str | None,
         **variables: str,
     ) -> None:
         components = [API_SERVER, SCHEDULER, DAG_PROCESSOR, TRIGGERER]
-        settings = {**SETTINGS, "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": database}
+        settings = dict(SETTINGS)
         if broker is not None:
             components += [WORKER, WORKER + SECOND]
             settings |= {
                 "AIRFLOW__CORE__EXECUTOR": CELERY,
                 "AIRFLOW__CELERY__BROKER_URL": broker,
-                "AIRFLOW__CELERY__RESULT_BACKEND": f"db+{database}",
                 "AIRFLOW__CELERY__WORKER_CONCURRENCY": "2",
             }
         super().__init__(
-            home, bootstrap_servers, dag_files, components=components, **{**settings, **variables}
+            home, bootstrap_servers, dag_files, postgres, components=components, **{**settings, **variables}
         )
+        database = postgres.database_url(self.database)
+        if broker is not None:
+            self.environment["AIRFLOW__CELERY__RESULT_BACKEND"] = f"db+{database}"
         self.topics: dict[str, str] = {}
         """Those that its DAGs are about, by what they are for."""
         self._engine = create_engine(database, poolclass=NullPool)
         self._jobs: dict[str, int] = {}
         """The number of each scheduler and triggerer in Airflow's database."""
-
-    def make_database(self) -> None:
-        """Create its tables."""
-        migrate_airflow(self.environment, self.home)
 
     def __enter__(self) -> LargeAirflow:
         super().__enter__()

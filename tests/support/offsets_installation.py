@@ -27,6 +27,7 @@ from airflow_kafka_offsets.model.offsets import TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from own_postgres import OwnPostgres
     from playwright.sync_api import Browser, BrowserContext, Page
 
 ROOT = Path(__file__).parents[2]
@@ -92,7 +93,7 @@ def prepare(kafka: BreakableKafka, checkpoint: Path) -> None:
 
 
 @contextmanager
-def run_installation(home: Path, checkpoint: Path) -> Iterator[Installation]:
+def run_installation(home: Path, checkpoint: Path, postgres: OwnPostgres) -> Iterator[Installation]:
     """Run an API server behind a sub-path, at first without a DAG, then with DAGs that ran."""
     with chromium() as browser, BreakableKafka() as kafka:
         broker = {"conn_type": "kafka", "extra": {"bootstrap.servers": "127.0.0.1:1"}}
@@ -100,6 +101,7 @@ def run_installation(home: Path, checkpoint: Path) -> Iterator[Installation]:
             home,
             kafka.bootstrap_servers,
             [DAGS],
+            postgres,
             components=[API_SERVER],
             path="/team/airflow",
             AIRFLOW__API__WORKERS="1",

@@ -8,12 +8,13 @@ import os
 import tempfile
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from datetime import datetime
 
 
 class OwnPostgres(NamedTuple):
@@ -24,13 +25,33 @@ class OwnPostgres(NamedTuple):
         """For SQLAlchemy."""
         return f"postgresql+psycopg://postgres@/postgres?host={self.socket_directory}"
 
-    def new_database(self, name: str) -> str:
-        """Create a database for an Airflow, and return its URL."""
+    def database_url(self, name: str) -> str:
+        """For the SQLAlchemy of an Airflow."""
+        return f"postgresql+psycopg2://postgres@/{name}?host={self.socket_directory}"
+
+    def create_database(self, name: str, template: str = "template1") -> str:
+        """Create a database, and return its URL for an Airflow."""
+        from psycopg.sql import SQL, Identifier
+
+        made = SQL("CREATE DATABASE {} TEMPLATE {}").format(Identifier(name), Identifier(template))
+        self._execute(made)
+        return self.database_url(name)
+
+    def has_database(self, name: str) -> bool:
+        """Whether a database was created."""
+        return bool(self._execute("SELECT 1 FROM pg_database WHERE datname = %s", name))
+
+    def transactions(self, name: str) -> set[tuple[int, datetime]]:
+        """Return the transactions that are open in a database: process id and begin."""
+        open_ = "SELECT pid, xact_start FROM pg_stat_activity WHERE datname = %s AND xact_start IS NOT NULL"
+        return set(self._execute(open_, name))
+
+    def _execute(self, statement: Any, *values: str) -> list[Any]:
         import psycopg
 
         with psycopg.connect(host=self.socket_directory, user="postgres", autocommit=True) as connection:
-            connection.execute(psycopg.sql.SQL("CREATE DATABASE {}").format(psycopg.sql.Identifier(name)))
-        return f"postgresql+psycopg2://postgres@/{name}?host={self.socket_directory}"
+            cursor = connection.execute(statement, values)
+            return cursor.fetchall() if cursor.description else []
 
     @property
     def airflow_connection(self) -> dict[str, object]:

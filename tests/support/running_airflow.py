@@ -1,6 +1,9 @@
 """
 A real Airflow for tests: api-server, scheduler, dag-processor and triggerer, each a process of its own on
-loopback.
+loopback, with a PostgreSQL as their database.
+
+SQLite has one lock for all of them: on a busy machine Airflow's processes end, and tasks fail, when they have
+waited too long for it.
 """
 
 from __future__ import annotations
@@ -8,9 +11,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import shutil
-import sqlite3
 import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timezone
 from importlib.metadata import version
@@ -31,12 +32,12 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Self
 
+    from own_postgres import OwnPostgres
+
 READY = 180.0
 DEADLINE = 90.0
-TRIES = 5
 TICK = 0.5
 LINES, WIDTH = 40, 400
-SQLITE_IS_LOCKED = "database is locked"
 
 API_SERVER, SCHEDULER, DAG_PROCESSOR, TRIGGERER = COMPONENTS = (
     "api-server",
@@ -71,22 +72,29 @@ needs_fields_in_lists = pytest.mark.skipif(
     reason="Airflow 3.1 and 3.2 leave the rendered fields out of their lists, so each instance is asked for",
 )
 
-_database: list[bytes] = []
-"""An empty database, once it was made: that takes ten seconds and more."""
+MIGRATED = "migrated"
+"""The name of an Airflow's empty database, from which the others are copied."""
+
+_sqlite: list[bytes] = []
+"""An empty database, once it was made."""
 
 
-def make_database(environment: Mapping[str, str], home: Path) -> None:
-    """Create the database of an Airflow, from a copy where there is one."""
+def write_config(home: Path) -> None:
+    """Write the configuration, else the first of Airflow's processes do so, each with its own key."""
+    key = base64.urlsafe_b64encode(bytes(32)).decode()
+    (home / "airflow").mkdir(parents=True, exist_ok=True)
+    (home / "airflow" / "airflow.cfg").write_text(f"[core]\nfernet_key = {key}\n", encoding="utf-8")
+
+
+def make_sqlite(environment: Mapping[str, str], home: Path) -> None:
+    """Create the database of an Airflow of one process, from a copy where there is one."""
     file = home / "airflow" / "airflow.db"
-    if _database:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(_database[0])
-        # Else the first of its processes write the file, each with a key of its own, at the same time.
-        key = base64.urlsafe_b64encode(bytes(32)).decode()
-        (file.parent / "airflow.cfg").write_text(f"[core]\nfernet_key = {key}\n", encoding="utf-8")
+    if _sqlite:
+        write_config(home)
+        file.write_bytes(_sqlite[0])
     else:
         migrate_airflow(environment, home)
-        _database.append(file.read_bytes())
+        _sqlite.append(file.read_bytes())
 
 
 def has_ended(process: psutil.Process) -> bool:
@@ -104,6 +112,7 @@ class RunningAirflow:
     :param home: a directory of its own, for its database, logs and DAGs.
     :param bootstrap_servers: what the connection kafka_default leads to.
     :param dag_files: they are copied to its DAG folder.
+    :param postgres: where its database is created.
     :param components: those that are started.
     :param path: of its address, as behind a sub-path.
     :param variables: of the environment, for its components and so for its DAGs.
@@ -114,6 +123,7 @@ class RunningAirflow:
         home: Path,
         bootstrap_servers: str,
         dag_files: Iterable[Path],
+        postgres: OwnPostgres,
         *,
         components: Sequence[str] = COMPONENTS,
         path: str = "",
@@ -127,6 +137,8 @@ class RunningAirflow:
         port = free_port()
         self.url = f"http://{LOOPBACK}:{port}{path}"
         self.components = tuple(components)
+        self.postgres = postgres
+        self.database = f"airflow-{port}"
         self.environment = {
             **demo_environment(home, self.dags, bootstrap_servers),
             **QUICK,
@@ -134,6 +146,7 @@ class RunningAirflow:
             "AIRFLOW__API__HOST": LOOPBACK,
             "AIRFLOW__API__PORT": str(port),
             "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{self.url}/execution/",
+            "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": postgres.database_url(self.database),
             **variables,
         }
         self._running: dict[str, SupervisedProcess] = {}
@@ -160,8 +173,13 @@ class RunningAirflow:
         self.stop(API_SERVER)
 
     def make_database(self) -> None:
-        """Create its database."""
-        make_database(self.environment, self.home)
+        """Create its database, from a copy where there is one: the tables take ten seconds and more."""
+        write_config(self.home)
+        if not self.postgres.has_database(MIGRATED):
+            self.postgres.create_database(MIGRATED)
+            url = self.postgres.database_url(MIGRATED)
+            migrate_airflow({**self.environment, "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": url}, self.home)
+        self.postgres.create_database(self.database, template=MIGRATED)
 
     def log_file(self, component: str) -> Path:
         """What a component says."""
@@ -225,16 +243,10 @@ class RunningAirflow:
             token = httpx.get(f"{self.url}/auth/token", timeout=DEADLINE).json()["access_token"]
             headers = {"Authorization": f"Bearer {token}"}
             self._client = httpx.Client(base_url=f"{self.url}/api/v2/", headers=headers, timeout=DEADLINE)
-        for _ in range(TRIES):
-            answer = self._client.request(method, path, **parameters)
-            # SQLite refuses a write after a read that is old by now, whatever its timeout: nothing was
-            # changed.
-            if answer.status_code != 500 or "Database error" not in answer.text:
-                break
-            time.sleep(1)
+        answer = self._client.request(method, path, **parameters)
         assert answer.is_success, f"{method} {path}: {answer.status_code} {answer.text}"
         if method != "GET":
-            self._wait_for_its_commit()
+            self.wait_for_commits()
         return answer.json() if answer.content else None
 
     def pause(self, dag_id: str, *, paused: bool = True) -> None:
@@ -308,30 +320,25 @@ class RunningAirflow:
             if (file := self.log_file(component)).exists():
                 tail = file.read_text(errors="replace").splitlines()[-LINES:]
                 texts.append("\n".join([f"=== {component}", *(line[:WIDTH] for line in tail)]))
+        for file in sorted((self.home / "airflow" / "logs").rglob("attempt=*.log")):
+            said = file.read_text(errors="replace")
+            if '"level":"error"' in said:
+                texts.append(f"=== {file.parent}\n{said[-LINES * WIDTH :]}")
         return "\n".join(texts)
 
-    def _wait_for_its_commit(self) -> None:
+    def wait_for_commits(self) -> None:
         """
         Wait until a change that was answered is committed, which Airflow 3.3 does after it has answered.
-
-        A second change that comes before that holds up the loop in which the first would be committed,
-        while it waits for SQLite's only lock: both wait for its whole timeout, and the second is answered
-        500.
         """
-        file = self.home / "airflow" / "airflow.db"
-        if file.exists():
-            database = sqlite3.connect(file, timeout=DEADLINE, isolation_level=None)
-            with contextlib.closing(database):
-                database.execute("BEGIN IMMEDIATE")
-                database.execute("ROLLBACK")
+        under_way = self.postgres.transactions(self.database)
+        until(lambda: not under_way & self.postgres.transactions(self.database), "Airflow to commit")
 
     def _wait(self, condition: Callable[[], object], what: str, seconds: float = DEADLINE) -> None:
         def holds() -> bool:
             if condition():
                 return True
-            for component, process in list(self._running.items()):
-                if process.status is not None:
-                    self._start_again(component)
+            for component, process in self._running.items():
+                assert process.status is None, f"{component} has ended"
             return False
 
         try:
@@ -339,15 +346,6 @@ class RunningAirflow:
         except AssertionError as error:
             error.add_note(self.said())
             raise
-
-    def _start_again(self, component: str) -> None:
-        """Start a component that a lock of SQLite has ended, as a service manager would; fail on others."""
-        log = self.log_file(component)
-        said = log.read_text(errors="replace")[-LINES * WIDTH :]
-        assert SQLITE_IS_LOCKED in said, f"{component} has ended: {said}"
-        log.replace(log.with_suffix(".ended.log"))
-        self._running.pop(component).end_all()
-        self.start(component)
 
     def _health(self) -> Mapping[str, Any]:
         health: dict[str, Any] = httpx.get(f"{self.url}/api/v2/monitor/health", timeout=DEADLINE).json()

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from running_airflow import make_database
+from running_airflow import RunningAirflow, make_sqlite
 from warm_python import DAG_FOLDER, WarmPython
 
 from airflow_kafka_offsets.kafka.client import OffsetsClient
@@ -36,6 +36,18 @@ print("@@" + json.dumps({"state": str(run.state), "states": states, "results": r
 """
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    """Show what the processes of a running Airflow have said when a test with it fails."""
+    report = yield
+    if report.failed:
+        for name, value in item.funcargs.items():
+            airflow = getattr(value, "live", value)
+            if isinstance(airflow, RunningAirflow):
+                report.sections.append((f"Airflow of {name}", airflow.said()))
+    return report
+
+
 @pytest.fixture(scope="session")
 def airflow(bootstrap_servers, tmp_path_factory, spark_settings):
     """
@@ -47,7 +59,7 @@ def airflow(bootstrap_servers, tmp_path_factory, spark_settings):
     environment = demo_environment(home, EXAMPLES, bootstrap_servers)
     quick = spark_settings["spark.driver.extraJavaOptions"]
     environment |= dict.fromkeys(("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"), quick)
-    make_database(environment, home)
+    make_sqlite(environment, home)
 
     def run(*arguments, log=None, **variables):
         """Run Python; with a log the output goes there, to be watched meanwhile."""

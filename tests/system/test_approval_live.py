@@ -36,7 +36,7 @@ def client(bootstrap_servers):
 
 
 @pytest.fixture(scope="module")
-def live(bootstrap_servers, topic, client, tmp_path_factory):
+def live(bootstrap_servers, topic, client, postgres, tmp_path_factory):
     """An Airflow with the users ada and bob; ada has triggered every DAG once."""
     home = tmp_path_factory.mktemp("approval-live")
     pipelines = home / "pipelines"
@@ -56,7 +56,7 @@ def live(bootstrap_servers, topic, client, tmp_path_factory):
         **user_variables(home),
     }
     with (
-        WithUsers(home / "airflow", bootstrap_servers, [DAG_FILE], **variables) as airflow,
+        WithUsers(home / "airflow", bootstrap_servers, [DAG_FILE], postgres, **variables) as airflow,
         contextlib.closing(User(airflow, "ada")) as ada,
         contextlib.closing(User(airflow, "bob")) as bob,
     ):

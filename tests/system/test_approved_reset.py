@@ -33,7 +33,7 @@ RECORDS, READ, BACK = 400, 380, 200
 
 
 @pytest.fixture(scope="module")
-def live(bootstrap_servers, produce, make_topic, tmp_path_factory):
+def live(bootstrap_servers, produce, make_topic, postgres, tmp_path_factory):
     """An Airflow with the example; the orders have been read up to 380 of 400, one a minute."""
     home = tmp_path_factory.mktemp("approved-reset")
     # A picture shows the path.
@@ -51,7 +51,7 @@ def live(bootstrap_servers, produce, make_topic, tmp_path_factory):
         variables = {**user_variables(home), "LAKE": str(lake)}
         try:
             with (
-                WithUsers(home / "airflow", bootstrap_servers, [EXAMPLE], **variables) as airflow,
+                WithUsers(home / "airflow", bootstrap_servers, [EXAMPLE], postgres, **variables) as airflow,
                 contextlib.closing(User(airflow, "ada")) as ada,
             ):
                 to = datetime.fromtimestamp(times[BACK] / 1000, tz=timezone.utc).isoformat()

@@ -39,7 +39,9 @@ def names(make_topic):
 
 
 @pytest.fixture(scope="module")
-def live(bootstrap_servers, names, make_topic, wait_for_topic, produce, spark_settings, tmp_path_factory):
+def live(
+    bootstrap_servers, names, make_topic, wait_for_topic, produce, spark_settings, postgres, tmp_path_factory
+):
     """The Airflow of this module. The connector that the example names is fetched for spark_settings."""
     admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
     new = NewTopic("clicks", num_partitions=2)
@@ -60,6 +62,7 @@ def live(bootstrap_servers, names, make_topic, wait_for_topic, produce, spark_se
         home,
         bootstrap_servers,
         dags,
+        postgres,
         BROKER=bootstrap_servers,
         BURSTS=str(BURSTS),
         LAKE=str(home / "lake"),

@@ -100,7 +100,7 @@ class Orders:
 
 
 @pytest.fixture
-def orders(bootstrap_servers, make_topic, produce, broker, tmp_path, request):
+def orders(bootstrap_servers, make_topic, produce, broker, postgres, tmp_path, request):
     topic = make_topic(2, {"retention.ms": "-1"})
     # Its runs are started by the tests, and not every five minutes as well.
     example = (EXAMPLES / "hourly_from_stream.py").read_text()
@@ -113,7 +113,9 @@ def orders(bootstrap_servers, make_topic, produce, broker, tmp_path, request):
     variables = {"START_FROM": (DAY + timedelta(hours=start)).isoformat()}
     variables["LONG_TESTS"] = os.environ.get("LONG_TESTS", "")
     home = tmp_path / "airflow"
-    with RunningAirflow(home, bootstrap_servers, files, components=PARTS, **names, **variables) as live:
+    with RunningAirflow(
+        home, bootstrap_servers, files, postgres, components=PARTS, **names, **variables
+    ) as live:
         yield Orders(live, tmp_path, topic, produce, broker, bootstrap_servers)
 
 

@@ -25,14 +25,14 @@ PARTS = (API_SERVER, SCHEDULER, DAG_PROCESSOR)
 
 
 def test_the_events_of_a_run_are_one_with_all_hours_in_its_extra(
-    bootstrap_servers, make_topic, produce, broker, tmp_path
+    bootstrap_servers, make_topic, produce, broker, postgres, tmp_path
 ):
     topic = make_topic(1, {"retention.ms": "-1"})
     times = [int((DAY + timedelta(hours=hour, minutes=5)).timestamp() * 1000) for hour in range(5)]
     produce(topic, {0: 5}, {0: times})
     file = Path(__file__).parent / "live_hours_3_1" / "hours.py"
     with RunningAirflow(
-        tmp_path / "airflow", bootstrap_servers, [file], components=PARTS, ORDERS_TOPIC=topic
+        tmp_path / "airflow", bootstrap_servers, [file], postgres, components=PARTS, ORDERS_TOPIC=topic
     ) as live:
         told = []
         for runs, offset in enumerate((2, 5), 1):

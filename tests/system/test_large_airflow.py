@@ -46,7 +46,7 @@ def large(request, postgres, bootstrap_servers, make_topic, tmp_path_factory):
             home,
             bootstrap_servers,
             [HERE / "large_dags" / "large.py", HERE.parents[1] / "dags_examples" / "many_pipelines.py"],
-            database=postgres.new_database(executor),
+            postgres,
             broker=broker,
             LAKE=str(home / "lake"),
             REGIONS=",".join(REGIONS),

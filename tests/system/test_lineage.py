@@ -16,7 +16,7 @@ import pytest
 from breakable_kafka import BreakableKafka
 from java_programs import openlineage_spark
 from openlineage_schemas import check_event
-from running_airflow import make_database
+from running_airflow import make_sqlite
 
 from airflow_kafka_offsets.local.demo import demo_environment
 from airflow_kafka_offsets.model.lineage import LAG, MOVE, RANGES
@@ -93,7 +93,7 @@ def events(tmp_path_factory, spark_settings):
             "AIRFLOW__OPENLINEAGE__TRANSPORT": json.dumps(transport),
             "SPARK_CONF_DIR": str(conf),
         }
-        make_database(environment, home)
+        make_sqlite(environment, home)
         done = subprocess.run(
             [sys.executable, "-c", RUN, flights, Path(refused).stem, DAY],
             env=environment,

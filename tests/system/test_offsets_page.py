@@ -23,6 +23,7 @@ from playwright.sync_api import expect
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from own_postgres import OwnPostgres
     from playwright.sync_api import Locator, Page
 
 IMAGES = ROOT / "docs" / "images"
@@ -32,12 +33,12 @@ pytestmark = [pytest.mark.integration, pytest.mark.system]
 
 
 @pytest.fixture(scope="module")
-def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
+def installation(postgres: OwnPostgres, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
     home = tmp_path_factory.mktemp("offsets")
     # A picture shows its path.
     lake = Path(tempfile.mkdtemp(prefix="lake-")) if os.environ.get("DOCS_IMAGES") else home / "lake"
     try:
-        with run_installation(home / "airflow", lake / "orders") as running:
+        with run_installation(home / "airflow", lake / "orders", postgres) as running:
             yield running
     finally:
         shutil.rmtree(lake, ignore_errors=True)

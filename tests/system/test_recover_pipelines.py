@@ -41,7 +41,7 @@ def client(bootstrap_servers):
 
 
 @pytest.fixture(scope="module")
-def live(bootstrap_servers, make_topic, produce, client, tmp_path_factory):
+def live(bootstrap_servers, make_topic, produce, client, postgres, tmp_path_factory):
     """An Airflow with the example, for pipelines that have read 8 of 10 records, one a minute."""
     home = tmp_path_factory.mktemp("recover-pipelines")
     now = datetime.now(tz=timezone.utc)
@@ -63,6 +63,7 @@ def live(bootstrap_servers, make_topic, produce, client, tmp_path_factory):
             home / "airflow",
             bootstrap_servers,
             [example, home / "pipelines.yaml"],
+            postgres,
             # So that some indexes have not begun when one fails.
             AIRFLOW__CORE__PARALLELISM="2",
             **user_variables(home),

@@ -46,7 +46,7 @@ def client(bootstrap_servers):
 
 
 @pytest.fixture(scope="module")
-def live(bootstrap_servers, topic, client, tmp_path_factory):
+def live(bootstrap_servers, topic, client, postgres, tmp_path_factory):
     """An Airflow with the recoveries, whose queries have stopped at 60 of 100 records."""
     home = tmp_path_factory.mktemp("recovery-live")
     pipelines = home / "pipelines"
@@ -72,7 +72,12 @@ def live(bootstrap_servers, topic, client, tmp_path_factory):
     variables = {"RECOVERY_HOME": str(pipelines), "RECOVERY_TOPIC": topic, "RACES": str(RACES), **READ_AGAIN}
     components = [component for component in COMPONENTS if component != TRIGGERER]
     with RunningAirflow(
-        home / "airflow", bootstrap_servers, [DAG_FILE, JUDGED_FILE], components=components, **variables
+        home / "airflow",
+        bootstrap_servers,
+        [DAG_FILE, JUDGED_FILE],
+        postgres,
+        components=components,
+        **variables,
     ) as airflow:
         # All begin at once; each test waits for its own.
         vars(airflow).update(pipelines=pipelines, begun={name: airflow.trigger(name) for name in NAMES})

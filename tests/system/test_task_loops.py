@@ -37,11 +37,13 @@ def topic(make_topic, produce, client):
 
 
 @pytest.fixture(scope="module")
-def live(bootstrap_servers, topic, tmp_path_factory):
+def live(bootstrap_servers, topic, postgres, tmp_path_factory):
     home = tmp_path_factory.mktemp("loops-live") / "airflow"
     file = Path(__file__).parent / "live_loop" / "loops.py"
     parts = (API_SERVER, SCHEDULER, DAG_PROCESSOR)
-    with RunningAirflow(home, bootstrap_servers, [file], components=parts, LOOP_TOPIC=topic) as live:
+    with RunningAirflow(
+        home, bootstrap_servers, [file], postgres, components=parts, LOOP_TOPIC=topic
+    ) as live:
         # All begin at once; each test waits for its own.
         vars(live).update(begun={name: live.trigger(name) for name in ("windows", "resets", "outside")})
         yield live

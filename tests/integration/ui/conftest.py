@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from airflow_metadata import Metadata
 from anyio.from_thread import start_blocking_portal
-from running_airflow import QUICK, make_database
+from running_airflow import QUICK, make_sqlite
 
 from airflow_kafka_offsets.local.demo import demo_environment, migrate_airflow
 
@@ -32,7 +32,7 @@ def database(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     from airflow import settings
 
     if kind == "postgresql":
-        url = request.getfixturevalue("postgres").new_database("tab")
+        url = request.getfixturevalue("postgres").create_database("tab")
         migrate_airflow({**environment, SQL_ALCHEMY_CONN: url}, scratch)
         with pytest.MonkeyPatch.context() as ours:
             ours.setenv(SQL_ALCHEMY_CONN, url)
@@ -41,7 +41,7 @@ def database(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
             yield kind
             settings.dispose_orm()
         return
-    make_database(environment, scratch)
+    make_sqlite(environment, scratch)
     home = Path(os.environ["AIRFLOW_HOME"])
     # An earlier test of this process may have opened the empty database: its log would hide the new one.
     settings.dispose_orm()
