@@ -26,7 +26,8 @@ from airflow_kafka_offsets.errors import (
     StorageError,
     StorageUnavailableError,
 )
-from airflow_kafka_offsets.model.checkpoint_plan import QUIET_PERIOD, CheckpointPlan, Step, parse_quiet_period
+from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan, Step
+from airflow_kafka_offsets.model.checkpoint_policy import QUIET_PERIOD, parse_quiet_period
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.plan import check_plans
 from airflow_kafka_offsets.model.wording import parameter_text

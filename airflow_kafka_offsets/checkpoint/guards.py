@@ -10,7 +10,7 @@ from airflow_kafka_offsets.checkpoint.reader import CheckpointState, SparkCheckp
 from airflow_kafka_offsets.checkpoint.sinks import newest_recorded_batch
 from airflow_kafka_offsets.checkpoint.state_store import StateStores, is_stateful
 from airflow_kafka_offsets.errors import CheckpointError, CheckpointFormatError, StorageError
-from airflow_kafka_offsets.model.checkpoint_plan import RECORDING_SINKS, CheckpointPolicy, sink_choices
+from airflow_kafka_offsets.model.checkpoint_policy import RECORDING_SINKS, CheckpointPolicy, sink_choices
 from airflow_kafka_offsets.model.offsets import Offsets, summarize
 from airflow_kafka_offsets.model.wording import parameter_text
 

@@ -21,7 +21,8 @@ from airflow_kafka_offsets.checkpoint.guards import (
 from airflow_kafka_offsets.checkpoint.open_moves import resume_plan, unfinished_move_of_request
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.checkpoint.state_store import is_stateful
-from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan, CheckpointPolicy, Step
+from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan, Step
+from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
 from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds
 from airflow_kafka_offsets.model.offsets import Offsets
 from airflow_kafka_offsets.model.wording import parameter_text

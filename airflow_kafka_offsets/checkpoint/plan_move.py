@@ -47,13 +47,8 @@ from airflow_kafka_offsets.checkpoint.plan_failover import failover_refusals
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.checkpoint.state_store import StateStores
 from airflow_kafka_offsets.errors import CheckpointError, PlanRefusedError
-from airflow_kafka_offsets.model.checkpoint_plan import (
-    CheckpointPlan,
-    CheckpointPolicy,
-    MoveKind,
-    Step,
-    sources_json,
-)
+from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan, MoveKind, Step, sources_json
+from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
 from airflow_kafka_offsets.model.digest import digest
 from airflow_kafka_offsets.model.offsets import Offsets
 

@@ -11,7 +11,7 @@ from fsspec import AbstractFileSystem
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.checkpoint.sink_logs import delta_batch, hudi_batch, hudi_layout, iceberg_table
 from airflow_kafka_offsets.errors import CheckpointFormatError
-from airflow_kafka_offsets.model.checkpoint_plan import RECORDING_SINKS
+from airflow_kafka_offsets.model.checkpoint_policy import RECORDING_SINKS
 from airflow_kafka_offsets.storage import decode, list_names, may_list_late, open_location, read_bytes
 
 MOST_FILES = 1_000
@@ -62,7 +62,7 @@ def newest_recorded_batch(
     """
     Return the newest batch of a query that its sink has recorded, ``None`` if it has recorded none.
 
-    :param sink: one of :data:`~airflow_kafka_offsets.model.checkpoint_plan.RECORDING_SINKS`.
+    :param sink: one of :data:`~airflow_kafka_offsets.model.checkpoint_policy.RECORDING_SINKS`.
     :param location: directory that the sink writes to. If it is on the same kind of storage as the
         checkpoint, it is read with the checkpoint's credentials.
     :param first: the batch id that the move would use again.

@@ -21,7 +21,7 @@ from airflow_kafka_offsets.cli.options import (
     output_option,
 )
 from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
-from airflow_kafka_offsets.model.checkpoint_plan import QUIET_PERIOD, CheckpointPolicy, PendingBatch, Sink
+from airflow_kafka_offsets.model.checkpoint_policy import QUIET_PERIOD, CheckpointPolicy, PendingBatch, Sink
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.formats import format_csv
 from airflow_kafka_offsets.model.offsets import Positions

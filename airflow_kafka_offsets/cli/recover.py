@@ -30,7 +30,7 @@ from airflow_kafka_offsets.cli.options import (
 from airflow_kafka_offsets.cli.recovery_file import Connections, StateFile, connection_of
 from airflow_kafka_offsets.cli.saved_plans import max_age_option
 from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
-from airflow_kafka_offsets.model.checkpoint_plan import QUIET_PERIOD
+from airflow_kafka_offsets.model.checkpoint_policy import QUIET_PERIOD
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.fleet import Fleet, Member
 from airflow_kafka_offsets.model.groups import GroupSelection

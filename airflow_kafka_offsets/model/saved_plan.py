@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 from airflow_kafka_offsets.errors import OffsetsFormatError, PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.checkpoint_plan import (
     CheckpointPlan,
-    CheckpointPolicy,
     CheckpointReceipt,
     read_checkpoint_receipt,
     sources_json,
 )
+from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.digest import digest
 from airflow_kafka_offsets.model.formats import load_json, offsets_json, parse_positions

@@ -21,7 +21,8 @@ from airflow_kafka_offsets.checkpoint.open_moves import (
 from airflow_kafka_offsets.checkpoint.plan_failover import plan_checkpoint_failover
 from airflow_kafka_offsets.checkpoint.readiness_file import read_readiness
 from airflow_kafka_offsets.errors import OffsetsFormatError, PlanRefusedError
-from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan, CheckpointPolicy
+from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan
+from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
 from airflow_kafka_offsets.model.digest import digest
 from airflow_kafka_offsets.model.failover_plan import (
     FAILOVER_FILE,

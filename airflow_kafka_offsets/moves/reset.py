@@ -19,7 +19,8 @@ from airflow_kafka_offsets.checkpoint.open_moves import (
 )
 from airflow_kafka_offsets.checkpoint.plan_move import plan_seek
 from airflow_kafka_offsets.errors import CheckpointError, MisnamedError, PlanRefusedError
-from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan, CheckpointPolicy
+from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan
+from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.digest import digest
 from airflow_kafka_offsets.model.groups import GroupSelection

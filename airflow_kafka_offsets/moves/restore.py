@@ -12,10 +12,10 @@ from airflow_kafka_offsets.checkpoint.plan_move import plan_put_back_archive, pl
 from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.checkpoint_plan import (
     CheckpointPlan,
-    CheckpointPolicy,
     CheckpointReceipt,
     read_checkpoint_receipt,
 )
+from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.groups import GroupOffsets, GroupSelection
 from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS

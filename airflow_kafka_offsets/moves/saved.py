@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from airflow_kafka_offsets.checkpoint.archive import read_archived_moves
 from airflow_kafka_offsets.checkpoint.state_store import is_stateful
 from airflow_kafka_offsets.errors import KafkaOffsetsError, PlanRefusedError, UsageError
-from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPolicy
+from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.offsets import Commits, Positions, committed_texts

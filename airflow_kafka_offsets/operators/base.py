@@ -11,7 +11,6 @@ from airflow.sdk import BaseOperator
 from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
 from airflow_kafka_offsets.kafka.worker import start_worker_early
 from airflow_kafka_offsets.model.groups import GroupSelection
-from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.operators.lineage import ReportsLineage
 from airflow_kafka_offsets.operators.links import LINKS
 from airflow_kafka_offsets.operators.outlets import GroupOutlets
@@ -29,8 +28,6 @@ if TYPE_CHECKING:
 
     Parser = Callable[[Any, str], Any]
     """Reads a parameter from its value and name."""
-    Apply = Callable[[PipelinePlan], dict[str, Any]]
-    """Applies a plan and returns its receipt."""
 
 
 class OffsetsOperator(ReportsLineage, CheckedTemplates, BaseOperator):

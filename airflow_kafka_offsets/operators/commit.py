@@ -12,9 +12,8 @@ from airflow_kafka_offsets.model.formats import parse_offsets
 from airflow_kafka_offsets.model.mirror import Mirror
 from airflow_kafka_offsets.model.offsets import Offsets, Positions
 from airflow_kafka_offsets.model.parameters import OutOfRangePolicy, choice_parser, parse_switch, parse_text
-from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.topics import TopicScope
-from airflow_kafka_offsets.operators.moving import MovingOperator, commit_metadata
+from airflow_kafka_offsets.operators.moving import MovingOperator
 from airflow_kafka_offsets.task.metrics import count_unready
 
 if TYPE_CHECKING:
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
     from airflow_kafka_offsets.kafka.client import OffsetsClient
     from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
+    from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
     from airflow_kafka_offsets.operators.base import Parser
 
 _STORE_TABLE = "kafka_offsets"
@@ -145,10 +145,12 @@ class CommitOffsetsOperator(MovingOperator):
     def execute(self, context: Context) -> dict[str, Any]:
         """Commit, and return the receipt."""
         # Imported here and below because a DAG file does not need the code that reads and commits.
+        from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
         from airflow_kafka_offsets.moves.apply import apply_groups
         from airflow_kafka_offsets.moves.checkpoint_commit import retry_while_checkpoint_moves
         from airflow_kafka_offsets.moves.commit import plan_commits
         from airflow_kafka_offsets.readings.log_checks import LogCheck
+        from airflow_kafka_offsets.task.identity import commit_metadata
 
         self._overtaken = None
         with self.run_checked():
@@ -177,6 +179,7 @@ class CommitOffsetsOperator(MovingOperator):
     ) -> dict[str, Any]:
         from airflow_kafka_offsets.moves.apply import apply_position
         from airflow_kafka_offsets.moves.checkpoint_commit import plan_checkpoint_commit
+        from airflow_kafka_offsets.task.identity import commit_metadata
 
         allowed["allow_new_query"] = self.parse_parameter("allow_new_query")
         planned = plan_checkpoint_commit(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from datetime import timedelta
@@ -10,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_kafka_offsets.errors import KafkaOffsetsError
-from airflow_kafka_offsets.model.checkpoint_plan import (
+from airflow_kafka_offsets.model.checkpoint_policy import (
     QUIET_PERIOD,
     RECORDING_SINKS,
     CheckpointPolicy,
@@ -19,15 +18,10 @@ from airflow_kafka_offsets.model.checkpoint_plan import (
     parse_quiet_period,
     parse_sink,
 )
-from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
-from airflow_kafka_offsets.model.digest import digest
 from airflow_kafka_offsets.model.parameters import choice_parser, parse_switch
-from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
-from airflow_kafka_offsets.model.receipt import CONNECTION_IDS
 from airflow_kafka_offsets.operators.base import OffsetsOperator
 from airflow_kafka_offsets.operators.outlets import MoveTotals
 from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS, parse_location
-from airflow_kafka_offsets.task.identity import clear_mark, iteration, map_index, run_start
 from airflow_kafka_offsets.task.mapped import with_default
 from airflow_kafka_offsets.task.metrics import count_commit, count_reset, report_lag
 from airflow_kafka_offsets.task.parameter_checks import is_template
@@ -38,8 +32,10 @@ if TYPE_CHECKING:
 
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
     from airflow_kafka_offsets.kafka.client import OffsetsClient
+    from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
     from airflow_kafka_offsets.model.lineage import Lineage
     from airflow_kafka_offsets.model.move_lineage import Operation
+    from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
     from airflow_kafka_offsets.model.window import OffsetWindow
     from airflow_kafka_offsets.operators.base import Parser
     from airflow_kafka_offsets.task.mapped import OperatorPartial
@@ -91,6 +87,8 @@ class MovingOperator(OffsetsOperator):
 
     def with_connections(self, plan: PipelinePlan) -> PipelinePlan:
         """Return a plan whose receipt names the connections of this task."""
+        from airflow_kafka_offsets.model.receipt import CONNECTION_IDS
+
         ids = {name: getattr(self, name) for name in CONNECTION_IDS} | {
             "kafka_config_id": self.groups_config_id
         }
@@ -210,7 +208,7 @@ class PipelineMovingOperator(MovingOperator):
         (templated)
     :param sink: the query's sink, which the checkpoint does not record: ``kafka``, ``noop``, ``file``,
         ``delta``, ``iceberg`` or ``hudi``, see
-        :data:`~airflow_kafka_offsets.model.checkpoint_plan.Sink`. (templated)
+        :data:`~airflow_kafka_offsets.model.checkpoint_policy.Sink`. (templated)
     :param idempotent_sink: for any other sink: whether it is a ``foreachBatch`` that overwrites rows by a
         key of the records and does not pass the batch id on. (templated)
     :param sink_location: directory of the ``file`` sink or of the ``delta``, ``iceberg`` or ``hudi`` table.
@@ -274,6 +272,8 @@ class PipelineMovingOperator(MovingOperator):
 
     def move_metadata(self, context: Context) -> CommitMetadata:
         """Return the metadata of this task run's commits, which marks them as a deliberate move."""
+        from airflow_kafka_offsets.task.identity import commit_metadata
+
         return replace(commit_metadata(context), tool=self.operation)
 
     def checkpoint_policy(self) -> CheckpointPolicy:
@@ -295,28 +295,3 @@ class PipelineMovingOperator(MovingOperator):
         return self.apply_plan(
             context, client, plan, metadata, lambda plan: apply_pipeline(client, plan, *how)
         )
-
-
-def commit_metadata(context: Context) -> CommitMetadata:
-    """Return the metadata in which a commit of this task run records its origin."""
-    ti, dag_run = context.get("ti"), context.get("dag_run")
-    dag, run, task = (getattr(ti, name, "") for name in ("dag_id", "run_id", "task_id"))
-    started, index, loop = run_start(context), map_index(context), iteration(context)
-    # A retry has the same token. These have a different token: another iteration of a task loop, a run that
-    # was deleted and created again, and a task that was cleared. If a loop was cleared, only the region id of
-    # its iterations changes.
-    region = getattr(ti, "region_id", None)
-    token = digest(dag, run, task, index, loop, region, clear_mark(context), started.at, length=12)
-    return CommitMetadata(
-        dag=dag or "",
-        run=run or "",
-        task=task or "",
-        map_index=index,
-        iteration=loop,
-        user=getattr(dag_run, "triggering_user_name", None) or "",
-        token=token if ti is not None else "",
-        started=started.at,
-        clears=started.clears or None,
-        try_number=getattr(ti, "try_number", None),
-        at=int(time.time()),
-    )

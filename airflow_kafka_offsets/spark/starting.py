@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from airflow_kafka_offsets.errors import CheckpointError, NoCommitError, PlanRefusedError, UsageError
 from airflow_kafka_offsets.kafka.reader import PositionsReader
-from airflow_kafka_offsets.model.checkpoint_plan import QUIET_PERIOD, parse_quiet_period
+from airflow_kafka_offsets.model.checkpoint_policy import QUIET_PERIOD, parse_quiet_period
 from airflow_kafka_offsets.model.log_ids import LogIds
 from airflow_kafka_offsets.model.offsets import (
     LogRange,

@@ -1,10 +1,12 @@
-"""Distinguishes tries, Clears, iterations and runs of a task by Airflow's context."""
+"""Distinguishes tries, Clears, iterations and runs of a task by Airflow's context, for commits and memory."""
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
-from airflow_kafka_offsets.model.commit_metadata import RunStart
+from airflow_kafka_offsets.model.commit_metadata import CommitMetadata, RunStart
+from airflow_kafka_offsets.model.digest import digest
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -40,3 +42,28 @@ def map_index(context: Context) -> int:
 def iteration(context: Context) -> int | None:
     """Return the task's iteration in a task loop (Airflow 3.4), ``None`` outside a loop."""
     return getattr(context.get("loop"), "index", None)
+
+
+def commit_metadata(context: Context) -> CommitMetadata:
+    """Return the metadata in which a commit of this task run records its origin."""
+    ti, dag_run = context.get("ti"), context.get("dag_run")
+    dag, run, task = (getattr(ti, name, "") for name in ("dag_id", "run_id", "task_id"))
+    started, index, loop = run_start(context), map_index(context), iteration(context)
+    # A retry has the same token. These have a different token: another iteration of a task loop, a run that
+    # was deleted and created again, and a task that was cleared. If a loop was cleared, only the region id of
+    # its iterations changes.
+    region = getattr(ti, "region_id", None)
+    token = digest(dag, run, task, index, loop, region, clear_mark(context), started.at, length=12)
+    return CommitMetadata(
+        dag=dag or "",
+        run=run or "",
+        task=task or "",
+        map_index=index,
+        iteration=loop,
+        user=getattr(dag_run, "triggering_user_name", None) or "",
+        token=token if ti is not None else "",
+        started=started.at,
+        clears=started.clears or None,
+        try_number=getattr(ti, "try_number", None),
+        at=int(time.time()),
+    )

@@ -23,12 +23,12 @@ from airflow_kafka_offsets.errors import (
     PlanRefusedError,
     UnknownTopicPartitionError,
 )
-from airflow_kafka_offsets.model.headroom import Headroom, topic_gauges
-from airflow_kafka_offsets.model.lag import Lag
-from airflow_kafka_offsets.model.offsets import TopicPartition
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.model.drift import DriftReport
+    from airflow_kafka_offsets.model.headroom import Headroom
+    from airflow_kafka_offsets.model.lag import Lag
+    from airflow_kafka_offsets.model.offsets import TopicPartition
 
 P = ParamSpec("P")
 
@@ -93,8 +93,14 @@ def report_lag(lags: Iterable[Lag], checkpoint: str | None = None) -> None:
         if late or (group, topic) not in unknown:
             _gauge("time_lag", late, group, topic)
     for group, found in headroom.items():
-        for topic, left in topic_gauges(found).items():
-            _gauge("headroom", left, group, topic)
+        _report_headroom(group, found)
+
+
+def _report_headroom(group: str, found: Iterable[tuple[TopicPartition, Headroom]]) -> None:
+    from airflow_kafka_offsets.model.headroom import topic_gauges
+
+    for topic, left in topic_gauges(found).items():
+        _gauge("headroom", left, group, topic)
 
 
 @_never_raising
@@ -110,8 +116,7 @@ def report_drift(reports: Iterable[DriftReport]) -> None:
         drifted.update(entry.topic_partition.topic for found in report.drift.values() for entry in found)
         for topic, partitions in drifted.items():
             _gauge("drift", partitions, report.group_id, topic)
-        for topic, left in topic_gauges(report.headroom.items()).items():
-            _gauge("headroom", left, report.group_id, topic)
+        _report_headroom(report.group_id, report.headroom.items())
 
 
 @_never_raising

@@ -24,7 +24,7 @@ from airflow_kafka_offsets.checkpoint.apply_move import apply_checkpoint_plan
 from airflow_kafka_offsets.checkpoint.plan_move import plan_seek, plan_truncate
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.model import offsets
-from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPolicy
+from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan
-    from airflow_kafka_offsets.model.checkpoint_plan import Sink as SinkName
+    from airflow_kafka_offsets.model.checkpoint_policy import Sink as SinkName
 
 DEADLINE = 120
 RECORDS, NEW = range(30), range(30, 50)

@@ -10,7 +10,8 @@ from airflow_kafka_offsets.checkpoint.apply_move import apply_checkpoint_plan
 from airflow_kafka_offsets.checkpoint.archive import ArchivedMove, read_archived_moves
 from airflow_kafka_offsets.checkpoint.plan_move import plan_put_back_archive, plan_seek, plan_truncate
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan, CheckpointPolicy
+from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan
+from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
 from airflow_kafka_offsets.model.offsets import TopicPartition
 
 if TYPE_CHECKING:

@@ -43,14 +43,8 @@ from airflow_kafka_offsets.kafka.config import (
 )
 from airflow_kafka_offsets.kafka.connection import Connection
 from airflow_kafka_offsets.model.certificate import Certificate
-from airflow_kafka_offsets.model.checkpoint_plan import (
-    CheckpointPlan,
-    CheckpointPolicy,
-    parse_quiet_period,
-    parse_sink,
-    read_checkpoint_receipt,
-    read_sources,
-)
+from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan, read_checkpoint_receipt, read_sources
+from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy, parse_quiet_period, parse_sink
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata, committer_text, foreign_query
 from airflow_kafka_offsets.model.drift import parse_grace
 from airflow_kafka_offsets.model.formats import load_json, parse_csv, parse_offsets, parse_positions

@@ -24,12 +24,16 @@ from airflow_kafka_offsets.provider_info import get_provider_info
 ROOT = Path(airflow_kafka_offsets.__file__).parent
 
 
-def imported_by(statement):
+def modules_imported_by(statement):
     code = f"import json, sys\n{statement}\nprint(json.dumps(sorted(sys.modules)))"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
     )
-    return {name.partition(".")[0] for name in json.loads(done.stdout)}
+    return set(json.loads(done.stdout))
+
+
+def imported_by(statement):
+    return {name.partition(".")[0] for name in modules_imported_by(statement)}
 
 
 @pytest.mark.parametrize(
@@ -51,6 +55,14 @@ def imported_by(statement):
 )
 def test_importing_a_module_does_not_import_what_it_must_not_need(module, never):
     assert not imported_by(f"import airflow_kafka_offsets.{module}") & never
+
+
+def test_a_dag_file_that_commits_does_not_load_what_only_its_task_needs():
+    found = modules_imported_by("import airflow_kafka_offsets.operators.commit")
+    ours = {name for name in found if name.startswith("airflow_kafka_offsets.")}
+    rooms = {name.split(".")[1] for name in ours}
+    assert not rooms & {"checkpoint", "hooks", "moves", "readings", "waits"}
+    assert "airflow_kafka_offsets.model.plan" not in ours
 
 
 @pytest.mark.parametrize("name", airflow_kafka_offsets.__all__)

@@ -13,7 +13,7 @@ from airflow_kafka_offsets.checkpoint.history import read_history
 from airflow_kafka_offsets.checkpoint.plan_move import plan_put_back_archive, plan_seek, plan_truncate
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import CheckpointNotFoundError
-from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPolicy
+from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
 from airflow_kafka_offsets.model.offsets import TopicPartition
 
 pytestmark = [pytest.mark.integration, pytest.mark.long]

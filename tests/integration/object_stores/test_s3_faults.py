@@ -23,7 +23,7 @@ from airflow_kafka_offsets.errors import (
     StorageError,
     StorageUnavailableError,
 )
-from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPolicy
+from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.spark.starting import _refuse_started
 

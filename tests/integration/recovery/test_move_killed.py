@@ -14,7 +14,7 @@ import pytest
 from airflow_kafka_offsets.checkpoint.plan_move import plan_put_back_archive
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.kafka.client import OffsetsClient
-from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPolicy
+from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.offsets import TopicPartition
@@ -39,7 +39,7 @@ from airflow_kafka_offsets.moves.apply import apply_pipeline
 from airflow_kafka_offsets.moves.reset import plan_reset
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
-from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPolicy
+from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
 from airflow_kafka_offsets.model.place import Place
 from airflow_kafka_offsets.model.groups import GroupSelection
 

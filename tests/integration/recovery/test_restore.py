@@ -15,7 +15,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 from airflow_kafka_offsets.errors import BrokerUnavailableError, StorageUnavailableError, UsageError
 from airflow_kafka_offsets.kafka.client import OffsetsClient
-from airflow_kafka_offsets.model.checkpoint_plan import QUIET_PERIOD
+from airflow_kafka_offsets.model.checkpoint_policy import QUIET_PERIOD
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
 from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator

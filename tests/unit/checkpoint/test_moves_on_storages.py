@@ -21,7 +21,7 @@ from airflow_kafka_offsets.errors import (
     CheckpointError,
     StorageError,
 )
-from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPolicy
+from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
 from airflow_kafka_offsets.storage import modified_at, remove_file, replace_file
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from airflow_kafka_offsets.checkpoint.plan_move import plan_seek
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-from airflow_kafka_offsets.model.checkpoint_plan import RECORDING_SINKS, CheckpointPolicy
+from airflow_kafka_offsets.model.checkpoint_policy import RECORDING_SINKS, CheckpointPolicy
 
 if TYPE_CHECKING:
     from collections.abc import Callable

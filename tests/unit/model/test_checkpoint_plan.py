@@ -11,16 +11,18 @@ from hypothesis import strategies as st
 
 from airflow_kafka_offsets.errors import OffsetsFormatError, PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.checkpoint_plan import (
-    QUIET_PERIOD,
-    RECORDING_SINKS,
     CheckpointPlan,
-    CheckpointPolicy,
-    Sink,
     Step,
-    parse_quiet_period,
     read_checkpoint_receipt,
     read_sources,
     sources_json,
+)
+from airflow_kafka_offsets.model.checkpoint_policy import (
+    QUIET_PERIOD,
+    RECORDING_SINKS,
+    CheckpointPolicy,
+    Sink,
+    parse_quiet_period,
 )
 from airflow_kafka_offsets.model.offsets import MAX_OFFSET, LogRange, TopicPartition
 from airflow_kafka_offsets.model.plan import OffsetPlan, check_plans

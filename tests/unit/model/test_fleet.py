@@ -7,7 +7,7 @@ import json
 import pytest
 
 from airflow_kafka_offsets.errors import OffsetsFormatError, PlanRefusedError
-from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPolicy
+from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
 from airflow_kafka_offsets.model.fleet import Fleet
 from airflow_kafka_offsets.model.saved_plan import Names, saved_plan
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_kafka_offsets.model.approval import digest_of_all
-from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPolicy
+from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
 from airflow_kafka_offsets.model.estimate import Between, Estimate
 from airflow_kafka_offsets.model.plan_markdown import plan_markdown, plans_markdown
 from airflow_kafka_offsets.model.saved_plan import Names, saved_plan

@@ -11,7 +11,7 @@ from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow.providers.standard.operators import hitl
 
 from airflow_kafka_offsets.errors import OffsetsFormatError, UsageError
-from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPolicy
+from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
 from airflow_kafka_offsets.model.plan_markdown import plan_markdown
 from airflow_kafka_offsets.model.saved_plan import Names, saved_plan
 from airflow_kafka_offsets.operators.approve import ApprovePlanOperator

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException, AirflowSensorTimeout
 
-from airflow_kafka_offsets.operators.moving import commit_metadata
 from airflow_kafka_offsets.sensors.lag import ConsumerGroupLagSensor
+from airflow_kafka_offsets.task.identity import commit_metadata
 
 READING = {"total_lag": 7}
 

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from airflow_kafka_offsets.operators.moving import commit_metadata
-from airflow_kafka_offsets.task.identity import iteration, map_index, run_start
+from airflow_kafka_offsets.task.identity import commit_metadata, iteration, map_index, run_start
 
 BEGUN = datetime(2026, 3, 1, 12, tzinfo=timezone.utc)
 TI = {"dag_id": "orders", "run_id": "scheduled__1", "task_id": "reset", "map_index": -1, "max_tries": 2}

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from airflow.sdk import Asset
 
-from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPolicy
+from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
 from airflow_kafka_offsets.model.saved_plan import Names, saved_plan
 from airflow_kafka_offsets.pipeline import KafkaPipeline
 from airflow_kafka_offsets.task.triggered import triggered_by_commits
