@@ -212,8 +212,8 @@ def test_the_error_names_the_first_ranges_and_what_to_do():
     assert str(error.value) == (
         "orders is incomplete: 3 records lost (orders-0: offsets 12 to 14); 1 record doubled (orders-0: "
         "offset 17); 3 rows from outside the window (orders-0: offsets 3 to 4, 1 row with NULL for topic, "
-        "partition or offset); remove these rows from the table, unless the job replaces what it wrote "
-        "before, clear the task 'load', then audit it again"
+        "partition or offset); clear the task 'load'. If the job does not replace the rows that it wrote "
+        "before, first delete them"
     )
 
 
