@@ -46,7 +46,7 @@ class Emitted:
     :param meaning: the schedule of the intervals, and the group or checkpoint that completes them.
     :param start_from: value of this parameter when the first interval was emitted.
     :param move: number of the checkpoint's newest move that was read; ``None`` without a checkpoint.
-    :param begin: start of the first interval.
+    :param begin: start of the first interval; ``None`` if unknown.
     """
 
     end: datetime
@@ -135,7 +135,7 @@ class IntervalMemory:
                 dict(kept["meaning"]),
                 kept.get("start_from"),
                 kept.get("move"),
-                _time(kept["begin"]),
+                None if kept.get("begin") is None else _time(kept["begin"]),
             )
             announced = kept.get("announced")
             if announced is not None:
