@@ -52,7 +52,7 @@ class Rights:
 
 def as_user(request: Request, user: GetUserDep) -> AsUser:
     """Return a client of Airflow's API with the login of a request."""
-    return AsUser.for_request(request, user, request.app.state.turns)
+    return AsUser.for_request(request, user)
 
 
 LOGGED_IN = Depends(get_user)

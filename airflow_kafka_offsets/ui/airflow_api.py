@@ -6,7 +6,7 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 from urllib.parse import quote, urlencode
@@ -82,30 +82,31 @@ class FindAirflow:
 
 class Turns:
     """
-    Lets one call to Airflow's API through at a time, so that Airflow's own pages stay fast.
+    Lets one piece of the tab's work through at a time, so that Airflow's own pages stay fast: a call to
+    Airflow's API, or work in a thread, which delays the event loop just as much (there is one GIL).
 
-    After a call, the next call waits until calls take no more than a share of the time. Calls that take up
-    to a burst in total do not wait.
+    After a piece of work, the next one waits until the work takes no more than a share of the time. Work that
+    takes up to a burst in total does not wait.
 
-    :param share: share of the time that calls may take.
-    :param burst: seconds of calls without a wait.
+    :param share: share of the time that the work may take.
+    :param burst: seconds of work without a wait.
     """
 
-    def __init__(self, share: float = 0.5, burst: float = 1.0) -> None:
+    def __init__(self, share: float = 0.33, burst: float = 1.0) -> None:
         self._share = share
         self._burst = burst
         self._turn = asyncio.Lock()
         self._free = 0.0
         """Time at which the share of the time is balanced again."""
 
-    async def take(self, ask: Callable[[], Any]) -> Any:
-        """Make the call when its turn comes."""
+    async def take(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Do the work when its turn comes."""
         async with self._turn:
             if (pause := self._free - self._burst - time.monotonic()) > 0:
                 await asyncio.sleep(pause)
             began = time.monotonic()
             try:
-                return await ask()
+                return await work()
             finally:
                 took = time.monotonic() - began
                 self._free = max(self._free, began) + took / self._share
@@ -121,11 +122,10 @@ class AsUser:
 
     app: ASGIApp
     scope: Mapping[str, Any]
-    turns: Turns
     identity: str
 
     @classmethod
-    def for_request(cls, request: Request, user: Any, turns: Turns) -> AsUser:
+    def for_request(cls, request: Request, user: Any) -> AsUser:
         """Return a client with the login of a request."""
         app, airflow, root_path = request.scope[_AIRFLOW]
         headers = [(name, value) for name, value in request.scope["headers"] if name in _SENT]
@@ -143,7 +143,7 @@ class AsUser:
             # Airflow's middleware puts the user here if it has just renewed the login.
             "state": dict(request.scope.get("state") or {}),
         }
-        return cls(app, scope, turns, digest(headers, user.get_id(), user.get_name(), length=64))
+        return cls(app, scope, digest(headers, user.get_id(), user.get_name(), length=64))
 
     async def get(self, *steps: str, **parameters: Any) -> Any:
         """
@@ -158,7 +158,7 @@ class AsUser:
             return None
         try:
             async with asyncio.timeout(DEADLINE):
-                status, body = await self.turns.take(lambda: self._call(steps, parameters))
+                status, body = await turns().take(lambda: self._call(steps, parameters))
         except TimeoutError:
             raise AirflowError(f"Airflow's API has not answered within {DEADLINE:.0f} seconds") from None
         except AirflowError:
@@ -227,13 +227,18 @@ class AsUser:
         return status, b"".join(parts)
 
 
-_limiters: dict[Any, anyio.CapacityLimiter] = {}
+_turns: dict[asyncio.AbstractEventLoop, Turns] = {}
+
+
+def turns() -> Turns:
+    """Return the turns of all work in the running event loop."""
+    loop = asyncio.get_running_loop()
+    if loop not in _turns:
+        _turns.clear()
+        _turns[loop] = Turns()
+    return _turns[loop]
 
 
 async def run_in_thread(work: Callable[..., T], *arguments: Any) -> T:
-    """Run slow work outside the event loop, one call at a time, without using Airflow's threads."""
-    loop = asyncio.get_running_loop()
-    if loop not in _limiters:
-        _limiters.clear()
-        _limiters[loop] = anyio.CapacityLimiter(1)
-    return await run_sync(work, *arguments, limiter=_limiters[loop])
+    """Run slow work outside the event loop when its turn comes, without using Airflow's threads."""
+    return await turns().take(lambda: run_sync(work, *arguments, limiter=anyio.CapacityLimiter(1)))

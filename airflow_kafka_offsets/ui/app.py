@@ -11,7 +11,7 @@ from fastapi.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from airflow_kafka_offsets.ui.access import LOGGED_IN, Rights, check_frames, check_guards
-from airflow_kafka_offsets.ui.airflow_api import AirflowError, Turns
+from airflow_kafka_offsets.ui.airflow_api import AirflowError
 from airflow_kafka_offsets.ui.dags import Dags
 from airflow_kafka_offsets.ui.live_client import FRESH, LiveClient
 from airflow_kafka_offsets.ui.routes import dag_routes, user_routes
@@ -58,7 +58,6 @@ def make_app(live: LiveClient | None = None) -> FastAPI:
         exception_handlers={AirflowError: _unanswered, Exception: _failed},
     )
     app.state.live = live or LiveClient()
-    app.state.turns = Turns()
     app.state.rights = Rights()
     app.state.dags = Dags(TaskOutcomes())
     app.state.histories = SingleFlightCache(FRESH, _MOST_HISTORIES)

@@ -92,6 +92,18 @@ class Orders:
         """Wait for so many runs, all of which must succeed; return their keys."""
         return Counter(run["partition_key"] for run in self.live.wait_for_runs(dag_id, count))
 
+    def seconds_to_runs(self):
+        """Return how long after the commit of its hours each hourly run has begun."""
+        found = []
+        for event in self.live.events("orders_hours"):
+            path = f"dags/orders_stream/dagRuns/{event['source_run_id']}/taskInstances/commit"
+            committed = datetime.fromisoformat(self.live.api("GET", path)["end_date"])
+            found += [
+                (datetime.fromisoformat(run["start_date"]) - committed).total_seconds()
+                for run in event["created_dagruns"]
+            ]
+        return sorted(found)
+
     def published(self, directory):
         return {
             file.stem: json.loads(file.read_text())["records"]
@@ -141,6 +153,9 @@ def test_hours_and_a_day_run_once_each_and_again_after_a_reset(orders):
     assert orders.look() == {"orders_hours": again, "orders_days": [key(0)]}
     assert orders.ran("orders_hourly", 10) == first + Counter(again)
     assert orders.ran("orders_daily", 2) == {key(0): 2}
+    seconds = orders.seconds_to_runs()
+    assert len(seconds) == 10
+    print(f"from a commit to its hours' runs: {seconds[0]:.1f} to {seconds[-1]:.1f} s")
     # The roll-up waits for the hours before 20:00.
     assert orders.live.runs("orders_daily_rollup") == []
     killed_at_each_step(orders)

@@ -11,7 +11,15 @@ import pytest
 from fastapi import FastAPI, HTTPException, Request
 
 from airflow_kafka_offsets.ui import instances
-from airflow_kafka_offsets.ui.airflow_api import AirflowError, AsUser, FindAirflow, RefusedError, Turns
+from airflow_kafka_offsets.ui.airflow_api import (
+    AirflowError,
+    AsUser,
+    FindAirflow,
+    RefusedError,
+    Turns,
+    run_in_thread,
+    turns,
+)
 
 HEADERS = [(b"authorization", b"Bearer ann's"), (b"cookie", b"_token=x"), (b"x-other", b"kept back")]
 
@@ -33,7 +41,7 @@ def airflow(root_path="/team"):
     return app
 
 
-def as_user(app, user="ann", headers=HEADERS, turns=None):
+def as_user(app, user="ann", headers=HEADERS):
     """Return what asks for a request that has come through Airflow's app."""
     scope = {"type": "http", "app": app, "root_path": app.root_path, "headers": headers}
 
@@ -42,7 +50,7 @@ def as_user(app, user="ann", headers=HEADERS, turns=None):
 
     asyncio.run(FindAirflow(mounted).__call__(scope, None, None))  # type: ignore[arg-type]
     of = SimpleNamespace(get_id=lambda: user, get_name=lambda: user)
-    found = AsUser.for_request(Request(scope), of, turns or Turns())
+    found = AsUser.for_request(Request(scope), of)
     # The middleware is the innermost one: what it passes on to is the router.
     object.__setattr__(found, "app", app.build_middleware_stack())
     return found
@@ -118,6 +126,25 @@ def test_questions_are_asked_one_at_a_time_and_leave_time_for_others():
     assert most == 1
     # Five questions, and four pauses as long.
     assert took >= 0.17
+
+
+def test_a_call_and_work_in_a_thread_take_turns():
+    async def ask():
+        working = False
+
+        def work():
+            nonlocal working
+            working = True
+            time.sleep(0.02)
+            working = False
+
+        async def call():
+            return working
+
+        began = [asyncio.ensure_future(run_in_thread(work)), asyncio.ensure_future(turns().take(call))]
+        return await asyncio.gather(*began)
+
+    assert asyncio.run(ask()) == [None, False]
 
 
 def test_of_the_iterations_of_a_loop_the_newest_is_shown():
