@@ -109,8 +109,7 @@ class CompletedIntervalsOperator(OffsetsOperator):
         seconds, a timedelta or text such as ``10m``; 10 minutes by default. (templated)
     :param start_from: a time in the first interval to emit. By default the first interval is that of the
         first unread record when the task first runs, or the current interval if all records were read. Until
-        the first event you can change it to an earlier time; later changes only have an effect together with
-        another schedule, group or topic. (templated)
+        the first event, you can change it to an earlier time. (templated)
     :param max_intervals: maximum number of events for an asset in one run, 200 by default; the next run emits
         the rest. (templated)
     :param position: which position to read: ``group`` or ``checkpoint``; by default the group's if both are
@@ -266,7 +265,9 @@ class CompletedIntervalsOperator(OffsetsOperator):
             readings = [progress]
             if move is not None and emitted.move is not None and emitted.move < move:
                 readings.append(moved)
-            end = min(end_after_reset(each, schedule, emitted.end) for each in readings)
+            end = emitted.end
+            if not emitted.waits_for_start:
+                end = min(end_after_reset(each, schedule, end) for each in readings)
             if end < emitted.end:
                 self.log.warning(
                     "%s: the position was moved back. The intervals from %s until %s are emitted again when "
@@ -284,8 +285,7 @@ class CompletedIntervalsOperator(OffsetsOperator):
         if start_from is None or start_from.isoformat() == emitted.start_from:
             return emitted
         begin = feed.schedule.containing(start_from)
-        earlier = emitted.begun_at(begin.start, start_from.isoformat())
-        if earlier is not None:
+        if earlier := emitted.begun_at(begin.start, start_from.isoformat()):
             self.log.info("%s: the first interval is now %s", feed.asset.name, begin)
             return earlier
         self.log.warning(

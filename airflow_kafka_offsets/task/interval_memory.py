@@ -55,6 +55,11 @@ class Emitted:
     move: int | None = None
     begin: datetime | None = None
 
+    @property
+    def waits_for_start(self) -> bool:
+        """Whether ``start_from`` was given, and no interval was emitted: the position may be before it."""
+        return self.start_from is not None and self.end == self.begin
+
     def begun_at(self, start: datetime, start_from: str) -> Emitted | None:
         """
         Return these intervals with an earlier beginning; ``None`` if some of them were emitted.

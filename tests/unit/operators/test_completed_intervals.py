@@ -242,6 +242,19 @@ def test_a_start_from_that_each_run_sets_later_skips_no_interval(stream):
     assert stream.hours() == ["01T00", "01T01"]
 
 
+def test_a_position_before_start_from_is_no_reset(stream):
+    start_from = "2026-03-01T03:00:00"
+    stream.write(0.5, 1.5, 2.5, 3.5, 4.5, 5.5)
+    for read in (1, 2, 5):
+        stream.commit(read)
+        stream.run(start_from=start_from)
+    assert stream.hours() == ["01T03", "01T04"]
+    for read in (1, 5):
+        stream.commit(read)
+        stream.run(start_from=start_from)
+    assert stream.hours()[2:] == ["01T01", "01T02", "01T03", "01T04"]
+
+
 def test_after_its_state_was_deleted_an_asset_begins_again(stream):
     stream.write(0.5, 1.5, 2.5)
     stream.commit(3)
