@@ -17,6 +17,7 @@ from airflow_kafka_offsets.operators.plan_resets import PlanResetsOperator
 from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
 from airflow_kafka_offsets.operators.restore import RestoreOffsetsOperator
 from airflow_kafka_offsets.pipeline import KafkaPipeline
+from airflow_kafka_offsets.sensors.reached import OffsetsReachedSensor
 
 # --8<-- [start:recover]
 pipelines = KafkaPipeline.load(Path(__file__).with_name("pipelines.yaml"))
@@ -45,7 +46,17 @@ with DAG(
     # Check that group and checkpoint of each pipeline are at the same offsets.
     check = CheckOffsetDriftOperator(task_id="check", pipelines=pipelines)
 
-    approve >> reset >> check
+    # Start the queries now. Each instance waits until one pipeline has read all records from before this run.
+    wait = OffsetsReachedSensor.partial(
+        task_id="wait",
+        target="{{ dag_run.start_date.isoformat() }}",
+        deferrable=True,
+        poke_interval=10,
+        timeout=86_400,
+        retries=3,
+    ).expand_kwargs([dict(pipeline) for pipeline in pipelines])
+
+    approve >> reset >> check >> wait
 # --8<-- [end:recover]
 
 # --8<-- [start:back]

@@ -309,9 +309,9 @@ class RunningAirflow:
         assert {run["state"] for run in runs[:count]} == {state}, runs
         return runs
 
-    def wait_until(self, condition: Callable[[], object], what: str) -> None:
+    def wait_until(self, condition: Callable[[], object], what: str, seconds: float = DEADLINE) -> None:
         """Wait until a condition holds; a component that has ended meanwhile is told of."""
-        self._wait(condition, what)
+        self._wait(condition, what, seconds)
 
     def said(self) -> str:
         """Return the end of what each component has said, for a test that fails."""

@@ -17,7 +17,6 @@ from pathlib import Path
 import pytest
 from airflow_users import User, WithUsers, user_variables
 from confluent_kafka import Consumer
-from written_query import Query
 
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.kafka.client import OffsetsClient
@@ -29,8 +28,9 @@ EXAMPLE = Path(__file__).parents[2] / "dags_examples" / "recover_pipelines.py"
 MANY = int(os.environ.get("PIPELINES", "8"))
 # In the second of four waves, or of eight.
 FAILS = 2 if MANY == 8 else 11
-READ, BACK = 8, 5
+READ, BACK, END = 8, 5, 10
 SECONDS = 60 + 10 * MANY
+ENDED = ("success", "failed", "upstream_failed", "skipped")
 DAG_ID, TAKE_BACK = "recover_pipelines", "take_back_pipelines"
 
 
@@ -40,22 +40,29 @@ def client(bootstrap_servers):
         yield client
 
 
+def read(spark, bootstrap_servers, topic, checkpoint):
+    """Let a query of Spark read all there is."""
+    source = spark.readStream.format("kafka").option("kafka.bootstrap.servers", bootstrap_servers)
+    records = source.option("subscribe", topic).option("startingOffsets", "earliest").load()
+    query = records.writeStream.format("noop").option("checkpointLocation", str(checkpoint))
+    assert query.trigger(availableNow=True).start().awaitTermination(60)
+
+
 @pytest.fixture(scope="module")
-def live(bootstrap_servers, make_topic, produce, client, postgres, tmp_path_factory):
-    """An Airflow with the example, for pipelines that have read 8 of 10 records, one a minute."""
+def live(bootstrap_servers, make_topic, produce, client, spark, postgres, tmp_path_factory):
+    """An Airflow with the example, for queries of Spark that have read 8 of 10 records, one a minute."""
     home = tmp_path_factory.mktemp("recover-pipelines")
     now = datetime.now(tz=timezone.utc)
     times = [int((now - timedelta(minutes=10 - minute)).timestamp() * 1000) for minute in range(10)]
     topic = make_topic(1)
-    produce(topic, {0: 10}, {0: times})
+    produce(topic, {0: READ}, {0: times[:READ]})
     names = [f"fleet-{number}-{topic}" for number in range(MANY)]
     lines = []
-    for number, name in enumerate(names):
-        query = Query(home / "lake" / name, f"11111111-2222-3333-4444-{number:012d}")
-        query.run(0, {topic: {0: 0}})
-        query.run(1, {topic: {0: READ}})
+    for name in names:
+        read(spark, bootstrap_servers, topic, home / "lake" / name)
         client.commit(name, {TopicPartition(topic, 0): READ})
-        lines.append(f"- {{group_id: {name}, checkpoint_location: {query.location}}}")
+        lines.append(f"- {{group_id: {name}, checkpoint_location: {home / 'lake' / name}}}")
+    produce(topic, {0: len(times) - READ}, {0: times[READ:]})
     (home / "pipelines.yaml").write_text("\n".join(lines))
     example = Path(shutil.copy(EXAMPLE, home))
     with (
@@ -110,17 +117,21 @@ def reading(live, bootstrap_servers, client, name):
         consumer.close()
 
 
-def instances(live, run, task):
-    answer = live.api("GET", f"dags/{DAG_ID}/dagRuns/{run}/taskInstances", params={"limit": 100})
-    found = [each for each in answer["task_instances"] if each["task_id"] == task]
+def instances(live, run, task, dag_id=DAG_ID):
+    """The instances of a mapped task, by map index."""
+    path = f"dags/{dag_id}/dagRuns/{run}/taskInstances/{task}/listMapped"
+    found = live.api("GET", path, params={"limit": 100})["task_instances"]
     return sorted(found, key=lambda each: each["map_index"])
 
 
-def took(live, dag_id, run, task):
+def state_of(live, run, task):
+    """The state of a task that is not mapped."""
+    return live.api("GET", f"dags/{DAG_ID}/dagRuns/{run}/taskInstances/{task}")["state"]
+
+
+def took(task, found):
     """Print the seconds from the start of a task's first index to the end of its last one."""
-    path = f"dags/{dag_id}/dagRuns/{run}/taskInstances"
-    every = live.api("GET", path, params={"limit": 100})["task_instances"]
-    ran = [each for each in every if each["task_id"] == task and each["start_date"] and each["end_date"]]
+    ran = [each for each in found if each["start_date"] and each["end_date"]]
     began, ended = (
         pick(datetime.fromisoformat(each[name]) for each in ran)
         for pick, name in ((min, "start_date"), (max, "end_date"))
@@ -140,9 +151,9 @@ def test_one_plan_and_one_approval_a_failure_stops_what_has_not_begun_and_one_re
     with reading(live, bootstrap_servers, client, live.names[FAILS]):
         live.bob.respond(DAG_ID, run, asked["options"][0])
         live.ended(DAG_ID, run, SECONDS)
-    took(live, DAG_ID, run, "plan")
-    took(live, DAG_ID, run, "reset")
+    took("plan", [live.api("GET", f"dags/{DAG_ID}/dagRuns/{run}/taskInstances/plan")])
     resets = instances(live, run, "reset")
+    took("reset", resets)
     states = [each["state"] for each in resets]
     assert states[FAILS] == "failed"
     assert states.count("skipped") >= 1
@@ -154,19 +165,32 @@ def test_one_plan_and_one_approval_a_failure_stops_what_has_not_begun_and_one_re
 
     back = live.ada.trigger(TAKE_BACK, {"run_id": run})
     live.ended(TAKE_BACK, back, SECONDS)
-    took(live, TAKE_BACK, back, "restore")
+    took("restore", instances(live, back, "restore", TAKE_BACK))
     assert live.api("GET", f"dags/{TAKE_BACK}/dagRuns/{back}")["state"] == "success"
     assert at(live, client) == [READ] * MANY
     moved = [(live.lake / name / "_kafka_offsets" / "0002-restore").exists() for name in live.names]
     assert moved == [state == "success" for state in states]
 
 
-def test_all_are_moved_and_found_in_step(live, client):
+def test_all_are_moved_found_in_step_and_waited_for(live, client, spark, bootstrap_servers):
     run = live.ada.trigger(DAG_ID, {"to_datetime": live.to})
     asked = live.request_of(DAG_ID, run)
     live.bob.respond(DAG_ID, run, asked["options"][0])
-    assert live.ended(DAG_ID, run, SECONDS)["check"] == "success"
-    took(live, DAG_ID, run, "reset")
+    live.wait_until(lambda: state_of(live, run, "check") in ENDED, "the check", SECONDS)
+    resets = instances(live, run, "reset")
+    took("reset", resets)
+    assert [each["state"] for each in resets] == ["success"] * MANY
+    assert state_of(live, run, "check") == "success"
     assert at(live, client) == [BACK] * MANY
-    receipts = [each["state"] for each in instances(live, run, "reset")]
-    assert receipts == ["success"] * MANY
+    live.wait_until(
+        lambda: "deferred" in {each["state"] for each in instances(live, run, "wait")}, "the waits"
+    )
+    for name in live.names:
+        read(spark, bootstrap_servers, live.topic, live.lake / name)
+        client.commit(name, {TopicPartition(live.topic, 0): END})
+    assert at(live, client) == [END] * MANY
+    live.ended(DAG_ID, run, SECONDS)
+    waits = instances(live, run, "wait")
+    took("wait", waits)
+    assert [each["state"] for each in waits] == ["success"] * MANY
+    assert live.api("GET", f"dags/{DAG_ID}/dagRuns/{run}")["state"] == "success"
