@@ -185,7 +185,7 @@ class Certificate:
         found = []
         counts = self.counts
         if counts["lost"]:
-            nothing = "" if counts["rows"] else ", and no row is in the window: is it the right table?"
+            nothing = "" if counts["rows"] else f", and no row is in the window: {self._check_names()}"
             found.append(f"{_number(counts['lost'], 'record')} lost ({ranges_text(self.lost)}){nothing}")
         if counts["doubled"]:
             found.append(f"{_number(counts['doubled'], 'record')} doubled ({ranges_text(self.doubled)})")
@@ -198,6 +198,11 @@ class Certificate:
             for reason, ranges in self.undecided.items()
         ]
         return found + list(self.problems)
+
+    def _check_names(self) -> str:
+        """Return what to check if the window has no row."""
+        selection = "table and where are" if self.audited.get("where") else "the table is"
+        return f"check whether {selection} correct"
 
     def summary(self) -> str:
         """Return the verdict and the counts in one line."""
@@ -217,17 +222,15 @@ class Certificate:
         if self.verdict == "complete" or (undecided and self.verdict == "undecided"):
             return
         what = shorten(self.audited.get("table") or "the table")
-        advice = []
-        if self.counts["doubled"] or self.counts["foreign"]:
-            advice.append("remove these rows from the table, unless the job replaces what it wrote before")
-        if any(self.counts[name] for name in _WRONG):
-            advice.append(
-                remedy or "read the window again: read_window(spark, window) reads exactly its records"
-            )
-            advice.append("then audit it again")
         text = f"{what} is {self.verdict}: {'; '.join(self.findings())}"
+        if self.verdict == "incomplete":
+            again = remedy or (
+                "read the window again (read_window(spark, window) reads exactly its records), and audit the "
+                "table again"
+            )
+            text += f"; {again}. If the job does not replace the rows that it wrote before, first delete them"
         passes = self.verdict == "undecided" and self.undecided.keys() <= _PASSING
-        raise AuditError(f"{text}; {', '.join(advice)}" if advice else text, retriable=passes)
+        raise AuditError(text, retriable=passes)
 
     @classmethod
     def parse(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import shlex
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta, timezone
 from functools import partial
@@ -18,6 +16,7 @@ from airflow_kafka_offsets.model.window import OffsetWindow
 from airflow_kafka_offsets.operators.base import OffsetsOperator
 from airflow_kafka_offsets.pipeline import parse_location
 from airflow_kafka_offsets.readings.missing_records import find_missing
+from airflow_kafka_offsets.task.clear_command import clear_command
 from airflow_kafka_offsets.task.parameter_checks import is_template
 from airflow_kafka_offsets.task.window_file import load_window, split_window, write_text
 from airflow_kafka_offsets.task.xcom import push_result
@@ -225,20 +224,16 @@ class AuditWindowOperator(OffsetsOperator):
         return {**{name: getattr(self, name) for name in names}, "where": where}
 
     def _remedy(self, context: Context, window: OffsetWindow) -> str:
-        """Return how to read the window again: the command that clears the tasks after its plan."""
+        """Return how to read the window again: which task of the run to clear, and the command if any."""
         run, task = context.get("dag_run"), context.get("task")
         dag_id, at = getattr(run, "dag_id", None), getattr(run, "logical_date", None)
         jobs = sorted(set(getattr(task, "upstream_task_ids", ())) - {window.source.get("task_id")})
-        if not jobs or dag_id is None:
+        if task is None or task.dag is None or not jobs or dag_id is None:
             return ""
-        run_id = getattr(run, "run_id", None)
-        named = f"clear {', '.join(map(repr, jobs))} of run {run_id!r} with the tasks after it"
-        if at is None:
-            return f"read the window again: {named}"
-        regex = f"^({'|'.join(map(re.escape, jobs))})$"
-        day = at.isoformat()
-        command = ["airflow", "tasks", "clear", "-d", "-t", regex, "-s", day, "-e", day, dag_id]
-        return f"read the window again: {named} ({shlex.join(command)})"
+        named = ", ".join(map(repr, jobs))
+        text = f"read the window again: clear {named} of run {getattr(run, 'run_id', None)!r} with the tasks"
+        command = clear_command(task.dag, jobs[0], at) if at is not None and len(jobs) == 1 else None
+        return f"{text} after it" + (f" ({command})" if command else "")
 
 
 _EXPECTED = {

@@ -34,7 +34,7 @@ from airflow_kafka_offsets.readings.record_progress import (
     next_incomplete,
 )
 from airflow_kafka_offsets.readings.topic_times import IDLE_AFTER
-from airflow_kafka_offsets.task.interval_memory import Emitted, IntervalMemory
+from airflow_kafka_offsets.task.interval_memory import KEY, Emitted, IntervalMemory
 from airflow_kafka_offsets.task.mapped import with_default
 from airflow_kafka_offsets.task.parameter_checks import is_template
 from airflow_kafka_offsets.waits.interval_position import IntervalPosition
@@ -107,9 +107,9 @@ class CompletedIntervalsOperator(OffsetsOperator):
         (templated)
     :param idle_after: with ``ignore``: age of a partition's newest record after which the partition is idle:
         seconds, a timedelta or text such as ``10m``; 10 minutes by default. (templated)
-    :param start_from: a time in the first interval to emit; only has an effect before the first event. By
-        default the first interval is that of the first unread record when the task first runs, or the current
-        interval if all records were read. (templated)
+    :param start_from: a time in the first interval to emit. By default the first interval is that of the
+        first unread record when the task first runs, or the current interval if all records were read. Until
+        the first event, you can change it to an earlier time. (templated)
     :param max_intervals: maximum number of events for an asset in one run, 200 by default; the next run emits
         the rest. (templated)
     :param position: which position to read: ``group`` or ``checkpoint``; by default the group's if both are
@@ -259,12 +259,15 @@ class CompletedIntervalsOperator(OffsetsOperator):
             begin = schedule.containing(datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=first))
             self.log.info("%s: the first interval is %s", feed.asset.name, begin)
             text = None if start_from is None else start_from.isoformat()
-            emitted = Emitted(begin.start, meaning, text, move)
+            emitted = Emitted(begin.start, meaning, text, move, begin.start)
         else:
+            emitted = self._begin_earlier(feed, emitted, start_from)
             readings = [progress]
             if move is not None and emitted.move is not None and emitted.move < move:
                 readings.append(moved)
-            end = min(end_after_reset(each, schedule, emitted.end) for each in readings)
+            end = emitted.end
+            if not emitted.waits_for_start:
+                end = min(end_after_reset(each, schedule, end) for each in readings)
             if end < emitted.end:
                 self.log.warning(
                     "%s: the position was moved back. The intervals from %s until %s are emitted again when "
@@ -275,6 +278,21 @@ class CompletedIntervalsOperator(OffsetsOperator):
         if emitted != feed.emitted:
             # Kept now, so that the beginning or a reset is not forgotten if this task fails.
             feed.memory.keep(emitted)
+        return emitted
+
+    def _begin_earlier(self, feed: IntervalFeed, emitted: Emitted, start_from: datetime | None) -> Emitted:
+        """Return the intervals with another ``start_from``, if it was changed before the first event."""
+        if start_from is None or start_from.isoformat() == emitted.start_from:
+            return emitted
+        begin = feed.schedule.containing(start_from)
+        if earlier := emitted.begun_at(begin.start, start_from.isoformat()):
+            self.log.info("%s: the first interval is now %s", feed.asset.name, begin)
+            return earlier
+        self.log.warning(
+            "%s: start_from was %s and is now %s. This has no effect: the intervals continue at %s. To begin "
+            "again, delete the state %s of the asset, or use another asset",
+            *(feed.asset.name, emitted.start_from, start_from.isoformat(), emitted.end.isoformat(), KEY),
+        )
         return emitted
 
     def _completed(

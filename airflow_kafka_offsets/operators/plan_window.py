@@ -30,6 +30,7 @@ from airflow_kafka_offsets.operators.base import OffsetsOperator
 from airflow_kafka_offsets.pipeline import parse_location
 from airflow_kafka_offsets.readings.window import plan_window, topics_matching
 from airflow_kafka_offsets.readings.window_checks import check_window
+from airflow_kafka_offsets.task.emitted_interval import check_emitted_interval
 from airflow_kafka_offsets.task.parameter_checks import is_template
 from airflow_kafka_offsets.task.window_file import MAX_ARGUMENT, window_xcom
 from airflow_kafka_offsets.task.window_memory import WindowMemory
@@ -82,6 +83,7 @@ class PlanOffsetWindowOperator(OffsetsOperator):
     - Its end is before its start, or in the future.
     - Retention has deleted records of the window. The error gives their number.
     - The group has no commit (see ``on_no_commit``).
+    - ``every`` or ``timezone`` are different from those of the task that emitted the run's interval.
 
     If the group is not at the window's start, the window is planned, and the log warns that it cannot be
     committed.
@@ -315,6 +317,7 @@ class PlanOffsetWindowOperator(OffsetsOperator):
                 "later), trigger it with a partition key, or give start and end"
             )
         interval = IntervalSchedule.parse(self.every, self.timezone).of_key(key)
+        check_emitted_interval(context, key, interval)
         self.log.info("%s: from %s until %s", key, interval.start.isoformat(), interval.end.isoformat())
         return interval
 

@@ -46,12 +46,29 @@ class Emitted:
     :param meaning: the schedule of the intervals, and the group or checkpoint that completes them.
     :param start_from: value of this parameter when the first interval was emitted.
     :param move: number of the checkpoint's newest move that was read; ``None`` without a checkpoint.
+    :param begin: start of the first interval; ``None`` if unknown.
     """
 
     end: datetime
     meaning: Mapping[str, Any] = field(default_factory=dict)
     start_from: str | None = None
     move: int | None = None
+    begin: datetime | None = None
+
+    @property
+    def waits_for_start(self) -> bool:
+        """Whether ``start_from`` was given, and no interval was emitted: the position may be before it."""
+        return self.start_from is not None and self.end == self.begin
+
+    def begun_at(self, start: datetime, start_from: str) -> Emitted | None:
+        """
+        Return these intervals with an earlier beginning; ``None`` if some of them were emitted.
+
+        A later beginning is not accepted: a template with a new time in each run would skip intervals.
+        """
+        if self.begin is None or not start <= self.end <= self.begin:
+            return None
+        return replace(self, end=start, begin=start, start_from=start_from)
 
 
 class IntervalMemory:
@@ -119,7 +136,11 @@ class IntervalMemory:
             if not isinstance(kept, Mapping) or kept["version"] != _VERSION:
                 raise ValueError
             emitted = Emitted(
-                _time(kept["end"]), dict(kept["meaning"]), kept.get("start_from"), kept.get("move")
+                _time(kept["end"]),
+                dict(kept["meaning"]),
+                kept.get("start_from"),
+                kept.get("move"),
+                None if kept.get("begin") is None else _time(kept["begin"]),
             )
             announced = kept.get("announced")
             if announced is not None:
@@ -218,6 +239,7 @@ def _as_json(emitted: Emitted) -> dict[str, Any]:
         "meaning": dict(emitted.meaning),
         "start_from": emitted.start_from,
         "move": emitted.move,
+        "begin": None if emitted.begin is None else emitted.begin.isoformat(),
     }
 
 

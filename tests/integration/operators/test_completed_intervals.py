@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from datetime import datetime, timedelta, timezone
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -358,3 +359,13 @@ def test_a_run_whose_partition_key_names_no_interval_is_refused(recorded, contex
         plan(context, "2026-03-01T02:30:00", topics=recorded, every="hour")
     with pytest.raises(AirflowFailException, match="is in the future"):
         plan(context, "2199-03-01T02:00:00", topics=recorded, every="hour")
+
+
+def test_a_run_of_an_emitted_day_does_not_read_one_hour(recorded, context):
+    extra = {"every": "day", "timezone": "UTC", "token": "t"}
+    event = SimpleNamespace(partition_key="2026-03-01T00:00:00", extra=extra)
+    started = {**context, "triggering_asset_events": {HOURS: [event]}}
+    with pytest.raises(AirflowFailException, match="set every='day' and timezone='UTC'"):
+        plan(started, "2026-03-01T00:00:00", topics=recorded, every="hour")
+    day = plan(started, "2026-03-01T00:00:00", topics=recorded, every="day")
+    assert day["end"] == {recorded: {"0": 5}}

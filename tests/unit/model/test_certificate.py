@@ -212,8 +212,8 @@ def test_the_error_names_the_first_ranges_and_what_to_do():
     assert str(error.value) == (
         "orders is incomplete: 3 records lost (orders-0: offsets 12 to 14); 1 record doubled (orders-0: "
         "offset 17); 3 rows from outside the window (orders-0: offsets 3 to 4, 1 row with NULL for topic, "
-        "partition or offset); remove these rows from the table, unless the job replaces what it wrote "
-        "before, clear the task 'load', then audit it again"
+        "partition or offset); clear the task 'load'. If the job does not replace the rows that it wrote "
+        "before, first delete them"
     )
 
 
@@ -298,10 +298,22 @@ def test_a_certificate_that_was_changed_is_refused(change):
         Certificate.parse({**form, **change})
 
 
-def test_the_certificate_in_the_documentation_is_a_real_one():
+def test_the_documentation_shows_what_an_audit_says():
     page = Path(__file__).parents[3] / "docs" / "how-to" / "prove-completeness.md"
-    (shown,) = re.findall(r"```json\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
-    assert Certificate.parse(shown).summary() == "complete: 837 offsets, 837 rows"
+    good, bad = re.findall(r"\n\n```\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    window = OffsetWindow({TopicPartition("flights", 1): OffsetRange(0, 837)})
+    whole = {TopicPartition("flights", 1): PartitionRows(837)}
+    lacking = {TopicPartition("flights", 1): PartitionRows(836, merge([(400, 401)]))}
+    audited = {"table": "flights_bronze"}
+    found = Certificate.issue(window, TableRows(whole), MissingOffsets(), audited, AT)
+    assert found.summary() == good.strip()
+    lost = MissingOffsets({TopicPartition("flights", 1): merge([(400, 401)])})
+    with pytest.raises(AuditError) as error:
+        Certificate.issue(window, TableRows(lacking), lost, audited, AT).require_complete("REMEDY")
+    before, after = str(error.value).split("REMEDY")
+    shown = " ".join(bad.split())
+    assert shown.startswith(before)
+    assert shown.endswith(after)
 
 
 def test_a_key_of_a_later_version_is_ignored():

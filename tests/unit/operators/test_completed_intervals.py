@@ -207,12 +207,61 @@ def test_an_old_first_record_needs_a_place_to_begin(stream):
     assert stream.airflow.kept == {}
 
 
-def test_another_start_from_has_no_effect_later(stream):
+def test_another_start_from_has_no_effect_later_and_the_log_says_so(stream, capsys, caplog):
     stream.write(0.5, 1.5, 2.5)
     stream.commit(2)
     stream.run(start_from="2026-03-01T01:10:00")
+    assert "has no effect" not in capsys.readouterr().out + caplog.text
     stream.run(start_from=START)
     assert stream.hours() == ["01T01"]
+    said = capsys.readouterr().out + caplog.text
+    assert (
+        "start_from was 2026-03-01T01:10:00+00:00 and is now 2026-03-01T00:00:00+00:00. This has no effect: "
+        "the intervals continue at 2026-03-01T02:00:00+00:00. To begin again, delete the state "
+        "kafka_offsets.intervals of the asset, or use another asset"
+    ) in said
+
+
+@pytest.mark.parametrize("forgotten", [None, "2026-03-01T02:10:00"])
+def test_an_earlier_start_from_counts_before_the_first_event(stream, forgotten):
+    stream.write(0.5, 1.5, 2.5)
+    stream.commit(3)
+    stream.run(start_from=forgotten)
+    assert stream.hours() == []
+    stream.run("second", start_from=START, kill_at=5)
+    stream.run("second", start_from=START)
+    stream.run(start_from=START)
+    assert stream.hours() == ["01T00", "01T01"]
+
+
+def test_a_start_from_that_each_run_sets_later_skips_no_interval(stream):
+    stream.write(0.5, 1.5, 2.5)
+    for read in (0, 2, 3):
+        stream.commit(read)
+        stream.run(start_from=f"2026-03-01T0{read}:40:00")
+    assert stream.hours() == ["01T00", "01T01"]
+
+
+def test_a_position_before_start_from_is_no_reset(stream):
+    start_from = "2026-03-01T03:00:00"
+    stream.write(0.5, 1.5, 2.5, 3.5, 4.5, 5.5)
+    for read in (1, 2, 5):
+        stream.commit(read)
+        stream.run(start_from=start_from)
+    assert stream.hours() == ["01T03", "01T04"]
+    for read in (1, 5):
+        stream.commit(read)
+        stream.run(start_from=start_from)
+    assert stream.hours()[2:] == ["01T01", "01T02", "01T03", "01T04"]
+
+
+def test_after_its_state_was_deleted_an_asset_begins_again(stream):
+    stream.write(0.5, 1.5, 2.5)
+    stream.commit(3)
+    for _ in range(2):
+        stream.run()
+        stream.airflow.kept.clear()
+    assert stream.hours() == ["01T00", "01T01"] * 2
 
 
 # -- limits and gaps --

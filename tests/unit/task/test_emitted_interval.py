@@ -1,0 +1,64 @@
+"""A run reads the interval that its events have emitted, and no other one."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from airflow.sdk import Asset
+
+from airflow_kafka_offsets.errors import UsageError
+from airflow_kafka_offsets.model.interval import IntervalSchedule
+from airflow_kafka_offsets.task.emitted_interval import check_emitted_interval
+
+MIDNIGHT = "2026-03-01T00:00:00"
+
+
+def check(key, every, zone, *events, own=("hour", "UTC")):
+    emitted = [
+        SimpleNamespace(partition_key=name, extra={"every": every, "timezone": zone, "token": "t"})
+        for name in events
+    ]
+    context: Any = {"triggering_asset_events": {Asset("hours"): emitted}}
+    check_emitted_interval(context, key, IntervalSchedule.parse(*own).of_key(key))
+
+
+@pytest.mark.parametrize(("every", "own"), [("hour", "hour"), ("hour", "PT1H"), ("PT3600S", "0 * * * *")])
+def test_the_same_interval_may_have_another_name(every, own):
+    check(MIDNIGHT, every, "UTC", MIDNIGHT, own=(own, "UTC"))
+
+
+@pytest.mark.parametrize(
+    ("every", "zone", "own", "says"),
+    [
+        ("day", "UTC", ("hour", "UTC"), "set every='day' and timezone='UTC'"),
+        ("hour", "UTC", ("day", "UTC"), "set every='hour' and timezone='UTC'"),
+        ("day", "Europe/Berlin", ("day", "UTC"), "set every='day' and timezone='Europe/Berlin'"),
+    ],
+)
+def test_another_interval_of_the_same_key_is_refused(every, zone, own, says):
+    with pytest.raises(UsageError, match="of the asset 'hours', and this task would read from") as error:
+        check(MIDNIGHT, every, zone, MIDNIGHT, own=own)
+    assert says in str(error.value)
+
+
+def test_a_key_that_a_mapper_has_made_is_not_compared():
+    hours = [f"2026-03-01T{hour:02}:00:00" for hour in range(24)]
+    check("2026-03-01", "hour", "UTC", *hours, own=("day", "UTC"))
+    check(MIDNIGHT, "hour", "UTC", *hours, own=("day", "UTC"))
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [{}, None, {"every": "day", "timezone": "UTC"}, {"every": "?", "timezone": "UTC", "token": "t"}],
+)
+def test_events_of_other_tasks_are_not_compared(extra):
+    event = SimpleNamespace(partition_key=MIDNIGHT, extra=extra)
+    context: Any = {"triggering_asset_events": {Asset("hours"): [event]}}
+    check_emitted_interval(context, MIDNIGHT, IntervalSchedule.parse("hour").of_key(MIDNIGHT))
+
+
+def test_a_run_without_events_is_not_checked():
+    for context in ({}, {"triggering_asset_events": {}}, {"triggering_asset_events": None}):
+        check_emitted_interval(context, MIDNIGHT, IntervalSchedule.parse("hour").of_key(MIDNIGHT))  # type: ignore[arg-type]
