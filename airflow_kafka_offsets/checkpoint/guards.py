@@ -6,8 +6,9 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from airflow_kafka_offsets.checkpoint.log import OffsetLogEntry
-from airflow_kafka_offsets.checkpoint.reader import CheckpointState, SparkCheckpoint
+from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.checkpoint.sinks import newest_recorded_batch
+from airflow_kafka_offsets.checkpoint.state import CheckpointState
 from airflow_kafka_offsets.checkpoint.state_store import StateStores, is_stateful
 from airflow_kafka_offsets.errors import CheckpointError, CheckpointFormatError, StorageError
 from airflow_kafka_offsets.model.checkpoint_policy import RECORDING_SINKS, CheckpointPolicy, sink_choices

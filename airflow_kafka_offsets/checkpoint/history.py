@@ -18,8 +18,9 @@ from threading import Thread
 from time import monotonic
 from typing import Any, NamedTuple
 
-from airflow_kafka_offsets.checkpoint.archive import ArchivedMove, file_digest, read_archived_move
+from airflow_kafka_offsets.checkpoint.archive import file_digest, read_archived_move
 from airflow_kafka_offsets.checkpoint.archive_names import archive_names
+from airflow_kafka_offsets.checkpoint.archived_move import ArchivedMove
 from airflow_kafka_offsets.checkpoint.log import OffsetLogEntry, check_commit_log, parse_offset_log
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import StorageUnavailableError

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from airflow_kafka_offsets.checkpoint.archive import ArchivedMove, file_digest, newest_archived_move
+from airflow_kafka_offsets.checkpoint.archive import file_digest, newest_archived_move
+from airflow_kafka_offsets.checkpoint.archived_move import ArchivedMove
 from airflow_kafka_offsets.checkpoint.guards import CheckpointBatches, read_checkpoint_batches
-from airflow_kafka_offsets.checkpoint.reader import CheckpointState, SparkCheckpoint
+from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+from airflow_kafka_offsets.checkpoint.state import CheckpointState
 from airflow_kafka_offsets.errors import MoveUnfinishedError
 from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan
 

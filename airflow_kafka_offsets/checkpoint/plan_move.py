@@ -21,13 +21,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from airflow_kafka_offsets.checkpoint.archive import (
-    ArchivedMove,
-    find_archived_move,
-    read_archived_moves,
-    read_copy,
-)
+from airflow_kafka_offsets.checkpoint.archive import find_archived_move, read_archived_moves, read_copy
 from airflow_kafka_offsets.checkpoint.archive_names import next_archive_name
+from airflow_kafka_offsets.checkpoint.archived_move import ArchivedMove
 from airflow_kafka_offsets.checkpoint.guards import (
     CheckpointBatches,
     link_refusals,

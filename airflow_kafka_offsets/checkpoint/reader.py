@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -18,16 +17,13 @@ from airflow_kafka_offsets.checkpoint.log import (
     parse_offset_log,
     parse_query_id,
 )
+from airflow_kafka_offsets.checkpoint.state import CheckpointSource, CheckpointState
 from airflow_kafka_offsets.errors import (
     CheckpointError,
     CheckpointNotFoundError,
     StorageUnavailableError,
 )
-from airflow_kafka_offsets.model.formats import offsets_json
-from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds
-from airflow_kafka_offsets.model.offsets import Offsets
 from airflow_kafka_offsets.model.text import is_plain
-from airflow_kafka_offsets.model.wording import parameter_text
 from airflow_kafka_offsets.storage import (
     decode,
     linked_directory,
@@ -40,94 +36,6 @@ from airflow_kafka_offsets.storage import (
 
 _INDEX = re.compile(r"0|[1-9][0-9]{0,999}")
 _ATTEMPTS = 5
-
-
-@dataclass(frozen=True)
-class CheckpointSource:
-    """
-    One source of the query.
-
-    :param source: its index in the query's plan, or its name (Spark 4.2).
-    :param offsets: the next offset of each partition; ``None`` if the source is not Kafka or had no offset
-        yet.
-    :param kafka: whether the offsets have Kafka's form. False for a source without an offset: the
-        checkpoint's newest batch does not say what kind of source it is.
-    :param begun: whether the source has an offset. A Kafka source has none while its pattern matches no
-        topic.
-    """
-
-    source: str
-    offsets: Offsets | None
-    kafka: bool
-    begun: bool = True
-
-
-@dataclass(frozen=True)
-class CheckpointState:
-    """
-    The content of a checkpoint at one moment.
-
-    :param location: the checkpoint's location, as given by the caller.
-    :param query_id: the query's id, which stays the same over restarts.
-    :param batch_id: the newest committed batch: the highest number in both ``offsets/`` and ``commits/``;
-        ``None`` if no batch has finished yet.
-    :param pending_batch_id: the batch that is running or was interrupted; Spark replays exactly its range.
-    :param sources: the sources of the committed batch, by index, then by name; empty without a committed
-        batch.
-    :param batch_timestamp_ms: when the committed batch was planned, in milliseconds since 1970; ``None`` in
-        continuous mode, which does not record it.
-    :param log_ids: the cluster and topics that the offsets belong to, as the newest move recorded them;
-        unknown unless they were read.
-    """
-
-    location: str
-    query_id: str
-    batch_id: int | None
-    pending_batch_id: int | None
-    sources: tuple[CheckpointSource, ...] = ()
-    batch_timestamp_ms: int | None = None
-    log_ids: LogIds = UNKNOWN_LOGS
-
-    @property
-    def kafka_offsets(self) -> dict[str, Offsets]:
-        """The offsets of each Kafka source, by index or name."""
-        return {source.source: source.offsets for source in self.sources if source.offsets is not None}
-
-    @property
-    def without_kafka(self) -> str | None:
-        """
-        Why the checkpoint will never have Kafka offsets; ``None`` if it has some, or a later batch may.
-
-        A source without an offset yet may be a Kafka source.
-        """
-        if self.batch_id is None or not all(source.begun and not source.kafka for source in self.sources):
-            return None
-        return self.no_kafka_offsets
-
-    @property
-    def no_kafka_offsets(self) -> str:
-        """The error text for a batch without Kafka offsets."""
-        return (
-            f"{self.location}: batch {self.batch_id} has no Kafka offsets; it has {len(self.sources)} "
-            f"sources of other kinds: check {parameter_text('checkpoint_location')}"
-        )
-
-    def as_json(self) -> dict[str, Any]:
-        """Return plain JSON, offsets in Spark's form."""
-        return {
-            "location": self.location,
-            "query_id": self.query_id,
-            "batch_id": self.batch_id,
-            "pending_batch_id": self.pending_batch_id,
-            "sources": [
-                {
-                    "source": source.source,
-                    "kafka": source.kafka,
-                    "offsets": None if source.offsets is None else offsets_json(source.offsets),
-                }
-                for source in self.sources
-            ],
-        }
 
 
 class StateAndBatches(NamedTuple):

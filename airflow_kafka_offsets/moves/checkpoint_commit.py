@@ -27,7 +27,8 @@ from airflow_kafka_offsets.readings.known_moves import KnownMoves
 from airflow_kafka_offsets.readings.log_checks import LogCheck
 
 if TYPE_CHECKING:
-    from airflow_kafka_offsets.checkpoint.reader import CheckpointState, SparkCheckpoint
+    from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+    from airflow_kafka_offsets.checkpoint.state import CheckpointState
     from airflow_kafka_offsets.kafka.client import OffsetsClient
     from airflow_kafka_offsets.model.parameters import OutOfRangePolicy
     from airflow_kafka_offsets.model.plan import OffsetPlan, PartitionMove

@@ -7,11 +7,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from airflow_kafka_offsets.checkpoint.archive import (
-    ArchivedMove,
     newest_archived_move,
     newest_archived_move_with_cluster,
     read_attachment,
 )
+from airflow_kafka_offsets.checkpoint.archived_move import ArchivedMove
 from airflow_kafka_offsets.checkpoint.open_moves import (
     has_run_since,
     resume_plan,

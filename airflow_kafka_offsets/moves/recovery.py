@@ -6,7 +6,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from airflow_kafka_offsets.checkpoint.archive import ArchivedMove, read_archived_moves
+from airflow_kafka_offsets.checkpoint.archive import read_archived_moves
+from airflow_kafka_offsets.checkpoint.archived_move import ArchivedMove
 from airflow_kafka_offsets.checkpoint.open_moves import discarded_batches, has_finished_since
 from airflow_kafka_offsets.model.checkpoint_plan import (
     CheckpointPlan,
@@ -32,7 +33,8 @@ from airflow_kafka_offsets.readings.known_moves import archived_group_offsets
 from airflow_kafka_offsets.readings.positions import group_positions, last_commits
 
 if TYPE_CHECKING:
-    from airflow_kafka_offsets.checkpoint.reader import CheckpointState, SparkCheckpoint
+    from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+    from airflow_kafka_offsets.checkpoint.state import CheckpointState
     from airflow_kafka_offsets.kafka.client import OffsetsClient
 
 

@@ -8,7 +8,8 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
-from airflow_kafka_offsets.checkpoint.archive import ArchivedMove, read_archived_moves
+from airflow_kafka_offsets.checkpoint.archive import read_archived_moves
+from airflow_kafka_offsets.checkpoint.archived_move import ArchivedMove
 from airflow_kafka_offsets.checkpoint.batch import finished_batch_ends, source_offsets_at_batch
 from airflow_kafka_offsets.checkpoint.open_moves import (
     has_run_since,

@@ -7,7 +7,8 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from airflow_kafka_offsets.checkpoint.archive import ArchivedMove, find_archived_move, read_archived_moves
+from airflow_kafka_offsets.checkpoint.archive import find_archived_move, read_archived_moves
+from airflow_kafka_offsets.checkpoint.archived_move import ArchivedMove
 from airflow_kafka_offsets.checkpoint.plan_move import plan_put_back_archive, plan_seek
 from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.checkpoint_plan import (

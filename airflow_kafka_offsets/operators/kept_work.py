@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from airflow_kafka_offsets.errors import PlanRefusedError
-from airflow_kafka_offsets.model.recovery import RecoveryTasks
+from airflow_kafka_offsets.model.recovery_tasks import RecoveryTasks
 from airflow_kafka_offsets.moves.recovery import plan_without_move
 from airflow_kafka_offsets.task.run_tasks import commit_identities, tasks_between, tasks_that_move
 

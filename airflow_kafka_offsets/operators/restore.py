@@ -22,7 +22,8 @@ from airflow_kafka_offsets.model.parameters import (
     parse_text,
 )
 from airflow_kafka_offsets.model.receipt import read_receipt
-from airflow_kafka_offsets.model.recovery import FAILED, Recovery, RecoveryTasks
+from airflow_kafka_offsets.model.recovery import Recovery
+from airflow_kafka_offsets.model.recovery_tasks import FAILED, RecoveryTasks
 from airflow_kafka_offsets.moves.recovery import judge_recovery, plan_of_earlier_restore
 from airflow_kafka_offsets.moves.restore import plan_restore_file, plan_restore_receipt
 from airflow_kafka_offsets.operators.approved_plan import take_names, was_not_applied

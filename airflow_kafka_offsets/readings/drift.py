@@ -39,7 +39,8 @@ from airflow_kafka_offsets.readings.positions import check_partitions, partition
 from airflow_kafka_offsets.readings.retention import read_headrooms, read_retentions
 
 if TYPE_CHECKING:
-    from airflow_kafka_offsets.checkpoint.reader import CheckpointState, SparkCheckpoint
+    from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+    from airflow_kafka_offsets.checkpoint.state import CheckpointState
     from airflow_kafka_offsets.kafka.client import OffsetsClient
     from airflow_kafka_offsets.model.headroom import Retention
 

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from airflow_kafka_offsets.checkpoint.archive import (
-    ArchivedMove,
     newest_archived_move,
     read_archived_moves,
     read_attachment,
 )
+from airflow_kafka_offsets.checkpoint.archived_move import ArchivedMove
 from airflow_kafka_offsets.checkpoint.open_moves import (
     has_finished_since,
     has_run_since,

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from airflow_kafka_offsets.errors import PlanRefusedError
-from airflow_kafka_offsets.model.recovery import RecoveryTasks
+from airflow_kafka_offsets.model.recovery_tasks import RecoveryTasks
 from airflow_kafka_offsets.task.identity import iteration, map_index
 from airflow_kafka_offsets.task.mapped import operator_class
 

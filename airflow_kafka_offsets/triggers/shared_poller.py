@@ -24,7 +24,7 @@ from airflow_kafka_offsets.errors import (
 from airflow_kafka_offsets.triggers.poll_request import PollRequest
 
 if TYPE_CHECKING:
-    from airflow_kafka_offsets.checkpoint.reader import CheckpointState
+    from airflow_kafka_offsets.checkpoint.state import CheckpointState
     from airflow_kafka_offsets.kafka.client import OffsetsClient
     from airflow_kafka_offsets.model.offsets import Positions
     from airflow_kafka_offsets.waits.cached_reader import CachedReader

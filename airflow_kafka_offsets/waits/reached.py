@@ -9,7 +9,8 @@ from functools import cached_property, reduce
 from operator import or_
 from typing import Any, ClassVar, TypeGuard
 
-from airflow_kafka_offsets.checkpoint.reader import CheckpointState, SparkCheckpoint
+from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+from airflow_kafka_offsets.checkpoint.state import CheckpointState
 from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.kafka.reader import OffsetsReader
 from airflow_kafka_offsets.model.formats import load_json, offsets_json, parse_offsets

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from airflow_kafka_offsets.checkpoint.reader import CheckpointState
+from airflow_kafka_offsets.checkpoint.state import CheckpointState
 from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.kafka.reader import OffsetsReader
 from airflow_kafka_offsets.model.formats import offsets_json

@@ -16,7 +16,8 @@ from functools import cached_property
 from typing import Any, ClassVar, Literal
 
 from airflow_kafka_offsets.checkpoint.archive import newest_archived_move_with_cluster
-from airflow_kafka_offsets.checkpoint.reader import CheckpointState, SparkCheckpoint
+from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+from airflow_kafka_offsets.checkpoint.state import CheckpointState
 from airflow_kafka_offsets.errors import CheckpointError, CheckpointNotFoundError, DriftError, UsageError
 from airflow_kafka_offsets.kafka.reader import OffsetsReader
 from airflow_kafka_offsets.model.commit_metadata import foreign_logs

@@ -29,7 +29,7 @@ from airflow_kafka_offsets import (
     TopicReachedSensor,
 )
 from airflow_kafka_offsets.assets import create_asset
-from airflow_kafka_offsets.checkpoint.reader import CheckpointState
+from airflow_kafka_offsets.checkpoint.state import CheckpointState
 from airflow_kafka_offsets.errors import BrokerError, CheckpointError, PlanRefusedError, UsageError
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 

@@ -34,7 +34,7 @@ POLICY = FailoverPolicy(checkpoint=CheckpointPolicy(on_pending_batch="discard", 
 
 DRIVER = """
 import os, signal, sys
-from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+from airflow_kafka_offsets.checkpoint.reader import (SparkCheckpoint)
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata

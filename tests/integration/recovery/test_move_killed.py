@@ -34,7 +34,7 @@ TARGET = {0: 4, 1: 1, 2: 3}
 DRIVER = """
 import os, signal, sys
 from datetime import datetime, timezone
-from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+from airflow_kafka_offsets.checkpoint.reader import (SparkCheckpoint)
 from airflow_kafka_offsets.moves.apply import apply_pipeline
 from airflow_kafka_offsets.moves.reset import plan_reset
 from airflow_kafka_offsets.kafka.client import OffsetsClient

@@ -366,7 +366,7 @@ _DEAD = """
 import sys, time
 from fsspec.implementations.memory import MemoryFileSystem
 from airflow_kafka_offsets.checkpoint.history import read_history
-from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+from airflow_kafka_offsets.checkpoint.reader import (SparkCheckpoint)
 
 class Dead(MemoryFileSystem):
     def cat_file(self, path, **options):

@@ -11,7 +11,8 @@ import pytest
 from fsspec.implementations.local import LocalFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 
-from airflow_kafka_offsets.checkpoint.reader import CheckpointSource, CheckpointState, SparkCheckpoint
+from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+from airflow_kafka_offsets.checkpoint.state import CheckpointSource, CheckpointState
 from airflow_kafka_offsets.errors import CheckpointError, CheckpointFormatError, CheckpointNotFoundError
 from airflow_kafka_offsets.model.offsets import TopicPartition
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from fsspec.implementations.local import LocalFileSystem
 
-from airflow_kafka_offsets.checkpoint.reader import CheckpointState, SparkCheckpoint
+from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+from airflow_kafka_offsets.checkpoint.state import CheckpointState
 from airflow_kafka_offsets.errors import CheckpointFormatError, StorageUnavailableError
 from airflow_kafka_offsets.model.offsets import TopicPartition
 

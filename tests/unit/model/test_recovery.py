@@ -14,10 +14,10 @@ from airflow_kafka_offsets.model.recovery import (
     LastCommit,
     MovedCheckpoint,
     Recovery,
-    RecoveryTasks,
     committed_by_others,
     judge,
 )
+from airflow_kafka_offsets.model.recovery_tasks import RecoveryTasks
 
 RUN = CommitMetadata(dag="recovery", run="manual__1", task="reset", map_index=-1)
 COMMIT = CommitMetadata(dag="recovery", run="manual__1", task="commit")

@@ -1,0 +1,96 @@
+"""One move in a checkpoint's archive."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from airflow_kafka_offsets.checkpoint.archive_names import archive_number, move_kind
+from airflow_kafka_offsets.model.checkpoint_plan import MoveKind
+from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
+from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds
+from airflow_kafka_offsets.model.offsets import Offsets
+
+
+@dataclass(frozen=True)
+class ArchivedMove:
+    """
+    What the archive of one checkpoint move contains.
+
+    :param name: name of its directory, such as ``0001-seek``.
+    :param created: when it was written, ISO 8601.
+    :param query_id: the query's id.
+    :param batch_id: the newest committed batch before the move.
+    :param newest_planned: the newest batch in ``offsets/`` before the move.
+    :param newest_committed: the newest batch in ``commits/`` before the move.
+    :param made_by: run and task that made the move, or the command line.
+    :param request: identifies the request: the same request finishes an interrupted move.
+    :param before: source -> offsets before the move.
+    :param after: source -> planned offsets.
+    :param files: path -> digests of the file before the move and as planned, ``None`` if there is no file.
+    :param nonce: name of its claim.
+    :param carried: whether ``before``, but not the copies, is taken from an earlier, interrupted move.
+    :param undoes: name of the archive that the move restored.
+    :param copies: whether the move restored the files, and not only the offsets.
+    :param log_ids: the cluster and topics that the offsets belong to; unknown if an earlier version wrote the
+        archive or the move was made without a broker.
+    :param left: for a failover, ids of the cluster and the topics that the offsets belonged to before.
+    :param recovery: whether a teardown task takes the move back if the tasks after it do not finish.
+    :param done: whether the move was finished.
+    :param undone: whether the move was taken back.
+    """
+
+    name: str
+    created: str
+    query_id: str
+    batch_id: int
+    newest_planned: int
+    newest_committed: int
+    made_by: CommitMetadata
+    request: str
+    before: Mapping[str, Offsets]
+    after: Mapping[str, Offsets]
+    files: Mapping[str, tuple[str | None, str | None]]
+    nonce: str = ""
+    carried: bool = False
+    undoes: str | None = None
+    copies: bool = False
+    log_ids: LogIds = UNKNOWN_LOGS
+    left: LogIds = UNKNOWN_LOGS
+    recovery: bool = False
+    done: bool = False
+    undone: bool = False
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the move was finished or taken back."""
+        return self.done or self.undone
+
+    @property
+    def is_failover(self) -> bool:
+        """Whether it was a move to another cluster."""
+        return self.name.endswith("-failover")
+
+    @property
+    def fails_over(self) -> bool:
+        """Whether it has moved the query to another cluster, and was not taken back."""
+        return self.is_failover and not self.undone
+
+    @property
+    def created_at(self) -> int:
+        """When it was written, in seconds since 1970."""
+        return int(datetime.fromisoformat(self.created).timestamp())
+
+    @property
+    def number(self) -> int:
+        """The move's number in the checkpoint, from 1."""
+        return archive_number(self.name)
+
+    @property
+    def kind(self) -> MoveKind:
+        """The kind of the move."""
+        return move_kind(self.name)
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.made_by}, {self.created})"
