@@ -1,13 +1,13 @@
-"""One move in a checkpoint's archive."""
+"""Moves in a checkpoint's archive: their values, and how one is found among them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 from airflow_kafka_offsets.checkpoint.archive_names import archive_number, move_kind
-from airflow_kafka_offsets.model.checkpoint_plan import MoveKind
+from airflow_kafka_offsets.model.checkpoint_plan import CheckpointReceipt, MoveKind
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds
 from airflow_kafka_offsets.model.offsets import Offsets
@@ -94,3 +94,21 @@ class ArchivedMove:
 
     def __str__(self) -> str:
         return f"{self.name} ({self.made_by}, {self.created})"
+
+
+def archived_move_of_receipt(
+    archives: Sequence[ArchivedMove], receipt: CheckpointReceipt
+) -> ArchivedMove | None:
+    """Return the archive of a receipt's move; ``None`` if the move changed no file."""
+    # A refused move has a receipt but no archive, and a later move may have the archive name in that receipt.
+    for archive in archives:
+        if (archive.name, archive.before, archive.after) == (receipt.archive, receipt.before, receipt.after):
+            return archive
+    return None
+
+
+def restore_of_move(archives: Sequence[ArchivedMove], archived_move: ArchivedMove) -> ArchivedMove | None:
+    """Return the newest finished move that has undone another one; ``None`` without such a move."""
+    return next(
+        (each for each in reversed(archives) if each.undoes == archived_move.name and each.done), None
+    )

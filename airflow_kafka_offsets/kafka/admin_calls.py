@@ -296,12 +296,8 @@ def _describe_other_kind(session: AdminSession, name: str, part: PartResult) -> 
 
 def _describe_member(member: Any) -> dict[str, Any]:
     """Return a member of a group of another protocol, such as a worker of Kafka Connect."""
-    return {
-        "member_id": member.id,
-        "client_id": member.client_id,
-        "host": member.client_host,
-        "partitions": [],
-    }
+    names = {"member_id": member.id, "client_id": member.client_id, "host": member.client_host}
+    return {**names, "partitions": []}
 
 
 def _description(group: Any) -> dict[str, Any]:
@@ -329,11 +325,8 @@ _describe = _for_each("describe_consumer_groups", _description)
 
 def _kind(group: Any) -> dict[str, str]:
     state = group.state.name
-    return {
-        "group_id": group.group_id,
-        "state": _STATES.get(state, state.title()),
-        "type": group.type.name.lower(),
-    }
+    shown = _STATES.get(state, state.title())
+    return {"group_id": group.group_id, "state": shown, "type": group.type.name.lower()}
 
 
 def _delete_offsets(session: AdminSession, groups: dict[str, list[tuple[str, int]]]) -> dict[str, PartResult]:

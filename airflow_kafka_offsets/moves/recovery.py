@@ -7,7 +7,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from airflow_kafka_offsets.checkpoint.archive import read_archived_moves
-from airflow_kafka_offsets.checkpoint.archived_move import ArchivedMove
+from airflow_kafka_offsets.checkpoint.archived_move import (
+    ArchivedMove,
+    archived_move_of_receipt,
+    restore_of_move,
+)
 from airflow_kafka_offsets.checkpoint.open_moves import discarded_batches, has_finished_since
 from airflow_kafka_offsets.model.checkpoint_plan import (
     CheckpointPlan,
@@ -28,7 +32,6 @@ from airflow_kafka_offsets.model.recovery import (
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.model.wording import parameter_text
 from airflow_kafka_offsets.moves.commit import plan_commits
-from airflow_kafka_offsets.moves.restore import archived_move_of_receipt, restore_of_move
 from airflow_kafka_offsets.readings.known_moves import archived_group_offsets
 from airflow_kafka_offsets.readings.positions import group_positions, last_commits
 

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow_kafka_offsets.checkpoint.archive import find_archived_move, read_archived_moves
-from airflow_kafka_offsets.checkpoint.archived_move import ArchivedMove
+from airflow_kafka_offsets.checkpoint.archived_move import ArchivedMove, archived_move_of_receipt
 from airflow_kafka_offsets.checkpoint.plan_move import plan_put_back_archive, plan_seek
 from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.checkpoint_plan import (
@@ -314,24 +314,6 @@ def _restored_checkpoint(
     else:
         checkpoint_plan = plan_seek(checkpoint, targets, policy, kind="restore", undoes=undoes)
     return checkpoint_plan.with_group_plans(group_plans.values())
-
-
-def archived_move_of_receipt(
-    archives: Sequence[ArchivedMove], receipt: CheckpointReceipt
-) -> ArchivedMove | None:
-    """Return the archive of a receipt's move; ``None`` if the move changed no file."""
-    # A refused move has a receipt but no archive, and a later move may have the archive name in that receipt.
-    for archive in archives:
-        if (archive.name, archive.before, archive.after) == (receipt.archive, receipt.before, receipt.after):
-            return archive
-    return None
-
-
-def restore_of_move(archives: Sequence[ArchivedMove], archived_move: ArchivedMove) -> ArchivedMove | None:
-    """Return the newest finished move that has undone another one; ``None`` without such a move."""
-    return next(
-        (each for each in reversed(archives) if each.undoes == archived_move.name and each.done), None
-    )
 
 
 def _moves(
