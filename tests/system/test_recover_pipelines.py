@@ -71,8 +71,8 @@ def live(bootstrap_servers, make_topic, produce, client, spark, postgres, tmp_pa
             bootstrap_servers,
             [example, home / "pipelines.yaml"],
             postgres,
-            # So that some indexes have not begun when one fails.
-            AIRFLOW__CORE__PARALLELISM="2",
+            # So that some indexes have not begun when one fails; a fleet goes in the example's waves.
+            AIRFLOW__CORE__PARALLELISM="2" if MANY == 8 else "8",
             **user_variables(home),
         ) as airflow,
         contextlib.closing(User(airflow, "ada")) as ada,
