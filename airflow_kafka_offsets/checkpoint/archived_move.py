@@ -108,7 +108,7 @@ def archived_move_of_receipt(
 
 
 def restore_of_move(archives: Sequence[ArchivedMove], archived_move: ArchivedMove) -> ArchivedMove | None:
-    """Return the newest finished move that has undone another one; ``None`` without such a move."""
+    """Return the newest finished move that has undone another one; ``None`` if no move has."""
     return next(
         (each for each in reversed(archives) if each.undoes == archived_move.name and each.done), None
     )

@@ -332,7 +332,7 @@ def _at_batch(
 
 
 def movable_sources(checkpoint: SparkCheckpoint) -> dict[str, Offsets]:
-    """Return the offsets of a query's Kafka sources; raise an error if there are none to move."""
+    """Return the offsets of a query's Kafka sources; raise an error for a query that has read no offsets."""
     sources = checkpoint.read().kafka_offsets
     if not sources:
         raise CheckpointError(

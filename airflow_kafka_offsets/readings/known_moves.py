@@ -86,8 +86,7 @@ class KnownMoves:
         self, sources: Mapping[str, Offsets], commits: Mapping[str, Commits] | None = None
     ) -> str | None:
         """
-        Return a sentence about a recovery that is neither finished nor undone; ``None`` without such a
-        recovery.
+        Return a sentence about a recovery that is neither finished nor undone; ``None`` if each one is.
 
         A run that times out, is cleared or is deleted leaves an unfinished recovery, because Airflow then
         runs no teardown.
