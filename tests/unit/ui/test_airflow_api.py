@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from types import SimpleNamespace
 from typing import Any
@@ -128,23 +129,26 @@ def test_questions_are_asked_one_at_a_time_and_leave_time_for_others():
     assert took >= 0.17
 
 
-def test_a_call_and_work_in_a_thread_take_turns():
+def test_a_call_waits_for_work_in_a_thread():
     async def ask():
-        working = False
+        begun, ended = threading.Event(), threading.Event()
 
         def work():
-            nonlocal working
-            working = True
-            time.sleep(0.02)
-            working = False
+            begun.set()
+            time.sleep(0.05)
+            ended.set()
 
         async def call():
-            return working
+            return ended.is_set()
 
-        began = [asyncio.ensure_future(run_in_thread(work)), asyncio.ensure_future(turns().take(call))]
-        return await asyncio.gather(*began)
+        working = asyncio.ensure_future(run_in_thread(work))
+        while not begun.is_set():
+            await asyncio.sleep(0.001)
+        found = await turns().take(call)
+        await working
+        return found
 
-    assert asyncio.run(ask()) == [None, False]
+    assert asyncio.run(ask())
 
 
 def test_of_the_iterations_of_a_loop_the_newest_is_shown():
