@@ -38,7 +38,7 @@ from airflow_kafka_offsets.local.jars import kafka_classpath, tools_classpath
 
 ROOT = Path(__file__).parents[2]
 TESTS = "tests/compatibility"
-INSTALL_LIMIT, TEST_LIMIT, LAST_WORDS = 1200, 1200, 60
+INSTALL_LIMIT, TEST_LIMIT, LAST_WORDS = 1200, 2400, 60
 REQUEST_LIMIT = 30
 # What the package needs outside Airflow, and what the tests need.
 NEEDS = ("click", "confluent-kafka", "fsspec", "rich", "sqlalchemy", "tenacity")
