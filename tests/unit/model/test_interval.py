@@ -117,7 +117,8 @@ def test_a_key_is_in_the_default_form_of_airflows_mappers_and_theirs_lead_back()
     assert IntervalSchedule.parse("hour", zone).of_key(to_hour.to_downstream(hour.key)) == hour
     day = IntervalSchedule.parse("day", zone).of_key(to_day.to_downstream(hour.key))
     assert day.start == datetime(2026, 6, 30, 22, tzinfo=UTC)
-    assert to_day.to_partition_date("2026-07-01") == day.start
+    if hasattr(to_day, "to_partition_date"):  # since Airflow 3.3
+        assert to_day.to_partition_date("2026-07-01") == day.start
 
 
 def test_a_length_is_counted_from_1970_and_by_no_clock():
