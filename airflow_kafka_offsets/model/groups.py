@@ -123,11 +123,7 @@ class GroupSelection:
         return GroupOffsets(by_group, tuple(left_out))
 
     def to_sources(self, sources: Sources, by_group: Mapping[str, Offsets]) -> dict[str, Offsets]:
-        """
-        Assign the offsets of groups to their sources: the inverse of :meth:`assign_offsets`.
-
-        :return: source -> offsets, without partitions for which the group has no offset.
-        """
+        """Assign the offsets of groups to their sources: the inverse of :meth:`assign_offsets`."""
         return {
             source: {
                 tp: known[tp]
