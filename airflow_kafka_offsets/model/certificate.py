@@ -252,7 +252,7 @@ class Certificate:
                 counts,
                 _ranges(value["lost"]),
                 _ranges(value["doubled"]),
-                tuple(ForeignRows(*map(each.__getitem__, ForeignRows._fields)) for each in value["foreign"]),
+                tuple(ForeignRows(*(row[name] for name in ForeignRows._fields)) for row in value["foreign"]),
                 {_reason(reason): _ranges(ranges) for reason, ranges in value["undecided"].items()},
                 tuple(map(str, value["problems"])),
                 dict(value["window"]),

@@ -129,7 +129,7 @@ class Headroom:
         return cls("time", by_time, reason)
 
     def with_verdict(self, min_headroom: float, retention: Retention, *, enough: bool) -> Headroom:
-        """Return a headroom whose size is unknown, but not whether it is ``min_headroom`` seconds."""
+        """Return a headroom of unknown size that is, or is not, ``enough`` for ``min_headroom`` seconds."""
         if not enough:
             return replace(
                 self,

@@ -140,7 +140,7 @@ def plain_names(value: object) -> object:
 
 
 def load_names(value: object, parameter: str, expected: str, marks: tuple[str, ...] = ("{",)) -> object:
-    """Parse a parameter that a template may have rendered as JSON, which ``marks`` and no name begin."""
+    """Parse a parameter that a template may have rendered as JSON; ``marks`` begin JSON, and no name."""
     text = value.strip() if isinstance(value, str) else ""
     if not text.startswith(marks) and (len(text) < 2 or text[0] + text[-1] not in ("[]", '""')):
         return value
