@@ -64,9 +64,7 @@ _credentials: WeakKeyDictionary[AbstractFileSystem, str] = WeakKeyDictionary()
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(?=/)")
 _PASSWORD = re.compile(r"//[^/@:]*:[^/@]*@")
 _KEY_AS_BUCKET = re.compile(r"//[^/]*:")
-"""
-A bucket's name has no colon, so this is old Hadoop's ``s3a://key:secret@``, whose secret may contain slashes.
-"""
+"""A bucket's name has no colon: this is old Hadoop's ``s3a://key:secret@``; the secret may have slashes."""
 _QUERY = re.compile(r"\?[^\s?=]+=\S*")
 """The query of a URL in an error text; in WebHDFS it contains the delegation token."""
 

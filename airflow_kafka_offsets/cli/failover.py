@@ -287,7 +287,7 @@ def _move(
     click.get_current_context().with_resource(start_worker_early())
     left, entered = (to.config, broker.client_config) if back else (broker.client_config, to.config)
     if back:
-        mirror = replace(mirror.back(""), syncs_topic=mirror.syncs_topic)
+        mirror = mirror.back()
     target = open_client(entered(), broker.timeout)
     source = None if source_is_down else reachable(left(), broker.timeout)
     allowed = replace(policy, checkpoint=execution.policy or policy.checkpoint)

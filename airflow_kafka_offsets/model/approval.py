@@ -53,11 +53,7 @@ class Approval:
 
     @classmethod
     def parse(cls, value: object, what: str = "approval") -> Approval:
-        """
-        Read the output of an ``ApprovePlanOperator`` or an ``ApprovalOperator``, or its JSON text.
-
-        :raises OffsetsFormatError: for any other value.
-        """
+        """Read an approval's output, or its JSON text; raise an OffsetsFormatError for any other value."""
         if isinstance(value, str):
             value = load_json(value, what, _FORM)
         chosen = value.get("chosen_options") if isinstance(value, Mapping) else None

@@ -13,10 +13,7 @@ from airflow_kafka_offsets.model.offsets import OffsetRange, OffsetRanges, Topic
 from airflow_kafka_offsets.model.text import shorten
 
 MOST_DIFFERENCES = 500_000
-"""
-Largest number of differences (gaps or doubled offsets) that are read from a table; each takes about 200
-bytes.
-"""
+"""Most differences (gaps or doubled offsets) that are read from a table; each takes about 200 bytes."""
 
 
 class ForeignRows(NamedTuple):
@@ -176,11 +173,7 @@ class RowCheck:
 
 
 def whole_number(value: object, column: str) -> int:
-    """
-    Return a partition number or an offset that was read from a table.
-
-    :raises UsageError: if the value is not a whole number, such as digits in a text column.
-    """
+    """Return a number that was read from a table; raise a UsageError if it is not a whole number."""
     whole = isinstance(value, int) and not isinstance(value, bool)
     if not whole and type(value).__name__ == "Decimal" and value == int(value):  # type: ignore[call-overload]
         whole = True

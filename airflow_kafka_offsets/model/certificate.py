@@ -185,8 +185,10 @@ class Certificate:
         found = []
         counts = self.counts
         if counts["lost"]:
-            nothing = "" if counts["rows"] else f", and no row is in the window: {self._check_names()}"
-            found.append(f"{_number(counts['lost'], 'record')} lost ({ranges_text(self.lost)}){nothing}")
+            found.append(f"{_number(counts['lost'], 'record')} lost ({ranges_text(self.lost)})")
+            if not counts["rows"]:
+                names = "table and where are" if self.audited.get("where") else "the table is"
+                found[0] += f", and no row is in the window: check whether {names} correct"
         if counts["doubled"]:
             found.append(f"{_number(counts['doubled'], 'record')} doubled ({ranges_text(self.doubled)})")
         if counts["foreign"]:
@@ -198,11 +200,6 @@ class Certificate:
             for reason, ranges in self.undecided.items()
         ]
         return found + list(self.problems)
-
-    def _check_names(self) -> str:
-        """Return what to check if the window has no row."""
-        selection = "table and where are" if self.audited.get("where") else "the table is"
-        return f"check whether {selection} correct"
 
     def summary(self) -> str:
         """Return the verdict and the counts in one line."""
@@ -255,7 +252,7 @@ class Certificate:
                 counts,
                 _ranges(value["lost"]),
                 _ranges(value["doubled"]),
-                tuple(_foreign_rows(each) for each in value["foreign"]),
+                tuple(ForeignRows(*(row[name] for name in ForeignRows._fields)) for row in value["foreign"]),
                 {_reason(reason): _ranges(ranges) for reason, ranges in value["undecided"].items()},
                 tuple(map(str, value["problems"])),
                 dict(value["window"]),
@@ -325,10 +322,6 @@ def _ranges(value: Mapping[str, Any]) -> RangesByPartition:
         for topic, numbers in value.items()
         for number, ranges in numbers.items()
     }
-
-
-def _foreign_rows(value: Mapping[str, Any]) -> ForeignRows:
-    return ForeignRows(**{name: value[name] for name in ForeignRows._fields})
 
 
 def undecide(missing: RangesByPartition, reason: Reason, problems: Sequence[str] = ()) -> MissingOffsets:

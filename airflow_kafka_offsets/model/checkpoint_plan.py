@@ -132,18 +132,11 @@ class CheckpointPlan:
         ``skipped``, ``clamped``, ``lost`` and ``times`` by source, as in a group's receipt.
         """
         shown, _ = self.table_rows()
+        plans = self.group_plans
         compared = {
-            "skipped": {
-                group_plan.group_id: offsets_json(group_plan.skipped)
-                for group_plan in self.group_plans
-                if group_plan.skipped
-            },
-            "clamped": {
-                group_plan.group_id: offsets_json(group_plan.clamped)
-                for group_plan in self.group_plans
-                if group_plan.clamped
-            },
-            "lost": sum(group_plan.lost for group_plan in self.group_plans),
+            "skipped": {plan.group_id: offsets_json(plan.skipped) for plan in plans if plan.skipped},
+            "clamped": {plan.group_id: offsets_json(plan.clamped) for plan in plans if plan.clamped},
+            "lost": sum(plan.lost for plan in plans),
         }
         times = {
             source: times_json(self.times, (move[1:] for move in shown if move[0] == source))
@@ -159,7 +152,7 @@ class CheckpointPlan:
             "discarded": list(self.discarded),
             "archive": self.archive,
             "logs": self.log_ids.as_json(),
-            **(compared if self.group_plans else {}),
+            **(compared if plans else {}),
             **({"times": times} if self.times else {}),
         }
 
@@ -211,9 +204,7 @@ class CheckpointReceipt:
     after: Mapping[str, Offsets]
     archive: str | None
     log_ids: LogIds = UNKNOWN_LOGS
-    """
-    Ids of the cluster and the topics that the offsets belong to; unknown in a receipt of an earlier version.
-    """
+    """Ids of the cluster and the topics of the offsets; unknown in a receipt of an earlier version."""
 
 
 def read_checkpoint_receipt(value: object, *, describe: DescribeValue = shorten) -> CheckpointReceipt | None:

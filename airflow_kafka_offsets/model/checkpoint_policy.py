@@ -10,9 +10,7 @@ from airflow_kafka_offsets.model.parameters import parse_choice, parse_seconds, 
 from airflow_kafka_offsets.model.wording import parameter_error, parameter_text, unexpected
 
 PendingBatch = Literal["fail", "discard"]
-"""
-How to treat a batch that was started and not finished: refuse the move, or archive and remove the batch.
-"""
+"""What to do about a batch that was not finished: refuse the move, or archive and remove the batch."""
 
 Sink = Literal["kafka", "noop", "file", "delta", "iceberg", "hudi"]
 """
@@ -25,9 +23,7 @@ id. ``tests/compatibility/sinks.py`` tests each sink.
 """
 
 RECORDING_SINKS = {"file": "_spark_metadata", "delta": "_delta_log", "iceberg": "metadata", "hudi": ".hoodie"}
-"""
-Sinks that record the batches they have written -> the directory under ``sink_location`` with that record.
-"""
+"""Sinks that record the batches they have written -> the directory of this record under ``sink_location``."""
 
 QUIET_PERIOD = 10.0
 """Seconds without a write to a checkpoint after which its query counts as stopped."""

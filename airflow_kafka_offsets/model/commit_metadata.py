@@ -31,13 +31,12 @@ _NUMBERS = (
     *("map_index", "iteration", "batch", "move", "partitions", "at", "started", "clears", "try_number"),
     "approved_at",
 )
-_FIRST_TO_GO = (
+_LEAST_IMPORTANT = (
     *("try_number", "user", "approved_at", "partitions", "at", "approved_by", "task", "dag", "tool"),
-)
-_LAST_TO_GO = (
     *("map_index", "iteration", "clears", "started", "run", "batch", "move", "plan"),
     *("token", "key", "topic", "cluster", "query"),
 )
+"""Fields in the order in which a text that is too long loses them."""
 _LAST_SECOND = 253_402_300_799
 """The end of the year 9999."""
 _SHOWN = 300
@@ -134,7 +133,7 @@ class CommitMetadata:
         """
         limit = MAX_BYTES_OF_MANY if partitions > MANY_PARTITIONS else MAX_BYTES
         values = self.as_json() | ({"partitions": partitions} if partitions > 1 else {})
-        for least in ("", *_FIRST_TO_GO, *_LAST_TO_GO):
+        for least in ("", *_LEAST_IMPORTANT):
             values.pop(least, None)
             if least == "task" and self.identity:
                 values["key"] = self.identity
@@ -284,10 +283,7 @@ def check_group_follows(group_id: str, commits: Commits, query: str, current: Lo
 
 
 def log_ids_of(commits: Commits, current: LogIds) -> LogIds:
-    """
-    Return the ids of the logs that commits were made on, as far as the commits record them; an id that
-    differs from ``current`` wins.
-    """
+    """Return the ids of the logs that commits were made on; an id that differs from ``current`` wins."""
     cluster = ""
     topics: dict[str, str] = {}
     for tp, commit in sorted(commits.items()):

@@ -96,10 +96,7 @@ class DriftReport:
 
     @property
     def lost(self) -> int:
-        """
-        Records that retention deleted before they were read, in all partitions with the verdict ``records
-        lost``.
-        """
+        """Records that retention deleted unread, in the partitions with the verdict ``records lost``."""
         return sum(partition.lost for partition in self.by_verdict.get("records lost", ()))
 
     @property

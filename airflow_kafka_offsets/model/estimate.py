@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from statistics import fmean, stdev
+from statistics import StatisticsError, correlation, fmean, linear_regression, stdev
 from typing import Any, Literal, NamedTuple
 
 from airflow_kafka_offsets.model.headroom import Headrooms, Retention
@@ -124,11 +124,7 @@ class Estimate:
 
 
 def measure_move(before: Positions, after: Offsets, logs: Logs) -> Estimate:
-    """
-    Count the records of a move.
-
-    :param before: positions of the query if a checkpoint moves, else positions of the group.
-    """
+    """Count the records of a move from the query's positions, or from the group's without a checkpoint."""
     moved = {tp: (at, after[tp]) for tp, at in before.items() if at is not None and tp in after}
     lags = [max(0, logs[tp].end - offset) for tp, offset in after.items()]
     return Estimate(
@@ -168,26 +164,18 @@ def replay_seconds(records: int, batches: Sequence[Read]) -> Between | str:
 
 def _one_batch(records: int, batches: Sequence[Read]) -> float | None:
     """Return the seconds of one batch, from a line through the others; ``None`` if no line fits them."""
-    sizes = [float(batch.records) for batch in batches]
+    sizes = [batch.records for batch in batches]
     times = [batch.seconds for batch in batches]
-    middle, usual = fmean(sizes), fmean(times)
-    spread = sum((size - middle) ** 2 for size in sizes)
-    variation = sum((time - usual) ** 2 for time in times)
-    if not spread or not variation:
+    try:
+        slope, base = linear_regression(sizes, times)
+        fits = correlation(sizes, times) ** 2 >= _FITS
+    except StatisticsError:  # all sizes or all times are equal
         return None
-    slope = sum((size - middle) * (time - usual) for size, time in zip(sizes, times, strict=True)) / spread
-    base = usual - slope * middle
-    if slope <= 0 or base < 0 or slope**2 * spread / variation < _FITS:
-        return None
-    return base + slope * records
+    return base + slope * records if slope > 0 and base >= 0 and fits else None
 
 
 def mean_size(samples: Sequence[Sequence[int]]) -> float | str:
-    """
-    Return the mean size of a record from samples at several offsets, or the reason why it is unknown.
-
-    :param samples: for each offset, the sizes of the records after it.
-    """
+    """Return the mean size of a record from samples at several offsets, or why it is unknown."""
     means = [fmean(sizes) for sizes in samples if sizes]
     if not means:
         return "no record could be read"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -91,13 +92,7 @@ class FailoverPlan(PipelinePlan):
 
     def table_positions(self) -> set[tuple[TopicPartition, int]]:
         """Return the positions in the groups' tables; the checkpoint's old offsets are of another cluster."""
-        moves = [move for plan in self.group_plans for move in plan.table_moves()[0]]
-        return {
-            (move.topic_partition, offset)
-            for move in moves
-            for offset in (move.before, move.after)
-            if offset is not None
-        }
+        return PipelinePlan(self.group_plans).table_positions()
 
     def tables(self) -> list[str]:
         """Return the translation, and the groups' tables."""
@@ -124,10 +119,6 @@ class FailoverPlan(PipelinePlan):
         """
         if self.was is not None:
             return dict(self.was)
-        kinds: dict[str, int] = {}
-        for each in self.translated:
-            kind = str(each.translation).partition(":")[0]
-            kinds[kind] = kinds.get(kind, 0) + 1
         again: Offsets = {
             each.partition: each.translation.again for each in self.translated if each.translation.again
         }
@@ -137,7 +128,7 @@ class FailoverPlan(PipelinePlan):
             "exact": self.exact,
             "again": self.again,
             "unmirrored": sum(unmirrored) if unmirrored else None,
-            "kinds": dict(sorted(kinds.items())),
+            "kinds": count_kinds(self.translated),
             "not_exact": offsets_json(again),
             "unknown": {str(each.partition): each.translation.why for each in unknown},
         }
@@ -151,16 +142,15 @@ class FailoverPlan(PipelinePlan):
         rows = [header, *(_row(each) for each in shown)]
         refused = REFUSED if self.is_refused else ""
         left, entered = (ids.cluster or "(unknown)" for ids in (of.left, of.log_ids))
-        heading = f"checkpoint {of.location}{refused}: batch {of.batch_id}, from cluster {left} to {entered}"
+        way = f"from cluster {left} to {entered}"
         if left == entered and of.left.cluster:
-            heading = (
-                f"checkpoint {of.location}{refused}: batch {of.batch_id}, to other topics of cluster {left}"
-            )
+            way = f"to other topics of cluster {left}"
+        heading = f"checkpoint {of.location}{refused}: batch {of.batch_id}, {way}"
         if self.was is not None:
             saved = self.provenance.get("plan")
             rows, more = [], "the positions are those of an earlier try, which this one finishes"
             if saved:
-                more = f"the positions are those of the saved plan {saved}: {kinds_text(self.was)}"
+                more = f"the positions are those of the saved plan {saved}: {kinds_text(self.was['kinds'])}"
         remarks = [*([more] if more else []), *_whys(self.translated), *self.notes]
         if of.discarded:
             remarks.append(f"discarded: unfinished batch {', '.join(map(str, of.discarded))}")
@@ -206,9 +196,13 @@ def _whys(translated: Iterable[TranslatedPartition]) -> list[str]:
     return [f"{summarize(partitions)}: {why}" for why, partitions in found.items()]
 
 
-def kinds_text(translation: Mapping[str, Any]) -> str:
-    """Return how many partitions have which translation, from :meth:`FailoverPlan.as_json`."""
-    kinds = translation.get("kinds") or {}
+def count_kinds(translated: Iterable[TranslatedPartition]) -> dict[str, int]:
+    """Return the number of partitions with each kind of translation, such as ``exact (sync)``."""
+    return dict(sorted(Counter(str(each.translation).partition(":")[0] for each in translated).items()))
+
+
+def kinds_text(kinds: Mapping[str, int]) -> str:
+    """Return the result of :func:`count_kinds` as text."""
     return ", ".join(f"{number} {kind}" for kind, number in kinds.items())
 
 

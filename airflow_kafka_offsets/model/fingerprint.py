@@ -41,11 +41,7 @@ class Fingerprint:
 
     @classmethod
     def random(cls, offsets: OffsetRange) -> Fingerprint:
-        """
-        Return a fingerprint with an unpredictable shift.
-
-        :param offsets: the lowest and the highest offset to sum.
-        """
+        """Return a fingerprint with an unpredictable shift, for offsets between the given bounds."""
         shift = secrets.randbelow(_SMALL) - offsets.start
         return cls(shift, small=offsets.size <= _SMALL)
 

@@ -110,13 +110,10 @@ class Fleet:
 
     @classmethod
     def parse(cls, value: object, what: str, *, describe: DescribeValue = describe_type) -> Fleet:
-        """
-        Read the output of :meth:`as_json`.
-
-        :raises OffsetsFormatError: for any other value, or if a plan was changed after it was made.
-        """
-        entries: Any = value.get("pipelines") if isinstance(value, Mapping) else None
-        if not isinstance(value, Mapping) or value.get("version") != VERSION or not _is_list(entries):
+        """Read the output of :meth:`as_json`; raise an OffsetsFormatError for any other or changed value."""
+        found = value.get("pipelines") if isinstance(value, Mapping) else None
+        entries = found if isinstance(found, list) else []
+        if not isinstance(value, Mapping) or value.get("version") != VERSION or not entries:
             raise OffsetsFormatError(
                 f"{what}: found {describe(value)}; expected a recovery of version {VERSION}, as 'recover "
                 "plan' writes it"
@@ -143,7 +140,3 @@ def _member(entry: object, what: str, describe: DescribeValue) -> Member:
     return Member(
         SavedPlan.parse(entry.get("plan"), what, describe=describe), entry["stage"], receipt, restored, error
     )
-
-
-def _is_list(value: object) -> bool:
-    return isinstance(value, Sequence) and not isinstance(value, str) and len(value) > 0

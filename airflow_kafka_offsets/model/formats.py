@@ -17,7 +17,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from airflow_kafka_offsets.errors import OffsetsFormatError
+from airflow_kafka_offsets.errors import OffsetsFormatError, UsageError
 from airflow_kafka_offsets.model.names import parse_stored_group
 from airflow_kafka_offsets.model.offsets import (
     MAX_OFFSET,
@@ -193,11 +193,7 @@ def _csv_offset(number: int, row: list[str], columns: int) -> tuple[TopicPartiti
 
 
 def format_csv(groups: Mapping[str, Mapping[TopicPartition, int | None]]) -> str:
-    """
-    Return Kafka's CSV: three columns for one group, four for several, as ``--export`` does.
-
-    A partition without an offset is left out.
-    """
+    """Return Kafka's CSV as ``--export`` does: one group in three columns; no line without an offset."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     for group, offsets in groups.items():
@@ -228,6 +224,14 @@ def load_json(text: str, what: str, expected: str = SPARK_FORM, *, describe: Des
         raise OffsetsFormatError(
             f"{what}: {describe(text)} is not JSON ({reason}); expected {expected}{repr_hint(text)}"
         ) from None
+
+
+def load_json_parameter(text: str, parameter: str, expected: str) -> Any:
+    """Read the JSON text of a parameter like :func:`load_json`, but raise a UsageError that names it."""
+    try:
+        return load_json(text, parameter_text(parameter), expected)
+    except OffsetsFormatError as error:
+        raise UsageError(str(error), parameter=parameter) from None
 
 
 class _TwiceError(Exception):

@@ -123,11 +123,7 @@ class GroupSelection:
         return GroupOffsets(by_group, tuple(left_out))
 
     def to_sources(self, sources: Sources, by_group: Mapping[str, Offsets]) -> dict[str, Offsets]:
-        """
-        Assign the offsets of groups to their sources: the inverse of :meth:`assign_offsets`.
-
-        :return: source -> offsets, without partitions for which the group has no offset.
-        """
+        """Assign the offsets of groups to their sources: the inverse of :meth:`assign_offsets`."""
         return {
             source: {
                 tp: known[tp]
@@ -177,8 +173,6 @@ class GroupSelection:
         :return: the remaining selection, and the removed names.
         :raises PlanRefusedError: if no name remains.
         """
-        # The plan has dropped topics without commits on purpose, so their names must not be refused. A name
-        # that the plan was not asked for is a typing mistake.
         topics = {tp.topic for tp in planned}
         scope_asked = TopicScope.parse(asked.get("topics")).partitions or {}
         groups, asked_for = asked.get("group_id"), asked.get("topics_pattern")

@@ -129,11 +129,7 @@ class Headroom:
         return cls("time", by_time, reason)
 
     def with_verdict(self, min_headroom: float, retention: Retention, *, enough: bool) -> Headroom:
-        """
-        Return a headroom whose size is unknown, but not whether it is sufficient.
-
-        :param min_headroom: required headroom in seconds.
-        """
+        """Return a headroom of unknown size that is, or is not, ``enough`` for ``min_headroom`` seconds."""
         if not enough:
             return replace(
                 self,
@@ -167,10 +163,7 @@ class Headroom:
         return None if self.state == "unknown" else False
 
     def without_durations(self, min_headroom: float) -> Headroom:
-        """
-        Return the headroom without its exact time, which shrinks constantly: keep only whether it is
-        sufficient.
-        """
+        """Return the headroom without its time, which always shrinks; only whether it is sufficient stays."""
         below = self.is_below(min_headroom)
         return replace(
             self, by_time=0.0 if below else min_headroom, reason="" if self.state == "time" else self.reason
@@ -220,11 +213,7 @@ def measure_headrooms(
     times: Mapping[TopicPartition, int | None],
     now_ms: int,
 ) -> dict[TopicPartition, Headroom]:
-    """
-    Return the headroom of each position.
-
-    :param times: timestamp of the first record at or after each position; missing if unknown.
-    """
+    """Return the headroom of each position; ``times`` lacks the records whose timestamp is unknown."""
     return {
         tp: Headroom.measure(position, logs[tp], retentions[tp.topic], times.get(tp, NO_TIME), now_ms)
         for tp, position in sorted(positions.items())

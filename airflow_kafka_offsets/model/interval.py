@@ -83,11 +83,7 @@ class IntervalSchedule:
 
     @classmethod
     def parse(cls, every: object, zone: object = "UTC") -> IntervalSchedule:
-        """
-        Read the parameters ``every`` and ``timezone``.
-
-        :raises UsageError: if a parameter cannot be read, or the two contradict each other.
-        """
+        """Read ``every`` and ``timezone``; raise a UsageError if the two contradict each other."""
         name = parse_timezone(zone)
         text = every.strip() if isinstance(every, str) else every
         if isinstance(text, str) and (text in _NAMED or len(text.split()) > 1):
@@ -125,12 +121,7 @@ class IntervalSchedule:
         return takewhile(lambda each: each.end <= end, self.since(moment))
 
     def of_key(self, key: object, parameter: str = "partition_key") -> Interval:
-        """
-        Return the interval that a key names, also in the shorter forms that Airflow's mappers to hours and
-        days give it.
-
-        :raises UsageError: if it names none.
-        """
+        """Return a key's interval, or raise a UsageError; Airflow's mappers may have shortened the key."""
         text = parse_text(key, parameter)
         with suppress(ValueError):
             if _KEY.fullmatch(text):

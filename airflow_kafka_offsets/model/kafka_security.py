@@ -58,10 +58,7 @@ _OTHER_LOGINS = {
     False: ("sasl.kerberos.", "sasl.oauthbearer.", "enable.sasl.", "oauth_cb", "https."),
     True: ("sasl.kerberos.", "sasl.username", "sasl.password"),
 }
-"""
-Whether the mechanism is OAUTHBEARER -> prefixes of the settings of other mechanisms, which librdkafka ignores
-too.
-"""
+"""Whether the mechanism is OAUTHBEARER -> prefixes of the settings that librdkafka then ignores too."""
 
 _ESCAPES = {"\\": "\\", '"': '"', "n": "\n", "r": "\r", "t": "\t", "f": "\f", "b": "\b", "a": "\a", "v": "\v"}
 _WRITTEN = str.maketrans({char: f"\\{name}" for name, char in _ESCAPES.items()})
@@ -105,11 +102,7 @@ _WHY = {
 
 
 def check_servers(servers: object) -> None:
-    """
-    Refuse broker addresses that contain a user or a password, because logs and errors name the brokers.
-
-    :raises UsageError: the text does not contain the address.
-    """
+    """Refuse broker addresses with a user or a password, which logs and errors would show."""
     if isinstance(servers, str) and "@" in servers:
         raise UsageError(
             f"{SERVERS} contains an @, and may contain a password, which logs and errors would show; "

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from airflow_kafka_offsets.errors import NoCommitError
 from airflow_kafka_offsets.model.headroom import UNCOUNTED, Headrooms, headrooms_json, unknown_lines
-from airflow_kafka_offsets.model.offsets import LogRange, Logs, Offsets, Positions, TopicPartition, summarize
+from airflow_kafka_offsets.model.offsets import LogRange, Logs, Offsets, TopicPartition, summarize
 from airflow_kafka_offsets.model.parameters import MissingCommitPolicy, duration_text
 from airflow_kafka_offsets.model.table import align_rows, offset_cell
 from airflow_kafka_offsets.model.text import escape_controls
@@ -112,9 +112,9 @@ class Lag:
         return max((partition.lag or 0 for partition in self.partitions), default=0)
 
     @property
-    def lag_above_tolerance(self) -> int:
-        """Unread records in the partitions whose lag is above the tolerance."""
-        return sum(lag for partition in self.partitions if (lag := partition.lag or 0) > self.tolerance)
+    def lags_above_tolerance(self) -> list[int]:
+        """The lag of each partition in which it is above the tolerance."""
+        return [lag for partition in self.partitions if (lag := partition.lag or 0) > self.tolerance]
 
     @property
     def lost(self) -> int:
@@ -156,11 +156,7 @@ class Lag:
         }
 
     def unread_before(self, first_new: Mapping[TopicPartition, int | None]) -> Offsets:
-        """
-        Return the partitions that have not been read up to a time, with their positions.
-
-        :param first_new: the first offset at or after the time; ``None`` if no record is that new.
-        """
+        """Return the positions before the first offsets at a time (``None``: no record is that new)."""
         return {
             tp: position
             for tp, position in self.first_unread.items()
@@ -206,11 +202,10 @@ class Lag:
     def is_within(self, max_lag: int | None, max_partition_lag: int | None = None) -> bool:
         """Whether the given thresholds hold, and no partition is late or below its headroom."""
         # The tolerance hides a small lag; it does not reduce a greater one.
-        furthest = self.max_partition_lag if self.max_partition_lag > self.tolerance else 0
-        few = max_lag is None or self.lag_above_tolerance <= max_lag
+        lags = self.lags_above_tolerance
         return (
-            few
-            and (max_partition_lag is None or furthest <= max_partition_lag)
+            (max_lag is None or sum(lags) <= max_lag)
+            and (max_partition_lag is None or max(lags, default=0) <= max_partition_lag)
             and not (self.time_lags or self.below_min_headroom)
         )
 
@@ -295,29 +290,6 @@ class Lag:
         ]
         records = sum(log.end - log.start for log in logs)
         return f", without {records} records in partitions that have no commit" if logs else ""
-
-
-def remaining_offsets(
-    positions: Mapping[TopicPartition, int | None], target: Offsets, tolerance: int = 0
-) -> Offsets:
-    """
-    Return the remaining offsets of each partition up to its target; empty if the target is reached.
-
-    For a partition without a position, all offsets up to the target remain, whatever the tolerance.
-    """
-    # Offsets below the log start count here; to leave them out, call clamp_to_log_start first.
-    short = {tp: end - (positions.get(tp) or 0) for tp, end in sorted(target.items())}
-    return {tp: rest for tp, rest in short.items() if rest > (0 if positions.get(tp) is None else tolerance)}
-
-
-def clamp_to_log_start(positions: Positions, logs: Logs) -> Positions:
-    """Return the positions, with those below the log start moved to the log start."""
-    return {tp: None if at is None else max(at, logs[tp].start) for tp, at in positions.items()}
-
-
-def readable_target(positions: Positions, target: Offsets, logs: Logs) -> Offsets:
-    """Remove from a target the partitions without a commit whose log has no record before the target."""
-    return {tp: end for tp, end in target.items() if positions.get(tp) is not None or logs[tp].start < end}
 
 
 def _lag(position: int | None, log: LogRange, on_no_commit: MissingCommitPolicy | None) -> int | None:

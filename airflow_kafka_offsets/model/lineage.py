@@ -60,30 +60,21 @@ class Lineage:
 
 
 def lineage_of_window(window: OffsetWindow, servers: Mapping[str, str]) -> Lineage:
-    """
-    Return the lineage of a planned window, with the records that the job will read.
-
-    :param servers: id of each connection that was opened -> its bootstrap servers.
-    """
+    """Return what a window's job will read; ``servers`` has the bootstrap servers of each connection."""
     kafka_config_id = str(window.source.get("kafka_config_id"))
     group = window.source.get("group_id")
-    of: dict[str, list[tuple[int, int, int]]] = {}
-    for tp, offsets in sorted(window.ranges.items()):
-        of.setdefault(tp.topic, []).append((tp.partition, offsets.start, offsets.end))
-    shown = len(window.ranges) <= MOST_RANGES
-    groups = {topic: group.get(topic) if isinstance(group, Mapping) else group for topic in of}
-    parts = {
-        topic: {
-            **given({"groupId": groups[topic]}),
-            "state": "planned",
-            "partitions": len(ranges),
-            "offsetDifference": sum(end - start for _, start, end in ranges),
-            **({"ranges": [range_facet(*each) for each in ranges]} if shown else {}),
-        }
-        for topic, ranges in of.items()
-    }
     namespace = namespace_of(servers.get(kafka_config_id))
-    inputs = [Input(Topic(namespace, topic), [part]) for topic, part in parts.items() if namespace]
+    topics: dict[str, list[tuple[int, int, int]]] = {}
+    for tp, offsets in sorted(window.ranges.items()):
+        topics.setdefault(tp.topic, []).append((tp.partition, *offsets))
+    inputs = []
+    for topic, ranges in topics.items():
+        facets = [range_facet(*each) for each in ranges]
+        records = sum(end - start for _, start, end in ranges)
+        group_id = group.get(topic) if isinstance(group, Mapping) else group
+        part = group_facet(group_id, "planned", facets, records, shown=len(window.ranges) <= MOST_RANGES)
+        if namespace is not None:
+            inputs.append(Input(Topic(namespace, topic), [part]))
     move = {
         "operation": "plan",
         "planOnly": True,
@@ -96,11 +87,7 @@ def lineage_of_window(window: OffsetWindow, servers: Mapping[str, str]) -> Linea
 
 
 def lineage_of_report(report: Mapping[str, Any], servers: Mapping[str, str]) -> Lineage:
-    """
-    Return the lineage of a drift check, with unread records, lag and headroom.
-
-    :param servers: id of each connection that was opened -> its bootstrap servers.
-    """
+    """Return the unread records, lag and headroom of a drift check; ``servers`` as for a window."""
     checked = [(pipeline, group) for pipeline in report["pipelines"] for group in pipeline["groups"]]
     shown = sum(len(group["partitions"]) for _, group in checked) <= MOST_RANGES
     parts: dict[Topic, list[Mapping[str, Any]]] = {}
@@ -113,7 +100,10 @@ def lineage_of_report(report: Mapping[str, Any], servers: Mapping[str, str]) -> 
         for topic, entries in sorted(topics.items()):
             there = [entry for entry in entries if entry["log_end"] is not None]
             if namespace is not None and there:
-                part = _waiting(group["group_id"], there, shown=shown)
+                ranges = [
+                    range_facet(each["partition"], each["committed"], each["log_end"]) for each in there
+                ]
+                part = group_facet(group["group_id"], "waiting", ranges, _total_lag(there), shown=shown)
                 parts.setdefault(Topic(namespace, topic), []).append(part)
         lags.append(
             {
@@ -133,11 +123,7 @@ def lineage_of_report(report: Mapping[str, Any], servers: Mapping[str, str]) -> 
 
 
 def namespace_of(servers: str | None) -> str | None:
-    """
-    Return the namespace of a cluster's topics; ``None`` without a broker.
-
-    :param servers: ``bootstrap.servers`` of a connection.
-    """
+    """Return the namespace of the topics of ``bootstrap.servers``; ``None`` without a broker."""
     first = next((each.strip() for each in (servers or "").split(",") if each.strip()), "")
     address = with_port(_PROTOCOL.sub("", first, count=1))
     return f"kafka://{address}" if address else None
@@ -153,16 +139,18 @@ def range_facet(partition: int, start: int | None, end: int) -> dict[str, Any]:
     return {"partition": partition, **given({"from": start}), "until": end}
 
 
-def _waiting(group_id: str, entries: Sequence[Mapping[str, Any]], *, shown: bool) -> Mapping[str, Any]:
-    ranges = [range_facet(entry["partition"], entry["committed"], entry["log_end"]) for entry in entries]
+def group_facet(
+    group_id: str | None, state: str, ranges: Sequence[Any], difference: int | None, *, shown: bool
+) -> dict[str, Any]:
+    """Return a group's entry in the facet of a topic; with totals only unless its ranges are shown."""
+    totals = {"state": state, "partitions": len(ranges), "offsetDifference": difference}
+    return given({"groupId": group_id, **totals, "ranges": ranges if shown else None})
+
+
+def _total_lag(entries: Sequence[Mapping[str, Any]]) -> int | None:
+    """Return the lag of partitions in a drift report; ``None`` if that of one is unknown."""
     known = [lag for entry in entries if (lag := _lag(entry)) is not None]
-    return {
-        "groupId": group_id,
-        "state": "waiting",
-        "partitions": len(ranges),
-        **({"offsetDifference": sum(known)} if len(known) == len(entries) else {}),
-        **({"ranges": ranges} if shown else {}),
-    }
+    return sum(known) if len(known) == len(entries) else None
 
 
 def _lag(entry: Mapping[str, Any]) -> int | None:
@@ -177,11 +165,6 @@ def _lag(entry: Mapping[str, Any]) -> int | None:
 
 
 def _lag_of_report(topic: str, entries: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-    lags = [_lag(entry) for entry in entries]
-    known = [lag for lag in lags if lag is not None]
-    found = [entry["headroom"] for entry in entries if entry.get("headroom") is not None]
-    return {
-        "topic": topic,
-        **({"lag": sum(known)} if len(known) == len(lags) else {}),
-        **({"headroomSeconds": min(found)} if found else {}),
-    }
+    headrooms = (entry["headroom"] for entry in entries if entry.get("headroom") is not None)
+    known = given({"lag": _total_lag(entries), "headroomSeconds": min(headrooms, default=None)})
+    return {"topic": topic, **known}

@@ -9,21 +9,14 @@ from airflow_kafka_offsets.model.text import is_plain, shorten
 from airflow_kafka_offsets.model.wording import parameter_error, parameter_text
 
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
-"""
-Control characters, such as line feeds, and characters that change the text direction: logs and errors show
-locations.
-"""
+"""Control characters and changes of the text direction, which would break the lines of logs."""
 _NO_FILE_HERE = re.compile(r"(?:file|local):(?!/(?:[^/]|$)|///)", re.IGNORECASE)
 _PASSWORD = re.compile(r"(?i:s3[an]?)://[^/@:]*:[^@]*@|[A-Za-z0-9+.-]+://[^/@:]*:[^/@]*@")
 """Old Hadoop versions accepted ``s3a://KEY:SECRET@bucket``, where the secret may contain slashes."""
 
 
 def check_location_text(location: str) -> None:
-    """
-    Refuse a location that is not a valid path in any storage, or that would break the lines of a log.
-
-    :raises UsageError: if the location is empty or has control characters.
-    """
+    """Refuse a location that is empty, or no path in any storage, or that would break the lines of a log."""
     if not location:
         raise UsageError("the location is empty; expected the URI that the Spark job uses")
     if not is_plain(location) or _CONTROLS.search(location):

@@ -52,11 +52,7 @@ class LogIds:
 
     @classmethod
     def parse(cls, value: object, what: str = "logs", *, describe: DescribeValue = shorten) -> LogIds:
-        """
-        Read the result of :meth:`as_json`; ``None`` means unknown ids.
-
-        :raises OffsetsFormatError: for any other value.
-        """
+        """Read the result of :meth:`as_json` (``None``: unknown ids), or raise an OffsetsFormatError."""
         if value is None:
             return cls()
         cluster, topics = (

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from airflow_kafka_offsets.errors import OffsetsFormatError, UsageError
-from airflow_kafka_offsets.model.formats import load_json
+from airflow_kafka_offsets.model.formats import load_json_parameter
 from airflow_kafka_offsets.model.offsets import TopicPartition, is_topic_name
 from airflow_kafka_offsets.model.parameters import parse_choice, parse_text
 from airflow_kafka_offsets.model.text import shorten
@@ -47,18 +46,11 @@ class Mirror:
 
     @classmethod
     def parse(cls, value: object, parameter: str = "mirror") -> Mirror:
-        """
-        Read a mirror from a mapping, or its JSON text.
-
-        :raises UsageError: with the key, the value found, and the value expected.
-        """
+        """Read a mirror from a mapping, or its JSON text; a UsageError names the key and both values."""
         if isinstance(value, cls):
             return value
         if isinstance(value, str):
-            try:
-                value = load_json(value, parameter, _FORM)
-            except OffsetsFormatError as error:
-                raise UsageError(str(error), parameter=parameter) from None
+            value = load_json_parameter(value, parameter, _FORM)
         if not isinstance(value, Mapping):
             raise parameter_error(parameter, f": found {shorten(value)}; expected an object such as {_FORM}")
         if unknown := sorted(str(key) for key in value if key not in _READERS):
@@ -76,12 +68,7 @@ class Mirror:
 
     @classmethod
     def from_keys(cls, values: Mapping[str, object], parameters: Mapping[str, str]) -> Mirror:
-        """
-        Read a mirror from the values of its keys.
-
-        :param parameters: key -> its name in error texts.
-        :raises UsageError: with the parameter, the value found, and the value expected.
-        """
+        """Read a mirror from the values of its keys; ``parameters`` has the name of each in error texts."""
         return cls(**{key: _READERS[key](each, parameters[key]) for key, each in values.items()})
 
     def topic(self, name: str) -> str:
@@ -94,21 +81,10 @@ class Mirror:
         """Return the mirror's copy of a partition."""
         return TopicPartition(self.topic(tp.topic), tp.partition)
 
-    def back(self, kafka_config_id: str) -> Mirror:
-        """
-        Return the mirror in the other direction, whose syncs are in another topic.
-
-        :param kafka_config_id: the connection of the cluster that this mirror copies.
-        """
+    def back(self) -> Mirror:
+        """Return the names in the other direction, from the mirror to the cluster that it copies."""
         topics = {name: topic for topic, name in self.topics.items()}
-        return replace(
-            self,
-            kafka_config_id=kafka_config_id,
-            prefix=self.without,
-            without=self.prefix,
-            topics=topics,
-            syncs_topic="",
-        )
+        return replace(self, prefix=self.without, without=self.prefix, topics=topics)
 
     def as_json(self) -> dict[str, Any]:
         """Return plain JSON that :meth:`parse` reads, without empty values and defaults."""

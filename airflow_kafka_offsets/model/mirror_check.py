@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from airflow_kafka_offsets.model.failover_plan import TranslatedPartition
+from airflow_kafka_offsets.model.failover_plan import TranslatedPartition, count_kinds, kinds_text
 from airflow_kafka_offsets.model.offsets import summarize
 
 CHECK_VERSION = 1
@@ -128,18 +128,10 @@ def _behind(records: int | None) -> str:
 
 
 def _summary(translated: Sequence[TranslatedPartition]) -> dict[str, Any]:
-    return {"kinds": _kinds(translated), "again": sum(each.translation.again for each in translated)}
-
-
-def _kinds(translated: Sequence[TranslatedPartition]) -> Mapping[str, int]:
-    kinds: dict[str, int] = {}
-    for each in translated:
-        kind = str(each.translation).partition(":")[0]
-        kinds[kind] = kinds.get(kind, 0) + 1
-    return dict(sorted(kinds.items()))
+    return {"kinds": count_kinds(translated), "again": sum(each.translation.again for each in translated)}
 
 
 def _text(translated: Sequence[TranslatedPartition]) -> str:
-    kinds = ", ".join(f"{number} {kind}" for kind, number in _kinds(translated).items())
+    kinds = kinds_text(count_kinds(translated))
     again = sum(each.translation.again for each in translated)
     return f"{kinds}; at most {again} records again" if again else f"{kinds}; no record again"

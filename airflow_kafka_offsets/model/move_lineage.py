@@ -21,6 +21,7 @@ from airflow_kafka_offsets.model.lineage import (
     Lineage,
     Topic,
     given,
+    group_facet,
     namespace_of,
     range_facet,
 )
@@ -116,13 +117,8 @@ class MoveRecord:
             if how_much == "some":
                 entry |= given({"written": written[topic, int(number)]})
             ranges.append(entry)
-        return {
-            "groupId": group["group_id"],
-            "state": "planned" if self.receipt["plan_only"] else _STATES[how_much],
-            "partitions": len(ranges),
-            "offsetDifference": difference,
-            **({"ranges": ranges} if shown else {}),
-        }
+        state = "planned" if self.receipt["plan_only"] else _STATES[how_much]
+        return group_facet(group["group_id"], state, ranges, difference, shown=shown)
 
     def _rows(self, topic: str) -> int | None:
         """Return the number of records that the group has moved past in a topic, if a job has read them."""

@@ -77,11 +77,7 @@ def parse_existing_group(name: object, parameter: str = "group_id") -> str:
 
 
 def parse_existing_groups(names: Iterable[object], parameter: str = "group_ids") -> list[str]:
-    """
-    Return sorted unique names of groups, each checked by :func:`parse_existing_group`.
-
-    :raises UsageError: if a name is invalid, or if a string is given: each character would become a group.
-    """
+    """Return sorted unique names, each checked by :func:`parse_existing_group`; a string is refused."""
     if isinstance(names, str):
         raise unexpected(parameter, names, "a list of groups")
     return sorted({parse_existing_group(name) for name in names})

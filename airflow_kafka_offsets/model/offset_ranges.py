@@ -59,11 +59,7 @@ def count_offsets(by_partition: RangesByPartition) -> int:
 
 
 def covering_ranges(ranges: Ranges, most: int, apart: int) -> Ranges:
-    """
-    Return at most ``most`` ranges that cover all offsets, split where the offsets are farthest apart.
-
-    :param apart: smallest gap at which to split.
-    """
+    """Return at most ``most`` ranges that cover all offsets, split at the widest gaps from ``apart`` on."""
     gaps = sorted(
         ((after.start - before.end, at) for at, (before, after) in enumerate(pairwise(ranges), 1)),
         reverse=True,

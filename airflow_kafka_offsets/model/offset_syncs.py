@@ -46,13 +46,6 @@ def parse_sync(key: bytes | None, value: bytes | None) -> tuple[TopicPartition, 
     return TopicPartition(topic, number), sync
 
 
-def serialize_sync(partition: TopicPartition, sync: OffsetSync) -> tuple[bytes, bytes]:
-    """Return the key and the value of a record that :func:`parse_sync` reads."""
-    topic = partition.topic.encode("ascii")
-    key = _LENGTH.pack(len(topic)) + topic + _NUMBER.pack(partition.partition)
-    return key, _PAIR.pack(*sync)
-
-
 def in_this_log(syncs: Iterable[OffsetSync]) -> list[OffsetSync]:
     """
     Return the syncs that belong to the mirror's present log.
@@ -117,10 +110,7 @@ class Bracket:
 
     @property
     def search(self) -> tuple[int, int]:
-        """
-        The range of offsets that may hold the copy of the last record before the position; the end is
-        exclusive.
-        """
+        """The offsets that may hold the copy of the last record before the position; the end is exclusive."""
         low = self.low if self.before is None else self.before.downstream
         end = self.log.end if self.after is None else self.after.downstream
         return max(low, self.log.start), max(low, min(end, self.log.end), self.log.start)
@@ -140,8 +130,8 @@ def bracket(syncs: Iterable[OffsetSync], position: int, log: LogRange) -> Bracke
     :param log: the mirror's log.
     """
     ordered = sorted({sync for sync in syncs if sync.downstream < log.end}, key=lambda sync: sync.downstream)
-    rewinds = _rewinds(ordered)
-    start, end = _usable(ordered, rewinds, position, log)
+    restarts = find_restarts(ordered)
+    start, end = _usable(ordered, restarts, position, log)
     before = after = None
     for sync in ordered[start:end]:
         if sync.upstream >= position:
@@ -151,10 +141,10 @@ def bracket(syncs: Iterable[OffsetSync], position: int, log: LogRange) -> Bracke
         if after is not None:
             break
     place = log.start if before is None else before.downstream
-    return Bracket(position, before, after, log, _repeated(ordered, rewinds, position, place, log))
+    return Bracket(position, before, after, log, _repeated(ordered, restarts, position, place, log))
 
 
-def _rewinds(ordered: Sequence[OffsetSync]) -> list[int]:
+def find_restarts(ordered: Sequence[OffsetSync]) -> list[int]:
     """Return the indexes of the first syncs after a restart that made the mirror copy records again."""
     return [
         number
@@ -165,16 +155,16 @@ def _rewinds(ordered: Sequence[OffsetSync]) -> list[int]:
 
 
 def _usable(
-    ordered: Sequence[OffsetSync], rewinds: Sequence[int], position: int, log: LogRange
+    ordered: Sequence[OffsetSync], restarts: Sequence[int], position: int, log: LogRange
 ) -> tuple[int, int]:
     """Return the range of syncs that a position may use so that the query skips no record."""
     start, open_since = 0, None
-    for number, following in zip(rewinds, [*rewinds[1:], None], strict=False):
+    for number, following in zip(restarts, [*restarts[1:], None], strict=False):
         restart = ordered[number]
         if restart.upstream > position:
             continue  # only records after the position are copied again
         first = number if open_since is None else open_since
-        lowest = min(ordered[each].upstream for each in rewinds if first <= each <= number)
+        lowest = min(ordered[each].upstream for each in restarts if first <= each <= number)
         earlier = [sync for sync in ordered[start:first] if sync.upstream <= lowest]
         copied = restart.downstream - (earlier[-1].downstream if earlier else 0)
         until = log.end if following is None else ordered[following].downstream
@@ -186,11 +176,11 @@ def _usable(
 
 
 def _repeated(
-    ordered: Sequence[OffsetSync], rewinds: Sequence[int], position: int, place: int, log: LogRange
+    ordered: Sequence[OffsetSync], restarts: Sequence[int], position: int, place: int, log: LogRange
 ) -> int:
     """Return the most records before a position that the mirror may have copied again after an offset."""
     found = 0
-    for number in rewinds:
+    for number in restarts:
         restart, last = ordered[number], ordered[number - 1]
         if restart.upstream >= position or restart.downstream <= place:
             continue

@@ -42,9 +42,7 @@ Positions = dict[TopicPartition, "int | None"]
 """An offset for each partition; ``None`` without a commit."""
 
 IsolationLevel = Literal["read_uncommitted", "read_committed"]
-"""
-Whether a consumer reads records of open and aborted transactions; it decides which log end the consumer sees.
-"""
+"""Whether a consumer reads records of open and aborted transactions; this decides which log end it sees."""
 
 
 class Commit(NamedTuple):
@@ -89,10 +87,7 @@ class LogRange(NamedTuple):
     """Log end offset: the high watermark, or the last stable offset under ``read_committed``."""
 
     def __contains__(self, offset: object) -> bool:
-        """
-        Whether ``offset`` is a position in this log; the log end is a position too, with no record left to
-        read.
-        """
+        """Whether ``offset`` is a position in this log; the log end is one, with no record left to read."""
         # Kafka accepts a commit at the log end: a consumer that has read all records commits it.
         return isinstance(offset, int) and self.start <= offset <= self.end
 
@@ -142,10 +137,7 @@ def starting_points(
 
 
 def offsets_at_time(first_at_or_after: Positions, logs: Logs) -> Offsets:
-    """
-    Return each partition's offset at a time: that of its first record at or after the time, or else its log
-    end.
-    """
+    """Return each partition's first record at or after a time, or else its log end."""
     return {
         # The log start may have moved between the two requests.
         tp: logs[tp].end if offset is None else max(offset, logs[tp].start)

@@ -45,11 +45,7 @@ class OffsetsFile:
             raise OffsetsFormatError(f"{shorten(self.name)}: {error}") from None
 
     def offsets_by_group(self, group_ids: Sequence[str]) -> dict[str, Offsets]:
-        """
-        Return the file's offsets for several groups.
-
-        :raises OffsetsFormatError: as :meth:`group_offsets`.
-        """
+        """Return the file's offsets for several groups, see :meth:`group_offsets`."""
         return {group_id: self.group_offsets(group_id, len(group_ids)) for group_id in group_ids}
 
     @cached_property

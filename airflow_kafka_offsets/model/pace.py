@@ -24,10 +24,7 @@ _UNEVEN = 3.0
 """Largest accepted ratio between the rates of the two halves of the falls."""
 
 _ABOVE_RISES = 3
-"""
-The falls together must be at least this multiple of the largest rise between two falls; otherwise they may be
-chance.
-"""
+"""The falls together must be at least this multiple of the largest rise between two; less may be chance."""
 
 _OVERDUE = 2.0
 """Multiple of the longest time between two falls after which the wait counts as stalled."""
@@ -60,12 +57,7 @@ class Pace:
         return {"records_per_second": float(f"{self.rate:.3g}"), "seconds_left": seconds}
 
     def text(self, *, moving: bool) -> str:
-        """
-        Return the pace as a line for the log.
-
-        :param moving: whether the target moves, like the log end; the number of records to read is then
-            unknown.
-        """
+        """Return the pace as a line for the log; ``moving`` if the target moves, like the log end."""
         rate = rate_text(self.rate)
         left = "" if self.seconds is None else f", about {estimate_text(self.seconds)}"
         if moving:

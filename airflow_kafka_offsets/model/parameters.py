@@ -16,10 +16,7 @@ from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.model.wording import dag_text, parameter_error, parameter_text, unexpected
 
 OutOfRangePolicy = Literal["fail", "clamp", "skip"]
-"""
-How to treat an offset outside its partition's log: refuse it, move it to the nearer end of the log, or leave
-the partition alone.
-"""
+"""What to do about an offset outside its log: refuse it, move it to the nearer end, or leave it alone."""
 
 MissingCommitPolicy = Literal["fail", "earliest", "latest", "skip"]
 """
@@ -54,10 +51,7 @@ LONGEST = timedelta(days=36_525)
 """A hundred years; a longer duration may lead to a time outside Python's calendar."""
 
 LONGEST_GRACE = timedelta(days=7)
-"""
-Kafka's default retention of a group's offsets after its last commit. A commit that is missing for longer is
-not late, but lost.
-"""
+"""Kafka's default retention of a group's offsets: a commit that is missing for longer is lost, not late."""
 
 
 def _strip_short(text: str) -> str:
@@ -222,10 +216,7 @@ def duration_text(seconds: float) -> str:
 
 
 def is_blank(value: object) -> bool:
-    """
-    Whether a template may have rendered the value for a missing variable: ``None`` (also as text or JSON), or
-    blank.
-    """
+    """Whether a value is ``None`` (also as text) or blank, as a template renders a missing variable."""
     return value is None or (
         isinstance(value, str) and value.strip().strip('"').strip() in ("", "None", "null")
     )

@@ -53,10 +53,7 @@ class PipelinePlan:
 
     @classmethod
     def combine(cls, group_plans: Sequence[OffsetPlan], checkpoint_plan: CheckpointPlan) -> PipelinePlan:
-        """
-        Combine the plans of groups and of a checkpoint; the groups' sources then name the checkpoint and its
-        query.
-        """
+        """Combine plans of groups and of a checkpoint; the groups' sources then name checkpoint and query."""
         of = checkpoint_plan
         where = {"checkpoint": of.location, "query_id": of.query_id, "batch_id": of.batch_id}
         # A group's plan has the ids of its topics, the checkpoint's plan those of its newest move: the sets
@@ -69,11 +66,15 @@ class PipelinePlan:
             replace(of, log_ids=log_ids),
         )
 
+    @property
+    def _parts(self) -> list[CheckpointPlan | OffsetPlan]:
+        return [*([self.checkpoint_plan] if self.checkpoint_plan else []), *self.group_plans]
+
     def check(self) -> None:
         """Refuse the whole move, with every reason, if one of its parts is refused."""
         # All parts are checked before the first write: if a group is refused, the checkpoint must not have
         # moved.
-        check_plans([*([self.checkpoint_plan] if self.checkpoint_plan else []), *self.group_plans])
+        check_plans(self._parts)
         if self.is_empty and not self.may_be_empty:
             notes = list(dict.fromkeys(note for group_plan in self.group_plans for note in group_plan.notes))
             raise PlanRefusedError([": ".join(["nothing is left to write", *notes[:1]]), *notes[1:]])
@@ -83,40 +84,26 @@ class PipelinePlan:
         """Whether there are groups, but nothing to write, because every partition is left alone."""
         moves = self.checkpoint_plan is not None and bool(self.checkpoint_plan.steps)
         # Without groups, only the checkpoint moves, and its plan handles a move without steps.
-        return (
-            bool(self.group_plans)
-            and not moves
-            and not any(group_plan.after for group_plan in self.group_plans)
-        )
+        return bool(self.group_plans) and not moves and not any(plan.after for plan in self.group_plans)
 
     @property
     def to_write(self) -> list[OffsetPlan]:
         """The plans of groups with offsets to commit."""
         # Groups that an earlier try has committed are left out: they may have moved on since.
-        return [
-            group_plan for group_plan in self.group_plans if group_plan.after and not group_plan.already_done
-        ]
+        return [plan for plan in self.group_plans if plan.after and not plan.already_done]
 
     @property
     def is_refused(self) -> bool:
         """Whether the plan or one of its parts is refused."""
-        refusals = [
-            self.checkpoint_plan.refusals if self.checkpoint_plan else (),
-            *(group_plan.refusals for group_plan in self.group_plans),
-        ]
-        return any(refusals) or (self.is_empty and not self.may_be_empty)
+        refused = any(plan.refusals for plan in self._parts)
+        return refused or (self.is_empty and not self.may_be_empty)
 
     def tables(self) -> list[str]:
         """Return each part as lines for a log; in a refused move, each heading says so."""
-        checkpoint = [self.checkpoint_plan.table(refused=self.is_refused)] if self.checkpoint_plan else []
-        return [*checkpoint, *(group_plan.table(refused=self.is_refused) for group_plan in self.group_plans)]
+        return [plan.table(refused=self.is_refused) for plan in self._parts]
 
     def make_receipt(self, *, plan_only: bool = False, verified: bool = False) -> dict[str, Any]:
-        """
-        Return the groups' receipt, with the ids of the Airflow connections.
-
-        The checkpoint's part, if any, is under ``checkpoint``.
-        """
+        """Return the groups' receipt with connection ids, and the checkpoint's part under ``checkpoint``."""
         value = make_receipt(self.group_plans, plan_only=plan_only, verified=verified)
         value |= {**self.connections, **self.provenance}
         if self.checkpoint_plan is None:
@@ -132,22 +119,17 @@ class PipelinePlan:
 
     def archive_files(self) -> dict[str, str]:
         """Return the files with the groups' offsets before and after for the archive: name -> text."""
-        if not self.group_plans:
+        plans = {plan.group_id: plan for plan in self.group_plans}
+        if not plans:
             return {}
         groups = {
-            "before": {
-                group_plan.group_id: offsets_json(group_plan.before) for group_plan in self.group_plans
-            },
-            "after": {group_plan.group_id: offsets_json(group_plan.after) for group_plan in self.group_plans},
+            "before": {group: offsets_json(plan.before) for group, plan in plans.items()},
+            "after": {group: offsets_json(plan.after) for group, plan in plans.items()},
         }
         return {
             GROUPS_FILE: json.dumps(groups, indent=2),
-            "before.csv": format_csv(
-                {group_plan.group_id: group_plan.overwritten for group_plan in self.group_plans}
-            ),
-            "after.csv": format_csv(
-                {group_plan.group_id: group_plan.after for group_plan in self.group_plans}
-            ),
+            "before.csv": format_csv({group: plan.overwritten for group, plan in plans.items()}),
+            "after.csv": format_csv({group: plan.after for group, plan in plans.items()}),
         }
 
     def table_positions(self) -> set[tuple[TopicPartition, int]]:
@@ -161,21 +143,14 @@ class PipelinePlan:
 
     def with_times(self, times: TimesByOffset) -> PipelinePlan:
         """Return the plan with the timestamps of the records at its positions."""
+        plans = [replace(plan, times=times) for plan in self.group_plans]
         checkpoint = replace(self.checkpoint_plan, times=times) if self.checkpoint_plan else None
-        return replace(
-            self,
-            group_plans=[replace(group_plan, times=times) for group_plan in self.group_plans],
-            checkpoint_plan=checkpoint,
-        )
+        return replace(self, group_plans=plans, checkpoint_plan=checkpoint)
 
     def with_before(self, before: Mapping[str, Positions]) -> PipelinePlan:
         """Return the plan with the groups' positions before an interrupted try."""
-        return replace(
-            self,
-            group_plans=[
-                group_plan.with_before(before.get(group_plan.group_id, {})) for group_plan in self.group_plans
-            ],
-        )
+        plans = [plan.with_before(before.get(plan.group_id, {})) for plan in self.group_plans]
+        return replace(self, group_plans=plans)
 
 
 def offsets_after(group_plans: Sequence[OffsetPlan]) -> dict[str, Offsets]:

@@ -85,10 +85,7 @@ class Place:
         return _KINDS[self.kind].commits == "own"
 
     def uses_on_no_commit(self, *, with_checkpoint: bool) -> bool:
-        """
-        Whether ``on_no_commit`` decides for a partition without a commit; with a checkpoint, the checkpoint
-        may decide.
-        """
+        """Whether ``on_no_commit`` decides for a partition without a commit; a checkpoint may do so."""
         return _KINDS[self.kind].uses_on_no_commit(with_checkpoint)
 
     @property

@@ -16,8 +16,6 @@ from airflow_kafka_offsets.model.text import escape_controls, shorten
 TOPICS = 10
 """Most rows of a table of topics. If there are more topics, the table shows those that move furthest."""
 
-_APPENDING = ("file", "delta", "iceberg", "hudi")
-
 
 def plan_markdown(saved: SavedPlan) -> str:
     """Return a plan as Markdown: groups and checkpoint, before and after, and the effects of the move."""
@@ -135,7 +133,7 @@ def _translation(saved: SavedPlan) -> list[tuple[str, str]]:
     behind = (
         "not known" if unmirrored is None else f"at most {unmirrored:,} records" if unmirrored else "none"
     )
-    return [("Translation", _cell(kinds_text(found))), ("Never mirrored", behind)]
+    return [("Translation", _cell(kinds_text(found.get("kinds") or {}))), ("Never mirrored", behind)]
 
 
 def _times(saved: SavedPlan, which: str) -> str:
@@ -169,15 +167,11 @@ def _sink(saved: SavedPlan, again: int) -> str:
         return ""
     if policy.idempotent_sink:
         return "overwrites by the records' own key: no record is written twice"
-    name = "not named" if policy.sink is None else policy.sink
     if policy.sink == "noop" or not again:
-        return name
-    twice = "appends: records that are read again are written twice"
-    return (
-        f"{name} {twice}"
-        if policy.sink in _APPENDING or policy.sink == "kafka"
-        else (f"{name}: a sink that appends gets the records twice; a sink that overwrites by key does not")
-    )
+        return policy.sink or "not named"
+    if policy.sink is None:
+        return "not named: a sink that appends gets the records twice; a sink that overwrites by key does not"
+    return f"{policy.sink} appends: records that are read again are written twice"
 
 
 def _state(saved: SavedPlan) -> str:

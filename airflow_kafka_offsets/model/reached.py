@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from airflow_kafka_offsets.model.lag import clamp_to_log_start, readable_target, remaining_offsets
 from airflow_kafka_offsets.model.offsets import Logs, Offsets, Positions, TopicPartition
 
 
@@ -31,7 +30,15 @@ def short_of(
     Return the remaining offsets of each partition up to a target; empty if the target is reached.
 
     A position below the log start counts as the log start, because retention has deleted the records between
-    them. A partition without a position has reached the target if its log has no record before the target.
+    them. A partition without a position has reached the target if its log has no record before the target;
+    otherwise all offsets up to the target remain, whatever the tolerance.
     """
-    readable = readable_target(positions, dict(target), logs)
-    return remaining_offsets(clamp_to_log_start(positions, logs), readable, tolerance)
+    remaining: Offsets = {}
+    for tp, end in sorted(target.items()):
+        position, start = positions.get(tp), logs[tp].start
+        if position is None:
+            if start < end:
+                remaining[tp] = end
+        elif (rest := end - max(position, start)) > tolerance:
+            remaining[tp] = rest
+    return remaining

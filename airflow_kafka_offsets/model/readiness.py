@@ -7,7 +7,6 @@ the offset syncs around the position. MirrorMaker's own topic loses these syncs 
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,7 +14,7 @@ from typing import Any
 
 from airflow_kafka_offsets.errors import OffsetsFormatError
 from airflow_kafka_offsets.model.formats import load_json
-from airflow_kafka_offsets.model.offset_syncs import OffsetSync
+from airflow_kafka_offsets.model.offset_syncs import OffsetSync, find_restarts
 from airflow_kafka_offsets.model.offsets import MAX_OFFSET, Offsets, TopicPartition, is_topic_name
 from airflow_kafka_offsets.model.text import describe_type
 from airflow_kafka_offsets.model.translation import DIGEST_LENGTH, LastRead, RecordIdentity
@@ -95,6 +94,10 @@ class Readiness:
 
     def as_text(self) -> str:
         """Return the content of the file."""
+        read = {
+            tp: [[last.position, *last.identity, last.others, last.distinct] for last in each]
+            for tp, each in self.read.items()
+        }
         value = {
             "version": VERSION,
             "batch_id": self.batch_id,
@@ -102,7 +105,7 @@ class Readiness:
             "cluster": self.cluster,
             "error": self.error,
             "ends": _nested(self.ends),
-            "read": _nested({tp: [_last_read(last) for last in each] for tp, each in self.read.items()}),
+            "read": _nested(read),
             "syncs_topic": self.syncs_topic,
             "syncs_next": self.syncs_next,
             "syncs": _nested({tp: [list(sync) for sync in each] for tp, each in self.syncs.items()}),
@@ -111,11 +114,7 @@ class Readiness:
 
     @classmethod
     def parse(cls, text: str, what: str) -> Readiness:
-        """
-        Read the output of :meth:`as_text`.
-
-        :raises OffsetsFormatError: for any other text.
-        """
+        """Read the output of :meth:`as_text`; raise an OffsetsFormatError for any other text."""
         value = load_json(text, what, describe=describe_type)
         try:
             if value["version"] != VERSION:
@@ -150,12 +149,8 @@ def around(syncs: Iterable[OffsetSync], positions: Iterable[int]) -> list[Offset
         kept.update(
             before[-_SYNCS_BESIDE:], [sync for sync in ordered if sync.upstream > position][:_SYNCS_BESIDE]
         )
-    restarts = [
-        pair
-        for pair in itertools.pairwise(ordered)
-        if pair[1].downstream - pair[0].downstream > pair[1].upstream - pair[0].upstream
-    ]
-    kept.update(sync for pair in restarts[-_RESTARTS:] for sync in pair)
+    for restart in find_restarts(ordered)[-_RESTARTS:]:
+        kept.update(ordered[restart - 1 : restart + 1])
     return sorted(kept, key=lambda sync: sync.downstream)
 
 
@@ -174,10 +169,6 @@ def _flat(value: Mapping[str, Mapping[str, Any]]) -> dict[TopicPartition, Any]:
         for topic, numbers in value.items()
         for number, each in numbers.items()
     }
-
-
-def _last_read(last: LastRead) -> list[Any]:
-    return [last.position, *last.identity, last.others, last.distinct]
 
 
 def _parse_read(

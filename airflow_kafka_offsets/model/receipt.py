@@ -23,9 +23,7 @@ from airflow_kafka_offsets.model.text import DescribeValue, escape_controls, sho
 
 RECEIPT_VERSION = 1
 CONNECTION_IDS = ("kafka_config_id", "checkpoint_conn_id")
-"""
-Keys of the Airflow connection ids in a task's receipt; each is present if the task uses such a connection.
-"""
+"""Keys of the ids of the Airflow connections that a task uses, in its receipt."""
 
 _SURELY_READABLE = 10_000
 
@@ -44,7 +42,7 @@ def make_receipt(
         partitions that the table shows, if they were looked up. For several groups: the totals, and
         ``groups``, a list of the groups' receipts.
     """
-    each = [_group_receipt(group_plan, plan_only, verified) for group_plan in group_plans]
+    each = [_group_receipt(plan, plan_only, verified) for plan in group_plans]
     if len(each) == 1:
         return each[0]
     return {
@@ -60,12 +58,7 @@ def make_receipt(
 
 
 def check_restorable(group_plans: Sequence[OffsetPlan]) -> None:
-    """
-    Refuse plans whose receipt would be too large to read back.
-
-    :raises PlanRefusedError: if the receipt would be too large; a move that cannot be restored must not
-        start.
-    """
+    """Refuse plans whose receipt is too large to read back: a move must be restorable before it starts."""
     partitions = sum(len(group_plan.moves) + len(group_plan.skipped) for group_plan in group_plans)
     if partitions > _SURELY_READABLE and (
         refusal := size_error("the receipt", json.dumps(make_receipt(group_plans)))
@@ -85,9 +78,7 @@ class GroupReceipt:
     after: Offsets
     plan_only: bool
     log_ids: LogIds = UNKNOWN_LOGS
-    """
-    Ids of the cluster and the topics that the offsets belong to; unknown in a receipt of an earlier version.
-    """
+    """Ids of the cluster and the topics of the offsets; unknown in a receipt of an earlier version."""
 
 
 def read_receipt(value: object, *, describe: DescribeValue = shorten) -> tuple[GroupReceipt, ...]:
@@ -105,45 +96,41 @@ def read_receipt(value: object, *, describe: DescribeValue = shorten) -> tuple[G
         if not isinstance(group, Mapping) or not isinstance(group.get("group_id"), str):
             raise OffsetsFormatError(f"receipt: found {describe(group)}; expected one group's receipt")
         # A plan with an empty scope has no partitions.
-        before = (
-            parse_positions(group["before"], "receipt, before", describe=describe)
-            if group.get("before")
-            else {}
+        before, after = group.get("before"), group.get("after")
+        result.append(
+            GroupReceipt(
+                parse_stored_group(group["group_id"], "receipt, group_id"),
+                parse_positions(before, "receipt, before", describe=describe) if before else {},
+                parse_offsets(after, "receipt, after", describe=describe) if after else {},
+                bool(group.get("plan_only")),
+                LogIds.parse(group.get("logs"), "receipt, logs", describe=describe),
+            )
         )
-        after = (
-            parse_offsets(group["after"], "receipt, after", describe=describe) if group.get("after") else {}
-        )
-        group_id = parse_stored_group(group["group_id"], "receipt, group_id")
-        log_ids = LogIds.parse(group.get("logs"), "receipt, logs", describe=describe)
-        result.append(GroupReceipt(group_id, before, after, bool(group.get("plan_only")), log_ids))
     return tuple(result)
 
 
-def _group_receipt(group_plan: OffsetPlan, plan_only: bool, verified: bool) -> dict[str, Any]:
+def _group_receipt(plan: OffsetPlan, plan_only: bool, verified: bool) -> dict[str, Any]:
+    times = {}
+    if plan.times:
+        moves = [(move.topic_partition, move.before, move.after) for move in plan.table_moves()[0]]
+        times = {"times": times_json(plan.times, moves)}
     return {
         "version": RECEIPT_VERSION,
-        "group_id": group_plan.group_id,
-        "before": offsets_json(group_plan.before),
-        "after": offsets_json(group_plan.after),
-        **log_json({move.topic_partition: move.log for move in group_plan.moves}),
-        "logs": group_plan.log_ids.as_json(),
-        "changed": group_plan.changed,
-        "moved_by": group_plan.moved_by,
+        "group_id": plan.group_id,
+        "before": offsets_json(plan.before),
+        "after": offsets_json(plan.after),
+        **log_json({move.topic_partition: move.log for move in plan.moves}),
+        "logs": plan.log_ids.as_json(),
+        "changed": plan.changed,
+        "moved_by": plan.moved_by,
         "plan_only": plan_only,
         "verified": verified,
-        "source": dict(group_plan.source),
-        "skipped": offsets_json(group_plan.skipped),
-        "clamped": offsets_json(group_plan.clamped),
-        "lost": group_plan.lost,
-        **({"times": _times(group_plan)} if group_plan.times else {}),
+        "source": dict(plan.source),
+        "skipped": offsets_json(plan.skipped),
+        "clamped": offsets_json(plan.clamped),
+        "lost": plan.lost,
+        **times,
     }
-
-
-def _times(group_plan: OffsetPlan) -> dict[str, Any]:
-    return times_json(
-        group_plan.times,
-        ((move.topic_partition, move.before, move.after) for move in group_plan.table_moves()[0]),
-    )
 
 
 def outcome_lines(value: Mapping[str, Any]) -> list[str]:

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.formats import offsets_json, parse_positions
-from airflow_kafka_offsets.model.offsets import Offsets, Positions, TopicPartition, summarize
+from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition, summarize
 from airflow_kafka_offsets.model.receipt import GroupReceipt, read_receipt
 from airflow_kafka_offsets.model.wording import parameter_text
 
@@ -29,12 +29,7 @@ class LastCommit:
 
 
 def committed_by_others(commits: Mapping[TopicPartition, LastCommit | None], movers: Collection[str]) -> bool:
-    """
-    Return whether the last commit of every partition is from a task or client that neither resets nor
-    restores.
-
-    :param movers: identities of the tasks that reset and restore.
-    """
+    """Return whether each last commit is from none of the ``movers``, the tasks that reset or restore."""
     # Without any commit nothing is proven, but all() of an empty sequence would be true.
     return bool(commits) and all(
         commit is not None and not (commit.by and (commit.by.is_move or commit.by.identity in movers))
@@ -87,13 +82,10 @@ class MovedCheckpoint:
 
     @property
     def shortfall(self) -> str:
-        """
-        Why the recovery is unfinished; empty if the checkpoint has passed its offsets before and after the
-        reset.
-        """
+        """Why the recovery is unfinished; empty if the checkpoint has passed both offsets of the reset."""
         for source, offsets in self.after.items():
             before, now = self.before.get(source, {}), self.now.get(source, {})
-            if missed := _short_of(self.name, before, offsets, now):
+            if missed := shortfall(self.name, before, offsets, now):
                 return missed
         return "" if self.has_worked else f"{self.name}: the query has finished no batch since the reset"
 
@@ -148,12 +140,7 @@ class RecoveryVerdict:
         return {**narrowed, "groups": groups}
 
     def describe_outcome(self, receipt: Mapping[str, Any], restored: Mapping[str, Any] | None) -> str:
-        """
-        Describe which parts were restored and which were not.
-
-        :param receipt: the receipt of the reset.
-        :param restored: the receipt of the restore; ``None`` if no part was to restore.
-        """
+        """Describe which parts were restored; ``restored`` is ``None`` if no part was to restore."""
         names = [f"group {group!r}" for group in sorted(self.groups)]
         left = [
             *self.not_restored,
@@ -277,20 +264,13 @@ def _verdict(
     return "superseded" if moved is not None and moved.not_restorable and not overtaken else "unfinished"
 
 
-def group_shortfall(group_id: str, before: Positions, after: Offsets, now: Positions) -> str:
-    """
-    Return why a group's recovery is unfinished; empty if it has passed its offsets before and after the
-    reset.
-    """
-    return _short_of(f"group {group_id!r}", before, after, now)
-
-
-def _short_of(
+def shortfall(
     name: str,
     before: Mapping[TopicPartition, int | None],
     after: Offsets,
     now: Mapping[TopicPartition, int | None],
 ) -> str:
+    """Return why the recovery of a group or checkpoint is unfinished; empty if it has passed both offsets."""
     goals = {tp: max(offset, before.get(tp) or 0) for tp, offset in after.items()}
     behind = {tp: goal for tp, goal in goals.items() if (at := now.get(tp)) is None or at < goal}
     return _missed(name, now, behind) if behind else ""

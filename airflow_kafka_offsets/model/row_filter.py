@@ -8,8 +8,7 @@ from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
 
-from airflow_kafka_offsets.errors import OffsetsFormatError, UsageError
-from airflow_kafka_offsets.model.formats import load_json
+from airflow_kafka_offsets.model.formats import load_json_parameter
 from airflow_kafka_offsets.model.parameters import is_blank
 from airflow_kafka_offsets.model.text import quote
 from airflow_kafka_offsets.model.wording import parameter_error, unexpected
@@ -46,10 +45,7 @@ def parse_where(value: object, parameter: str) -> dict[str, Any]:
         would select no rows, or the wrong ones.
     """
     if isinstance(value, str):
-        try:
-            value = load_json(value, parameter, _FORM)
-        except OffsetsFormatError as error:
-            raise UsageError(str(error), parameter=parameter) from None
+        value = load_json_parameter(value, parameter, _FORM)
     if not isinstance(value, Mapping) or not value:
         raise unexpected(parameter, value, _FORM)
     for column, wanted in value.items():

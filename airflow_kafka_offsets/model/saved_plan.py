@@ -84,11 +84,7 @@ class SavedPlan:
 
     @classmethod
     def parse(cls, value: object, what: str = "plan", *, describe: DescribeValue = shorten) -> SavedPlan:
-        """
-        Read a plan, or its JSON text.
-
-        :raises OffsetsFormatError: if the value is not a plan, or was changed after its digest was made.
-        """
+        """Read a plan, or its JSON text; raise an OffsetsFormatError if it was changed after it was made."""
         if isinstance(value, str):
             value = load_json(value, what, FORM, describe=describe)
         if not isinstance(value, Mapping) or not value.get("plan_only") or "digest" not in value:
@@ -217,13 +213,14 @@ class SavedPlan:
             )
         return [f"{refusal}: give the plan of this pipeline, or omit the names" for refusal in refusals]
 
-    def differences(self, plan: PipelinePlan) -> list[str]:
+    def check(self, plan: PipelinePlan) -> None:
         """
-        Return the changes since the plan was made.
+        Refuse the plan if something has changed since it was made.
 
         A log start that has moved is no change while the log still has every planned offset.
 
         :param plan: a new plan to the same offsets.
+        :raises PlanRefusedError: with the changes.
         """
         plan_ids = UNKNOWN_LOGS if plan.checkpoint_plan is None else plan.checkpoint_plan.log_ids
         for each in plan.group_plans:
@@ -233,7 +230,10 @@ class SavedPlan:
         now = {each.group_id: each for each in plan.group_plans}
         for group in self.groups:
             found += _group_differences(group, now.get(group.group_id))
-        return found
+        if found:
+            raise PlanRefusedError(
+                [f"plan {self.digest[:8]} is no longer valid: {each}; plan again" for each in found]
+            )
 
     def _checkpoint_differences(self, now: CheckpointPlan | None) -> list[str]:
         then = self.checkpoint
@@ -262,18 +262,6 @@ class SavedPlan:
             ]
         return []
 
-    def check(self, plan: PipelinePlan) -> None:
-        """
-        Refuse the plan if something has changed since it was made.
-
-        :param plan: see :meth:`differences`.
-        :raises PlanRefusedError: with the changes.
-        """
-        if found := self.differences(plan):
-            raise PlanRefusedError(
-                [f"plan {self.digest[:8]} is no longer valid: {each}; plan again" for each in found]
-            )
-
 
 def saved_plan(
     receipt: Mapping[str, Any],
@@ -284,13 +272,7 @@ def saved_plan(
     allow_running_mirror: bool = False,
     now: datetime | None = None,
 ) -> SavedPlan:
-    """
-    Return a plan that can be applied later.
-
-    :param receipt: receipt of the plan, which was not applied.
-    :param policy: the permissions of the plan.
-    :param now: time of the plan; default: the present.
-    """
+    """Return a plan that can be applied later, from the receipt of a plan that was not applied."""
     value = {
         **receipt,
         "plan_only": True,

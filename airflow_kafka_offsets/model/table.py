@@ -24,9 +24,7 @@ REFUSED = " (refused, not applied)"
 
 
 ROWS = 100
-"""
-Up to this number of partitions, a plan's table shows all of them; for more partitions, only :data:`FURTHEST`.
-"""
+"""Up to this number of partitions, a plan's table shows all of them; else only :data:`FURTHEST`."""
 
 FURTHEST = 20
 
@@ -34,12 +32,7 @@ T = TypeVar("T")
 
 
 def furthest_moves(moves: Sequence[T], change: Callable[[T], int]) -> tuple[list[T], str]:
-    """
-    Return the moves that a table shows, in their order, and a line about the others (``""`` if all are
-    shown).
-
-    :param change: returns the number of offsets of a move.
-    """
+    """Return the moves that a table shows, in order, and a line about the others (``""`` without others)."""
     if len(moves) <= ROWS:
         return list(moves), ""
     numbers = sorted(range(len(moves)), key=lambda number: -abs(change(moves[number])))
@@ -57,11 +50,7 @@ def plan_text(
     *,
     refused: bool,
 ) -> str:
-    """
-    Return a plan as lines for a log: a header, a line per partition, and the remarks.
-
-    :param refused: whether the move is refused; the reasons are then in the error, not in the table.
-    """
+    """Return a plan as lines for a log; the reasons of a ``refused`` move are in its error instead."""
     reasons = () if refused else (f"refused: {refusal}" for refusal in refusals)
     return "\n".join([heading, *align_rows(rows), *remarks, *reasons])
 

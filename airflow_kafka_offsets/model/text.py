@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 DescribeValue = Callable[[object], str]
-"""
-Describes a value in an error text: :func:`shorten` shows the value, :func:`describe_type` only its type.
-"""
+"""Describes a value in an error text: :func:`shorten` shows it, :func:`describe_type` only its type."""
 
 MAX_SIZE = 10_000_000
 """Largest text from outside, in bytes or characters; a window of 10,000 partitions has about 600,000."""
@@ -51,11 +49,7 @@ def size_error(what: str, text: str, value_marks: str = ",{[", max_values: int =
 
 
 def escape_controls(text: str) -> str:
-    r"""
-    Return a text as one line, with control characters escaped, such as ``\n`` and ``\x1b``.
-
-    Needed for texts of other clients of the broker: metadata, and names of groups and members.
-    """
+    r"""Return a text of another client as one line, with control characters escaped: ``\n``, ``\x1b``."""
     if text.isprintable():
         return text
     return "".join(

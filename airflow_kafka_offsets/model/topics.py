@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from airflow_kafka_offsets.errors import OffsetsFormatError, UsageError
-from airflow_kafka_offsets.model.formats import load_json, repr_hint
+from airflow_kafka_offsets.errors import UsageError
+from airflow_kafka_offsets.model.formats import load_json_parameter, repr_hint
 from airflow_kafka_offsets.model.offsets import MAX_PARTITION, TopicPartition, is_topic_name
 from airflow_kafka_offsets.model.text import shorten, size_error
 from airflow_kafka_offsets.model.wording import parameter_error, parameter_text
@@ -140,18 +140,11 @@ def plain_names(value: object) -> object:
 
 
 def load_names(value: object, parameter: str, expected: str, marks: tuple[str, ...] = ("{",)) -> object:
-    """
-    Parse a parameter that a template may have rendered as JSON: an object, a list or a text in double quotes.
-
-    :param marks: characters that begin JSON and no name.
-    """
+    """Parse a parameter that a template may have rendered as JSON; ``marks`` begin JSON, and no name."""
     text = value.strip() if isinstance(value, str) else ""
     if not text.startswith(marks) and (len(text) < 2 or text[0] + text[-1] not in ("[]", '""')):
         return value
-    try:
-        return load_json(text, parameter_text(parameter), expected)
-    except OffsetsFormatError as error:
-        raise UsageError(str(error), parameter=parameter) from None
+    return load_json_parameter(text, parameter, expected)
 
 
 def _bad_topics(value: object, parameter: str) -> UsageError:

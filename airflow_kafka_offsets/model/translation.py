@@ -50,10 +50,7 @@ class LastRead(NamedTuple):
 
     @property
     def place(self) -> int:
-        """
-        The offset to translate: after the record, or the position if a mirror may have copied records
-        between.
-        """
+        """The offset after the record, or the position if a mirror may have copied records in between."""
         return self.position if self.others else self.identity.offset + 1
 
 
@@ -178,11 +175,11 @@ def translate(
     newest = next((each for each in sightings if each.read.position == position), None)
     if newest is None:
         return _by_syncs(bracket([*known, *pairs], position, log), 0, None)
-    by_record = _by_record(_bracket_after(newest.read, known, log), newest, same_records=bool(pairs))
+    by_record = _by_record(bracket(known, newest.read.place, log), newest, same_records=bool(pairs))
     if by_record is not None:
         return by_record
     # If the search found several equal records, the first one is safe: it is not after the right one.
-    found = _bracket_after(newest.read, [*known, *pairs], log)
+    found = bracket([*known, *pairs], newest.read.place, log)
     if copies := newest.scan.copies_of(newest.read, *found.search):
         return _after_the_first(found, copies, newest.read.others)
     return _by_syncs(found, newest.read.others, newest.scan)
@@ -193,7 +190,7 @@ def _pairs(
 ) -> list[OffsetSync]:
     """Return syncs made from the last records before earlier positions whose copies were found."""
     found = {
-        each.read.identity.offset: _by_record(_bracket_after(each.read, syncs, log), each, same_records=False)
+        each.read.identity.offset: _by_record(bracket(syncs, each.read.place, log), each, same_records=False)
         for each in sightings
         if each.read.position < position
     }
@@ -205,24 +202,12 @@ def _pairs(
 
 
 def bracket_of(position: int, log: LogRange, syncs: Iterable[OffsetSync], last: LastRead | None) -> Bracket:
-    """
-    Return the range that the syncs give for a position.
-
-    :param last: the last record before the position, if known: the range is then for the offset after it.
-    """
-    return bracket(syncs, position, log) if last is None else _bracket_after(last, syncs, log)
-
-
-def _bracket_after(read: LastRead, syncs: Iterable[OffsetSync], log: LogRange) -> Bracket:
-    return bracket(syncs, read.place, log)
+    """Return the range that the syncs give for a position, or for the offset after the last record read."""
+    return bracket(syncs, position if last is None else last.place, log)
 
 
 def _by_record(found: Bracket, sighting: Sighting, *, same_records: bool) -> Translation | None:
-    """
-    Return the place after the copy of the last record; ``None`` if the search does not give it.
-
-    :param same_records: whether the mirror has copies of earlier records.
-    """
+    """Return the place after the copy of the last record; ``None`` if the search does not give it."""
     last, scan = sighting
     if not scan.covers(*found.search):
         return None

@@ -41,9 +41,7 @@ from airflow_kafka_offsets.model.wording import dag_text, parameter_text
 # The promises of "version", here and in receipts and reports, are in docs/reference/stability.md.
 WINDOW_VERSION = 1
 WINDOW_CONF_KEY = "spark.kafkaOffsets.window"
-"""
-The Spark setting in which a job finds the window of its DAG: the window's JSON, or the URI of a file with it.
-"""
+"""The Spark setting with the window of the job's DAG: the window's JSON, or the URI of a file with it."""
 
 
 def check_bounds(start: Place, end: Place, now: datetime | None = None) -> None:
@@ -169,10 +167,7 @@ class OffsetWindow:
         }
 
     def refusals(self, logs: Logs) -> list[str]:
-        """
-        Return why the window cannot be read: some of its records are deleted, or its end is beyond the log
-        end.
-        """
+        """Return why the window cannot be read: records are deleted, or its end is beyond the log end."""
         refusals = []
         # With fewer records than planned, the job's output would have a gap without any error.
         if lost := self.lost(logs):

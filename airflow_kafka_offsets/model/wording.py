@@ -51,11 +51,7 @@ def parameter_text(name: str, value: object = _NO_VALUE) -> str:
 
 
 def dag_text(text: str, elsewhere: str = "") -> str:
-    """
-    Return advice that only the author of a DAG can follow, such as a template.
-
-    :param elsewhere: the text for an interface without DAGs.
-    """
+    """Return advice that only the author of a DAG can follow; ``elsewhere`` for an interface without DAGs."""
     return text if _WORDINGS[-1].for_dags else elsewhere
 
 

@@ -37,7 +37,7 @@ from airflow_kafka_offsets.model.offsets import (
     summarize,
 )
 from airflow_kafka_offsets.model.pipeline_plan import GROUPS_FILE, read_groups_file
-from airflow_kafka_offsets.model.recovery import MovedCheckpoint, group_shortfall
+from airflow_kafka_offsets.model.recovery import MovedCheckpoint, shortfall
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
@@ -102,7 +102,9 @@ class KnownMoves:
             before, after = archived_group_offsets(self.checkpoint, moved)
             for group, held in commits.items():
                 to = {tp: offset for tp, offset in after.get(group, {}).items() if tp in held}
-                missed = missed or group_shortfall(group, before.get(group, {}), to, committed_offsets(held))
+                missed = missed or shortfall(
+                    f"group {group!r}", before.get(group, {}), to, committed_offsets(held)
+                )
         if not missed:
             return None
         return (

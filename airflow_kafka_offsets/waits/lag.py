@@ -144,8 +144,8 @@ class LagWait(Wait):
         """Return the number of records above each threshold; empty if other conditions apply too."""
         if self.max_time_lag is not None or self.min_headroom is not None or lag.lost:
             return ()
-        furthest = lag.max_partition_lag if lag.max_partition_lag > self.tolerance else 0
-        limits = ((lag.lag_above_tolerance, self.max_lag), (furthest, self.max_partition_lag))
+        lags = lag.lags_above_tolerance
+        limits = ((sum(lags), self.max_lag), (max(lags, default=0), self.max_partition_lag))
         return tuple(max(0, found - limit) for found, limit in limits if limit is not None)
 
     def _value(self, lags: tuple[Lag, ...], together: Lag) -> dict[str, Any]:

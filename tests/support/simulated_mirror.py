@@ -10,7 +10,7 @@ from airflow_kafka_offsets.model.offsets import LogRange
 from airflow_kafka_offsets.model.translation import LastRead, RecordIdentity, Scan, record_digest
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
 
 @dataclass
@@ -63,14 +63,6 @@ class Mirror:
             previous = record.offset
         self.kept += skipped
 
-    def place(self, position: int) -> int:
-        """Return the last place from which no record at or after a position is lost."""
-        last: dict[int, int] = {}
-        for at, record in enumerate(self.log):
-            if record.offset >= position:
-                last[record.offset] = at
-        return min(last.values(), default=len(self.log))
-
     def again(self, position: int, at: int) -> int:
         """Return how many records before a position are read from a place."""
         return sum(record.offset < position for record in self.log[at:])
@@ -99,8 +91,3 @@ class Mirror:
                 if last.identity[1:] == found:
                     copies[last.identity.offset].append(at)
         return Scan(start, end, copies, {}, end - start, repeats)
-
-
-def positions(mirror: Mirror) -> Mapping[int, int]:
-    """Return the position after each record of the source."""
-    return {record.offset + 1: number for number, record in enumerate(mirror.records)}

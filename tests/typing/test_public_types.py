@@ -100,7 +100,6 @@ def test_the_public_types_are_as_users_use_them(checker):
             "def execute(self, context: Context) -> Any:",
             "dag_code.py",
         ),
-        ("sensors/reached.py", "tolerance: int | str = 0", "tolerance: object = 0", "wrong_types.py"),
         (
             "triggers/refusable.py",
             "def defer_refusal(init: Init) -> Init:",
@@ -108,7 +107,6 @@ def test_the_public_types_are_as_users_use_them(checker):
             "wrong_types.py",
         ),
         ("pipeline.py", "def asset(self) -> Asset:", "def asset(self) -> Any:", "dag_code.py"),
-        ("pipeline.py", "topics: str | Sequence[str] | None = None", "topics: Any = None", "wrong_types.py"),
         ("hooks/offsets.py", ") -> dict[str, dict[str, int | None]]:", ") -> dict[str, Any]:", "dag_code.py"),
         ("spark/stores.py", "    ) -> bool:", "    ) -> Any:", "job_code.py"),
         ("spark/__init__.py", "if not TYPE_CHECKING:", "if True:", "job_code.py"),

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from urllib.parse import urlsplit
-
 import pytest
 from airflow.providers.openlineage.utils.utils import translate_airflow_asset
 from airflow.sdk import Asset
@@ -70,8 +68,3 @@ def test_openlineage_is_told_no_dataset_of_a_group():
     topic = translate_airflow_asset(Asset("kafka://broker:9092/orders"), None)
     assert topic is not None
     assert (topic.namespace, topic.name) == ("kafka://broker:9092", "orders")
-
-
-def test_sanitising_twice_changes_nothing():
-    once = assets.sanitize_uri(urlsplit("kafka-group://kafka_default/a%20b"))
-    assert assets.sanitize_uri(once) == once

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import dataclasses
 import json
 import re
 from types import MappingProxyType
@@ -42,12 +41,6 @@ def test_it_is_frozen():
 def test_its_asset_needs_no_broker_and_is_named_by_its_uri():
     assert ORDERS.asset.uri == "kafka-group://kafka_default/orders-spark"
     assert ORDERS.asset.name == ORDERS.asset.uri
-
-
-def test_one_group_on_two_connections_has_two_assets_of_different_names():
-    elsewhere = dataclasses.replace(ORDERS, kafka_config_id="kafka_dr")
-    assert (ORDERS.asset.name, ORDERS.asset.uri) != (elsewhere.asset.name, elsewhere.asset.uri)
-    assert ORDERS.asset.name != elsewhere.asset.name
 
 
 @pytest.mark.parametrize(

@@ -129,11 +129,6 @@ def test_rows_that_have_become_right_between_the_two_reads_are_an_error_that_may
     assert error.value.retriable
 
 
-def test_a_table_without_a_row_misses_all():
-    check, _ = check_of([])
-    assert TableRows(check.rows([])).missing == {tp: (offsets,) for tp, offsets in WINDOW.ranges.items()}
-
-
 MISSING = {ZERO: merge([(12, 15)])}
 PARTLY = {ZERO: PartitionRows(7, merge([(12, 15)]))}
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_kafka_offsets.errors import OffsetsFormatError, PlanRefusedError, UsageError
+from airflow_kafka_offsets.errors import OffsetsFormatError, UsageError
 from airflow_kafka_offsets.model.checkpoint_plan import (
     CheckpointPlan,
     Step,
@@ -25,7 +25,7 @@ from airflow_kafka_offsets.model.checkpoint_policy import (
     parse_quiet_period,
 )
 from airflow_kafka_offsets.model.offsets import MAX_OFFSET, LogRange, TopicPartition
-from airflow_kafka_offsets.model.plan import OffsetPlan, check_plans
+from airflow_kafka_offsets.model.plan import OffsetPlan
 from airflow_kafka_offsets.model.table import DELETED
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
@@ -71,14 +71,9 @@ def line(table, *cells):
 # --- policy
 
 
-def test_a_policy_allows_nothing_by_default():
-    assert CheckpointPolicy() == CheckpointPolicy(
-        "fail", None, idempotent_sink=False, sink_location=None, allow_stateful=False
-    )
-
-
-def test_a_sink_need_not_be_given():
-    assert CheckpointPolicy.parse("fail", None, False, None, False) == CheckpointPolicy()
+def test_a_policy_allows_nothing_by_default_and_names_no_sink():
+    nothing = CheckpointPolicy("fail", None, idempotent_sink=False, sink_location=None, allow_stateful=False)
+    assert CheckpointPolicy() == CheckpointPolicy.parse("fail", None, False, None, False) == nothing
 
 
 @pytest.mark.parametrize("nothing", ["", "None"])
@@ -194,13 +189,6 @@ def test_a_receipt_says_what_was_not_done_as_asked_and_the_times_of_the_records(
     }
 
 
-def test_a_plan_with_refusals_must_not_be_carried_out():
-    check_plans([checkpoint_plan()])
-    with pytest.raises(PlanRefusedError) as refused:
-        check_plans([checkpoint_plan(refusals=("one", "two"))])
-    assert refused.value.refusals == ("one", "two")
-
-
 # --- receipt
 
 
@@ -239,6 +227,9 @@ def test_a_receipt_of_groups_alone_has_no_part_of_a_checkpoint(value):
 @pytest.mark.parametrize(
     ("change", "says"),
     [
+        (5, "expected the checkpoint's part"),
+        ("text", "expected the checkpoint's part"),
+        ([1], "expected the checkpoint's part"),
         ({"location": None}, "expected the checkpoint's part"),
         ({"query_id": 5}, "expected the checkpoint's part"),
         ({"before": ...}, "expected the checkpoint's part"),
@@ -249,17 +240,12 @@ def test_a_receipt_of_groups_alone_has_no_part_of_a_checkpoint(value):
     ],
 )
 def test_a_damaged_part_of_a_receipt_is_refused(change, says):
-    part = {
-        name: value for name, value in (checkpoint_plan().make_receipt() | change).items() if value is not ...
-    }
+    part = change
+    if isinstance(change, dict):
+        whole = checkpoint_plan().make_receipt() | change
+        part = {name: value for name, value in whole.items() if value is not ...}
 
     with pytest.raises(OffsetsFormatError, match=says):
-        read_checkpoint_receipt({"checkpoint": part})
-
-
-@pytest.mark.parametrize("part", [5, "text", [1], True])
-def test_another_value_in_place_of_the_part_is_refused(part):
-    with pytest.raises(OffsetsFormatError, match="expected the checkpoint's part"):
         read_checkpoint_receipt({"checkpoint": part})
 
 

@@ -27,7 +27,6 @@ from airflow_kafka_offsets.model.parameters import (
     iso_time,
     parse_duration,
     parse_seconds,
-    parse_time,
 )
 from airflow_kafka_offsets.model.pipeline_plan import read_groups_file
 from airflow_kafka_offsets.model.place import Place
@@ -200,9 +199,3 @@ def test_offsets_of_a_reset_are_those_of_kafka(number):
     else:
         with pytest.raises(UsageError):
             Place.parse(number, "to_offset")
-
-
-@pytest.mark.parametrize("value", ["9" * 5_000, "\ud800", "0000-01-01"])
-def test_what_is_no_time_is_refused(value):
-    with pytest.raises(UsageError, match=r"^to_datetime="):
-        parse_time(value, "to_datetime")

@@ -41,8 +41,3 @@ def test_whatever_others_have_created_can_be_looked_up_and_deleted(name):
 def test_names_are_refused_where_they_are_read(value):
     with pytest.raises(UsageError, match=r"^group_id"):
         parse_group_id(value)
-
-
-def test_the_topic_of_a_refused_name_is_named():
-    with pytest.raises(UsageError, match=r"^group_id\['payments'\] is blank"):
-        parse_group_id({"orders": "a", "payments": " "})

@@ -51,13 +51,6 @@ def test_a_limited_window_starts_where_the_whole_one_does_and_is_as_large_as_it_
 
 
 @given(windows())
-def test_windows_that_are_planned_one_after_another_meet(window):
-    first = window.limited(max(1, window.records // 3))
-    rest = OffsetWindow({tp: OffsetRange(first.end[tp], window.end[tp]) for tp in window.ranges})
-    assert first.records + rest.records == window.records
-
-
-@given(windows())
 def test_committing_it_twice_is_committing_it_once(window):
     held = dict(window.committed)
     held |= window.to_commit("group 'g'", held)

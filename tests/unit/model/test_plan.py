@@ -45,11 +45,8 @@ def test_an_offset_outside_the_log_is_refused_by_default(offset, says):
         check_plans([make({A: offset})])
 
 
-def test_the_lag_of_a_plan_is_that_after_it():
+def test_the_lag_of_a_plan_is_that_after_it_without_topics_of_which_a_partition_is_left_alone():
     assert make({A: 30, B: 50}).lag.by_topic == {"orders": 70}
-
-
-def test_a_topic_of_which_a_partition_is_left_alone_has_no_lag():
     assert make({A: 101, B: 5}, on_out_of_range="skip").lag.by_topic == {}
 
 
@@ -60,12 +57,6 @@ def test_an_offset_outside_the_log_is_clamped_when_asked_and_said(offset, end):
     assert f"moved to {end}" in plan.notes[0]
 
 
-def test_an_offset_outside_the_log_is_left_alone_when_asked_and_said():
-    plan = make({A: 101, B: 5}, on_out_of_range="skip")
-    assert plan.after == {B: 5}
-    assert "left alone" in plan.notes[0]
-
-
 @pytest.mark.parametrize(("asked", "lost"), [(4, 6), (-3, 10), (101, 0)])
 def test_what_was_asked_for_and_not_done_is_kept_beside_what_was_deleted(asked, lost):
     plan = make({A: asked, B: 5}, on_out_of_range="clamp")
@@ -74,10 +65,11 @@ def test_what_was_asked_for_and_not_done_is_kept_beside_what_was_deleted(asked, 
     assert (f"; {lost} records deleted by retention" in plan.table()) == bool(lost)
 
 
-def test_a_partition_that_is_left_alone_is_kept_with_where_it_stays():
-    plan = make({A: 101}, on_out_of_range="skip")
-    assert (plan.skipped, plan.clamped, plan.lost) == ({A: 20, B: None}, {}, 0)
-    assert "0 of 0 partitions change; 2 left alone" in plan.table()
+def test_an_offset_outside_the_log_is_left_alone_when_asked_and_kept_with_where_it_stays():
+    plan = make({A: 101, B: 5}, on_out_of_range="skip")
+    assert (plan.after, plan.skipped, plan.clamped, plan.lost) == ({B: 5}, {A: 20}, {}, 0)
+    assert "left alone" in plan.notes[0]
+    assert "1 of 1 partitions change, moved by +5 offsets; 1 left alone" in plan.table()
 
 
 def test_a_time_that_the_log_does_not_reach_is_no_offset_that_was_asked_for():

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_kafka_offsets.model.commit_metadata import CommitMetadata, is_partly_moved
+from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.formats import offsets_json
 from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition
 from airflow_kafka_offsets.model.receipt import GroupReceipt
@@ -249,25 +249,6 @@ def test_a_task_knows_its_earlier_tries_from_those_of_a_deleted_run_with_the_sam
 )
 def test_a_run_is_told_from_a_deleted_one_with_the_same_id(later, same):
     assert replace(STARTED, **later).is_same_run(STARTED) is same
-
-
-def made(by, seconds):
-    return CommitMetadata(dag=by.dag, run=by.run, task=by.task, at=seconds)
-
-
-@pytest.mark.parametrize(
-    ("commits", "half_way"),
-    [
-        ([made(RUN, 100), None], True),
-        ([made(RUN, 100), made(COMMIT, 90)], True),
-        ([made(RUN, 100), made(COMMIT, 101)], False),
-        ([made(RUN, 100), made(RUN, 100)], False),
-        ([made(COMMIT, 100), None], False),
-        ([], False),
-    ],
-)
-def test_a_task_that_moved_some_of_its_partitions_has_stopped_half_way(commits, half_way):
-    assert is_partly_moved(commits, RUN) is half_way
 
 
 STATES = st.sampled_from(["success", "failed", "skipped", "upstream_failed", None])
