@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 
 def apply_checkpoint_plan(
     checkpoint: SparkCheckpoint,
-    checkpoint_plan: CheckpointPlan,
+    plan: CheckpointPlan,
     *,
     quiet_period: float = QUIET_PERIOD,
     made_by: CommitMetadata | None = None,
@@ -62,55 +62,50 @@ def apply_checkpoint_plan(
     :raises CheckpointError: if the files that are read back differ from the plan.
     :raises StorageError: if the storage fails.
     """
-    check_plans([checkpoint_plan])
+    check_plans([plan])
     quiet_period = parse_quiet_period(quiet_period)
-    if checkpoint_plan.steps:
+    if plan.steps:
         wait_until_quiet(checkpoint, quiet_period)
-        _begin(checkpoint, checkpoint_plan, made_by or CommitMetadata(), attachments or {}, last_check)
-        remedy = (
-            f"running it again finishes the rest, restoring archive {checkpoint_plan.archive} takes the move "
-            "back"
-        )
+        _begin(checkpoint, plan, made_by or CommitMetadata(), attachments or {}, last_check)
+        remedy = f"running it again finishes the rest, restoring archive {plan.archive} takes the move back"
         try:
-            for step in (*(Step(path, None) for path in checkpoint_plan.derived), *checkpoint_plan.steps):
+            for step in (*(Step(path, None) for path in plan.derived), *plan.steps):
                 _apply_step(checkpoint, step)
             # Before the groups are committed: a group must not move to offsets that the checkpoint has not
             # reached.
-            verify_checkpoint(checkpoint, checkpoint_plan)
+            verify_checkpoint(checkpoint, plan)
         except (CheckpointError, StorageError) as error:
             raise error.append(f"the checkpoint may be moved in part: {remedy}") from error.__cause__
-        log.info(
-            "Moved and read back: checkpoint %s, archive %s", checkpoint.location, checkpoint_plan.archive
-        )
+        log.info("Moved and read back: checkpoint %s, archive %s", checkpoint.location, plan.archive)
     else:
-        _refuse_unfinished(checkpoint, checkpoint_plan)
+        _refuse_unfinished(checkpoint, plan)
     if commit is not None:
         try:
             commit()
         except BrokerError as error:
-            if checkpoint_plan.steps:
+            if plan.steps:
                 error.append(f"the checkpoint {checkpoint.location} was moved before: {remedy}")
             raise
-    if checkpoint_plan.archive is not None:
+    if plan.archive is not None:
         # A move that was taken back while it ran must not be marked as done.
-        _check_not_taken_back(checkpoint, checkpoint_plan.archive)
+        _check_not_taken_back(checkpoint, plan.archive)
     try:
         # In this order: if the process dies in between, the same restore sets the second mark when it runs
         # again.
-        if checkpoint_plan.archive is not None:
-            mark_done(checkpoint, checkpoint_plan.archive)
-        if checkpoint_plan.undoes is not None:
-            mark_undone(checkpoint, checkpoint_plan.undoes, checkpoint_plan.archive or "nothing to change")
+        if plan.archive is not None:
+            mark_done(checkpoint, plan.archive)
+        if plan.undoes is not None:
+            mark_undone(checkpoint, plan.undoes, plan.archive or "nothing to change")
     except (CheckpointError, StorageError) as error:
         raise error.append(
             "everything was moved, but the archive could not be marked as done: running it again marks it"
         ) from error.__cause__
 
 
-def _refuse_unfinished(checkpoint: SparkCheckpoint, checkpoint_plan: CheckpointPlan) -> None:
+def _refuse_unfinished(checkpoint: SparkCheckpoint, plan: CheckpointPlan) -> None:
     """Refuse a plan without changes if another move was begun and not finished."""
     newest = unfinished_move(checkpoint)
-    if newest is not None and newest.name not in (checkpoint_plan.archive, checkpoint_plan.undoes):
+    if newest is not None and newest.name not in (plan.archive, plan.undoes):
         raise unfinished_refusal(checkpoint, newest)
 
 
@@ -123,18 +118,18 @@ def _check_not_taken_back(checkpoint: SparkCheckpoint, name: str) -> None:
         )
 
 
-def verify_checkpoint(checkpoint: SparkCheckpoint, checkpoint_plan: CheckpointPlan) -> None:
+def verify_checkpoint(checkpoint: SparkCheckpoint, plan: CheckpointPlan) -> None:
     """Refuse a checkpoint whose files differ from the applied plan."""
-    kept = f"the overwritten files are in archive {checkpoint_plan.archive}"
+    kept = f"the overwritten files are in archive {plan.archive}"
     state = checkpoint.read()
-    if state.kafka_offsets != checkpoint_plan.after:
+    if state.kafka_offsets != plan.after:
         raise CheckpointError(
             f"{checkpoint.location}: the offsets read back after the move are not those that were written "
             f"(batch {state.batch_id}): the query is running, or another process moves the checkpoint; stop "
             f"it; {kept}"
         )
     # A batch that should be removed and still exists does not change the offsets of the batch before it.
-    for step in checkpoint_plan.steps:
+    for step in plan.steps:
         if checkpoint.read_file(step.path) != step.data:
             raise StorageUnavailableError(
                 f"{checkpoint.name(step.path)}: read back after the move, the file "
@@ -145,28 +140,28 @@ def verify_checkpoint(checkpoint: SparkCheckpoint, checkpoint_plan: CheckpointPl
 
 def _begin(
     checkpoint: SparkCheckpoint,
-    checkpoint_plan: CheckpointPlan,
+    plan: CheckpointPlan,
     made_by: CommitMetadata,
     attachments: Mapping[str, str],
     last_check: Callable[[], None] | None,
 ) -> None:
     """Archive the files to overwrite, unless an interrupted try did, and let no other move begin."""
-    if checkpoint_plan.resumes:
-        _check_planned(checkpoint, checkpoint_plan)
+    if plan.resumes:
+        _check_planned(checkpoint, plan)
         if last_check is not None:
             last_check()
         return
-    name, undoes = str(checkpoint_plan.archive), checkpoint_plan.undoes
+    name, undoes = str(plan.archive), plan.undoes
     with _nothing_changed():
         claim = Claim(checkpoint, name)
     try:
         claim.check(undoes=undoes)
-        _check_planned(checkpoint, checkpoint_plan)
+        _check_planned(checkpoint, plan)
     except BaseException as error:
         clean_up(error, claim.withdraw)
         raise
     with _nothing_changed():
-        write_archive(checkpoint, checkpoint_plan, made_by, attachments, claim.nonce)
+        write_archive(checkpoint, plan, made_by, attachments, claim.nonce)
     try:
         claim.check(undoes=undoes)
         if last_check is not None:
@@ -189,11 +184,11 @@ def _nothing_changed() -> Iterator[None]:
         raise error.append("the checkpoint was not changed") from error.__cause__
 
 
-def _check_planned(checkpoint: SparkCheckpoint, checkpoint_plan: CheckpointPlan) -> None:
+def _check_planned(checkpoint: SparkCheckpoint, plan: CheckpointPlan) -> None:
     """Refuse a checkpoint that has changed since the plan was made."""
     planned, committed = checkpoint.listed()
-    if (frozenset(planned), frozenset(committed)) != checkpoint_plan.batches or any(
-        checkpoint.read_file(path) != data for path, data in checkpoint_plan.file_contents.items()
+    if (frozenset(planned), frozenset(committed)) != plan.batches or any(
+        checkpoint.read_file(path) != data for path, data in plan.file_contents.items()
     ):
         raise PlanRefusedError(
             f"{checkpoint.location}: has changed since the plan was made: the query is running, or another "
@@ -220,8 +215,8 @@ def wait_until_quiet(checkpoint: SparkCheckpoint, quiet_period: float) -> None:
     :raises PlanRefusedError: if something is written meanwhile.
     """
     # The storage's clock may differ from this machine's: compare the files before and after the wait as well.
-    checkpoint_batches = read_checkpoint_batches(checkpoint)
-    paths = (f"offsets/{max(checkpoint_batches.planned)}", f"commits/{max(checkpoint_batches.committed)}")
+    batches = read_checkpoint_batches(checkpoint)
+    paths = (f"offsets/{max(batches.planned)}", f"commits/{max(batches.committed)}")
     written = [modified_at(checkpoint.fs, f"{checkpoint.root}/{path}") for path in paths]
     known = [moment for moment in written if moment is not None]
     # If one of the files has no time, its age is unknown: wait for the whole quiet period.
@@ -233,11 +228,7 @@ def wait_until_quiet(checkpoint: SparkCheckpoint, quiet_period: float) -> None:
         time.sleep(wait)
         now = read_checkpoint_batches(checkpoint)
         again = [modified_at(checkpoint.fs, f"{checkpoint.root}/{path}") for path in paths]
-        if (now.planned, now.committed, again) != (
-            checkpoint_batches.planned,
-            checkpoint_batches.committed,
-            written,
-        ):
+        if (now.planned, now.committed, again) != (batches.planned, batches.committed, written):
             raise PlanRefusedError(
                 f"{checkpoint.location}: was written to within the last {quiet_period:g} s: the query is "
                 "running; stop it first"

@@ -27,12 +27,7 @@ from datetime import datetime, timezone
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from airflow_kafka_offsets.checkpoint.archive_names import (
-    ARCHIVE_NAME,
-    DIRECTORY,
-    MANIFEST,
-    archive_names,
-)
+from airflow_kafka_offsets.checkpoint.archive_names import ARCHIVE_NAME, DIRECTORY, MANIFEST, archive_names
 from airflow_kafka_offsets.checkpoint.archived_move import ArchivedMove
 from airflow_kafka_offsets.checkpoint.log import is_query_id
 from airflow_kafka_offsets.errors import (
@@ -84,15 +79,15 @@ def file_digest(data: bytes | None) -> str | None:
 
 def write_archive(
     checkpoint: SparkCheckpoint,
-    checkpoint_plan: CheckpointPlan,
+    plan: CheckpointPlan,
     made_by: CommitMetadata,
     attachments: Mapping[str, str],
     nonce: str,
 ) -> None:
     """Copy the files that a move will overwrite; write the manifest last."""
-    planned, committed = checkpoint_plan.batches
-    root = f"{DIRECTORY}/{checkpoint_plan.archive}"
-    for path, data in checkpoint_plan.file_contents.items():
+    planned, committed = plan.batches
+    root = f"{DIRECTORY}/{plan.archive}"
+    for path, data in plan.file_contents.items():
         if data is not None:
             checkpoint.write_file(f"{root}/{path}", data)
     for name, text in attachments.items():
@@ -100,21 +95,18 @@ def write_archive(
     manifest = {
         "version": VERSION,
         "created": datetime.now(tz=timezone.utc).isoformat(timespec="seconds"),
-        **{name: getattr(checkpoint_plan, name) for name in _FROM_PLAN},
+        **{name: getattr(plan, name) for name in _FROM_PLAN},
         "newest_planned": max(planned),
         "newest_committed": max(committed),
         "by": made_by.as_json(),
         "nonce": nonce,
-        "logs": checkpoint_plan.log_ids.as_json(),
-        **({"left": checkpoint_plan.left.as_json()} if checkpoint_plan.left else {}),
-        "before": sources_json(checkpoint_plan.before),
-        "after": sources_json(checkpoint_plan.after),
+        "logs": plan.log_ids.as_json(),
+        **({"left": plan.left.as_json()} if plan.left else {}),
+        "before": sources_json(plan.before),
+        "after": sources_json(plan.after),
         "files": {
-            step.path: {
-                "before": file_digest(checkpoint_plan.file_contents[step.path]),
-                "after": file_digest(step.data),
-            }
-            for step in checkpoint_plan.steps
+            step.path: {"before": file_digest(plan.file_contents[step.path]), "after": file_digest(step.data)}
+            for step in plan.steps
         },
     }
     # Last: an archive without a manifest changed nothing, so a process may die before this line.

@@ -20,7 +20,6 @@ class ArchivedMove:
 
     :param name: name of its directory, such as ``0001-seek``.
     :param created: when it was written, ISO 8601.
-    :param query_id: the query's id.
     :param batch_id: the newest committed batch before the move.
     :param newest_planned: the newest batch in ``offsets/`` before the move.
     :param newest_committed: the newest batch in ``commits/`` before the move.
@@ -37,8 +36,6 @@ class ArchivedMove:
         archive or the move was made without a broker.
     :param left: for a failover, ids of the cluster and the topics that the offsets belonged to before.
     :param recovery: whether a teardown task takes the move back if the tasks after it do not finish.
-    :param done: whether the move was finished.
-    :param undone: whether the move was taken back.
     """
 
     name: str

@@ -10,9 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from airflow_kafka_offsets.checkpoint.guards import read_checkpoint_batches, unfinished_refusals
+from airflow_kafka_offsets.checkpoint.guards import (
+    failover_refusals,
+    read_checkpoint_batches,
+    unfinished_refusals,
+)
 from airflow_kafka_offsets.checkpoint.log import OffsetLogEntry, kafka_offsets
-from airflow_kafka_offsets.checkpoint.plan_failover import failover_refusals
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import CheckpointError, CheckpointFormatError, PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.formats import SPARK_FORM
@@ -30,7 +33,6 @@ class CheckpointBatch:
     """
     A batch with its start and end offsets.
 
-    :param checkpoint: the query's checkpoint.
     :param batch_id: a batch in ``offsets/``; the batch before it must be there too.
     :raises CheckpointError: if the batch is not planned, or its start offsets are no longer kept.
     """
@@ -127,10 +129,7 @@ def finished_batch_ends(checkpoint: SparkCheckpoint, batch_id: int) -> dict[str,
 
 
 def source_offsets_at_batch(
-    batch_id: int,
-    ends: Mapping[str, Offsets],
-    newest: Mapping[str, Offsets],
-    scope: TopicScope,
+    batch_id: int, ends: Mapping[str, Offsets], newest: Mapping[str, Offsets], scope: TopicScope
 ) -> dict[str, Offsets]:
     """
     Return the offsets that the newest batch's partitions had at the end of an earlier batch.

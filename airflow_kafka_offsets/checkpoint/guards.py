@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
+from airflow_kafka_offsets.checkpoint.archive import failover_after
 from airflow_kafka_offsets.checkpoint.log import OffsetLogEntry
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.checkpoint.sinks import newest_recorded_batch
@@ -47,31 +48,31 @@ def read_checkpoint_batches(checkpoint: SparkCheckpoint) -> CheckpointBatches:
     return CheckpointBatches(state, state.batch_id, entry, planned, committed)
 
 
-def orphan_refusals(checkpoint_batches: CheckpointBatches) -> list[str]:
+def orphan_refusals(batches: CheckpointBatches) -> list[str]:
     """Return why the newest batch is not known: a commit without its offsets is newer."""
-    newest = checkpoint_batches.batch_id
-    orphans = sorted(number for number in checkpoint_batches.committed if number > newest)
+    newest = batches.batch_id
+    orphans = sorted(number for number in batches.committed if number > newest)
     if not orphans:
         return []
     return [
-        f"{checkpoint_batches.state.location}: found commits/{orphans[-1]} without offsets/{orphans[-1]}; "
+        f"{batches.state.location}: found commits/{orphans[-1]} without offsets/{orphans[-1]}; "
         "expected both or the offsets alone: files were removed by hand; put them back first"
     ]
 
 
-def restart_refusals(checkpoint_batches: CheckpointBatches) -> list[str]:
+def restart_refusals(batches: CheckpointBatches) -> list[str]:
     """Return why Spark would not start from the checkpoint, or would start from other offsets."""
-    location, newest = checkpoint_batches.state.location, checkpoint_batches.batch_id
-    refusals = orphan_refusals(checkpoint_batches)
+    location, newest = batches.state.location, batches.batch_id
+    refusals = orphan_refusals(batches)
     # At start Spark also reads the plan of the batch before the newest one, to find where the newest one
     # began.
-    if newest > 0 and newest - 1 not in checkpoint_batches.planned:
+    if newest > 0 and newest - 1 not in batches.planned:
         refusals.append(
             f"{location}: offsets/{newest - 1} does not exist, and Spark starts only if the two newest "
             "batches exist: with asynchronous progress tracking let the query run two batches with "
             "asyncProgressTrackingCheckpointIntervalMs at 0; if files were removed by hand, put them back"
         )
-    if not checkpoint_batches.entry.metadata:
+    if not batches.entry.metadata:
         refusals.append(
             f"{location}: batch {newest} has no metadata, as in continuous mode, and checkpoints of "
             "continuous mode cannot be moved: start a new checkpoint with startingOffsets"
@@ -79,18 +80,16 @@ def restart_refusals(checkpoint_batches: CheckpointBatches) -> list[str]:
     return refusals
 
 
-def unknown_partition_refusals(
-    checkpoint_batches: CheckpointBatches, targets: Mapping[str, Offsets]
-) -> list[str]:
+def unknown_partition_refusals(batches: CheckpointBatches, targets: Mapping[str, Offsets]) -> list[str]:
     """Refuse partitions that the newest batch does not have."""
-    before = checkpoint_batches.state.kafka_offsets
+    before = batches.state.kafka_offsets
     unknown = [
         tp for source, offsets in targets.items() for tp in offsets if tp not in before.get(source, {})
     ]
     if not unknown:
         return []
     return [
-        f"{checkpoint_batches.state.location}: batch {checkpoint_batches.batch_id} has no offset for "
+        f"{batches.state.location}: batch {batches.batch_id} has no offset for "
         f"{summarize(unknown)}, so the query cannot be moved there: leave it out with "
         f"{parameter_text('topics', ...)}, or run the query once so that the checkpoint has its offset"
     ]
@@ -114,34 +113,28 @@ def state_refusals(checkpoint: SparkCheckpoint, policy: CheckpointPolicy) -> lis
 
 
 def pending_refusals(
-    checkpoint: SparkCheckpoint, checkpoint_batches: CheckpointBatches, policy: CheckpointPolicy
+    checkpoint: SparkCheckpoint, batches: CheckpointBatches, policy: CheckpointPolicy
 ) -> list[str]:
     """Return why unfinished batches prevent the move."""
-    if not checkpoint_batches.pending:
+    if not batches.pending:
         return []
-    batches = f"batch {', '.join(map(str, checkpoint_batches.pending))}"
+    begun = f"batch {', '.join(map(str, batches.pending))}"
     if policy.on_pending_batch == "fail":
         return [
-            f"{checkpoint.location}: {batches} was begun and not finished: running the query once would "
+            f"{checkpoint.location}: {begun} was begun and not finished: running the query once would "
             f"finish it ({_IF_DELETED}); or set {parameter_text('on_pending_batch', 'discard')} and name the "
             "sink, if the sink may receive the same batch id with other records"
         ]
     if is_stateful(checkpoint):
         return [
-            f"{checkpoint.location}: {batches} was begun and not finished, and the query keeps state, which "
+            f"{checkpoint.location}: {begun} was begun and not finished, and the query keeps state, which "
             f"may include the batch already: the batch cannot be discarded; {_FINISH}"
         ]
-    return _sink_refusals(
-        checkpoint, checkpoint_batches, checkpoint_batches.pending[0], f"discarding {batches}", policy
-    )
+    return _sink_refusals(checkpoint, batches, batches.pending[0], f"discarding {begun}", policy)
 
 
 def _sink_refusals(
-    checkpoint: SparkCheckpoint,
-    checkpoint_batches: CheckpointBatches,
-    first: int,
-    doing: str,
-    policy: CheckpointPolicy,
+    checkpoint: SparkCheckpoint, batches: CheckpointBatches, first: int, doing: str, policy: CheckpointPolicy
 ) -> list[str]:
     """
     Return why batch ids from ``first`` on must not be used again with other records.
@@ -167,7 +160,7 @@ def _sink_refusals(
             f"{log} can be checked"
         ]
     try:
-        recorded = newest_recorded_batch(checkpoint, checkpoint_batches.state.query_id, sink, location, first)
+        recorded = newest_recorded_batch(checkpoint, batches.state.query_id, sink, location, first)
     except (CheckpointFormatError, StorageError) as error:
         # An unreachable storage says nothing about the sink.
         if error.retriable:
@@ -176,7 +169,7 @@ def _sink_refusals(
     if recorded is None:
         return [
             f"{parameter_text('sink_location', location)}: has no {log} with a batch of query "
-            f"{checkpoint_batches.state.query_id}: give the directory that the query writes to, or {_FINISH}"
+            f"{batches.state.query_id}: give the directory that the query writes to, or {_FINISH}"
         ]
     if recorded >= first:
         return [
@@ -184,50 +177,58 @@ def _sink_refusals(
             f"all new records: {_FINISH}, and seek"
         ]
     # A directory that the query wrote to in the past would look harmless.
-    if recorded < checkpoint_batches.batch_id:
+    if recorded < batches.batch_id:
         return [
             f"{parameter_text('sink_location', location)}: {log} has recorded no batch after {recorded}, but "
-            f"the checkpoint has finished batch {checkpoint_batches.batch_id}: give the directory that the "
+            f"the checkpoint has finished batch {batches.batch_id}: give the directory that the "
             f"query writes to, or {_FINISH}"
         ]
     return []
 
 
-def unfinished_refusals(checkpoint_batches: CheckpointBatches, batch_id: int) -> list[str]:
+def unfinished_refusals(batches: CheckpointBatches, batch_id: int) -> list[str]:
     """Return why nothing can move to the end of a batch: it is removed, unfinished or not planned yet."""
-    both = checkpoint_batches.planned & checkpoint_batches.committed
+    both = batches.planned & batches.committed
     if batch_id in both:
         return []
-    begun = (
-        f" ({', '.join(map(str, checkpoint_batches.pending))} was begun and not finished)"
-        if checkpoint_batches.pending
-        else ""
-    )
+    begun = f" ({', '.join(map(str, batches.pending))} was begun and not finished)" if batches.pending else ""
     return [
-        f"{checkpoint_batches.state.location}: batch {batch_id} is not a finished batch of the checkpoint; "
+        f"{batches.state.location}: batch {batch_id} is not a finished batch of the checkpoint; "
         f"finished batches: {_ranges(both)}{begun}: Spark keeps the last 100 "
         "(spark.sql.streaming.minBatchesToRetain); give one of these, or seek to an offset or a time"
     ]
 
 
-def _unloadable(checkpoint_batches: CheckpointBatches, batch_id: int, stores: StateStores) -> list[str]:
+def failover_refusals(checkpoint: SparkCheckpoint, batch_id: int) -> list[str]:
+    """Return why a query cannot go back to a batch: the offsets of the batch are of another cluster."""
+    failover = failover_after(checkpoint, batch_id)
+    if failover is None:
+        return []
+    return [
+        f"{checkpoint.location}: failover {failover} has moved the query to another cluster or topic after "
+        f"batch {failover.batch_id - 1}, where the offsets of batch {batch_id} are other records: give batch "
+        f"{failover.batch_id} or a later one, or a time"
+    ]
+
+
+def _unloadable(batches: CheckpointBatches, batch_id: int, stores: StateStores) -> list[str]:
     """Return why Spark could not load the state after a batch; name the batches where it could."""
     startable = {
         number
-        for number in checkpoint_batches.planned & checkpoint_batches.committed
-        if not number or number - 1 in checkpoint_batches.planned
+        for number in batches.planned & batches.committed
+        if not number or number - 1 in batches.planned
     }
     loadable = {version - 1 for version in stores.loadable_versions(number + 1 for number in startable)}
     if batch_id in loadable:
         return []
-    earlier = loadable - {max(checkpoint_batches.planned)}
+    earlier = loadable - {max(batches.planned)}
     todo = (
         f"batches that can be truncated to: {_ranges(earlier)}"
         if earlier
         else "Spark keeps the state of no earlier batch: start a new checkpoint"
     )
     return [
-        f"{checkpoint_batches.state.location}: the state after batch {batch_id} (version {batch_id + 1}) is "
+        f"{batches.state.location}: the state after batch {batch_id} (version {batch_id + 1}) is "
         "no longer complete: for every partition, Spark needs the newest snapshot up to this version and all "
         f"changes since; {todo}"
     ]
@@ -244,7 +245,7 @@ def _ranges(numbers: Collection[int]) -> str:
 
 def truncate_refusals(
     checkpoint: SparkCheckpoint,
-    checkpoint_batches: CheckpointBatches,
+    batches: CheckpointBatches,
     batch_id: int,
     policy: CheckpointPolicy,
     stores: StateStores,
@@ -255,25 +256,25 @@ def truncate_refusals(
     :param stores: the query's state, empty for a query without state.
     """
     location = checkpoint.location
-    if refusals := unfinished_refusals(checkpoint_batches, batch_id):
+    if refusals := unfinished_refusals(batches, batch_id):
         return refusals
     # Nothing is removed, so nothing has to be checked.
-    if batch_id == max(checkpoint_batches.planned):
+    if batch_id == max(batches.planned):
         return []
-    if batch_id > 0 and batch_id - 1 not in checkpoint_batches.planned:
+    if batch_id > 0 and batch_id - 1 not in batches.planned:
         refusals.append(
             f"{location}: offsets/{batch_id - 1} does not exist, and Spark needs it to start from batch "
             f"{batch_id}: choose a later batch than {batch_id}"
         )
     # A file source records the files that it has read in sources/, under its own numbers.
-    others = [source.source for source in checkpoint_batches.state.sources if not source.kafka]
+    others = [source.source for source in batches.state.sources if not source.kafka]
     if others:
         refusals.append(
             f"{location}: source {', '.join(others)} is not Kafka and keeps its own log, which a truncate "
             "does not change: seek instead"
         )
-    if not checkpoint_batches.entry.metadata:
+    if not batches.entry.metadata:
         refusals.append(f"{location}: is of continuous mode: checkpoints of continuous mode cannot be moved")
     if is_stateful(checkpoint):
-        refusals += _unloadable(checkpoint_batches, batch_id, stores)
-    return refusals + _sink_refusals(checkpoint, checkpoint_batches, batch_id + 1, "truncating", policy)
+        refusals += _unloadable(batches, batch_id, stores)
+    return refusals + _sink_refusals(checkpoint, batches, batch_id + 1, "truncating", policy)

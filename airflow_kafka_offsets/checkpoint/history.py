@@ -49,7 +49,6 @@ class PastBatch:
     """
     One batch of a query.
 
-    :param batch: its number.
     :param at: when Spark planned it (``batchTimestampMs``, the driver's clock), after it had asked the
         sources for their newest offsets; ``None`` in continuous mode.
     :param duration: seconds from ``at`` to the time of the batch's file in ``commits/`` (the storage's
@@ -197,11 +196,7 @@ class _Known:
 
 
 def _list_checkpoint(checkpoint: SparkCheckpoint) -> tuple[str, set[int], set[int], list[str]]:
-    return (
-        checkpoint.query_id(),
-        *checkpoint.listed(exact=False),
-        archive_names(checkpoint, exact=False),
-    )
+    return (checkpoint.query_id(), *checkpoint.listed(exact=False), archive_names(checkpoint, exact=False))
 
 
 def _call_in_parallel(

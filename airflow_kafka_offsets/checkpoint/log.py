@@ -186,7 +186,6 @@ def kafka_offsets(text: str, name: str = "offset") -> Offsets | None:
     before a commit. ``{}`` (no topic matches the pattern yet) has no partition and counts as another source's
     text.
 
-    :param text: one source's offset, without the source's name.
     :param name: the file and line, for the error text.
     :raises CheckpointFormatError: if the text is not JSON (Spark requires JSON of every source, so the line
         is cut off), or has Kafka's form with an invalid offset, such as a negative number.

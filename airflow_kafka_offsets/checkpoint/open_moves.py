@@ -24,19 +24,21 @@ def unfinished_move(checkpoint: SparkCheckpoint) -> ArchivedMove | None:
     return still_unfinished(checkpoint, newest_archived_move(checkpoint))
 
 
-def still_unfinished(checkpoint: SparkCheckpoint, newest: ArchivedMove | None) -> ArchivedMove | None:
+def still_unfinished(
+    checkpoint: SparkCheckpoint, newest: ArchivedMove | None, batches: CheckpointBatches | None = None
+) -> ArchivedMove | None:
     """Return the newest move if it was begun and not finished, see :func:`unfinished_move`."""
-    return None if newest is None or newest.is_over or has_run_since(checkpoint, newest) else newest
+    return None if newest is None or newest.is_over or has_run_since(checkpoint, newest, batches) else newest
 
 
 def has_run_since(
-    checkpoint: SparkCheckpoint, archived: ArchivedMove, checkpoint_batches: CheckpointBatches | None = None
+    checkpoint: SparkCheckpoint, archived: ArchivedMove, batches: CheckpointBatches | None = None
 ) -> bool:
     """Return whether the query has planned or finished a batch since a move."""
-    checkpoint_batches = checkpoint_batches or read_checkpoint_batches(checkpoint)
+    batches = batches or read_checkpoint_batches(checkpoint)
     # A restore puts back batches that are newer than the newest batch at its start.
-    planned = (batch for batch in checkpoint_batches.planned if f"offsets/{batch}" not in archived.files)
-    committed = (batch for batch in checkpoint_batches.committed if f"commits/{batch}" not in archived.files)
+    planned = (batch for batch in batches.planned if f"offsets/{batch}" not in archived.files)
+    committed = (batch for batch in batches.committed if f"commits/{batch}" not in archived.files)
     if (
         max(planned, default=-1) > archived.newest_planned
         or max(committed, default=-1) > archived.newest_committed
@@ -72,10 +74,7 @@ def restore_command(checkpoint: SparkCheckpoint, archived: ArchivedMove, *, pend
 
 
 def unfinished_move_of_request(
-    checkpoint: SparkCheckpoint,
-    checkpoint_batches: CheckpointBatches,
-    request: str,
-    undoes: str | None = None,
+    checkpoint: SparkCheckpoint, batches: CheckpointBatches, request: str, undoes: str | None = None
 ) -> ArchivedMove | None:
     """
     Return the unfinished move that the same request began, ``None`` if no move is unfinished.
@@ -83,27 +82,22 @@ def unfinished_move_of_request(
     :param undoes: name of a move that may be unfinished: this request takes it back.
     :raises MoveUnfinishedError: if another request began the unfinished move.
     """
-    newest = newest_archived_move(checkpoint)
-    if (
-        newest is None
-        or newest.is_over
-        or newest.name == undoes
-        or has_run_since(checkpoint, newest, checkpoint_batches)
-    ):
+    unfinished = still_unfinished(checkpoint, newest_archived_move(checkpoint), batches)
+    if unfinished is None or unfinished.name == undoes:
         return None
-    if newest.request != request:
-        raise unfinished_refusal(checkpoint, newest)
-    return newest
+    if unfinished.request != request:
+        raise unfinished_refusal(checkpoint, unfinished)
+    return unfinished
 
 
 def resume_plan(
-    checkpoint: SparkCheckpoint, checkpoint_plan: CheckpointPlan, archived: ArchivedMove | None
+    checkpoint: SparkCheckpoint, plan: CheckpointPlan, archived: ArchivedMove | None
 ) -> CheckpointPlan:
     """Return a plan as the rest of an interrupted move; unchanged if there is no such move."""
     if archived is None or has_run_since(checkpoint, archived):
-        return checkpoint_plan
+        return plan
     return replace(
-        checkpoint_plan,
+        plan,
         before=archived.before,
         archive=archived.name,
         discarded=discarded_batches(archived),

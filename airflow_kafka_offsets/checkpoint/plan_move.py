@@ -1,7 +1,7 @@
 """
-Plans the move of a Spark checkpoint to other offsets, and the restore of an earlier state.
+Plans the move of a Spark checkpoint to other offsets or another cluster, and the restore of an earlier state.
 
-There are three kinds of moves. The query must be stopped (measured with Spark 3.5 to 4.2):
+There are four kinds of moves. The query must be stopped (measured with Spark 3.5 to 4.2):
 
 * *seek* writes other offsets into the Kafka lines of the newest batch's file in ``offsets/``. The query
   continues from there with the next batch id. No id occurs twice, so sinks that remember ids stay correct.
@@ -9,6 +9,9 @@ There are three kinds of moves. The query must be stopped (measured with Spark 3
   for a query with state, too, but wrong for sinks that skip ids they have seen. The Spark application must
   have ended, not only the query: a running application may write old state again.
 * *restore* puts back the files of an archive, or seeks to its offsets if the query has run since.
+* *failover* writes the offsets and topics of a mirror into the file of the newest batch. Spark does not
+  compare topic names: it continues there with its state. Earlier batches keep the offsets of the old cluster,
+  so no move can go back past a failover.
 
 Each plan is a list of files to write and remove. Their order ensures that Spark can start from the checkpoint
 after any interruption. :func:`~airflow_kafka_offsets.checkpoint.apply_move.apply_checkpoint_plan` applies the
@@ -19,13 +22,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from airflow_kafka_offsets.checkpoint.archive import find_archived_move, read_archived_moves, read_copy
 from airflow_kafka_offsets.checkpoint.archive_names import next_archive_name
 from airflow_kafka_offsets.checkpoint.archived_move import ArchivedMove
 from airflow_kafka_offsets.checkpoint.guards import (
     CheckpointBatches,
+    failover_refusals,
     link_refusals,
     pending_refusals,
     read_checkpoint_batches,
@@ -34,19 +37,16 @@ from airflow_kafka_offsets.checkpoint.guards import (
     truncate_refusals,
     unknown_partition_refusals,
 )
-from airflow_kafka_offsets.checkpoint.open_moves import (
-    has_run_since,
-    resume_plan,
-    unfinished_move_of_request,
-)
-from airflow_kafka_offsets.checkpoint.plan_failover import failover_refusals
+from airflow_kafka_offsets.checkpoint.open_moves import has_run_since, resume_plan, unfinished_move_of_request
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-from airflow_kafka_offsets.checkpoint.state_store import StateStores
+from airflow_kafka_offsets.checkpoint.state_store import StateStores, is_stateful
 from airflow_kafka_offsets.errors import CheckpointError, PlanRefusedError
 from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan, MoveKind, Step, sources_json
 from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
 from airflow_kafka_offsets.model.digest import digest
+from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds
 from airflow_kafka_offsets.model.offsets import Offsets
+from airflow_kafka_offsets.model.wording import parameter_text
 
 
 def plan_seek(
@@ -73,30 +73,25 @@ def plan_seek(
     """
     policy = policy or CheckpointPolicy()
     request = request or digest(kind, undoes, sources_json(targets))
-    checkpoint_batches = read_checkpoint_batches(checkpoint)
-    earlier = unfinished_move_of_request(checkpoint, checkpoint_batches, request, undoes)
-    before = checkpoint_batches.state.kafka_offsets
-    refusals = restart_refusals(checkpoint_batches)
-    refusals += unknown_partition_refusals(checkpoint_batches, targets)
+    batches = read_checkpoint_batches(checkpoint)
+    earlier = unfinished_move_of_request(checkpoint, batches, request, undoes)
+    before = batches.state.kafka_offsets
+    refusals = restart_refusals(batches)
+    refusals += unknown_partition_refusals(batches, targets)
     refusals += state_refusals(checkpoint, policy)
     after = {source: offsets | targets.get(source, {}) for source, offsets in before.items()}
     kept = keep_pending_batch and after == before and policy.on_pending_batch == "fail"
-    discarded = () if kept else checkpoint_batches.pending
+    discarded = () if kept else batches.pending
     if discarded:
-        refusals += pending_refusals(checkpoint, checkpoint_batches, policy)
+        refusals += pending_refusals(checkpoint, batches, policy)
     # Newest first: after each removal the previous batch is the newest, and its files are complete.
     steps = [Step(f"offsets/{number}", None) for number in reversed(discarded)]
     if after != before and not refusals:
-        steps.append(
-            Step(
-                f"offsets/{checkpoint_batches.batch_id}",
-                checkpoint_batches.entry.with_offsets(targets).encode(),
-            )
-        )
-    without = [source.source for source in checkpoint_batches.state.sources if source.offsets is None]
+        steps.append(Step(f"offsets/{batches.batch_id}", batches.entry.with_offsets(targets).encode()))
+    without = [source.source for source in batches.state.sources if source.offsets is None]
     notes = (f"source {', '.join(without)} has no Kafka offsets and stays as it is",) if without else ()
-    plan = _plan(checkpoint, checkpoint_batches, kind, after, steps, request, refusals, discarded=discarded)
-    return resume_plan(checkpoint, replace(plan, notes=notes, undoes=undoes), earlier)
+    plan = _plan(checkpoint, batches, earlier, kind, after, steps, request, refusals, discarded=discarded)
+    return replace(plan, notes=notes, undoes=undoes)
 
 
 def plan_truncate(
@@ -112,37 +107,26 @@ def plan_truncate(
     """
     policy = policy or CheckpointPolicy()
     request = digest("truncate", batch_id)
-    checkpoint_batches = read_checkpoint_batches(checkpoint)
-    earlier = unfinished_move_of_request(checkpoint, checkpoint_batches, request)
-    after = checkpoint.entry(batch_id).kafka_offsets if batch_id in checkpoint_batches.planned else {}
+    batches = read_checkpoint_batches(checkpoint)
+    earlier = unfinished_move_of_request(checkpoint, batches, request)
+    after = checkpoint.entry(batch_id).kafka_offsets if batch_id in batches.planned else {}
     # commits/N before offsets/N: between the two removals Spark would run batch N again, which is safe.
     steps = [
         Step(f"{directory}/{number}", None)
-        for number in sorted(checkpoint_batches.planned | checkpoint_batches.committed, reverse=True)
+        for number in sorted(batches.planned | batches.committed, reverse=True)
         if number > batch_id
-        for directory, there in (
-            ("commits", checkpoint_batches.committed),
-            ("offsets", checkpoint_batches.planned),
-        )
+        for directory, there in (("commits", batches.committed), ("offsets", batches.planned))
         if number in there
     ]
-    there = steps and batch_id in checkpoint_batches.planned & checkpoint_batches.committed
+    there = steps and batch_id in batches.planned & batches.committed
     stores = StateStores.read(checkpoint) if there else StateStores({})
-    refusals = truncate_refusals(checkpoint, checkpoint_batches, batch_id, policy, stores)
+    refusals = truncate_refusals(checkpoint, batches, batch_id, policy, stores)
     refusals += failover_refusals(checkpoint, batch_id)
     derived = () if refusals else stores.snapshots_after(batch_id + 1)
     refusals += link_refusals(checkpoint, derived)
-    plan = _plan(
-        checkpoint,
-        checkpoint_batches,
-        "truncate",
-        after,
-        steps,
-        request,
-        refusals,
-        discarded=checkpoint_batches.pending,
-    )
-    return resume_plan(checkpoint, replace(plan, derived=derived), earlier)
+    discarded = batches.pending
+    plan = _plan(checkpoint, batches, earlier, "truncate", after, steps, request, refusals, discarded)
+    return replace(plan, derived=derived)
 
 
 def plan_put_back_archive(
@@ -166,36 +150,32 @@ def plan_put_back_archive(
         )
     # The name that 0.1.0 replaced: a restore that was interrupted before the upgrade can still be finished.
     request = digest("undo", archived.name)
-    checkpoint_batches = read_checkpoint_batches(checkpoint)
-    if archived.query_id != checkpoint_batches.state.query_id:
+    batches = read_checkpoint_batches(checkpoint)
+    if archived.query_id != batches.state.query_id:
         raise PlanRefusedError(
             f"{checkpoint.location}: archive {archived.name} belongs to query {archived.query_id}, but the "
-            f"checkpoint belongs to query {checkpoint_batches.state.query_id}: give the archive's own "
+            f"checkpoint belongs to query {batches.state.query_id}: give the archive's own "
             "checkpoint"
         )
     # An interrupted restore continues in the way it began: its files may look as if the query had not run.
     archives = read_archived_moves(checkpoint)
     begun = [one for one in archives if one.undoes == archived.name and not one.copies]
-    moved = begun or archived.carried or has_run_since(checkpoint, archived, checkpoint_batches)
+    moved = begun or archived.carried or has_run_since(checkpoint, archived, batches)
     if refusal := _past_failover(checkpoint, archived, archives, moved=bool(moved)):
         raise PlanRefusedError(refusal)
     if moved:
         return plan_seek(
             checkpoint, archived.before, policy, kind="restore", undoes=archived.name, request=request
         )
-    earlier = unfinished_move_of_request(checkpoint, checkpoint_batches, request, archived.name)
+    earlier = unfinished_move_of_request(checkpoint, batches, request, archived.name)
     known = [Step(path, read_copy(checkpoint, archived, path)) for path in archived.files]
     steps = [step for step in known if checkpoint.read_file(step.path) != step.data]
     # First remove files, newest first; then write files, oldest first.
     steps.sort(key=_put_back_order)
-    plan = _plan(checkpoint, checkpoint_batches, "restore", archived.before, steps, request)
-    plan = replace(plan, undoes=archived.name, copies=True, **_back_from(archived))
-    return resume_plan(checkpoint, plan, earlier)
-
-
-def _back_from(archived: ArchivedMove) -> dict[str, Any]:
-    """Return the ids of the logs that the offsets belong to after a failover is taken back."""
-    return {"log_ids": archived.left, "left": archived.log_ids} if archived.is_failover else {}
+    plan = _plan(checkpoint, batches, earlier, "restore", archived.before, steps, request)
+    plan = replace(plan, undoes=archived.name, copies=True)
+    # After a failover is taken back, the offsets belong to the logs that it has left.
+    return replace(plan, log_ids=archived.left, left=archived.log_ids) if archived.is_failover else plan
 
 
 def _past_failover(
@@ -218,9 +198,53 @@ def _past_failover(
     )
 
 
+def plan_checkpoint_failover(
+    checkpoint: SparkCheckpoint,
+    targets: Mapping[str, Offsets],
+    policy: CheckpointPolicy,
+    *,
+    request: str,
+    log_ids: LogIds,
+    left: LogIds = UNKNOWN_LOGS,
+    again: str = "",
+    refusals: Sequence[str] = (),
+) -> CheckpointPlan:
+    """
+    Plan to continue the query on another cluster.
+
+    The plan writes the file of the newest batch even if its content stays the same, because the archive of
+    the move records the new cluster.
+
+    :param targets: source -> all of its offsets on the new cluster, with the topic names of that cluster.
+    :param log_ids: ids of the new cluster and its topics.
+    :param left: ids of the old cluster and its topics.
+    :param again: sentence about the records that may be read again; empty if no record may be.
+    :raises CheckpointError: if the checkpoint cannot be read, or no batch has finished yet.
+    :raises MoveUnfinishedError: if another request has started a move and not finished it.
+    """
+    batches = read_checkpoint_batches(checkpoint)
+    earlier = unfinished_move_of_request(checkpoint, batches, request)
+    before = batches.state.kafka_offsets
+    found = [*refusals, *restart_refusals(batches), *pending_refusals(checkpoint, batches, policy)]
+    if again and not policy.allow_stateful and is_stateful(checkpoint):
+        found.append(
+            f"{checkpoint.location}: the query keeps state (state/), and would count records twice: {again}; "
+            "let commits with a mirror keep the data for an exact translation, or set "
+            f"{parameter_text('allow_stateful', True)} if that is right for this query"
+        )
+    steps = [Step(f"offsets/{number}", None) for number in reversed(batches.pending)]
+    after = {source: targets.get(source, offsets) for source, offsets in before.items()}
+    if not found:
+        steps.append(Step(f"offsets/{batches.batch_id}", batches.entry.with_sources(after).encode()))
+    discarded = batches.pending
+    plan = _plan(checkpoint, batches, earlier, "failover", after, steps, request, found, discarded)
+    return replace(plan, log_ids=log_ids, left=left)
+
+
 def _plan(
     checkpoint: SparkCheckpoint,
-    checkpoint_batches: CheckpointBatches,
+    batches: CheckpointBatches,
+    earlier: ArchivedMove | None,
     kind: MoveKind,
     after: Mapping[str, Offsets],
     steps: list[Step],
@@ -228,22 +252,23 @@ def _plan(
     refusals: Sequence[str] = (),
     discarded: tuple[int, ...] = (),
 ) -> CheckpointPlan:
-    return CheckpointPlan(
+    plan = CheckpointPlan(
         kind=kind,
         location=checkpoint.location,
-        query_id=checkpoint_batches.state.query_id,
-        batch_id=checkpoint_batches.batch_id,
-        before=checkpoint_batches.state.kafka_offsets,
+        query_id=batches.state.query_id,
+        batch_id=batches.batch_id,
+        before=batches.state.kafka_offsets,
         after=after,
         steps=tuple(steps),
         file_contents={step.path: checkpoint.read_file(step.path) for step in steps},
         discarded=discarded,
-        batches=(frozenset(checkpoint_batches.planned), frozenset(checkpoint_batches.committed)),
+        batches=(frozenset(batches.planned), frozenset(batches.committed)),
         refusals=(*refusals, *link_refusals(checkpoint, [step.path for step in steps])),
         # A plan that changes no file writes no archive, and so no unfinished move.
         archive=next_archive_name(checkpoint, kind) if steps else None,
         request=request,
     )
+    return resume_plan(checkpoint, plan, earlier)
 
 
 def _put_back_order(step: Step) -> tuple[int, int, bool]:

@@ -18,11 +18,7 @@ from airflow_kafka_offsets.checkpoint.log import (
     parse_query_id,
 )
 from airflow_kafka_offsets.checkpoint.state import CheckpointSource, CheckpointState
-from airflow_kafka_offsets.errors import (
-    CheckpointError,
-    CheckpointNotFoundError,
-    StorageUnavailableError,
-)
+from airflow_kafka_offsets.errors import CheckpointError, CheckpointNotFoundError, StorageUnavailableError
 from airflow_kafka_offsets.model.text import is_plain
 from airflow_kafka_offsets.storage import (
     decode,
@@ -42,10 +38,7 @@ class StateAndBatches(NamedTuple):
     """
     A state, and the batches it was read from.
 
-    :param state: the state.
     :param entry: the file of the committed batch in ``offsets``; ``None`` without a committed batch.
-    :param planned: the batches in ``offsets``.
-    :param committed: the batches in ``commits``.
     """
 
     state: CheckpointState

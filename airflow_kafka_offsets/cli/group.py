@@ -176,7 +176,7 @@ def group_delete_offsets(
 
     Without --execute it shows what it would delete and changes nothing.
     """
-    from airflow_kafka_offsets.moves.offset_deletion import plan_offset_deletion
+    from airflow_kafka_offsets.moves.deletion import plan_offset_deletion
     from airflow_kafka_offsets.moves.write import delete_offsets
     from airflow_kafka_offsets.readings.positions import measure_lag
 

@@ -84,7 +84,6 @@ def plan_checkpoint_commit(
     Plan and apply the commit within :func:`retry_while_checkpoint_moves`.
 
     :param metadata: the commits' metadata; query, batch and newest move are added.
-    :param allow_rewind: whether a group may move back.
     :param allow_new_query: whether the query may replace another query in the group.
     :param allow_new_cluster: whether the caller confirms that the offsets are valid on a new cluster or in a
         recreated topic.

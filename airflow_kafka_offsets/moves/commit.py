@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from airflow_kafka_offsets.errors import PlanRefusedError, UnknownTopicPartitionError
+from airflow_kafka_offsets.kafka.groups import name_members
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata, foreign_query
 from airflow_kafka_offsets.model.groups import GroupOffsets
 from airflow_kafka_offsets.model.offsets import (
@@ -42,6 +43,7 @@ def plan_commits(
     read_at: int | None = None,
     log_check: LogCheck = LogCheck(),  # noqa: B008  # it is frozen
     if_lost: str | None = None,
+    refuse_active: bool = False,
 ) -> list[OffsetPlan]:
     """
     Compare target offsets with the groups' commits and the logs.
@@ -51,11 +53,11 @@ def plan_commits(
     :param may_go_back: given a group and its commits, returns the partitions that may always move back.
     :param read_at: when Spark planned the batch that ends at the offsets, in ms since 1970; ``None`` if
         unknown.
-    :param log_check: compares the cluster and the topics.
-    :param if_lost: see :meth:`OffsetPlan.make`.
-    :return: a plan for each group, with its refusals; nothing was written.
+    :param refuse_active: whether to refuse groups with members.
     :raises PlanRefusedError: if a partition is not on the broker.
     """
+    # Called first, because a running commit of a window still changes the positions.
+    active = active_group_refusals(client, targets.by_group) if refuse_active else {}
     if targets.left_out:
         log.info(
             "Left out, because topics does not name these partitions: %s",
@@ -96,9 +98,27 @@ def plan_commits(
             log_ids=ids,
             if_lost=if_lost,
         )
+        refusals = [*dict.fromkeys((*plan.refusals, *active.get(group_id, ())))]
         # The metadata is kept too: a restore and the Offsets tab show the origin of the previous commits.
-        group_plans.append(replace(plan, metadata=committed_texts(committed)))
+        group_plans.append(replace(plan, refusals=tuple(refusals), metadata=committed_texts(committed)))
     return group_plans
+
+
+def active_group_refusals(client: OffsetsClient, group_ids: Iterable[str]) -> dict[str, list[str]]:
+    """
+    Return the refusal for each group that has members or is not a consumer group; the text names the members.
+
+    :raises GroupActiveError: if the commit of a window takes too long; a retry may succeed.
+    """
+    return {
+        group_id: [
+            group.kind_refusal
+            or f"group {group_id!r} is {group.state} with {len(group.members)} members "
+            f"({name_members(group.members)}): only the members may commit; stop them first"
+        ]
+        for group_id, group in client.settled_groups(group_ids).items()
+        if group.is_active
+    }
 
 
 def _of_other_kind(client: OffsetsClient, group_id: str, committed: Commits) -> list[str]:

@@ -18,7 +18,7 @@ from airflow_kafka_offsets.checkpoint.open_moves import (
     unfinished_move,
     unfinished_refusal,
 )
-from airflow_kafka_offsets.checkpoint.plan_failover import plan_checkpoint_failover
+from airflow_kafka_offsets.checkpoint.plan_move import plan_checkpoint_failover
 from airflow_kafka_offsets.checkpoint.readiness_file import read_readiness
 from airflow_kafka_offsets.errors import OffsetsFormatError, PlanRefusedError
 from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan
@@ -42,7 +42,6 @@ from airflow_kafka_offsets.model.readiness import Readiness
 from airflow_kafka_offsets.model.text import describe_type, shorten
 from airflow_kafka_offsets.model.wording import dag_text, parameter_text
 from airflow_kafka_offsets.moves.commit import plan_commits
-from airflow_kafka_offsets.moves.group_reset import active_group_refusals
 from airflow_kafka_offsets.moves.reset import movable_sources
 from airflow_kafka_offsets.readings.failover import gather_evidence, translate_sources
 from airflow_kafka_offsets.readings.known_moves import archived_group_offsets
@@ -78,10 +77,8 @@ def plan_failover(
     until then.
 
     :param source: the old cluster; ``None`` if it does not answer.
-    :param target: the mirror.
     :param selection: the groups and topics of the pipeline, with the topic names of the old cluster.
         Partitions outside of ``topics`` stay as they are.
-    :param policy: the permissions.
     :raises CheckpointError: if the checkpoint cannot be read, or no batch has finished.
     :raises MoveUnfinishedError: if another request has started a move and not finished it.
     :raises PlanRefusedError: if the names do not match the checkpoint, or it is already on the mirror.
@@ -228,8 +225,7 @@ def _group_plans(
         for group, offsets in assigned.items()
         if (moved := {names[tp]: offset for tp, offset in offsets.items() if tp in names})
     }
-    active = active_group_refusals(target, by_group)
-    plans = plan_commits(
+    return plan_commits(
         target,
         GroupOffsets(by_group),
         source={"failover": left.cluster},
@@ -240,11 +236,8 @@ def _group_plans(
             f"the mirror has deleted these records: set {parameter_text('on_out_of_range', 'clamp')} to "
             "continue from its log start"
         ),
+        refuse_active=True,
     )
-    return [
-        replace(plan, refusals=tuple(dict.fromkeys((*plan.refusals, *active.get(plan.group_id, ())))))
-        for plan in plans
-    ]
 
 
 def _sources_after(
@@ -272,16 +265,13 @@ def known_group_plans(
     target: OffsetsClient, offsets: Mapping[str, Offsets], left: LogIds
 ) -> list[OffsetPlan]:
     """Return the plans of the groups on the mirror, with offsets that were translated before."""
-    active = active_group_refusals(target, offsets)
-    return [
-        replace(plan, refusals=(*plan.refusals, *active.get(plan.group_id, ())))
-        for plan in plan_commits(
-            target,
-            GroupOffsets(offsets),
-            source={"failover": left.cluster},
-            log_check=LogCheck(allow_new_cluster=True),
-        )
-    ]
+    return plan_commits(
+        target,
+        GroupOffsets(offsets),
+        source={"failover": left.cluster},
+        log_check=LogCheck(allow_new_cluster=True),
+        refuse_active=True,
+    )
 
 
 def make_failover_plan(
@@ -326,6 +316,5 @@ def resume_failover(
     )
     plan = make_failover_plan(plans, moved, [], [], was)
     return replace(
-        plan,
-        group_plans=[each.with_before(before.get(each.group_id, {})) for each in plan.group_plans],
+        plan, group_plans=[each.with_before(before.get(each.group_id, {})) for each in plan.group_plans]
     )

@@ -81,7 +81,6 @@ def fail_over_fleet(
     started, and skips the finished ones.
 
     :param clients: a pair of clients for each worker; each worker moves one pipeline at a time.
-    :param execute: whether to apply the plans.
     """
     free: queue.SimpleQueue[Clients] = queue.SimpleQueue()
     for each in clients:

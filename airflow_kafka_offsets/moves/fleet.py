@@ -62,7 +62,6 @@ def plan_all(
     """
     Plan each pipeline; raise refusals only after every pipeline was tried.
 
-    :param plan: plans one pipeline.
     :raises PlanRefusedError: with each pipeline that cannot be moved, and the reason.
     """
 
@@ -82,14 +81,7 @@ def plan_all(
 
 
 class FleetMoves:
-    """
-    Moves or restores a fleet, and saves the progress of each pipeline.
-
-    :param fleet: the fleet with its progress.
-    :param keep: saves the fleet.
-    :param open_one: opens the client and the checkpoint of a pipeline.
-    :param by: metadata of the task or tool that moves the fleet.
-    """
+    """Moves or restores a fleet, and saves the progress of each pipeline."""
 
     def __init__(self, fleet: Fleet, keep: Keep, open_one: Open, by: CommitMetadata) -> None:
         self.fleet = fleet
@@ -104,11 +96,7 @@ class FleetMoves:
         max_age: timedelta | None = MAX_AGE,
         at_once: int = AT_ONCE,
     ) -> list[Failure]:
-        """
-        Move each pipeline that was not moved before. If one fails, no others are started.
-
-        :return: the pipelines that failed.
-        """
+        """Move each pipeline that was not moved before. If one fails, no others are started."""
         todo = [n for n, each in enumerate(self.fleet.members) if each.stage in ("planned", "applying")]
         failed = Event()
 
@@ -142,7 +130,6 @@ class FleetMoves:
         Undo the move of each pipeline that was moved. If one fails, the others are still restored.
 
         :param allow_stale: whether to undo a move although the pipeline has continued since.
-        :return: the pipelines that failed.
         """
         todo = [n for n, each in enumerate(self.fleet.members) if each.stage in BEGUN]
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from airflow_kafka_offsets.kafka.groups import name_members
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata, is_partly_moved, log_ids_of
 from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds
 from airflow_kafka_offsets.model.offsets import (
@@ -21,6 +20,7 @@ from airflow_kafka_offsets.model.place import Place
 from airflow_kafka_offsets.model.plan import OffsetPlan
 from airflow_kafka_offsets.model.receipt import check_restorable
 from airflow_kafka_offsets.model.topics import TopicScope
+from airflow_kafka_offsets.moves.commit import active_group_refusals
 from airflow_kafka_offsets.readings.log_checks import LogCheck
 from airflow_kafka_offsets.readings.log_ids import known_log_ids
 from airflow_kafka_offsets.readings.places import explicit_offsets, resolve_place
@@ -61,10 +61,8 @@ def plan_resets(
         task was cleared.
     :param interrupted: whether an earlier try of the task is known to have stopped half-way; by default the
         groups' commits decide.
-    :param log_check: compares the cluster and the topics.
     :param old_offsets: whether the target offsets belong to earlier logs; by default, true for a place that
         is relative to commits.
-    :return: a plan for each group, with its refusals.
     :raises UnknownTopicPartitionError: if a partition is not on the broker.
     :raises PlanRefusedError: if the receipt would be too large to read back.
     """
@@ -103,8 +101,7 @@ def plan_resets(
         )
         again = log_ids_of(commits, ids).recreated_topics(ids)
         plan = plan.with_note(
-            [tp for tp in plan.before if tp.topic in again],
-            "its topic was recreated since the last commit",
+            [tp for tp in plan.before if tp.topic in again], "its topic was recreated since the last commit"
         )
         without = [move.topic_partition for move in plan.moves if move.before is None]
         group_plans.append(
@@ -133,7 +130,6 @@ def plan_positions(
     """
     Plan the move of the positions of a group or of a checkpoint's source.
 
-    :param name: the name of the group or the source.
     :param moved: partitions that an earlier try of this run has moved; they are left alone.
     :param refusals: earlier refusals, which the plan keeps.
     :param log_ids: ids of the cluster and the topics, for the plan.
@@ -141,13 +137,7 @@ def plan_positions(
     logs = client.log_ranges(before)
     filled = {**before, **{tp: (at_checkpoint or {}).get(tp) for tp, at in before.items() if at is None}}
     found = resolve_place(
-        client,
-        place,
-        filled,
-        logs,
-        now=now,
-        on_out_of_range=on_out_of_range,
-        on_no_commit=on_no_commit,
+        client, place, filled, logs, now=now, on_out_of_range=on_out_of_range, on_no_commit=on_no_commit
     )
     targets, notes = dict(found.offsets), [*found.notes]
     if moved:
@@ -212,21 +202,4 @@ def _moved_before(
             and (maker.token == metadata.token if retried else metadata.is_same_task(maker))
         ]
         for group_id, group in makers.items()
-    }
-
-
-def active_group_refusals(client: OffsetsClient, group_ids: Iterable[str]) -> dict[str, list[str]]:
-    """
-    Return the refusal for each group that has members or is not a consumer group; the text names the members.
-
-    :raises GroupActiveError: if the commit of a window takes too long; a retry may succeed.
-    """
-    return {
-        group_id: [
-            group.kind_refusal
-            or f"group {group_id!r} is {group.state} with {len(group.members)} members "
-            f"({name_members(group.members)}): only the members may commit; stop them first"
-        ]
-        for group_id, group in client.settled_groups(group_ids).items()
-        if group.is_active
     }

@@ -71,9 +71,6 @@ def plan_reset(
     An unfinished move is resumed, with its planned offsets, by the same task, or by an identical request from
     anywhere. Any other request is refused until then.
 
-    :param selection: the groups and topics of the pipeline.
-    :param metadata: metadata of the reset, which identifies the task instance.
-    :param interrupted: see :func:`~airflow_kafka_offsets.moves.group_reset.plan_resets`.
     :param allow_new_cluster: whether the caller confirms that the offsets are valid on a new cluster or in a
         recreated topic.
     :param saved: group -> offsets of a saved plan, which are used without evaluating the place again; the
@@ -161,11 +158,7 @@ def _move_to_continue(
 
 
 def _to_known(
-    plan: Callable[..., list[OffsetPlan]],
-    known: Mapping[str, Offsets],
-    place: Place,
-    *,
-    old_offsets: bool,
+    plan: Callable[..., list[OffsetPlan]], known: Mapping[str, Offsets], place: Place, *, old_offsets: bool
 ) -> list[OffsetPlan]:
     """Plan the move of each group to its known offsets; ``place`` is for the receipt."""
     return [
@@ -269,7 +262,6 @@ def plan_checkpoint_seek(
     A partition that was added after the batch of ``to_batch`` is refused.
 
     :param scope: the partitions to move; others keep their positions.
-    :param allow_new_cluster: see :func:`plan_reset`.
     """
     scope = scope or TopicScope()
     request = digest(repr(place), None, scope.as_json())

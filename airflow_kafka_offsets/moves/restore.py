@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from airflow_kafka_offsets.checkpoint.archive import find_archived_move, read_archived_moves
 from airflow_kafka_offsets.checkpoint.archived_move import ArchivedMove, archived_move_of_receipt
@@ -29,7 +29,6 @@ from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.model.wording import parameter_text
 from airflow_kafka_offsets.moves.commit import plan_commits
-from airflow_kafka_offsets.moves.group_reset import active_group_refusals
 from airflow_kafka_offsets.moves.reset import movable_sources
 from airflow_kafka_offsets.moves.stale import refuse_stale
 from airflow_kafka_offsets.readings.known_moves import archived_group_offsets
@@ -60,12 +59,9 @@ def plan_restore_receipt(
     """
     Plan to restore the offsets that a move has overwritten, from its receipt.
 
-    :param value: the receipt, as the reset returned it.
     :param checkpoint: the checkpoint that moved with the groups; without it, only the groups are restored.
     :param on_no_commit: for a partition that had no commit: ``skip`` leaves the partition alone, ``earliest``
         moves it to its log start.
-    :param metadata: metadata of the restore.
-    :param same_run: whether the move was made in the same run.
     :param allow_stale: whether to undo a move that other moves or commits have followed, see
         :func:`~airflow_kafka_offsets.moves.stale.refuse_stale`.
     :param allow_new_cluster: whether the caller confirms that the offsets are valid on another cluster or in
@@ -132,7 +128,6 @@ def plan_restore_archive(
     """
     Plan to undo a move of a checkpoint and its groups, which may have stopped half-way.
 
-    :param name: name of the move's archive.
     :param on_no_commit: see :func:`plan_restore_receipt`; ``allow_stale`` and ``allow_new_cluster`` likewise.
     :raises CheckpointError: if there is no such archive.
     """
@@ -187,28 +182,24 @@ def _plan_groups(
         targets[group] = {tp: offset for tp, offset in positions.items() if offset is not None}
         if on_no_commit == "earliest" and without[group]:
             targets[group] |= {tp: log.start for tp, log in client.log_ranges(without[group]).items()}
-    group_plans = _moves(client, targets, {"restore": origin}, on_out_of_range, log_check)
     remark = "had no committed offset, which cannot be restored; " + (
         "left alone" if on_no_commit == "skip" else "moved to its log start"
     )
-    return [
-        replace(
-            group_plan.with_note(without[group_plan.group_id], remark),
-            skipped={
-                **group_plan.skipped,
-                **(
-                    _now(client, group_plan.group_id, without[group_plan.group_id])
-                    if on_no_commit == "skip"
-                    else {}
-                ),
-            },
-        )
-        for group_plan in group_plans
-    ]
-
-
-def _now(client: OffsetsClient, group_id: str, partitions: Sequence[TopicPartition]) -> Positions:
-    return committed_offsets(client.committed(group_id, partitions))
+    group_plans = []
+    for group_plan in plan_commits(
+        client,
+        GroupOffsets(targets),
+        source={"restore": origin},
+        on_out_of_range=on_out_of_range,
+        log_check=log_check,
+        refuse_active=True,
+    ):
+        partitions = without[group_plan.group_id]
+        skipped = dict(group_plan.skipped)
+        if on_no_commit == "skip":
+            skipped |= committed_offsets(client.committed(group_plan.group_id, partitions))
+        group_plans.append(replace(group_plan.with_note(partitions, remark), skipped=skipped))
+    return group_plans
 
 
 def plan_restore_file(
@@ -224,7 +215,6 @@ def plan_restore_file(
     """
     Plan to restore offsets that were saved in Kafka's CSV.
 
-    :param checkpoint: the checkpoint to move too, if any.
     :param allow_new_cluster: whether the caller confirms that the offsets are valid on another cluster or in
         another topic than those of the group's last commit.
     :raises UsageError: if the file cannot be read.
@@ -239,8 +229,13 @@ def plan_restore_file(
     within = {
         group: {tp: positions[tp] for tp in positions if tp in scope} for group, positions in offsets.items()
     }
-    group_plans = _moves(
-        client, within, {"restore": uri}, on_out_of_range, LogCheck(allow_new_cluster, checkpoint=checkpoint)
+    group_plans = plan_commits(
+        client,
+        GroupOffsets(within),
+        source={"restore": uri},
+        on_out_of_range=on_out_of_range,
+        log_check=LogCheck(allow_new_cluster, checkpoint=checkpoint),
+        refuse_active=True,
     )
     group_plans = [
         group_plan.with_note(left_out, "left out, because topics does not name these partitions")
@@ -314,27 +309,3 @@ def _restored_checkpoint(
     else:
         checkpoint_plan = plan_seek(checkpoint, targets, policy, kind="restore", undoes=undoes)
     return checkpoint_plan.with_group_plans(group_plans.values())
-
-
-def _moves(
-    client: OffsetsClient,
-    targets: Mapping[str, Offsets],
-    source: Mapping[str, Any],
-    on_out_of_range: OutOfRangePolicy,
-    log_check: LogCheck,
-) -> list[OffsetPlan]:
-    refusals = active_group_refusals(client, targets)
-    group_plans = plan_commits(
-        client,
-        GroupOffsets(targets),
-        source=source,
-        on_out_of_range=on_out_of_range,
-        log_check=log_check,
-    )
-    return [
-        replace(
-            group_plan,
-            refusals=tuple(dict.fromkeys((*group_plan.refusals, *refusals.get(group_plan.group_id, ())))),
-        )
-        for group_plan in group_plans
-    ]

@@ -130,8 +130,6 @@ def plan_saved(
 
     If an earlier try of the plan was interrupted, any later try of it finishes the move.
 
-    :param checkpoint: the checkpoint of the plan.
-    :param metadata: metadata of the task or tool that applies the plan.
     :param max_age: largest age of the plan; a plan whose move has started is finished at any age.
     :raises PlanRefusedError: if the groups, the checkpoint, the cluster or a topic have changed, or the plan
         is too old.

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from airflow_kafka_offsets.checkpoint.plan_failover import plan_checkpoint_failover
+from airflow_kafka_offsets.checkpoint.plan_move import plan_checkpoint_failover
 from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.model.digest import digest
 from airflow_kafka_offsets.model.log_ids import LogIds
@@ -45,8 +45,6 @@ def plan_saved_failover(
     The old cluster is not asked: the plan has the translated offsets. Any later try of the plan finishes a
     failover that was interrupted.
 
-    :param target: the mirror.
-    :param checkpoint: the checkpoint of the plan.
     :param max_age: largest age of the plan; a plan whose move has started is finished at any age.
     :raises MoveUnfinishedError: if a move of another request was begun and not finished.
     :raises PlanRefusedError: if the checkpoint, a group, the mirror or one of its topics have changed, or the

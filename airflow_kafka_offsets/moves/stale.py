@@ -38,7 +38,6 @@ def refuse_stale(
 
     :param moved_to: group -> its offsets after the move; ``sources_to`` likewise for the checkpoint.
     :param archive: archive of the move; ``None`` if it changed no file of a checkpoint.
-    :param metadata: metadata of the restore.
     :param same_run: whether the move is known to be of this run; otherwise the archive decides.
     """
     later = [] if checkpoint is None or archive is None else _later(checkpoint, archive)

@@ -58,7 +58,6 @@ def plan_window_commits(
     If the window is known to have been committed before, and a group is at the window's end or past it in
     every partition, the group has moved on since. Its plan then writes nothing.
 
-    :param targets: see :func:`window_targets`.
     :param allow_new_cluster: whether the caller confirms that the window is valid on a new cluster or in a
         recreated topic.
     :param committed_at: when this window was committed to all groups; ``None`` if unknown.

@@ -251,9 +251,7 @@ def recommit_overtaken(
 
 
 def delete_groups(
-    client: GroupPort,
-    before: Mapping[str, Positions],
-    save: Callable[[Mapping[str, Positions]], object],
+    client: GroupPort, before: Mapping[str, Positions], save: Callable[[Mapping[str, Positions]], object]
 ) -> dict[str, str | None]:
     """
     Delete groups with all their offsets, and check that they no longer exist.
@@ -281,10 +279,7 @@ def delete_groups(
 
 
 def delete_offsets(
-    client: GroupPort,
-    group_id: str,
-    before: Positions,
-    save: Callable[[Mapping[str, Positions]], object],
+    client: GroupPort, group_id: str, before: Positions, save: Callable[[Mapping[str, Positions]], object]
 ) -> dict[TopicPartition, str | None]:
     """
     Delete some of a group's offsets, and read back that they are gone.

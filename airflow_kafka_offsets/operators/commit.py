@@ -204,7 +204,7 @@ class CommitOffsetsOperator(MovingOperator):
             return self.apply_plan(context, client, plan, metadata, apply)
         scope = self.parse_parameter("left_topics")
         from airflow_kafka_offsets.model.formats import offsets_json
-        from airflow_kafka_offsets.moves.offset_deletion import plan_left_topics
+        from airflow_kafka_offsets.moves.deletion import plan_left_topics
         from airflow_kafka_offsets.moves.write import delete_offsets
 
         read = {tp for group in plan.group_plans for tp in group.after}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING
@@ -33,7 +33,7 @@ from airflow_kafka_offsets.model.offsets import (
 )
 from airflow_kafka_offsets.model.wording import parameter_text
 from airflow_kafka_offsets.readings.known_moves import KnownMoves
-from airflow_kafka_offsets.readings.log_checks import LogCheck, newer_records
+from airflow_kafka_offsets.readings.log_checks import LogCheck, last_commit_time, newer_records
 from airflow_kafka_offsets.readings.log_ids import known_log_ids
 from airflow_kafka_offsets.readings.positions import check_partitions, partitions_in_scope
 from airflow_kafka_offsets.readings.retention import read_headrooms, read_retentions
@@ -124,7 +124,7 @@ def pipeline_drift(
                 partitions=tuple(found),
                 checked_at=checked_at,
                 grace=grace,
-                last_commit_at=_last_commit(committed[group].values()),
+                last_commit_at=last_commit_time(committed[group].values()),
                 retention_minutes=minutes,
                 unfinished_move=None if unfinished is None else str(unfinished),
                 unfinished_recovery=recovery,
@@ -291,11 +291,3 @@ def _newest_batch(checkpoint: SparkCheckpoint, state: CheckpointState) -> Newest
             # The batch was planned before it ended, so the grace can only be shorter.
             ended_at = datetime.fromtimestamp(state.batch_timestamp_ms / 1000, tz=timezone.utc)
     return NewestBatch(state.location, state.query_id, state.batch_id, state.pending_batch_id, ended_at)
-
-
-def _last_commit(commits: Iterable[Commit | None]) -> int | None:
-    """Return the newest time that the commits record."""
-    makers = [CommitMetadata.parse(commit.metadata) for commit in commits if commit is not None]
-    return max(
-        (metadata.at for metadata in makers if metadata is not None and metadata.at is not None), default=None
-    )

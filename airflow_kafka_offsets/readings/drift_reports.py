@@ -17,7 +17,6 @@ class CheckedPipeline:
     """
     The result of a drift check on one pipeline.
 
-    :param pipeline: the names of the pipeline.
     :param reports: one report for each group; empty if the pipeline could not be checked.
     :param error: why the pipeline could not be checked.
     :param retriable: whether a retry may succeed.

@@ -145,10 +145,7 @@ def _rounded(size: float) -> int:
 
 
 def _time_lag(
-    client: OffsetsClient,
-    after: Offsets,
-    logs: Mapping[TopicPartition, LogRange],
-    reasons: dict[str, str],
+    client: OffsetsClient, after: Offsets, logs: Mapping[TopicPartition, LogRange], reasons: dict[str, str]
 ) -> float | None:
     inside = {tp: offset for tp, offset in after.items() if logs[tp].start <= offset < logs[tp].end}
     try:

@@ -19,8 +19,8 @@ from airflow_kafka_offsets.readings.mirror import Search, find_syncs_topic, last
 if TYPE_CHECKING:
     from airflow_kafka_offsets.kafka.client import OffsetsClient
 
-WITHIN = 120.0
-"""Seconds to read all records."""
+_WITHIN = 120.0
+"""Seconds to read all records; translations that are not exact by then stay safe."""
 _ROUNDS = 3
 """Most records of a partition to search for, one after another, until its translation is exact."""
 
@@ -32,7 +32,6 @@ class Evidence:
 
     :param syncs: offset syncs of each partition of the source.
     :param ends: ends of the source's logs, from the source or from the last commit that kept them.
-    :param read: the last records before positions.
     :param notes: remarks about missing data.
     """
 
@@ -111,15 +110,9 @@ def translate_sources(
     mirror: Mirror,
     sources: Mapping[str, Offsets],
     evidence: Evidence,
-    *,
-    within: float = WITHIN,
 ) -> list[TranslatedPartition]:
-    """
-    Translate the positions of a query's sources.
-
-    :param within: seconds to read records; translations that are not exact by then stay safe.
-    """
-    end = time.monotonic() + within
+    """Translate the positions of a query's sources."""
+    end = time.monotonic() + _WITHIN
     wanted = {mirror.partition(tp) for offsets in sources.values() for tp in offsets}
     there = target.partitions({tp.topic for tp in wanted})
     logs = target.log_ranges([tp for tp in wanted if tp.partition in there.get(tp.topic, ())])
@@ -145,12 +138,7 @@ def translate_sources(
 
 
 def _translate(
-    target: OffsetsClient,
-    mirror: Mirror,
-    offsets: Offsets,
-    logs: Logs,
-    evidence: Evidence,
-    end: float,
+    target: OffsetsClient, mirror: Mirror, offsets: Offsets, logs: Logs, evidence: Evidence, end: float
 ) -> dict[TopicPartition, Translation]:
     """Return the translation of each partition that the mirror has."""
     sightings: dict[TopicPartition, list[Sighting]] = {}

@@ -22,8 +22,8 @@ from airflow_kafka_offsets.checkpoint.archive import (
 from airflow_kafka_offsets.checkpoint.archived_move import ArchivedMove
 from airflow_kafka_offsets.checkpoint.open_moves import (
     has_finished_since,
-    has_run_since,
     restore_command,
+    still_unfinished,
     unfinished_refusal,
 )
 from airflow_kafka_offsets.errors import CheckpointMovedError, PlanRefusedError
@@ -69,8 +69,8 @@ class KnownMoves:
         :raises MoveUnfinishedError: if a move was started and not finished.
         """
         newest = newest_archived_move(checkpoint)
-        if newest is not None and not newest.is_over and not has_run_since(checkpoint, newest):
-            raise unfinished_refusal(checkpoint, newest)
+        if unfinished := still_unfinished(checkpoint, newest):
+            raise unfinished_refusal(checkpoint, unfinished)
         return cls(checkpoint, newest)
 
     @property

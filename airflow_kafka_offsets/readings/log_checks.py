@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ from airflow_kafka_offsets.checkpoint.archive import newest_archived_move_with_c
 from airflow_kafka_offsets.errors import BrokerError, PlanRefusedError
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata, foreign_logs, log_ids_of
 from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds, other_logs_refusals
-from airflow_kafka_offsets.model.offsets import Commits, Offsets, TopicPartition, summarize
+from airflow_kafka_offsets.model.offsets import Commit, Commits, Offsets, TopicPartition, summarize
 from airflow_kafka_offsets.model.parameters import iso_time
 from airflow_kafka_offsets.model.wording import parameter_text
 from airflow_kafka_offsets.readings.log_ids import known_log_ids
@@ -37,7 +38,6 @@ class LogCheck:
     :param recorded: the ids that the origin has recorded.
     :param checkpoint: its archives name the cluster of the newest move; used if the group's commits do not
         name a cluster.
-    :param remedy: see :func:`~airflow_kafka_offsets.model.log_ids.other_logs_refusals`.
     """
 
     allow_new_cluster: bool = False
@@ -52,7 +52,6 @@ class LogCheck:
         """
         Return why the offsets must not be written.
 
-        :param current: ids of the logs that the connection leads to.
         :param commits: the last commits of the group, if a group moves.
         :param old_offsets: see :func:`~airflow_kafka_offsets.model.log_ids.other_logs_refusals`.
         """
@@ -71,16 +70,17 @@ class LogCheck:
         if self.checkpoint is None or not current.cluster:
             return []
         archive = newest_archived_move_with_cluster(self.checkpoint)
-        if archive is None or (here and not (archive.fails_over and archive.created_at > _newest(commits))):
+        committed_at = last_commit_time(commits.values()) or 0
+        if archive is None or (here and not (archive.fails_over and archive.created_at > committed_at)):
             return []
         what = f"the newest move of {self.checkpoint.location} (archive {archive.name})"
         return other_logs_refusals(what, LogIds(archive.log_ids.cluster), current, remedy=self.remedy)
 
 
-def _newest(commits: Commits) -> int:
-    """Return when a group was committed last, in seconds since 1970; 0 if its commits do not say."""
-    made = (CommitMetadata.parse(commit.metadata) for commit in commits.values() if commit is not None)
-    return max((each.at or 0 for each in made if each is not None), default=0)
+def last_commit_time(commits: Iterable[Commit | None]) -> int | None:
+    """Return the newest time that commits record, in seconds since 1970; ``None`` if they record none."""
+    made = (CommitMetadata.parse(commit.metadata) for commit in commits if commit is not None)
+    return max((each.at for each in made if each is not None and each.at is not None), default=None)
 
 
 def check_logs_again(client: OffsetsClient, plan: PipelinePlan) -> None:

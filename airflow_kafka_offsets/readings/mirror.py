@@ -122,7 +122,6 @@ def last_reads(
     """
     Return the last committed record before each position, if the source still has a record nearby.
 
-    :param logs: the source's logs.
     :param within: seconds for the search; partitions without a record by then are omitted.
     """
     end = time.monotonic() + within
@@ -151,10 +150,7 @@ def last_reads(
             others[tp] = gap.size if tp.topic in compacted else len(uncommitted.get(tp, ()))
     return {
         tp: LastRead(
-            positions[tp],
-            records[-1],
-            others[tp],
-            all(each[1:] != records[-1][1:] for each in records[:-1]),
+            positions[tp], records[-1], others[tp], all(each[1:] != records[-1][1:] for each in records[:-1])
         )
         for tp, records in found.items()
     }
@@ -227,9 +223,7 @@ def look_for(
         ranges[tp] = OffsetRange(start, min(search.end, start + MOST_RECORDS))
     scanners = {tp: _Scanner(search.read.identity) for tp, search in searches.items()}
     reached = client.read_records(
-        ranges,
-        lambda tp, record: scanners[tp].take(record),
-        within=max(0.1, end - time.monotonic()),
+        ranges, lambda tp, record: scanners[tp].take(record), within=max(0.1, end - time.monotonic())
     )
     return {tp: scanners[tp].scan(ranges[tp].start, reached[tp], by_time=tp in by_time) for tp in searches}
 

@@ -36,8 +36,6 @@ def check_mirror(
     """
     Check how a pipeline could fail over.
 
-    :param source: the cluster of the checkpoint.
-    :param target: the mirror.
     :raises CheckpointError: if the checkpoint cannot be read.
     :raises PlanRefusedError: if the names do not match the checkpoint, or no batch with Kafka offsets has
         finished.

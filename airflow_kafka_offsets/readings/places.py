@@ -6,12 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
-from airflow_kafka_offsets.errors import (
-    BrokerError,
-    KafkaOffsetsError,
-    NoCommitError,
-    PlanRefusedError,
-)
+from airflow_kafka_offsets.errors import BrokerError, KafkaOffsetsError, NoCommitError, PlanRefusedError
 from airflow_kafka_offsets.kafka.reader import OffsetsReader
 from airflow_kafka_offsets.model.offsets import (
     Logs,
@@ -215,11 +210,7 @@ def _at_time(
 
 
 def _compare_with_records(
-    client: OffsetsReader,
-    offsets: Offsets,
-    logs: Logs,
-    moment: datetime,
-    on_out_of_range: OutOfRangePolicy,
+    client: OffsetsReader, offsets: Offsets, logs: Logs, moment: datetime, on_out_of_range: OutOfRangePolicy
 ) -> ResolvedPlace:
     asked = timestamp_ms(moment)
     try:

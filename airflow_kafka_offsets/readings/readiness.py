@@ -38,8 +38,6 @@ class ReadinessKeeper:
     It reads both clusters at the same time, while the caller commits, so that the commit waits for neither.
     Use it as a context manager around the commit, and call :meth:`keep` after the commit.
 
-    :param source: the cluster of the checkpoint.
-    :param target: the mirror.
     :param within: seconds to read the records of each cluster.
     """
 
@@ -106,14 +104,6 @@ class ReadinessKeeper:
         topic = self._mirror.syncs_topic or known.syncs_topic or find_syncs_topic(client, self._mirror)
         since = known.syncs_next if topic == known.syncs_topic else 0
         return read_syncs(client, topic, partitions, since=since, most=MOST_SYNCS, within=self._within)
-
-
-def keep_readiness(
-    source: OffsetsClient, target: OffsetsClient, checkpoint: SparkCheckpoint, mirror: Mirror
-) -> Readiness:
-    """Keep the data that a failover of a checkpoint needs, see :class:`ReadinessKeeper`."""
-    with ReadinessKeeper(source, target, checkpoint, mirror) as keeper:
-        return keeper.keep()
 
 
 def _last_reads(

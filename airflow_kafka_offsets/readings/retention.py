@@ -68,8 +68,6 @@ def read_headrooms(
     Return the headroom of positions; ``strict`` as in :func:`read_retentions`.
 
     :param logs: logs up to the log end, because retention also deletes uncommitted records.
-    :param retentions: retention of the topics; by default the broker is asked.
-    :param min_headroom: see :func:`decide_by_time_lookup`.
     """
     if retentions is None:
         retentions = read_retentions(client, {tp.topic for tp in positions}, strict=strict)
@@ -107,7 +105,6 @@ def decide_by_time_lookup(
     partitions.
 
     :param min_headroom: required headroom in seconds.
-    :return: the headroom of the partitions that were decided.
     """
     decided: dict[TopicPartition, Headroom] = {}
     for kept, partitions in partitions_without_verdict(found, retentions).items():

@@ -18,12 +18,19 @@ from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.local.mirror_maker import IDENTITY, MirrorMaker, mirror_settings
 from airflow_kafka_offsets.model.mirror import Mirror
 from airflow_kafka_offsets.model.offsets import OffsetRange, TopicPartition
+from airflow_kafka_offsets.model.readiness import Readiness
+from airflow_kafka_offsets.readings.failover import gather_evidence, translate_sources
+from airflow_kafka_offsets.readings.mirror import last_reads
+from airflow_kafka_offsets.readings.readiness import ReadinessKeeper
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
+    from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
     from airflow_kafka_offsets.kafka.records import Record
+    from airflow_kafka_offsets.model.failover_plan import TranslatedPartition
+    from airflow_kafka_offsets.model.translation import Translation
 
 SYNCS = {"same": "mm2-offset-syncs.source.internal", "other": "mm2-offset-syncs.other.internal"}
 MIRRORS = {
@@ -41,6 +48,8 @@ _BROKER = {
     "log.retention.ms": "-1",
 }
 START = 1_700_000_000_000
+READ = {0: 70, 1: 55}
+"""Positions of queries in a filled topic."""
 
 
 class Written(NamedTuple):
@@ -77,6 +86,41 @@ class Mirrored:
         admin.create_topics([NewTopic(name, partitions, 1, config=config)])[name].result(30)
         self.until(lambda: name in self.on_source.partitions([name]), f"topic {name}")
         return name
+
+    def filled_topic(self, way: str = "other") -> str:
+        """Create a topic of two partitions with 100 records in each, and wait for the mirror."""
+        name = self.topic(way, partitions=2)
+        for number in READ:
+            produce(self.source, name, 100, partition=number, first=1_000 * number)
+        self.wait_for_copy(way, name)
+        return name
+
+    def committed(self, group: str, copy: str) -> dict[int, int | None]:
+        """Where a group is in two partitions of a topic on the mirror."""
+        found = self.on_target.committed(group, [TopicPartition(copy, number) for number in READ])
+        return {tp.partition: commit and commit.offset for tp, commit in found.items()}
+
+    def kept(self, tp: TopicPartition, at: int) -> Readiness:
+        """What a commit keeps of a position: the last record before it."""
+        logs = self.on_source.log_ranges([tp])
+        read = {tp: [last] for tp, last in last_reads(self.on_source, {tp: at}, logs).items()}
+        return Readiness().with_position(1, 1, "", read, {tp: logs[tp].end})
+
+    def translate(
+        self,
+        mirror: Mirror,
+        tp: TopicPartition,
+        at: int,
+        kept: Readiness = Readiness(),  # noqa: B008  # it is frozen
+        *,
+        alive: bool = True,
+    ) -> TranslatedPartition:
+        """Translate a position, with or without the source."""
+        sources = {"0": {tp: at}}
+        source = self.on_source if alive else None
+        evidence = gather_evidence(source, self.on_target, mirror, sources, kept)
+        (found,) = translate_sources(self.on_target, mirror, sources, evidence)
+        return found
 
     def compact(self, tp: TopicPartition, fewer_than: int) -> None:
         """Let the source compact a topic, and wait until fewer records are left."""
@@ -140,6 +184,12 @@ class Truth:
         """Records before a position that are read from there."""
         return sum(copy >= at for each in self.written if each.upstream < position for copy in each.copies)
 
+    def check(self, position: int, found: Translation) -> None:
+        """Check that nothing is lost, and no more is read again than a translation says."""
+        assert found.offset is not None, (position, found)
+        assert self.lost(position, found.offset) == 0, (position, found)
+        assert self.again(position, found.offset) <= found.again, (position, found)
+
 
 @contextmanager
 def mirrored_clusters(directory: Path, **settings: str) -> Iterator[Mirrored]:
@@ -170,6 +220,14 @@ def mirrored_clusters(directory: Path, **settings: str) -> Iterator[Mirrored]:
             finally:
                 for client in mirrored.clients.values():
                     client.close()
+
+
+def keep_readiness(
+    source: OffsetsClient, target: OffsetsClient, checkpoint: SparkCheckpoint, mirror: Mirror
+) -> Readiness:
+    """Keep beside a checkpoint what a failover needs, as a commit does."""
+    with ReadinessKeeper(source, target, checkpoint, mirror) as keeper:
+        return keeper.keep()
 
 
 def alter_topic(servers: str, topic: str, settings: dict[str, str]) -> None:

@@ -2,19 +2,41 @@
 
 from __future__ import annotations
 
-from typing import Any
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
+import pytest
 from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG
 
+from airflow_kafka_offsets.errors import BrokerUnavailableError
+from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
 from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
 from airflow_kafka_offsets.operators.restore import RestoreOffsetsOperator
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 ENDS = {0: 100, 1: 100}
 READ = {0: 60, 1: 62}
 BACK = {0: 57, 1: 59}
 DONE = {"reset": "success", "job": "success", "commit": "success"}
+
+
+@contextmanager
+def broken_commit(of: str | None = None) -> Iterator[None]:
+    """Within it the broker does not answer to commits, of one group or of any."""
+    sent = OffsetsClient.commit
+
+    def commit(client: OffsetsClient, group_id: str, *args: Any, **options: Any) -> None:
+        if of in (None, group_id):
+            raise BrokerUnavailableError("the broker went away")
+        sent(client, group_id, *args, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(OffsetsClient, "commit", commit)
+        yield
 
 
 class Pipeline:

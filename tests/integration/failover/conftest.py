@@ -1,17 +1,33 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
 
 import pytest
-from mirrored_clusters import Mirrored, mirrored_clusters
+from mirrored_clusters import mirrored_clusters
 from spark_session import location, run, start  # noqa: F401
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 @pytest.fixture(scope="session")
-def mirrored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mirrored]:
+def mirrored(tmp_path_factory):
     """A Kafka, its mirror, and a real MirrorMaker between them, which tests must not stop."""
     with mirrored_clusters(tmp_path_factory.mktemp("mirrored")) as found:
         yield found
+
+
+@pytest.fixture(scope="module")
+def topic(mirrored):
+    """A filled topic that the mirror gives a prefix."""
+    return mirrored.filled_topic()
+
+
+@pytest.fixture
+def connections(mirrored, monkeypatch):
+    """The connections primary and standby; connections(name, servers) makes one lead elsewhere."""
+
+    def lead(name, servers):
+        value = json.dumps({"conn_type": "kafka", "extra": {"bootstrap.servers": servers}})
+        monkeypatch.setenv(f"AIRFLOW_CONN_{name.upper()}", value)
+
+    lead("primary", mirrored.source)
+    lead("standby", mirrored.target)
+    return lead

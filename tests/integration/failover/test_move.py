@@ -7,23 +7,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 from confluent_kafka import TopicPartition as ClientPartition
-from confluent_kafka.admin import AdminClient
-from mirrored_clusters import MIRRORS, SYNCS, Mirrored, produce, produce_in_transactions
+from confluent_kafka.admin import AdminClient, NewTopic
+from mirrored_clusters import MIRRORS, READ, SYNCS, Mirrored, keep_readiness, produce, produce_in_transactions
 from written_query import Query
 
 from airflow_kafka_offsets.checkpoint.archive import read_archived_moves
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.model.mirror import Mirror
 from airflow_kafka_offsets.model.offsets import TopicPartition
-from airflow_kafka_offsets.readings.readiness import keep_readiness
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 pytestmark = pytest.mark.integration
-
-READ = {0: 70, 1: 55}
-"""Of 100 records in each of two partitions."""
 
 
 class Pipeline(NamedTuple):
@@ -52,14 +48,8 @@ class Pipeline(NamedTuple):
 
 @pytest.fixture(scope="module")
 def topics(mirrored: Mirrored) -> dict[str, str]:
-    """A topic for each way."""
-    found = {}
-    for way in ("same", "other"):
-        found[way] = mirrored.topic(way, partitions=2)
-        for number in READ:
-            produce(mirrored.source, found[way], 100, partition=number, first=1_000 * number)
-        mirrored.wait_for_copy(way, found[way])
-    return found
+    """A filled topic for each way."""
+    return {way: mirrored.filled_topic(way) for way in MIRRORS}
 
 
 @pytest.fixture(params=["same", "other"])
@@ -100,9 +90,7 @@ def failover(mirrored: Mirrored, cli) -> Callable[..., Any]:
 
 
 def committed(mirrored: Mirrored, pipeline: Pipeline) -> dict[int, int | None]:
-    wanted = [TopicPartition(pipeline.mirrored, number) for number in READ]
-    found = mirrored.on_target.committed(pipeline.group, wanted)
-    return {tp.partition: commit and commit.offset for tp, commit in found.items()}
+    return mirrored.committed(pipeline.group, pipeline.mirrored)
 
 
 def test_a_plan_shows_how_each_partition_was_translated_and_changes_nothing(mirrored, pipeline, failover):
@@ -241,12 +229,10 @@ def test_an_unknown_position_goes_to_the_log_start_if_that_is_allowed(
 ):
     pipeline = make("other", topics, tmp_path, new_group)
     admin = AdminClient({"bootstrap.servers": mirrored.target, "log_level": 0})
-    from confluent_kafka.admin import NewTopic
-
-    for name in ("other.made-by-hand",):
-        admin.create_topics([NewTopic(name, 1, 1)])[name].result(30)
-        mirrored.until(lambda n=name: n in mirrored.on_target.partitions([n]), name)
-        produce(mirrored.target, name, 5)
+    name = "other.made-by-hand"
+    admin.create_topics([NewTopic(name, 1, 1)])[name].result(30)
+    mirrored.until(lambda: name in mirrored.on_target.partitions([name]), name)
+    produce(mirrored.target, name, 5)
     pipeline.query.run(3, {"made-by-hand": {0: 3}})
     pipeline = pipeline._replace(topic="made-by-hand")
     done = failover("apply", pipeline, "--source-is-down")
@@ -261,11 +247,7 @@ def test_an_unknown_position_goes_to_the_log_start_if_that_is_allowed(
 def test_what_the_mirror_has_deleted_is_refused_unless_it_may_be_clamped(
     mirrored, tmp_path, new_group, failover
 ):
-    topic = mirrored.topic("other", partitions=2)
-    for number in READ:
-        produce(mirrored.source, topic, 100, partition=number, first=1_000 * number)
-    mirrored.wait_for_copy("other", topic)
-    pipeline = make("other", {"other": topic}, tmp_path, new_group)
+    pipeline = make("other", {"other": mirrored.filled_topic()}, tmp_path, new_group)
     gone = ClientPartition(pipeline.mirrored, 0, 90)
     admin = AdminClient({"bootstrap.servers": mirrored.target, "log_level": 0})
     admin.delete_records([gone])[gone].result(30)
@@ -342,16 +324,9 @@ def test_nothing_goes_back_past_a_failover(mirrored, prefixed, failover, cli):
 def test_before_the_query_has_run_it_is_taken_back_as_it_was(mirrored, prefixed, failover, cli):
     before = prefixed.query.sparks_files()
     assert failover("apply", prefixed).code == 0
-    to = (
-        "--archive",
-        "0001-failover",
-        "--bootstrap-server",
-        mirrored.target,
-        "--execute",
-        "--quiet-period",
-        "0",
-    )
-    done = cli("group", "restore", prefixed.group, "--checkpoint", prefixed.query.location, *to)
+    to = ("--bootstrap-server", mirrored.target, "--quiet-period", "0", "--archive", "0001-failover")
+    names = (prefixed.group, "--checkpoint", prefixed.query.location)
+    done = cli("group", "restore", *names, *to, "--execute")
     assert done.code == 0, done
     assert prefixed.query.sparks_files() == before
     # It counts on the source again, and may fail over again.
@@ -383,17 +358,9 @@ def test_a_query_goes_back_by_the_mirror_in_the_other_direction(mirrored, topics
     ``back`` swaps the clusters: here the mirror leads from the one that is left to the one to go back to.
     """
     pipeline = make("same", topics, tmp_path, new_group)
-    options = (
-        *("failover", "back", pipeline.query.location, pipeline.group, "--syncs-topic", SYNCS["same"]),
-        *(
-            "--bootstrap-server",
-            mirrored.target,
-            "--to-bootstrap-server",
-            mirrored.source,
-            "--quiet-period",
-            "0",
-        ),
-    )
+    clusters = ("--bootstrap-server", mirrored.target, "--to-bootstrap-server", mirrored.source)
+    names = (pipeline.query.location, pipeline.group, "--syncs-topic", SYNCS["same"])
+    options = ("failover", "back", *names, *clusters, "--quiet-period", "0")
     shown = cli(*options)
     assert shown.code == 0, shown
     assert "give --execute" in shown.err

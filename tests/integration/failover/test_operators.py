@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
-from mirrored_clusters import SYNCS, Mirrored, produce
+from mirrored_clusters import READ, SYNCS
 from written_query import Query
 
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
@@ -25,25 +25,11 @@ from airflow_kafka_offsets.sensors.lag import ConsumerGroupLagSensor
 from airflow_kafka_offsets.triggers.event import LagEventTrigger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    pass
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("connections")]
 
-READ = {0: 70, 1: 55}
 MIRROR = {"kafka_config_id": "standby", "prefix": "other.", "syncs_topic": SYNCS["other"]}
-
-
-@pytest.fixture(autouse=True)
-def connections(mirrored: Mirrored, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], None]:
-    """connections(name, servers) makes a connection lead elsewhere."""
-
-    def lead(name: str, servers: str) -> None:
-        value = json.dumps({"conn_type": "kafka", "extra": {"bootstrap.servers": servers}})
-        monkeypatch.setenv(f"AIRFLOW_CONN_{name.upper()}", value)
-
-    lead("primary", mirrored.source)
-    lead("standby", mirrored.target)
-    return lead
 
 
 @pytest.fixture
@@ -51,15 +37,6 @@ def context() -> dict[str, Any]:
     from airflow_task import TaskInstance
 
     return {"ti": TaskInstance()}
-
-
-@pytest.fixture(scope="module")
-def topic(mirrored: Mirrored) -> str:
-    name = mirrored.topic("other", partitions=2)
-    for number in READ:
-        produce(mirrored.source, name, 100, partition=number, first=1_000 * number)
-    mirrored.wait_for_copy("other", name)
-    return name
 
 
 @pytest.fixture
@@ -73,17 +50,8 @@ def query(topic: str, tmp_path) -> Query:
 @pytest.fixture
 def orders(query: Query, new_group) -> KafkaPipeline:
     return KafkaPipeline(
-        group_id=new_group(),
-        checkpoint_location=query.location,
-        kafka_config_id="primary",
-        mirror=MIRROR,
+        group_id=new_group(), checkpoint_location=query.location, kafka_config_id="primary", mirror=MIRROR
     )
-
-
-def committed(mirrored: Mirrored, orders: KafkaPipeline, topic: str) -> dict[int, int | None]:
-    wanted = [TopicPartition(f"other.{topic}", number) for number in READ]
-    found = mirrored.on_target.committed(str(orders.group_id), wanted)
-    return {tp.partition: commit and commit.offset for tp, commit in found.items()}
 
 
 def test_a_commit_keeps_what_a_failover_needs(orders, topic, query, context):
@@ -129,7 +97,7 @@ def test_a_pipeline_fails_over_with_its_source_gone(orders, topic, query, contex
     receipt = task.execute(context)
     assert receipt["failover"]["kinds"] == {"exact (record)": 2}
     assert receipt["kafka_config_id"] == "standby"
-    assert committed(mirrored, orders, topic) == READ
+    assert mirrored.committed(orders.group_id, f"other.{topic}") == READ
     again = task.execute(context)
     assert again["failover"] == receipt["failover"]
     # The receipt is enough to take it back.
@@ -144,15 +112,6 @@ def test_a_pipeline_fails_over_with_its_source_gone(orders, topic, query, contex
     assert SparkCheckpoint(query.location).read().kafka_offsets["0"] == {
         TopicPartition(topic, number): at for number, at in READ.items()
     }
-
-
-def test_a_drill_changes_nothing(orders, topic, query, context, mirrored):
-    before = query.files()
-    receipt = FailOverOperator(task_id="drill", plan_only=True, **orders).execute(context)
-    assert receipt["plan_only"]
-    assert receipt["failover"]["exact"]
-    assert query.files() == before
-    assert committed(mirrored, orders, topic) == {0: None, 1: None}
 
 
 def test_the_check_says_how_exactly_it_would_move(orders, context):

@@ -11,6 +11,7 @@ from airflow_task import TaskInstance
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from deadlines import until
+from mirrored_clusters import keep_readiness
 from written_query import Query
 
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
@@ -20,7 +21,6 @@ from airflow_kafka_offsets.operators.check_drift import CheckOffsetDriftOperator
 from airflow_kafka_offsets.operators.check_mirror import CheckMirrorOperator
 from airflow_kafka_offsets.operators.fail_over import FailOverOperator
 from airflow_kafka_offsets.pipeline import KafkaPipeline
-from airflow_kafka_offsets.readings.readiness import keep_readiness
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -142,13 +142,6 @@ def test_a_saved_plan_is_refused_once_the_old_topic_has_new_records(old, new, qu
     with pytest.raises(AirflowFailException, match=f"has not read {old}-0 to the end, and the new topic doe"):
         move({old: new}, plan=plan)
     assert at(query) == {old: READ}
-
-
-def test_a_copy_that_keeps_offsets_gives_the_same_offsets(old, make_topic, query, copy, move):
-    new = make_topic(2)
-    copy(old, new)
-    move({old: new})
-    assert at(query) == {new: READ}
 
 
 def test_the_same_task_finishes_nothing_twice_and_a_restore_takes_it_back(

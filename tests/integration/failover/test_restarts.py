@@ -14,6 +14,7 @@ from mirrored_clusters import (
     SYNCS,
     Mirrored,
     alter_topic,
+    keep_readiness,
     mirrored_clusters,
     produce,
     produce_in_transactions,
@@ -23,9 +24,7 @@ from written_query import Query
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.model.readiness import Readiness
-from airflow_kafka_offsets.readings.failover import gather_evidence, translate_sources
 from airflow_kafka_offsets.readings.mirror import last_reads, read_syncs
-from airflow_kafka_offsets.readings.readiness import keep_readiness
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,18 +51,12 @@ def check_positions(
     chance = random.Random(tp.topic)
     found = []
     for at in sorted({*(chance.randint(start + 1, end) for _ in range(number)), end}):
-        read = last_reads(mirrored.on_source, {tp: at}, mirrored.on_source.log_ranges([tp]))
-        kept = Readiness().with_position(1, 1, "", {tp: [last] for tp, last in read.items()}, {tp: end})
-        for source, readiness in ((mirrored.on_source, Readiness()), (None, kept), (None, Readiness())):
-            sources = {"0": {tp: at}}
-            evidence = gather_evidence(source, mirrored.on_target, MIRRORS[way], sources, readiness)
-            (each,) = translate_sources(mirrored.on_target, MIRRORS[way], sources, evidence)
-            to, again = each.translation.offset, each.translation.again
-            if to is None:
-                continue
-            assert truth.lost(at, to) == 0, (at, each)
-            assert truth.again(at, to) <= again, (at, each)
-            found.append((at, truth.again(at, to), again))
+        kept = mirrored.kept(tp, at)
+        for alive, readiness in ((True, Readiness()), (False, kept), (False, Readiness())):
+            each = mirrored.translate(MIRRORS[way], tp, at, readiness, alive=alive).translation
+            if each.offset is not None:
+                truth.check(at, each)
+                found.append((at, truth.again(at, each.offset), each.again))
     assert found
     return found
 
@@ -115,13 +108,7 @@ def test_a_mirror_that_lags_behind(restarted: Mirrored):
     logs = restarted.on_source.log_ranges([tp])
     newest = last_reads(restarted.on_source, {tp: 500}, logs)[tp]
     kept = Readiness().with_position(1, 1, "", {tp: [newest, earlier]}, {tp: 600})
-    sources = {"0": {tp: 500}}
-    (each,) = translate_sources(
-        restarted.on_target,
-        MIRRORS["same"],
-        sources,
-        gather_evidence(None, restarted.on_target, MIRRORS["same"], sources, kept),
-    )
+    each = restarted.translate(MIRRORS["same"], tp, 500, kept, alive=False)
     assert each.translation.offset == restarted.on_target.log_ranges([tp])[tp].end
     assert each.translation.exact
     assert "ends before the position" in each.translation.why
@@ -156,19 +143,14 @@ def test_the_syncs_that_a_commit_has_kept_outlive_their_compaction(restarted: Mi
     before = of_topic()
     restarted.until(is_compacted, "the compaction of the syncs", 120)
     assert before > 2
-    truth, sources = restarted.truth("same", tp), {"0": {tp: at}}
-    found = {}
-    for name, readiness in {
-        "all": kept,
-        "syncs": replace(kept, read={}),
-        "nothing": Readiness(),
-    }.items():
-        evidence = gather_evidence(None, restarted.on_target, MIRRORS["same"], sources, readiness)
-        (each,) = translate_sources(restarted.on_target, MIRRORS["same"], sources, evidence)
-        found[name] = each.translation
-        if each.translation.offset is not None:
-            assert truth.lost(at, each.translation.offset) == 0, (name, each)
-            assert truth.again(at, each.translation.offset) <= each.translation.again, (name, each)
+    truth = restarted.truth("same", tp)
+    found = {
+        name: restarted.translate(MIRRORS["same"], tp, at, readiness, alive=False).translation
+        for name, readiness in (("all", kept), ("syncs", replace(kept, read={})), ("nothing", Readiness()))
+    }
+    for each in found.values():
+        if each.offset is not None:
+            truth.check(at, each)
     assert found["all"].exact
     assert found["syncs"].offset is not None
     assert found["syncs"].offset > 0

@@ -11,7 +11,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from airflow_task import TaskInstance
 from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import AdminClient
-from mirrored_clusters import SYNCS, Mirrored, produce
+from mirrored_clusters import READ, SYNCS, Mirrored
 from written_query import Query
 
 from airflow_kafka_offsets.checkpoint.archive import read_archived_moves
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.integration
 
-READ = {0: 70, 1: 55}
 NOWHERE = {0: None, 1: None}
 MIRROR = {"kafka_config_id": "standby", "prefix": "other.", "syncs_topic": SYNCS["other"]}
 
@@ -52,8 +51,7 @@ class Pipeline:
         return Pipeline(self.mirrored, self.topic, self.query, group)
 
     def committed(self) -> dict[int, int | None]:
-        found = self.mirrored.on_target.committed(self.group, self.copies)
-        return {tp.partition: commit and commit.offset for tp, commit in found.items()}
+        return self.mirrored.committed(self.group, f"other.{self.topic}")
 
     def at(self) -> dict[TopicPartition, int]:
         return SparkCheckpoint(self.query.location).read().kafka_offsets["0"]
@@ -73,27 +71,9 @@ class Pipeline:
         return self.at() == unmoved and self.committed() == NOWHERE
 
 
-def filled(mirrored: Mirrored) -> str:
-    name = mirrored.topic("other", partitions=2)
-    for number in READ:
-        produce(mirrored.source, name, 100, partition=number, first=1_000 * number)
-    mirrored.wait_for_copy("other", name)
-    return name
-
-
-@pytest.fixture(scope="module")
-def topic(mirrored: Mirrored) -> str:
-    return filled(mirrored)
-
-
 @pytest.fixture
-def pipelines(
-    mirrored: Mirrored, tmp_path, new_group, monkeypatch: pytest.MonkeyPatch
-) -> Callable[[str], Pipeline]:
+def pipelines(mirrored, tmp_path, new_group, connections) -> Callable[[str], Pipeline]:
     """pipelines(topic) -> a pipeline that reads the topic."""
-    for name, servers in (("primary", mirrored.source), ("standby", mirrored.target)):
-        value = json.dumps({"conn_type": "kafka", "extra": {"bootstrap.servers": servers}})
-        monkeypatch.setenv(f"AIRFLOW_CONN_{name.upper()}", value)
 
     def make(topic: str) -> Pipeline:
         query = Query(tmp_path / new_group())
@@ -146,13 +126,9 @@ def test_without_an_exact_translation_the_table_shows_what_is_read_again(pipelin
     assert plan["estimate"]["records_again"] == again
 
 
-def test_it_is_applied_as_planned_and_names_who_approved_it(pipeline, mirrored, monkeypatch):
+def test_it_is_applied_as_planned_and_names_who_approved_it(pipeline, mirrored, connections):
     plan = pipeline.plan()
-    # The old cluster is not needed any more.
-    monkeypatch.setenv(
-        "AIRFLOW_CONN_PRIMARY",
-        json.dumps({"conn_type": "kafka", "extra": {"bootstrap.servers": "127.0.0.1:1"}}),
-    )
+    connections("primary", "127.0.0.1:1")  # the old cluster is not needed any more
     receipt = pipeline.apply(plan, approval=approval(plan), allow_self_approval=False, **pipeline.names)
     assert receipt["verified"]
     assert receipt["plan"] == plan["digest"]
@@ -236,32 +212,29 @@ def test_the_approval_of_another_pipelines_plan_is_refused(pipeline, pipelines, 
     assert pipeline.is_unmoved()
 
 
-def test_a_plan_is_refused_once_the_query_has_read_on(pipeline):
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda pipeline: pipeline.query.run(2, {pipeline.topic: READ}), "newest finished batch is 2"),
+        (lambda pipeline: pipeline.query.plan(2, {pipeline.topic: READ}), "unfinished batches are 2"),
+        (
+            lambda pipeline: pipeline.mirrored.on_target.commit(pipeline.group, {pipeline.copies[0]: 5}),
+            "has changed on .*None when the plan was made, 5 now",
+        ),
+    ],
+    ids=["a batch was finished", "a batch was begun", "the group was committed"],
+)
+def test_a_plan_is_refused_once_something_has_changed(pipeline, change, said):
     plan = pipeline.plan()
-    pipeline.query.run(2, {pipeline.topic: {0: 90, 1: 55}})
-    with pytest.raises(AirflowFailException, match="newest finished batch is 2.*the query has run since"):
+    change(pipeline)
+    before = pipeline.at(), pipeline.committed()
+    with pytest.raises(AirflowFailException, match=said):
         pipeline.apply(plan)
-    assert pipeline.committed() == NOWHERE
-
-
-def test_a_plan_is_refused_once_the_query_has_begun_a_batch(pipeline):
-    plan = pipeline.plan()
-    pipeline.query.plan(2, {pipeline.topic: {0: 90, 1: 55}})
-    with pytest.raises(AirflowFailException, match="unfinished batches are 2, and were none"):
-        pipeline.apply(plan)
-    assert pipeline.committed() == NOWHERE
-
-
-def test_a_plan_is_refused_once_its_group_has_moved_on_the_mirror(pipeline, mirrored):
-    plan = pipeline.plan()
-    mirrored.on_target.commit(pipeline.group, {pipeline.copies[0]: 5})
-    with pytest.raises(AirflowFailException, match="has changed on .*None when the plan was made, 5 now"):
-        pipeline.apply(plan)
-    assert pipeline.committed() == {0: 5, 1: None}
+    assert (pipeline.at(), pipeline.committed()) == before
 
 
 def test_a_plan_is_refused_once_the_mirror_has_deleted_a_position_and_not_before(pipelines, mirrored):
-    pipeline = pipelines(filled(mirrored))
+    pipeline = pipelines(mirrored.filled_topic())
     plan = pipeline.plan()
     admin = AdminClient({"bootstrap.servers": mirrored.target, "log_level": 0})
 
@@ -280,27 +253,26 @@ def test_a_plan_is_refused_once_the_mirror_has_deleted_a_position_and_not_before
     assert pipeline.committed() == {0: 90, 1: 55}
 
 
-def test_a_plan_is_refused_once_a_topic_of_the_mirror_was_created_again(pipeline, monkeypatch):
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        ("topic", "was deleted and created again: the plan is of topic id"),
+        ("cluster", "the plan is of cluster another"),
+    ],
+)
+def test_a_plan_of_other_logs_is_refused(pipeline, other, said):
     plan = pipeline.plan()
-    other = json.loads(json.dumps(plan))
-    (copied,) = other["checkpoint"]["logs"]["topics"]
-    other["checkpoint"]["logs"]["topics"][copied] = other["logs"]["topics"][copied] = "A" * 22
-    # What is changed in a plan is noticed by its digest: with the digest of that it is another topic.
+    for logs in (plan["checkpoint"]["logs"], plan["logs"]):
+        if other == "topic":
+            logs["topics"] = dict.fromkeys(logs["topics"], "A" * 22)
+        else:
+            logs["cluster"] = "another"
+    # A change of a plan is noticed by its digest, which a plan of other logs would have.
     with pytest.raises(UsageError, match="the plan was changed after it was made"):
-        pipeline.apply(other)
-    other["digest"] = made_digest(other)
-    with pytest.raises(AirflowFailException, match="was deleted and created again: the plan is of topic id"):
-        pipeline.apply(other)
-    assert pipeline.is_unmoved()
-
-
-def test_a_plan_of_other_clusters_is_refused(pipeline):
-    other = pipeline.plan()
-    for logs in (other["checkpoint"]["logs"], other["logs"]):
-        logs["cluster"] = "another"
-    other["digest"] = made_digest(other)
-    with pytest.raises(AirflowFailException, match="the plan is of cluster another"):
-        pipeline.apply(other)
+        pipeline.apply(plan)
+    plan["digest"] = made_digest(plan)
+    with pytest.raises(AirflowFailException, match=said):
+        pipeline.apply(plan)
     assert pipeline.is_unmoved()
 
 
@@ -312,16 +284,13 @@ def made_digest(plan: dict[str, Any]) -> str:
     return str(plan["digest"])
 
 
-@pytest.mark.parametrize("part", ["cluster", "topics", "after", "left"])
-def test_the_digest_covers_what_would_be_written_and_both_clusters(pipeline, part):
+@pytest.mark.parametrize("part", ["after", "left"])
+def test_the_digest_covers_what_would_be_written_and_the_cluster_that_is_left(pipeline, part):
     plan = pipeline.plan()
     if part == "left":
         plan["failover"]["left"]["cluster"] = "another"
-    elif part == "after":
-        plan["checkpoint"]["after"]["0"][pipeline.copies[0].topic]["0"] = 71
     else:
-        changed = "another" if part == "cluster" else {pipeline.copies[0].topic: "A" * 22}
-        plan["checkpoint"]["logs"][part] = plan["logs"][part] = changed
+        plan["checkpoint"]["after"]["0"][pipeline.copies[0].topic]["0"] = 71
     assert made_digest(plan) != plan["digest"]
 
 

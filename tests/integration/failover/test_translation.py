@@ -12,21 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
-from mirrored_clusters import (
-    MIRRORS,
-    Mirrored,
-    Truth,
-    produce,
-    produce_by_keys,
-    produce_in_transactions,
-)
+from mirrored_clusters import MIRRORS, Mirrored, Truth, produce, produce_by_keys, produce_in_transactions
 
 from airflow_kafka_offsets.local.java import find_java
 from airflow_kafka_offsets.local.mirror_maker import IDENTITY, mirror_maker_classpath
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.model.readiness import Readiness
 from airflow_kafka_offsets.model.translation import Translation
-from airflow_kafka_offsets.readings.failover import gather_evidence, translate_sources
 from airflow_kafka_offsets.readings.mirror import last_reads
 
 if TYPE_CHECKING:
@@ -98,37 +90,24 @@ def cases(mirrored: Mirrored) -> dict[str, Case]:
 
 
 def translations(
-    mirrored: Mirrored, case: Case, *, source: bool, kept: bool
+    mirrored: Mirrored, case: Case, *, alive: bool, kept: bool
 ) -> Iterator[tuple[int, Translation]]:
-    logs = mirrored.on_source.log_ranges([case.tp])
     for at in case.positions:
-        readiness = Readiness()
-        if kept:
-            read = last_reads(mirrored.on_source, {case.tp: at}, logs)
-            readiness = readiness.with_position(
-                1, 1, "", {tp: [last] for tp, last in read.items()}, {case.tp: at}
-            )
-        mirror, sources = MIRRORS[case.way], {"0": {case.tp: at}}
-        evidence = gather_evidence(
-            mirrored.on_source if source else None, mirrored.on_target, mirror, sources, readiness
-        )
-        (each,) = translate_sources(mirrored.on_target, mirror, sources, evidence)
-        yield at, each.translation
+        readiness = mirrored.kept(case.tp, at) if kept else Readiness()
+        yield at, mirrored.translate(MIRRORS[case.way], case.tp, at, readiness, alive=alive).translation
 
 
 KINDS = ["plain, same", "plain, other", "transactions, same", "transactions, other"]
 
 
 @pytest.mark.parametrize(
-    ("source", "kept"), [(True, False), (False, True), (False, False)], ids=["alive", "kept", "dead"]
+    ("alive", "kept"), [(True, False), (False, True), (False, False)], ids=["alive", "kept", "dead"]
 )
 @pytest.mark.parametrize("kind", KINDS)
-def test_nothing_is_lost_and_no_more_read_again_than_it_says(mirrored, cases, kind, source, kept):
+def test_nothing_is_lost_and_no_more_read_again_than_it_says(mirrored, cases, kind, alive, kept):
     case = cases[kind]
-    for at, found in translations(mirrored, case, source=source, kept=kept):
-        assert found.offset is not None, (at, found)
-        assert case.truth.lost(at, found.offset) == 0, (at, found)
-        assert case.truth.again(at, found.offset) <= found.again, (at, found)
+    for at, found in translations(mirrored, case, alive=alive, kept=kept):
+        case.truth.check(at, found)
         theirs = case.theirs[at]
         assert theirs is None or found.offset >= theirs, (at, found, "before MirrorMaker's own")
 
@@ -136,7 +115,7 @@ def test_nothing_is_lost_and_no_more_read_again_than_it_says(mirrored, cases, ki
 @pytest.mark.parametrize("kind", KINDS)
 def test_with_the_last_records_most_positions_are_exact(mirrored, cases, kind):
     case = cases[kind]
-    found = dict(translations(mirrored, case, source=False, kept=True))
+    found = dict(translations(mirrored, case, alive=False, kept=True))
     exact = Counter(each.exact for each in found.values())
     assert exact[True] >= (len(found) if kind.startswith("plain") else len(found) // 2), found
     # A tenth at most of what MirrorMaker's own offsets read again, in the median.
@@ -155,7 +134,7 @@ def test_mirror_makers_own_utility_is_a_lower_bound(mirrored, cases, way):
     theirs = translate_by_mirror_maker(mirrored, way, list(groups.values()))
     compared = 0
     for case in of_way:
-        for at, found in translations(mirrored, case, source=True, kept=False):
+        for at, found in translations(mirrored, case, alive=True, kept=False):
             at_theirs = theirs[groups[case.tp, at]].get(MIRRORS[way].partition(case.tp))
             if at_theirs is None:  # before MirrorMaker's oldest sync
                 continue
@@ -205,9 +184,7 @@ def test_a_topic_of_another_name_is_noticed(mirrored, cases):
     produce(mirrored.source, wrong, RECORDS, first=1_000_000)
     mirrored.wait_for_copy("same", wrong)
     mirror = replace(MIRRORS["same"], topics={case.tp.topic: wrong})
-    sources = {"0": {case.tp: case.positions[1]}}
-    evidence = gather_evidence(mirrored.on_source, mirrored.on_target, mirror, sources, Readiness())
-    (found,) = translate_sources(mirrored.on_target, mirror, sources, evidence)
+    found = mirrored.translate(mirror, case.tp, case.positions[1])
     assert found.translation.offset is None
     assert "another name" in found.translation.why
 
@@ -234,11 +211,7 @@ def test_records_that_look_alike_are_not_taken_for_each_other(mirrored):
     mirrored.until(lambda: mirrored.on_target.log_ranges([copy])[copy].end == len(committed), "the copies")
     for at in range(1, committed[-1] + 2, 7):
         place = sum(offset < at for offset in committed)
-        sources = {"0": {tp: at}}
-        evidence = gather_evidence(
-            mirrored.on_source, mirrored.on_target, MIRRORS["other"], sources, Readiness()
-        )
-        (found,) = translate_sources(mirrored.on_target, MIRRORS["other"], sources, evidence)
+        found = mirrored.translate(MIRRORS["other"], tp, at)
         assert found.translation.offset is not None
         assert found.translation.offset <= place, (at, found)
         assert place - found.translation.offset <= found.translation.again, (at, found)
@@ -259,11 +232,7 @@ def test_times_that_are_out_of_order(mirrored):
     mirrored.wait_for_copy("same", topic)
     truth = mirrored.truth("same", tp)
     for at in some_positions(mirrored, tp):
-        sources = {"0": {tp: at}}
-        evidence = gather_evidence(
-            mirrored.on_source, mirrored.on_target, MIRRORS["same"], sources, Readiness()
-        )
-        (found,) = translate_sources(mirrored.on_target, MIRRORS["same"], sources, evidence)
+        found = mirrored.translate(MIRRORS["same"], tp, at)
         assert found.translation.exact, (at, found)
         assert truth.lost(at, found.translation.offset) == truth.again(at, found.translation.offset) == 0
 
@@ -283,11 +252,4 @@ def test_a_compacted_topic(mirrored):
     mirrored.compact(tp, fewer_than=1_500)
     for readiness in (kept, Readiness()):
         for at in positions:
-            sources = {"0": {tp: at}}
-            evidence = gather_evidence(
-                mirrored.on_source, mirrored.on_target, MIRRORS["same"], sources, readiness
-            )
-            (found,) = translate_sources(mirrored.on_target, MIRRORS["same"], sources, evidence)
-            assert found.translation.offset is not None
-            assert before.lost(at, found.translation.offset) == 0, (at, found)
-            assert before.again(at, found.translation.offset) <= found.translation.again, (at, found)
+            before.check(at, mirrored.translate(MIRRORS["same"], tp, at, readiness).translation)

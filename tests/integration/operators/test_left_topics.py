@@ -8,7 +8,7 @@ from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.model.topics import TopicScope
-from airflow_kafka_offsets.moves.offset_deletion import plan_offset_deletion
+from airflow_kafka_offsets.moves.deletion import plan_offset_deletion
 from airflow_kafka_offsets.moves.write import delete_offsets
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import shutil
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timezone
 
 import pytest
+from killed_moves import AT_MOST, kill_at_each_step
 
 from airflow_kafka_offsets.checkpoint.plan_move import plan_put_back_archive
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
@@ -24,77 +22,28 @@ from airflow_kafka_offsets.moves.reset import plan_reset
 
 pytestmark = pytest.mark.integration
 
-TOKEN = "one-task-run"
 POLICY = CheckpointPolicy(on_pending_batch="discard", idempotent_sink=True)
+TASK = CommitMetadata(token="one-task-run")
 COMMITTED = {0: 5, 1: 2}
 READ = {0: 8, 1: 3, 2: 4}
 TARGET = {0: 4, 1: 1, 2: 3}
 """One back from the commit; the partition without one from where the checkpoint stood."""
 
-DRIVER = """
-import os, signal, sys
+MOVE = """
 from datetime import datetime, timezone
-from airflow_kafka_offsets.checkpoint.reader import (SparkCheckpoint)
-from airflow_kafka_offsets.moves.apply import apply_pipeline
-from airflow_kafka_offsets.moves.reset import plan_reset
-from airflow_kafka_offsets.kafka.client import OffsetsClient
-from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
-from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
 from airflow_kafka_offsets.model.place import Place
-from airflow_kafka_offsets.model.groups import GroupSelection
+from airflow_kafka_offsets.moves.reset import plan_reset
 
-servers, checkpoints, group, token = sys.argv[1:]
-
-def run(last):
-    done = 0
-
-    def step():
-        nonlocal done
-        done += 1
-        if done == last:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    def counted(call):
-        def counting(*args):
-            result = call(*args)
-            step()
-            return result
-        return counting
-
-    SparkCheckpoint.write_file = counted(SparkCheckpoint.write_file)
-    SparkCheckpoint.remove_file = counted(SparkCheckpoint.remove_file)
-    commit = counted(OffsetsClient.commit)
-
-    def commit_counted(*args):
-        step()
-        return commit(*args)
-
-    OffsetsClient.commit = commit_counted
+def move(checkpoint, number, servers, group):
     policy = CheckpointPolicy(on_pending_batch="discard", idempotent_sink=True)
-    checkpoint = SparkCheckpoint(f"{checkpoints}/{last}")
+    task = CommitMetadata(token="one-task-run")
     with OffsetsClient({"bootstrap.servers": servers}) as client:
         plan = plan_reset(
-            client, checkpoint, GroupSelection(f"{group}-{last}"), Place("shift", -1),
-            now=datetime.now(tz=timezone.utc), policy=policy, metadata=CommitMetadata(token=token),
+            client, checkpoint, GroupSelection(f"{group}-{number}"), Place("shift", -1),
+            now=datetime.now(tz=timezone.utc), policy=policy, metadata=task,
         )
-        apply_pipeline(client, plan, CommitMetadata(token=token), checkpoint, quiet_period=0)
-
-# The modules are imported once; the client's threads are each child's own. Two at a time, for as many cores.
-numbers, running, finished = map(int, sys.stdin.readline().split()), {}, False
-while not finished or running:
-    while not finished and len(running) < 2:
-        number = next(numbers)
-        child = os.fork()
-        if child == 0:
-            run(number)
-            os._exit(0)
-        running[child] = number
-    child, status = os.wait()
-    killed = os.WIFSIGNALED(status)
-    finished = finished or not killed
-    print(running.pop(child), "killed" if killed else f"exit {os.waitstatus_to_exitcode(status)}", flush=True)
+        apply_pipeline(client, plan, task, checkpoint, quiet_period=0)
 """
-AT_MOST = 20
 
 
 @pytest.fixture(scope="module")
@@ -113,41 +62,25 @@ def test_a_killed_reset_is_finished_by_its_retry_whatever_step_it_had_reached(
     template.plan(2, {topic: {0: 9, 1: 4, 2: 6}})
     original = {TopicPartition(topic, number): offset for number, offset in READ.items()}
     for number in range(1, AT_MOST):
-        shutil.copytree(template.root, tmp_path / "killed" / str(number))
         broker.commit(
             f"{group}-{number}", {TopicPartition(topic, p): offset for p, offset in COMMITTED.items()}
         )
 
-    def committed(number):
-        found = broker.committed(f"{group}-{number}", partitions)
+    def committed(root):
+        found = broker.committed(f"{group}-{root.name}", partitions)
         return {tp.partition: commit and commit.offset for tp, commit in found.items()}
 
-    def files(number):
-        root = tmp_path / "killed" / str(number)
-        found = {
-            str(file.relative_to(root)): file.read_bytes()
-            for directory in ("offsets", "commits")
-            for file in (root / directory).iterdir()
-        }
-        return found | {"metadata": (root / "metadata").read_bytes()}
+    def files(root):
+        paths = [root / "metadata", *(root / "offsets").iterdir(), *(root / "commits").iterdir()]
+        return {str(path.relative_to(root)): path.read_bytes() for path in paths}
 
-    driver = subprocess.run(
-        [sys.executable, "-c", DRIVER, bootstrap_servers, str(tmp_path / "killed"), group, TOKEN],
-        input=" ".join(map(str, range(1, AT_MOST))) + "\n",
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
+    killed, undisturbed = kill_at_each_step(
+        MOVE, template.root, tmp_path / "killed", bootstrap_servers, group
     )
-    ends = dict(line.split(maxsplit=1) for line in driver.stdout.splitlines())
-    killed = [number for number, end in ends.items() if end == "killed"]
-    undisturbed = next(number for number, end in ends.items() if end == "exit 0")
-    assert len(killed) >= 12
-    assert set(map(int, killed)) == set(range(1, len(killed) + 1))
     assert committed(undisturbed) == TARGET
 
-    def finish(number):
-        checkpoint = SparkCheckpoint(str(tmp_path / "killed" / number))
+    def finish(root):
+        checkpoint = SparkCheckpoint(str(root))
         # Spark would start from it, where it stood or where it goes.
         found = checkpoint.read().kafka_offsets["0"]
         assert {tp.partition: offset for tp, offset in found.items()} in (READ, TARGET)
@@ -155,21 +88,20 @@ def test_a_killed_reset_is_finished_by_its_retry_whatever_step_it_had_reached(
             plan = plan_reset(
                 client,
                 checkpoint,
-                GroupSelection(f"{group}-{number}"),
+                GroupSelection(f"{group}-{root.name}"),
                 Place("shift", -1),
                 now=datetime.now(tz=timezone.utc),
                 policy=POLICY,
-                metadata=CommitMetadata(token=TOKEN),
+                metadata=TASK,
             )
-            apply_pipeline(client, plan, CommitMetadata(token=TOKEN), checkpoint, quiet_period=0)
+            apply_pipeline(client, plan, TASK, checkpoint, quiet_period=0)
         receipt = json.loads(json.dumps(plan.make_receipt(verified=True)))
-        assert committed(number) == committed(undisturbed), number
-        assert files(number) == files(undisturbed), number
-        assert receipt["before"] == {topic: {"0": 5, "1": 2, "2": None}}, number
-        assert receipt["checkpoint"]["before"] == {"0": {topic: {"0": 8, "1": 3, "2": 4}}}, number
-        assert plan_put_back_archive(checkpoint, receipt["checkpoint"]["archive"]).after == {"0": original}, (
-            number
-        )
+        assert committed(root) == committed(undisturbed), root.name
+        assert files(root) == files(undisturbed), root.name
+        assert receipt["before"] == {topic: {"0": 5, "1": 2, "2": None}}, root.name
+        assert receipt["checkpoint"]["before"] == {"0": {topic: {"0": 8, "1": 3, "2": 4}}}, root.name
+        restored = plan_put_back_archive(checkpoint, receipt["checkpoint"]["archive"])
+        assert restored.after == {"0": original}, root.name
 
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(finish, killed))

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
-from recovery_pipeline import BACK, DONE, ENDS, READ
+from recovery_pipeline import BACK, DONE, ENDS, READ, broken_commit
 from waiting import Store
 
 from airflow_kafka_offsets.checkpoint.apply_move import apply_checkpoint_plan
@@ -210,19 +210,14 @@ def test_a_reset_forward_needs_no_batch_before_it_is_committed(pipeline):
 
 
 @pytest.fixture
-def half_way(pipeline, monkeypatch, broker):
+def half_way(pipeline, broker):
     """The checkpoint has moved, and the group has not; the group has no commit in partition 1."""
     group = f"{pipeline.group}-half"
     broker.commit(group, {TopicPartition(pipeline.topic, 0): READ[0]})
     pipeline.group, pipeline.names["group_id"] = group, group
 
-    def away(*_, **__):
-        raise BrokerUnavailableError("the broker went away")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(plan_apply, "commit_groups", away)
-        with pytest.raises(BrokerUnavailableError, match="the checkpoint .* was moved before"):
-            pipeline.run("reset")
+    with broken_commit(), pytest.raises(BrokerUnavailableError, match="the checkpoint .* was moved before"):
+        pipeline.run("reset")
     assert pipeline.at() == ({0: 60}, BACK)
     return pipeline
 
@@ -255,77 +250,47 @@ def test_a_half_done_move_is_drift(half_way):
         CheckOffsetDriftOperator(task_id="check", **half_way.names).execute(half_way.context("check"))
 
 
-def test_the_command_line_takes_a_half_done_move_back(half_way, bootstrap_servers, cli):
-    names = (half_way.group, "--checkpoint", half_way.query.location, "--quiet-period", "0")
-    refused = cli(
-        "group", "reset", *names, "--bootstrap-server", bootstrap_servers, "--to-earliest", "--execute"
-    )
+@pytest.fixture
+def group_command(pipeline, cli, bootstrap_servers):
+    """group_command("reset", *options) executes a command on the pipeline."""
+
+    def run(verb, *options):
+        names = (pipeline.group, "--checkpoint", pipeline.query.location, "--quiet-period", "0")
+        return cli("group", verb, *names, "--bootstrap-server", bootstrap_servers, *options, "--execute")
+
+    return run
+
+
+def test_the_command_line_takes_a_half_done_move_back(half_way, group_command):
+    refused = group_command("reset", "--to-earliest")
     assert (refused.code, half_way.at()) == (1, ({0: 60}, BACK))
     assert "--archive 0001-seek' takes it back" in refused.err
-    done = cli(
-        "group",
-        "restore",
-        *names,
-        "--bootstrap-server",
-        bootstrap_servers,
-        "--archive",
-        "0001-seek",
-        "--execute",
-    )
+    done = group_command("restore", "--archive", "0001-seek")
     assert done.code == 0, done.err
     assert half_way.at() == ({0: 60}, READ)
     assert half_way.run("reset", tries=1)["verified"]
     assert half_way.at() == (BACK, BACK)
 
 
-def test_the_same_command_finishes_what_it_has_begun(pipeline, monkeypatch, cli, bootstrap_servers):
-    names = (pipeline.group, "--checkpoint", pipeline.query.location, "--quiet-period", "0")
-
-    def away(*_, **__):
-        raise BrokerUnavailableError("the broker went away")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(plan_apply, "commit_groups", away)
-        assert (
-            cli(
-                "group",
-                "reset",
-                *names,
-                "--bootstrap-server",
-                bootstrap_servers,
-                "--shift-by",
-                "-3",
-                "--execute",
-            ).code
-            == 1
-        )
+def test_the_same_command_finishes_what_it_has_begun(pipeline, group_command):
+    with broken_commit():
+        assert group_command("reset", "--shift-by", "-3").code == 1
     assert pipeline.at() == (READ, BACK)
-    assert (
-        cli(
-            "group", "reset", *names, "--bootstrap-server", bootstrap_servers, "--shift-by", "-3", "--execute"
-        ).code
-        == 0
-    )
+    assert group_command("reset", "--shift-by", "-3").code == 0
     assert pipeline.at() == (BACK, BACK)
 
 
 def test_a_restore_that_stopped_half_way_is_finished_by_the_command_that_its_error_names(
-    half_way, bootstrap_servers, cli, monkeypatch
+    half_way, group_command
 ):
-    names = (half_way.group, "--bootstrap-server", bootstrap_servers, "--checkpoint", half_way.query.location)
-    restore = ("group", "restore", *names, "--quiet-period", "0", "--execute", "--archive")
-
-    def away(*_, **__):
-        raise BrokerUnavailableError("the broker went away")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(plan_apply, "commit_groups", away)
-        assert cli(*restore, "0001-seek").code == 1
+    with broken_commit():
+        assert group_command("restore", "--archive", "0001-seek").code == 1
     assert half_way.at() == ({0: 60}, READ)
     with pytest.raises(MoveUnfinishedError, match="--archive 0001-seek' finishes it"):
         half_way.run("reset", tries=1)
-    assert "is itself a restore, and was not finished" in cli(*restore, "0002-restore").err
-    assert cli(*restore, "0001-seek").code == 0
+    refused = group_command("restore", "--archive", "0002-restore")
+    assert "is itself a restore, and was not finished" in refused.err
+    assert group_command("restore", "--archive", "0001-seek").code == 0
     assert half_way.run("reset", tries=1)["verified"]
     assert half_way.at() == (BACK, BACK)
 
@@ -344,14 +309,9 @@ def test_a_retry_after_the_query_has_run_on_plans_from_there_and_can_be_taken_ba
 @pytest.mark.parametrize(
     "scenario", [{"to_offset": "latest"}, {"by_duration": "PT0S"}], ids=["latest", "ago"]
 )
-def test_another_run_does_not_finish_what_depends_on_the_time(pipeline, monkeypatch, scenario):
-    def away(*_, **__):
-        raise BrokerUnavailableError("the broker went away")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(plan_apply, "commit_groups", away)
-        with pytest.raises(BrokerUnavailableError):
-            pipeline.run("reset", shift_by=None, **scenario)
+def test_another_run_does_not_finish_what_depends_on_the_time(pipeline, scenario):
+    with broken_commit(), pytest.raises(BrokerUnavailableError):
+        pipeline.run("reset", shift_by=None, **scenario)
     other = pipeline.context("reset")
     other["ti"].run_id = "next_day"
     with pytest.raises(MoveUnfinishedError):
@@ -372,17 +332,8 @@ def test_a_move_that_was_given_up_before_it_wrote_lets_nobody_go_back(
         patch.setattr(plan_apply, "_last_check", moved)
         with pytest.raises(GroupMovedError):
             pipeline.run("reset")
-    seek = (
-        "checkpoint",
-        "seek",
-        pipeline.query.location,
-        "--shift-by",
-        "-10",
-        "--execute",
-        "--quiet-period",
-        "0",
-    )
-    assert cli(*seek, "--bootstrap-server", bootstrap_servers).code == 0
+    options = ("--shift-by", "-10", "--quiet-period", "0", "--bootstrap-server", bootstrap_servers)
+    assert cli("checkpoint", "seek", pipeline.query.location, *options, "--execute").code == 0
     with pytest.raises(AirflowFailException, match="would go backwards"):
         pipeline.run("commit")
     assert pipeline.at()[0] == READ
@@ -396,19 +347,13 @@ def test_a_query_that_runs_on_ends_a_half_done_move_and_the_commit_follows_it(ha
 
 @pytest.mark.parametrize("store", [None, Store()], ids=["without-state", "with-state"])
 def test_a_reset_that_stopped_between_two_groups_moves_neither_twice_when_it_is_cleared(
-    store, recovery_topic, make_topic, produce, new_group, commit, committed, context, monkeypatch
+    store, recovery_topic, make_topic, produce, new_group, commit, committed, context
 ):
     topic, other = recovery_topic, make_topic(2)
     produce(other, ENDS)
     groups = {topic: new_group(), other: new_group()}
     for name, group in groups.items():
         commit(group, name, READ)
-    sent = OffsetsClient.commit
-
-    def away(client, group_id, *args, **options):
-        if group_id == groups[other]:
-            raise BrokerUnavailableError("the broker went away")
-        sent(client, group_id, *args, **options)
 
     def reset(tries):
         ti = type(context["ti"])()
@@ -417,10 +362,11 @@ def test_a_reset_that_stopped_between_two_groups_moves_neither_twice_when_it_is_
         own: Any = {"ti": ti} | ({} if store is None else {"task_state_store": store})
         return task.execute(own)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(OffsetsClient, "commit", away)
-        with pytest.raises(BrokerUnavailableError, match="written before: group"):
-            reset(0)
+    with (
+        broken_commit(of=groups[other]),
+        pytest.raises(BrokerUnavailableError, match="written before: group"),
+    ):
+        reset(0)
     receipt = reset(1)
     assert [committed(group, name) for name, group in groups.items()] == [BACK, BACK]
     if store is not None:
@@ -434,16 +380,9 @@ def test_a_reset_that_stopped_between_two_groups_moves_neither_twice_when_it_is_
 # --- a reset beside a commit
 
 
-def test_a_commit_that_a_reset_overtakes_before_it_writes_commits_what_the_reset_has_left(
-    pipeline, monkeypatch
-):
-    reset_between(pipeline, monkeypatch, before=True)
-    pipeline.run("commit")
-    assert pipeline.at() == (BACK, BACK)
-
-
-def test_a_commit_that_a_reset_overtakes_while_it_writes_commits_again(pipeline, monkeypatch):
-    reset_between(pipeline, monkeypatch, before=False)
+@pytest.mark.parametrize("before", [True, False], ids=["before it writes", "while it writes"])
+def test_a_commit_that_a_reset_overtakes_commits_what_the_reset_has_left(pipeline, monkeypatch, before):
+    reset_between(pipeline, monkeypatch, before=before)
     pipeline.run("commit")
     assert pipeline.at() == (BACK, BACK)
 

@@ -13,7 +13,6 @@ from airflow_kafka_offsets.checkpoint.archive import read_archived_moves
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.operators.check_drift import CheckOffsetDriftOperator
-from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
 from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
 from airflow_kafka_offsets.operators.restore import RestoreOffsetsOperator
 
@@ -40,10 +39,21 @@ def restored_by_another(pipeline, receipt):
 # --- work that was only marked
 
 
-def test_a_job_that_died_in_its_batch_and_was_marked_is_not_finished(pipeline):
-    receipt = pipeline.run("reset")
+def begin_a_batch(pipeline):
     pipeline.query.plan(2, {pipeline.topic: ENDS})
-    with pytest.raises(AirflowFailException, match=r"is at 57 on .*-0, before 60.*: everything was put back"):
+
+
+def read_a_part(pipeline):
+    pipeline.query.run(2, {pipeline.topic: {0: 58, 1: 100}})
+    pipeline.run("commit")
+
+
+@pytest.mark.parametrize(("job", "at"), [(begin_a_batch, 57), (read_a_part, 58)])
+def test_a_job_that_was_marked_after_a_part_of_its_work_is_taken_back(pipeline, job, at):
+    receipt = pipeline.run("reset")
+    job(pipeline)
+    said = rf"is at {at} on .*-0, before 60.*: everything was put back"
+    with pytest.raises(AirflowFailException, match=said):
         pipeline.run("restore", receipt=receipt, states=DONE)
     assert pipeline.at() == (READ, READ)
 
@@ -54,15 +64,6 @@ def test_a_commit_after_a_batch_that_was_only_begun_is_refused(pipeline):
     with pytest.raises(PlanRefusedError, match="finished no batch since"):
         pipeline.run("commit")
     assert pipeline.at() == (BACK, BACK)
-
-
-def test_a_job_that_read_only_a_part_is_taken_back(pipeline):
-    receipt = pipeline.run("reset")
-    pipeline.query.run(2, {pipeline.topic: {0: 58, 1: 100}})
-    pipeline.run("commit")
-    with pytest.raises(AirflowFailException, match=r"is at 58 on .*-0, before 60.*: everything was put back"):
-        pipeline.run("restore", receipt=receipt, states=DONE)
-    assert pipeline.at() == (READ, READ)
 
 
 def test_a_reset_forward_whose_job_was_marked_is_taken_back(pipeline):
@@ -93,16 +94,6 @@ def test_a_recovery_without_a_commit_puts_the_group_back_and_leaves_the_checkpoi
         in str(failed.value)
     )
     assert pipeline.at() == (READ, ENDS)
-
-
-def test_a_commit_of_some_topics_alone_does_not_finish_the_others(pipeline):
-    receipt = pipeline.run("reset")
-    pipeline.job()
-    names = pipeline.names | {"topics": f"{pipeline.topic}:0"}
-    CommitOffsetsOperator(task_id="commit", **names).execute(pipeline.context("commit"))
-    with pytest.raises(AirflowFailException, match=r"is at 59 on .*-1, before 62\).*put back: group"):
-        pipeline.run("restore", receipt=receipt, states=DONE)
-    assert pipeline.at() == ({0: 100, 1: 62}, ENDS)
 
 
 def test_a_group_that_was_renamed_meanwhile_is_named_and_is_not_put_back(pipeline):

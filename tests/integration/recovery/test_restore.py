@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -12,9 +11,9 @@ from airflow.providers.common.compat.sdk import AirflowFailException
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient
 from fsspec.implementations.local import LocalFileSystem
+from recovery_pipeline import broken_commit
 
 from airflow_kafka_offsets.errors import BrokerUnavailableError, StorageUnavailableError, UsageError
-from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.checkpoint_policy import QUIET_PERIOD
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
@@ -407,15 +406,3 @@ def test_each_group_of_a_pipeline_is_restored(
     )
     assert [broker.committed(groups[name], [tp])[tp].offset for name, tp in held.items()] == [6, 6]
     assert query.sparks_files() == before
-
-
-@contextmanager
-def broken_commit():
-    """Within it the broker does not answer to commits."""
-
-    def fail(*_, **__):
-        raise BrokerUnavailableError("the broker went away")
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(OffsetsClient, "commit", fail)
-        yield

@@ -7,9 +7,8 @@ from __future__ import annotations
 import logging
 import os
 import shutil
-import threading
 import time
-from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -18,25 +17,24 @@ from checkpoint_moves import (
     ORDERS_0,
     TimelessFileSystem,
     apply_plan,
+    files,
     offset_of,
     restore,
     seek,
     truncate,
 )
 
+from airflow_kafka_offsets.checkpoint import apply_move
 from airflow_kafka_offsets.checkpoint.apply_move import apply_checkpoint_plan
 from airflow_kafka_offsets.checkpoint.plan_move import plan_seek
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-from airflow_kafka_offsets.errors import (
-    PlanRefusedError,
-)
-from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan
+from airflow_kafka_offsets.errors import PlanRefusedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
+    from pathlib import Path
 
-    Files = Callable[[Path], dict[str, bytes]]
-    SparkStarts = Callable[[Path], tuple[int, int]]
+    from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan
 
 
 def written_ago(root: Path, seconds: float) -> None:
@@ -46,79 +44,48 @@ def written_ago(root: Path, seconds: float) -> None:
 
 
 @pytest.fixture
-def waiting() -> Iterator[Callable[[Callable[[], object]], None]]:
-    """waiting(action): runs the action in a thread as soon as a move begins to wait."""
-    logger = logging.getLogger("airflow_kafka_offsets.checkpoint.apply_move")
-    level = logger.level
-    handlers: list[logging.Handler] = []
-    threads: list[threading.Thread] = []
+def waiting(monkeypatch):
+    """waiting(action): runs the action as soon as a move begins to wait."""
+    waited = []
 
-    class _Starts(logging.Handler):
-        def __init__(self, action: Callable[[], object]) -> None:
-            super().__init__()
-            self.action = action
+    def when_waiting(action):
+        def sleep(seconds):
+            waited.append(seconds)
+            action()
+            time.sleep(seconds)
 
-        def emit(self, record: logging.LogRecord) -> None:
-            if record.msg.startswith("Waiting"):
-                threads.append(threading.Thread(target=self.action))
-                threads[-1].start()
-                threads[-1].join()
-
-    def when_waiting(action: Callable[[], object]) -> None:
-        handlers.append(_Starts(action))
-        logger.addHandler(handlers[-1])
-        logger.setLevel(logging.INFO)
+        monkeypatch.setattr(apply_move, "time", SimpleNamespace(sleep=sleep))
 
     yield when_waiting
-    for handler in handlers:
-        logger.removeHandler(handler)
-    logger.setLevel(level)
-    assert threads, "the move did not wait"
+    assert waited, "the move did not wait"
 
 
-def test_a_move_waits_after_a_fresh_write(three: Path, waiting: Callable[..., None]) -> None:
+def test_a_move_waits_after_a_fresh_write(three, waiting):
     waiting(lambda: None)
     begun_at = time.monotonic()
-
     apply_plan(three, seek(three), quiet_period=0.3)
-
     assert time.monotonic() - begun_at > 0.1
     assert offset_of(three) == 3
 
 
-def test_a_move_waits_for_no_longer_than_the_period_where_the_storages_clock_is_ahead(three: Path) -> None:
+def test_a_move_waits_for_no_longer_than_the_period_where_the_storages_clock_is_ahead(three):
     written_ago(three, -3600)
     begun_at = time.monotonic()
-
     apply_plan(three, seek(three), quiet_period=0.3)
-
     assert 0.3 <= time.monotonic() - begun_at < 30
 
 
-def test_a_move_does_not_wait_where_nothing_was_written_for_that_long(
-    three: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    written_ago(three, 120)
-
+@pytest.mark.parametrize(
+    ("age", "offset", "quiet_period"),
+    [(120, 3, 60), (0, 3, 0), (0, 7, 60)],
+    ids=["nothing was written for that long", "a period of 0", "no step"],
+)
+def test_a_move_does_not_wait(age, offset, quiet_period, three, caplog):
+    written_ago(three, age)
     with caplog.at_level(logging.INFO):
-        apply_plan(three, seek(three), quiet_period=60)
-
+        apply_plan(three, seek(three, offset), quiet_period=quiet_period)
     assert "Waiting" not in caplog.text
-    assert offset_of(three) == 3
-
-
-def test_a_period_of_0_does_not_wait(three: Path, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.INFO):
-        apply_plan(three, seek(three), quiet_period=0)
-
-    assert "Waiting" not in caplog.text
-
-
-def test_a_move_without_a_step_does_not_wait(three: Path, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.INFO):
-        apply_plan(three, seek(three, 7), quiet_period=60)
-
-    assert "Waiting" not in caplog.text
+    assert offset_of(three) == offset
 
 
 @pytest.mark.parametrize(
@@ -130,9 +97,7 @@ def test_a_move_without_a_step_does_not_wait(three: Path, caplog: pytest.LogCapt
     ],
     ids=["a batch begins", "a batch is finished", "a commit is written again"],
 )
-def test_a_write_while_a_move_waits_is_a_running_query(
-    write: Callable[[Path], object], three: Path, files: Files, waiting: Callable[..., None]
-) -> None:
+def test_a_write_while_a_move_waits_is_a_running_query(write, three, waiting):
     checkpoint_plan = seek(three)
     after: dict[str, bytes] = {}
 
@@ -149,27 +114,20 @@ def test_a_write_while_a_move_waits_is_a_running_query(
     assert files(three) == after
 
 
-def test_a_move_waits_on_a_storage_that_does_not_tell_when_files_were_written(
-    three: Path, waiting: Callable[..., None]
-) -> None:
+def test_a_move_waits_on_a_storage_that_does_not_tell_when_files_were_written(three, waiting):
     written_ago(three, 3600)
     waiting(lambda: None)
     spark = SparkCheckpoint(str(three), fs=TimelessFileSystem())
     begun_at = time.monotonic()
-
     apply_checkpoint_plan(spark, plan_seek(spark, {"0": {ORDERS_0: 3}}), quiet_period=0.3)
-
     assert time.monotonic() - begun_at >= 0.3
     assert offset_of(three) == 3
 
 
-def test_a_batch_that_begins_is_seen_on_a_storage_without_times(
-    three: Path, files: Files, waiting: Callable[..., None]
-) -> None:
+def test_a_batch_that_begins_is_seen_on_a_storage_without_times(three, waiting):
     spark = SparkCheckpoint(str(three), fs=TimelessFileSystem())
     before = files(three)
     waiting(lambda: shutil.copy(three / "offsets/2", three / "offsets/3"))
-
     with pytest.raises(PlanRefusedError, match="the query is running"):
         apply_checkpoint_plan(spark, plan_seek(spark, {"0": {ORDERS_0: 3}}), quiet_period=0.3)
     assert files(three) == before | {"offsets/3": before["offsets/2"]}
@@ -185,38 +143,24 @@ MOVES: dict[str, Callable[[Path], CheckpointPlan]] = {
 @pytest.mark.parametrize("kind", MOVES)
 @pytest.mark.parametrize(
     "changes",
-    [
-        lambda write: write({2: 8}, []),
-        lambda write: write({3: 8}, [3]),
-        lambda write: write({3: 8}, []),
-    ],
+    [lambda write: write({2: 8}, []), lambda write: write({3: 8}, [3]), lambda write: write({3: 8}, [])],
     ids=["the newest offsets are others", "a batch was finished", "a batch was begun"],
 )
-def test_a_plan_is_refused_once_the_checkpoint_is_another(
-    changes: Callable[[Callable[..., Path]], object],
-    kind: str,
-    three: Path,
-    checkpoint: Callable[..., Path],
-    files: Files,
-) -> None:
+def test_a_plan_is_refused_once_the_checkpoint_is_another(changes, kind, three, checkpoint):
     if kind == "restore":
         apply_plan(three, seek(three))
     checkpoint_plan = MOVES[kind](three)
     changes(checkpoint)
     before = files(three)
-
     with pytest.raises(PlanRefusedError, match="has changed since the plan was made"):
         apply_plan(three, checkpoint_plan)
     assert files(three) == before
 
 
-def test_a_batch_that_was_to_be_discarded_and_has_been_finished_is_not_discarded(
-    begun: Path, checkpoint: Callable[..., Path], files: Files
-) -> None:
+def test_a_batch_that_was_to_be_discarded_and_has_been_finished_is_not_discarded(begun, checkpoint):
     checkpoint_plan = seek(begun, **DISCARD)
     checkpoint({}, [3])
     before = files(begun)
-
     with pytest.raises(PlanRefusedError, match="has changed since the plan was made"):
         apply_plan(begun, checkpoint_plan)
     assert files(begun) == before

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
+from checkpoint_moves import files, spark_starts, with_checksums
 
 from airflow_kafka_offsets.checkpoint.apply_move import apply_checkpoint_plan
 from airflow_kafka_offsets.checkpoint.archive import read_archived_moves
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     Files = dict[str, bytes]
-    Query = Callable[[Path], Path]
 
 ORDERS_0, PAID_0 = TopicPartition("orders", 0), TopicPartition("paid", 0)
 DISCARD = CheckpointPolicy(on_pending_batch="discard", idempotent_sink=True)
@@ -132,13 +132,18 @@ if __name__ == "__main__":
 
 
 @pytest.fixture(scope="module")
-def end_of() -> Iterator[Callable[[str, Path, int], str]]:
+def end_of():
     """
     end_of(move, root, last): carries it out in a process that is killed, and returns killed, done or the
     error.
     """
     process = subprocess.Popen(
-        [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+        [sys.executable, __file__],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        text=True,
+        bufsize=1,
     )
     stdin, stdout = process.stdin, process.stdout
     assert stdin is not None
@@ -154,7 +159,7 @@ def end_of() -> Iterator[Callable[[str, Path, int], str]]:
 
 
 @pytest.fixture(autouse=True)
-def _no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
+def _no_fsync(monkeypatch):
     """Only the processes that are killed can lose something, and this one is not."""
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
 
@@ -179,7 +184,7 @@ def v1_of_kafka_alone(offset: int) -> str:
 
 
 @pytest.fixture
-def batches(checkpoint: Callable[..., Path], with_checksums: Callable[[Path], Path]) -> Callable[..., Path]:
+def batches(checkpoint):
     """batches(log, committed=3, planned=3): a checkpoint of so many batches, with Hadoop's checksums."""
 
     def write(log: Callable[[int], str], committed: int = 3, planned: int = 3) -> Path:
@@ -350,19 +355,12 @@ def same_for_spark_and_us(found: Files) -> dict[str, object]:
 
 
 @pytest.fixture(scope="module")
-def known_states() -> dict[str, Killed]:
+def known_states():
     return {}
 
 
 @pytest.fixture
-def killed(
-    batches: Callable[..., Path],
-    end_of: Callable[[str, Path, int], str],
-    files: Callable[[Path], Files],
-    tmp_path: Path,
-    tmp_path_factory: pytest.TempPathFactory,
-    known_states: dict[str, Killed],
-) -> Callable[[Callable[..., Case]], tuple[Killed, Iterator[Path]]]:
+def killed(batches, end_of, tmp_path, tmp_path_factory, known_states):
     """
     killed(case): the killed moves, and a copy of each checkpoint that they left, in the order of the changes.
     """
@@ -400,14 +398,8 @@ def killed(
 
 
 @pytest.mark.parametrize("make", [*FORWARD, *BACK], ids=name_of)
-def test_a_killed_move_leaves_a_checkpoint_that_spark_starts_from_and_loses_nothing(
-    make: Callable[..., Case],
-    killed: Callable[..., tuple[Killed, Iterator[Path]]],
-    files: Callable[[Path], Files],
-    spark_starts: Callable[[Path], tuple[int, int]],
-) -> None:
+def test_a_killed_move_leaves_a_checkpoint_that_spark_starts_from_and_loses_nothing(make, killed):
     moves, roots = killed(make)
-
     for root in roots:
         spark_starts(root)
         left = files(root)
@@ -416,57 +408,36 @@ def test_a_killed_move_leaves_a_checkpoint_that_spark_starts_from_and_loses_noth
 
 
 @pytest.mark.parametrize("make", [*FORWARD, *BACK], ids=name_of)
-def test_a_killed_move_is_finished_by_its_retry(
-    make: Callable[..., Case],
-    killed: Callable[..., tuple[Killed, Iterator[Path]]],
-    files: Callable[[Path], Files],
-    spark_starts: Callable[[Path], tuple[int, int]],
-) -> None:
+def test_a_killed_move_is_finished_by_its_retry(make, killed):
     moves, roots = killed(make)
-
     for root in roots:
         MOVES[moves.move](SparkCheckpoint(str(root)))
-
         assert sparks_own(files(root)) == moves.undisturbed, root.name
         spark_starts(root)
 
 
 @pytest.mark.parametrize("make", FORWARD, ids=name_of)
-def test_a_killed_move_is_taken_back_by_a_restore_or_has_changed_nothing(
-    make: Callable[..., Case],
-    killed: Callable[..., tuple[Killed, Iterator[Path]]],
-    files: Callable[[Path], Files],
-    spark_starts: Callable[[Path], tuple[int, int]],
-) -> None:
+def test_a_killed_move_is_taken_back_by_a_restore_or_has_changed_nothing(make, killed):
     moves, roots = killed(make)
-
     ends: list[bool] = []
     for root in roots:
         ends.append(restore_if_any(SparkCheckpoint(str(root))))
         assert the_batches_of(files(root)) == the_batches_of(moves.original), root.name
         spark_starts(root)
-
     # Nothing was changed before the archive was whole.
     assert ends == sorted(ends)
     assert set(ends) == {False, True}
 
 
 @pytest.mark.parametrize("make", FORWARD, ids=name_of)
-def test_a_move_that_was_killed_and_finished_by_its_retry_is_taken_back(
-    make: Callable[..., Case],
-    killed: Callable[..., tuple[Killed, Iterator[Path]]],
-    files: Callable[[Path], Files],
-) -> None:
+def test_a_move_that_was_killed_and_finished_by_its_retry_is_taken_back(make, killed):
     moves, roots = killed(make)
-
     for root in roots:
         spark = SparkCheckpoint(str(root))
         MOVES[moves.move](spark)
-
         # Each try that came to its first change has kept what it found; a task's retry goes on with the
         # first.
         undone = [restore_if_any(spark) for _ in range(3)]
-
         assert undone in (
             [[True, False, False]]
             if moves.move == "seek_of_a_task"
@@ -475,11 +446,8 @@ def test_a_move_that_was_killed_and_finished_by_its_retry_is_taken_back(
         assert the_batches_of(files(root)) == the_batches_of(moves.original), root.name
 
 
-def test_whole_states_of_removed_batches_go_before_the_batches(
-    killed: Callable[..., tuple[Killed, Iterator[Path]]], files: Callable[[Path], Files]
-) -> None:
+def test_whole_states_of_removed_batches_go_before_the_batches(killed):
     moves, roots = killed(truncation_with_state)
-
     for root in roots:
         left = files(root)
         batches_are_whole = the_batches_of(left) == the_batches_of(moves.original)

@@ -45,7 +45,7 @@ def named(name: str, text: str = "no", **attributes: object) -> Exception:
         type("CredentialUnavailableError", (type(named("ClientAuthenticationError")),), {})("none"),
     ],
 )
-def test_missing_and_wrong_credentials(error: Exception) -> None:
+def test_missing_and_wrong_credentials(error):
     assert access_refusal(error) == "no valid credentials"
 
 
@@ -62,7 +62,7 @@ def test_missing_and_wrong_credentials(error: Exception) -> None:
         named("ClientResponseError", status=403),
     ],
 )
-def test_missing_permission(error: Exception) -> None:
+def test_missing_permission(error):
     assert access_refusal(error) == "no permission"
 
 
@@ -82,11 +82,11 @@ def test_missing_permission(error: Exception) -> None:
         OSError(errno.EIO, "Forbidden planet"),
     ],
 )
-def test_everything_else_may_pass(error: Exception) -> None:
+def test_everything_else_may_pass(error):
     assert access_refusal(error) is None
 
 
-def test_an_error_that_was_only_handled_before_does_not_count() -> None:
+def test_an_error_that_was_only_handled_before_does_not_count():
     error = ConnectionResetError("reset")
     error.__context__ = PermissionError("of another file")
     assert access_refusal(error) is None

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from checkpoint_moves import ORDERS_0, apply_plan, restore, seek, truncate
+from checkpoint_moves import ORDERS_0, apply_plan, restore, seek, truncate, write_checkpoint
 from fsspec.implementations.memory import MemoryFileSystem
 
 from airflow_kafka_offsets.checkpoint.history import PastBatch, read_history
@@ -25,7 +25,7 @@ from airflow_kafka_offsets.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
 RECORDED = Path(__file__).parents[2] / "checkpoints"
 FIRST = 1_795_228_309_000
@@ -77,19 +77,16 @@ CASES = [
 ]
 
 
-def test_every_recorded_checkpoint_has_its_numbers() -> None:
+def test_every_recorded_checkpoint_has_its_numbers():
     names = {f"spark-{version}-{case}" for version, case, _ in CASES}
-
     assert names == {path.parent.name for path in RECORDED.glob("*/expected.json")}
 
 
 @pytest.mark.parametrize(("version", "case", "records"), CASES)
-def test_the_batches_of_a_recorded_checkpoint(version: str, case: str, records: list[int | None]) -> None:
+def test_the_batches_of_a_recorded_checkpoint(version, case, records):
     root = RECORDED / f"spark-{version}-{case}"
     expected = json.loads((root / "expected.json").read_text())
-
     found = history(root / "checkpoint")
-
     ended = [each for each in found if not each.pending][-1]
     as_json = ended.as_json()
     assert ended.batch == expected["batch"]
@@ -101,51 +98,40 @@ def test_the_batches_of_a_recorded_checkpoint(version: str, case: str, records: 
     assert [each.records for each in found] == records
 
 
-def test_the_time_is_when_spark_planned_the_batch() -> None:
+def test_the_time_is_when_spark_planned_the_batch():
     (*_, newest) = history(RECORDED / "spark-4.2.0-plain" / "checkpoint")
-
     assert newest.at == datetime(2026, 11, 21, 2, 31, 49, 758000, tzinfo=timezone.utc)
 
 
 # --- durations
 
 
-def test_a_batch_took_from_its_planning_to_its_commit(checkpoint: Callable[..., Path]) -> None:
+def test_a_batch_took_from_its_planning_to_its_commit(checkpoint):
     root = checkpoint({0: seconds(0, offset=5), 1: seconds(10, offset=9), 2: seconds(20, offset=9)}, [0, 1])
     written(root, offsets={0: 0.1, 1: 12, 2: 20}, commits={0: 2.5, 1: 19})
-
     assert [each.duration for each in history(root)] == [2.5, 9, None]
 
 
-def test_a_batch_of_less_than_a_second_takes_none_where_a_storage_keeps_whole_seconds(
-    checkpoint: Callable[..., Path],
-) -> None:
+def test_a_batch_of_less_than_a_second_takes_none_where_a_storage_keeps_whole_seconds(checkpoint):
     root = checkpoint({0: seconds(0.9, offset=5), 1: seconds(10, offset=9)}, [0, 1])
     written(root, offsets={0: 0, 1: 10}, commits={0: 0, 1: 5})
-
     assert [each.duration for each in history(root)] == [0, None]
 
 
-def test_a_copied_checkpoint_has_no_durations_until_the_query_runs_on(
-    checkpoint: Callable[..., Path],
-) -> None:
+def test_a_copied_checkpoint_has_no_durations_until_the_query_runs_on(checkpoint):
     planned = {number: seconds(10 * number, offset=number) for number in range(2)}
     root = checkpoint(planned | {2: seconds(500, offset=9)}, range(3))
     written(root, offsets={0: 400, 1: 400, 2: 500}, commits={0: 400, 1: 400, 2: 504})
-
     assert [each.duration for each in history(root)] == [None, None, 4]
 
 
-def test_a_clock_that_differs_much_gives_no_durations(checkpoint: Callable[..., Path]) -> None:
+def test_a_clock_that_differs_much_gives_no_durations(checkpoint):
     root = checkpoint({0: seconds(0, offset=5)}, [0])
     written(root, offsets={0: -60}, commits={0: 2})
-
     assert [each.duration for each in history(root)] == [None]
 
 
-def test_a_storage_without_times_gives_no_durations(
-    memory: MemoryFileSystem, write_checkpoint: Callable[..., str]
-) -> None:
+def test_a_storage_without_times_gives_no_durations(memory):
     class Timeless(MemoryFileSystem):
         cachable = False
 
@@ -162,88 +148,71 @@ def test_a_storage_without_times_gives_no_durations(
 # --- what was read
 
 
-def test_records_are_counted_for_each_source_and_topic(checkpoint: Callable[..., Path]) -> None:
+def test_records_are_counted_for_each_source_and_topic(checkpoint):
     first = log('{"orders":{"0":5,"1":5},"pay":{"0":1}}', '{"logOffset":0}', '{"orders":{"0":2}}')
     second = log('{"orders":{"0":9,"1":6},"pay":{"0":1}}', '{"logOffset":3}', '{"orders":{"0":4}}')
-
     (*_, newest) = history(checkpoint({0: first, 1: second}, [0, 1]))
-
     assert newest.read == {"0": {"orders": 5, "pay": 0}, "2": {"orders": 2}}
     assert newest.records == 7
 
 
-def test_a_new_partition_leaves_the_count_open_unless_it_is_empty(checkpoint: Callable[..., Path]) -> None:
+def test_a_new_partition_leaves_the_count_open_unless_it_is_empty(checkpoint):
     logs = ['{"orders":{"0":5}}', '{"orders":{"0":6,"1":0}}', '{"orders":{"0":7,"1":3,"2":4}}']
-
     found = history(checkpoint({n: log(text) for n, text in enumerate(logs)}, [0, 1, 2]))
-
     assert [each.read for each in found] == [{}, {"0": {"orders": 1}}, {"0": {"orders": None}}]
     assert [each.records for each in found] == [None, 1, None]
 
 
-def test_a_source_that_begins_or_is_gone_is_not_guessed(checkpoint: Callable[..., Path]) -> None:
+def test_a_source_that_begins_or_is_gone_is_not_guessed(checkpoint):
     begins = {0: log("-", '{"pay":{"0":3}}'), 1: log('{"orders":{"0":6}}', '{"pay":{"0":4}}')}
     gone = {2: 'v2\n{}\n1:{"pay":{"0":9}}'}
-
     found = history(checkpoint(begins | gone, [0, 1, 2]))
-
     assert [each.read for each in found[1:]] == [{"0": {"orders": None}, "1": {"pay": 1}}, {"1": {"pay": 5}}]
     assert [each.records for each in found] == [None, None, 5]
 
 
-def test_an_end_before_the_previous_one_has_no_count(checkpoint: Callable[..., Path]) -> None:
+def test_an_end_before_the_previous_one_has_no_count(checkpoint):
     assert [each.records for each in history(checkpoint({0: 9, 1: 5, 2: 7}, [0, 1, 2]))] == [None, None, 2]
 
 
-def test_a_query_without_kafka_has_batches_without_records(checkpoint: Callable[..., Path]) -> None:
+def test_a_query_without_kafka_has_batches_without_records(checkpoint):
     found = history(checkpoint({0: log('{"logOffset":0}'), 1: log('{"logOffset":1}')}, [0, 1]))
-
     assert [(each.records, each.read, each.offsets) for each in found] == [(None, {}, {})] * 2
 
 
 # --- which batches
 
 
-def test_the_last_batches_are_shown_and_the_first_of_them_is_counted(
-    checkpoint: Callable[..., Path],
-) -> None:
+def test_the_last_batches_are_shown_and_the_first_of_them_is_counted(checkpoint):
     root = checkpoint({number: number * 2 for number in range(8, 112)}, range(8, 112))
-
     found = history(root, last=3)
-
     assert [(each.batch, each.records) for each in found] == [(109, 2), (110, 2), (111, 2)]
     assert len(history(root)) == 100
 
 
-def test_a_hole_in_the_commits_is_not_pending(checkpoint: Callable[..., Path]) -> None:
+def test_a_hole_in_the_commits_is_not_pending(checkpoint):
     found = history(checkpoint({0: 5, 1: 6, 2: 7, 3: 8}, [0, 2]))
-
     assert [each.pending for each in found] == [False, False, False, True]
 
 
-def test_a_query_without_a_batch_has_no_history(checkpoint: Callable[..., Path]) -> None:
+def test_a_query_without_a_batch_has_no_history(checkpoint):
     assert history(checkpoint({}, [])) == []
 
 
-def test_a_checkpoint_that_is_not_there_is_not_empty(tmp_path: Path) -> None:
+def test_a_checkpoint_that_is_not_there_is_not_empty(tmp_path):
     with pytest.raises(CheckpointNotFoundError, match="expected the directory that the Spark job has"):
         history(tmp_path / "nothing")
 
 
 @pytest.mark.parametrize("path", ["offsets/0", "offsets/1", "commits/1"])
-def test_an_unknown_format_is_refused_with_the_name_of_its_file(
-    path: str, checkpoint: Callable[..., Path]
-) -> None:
+def test_an_unknown_format_is_refused_with_the_name_of_its_file(path, checkpoint):
     root = checkpoint({0: 5, 1: 6}, [0, 1])
     (root / path).write_text("v3\n{}\n-")
-
     with pytest.raises(CheckpointFormatError, match=f"{path}: found version v3"):
         history(root)
 
 
-def test_a_batch_that_the_query_removes_meanwhile_is_left_out(
-    memory: MemoryFileSystem, write_checkpoint: Callable[..., str]
-) -> None:
+def test_a_batch_that_the_query_removes_meanwhile_is_left_out(memory):
     class Purging(MemoryFileSystem):
         cachable = False
 
@@ -263,14 +232,12 @@ def test_a_batch_that_the_query_removes_meanwhile_is_left_out(
 # --- moves
 
 
-def test_after_a_seek_a_batch_keeps_its_end_and_the_next_begins_elsewhere(three: Path) -> None:
+def test_after_a_seek_a_batch_keeps_its_end_and_the_next_begins_elsewhere(three):
     apply_plan(three, seek(three, 3))
     moved = history(three)[-1]
     assert (moved.batch, moved.records, moved.offsets) == (2, 1, {"0": {ORDERS_0: 7}})
     assert (moved.moved_in, moved.moved_to) == ("0001-seek", {"0": {ORDERS_0: 3}})
-
     _run(three, 3, end=10)
-
     found = history(three)
     assert [(each.batch, each.records, each.moved_in) for each in found] == [
         (0, None, None),
@@ -280,55 +247,45 @@ def test_after_a_seek_a_batch_keeps_its_end_and_the_next_begins_elsewhere(three:
     ]
 
 
-def test_two_seeks_in_a_row_lead_back_to_the_end_of_the_batch(three: Path) -> None:
+def test_two_seeks_in_a_row_lead_back_to_the_end_of_the_batch(three):
     apply_plan(three, seek(three, 3))
     apply_plan(three, seek(three, 4))
-
     newest = history(three)[-1]
-
     assert (newest.offsets, newest.moved_in) == ({"0": {ORDERS_0: 7}}, "0002-seek")
     assert newest.moved_to == {"0": {ORDERS_0: 4}}
 
 
 @pytest.mark.parametrize("last", [1, 2, 100])
-def test_more_moves_than_batches_lead_back_to_the_end_of_the_batch(
-    last: int, checkpoint: Callable[..., Path]
-) -> None:
+def test_more_moves_than_batches_lead_back_to_the_end_of_the_batch(last, checkpoint):
     root = checkpoint({9: 900, 10: 1000}, [9, 10])
     apply_plan(root, seek(root, 500))
     apply_plan(root, seek(root, 200))
-
     newest = history(root, last)[-1]
-
     assert (newest.offsets, newest.records, newest.moved_in) == ({"0": {ORDERS_0: 1000}}, 100, "0002-seek")
 
 
-def test_a_truncate_that_was_taken_back_does_not_hide_an_older_seek(three: Path) -> None:
+def test_a_truncate_that_was_taken_back_does_not_hide_an_older_seek(three):
     apply_plan(three, seek(three, 3))
     before = history(three)
     apply_plan(three, truncate(three, 1, idempotent_sink=True))
     apply_plan(three, restore(three))
-
     assert [each.moved_in for each in before] == [None, None, "0001-seek"]
     assert history(three) == before
     assert history(three, 1) == before[-1:]
 
 
-def test_a_seek_that_was_taken_back_leaves_no_mark(three: Path) -> None:
+def test_a_seek_that_was_taken_back_leaves_no_mark(three):
     before = history(three)
     apply_plan(three, seek(three, 3))
     apply_plan(three, restore(three))
-
     assert history(three) == before
 
 
-def test_a_batch_that_came_again_after_a_truncate_is_not_the_one_that_was_moved(three: Path) -> None:
+def test_a_batch_that_came_again_after_a_truncate_is_not_the_one_that_was_moved(three):
     apply_plan(three, seek(three, 3))
     apply_plan(three, truncate(three, 1, idempotent_sink=True))
     _run(three, 2, end=9)
-
     newest = history(three)[-1]
-
     assert (newest.batch, newest.records, newest.moved_in) == (2, 3, None)
 
 
@@ -340,9 +297,7 @@ def _run(root: Path, number: int, *, end: int) -> None:
 # --- storages
 
 
-def test_a_storage_that_does_not_answer_ends_at_the_deadline(
-    memory: MemoryFileSystem, write_checkpoint: Callable[..., str]
-) -> None:
+def test_a_storage_that_does_not_answer_ends_at_the_deadline(memory):
     answer = threading.Event()
 
     class Hanging(MemoryFileSystem):
@@ -384,31 +339,25 @@ read_history(SparkCheckpoint("memory://cp", fs=fs), within=1)
 
 @pytest.mark.parametrize(
     ("path", "text"),
-    [
-        ("metadata", "answered 0 of 1 requests within 1 s: try again"),
-        ("offsets/0", "within 1 s: ask for"),
-    ],
+    [("metadata", "answered 0 of 1 requests within 1 s: try again"), ("offsets/0", "within 1 s: ask for")],
 )
-def test_a_call_that_is_never_answered_does_not_keep_the_process_alive(path: str, text: str) -> None:
+def test_a_call_that_is_never_answered_does_not_keep_the_process_alive(path, text):
     done = subprocess.run(
         [sys.executable, "-c", _DEAD, path], capture_output=True, text=True, timeout=30, check=False
     )
-
     assert done.returncode == 1
     assert text in done.stderr
 
 
 def test_each_directory_of_an_object_store_is_listed_once_and_no_commit_is_asked_for_its_time(
-    storage_options: dict[str, Any], write_checkpoint: Callable[..., str], caplog: pytest.LogCaptureFixture
-) -> None:
+    storage_options, caplog
+):
     s3fs = pytest.importorskip("s3fs")
     fs = s3fs.S3FileSystem(**storage_options, skip_instance_cache=True)
     write_checkpoint(fs, "lake/history/cp", {number: number for number in range(20)}, range(20))
     caplog.set_level("INFO", logger="werkzeug")
     caplog.clear()
-
     found = read_history(SparkCheckpoint("s3a://lake/history/cp", fs=fs)).batches
-
     asked = [message.split('"')[1].split() for message in caplog.messages]
     paths = Counter(path.split("&")[1] if "prefix" in path else path for _, path, *_ in asked)
     assert [each.records for each in found] == [None, *[1] * 19]

@@ -5,6 +5,7 @@ from contextlib import suppress
 from string import ascii_letters, digits
 
 import pytest
+from checkpoint_moves import METADATA
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -21,40 +22,56 @@ from airflow_kafka_offsets.model.offsets import MAX_OFFSET, TopicPartition
 from airflow_kafka_offsets.storage import decode
 
 NAME = "s3a://lake/cp/offsets/7"
-METADATA = '{"batchWatermarkMs":0,"batchTimestampMs":1795228309758,"conf":{}}'
 KAFKA = '{"orders":{"2":12,"0":10}}'
 
-offsets_of_sources = st.dictionaries(
-    st.builds(
-        TopicPartition,
-        st.text(f"{ascii_letters}{digits}._-", min_size=1, max_size=20).filter(
-            lambda name: not name.startswith(".")
-        ),
-        st.integers(0, 2**31 - 1),
-    ),
-    st.integers(0, MAX_OFFSET),
-    min_size=1,
-    max_size=8,
+topics = st.text(f"{ascii_letters}{digits}._-", min_size=1, max_size=20).filter(
+    lambda name: not name.startswith(".")
+)
+topic_partitions = st.builds(TopicPartition, topics, st.integers(0, 4) | st.integers(0, 2**31 - 1))
+offsets_of_a_source = st.dictionaries(
+    topic_partitions, st.integers(0, 20) | st.integers(0, MAX_OFFSET), min_size=1, max_size=8
 )
 not_kafka = st.sampled_from(
-    ["0", "17", '{"logOffset":0}', '{"sourceVersion":1,"reservoirId":"a","reservoirVersion":3}', "{}"]
+    ["0", "17", '{"logOffset": 0}', '{"sourceVersion":1,"reservoirId":"a","index":-1}', "{}", "-"]
 )
-sources_lists = st.lists(st.one_of(offsets_of_sources, not_kafka, st.none()), min_size=1, max_size=5)
-names_of_sources = st.text(f"{ascii_letters}{digits}_", min_size=1, max_size=12)
 
 
-def as_line(source: dict[TopicPartition, int] | str | None) -> str:
-    if source is None:
-        return "-"
-    return source if isinstance(source, str) else offsets_text(source)
+def spaced(offsets, separators):
+    """Another writer's JSON: partitions in the order of the mapping, and spaces of its own."""
+    found = {}
+    for (topic, partition), offset in offsets.items():
+        found.setdefault(topic, {})[str(partition)] = offset
+    return json.dumps(found, separators=separators)
+
+
+@st.composite
+def logs(draw):
+    """The text of a log of either version; source -> the text of its line; Kafka source -> its offsets."""
+    texts, kafka = {}, {}
+    named = draw(st.booleans())
+    names = st.text(f"{ascii_letters}{digits}_", min_size=1, max_size=8) if named else st.integers(0, 3)
+    for name in map(str, draw(st.lists(names, min_size=1, max_size=4, unique=True))):
+        if draw(st.booleans()):
+            kafka[name] = draw(offsets_of_a_source)
+            separators = draw(st.sampled_from([(",", ":"), (", ", ": "), (" ,", " :")]))
+            texts[name] = spaced(kafka[name], separators)
+        else:
+            texts[name] = draw(not_kafka)
+    if not named:  # version 1 has no names, but numbers its lines
+        numbers = {name: str(number) for number, name in enumerate(texts)}
+        texts = {numbers[name]: text for name, text in texts.items()}
+        kafka = {numbers[name]: offsets for name, offsets in kafka.items()}
+    lines = [f"{name}:{text}" if named else text for name, text in texts.items()]
+    metadata = draw(st.sampled_from([METADATA, '{"conf":{"a.b":"\u00e9"}}', ""]))
+    head = ["v2" if named else "v1", metadata]
+    return "\n".join([*head, *lines]) + draw(st.sampled_from(["", "\n"])), texts, kafka
 
 
 # --- offset log
 
 
-def test_version_1_numbers_its_sources_in_the_order_of_the_lines() -> None:
+def test_version_1_numbers_its_sources_in_the_order_of_the_lines():
     entry = parse_offset_log(f'v1\n{METADATA}\n{KAFKA}\n{{"logOffset":0}}\n-', NAME)
-
     assert entry.version == 1
     assert entry.batch_timestamp_ms == 1795228309758
     assert entry.sources == (
@@ -64,67 +81,59 @@ def test_version_1_numbers_its_sources_in_the_order_of_the_lines() -> None:
     )
 
 
-def test_version_2_names_its_sources_in_any_order_and_splits_at_the_first_colon() -> None:
-    entry = parse_offset_log(f"v2\n{METADATA}\nrt:10\norders:{KAFKA}\n1:-", NAME)
-
-    assert entry.version == 2
-    assert entry.sources == (SourceOffset("rt", "10"), SourceOffset("orders", KAFKA), SourceOffset("1", None))
-
-
-def test_the_metadata_may_be_empty_as_in_continuous_mode() -> None:
+def test_the_metadata_may_be_empty_as_in_continuous_mode():
     entry = parse_offset_log(f"v1\n\n{KAFKA}", NAME)
-
     assert entry.metadata == {}
     assert entry.batch_timestamp_ms is None
 
 
-def test_a_line_feed_at_the_end_is_no_further_source_and_is_kept() -> None:
-    text = f"v1\n{METADATA}\n{KAFKA}\n"
-
+@given(logs())
+def test_every_log_reads_back_and_is_the_same_text_with_its_own_offsets(log):
+    text, texts, kafka = log
     entry = parse_offset_log(text, NAME)
-
-    assert len(entry.sources) == 1
     assert "\n".join(entry.lines) == text
+    found = [(source, "-" if offset is None else offset) for source, offset in entry.sources]
+    assert found == [*texts.items()]
+    assert entry.kafka_offsets == kafka
+    for same in (kafka, {}, {source: {} for source in texts}):
+        assert entry.with_offsets(same) == text
 
 
-@given(sources_lists)
-def test_every_log_of_version_1_reads_back(sources: list[dict[TopicPartition, int] | str | None]) -> None:
-    text = "\n".join(["v1", METADATA, *map(as_line, sources)])
-
-    entry = parse_offset_log(text, NAME)
-
-    assert "\n".join(entry.lines) == text
-    assert [found.source for found in entry.sources] == [str(index) for index in range(len(sources))]
-    for found, source in zip(entry.sources, sources, strict=True):
-        if isinstance(source, dict):
-            assert kafka_offsets(found.text or "") == source
-        else:
-            assert found.text == source
-
-
-@given(
-    st.dictionaries(names_of_sources, st.one_of(offsets_of_sources, not_kafka, st.none()), min_size=1),
-    st.randoms(),
-)
-def test_every_log_of_version_2_reads_back_in_any_order(sources: dict[str, object], random: object) -> None:
-    lines = [f"{name}:{as_line(source)}" for name, source in sources.items()]  # type: ignore[arg-type]
-    random.shuffle(lines)  # type: ignore[attr-defined]
-
-    entry = parse_offset_log("\n".join(["v2", METADATA, *lines]), NAME)
-
-    assert dict(entry.sources) == {
-        name: None if source is None else as_line(source)  # type: ignore[arg-type]
-        for name, source in sources.items()
+@given(logs(), st.data())
+def test_a_written_log_has_exactly_the_offsets_asked_for_and_every_other_byte_as_before(log, data):
+    text, texts, kafka = log
+    targets = {
+        source: {
+            tp: data.draw(st.sampled_from([offset]) | st.integers(0, MAX_OFFSET))
+            for tp, offset in offsets.items()
+            if data.draw(st.booleans())
+        }
+        for source, offsets in kafka.items()
+        if data.draw(st.booleans())
     }
+    wanted = {source: offsets | targets.get(source, {}) for source, offsets in kafka.items()}
+
+    written = parse_offset_log(text, NAME).with_offsets(targets)
+
+    entry = parse_offset_log(written, NAME)
+    assert [source.source for source in entry.sources] == [*texts]
+    assert entry.kafka_offsets == wanted
+    moved = [source in kafka and wanted[source] != kafka[source] for source in texts]
+    end = [False] if text.endswith("\n") else []
+    pairs = zip(text.split("\n"), written.split("\n"), strict=True)
+    assert [before != after for before, after in pairs] == [False, False, *moved, *end]
 
 
-@given(offsets_of_sources, st.data())
-def test_a_kafka_line_that_is_cut_off_anywhere_is_refused(
-    offsets: dict[TopicPartition, int], data: st.DataObject
-) -> None:
+@pytest.mark.parametrize("line", ['{"logOffset":0}', "17", "-", "{}"])
+def test_a_source_without_kafka_offsets_is_left_alone_even_if_offsets_are_named_for_it(line):
+    text, offsets = f"v1\n{METADATA}\n{line}", {TopicPartition("orders", 0): 5}
+    assert parse_offset_log(text, NAME).with_offsets({"0": offsets, "7": offsets}) == text
+
+
+@given(offsets_of_a_source, st.data())
+def test_a_kafka_line_that_is_cut_off_anywhere_is_refused(offsets, data):
     line = offsets_text(offsets)
     cut = line[: data.draw(st.integers(0, len(line) - 1))]
-
     with pytest.raises(CheckpointFormatError):
         parse_offset_log(f"v1\n{METADATA}\n{KAFKA}\n{cut}\n0", NAME)
 
@@ -133,7 +142,7 @@ def test_a_kafka_line_that_is_cut_off_anywhere_is_refused(
 @example("v1\n{}\n" + "[" * 100_000)
 @example("v1\n{}\n" + "9" * 5_000)
 @example("v1\n" + "[" * 100_000 + "\n0")
-def test_no_text_raises_anything_but_a_refusal(text: str) -> None:
+def test_no_text_raises_anything_but_a_refusal(text):
     with suppress(CheckpointFormatError):
         parse_offset_log(text, NAME)
 
@@ -163,10 +172,9 @@ def test_no_text_raises_anything_but_a_refusal(text: str) -> None:
         (f"v2\n{METADATA}\norders:0\norders:1", "source 'orders' for the second time"),
     ],
 )
-def test_a_malformed_offset_log_is_refused_with_its_name_and_what_was_found(text: str, found: str) -> None:
+def test_a_malformed_offset_log_is_refused_with_its_name_and_what_was_found(text, found):
     with pytest.raises(CheckpointFormatError) as refused:
         parse_offset_log(text, NAME)
-
     assert str(refused.value).startswith(NAME)
     assert found in str(refused.value)
     assert "expected" in str(refused.value)
@@ -193,11 +201,11 @@ def test_a_malformed_offset_log_is_refused_with_its_name_and_what_was_found(text
         '[{"orders":{"0":1}}]',
     ],
 )
-def test_what_other_sources_write_is_not_kafka(text: str) -> None:
+def test_what_other_sources_write_is_not_kafka(text):
     assert kafka_offsets(text) is None
 
 
-def test_kafka_offsets_of_several_topics_are_read() -> None:
+def test_kafka_offsets_of_several_topics_are_read():
     assert kafka_offsets('{"b":{"1":15,"0":0}, "a":{"0": 30}}') == {
         TopicPartition("b", 1): 15,
         TopicPartition("b", 0): 0,
@@ -206,7 +214,7 @@ def test_kafka_offsets_of_several_topics_are_read() -> None:
 
 
 @pytest.mark.parametrize("topic", ["logOffset", "0", "version", "offset"])
-def test_a_topic_may_be_called_as_other_sources_call_their_fields(topic: str) -> None:
+def test_a_topic_may_be_called_as_other_sources_call_their_fields(topic):
     assert kafka_offsets(json.dumps({topic: {"0": 1}})) == {TopicPartition(topic, 0): 1}
 
 
@@ -230,7 +238,7 @@ def test_a_topic_may_be_called_as_other_sources_call_their_fields(topic: str) ->
         "",
     ],
 )
-def test_kafkas_shape_with_anything_that_is_no_offset_is_refused(text: str) -> None:
+def test_kafkas_shape_with_anything_that_is_no_offset_is_refused(text):
     with pytest.raises(CheckpointFormatError, match=r"^cp/offsets/7, line 3: .*(expected|occurs twice)"):
         kafka_offsets(text, "cp/offsets/7, line 3")
 
@@ -247,23 +255,23 @@ def test_kafkas_shape_with_anything_that_is_no_offset_is_refused(text: str) -> N
         'v2\n{"nextBatchWatermarkMs":0,"stateUniqueIds":{"0":[["388a16a2"]]}}',
     ],
 )
-def test_commit_logs_of_both_versions_are_accepted(text: str) -> None:
+def test_commit_logs_of_both_versions_are_accepted(text):
     check_commit_log(text, "cp/commits/7")
 
 
 @pytest.mark.parametrize("text", ["", "v1", "v1\n", 'v1\n{"nextBatch', "v3\n{}", "{}", "v1\n0", "v1\n{}\n{}"])
-def test_a_malformed_commit_log_is_refused_with_its_name(text: str) -> None:
+def test_a_malformed_commit_log_is_refused_with_its_name(text):
     with pytest.raises(CheckpointFormatError, match=r"^cp/commits/7.*expected"):
         check_commit_log(text, "cp/commits/7")
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"id":""}', '{"id":5}', '{"id":"975d', "[]"])
-def test_metadata_without_a_query_id_is_refused(text: str) -> None:
+def test_metadata_without_a_query_id_is_refused(text):
     with pytest.raises(CheckpointFormatError, match=r"^cp/metadata: found .*expected"):
         parse_query_id(text, "cp/metadata")
 
 
-def test_bytes_that_are_no_text_are_refused_with_their_file() -> None:
+def test_bytes_that_are_no_text_are_refused_with_their_file():
     with pytest.raises(StorageError, match=r"^cp/offsets/7: found bytes that are not UTF-8"):
         decode(b"v1\n\xff\xfe\x00", "cp/offsets/7")
 
@@ -284,20 +292,20 @@ SECRET = "hunter2"
         f"v2\n{METADATA}\n{SECRET}",
     ],
 )
-def test_the_content_of_a_file_that_is_no_log_is_not_shown(text: str) -> None:
+def test_the_content_of_a_file_that_is_no_log_is_not_shown(text):
     with pytest.raises(CheckpointFormatError) as refused:
         parse_offset_log(text, NAME)
     assert SECRET not in str(refused.value)
 
 
 @pytest.mark.parametrize("text", [SECRET, f'{{"id": ["{SECRET}"]}}', f'"{SECRET}"'])
-def test_the_content_of_a_file_without_a_query_is_not_shown(text: str) -> None:
+def test_the_content_of_a_file_without_a_query_is_not_shown(text):
     with pytest.raises(CheckpointFormatError) as refused:
         parse_query_id(text, "cp/metadata")
     assert SECRET not in str(refused.value)
 
 
 @pytest.mark.parametrize("time", [10**18, -1, "true", 10**400])
-def test_a_batch_that_was_planned_at_no_time_has_none(time: object) -> None:
+def test_a_batch_that_was_planned_at_no_time_has_none(time):
     entry = parse_offset_log(f'v1\n{{"batchTimestampMs":{time}}}\n{KAFKA}', NAME)
     assert entry.batch_timestamp_ms is None

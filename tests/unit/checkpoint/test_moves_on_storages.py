@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import time
 import uuid
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from checkpoint_moves import DISCARD, ORDERS_0, THREE, TimelessFileSystem
+from checkpoint_moves import DISCARD, ORDERS_0, THREE, TimelessFileSystem, files, write_checkpoint
 from fsspec.implementations.local import LocalFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 
@@ -17,20 +16,15 @@ from airflow_kafka_offsets.checkpoint.archive import read_archived_moves
 from airflow_kafka_offsets.checkpoint.archive_names import archive_names
 from airflow_kafka_offsets.checkpoint.plan_move import plan_put_back_archive, plan_seek, plan_truncate
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-from airflow_kafka_offsets.errors import (
-    CheckpointError,
-    StorageError,
-)
+from airflow_kafka_offsets.errors import CheckpointError, StorageError
 from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
 from airflow_kafka_offsets.storage import modified_at, remove_file, replace_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from fsspec import AbstractFileSystem
+    from pathlib import Path
 
     Files = Callable[[Path], dict[str, bytes]]
-    SparkStarts = Callable[[Path], tuple[int, int]]
 
 
 class _RenamingFileSystem(MemoryFileSystem):
@@ -49,9 +43,7 @@ class _RenamingFileSystem(MemoryFileSystem):
 
 
 @pytest.fixture(params=["local", "memory", "renaming", "s3"])
-def storage(
-    request: pytest.FixtureRequest, tmp_path: Path, memory: MemoryFileSystem
-) -> tuple[AbstractFileSystem, str, str]:
+def storage(request, tmp_path, memory):
     """A file system, a directory on it, and the URI of that."""
     if request.param == "local":
         return LocalFileSystem(), str(tmp_path / "on"), str(tmp_path / "on")
@@ -63,57 +55,44 @@ def storage(
     return fs, "/lake/on", "memory://lake/on"
 
 
-def test_a_file_is_written_replaced_and_removed_on_every_storage(
-    storage: tuple[AbstractFileSystem, str, str],
-) -> None:
+def test_a_file_is_written_replaced_and_removed_on_every_storage(storage):
     fs, root, _ = storage
     path = f"{root}/new/directory/7"
-
     replace_file(fs, path, b"first")
     assert fs.cat_file(path) == b"first"
     replace_file(fs, path, b"second, longer")
     assert fs.cat_file(path) == b"second, longer"
     fs.invalidate_cache()
     assert [name.rpartition("/")[2] for name in fs.ls(f"{root}/new/directory", detail=False)] == ["7"]
-
     remove_file(fs, path)
     remove_file(fs, path)
     assert not fs.exists(path)
 
 
-def test_the_time_of_a_write_is_told_with_its_zone(storage: tuple[AbstractFileSystem, str, str]) -> None:
+def test_the_time_of_a_write_is_told_with_its_zone(storage):
     fs, root, _ = storage
     assert modified_at(fs, f"{root}/7") is None
-
     replace_file(fs, f"{root}/7", b"text")
-
     found = modified_at(fs, f"{root}/7")
     assert found is not None
     assert found.tzinfo is not None
     assert abs(found.timestamp() - time.time()) < 60
 
 
-def test_a_storage_without_times_tells_none(tmp_path: Path) -> None:
+def test_a_storage_without_times_tells_none(tmp_path):
     (tmp_path / "7").write_bytes(b"text")
-
     assert modified_at(TimelessFileSystem(), str(tmp_path / "7")) is None
 
 
-def test_a_file_takes_its_name_by_a_rename_where_a_write_could_be_seen_in_part(
-    memory: MemoryFileSystem,
-) -> None:
+def test_a_file_takes_its_name_by_a_rename_where_a_write_could_be_seen_in_part(memory):
     fs = _RenamingFileSystem()
-
     replace_file(fs, "/lake/offsets/7", b"text")
-
     (written,) = fs.written
     assert written.startswith(".7.")
     assert written.endswith(".tmp")
 
 
-def test_a_seek_and_its_restore_on_every_storage(
-    storage: tuple[AbstractFileSystem, str, str], write_checkpoint: Callable[..., str]
-) -> None:
+def test_a_seek_and_its_restore_on_every_storage(storage):
     fs, root, location = storage
     write_checkpoint(fs, root, THREE | {3: 9}, [0, 1, 2])
     before = {path: fs.cat_file(path) for path in fs.find(root)}
@@ -136,19 +115,14 @@ def test_a_seek_and_its_restore_on_every_storage(
     assert [archive.undone for archive in read_archived_moves(spark)] == [True, False]
 
 
-def test_a_truncation_and_its_restore_on_every_storage(
-    storage: tuple[AbstractFileSystem, str, str], write_checkpoint: Callable[..., str]
-) -> None:
+def test_a_truncation_and_its_restore_on_every_storage(storage):
     fs, root, location = storage
     write_checkpoint(fs, root, THREE, [0, 1, 2])
     before = {path: fs.cat_file(path) for path in fs.find(root)}
     spark = SparkCheckpoint(location, fs=fs)
-
     apply_checkpoint_plan(spark, plan_truncate(spark, 0, CheckpointPolicy(sink="noop")), quiet_period=0)
     assert (spark.batches("offsets"), spark.batches("commits")) == ({0}, {0})
-
     apply_checkpoint_plan(spark, plan_put_back_archive(spark), quiet_period=0)
-
     fs.invalidate_cache()
     assert {path: fs.cat_file(path) for path in fs.find(root) if "_kafka_offsets" not in path} == before
 
@@ -182,7 +156,7 @@ class _WebHdfs(_KeepsFileSystem):
         self.store[destination] = self.store.pop(path)
 
 
-def test_a_file_is_replaced_on_hdfs_over_http(memory: MemoryFileSystem) -> None:
+def test_a_file_is_replaced_on_hdfs_over_http(memory):
     fs = _WebHdfs()
     for data in (b"first", b"second"):
         replace_file(fs, "/lake/offsets/7", data)
@@ -191,24 +165,18 @@ def test_a_file_is_replaced_on_hdfs_over_http(memory: MemoryFileSystem) -> None:
 
 
 @pytest.mark.parametrize("driver", [_KeepsFileSystem, _RefusesFileSystem])
-def test_a_seek_where_a_rename_does_not_replace_fails_and_leaves_the_checkpoint_as_it_was(
-    driver: type[_KeepsFileSystem], memory: MemoryFileSystem, write_checkpoint: Callable[..., str]
-) -> None:
+def test_a_seek_where_a_rename_does_not_replace_fails_and_leaves_the_checkpoint_as_it_was(driver, memory):
     fs = driver()
     root = write_checkpoint(fs, "/lake/on", THREE, [0, 1, 2])
     spark = SparkCheckpoint("memory://lake/on", fs=fs)
     before = {path: fs.cat_file(path) for path in fs.find(root)}
-
     with pytest.raises((CheckpointError, StorageError)):
         apply_checkpoint_plan(spark, plan_seek(spark, {"0": {ORDERS_0: 3}}), quiet_period=0)
-
     assert before.items() <= {path: fs.cat_file(path) for path in fs.find(root)}.items()
     assert spark.read().kafka_offsets == {"0": {ORDERS_0: 7}}
 
 
-def test_a_storage_that_may_not_be_written_to_is_named_and_nothing_is_changed(
-    three: Path, files: Files
-) -> None:
+def test_a_storage_that_may_not_be_written_to_is_named_and_nothing_is_changed(three):
     class Forbidden(LocalFileSystem):
         cachable = False
 
@@ -243,16 +211,13 @@ class _ForgetfulFileSystem(_RenamingFileSystem):
     ("forgets", "says"),
     [("offsets/2", "the offsets read back after the move"), ("offsets/3", "the file still exists")],
 )
-def test_a_move_that_the_storage_acknowledges_and_does_not_make_is_an_error(
-    forgets: str, says: str, memory: MemoryFileSystem, write_checkpoint: Callable[..., str]
-) -> None:
+def test_a_move_that_the_storage_acknowledges_and_does_not_make_is_an_error(forgets, says, memory):
     fs = _ForgetfulFileSystem()
     write_checkpoint(fs, "/lake/on", THREE | {3: 9}, [0, 1, 2])
     spark = SparkCheckpoint("memory://lake/on", fs=fs)
     checkpoint_plan = plan_seek(spark, {"0": {ORDERS_0: 3}}, CheckpointPolicy(**DISCARD))
     fs.forgets = forgets
     committed: list[str] = []
-
     with pytest.raises((CheckpointError, StorageError), match=says):
         apply_checkpoint_plan(
             spark, checkpoint_plan, quiet_period=0, commit=lambda: committed.append("group")
@@ -269,13 +234,10 @@ class _LateFileSystem(MemoryFileSystem):
         return [] if path.endswith("_kafka_offsets") else super().ls(path, *args, **kwargs)
 
 
-def test_a_move_that_is_not_listed_yet_is_known(
-    memory: MemoryFileSystem, write_checkpoint: Callable[..., str]
-) -> None:
+def test_a_move_that_is_not_listed_yet_is_known(memory):
     fs = _LateFileSystem()
     write_checkpoint(fs, "/lake/on", THREE, [0, 1, 2])
     spark = SparkCheckpoint("memory://lake/on", fs=fs)
     apply_checkpoint_plan(spark, plan_seek(spark, {"0": {ORDERS_0: 3}}), quiet_period=0)
-
     assert archive_names(spark, exact=False) == []
     assert archive_names(spark) == ["0001-seek"]

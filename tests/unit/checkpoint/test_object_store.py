@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
 
 import pytest
+from checkpoint_moves import write_checkpoint
 
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-from airflow_kafka_offsets.errors import (
-    CheckpointNotFoundError,
-    StorageError,
-    StorageUnavailableError,
-)
+from airflow_kafka_offsets.errors import CheckpointNotFoundError, StorageError, StorageUnavailableError
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.storage import note_credentials
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 s3fs = pytest.importorskip("s3fs")
 pytest.importorskip("moto.server")
@@ -27,87 +19,68 @@ ORDERS_0 = TopicPartition("orders", 0)
 
 
 @pytest.mark.parametrize("scheme", ["s3a", "s3n", "s3"])
-def test_a_checkpoint_on_s3_is_read_as_spark_spells_it(
-    scheme: str, storage_options: dict[str, Any], write_checkpoint: Callable[..., str]
-) -> None:
+def test_a_checkpoint_on_s3_is_read_as_spark_spells_it(scheme, storage_options):
     fs = s3fs.S3FileSystem(**storage_options)
     write_checkpoint(fs, f"lake/{scheme}/cp", {9: 9, 10: 10, 11: 11}, [9, 10])
     location = f"{scheme}://lake/{scheme}/cp"
-
     state = SparkCheckpoint(location, storage_options=storage_options).read()
-
     assert (state.location, state.batch_id, state.pending_batch_id) == (location, 10, 11)
     assert state.kafka_offsets == {"0": {ORDERS_0: 10}}
 
 
-def test_a_batch_that_another_client_wrote_is_seen(
-    storage_options: dict[str, Any], write_checkpoint: Callable[..., str]
-) -> None:
+def test_a_batch_that_another_client_wrote_is_seen(storage_options):
     spark = s3fs.S3FileSystem(**storage_options, skip_instance_cache=True)
     write_checkpoint(spark, "lake/growing/cp", {0: 5}, [0])
     checkpoint = SparkCheckpoint("s3a://lake/growing/cp", fs=s3fs.S3FileSystem(**storage_options))
     assert checkpoint.read().batch_id == 0
-
     write_checkpoint(spark, "lake/growing/cp", {1: 6, 2: 7}, [1])
-
     state = checkpoint.read()
     assert (state.batch_id, state.pending_batch_id) == (1, 2)
 
 
-def test_a_file_that_another_client_wrote_is_read_whatever_the_last_listing_says(
-    storage_options: dict[str, Any], write_checkpoint: Callable[..., str]
-) -> None:
+def test_a_file_that_another_client_wrote_is_read_whatever_the_last_listing_says(storage_options):
     spark = s3fs.S3FileSystem(**storage_options, skip_instance_cache=True)
     write_checkpoint(spark, "lake/since/cp", {0: 5}, [0])
     checkpoint = SparkCheckpoint("s3a://lake/since/cp", fs=s3fs.S3FileSystem(**storage_options))
     assert checkpoint.batches("offsets") == {0}
-
     write_checkpoint(spark, "lake/since/cp", {1: 6}, [])
-
     assert checkpoint.has("offsets", 1)
 
 
-def test_a_query_without_a_batch_has_no_directories_on_s3(storage_options: dict[str, Any]) -> None:
+def test_a_query_without_a_batch_has_no_directories_on_s3(storage_options):
     fs = s3fs.S3FileSystem(**storage_options)
     fs.pipe_file("lake/new/cp/metadata", b'{"id":"975d5cb5-daf7-40c6-ad83-ae84395a7b2a"}')
-
     state = SparkCheckpoint("s3a://lake/new/cp", fs=fs).read()
-
     assert (state.batch_id, state.pending_batch_id, state.sources) == (None, None, ())
 
 
-def test_a_prefix_above_checkpoints_names_them(
-    storage_options: dict[str, Any], write_checkpoint: Callable[..., str]
-) -> None:
+def test_a_prefix_above_checkpoints_names_them(storage_options):
     fs = s3fs.S3FileSystem(**storage_options)
     for name in ("orders", "payments"):
         write_checkpoint(fs, f"lake/jobs/{name}", {0: 5}, [0])
-
     with pytest.raises(CheckpointNotFoundError, match=r"above checkpoints \(orders, payments\)"):
         SparkCheckpoint("s3a://lake/jobs", fs=fs).read()
 
 
-def test_a_bucket_that_does_not_exist_is_not_found(storage_options: dict[str, Any]) -> None:
+def test_a_bucket_that_does_not_exist_is_not_found(storage_options):
     with pytest.raises(CheckpointNotFoundError, match=r"^s3a://no-such-lake/cp: found "):
         SparkCheckpoint("s3a://no-such-lake/cp", storage_options=storage_options).read()
 
 
-def test_a_server_that_is_not_there_is_unavailable(unused_port: int) -> None:
+def test_a_server_that_is_not_there_is_unavailable(unused_port):
     options = {
         "key": "testing",
         "secret": "very-secret",
         "endpoint_url": f"http://127.0.0.1:{unused_port}",
         "config_kwargs": {"retries": {"max_attempts": 1}},
     }
-
     with pytest.raises(StorageUnavailableError, match="Could not connect") as refused:
         SparkCheckpoint("s3a://lake/cp", storage_options=options).read()
-
     assert "very-secret" not in str(refused.value)
 
 
 @pytest.fixture
-def no_credentials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def no_credentials(monkeypatch, tmp_path):
     """A machine without credentials for S3."""
     for name in os.environ:
         if name.startswith("AWS_"):
@@ -117,14 +90,11 @@ def no_credentials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("no_credentials")
-def test_missing_credentials_are_no_silence_and_say_where_they_are_looked_for(
-    storage_options: dict[str, Any],
-) -> None:
+def test_missing_credentials_are_no_silence_and_say_where_they_are_looked_for(storage_options):
     own = {"endpoint_url": storage_options["endpoint_url"], "skip_instance_cache": True}
     with pytest.raises(StorageError, match=r"NoCredentialsError.* they come from this machine") as refused:
         SparkCheckpoint("s3a://lake/cp", storage_options=own).read()
     assert not refused.value.retriable
-
     fs = s3fs.S3FileSystem(**own)
     note_credentials(fs, "Airflow connection 'lake'")
     with pytest.raises(StorageError, match=r"NoCredentialsError.* from Airflow connection 'lake'") as refused:
@@ -133,7 +103,7 @@ def test_missing_credentials_are_no_silence_and_say_where_they_are_looked_for(
 
 
 @pytest.fixture
-def unused_port() -> int:
+def unused_port():
     import socket
 
     with socket.socket() as probe:

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING
-
 import pytest
-from checkpoint_moves import DISCARD, ORDERS_0, apply_plan, kept_by, offset_of, restore, seek, sparks_own
+from checkpoint_moves import (
+    DISCARD,
+    ORDERS_0,
+    apply_plan,
+    files,
+    kept_by,
+    offset_of,
+    restore,
+    seek,
+    sparks_own,
+)
 
 from airflow_kafka_offsets.checkpoint.archive import read_archived_moves
 from airflow_kafka_offsets.checkpoint.open_moves import resume_plan, unfinished_move
@@ -14,16 +21,8 @@ from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import MoveUnfinishedError, PlanRefusedError
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
-    Files = Callable[[Path], dict[str, bytes]]
-    SparkStarts = Callable[[Path], tuple[int, int]]
-
-
-def test_an_interrupted_move_is_taken_up_again_with_its_archive_and_undone_in_one(
-    begun: Path, files: Files
-) -> None:
+def test_an_interrupted_move_is_taken_up_again_with_its_archive_and_undone_in_one(begun):
     spark = SparkCheckpoint(str(begun))
     original = files(begun)
     apply_plan(begun, seek(begun, **DISCARD), made_by=CommitMetadata(token="run"))
@@ -47,39 +46,31 @@ def test_an_interrupted_move_is_taken_up_again_with_its_archive_and_undone_in_on
     assert sparks_own(files(begun)) == sparks_own(original)
 
 
-def test_a_move_is_not_taken_up_again_after_the_query_has_run(
-    three: Path, checkpoint: Callable[..., Path]
-) -> None:
+def test_a_move_is_not_taken_up_again_after_the_query_has_run(three, checkpoint):
     spark = SparkCheckpoint(str(three))
     apply_plan(three, seek(three), made_by=CommitMetadata(token="run"))
     checkpoint({3: 8}, [3])
     kept = kept_by(spark, "run")
     assert kept is not None
-
     checkpoint_plan = resume_plan(spark, seek(three), kept)
-
     assert (checkpoint_plan.resumes, checkpoint_plan.archive) == (False, "0002-seek")
 
 
-def test_an_unfinished_restore_that_has_put_a_pending_batch_back_is_still_found(begun: Path) -> None:
+def test_an_unfinished_restore_that_has_put_a_pending_batch_back_is_still_found(begun):
     spark = SparkCheckpoint(str(begun))
     apply_plan(begun, seek(begun, **DISCARD))
     apply_plan(begun, restore(begun))
     # As if it had been interrupted before its end.
     (begun / "_kafka_offsets/0002-restore/done").unlink()
     (begun / "_kafka_offsets/0001-seek/undone").unlink()
-
     found = unfinished_move(spark)
-
     assert found is not None
     assert found.name == "0002-restore"
     assert apply_plan(begun, restore(begun, "0001-seek")).archive == "0002-restore"
     assert unfinished_move(spark) is None
 
 
-def test_the_rest_of_a_move_is_not_carried_out_once_the_query_has_begun_a_batch(
-    begun: Path, files: Files
-) -> None:
+def test_the_rest_of_a_move_is_not_carried_out_once_the_query_has_begun_a_batch(begun):
     original = files(begun)
     apply_plan(begun, seek(begun, **DISCARD))
     (begun / "_kafka_offsets/0001-seek/done").unlink()
@@ -87,23 +78,20 @@ def test_the_rest_of_a_move_is_not_carried_out_once_the_query_has_begun_a_batch(
     rest = seek(begun, **DISCARD)
     assert rest.resumes
     (begun / "offsets/3").write_bytes(original["offsets/3"])
-
     with pytest.raises(PlanRefusedError, match="has changed since the plan was made"):
         apply_plan(begun, rest)
     assert offset_of(begun) == 7
 
 
-def test_the_rest_of_a_move_has_what_was_there_before_its_first_try(three: Path) -> None:
+def test_the_rest_of_a_move_has_what_was_there_before_its_first_try(three):
     apply_plan(three, seek(three, 3))
     (three / "_kafka_offsets/0001-seek/done").unlink()
     assert offset_of(three) == 3
-
     assert seek(three, 3).before == {"0": {ORDERS_0: 7}}
 
 
-def test_another_request_does_not_finish_a_move(three: Path) -> None:
+def test_another_request_does_not_finish_a_move(three):
     apply_plan(three, seek(three, 3))
     (three / "_kafka_offsets/0001-seek/done").unlink()
-
     with pytest.raises(MoveUnfinishedError, match="0001-seek .* was begun and not finished"):
         seek(three, 4)

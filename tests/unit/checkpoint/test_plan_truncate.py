@@ -4,27 +4,22 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from checkpoint_moves import ORDERS_0, apply_plan, truncate
+from checkpoint_moves import ORDERS_0, apply_plan, files, spark_starts, truncate
 
 from airflow_kafka_offsets.checkpoint import state_store
 from airflow_kafka_offsets.storage import list_names
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from pathlib import Path
 
     from fsspec import AbstractFileSystem
 
-    Files = Callable[[Path], dict[str, bytes]]
-    SparkStarts = Callable[[Path], tuple[int, int]]
 
-
-def test_a_truncation_removes_newest_first_and_commits_before_offsets(begun: Path) -> None:
+def test_a_truncation_removes_newest_first_and_commits_before_offsets(begun):
     checkpoint_plan = truncate(begun, 0, sink="noop")
-
     assert [(step.path, step.data) for step in checkpoint_plan.steps] == [
         ("offsets/3", None),
         ("commits/2", None),
@@ -36,21 +31,15 @@ def test_a_truncation_removes_newest_first_and_commits_before_offsets(begun: Pat
     assert checkpoint_plan.after == {"0": {ORDERS_0: 5}}
 
 
-def test_a_truncation_to_the_newest_batch_changes_nothing_and_needs_no_sink(
-    three: Path, files: Files
-) -> None:
+def test_a_truncation_to_the_newest_batch_changes_nothing_and_needs_no_sink(three):
     before = files(three)
-
     checkpoint_plan = apply_plan(three, truncate(three, 2))
-
     assert checkpoint_plan.steps == ()
     assert files(three) == before
 
 
 @pytest.mark.parametrize("batch_id", [-1, 3, 4])
-def test_only_a_finished_batch_can_be_truncated_to(
-    batch_id: int, begun: Path, assert_refused: Callable[..., None]
-) -> None:
+def test_only_a_finished_batch_can_be_truncated_to(batch_id, begun, assert_refused):
     assert_refused(
         begun,
         truncate(begun, batch_id, sink="noop"),
@@ -58,27 +47,17 @@ def test_only_a_finished_batch_can_be_truncated_to(
     )
 
 
-def test_a_truncation_needs_the_batch_before_too(
-    checkpoint: Callable[..., Path], assert_refused: Callable[..., None]
-) -> None:
+def test_a_truncation_needs_the_batch_before_too(checkpoint, assert_refused):
     root = checkpoint({5: 1, 6: 2, 8: 4, 9: 5}, [5, 6, 8, 9])
-
-    assert_refused(
-        root,
-        truncate(root, 5, sink="noop"),
-        "offsets/4 does not exist",
-    )
+    assert_refused(root, truncate(root, 5, sink="noop"), "offsets/4 does not exist")
     assert_refused(root, truncate(root, 8, sink="noop"), "offsets/7 does not exist")
     assert truncate(root, 6, sink="noop").refusals == ()
 
 
 @pytest.mark.parametrize("line", ['{"logOffset":0}', "17", "-"])
-def test_a_query_with_a_source_that_is_not_kafka_is_not_truncated(
-    line: str, checkpoint: Callable[..., Path], assert_refused: Callable[..., None]
-) -> None:
+def test_a_query_with_a_source_that_is_not_kafka_is_not_truncated(line, checkpoint, assert_refused):
     log = f'v1\n{{"batchTimestampMs":1}}\n{{"orders":{{"0":7}}}}\n{line}'
     root = checkpoint({0: log, 1: log}, [0, 1])
-
     assert_refused(root, truncate(root, 0, sink="noop"), "source 1 is not Kafka and keeps its own log")
 
 
@@ -110,13 +89,10 @@ def keep_state(root: Path, names: tuple[str, ...], versions: range) -> None:
 
 
 @pytest.mark.parametrize("names", STATES.values(), ids=STATES)
-def test_a_query_with_state_is_truncated_to_a_batch_whose_state_is_kept(
-    names: tuple[str, ...], three: Path, assert_refused: Callable[..., None], spark_starts: SparkStarts
-) -> None:
+def test_a_query_with_state_is_truncated_to_a_batch_whose_state_is_kept(names, three, assert_refused):
     # Version 1, the state after batch 0, is not kept any more; version 2 is there as a whole.
     keep_state(three, names, range(2, 4))
     keep_state(three, tuple(as_a_whole(name) for name in names), range(2, 3))
-
     assert_refused(
         three,
         truncate(three, 0, sink="noop"),
@@ -124,7 +100,6 @@ def test_a_query_with_state_is_truncated_to_a_batch_whose_state_is_kept(
         "newest snapshot up to this version and all changes since; batches that can be truncated to: 1",
     )
     apply_plan(three, truncate(three, 1, sink="noop"))
-
     assert spark_starts(three) == (1, 1)
 
 
@@ -132,42 +107,32 @@ CHANGES = {name: names for name, names in STATES.items() if "delta" in names[0] 
 
 
 @pytest.mark.parametrize("names", CHANGES.values(), ids=CHANGES)
-def test_changes_without_those_before_them_are_no_state(
-    names: tuple[str, ...], three: Path, assert_refused: Callable[..., None]
-) -> None:
+def test_changes_without_those_before_them_are_no_state(names, three, assert_refused):
     keep_state(three, names, range(2, 4))
-
     assert_refused(three, truncate(three, 1, sink="noop"), "Spark keeps the state of no earlier batch")
 
 
 @pytest.mark.parametrize("names", CHANGES.values(), ids=CHANGES)
-def test_all_changes_since_the_first_batch_are_a_state(
-    names: tuple[str, ...], three: Path, spark_starts: SparkStarts
-) -> None:
+def test_all_changes_since_the_first_batch_are_a_state(names, three):
     keep_state(three, names, range(1, 4))
-
     apply_plan(three, truncate(three, 1, sink="noop"))
-
     assert spark_starts(three) == (1, 1)
 
 
 @pytest.mark.parametrize(
     "gone", ["0/1/1.delta", "0/1/2.delta", "0/1/left/2.delta", "0/1", "1/0/1.delta"], ids=str
 )
-def test_the_state_of_every_partition_and_store_must_be_kept(
-    gone: str, three: Path, assert_refused: Callable[..., None]
-) -> None:
+def test_the_state_of_every_partition_and_store_must_be_kept(gone, three, assert_refused):
     stores = ("0/0/{}.delta", "0/1/{}.delta", "0/2/{}.delta", "1/0/{}.delta")
     keep_state(three, stores, range(1, 4))
     if "left" in gone:
         keep_state(three, tuple(f"0/{number}/left/{{}}.delta" for number in range(3)), range(1, 4))
     path = three / "state" / gone
     shutil.rmtree(path) if path.is_dir() else path.unlink()
-
     assert_refused(three, truncate(three, 1, sink="noop"), "(version 2) is no longer complete")
 
 
-def test_the_directories_of_the_state_are_listed_once(three: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_directories_of_the_state_are_listed_once(three, monkeypatch):
     keep_state(three, tuple(f"0/{number}/{{}}.delta" for number in range(200)), range(1, 4))
     listed: Counter[str] = Counter()
 
@@ -181,25 +146,19 @@ def test_the_directories_of_the_state_are_listed_once(three: Path, monkeypatch: 
     assert (len(below), set(below.values())) == (201, {1})
 
 
-def test_the_state_of_every_operator_must_be_kept(three: Path, assert_refused: Callable[..., None]) -> None:
+def test_the_state_of_every_operator_must_be_kept(three, assert_refused):
     keep_state(three, ("0/0/{}.delta",), range(1, 4))
     keep_state(three, ("1/0/{}.delta",), range(3, 4))
-
     assert_refused(three, truncate(three, 1, sink="noop"), "(version 2) is no longer complete")
 
 
 @pytest.mark.parametrize("name", ["12.delta", "2.delta.crc", ".2.delta.crc", "2_x.tmp"])
-def test_other_files_are_not_taken_for_the_state_of_a_version(
-    name: str, three: Path, assert_refused: Callable[..., None]
-) -> None:
+def test_other_files_are_not_taken_for_the_state_of_a_version(name, three, assert_refused):
     keep_state(three, (f"0/0/{name}",), range(1))
-
     assert_refused(three, truncate(three, 1, sink="noop"), "(version 2) is no longer complete")
 
 
-def test_whole_states_of_removed_batches_go_with_their_checksums_and_changes_stay(
-    three: Path, files: Files
-) -> None:
+def test_whole_states_of_removed_batches_go_with_their_checksums_and_changes_stay(three):
     keep_state(three, ("0/0/{}.delta", "0/1/{}.delta", "3/0/left-keyToNumValues/{}.delta"), range(1, 4))
     stores = ["state/0/0", "state/0/1", "state/3/0/left-keyToNumValues"]
     for store in stores:

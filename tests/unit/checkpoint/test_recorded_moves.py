@@ -4,36 +4,34 @@ from __future__ import annotations
 
 import json
 import shutil
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
-from checkpoint_moves import DISCARD, apply_plan, case_of, restore, sparks_own, truncate
+from checkpoint_moves import (
+    DISCARD,
+    RECORDED,
+    apply_plan,
+    case_of,
+    files,
+    restore,
+    spark_starts,
+    sparks_own,
+    truncate,
+)
 
 from airflow_kafka_offsets.checkpoint.log import parse_offset_log
 from airflow_kafka_offsets.checkpoint.plan_move import plan_put_back_archive, plan_seek
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-from airflow_kafka_offsets.errors import (
-    CheckpointFormatError,
-)
+from airflow_kafka_offsets.errors import CheckpointFormatError
 from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
 from airflow_kafka_offsets.model.offsets import TopicPartition
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    Files = Callable[[Path], dict[str, bytes]]
-    SparkStarts = Callable[[Path], tuple[int, int]]
-
-RECORDED = sorted(path.parent for path in (Path(__file__).parents[2] / "checkpoints").glob("*/expected.json"))
 
 
 @pytest.mark.parametrize(
     "directory", [path for path in RECORDED if case_of(path) != "async-progress"], ids=lambda path: path.name
 )
-def test_spark_starts_from_what_it_has_written(directory: Path, spark_starts: SparkStarts) -> None:
+def test_spark_starts_from_what_it_has_written(directory):
     expected = json.loads((directory / "expected.json").read_text())
-
     assert spark_starts(directory / "checkpoint")[0] == expected["batch"]
 
 
@@ -60,13 +58,9 @@ def test_spark_starts_from_what_it_has_written(directory: Path, spark_starts: Sp
         "visible file",
     ],
 )
-def test_spark_does_not_start_from_a_damaged_checkpoint(
-    damage: Callable[[Path], object], three: Path, spark_starts: SparkStarts
-) -> None:
+def test_spark_does_not_start_from_a_damaged_checkpoint(damage, three):
     assert spark_starts(three) == (2, 2)
-
     damage(three)
-
     with pytest.raises((AssertionError, CheckpointFormatError)):
         spark_starts(three)
 
@@ -105,11 +99,10 @@ def targets_of(checkpoint: SparkCheckpoint, to: str) -> dict[str, dict[TopicPart
     "directory", [path for path in RECORDED if case_of(path) in REFUSED], ids=lambda path: path.name
 )
 def test_a_recorded_checkpoint_that_must_not_be_moved_so_is_refused_with_the_reason(
-    directory: Path, tmp_path: Path, assert_refused: Callable[..., None]
-) -> None:
+    directory, tmp_path, assert_refused
+):
     root = shutil.copytree(directory / "checkpoint", tmp_path / "cp")
     spark = SparkCheckpoint(str(root))
-
     assert_refused(root, plan_seek(spark, targets_of(spark, "zero")), REFUSED[case_of(directory)])
 
 
@@ -117,12 +110,11 @@ def test_a_recorded_checkpoint_that_must_not_be_moved_so_is_refused_with_the_rea
     "directory", [path for path in RECORDED if case_of(path) in NEVER], ids=lambda path: path.name
 )
 def test_a_recorded_checkpoint_that_spark_would_not_start_from_is_refused_whatever_is_allowed(
-    directory: Path, tmp_path: Path, assert_refused: Callable[..., None]
-) -> None:
+    directory, tmp_path, assert_refused
+):
     root = shutil.copytree(directory / "checkpoint", tmp_path / "cp")
     spark = SparkCheckpoint(str(root))
     policy = CheckpointPolicy("discard", "noop", allow_stateful=True)
-
     assert_refused(root, plan_seek(spark, targets_of(spark, "zero"), policy), REFUSED[case_of(directory)])
 
 
@@ -130,9 +122,7 @@ def test_a_recorded_checkpoint_that_spark_would_not_start_from_is_refused_whatev
 @pytest.mark.parametrize(
     "directory", [path for path in RECORDED if case_of(path) not in NEVER], ids=lambda path: path.name
 )
-def test_a_recorded_checkpoint_is_sought_in_its_newest_offsets_alone_and_put_back(
-    directory: Path, to: str, tmp_path: Path, files: Files, spark_starts: SparkStarts
-) -> None:
+def test_a_recorded_checkpoint_is_sought_in_its_newest_offsets_alone_and_put_back(directory, to, tmp_path):
     root = shutil.copytree(directory / "checkpoint", tmp_path / "cp")
     original = files(root)
     spark = SparkCheckpoint(str(root))
@@ -184,9 +174,7 @@ def test_a_recorded_checkpoint_is_sought_in_its_newest_offsets_alone_and_put_bac
 
 @pytest.mark.parametrize(("case", "batch_id"), [("plain", 1), ("plain", 0), ("purged", 11)])
 @pytest.mark.parametrize("version", ["3.5.4", "4.0.0", "4.2.0"])
-def test_a_recorded_checkpoint_is_truncated_and_put_back(
-    case: str, batch_id: int, version: str, tmp_path: Path, files: Files, spark_starts: SparkStarts
-) -> None:
+def test_a_recorded_checkpoint_is_truncated_and_put_back(case, batch_id, version, tmp_path):
     recorded = RECORDED[0].parent / f"spark-{version}-{case}" / "checkpoint"
     root = shutil.copytree(recorded, tmp_path / "cp")
     original = files(root)
@@ -214,14 +202,10 @@ def test_a_recorded_checkpoint_is_truncated_and_put_back(
 @pytest.mark.parametrize(
     "directory", [path for path in RECORDED if "stateful" in path.name], ids=lambda path: path.name
 )
-def test_a_recorded_query_with_state_is_truncated_with_its_state_as_it_is(
-    directory: Path, tmp_path: Path, files: Files, spark_starts: SparkStarts
-) -> None:
+def test_a_recorded_query_with_state_is_truncated_with_its_state_as_it_is(directory, tmp_path):
     root = shutil.copytree(directory / "checkpoint", tmp_path / "cp")
     original = files(root)
-
     apply_plan(root, truncate(root, 1, idempotent_sink=True))
-
     assert spark_starts(root) == (1, 1)
     assert {p: d for p, d in files(root).items() if p.startswith("state/")} == {
         p: d for p, d in original.items() if p.startswith("state/")

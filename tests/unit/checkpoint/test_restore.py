@@ -2,45 +2,45 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from checkpoint_moves import DISCARD, ORDERS_0, apply_plan, offset_of, restore, seek, sparks_own, truncate
+from checkpoint_moves import (
+    DISCARD,
+    ORDERS_0,
+    apply_plan,
+    files,
+    offset_of,
+    restore,
+    seek,
+    spark_starts,
+    sparks_own,
+    truncate,
+)
 
 from airflow_kafka_offsets.checkpoint.archive import newest_archived_move
 from airflow_kafka_offsets.checkpoint.open_moves import unfinished_move
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-from airflow_kafka_offsets.errors import (
-    CheckpointError,
-    PlanRefusedError,
-)
-from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan
+from airflow_kafka_offsets.errors import CheckpointError, PlanRefusedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    Files = Callable[[Path], dict[str, bytes]]
-    SparkStarts = Callable[[Path], tuple[int, int]]
+    from pathlib import Path
 
 
-def test_the_newest_move_that_was_not_taken_back_is_taken_back(three: Path, files: Files) -> None:
+def test_the_newest_move_that_was_not_taken_back_is_taken_back(three):
     original = sparks_own(files(three))
     apply_plan(three, seek(three, 1))
     apply_plan(three, seek(three, 2))
-
     assert apply_plan(three, restore(three)).undoes == "0002-seek"
     assert offset_of(three) == 1
-
     assert apply_plan(three, restore(three)).undoes == "0001-seek"
     assert sparks_own(files(three)) == original
 
 
-def test_a_restore_is_not_taken_back_by_default_and_nothing_is_left_then(three: Path, files: Files) -> None:
+def test_a_restore_is_not_taken_back_by_default_and_nothing_is_left_then(three):
     apply_plan(three, seek(three))
     apply_plan(three, restore(three))
     before = files(three)
-
     with pytest.raises(
         CheckpointError,
         match=r"found no move to take back; there are: 0001-seek \(undone\), 0002-restore \(20",
@@ -49,52 +49,43 @@ def test_a_restore_is_not_taken_back_by_default_and_nothing_is_left_then(three: 
     assert files(three) == before
 
 
-def test_a_restore_can_be_taken_back_by_its_name(three: Path) -> None:
+def test_a_restore_can_be_taken_back_by_its_name(three):
     apply_plan(three, seek(three))
     apply_plan(three, restore(three))
-
     checkpoint_plan = apply_plan(three, restore(three, "0002-restore"))
-
     assert (checkpoint_plan.undoes, checkpoint_plan.archive) == ("0002-restore", "0003-restore")
     assert offset_of(three) == 3
 
 
-def test_a_move_can_be_taken_back_by_its_name_again_and_nothing_changes(three: Path, files: Files) -> None:
+def test_a_move_can_be_taken_back_by_its_name_again_and_nothing_changes(three):
     apply_plan(three, seek(three))
     apply_plan(three, restore(three))
     before = sparks_own(files(three))
-
     checkpoint_plan = apply_plan(three, restore(three, "0001-seek"))
-
     assert (checkpoint_plan.steps, checkpoint_plan.archive) == ((), None)
     assert sparks_own(files(three)) == before
 
 
-def test_an_earlier_move_is_taken_back_by_its_name_as_a_seek(three: Path) -> None:
+def test_an_earlier_move_is_taken_back_by_its_name_as_a_seek(three):
     apply_plan(three, seek(three, 1))
     apply_plan(three, seek(three, 2))
-
     checkpoint_plan = apply_plan(three, restore(three, "0001-seek"))
-
     assert checkpoint_plan.undoes == "0001-seek"
     assert offset_of(three) == 7
 
 
-def test_a_name_that_is_not_there_is_refused_with_those_that_are(three: Path) -> None:
+def test_a_name_that_is_not_there_is_refused_with_those_that_are(three):
     with pytest.raises(CheckpointError, match="found no archive 0009-seek; there are: none"):
         restore(three, "0009-seek")
-
     apply_plan(three, seek(three))
-
     with pytest.raises(CheckpointError, match=r"found no archive 0009-seek; there are: 0001-seek \(20"):
         restore(three, "0009-seek")
 
 
-def test_an_archive_of_another_query_is_refused(three: Path, files: Files) -> None:
+def test_an_archive_of_another_query_is_refused(three):
     apply_plan(three, seek(three))
     (three / "metadata").write_text('{"id":"another"}')
     before = files(three)
-
     with pytest.raises(
         PlanRefusedError, match=r"archive 0001-seek belongs to query 975d5cb5-.* belongs to query another"
     ):
@@ -102,14 +93,10 @@ def test_an_archive_of_another_query_is_refused(three: Path, files: Files) -> No
     assert files(three) == before
 
 
-def test_a_restore_brings_a_discarded_batch_back(
-    begun: Path, files: Files, spark_starts: SparkStarts
-) -> None:
+def test_a_restore_brings_a_discarded_batch_back(begun):
     original = sparks_own(files(begun))
     apply_plan(begun, seek(begun, **DISCARD))
-
     checkpoint_plan = apply_plan(begun, restore(begun))
-
     # What comes back comes oldest first: batch 3 without the offsets that it starts at would be another
     # batch.
     assert [step.path for step in checkpoint_plan.steps] == ["offsets/2", "offsets/3"]
@@ -117,14 +104,10 @@ def test_a_restore_brings_a_discarded_batch_back(
     assert spark_starts(begun) == (2, 3)
 
 
-def test_a_restore_of_a_truncation_brings_everything_back_oldest_first_and_offsets_before_commits(
-    begun: Path, files: Files, spark_starts: SparkStarts
-) -> None:
+def test_a_restore_of_a_truncation_brings_everything_back_oldest_first_and_offsets_before_commits(begun):
     original = sparks_own(files(begun))
     apply_plan(begun, truncate(begun, 0, sink="noop"))
-
     checkpoint_plan = apply_plan(begun, restore(begun))
-
     assert [step.path for step in checkpoint_plan.steps] == [
         "offsets/1",
         "commits/1",
@@ -139,13 +122,7 @@ def test_a_restore_of_a_truncation_brings_everything_back_oldest_first_and_offse
 @pytest.mark.parametrize(
     "move", [seek, lambda root: truncate(root, 0, sink="noop")], ids=["seek", "truncate"]
 )
-def test_a_restore_after_the_query_has_run_is_a_seek(
-    move: Callable[[Path], CheckpointPlan],
-    three: Path,
-    checkpoint: Callable[..., Path],
-    files: Files,
-    spark_starts: SparkStarts,
-) -> None:
+def test_a_restore_after_the_query_has_run_is_a_seek(move, three, checkpoint):
     apply_plan(three, move(three))
     batch = (SparkCheckpoint(str(three)).read().batch_id or 0) + 1
     checkpoint({batch: 8}, [batch])
@@ -166,40 +143,30 @@ def test_a_restore_after_the_query_has_run_is_a_seek(
     ).read_text() == f"{checkpoint_plan.archive}\n"
 
 
-def test_a_restore_while_a_new_batch_is_unfinished_needs_what_a_seek_needs(
-    three: Path, checkpoint: Callable[..., Path], assert_refused: Callable[..., None]
-) -> None:
+def test_a_restore_while_a_new_batch_is_unfinished_needs_what_a_seek_needs(three, checkpoint, assert_refused):
     apply_plan(three, seek(three))
     checkpoint({3: 8}, [])
-
     assert_refused(three, restore(three), "batch 3 was begun and not finished")
     checkpoint_plan = apply_plan(three, restore(three, **DISCARD))
-
     assert [step.path for step in checkpoint_plan.steps] == ["offsets/3", "offsets/2"]
     assert offset_of(three) == 7
 
 
-def test_a_restore_where_a_discarded_batch_has_run_with_other_records_is_a_seek(
-    begun: Path, checkpoint: Callable[..., Path]
-) -> None:
+def test_a_restore_where_a_discarded_batch_has_run_with_other_records_is_a_seek(begun, checkpoint):
     apply_plan(begun, seek(begun, **DISCARD))
     checkpoint({3: 4}, [])
-
     checkpoint_plan = restore(begun, **DISCARD)
-
     assert [step.path for step in checkpoint_plan.steps] == ["offsets/3", "offsets/2"]
     assert checkpoint_plan.after == {"0": {ORDERS_0: 7}}
 
 
 def test_a_restore_of_a_seek_of_a_query_with_state_that_has_run_needs_the_flag_again(
-    three: Path, checkpoint: Callable[..., Path], assert_refused: Callable[..., None]
-) -> None:
+    three, checkpoint, assert_refused
+):
     (three / "state/0/0").mkdir(parents=True)
     apply_plan(three, seek(three, allow_stateful=True))
     assert restore(three).refusals == ()
-
     checkpoint({3: 8}, [3])
-
     assert_refused(three, restore(three), "the query keeps state")
 
 
@@ -210,11 +177,10 @@ def called_undo(root: Path) -> None:
     manifest.write_text(manifest.read_text().replace('"kind": "restore"', '"kind": "undo"'))
 
 
-def test_an_archive_of_the_kind_undo_is_one_of_a_restore(three: Path) -> None:
+def test_an_archive_of_the_kind_undo_is_one_of_a_restore(three):
     apply_plan(three, seek(three))
     apply_plan(three, restore(three))
     called_undo(three)
-
     newest = newest_archived_move(SparkCheckpoint(str(three)))
     assert newest is not None
     assert (newest.name, newest.kind, newest.undoes) == ("0002-undo", "restore", "0001-seek")
@@ -223,13 +189,12 @@ def test_an_archive_of_the_kind_undo_is_one_of_a_restore(three: Path) -> None:
     assert apply_plan(three, restore(three, "0002-undo")).archive == "0003-restore"
 
 
-def test_an_undo_that_was_interrupted_is_finished_as_a_restore(three: Path) -> None:
+def test_an_undo_that_was_interrupted_is_finished_as_a_restore(three):
     apply_plan(three, seek(three))
     apply_plan(three, restore(three))
     called_undo(three)
     # As if it had been interrupted before its end.
     (three / "_kafka_offsets/0002-undo/done").unlink()
     (three / "_kafka_offsets/0001-seek/undone").unlink()
-
     assert apply_plan(three, restore(three, "0001-seek")).archive == "0002-undo"
     assert unfinished_move(SparkCheckpoint(str(three))) is None

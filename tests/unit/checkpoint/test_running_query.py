@@ -11,12 +11,13 @@ import pytest
 from fsspec.implementations.local import LocalFileSystem
 
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-from airflow_kafka_offsets.checkpoint.state import CheckpointState
 from airflow_kafka_offsets.errors import CheckpointFormatError, StorageUnavailableError
 from airflow_kafka_offsets.model.offsets import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from airflow_kafka_offsets.checkpoint.state import CheckpointState
 
 ORDERS_0 = TopicPartition("orders", 0)
 
@@ -60,29 +61,21 @@ def remove(root: Path, *batches: int) -> None:
         (root / "commits" / str(batch)).unlink()
 
 
-def test_a_batch_finished_between_the_listings_is_not_pending(checkpoint: Callable[..., Path]) -> None:
+def test_a_batch_finished_between_the_listings_is_not_pending(checkpoint):
     root = checkpoint({0: 5, 1: 6}, [0])
-
     state = read_while(root, once("ls commits", lambda: checkpoint({2: 7}, [1])))
-
     assert (state.batch_id, state.pending_batch_id) == (1, None)
     assert state.kafka_offsets == {"0": {ORDERS_0: 6}}
 
 
-def test_batches_finished_between_the_listings_leave_the_state_a_moment_old(
-    checkpoint: Callable[..., Path],
-) -> None:
+def test_batches_finished_between_the_listings_leave_the_state_a_moment_old(checkpoint):
     root = checkpoint({0: 5, 1: 6}, [0])
-
     state = read_while(root, once("ls commits", lambda: checkpoint({2: 7, 3: 8}, [1, 2, 3])))
-
     assert (state.batch_id, state.pending_batch_id) == (1, None)
 
 
 @pytest.mark.parametrize("moment", ["offsets/1", "commits/1"])
-def test_a_batch_removed_before_it_is_opened_is_read_again(
-    moment: str, checkpoint: Callable[..., Path]
-) -> None:
+def test_a_batch_removed_before_it_is_opened_is_read_again(moment, checkpoint):
     root = checkpoint({0: 5, 1: 6}, [0, 1])
 
     def go_on() -> None:
@@ -95,7 +88,7 @@ def test_a_batch_removed_before_it_is_opened_is_read_again(
     assert state.kafka_offsets == {"0": {ORDERS_0: 8}}
 
 
-def test_all_batches_replaced_between_the_listings_are_read_again(checkpoint: Callable[..., Path]) -> None:
+def test_all_batches_replaced_between_the_listings_are_read_again(checkpoint):
     root = checkpoint({0: 5, 1: 6}, [0, 1])
 
     def go_on() -> None:
@@ -107,7 +100,7 @@ def test_all_batches_replaced_between_the_listings_are_read_again(checkpoint: Ca
     assert (state.batch_id, state.pending_batch_id) == (3, None)
 
 
-def test_a_file_that_shows_up_late_is_read_again(checkpoint: Callable[..., Path]) -> None:
+def test_a_file_that_shows_up_late_is_read_again(checkpoint):
     root = checkpoint({0: 5, 1: 6}, [0, 1])
     late = root / "offsets" / "1"
     hidden = root / "hidden"
@@ -124,9 +117,7 @@ def test_a_file_that_shows_up_late_is_read_again(checkpoint: Callable[..., Path]
     assert len(opened) == 2
 
 
-def test_files_that_always_go_before_they_are_opened_are_worth_another_try_later(
-    checkpoint: Callable[..., Path],
-) -> None:
+def test_files_that_always_go_before_they_are_opened_are_worth_another_try_later(checkpoint):
     root = checkpoint({0: 5}, [0])
     opened: list[int] = []
 
@@ -145,11 +136,9 @@ def test_files_that_always_go_before_they_are_opened_are_worth_another_try_later
     assert len(opened) == 5
 
 
-def test_a_file_in_no_known_form_is_not_read_again(checkpoint: Callable[..., Path]) -> None:
+def test_a_file_in_no_known_form_is_not_read_again(checkpoint):
     root = checkpoint({0: "v3\n{}\n0"}, [0])
     opened: list[str] = []
-
     with pytest.raises(CheckpointFormatError):
         read_while(root, opened.append)
-
     assert opened.count("offsets/0") == 1

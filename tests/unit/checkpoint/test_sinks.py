@@ -9,8 +9,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from checkpoint_moves import ORDERS_0, THREE, apply_plan, offset_of, seek, truncate
-from fsspec.implementations.memory import MemoryFileSystem
+from checkpoint_moves import (
+    ORDERS_0,
+    THREE,
+    apply_plan,
+    offset_of,
+    seek,
+    spark_starts,
+    truncate,
+    write_checkpoint,
+)
 
 from airflow_kafka_offsets.checkpoint.plan_move import plan_seek
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
@@ -19,10 +27,6 @@ from airflow_kafka_offsets.model.checkpoint_policy import RECORDING_SINKS, Check
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    Files = Callable[[Path], dict[str, bytes]]
-    Refused = Callable[..., None]
-    SparkStarts = Callable[[Path], tuple[int, int]]
-    Write = Callable[..., Path]
 
 TABLES = sorted((Path(__file__).parents[2] / "tables").iterdir())
 """Tables into which the query has written its batches 0 to 2, each without its data."""
@@ -37,21 +41,15 @@ SINK_REFUSALS = {
 
 
 @pytest.mark.parametrize("sink", SINK_REFUSALS)
-def test_a_batch_is_not_discarded_nor_truncated_for_a_sink_that_may_lose_it(
-    sink: str | None, begun: Path, assert_refused: Refused
-) -> None:
+def test_a_batch_is_not_discarded_nor_truncated_for_a_sink_that_may_lose_it(sink, begun, assert_refused):
     assert_refused(begun, seek(begun, on_pending_batch="discard", sink=sink), SINK_REFUSALS[sink])
     assert_refused(begun, truncate(begun, 1, sink=sink), SINK_REFUSALS[sink])
 
 
 @pytest.mark.parametrize("sink", [{"idempotent_sink": True}, {"sink": "kafka"}, {"sink": "noop"}])
-def test_a_batch_is_discarded_or_truncated_for_a_sink_that_takes_its_id_again(
-    sink: dict[str, Any], begun: Path, spark_starts: SparkStarts
-) -> None:
+def test_a_batch_is_discarded_or_truncated_for_a_sink_that_takes_its_id_again(sink, begun):
     assert truncate(begun, 1, **sink).refusals == ()
-
     apply_plan(begun, seek(begun, on_pending_batch="discard", **sink))
-
     assert spark_starts(begun) == (2, 2)
 
 
@@ -72,27 +70,21 @@ def discarding(sink: str, location: object) -> dict[str, Any]:
 
 
 @pytest.fixture(params=[*TABLES, "file"], ids=lambda table: getattr(table, "name", table))
-def written(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, Any]:
+def written(request, tmp_path):
     """The policy that discards a batch of a query whose sink has recorded the batches 0 to 2."""
     if request.param == "file":
         return discarding("file", file_sink(tmp_path / "written", "0", "1", "2"))
     return discarding(request.param.name.partition("-")[0], request.param)
 
 
-def test_a_batch_that_the_sink_has_not_recorded_is_discarded(
-    written: dict[str, Any], begun: Path, spark_starts: SparkStarts
-) -> None:
+def test_a_batch_that_the_sink_has_not_recorded_is_discarded(written, begun):
     apply_plan(begun, seek(begun, **written))
-
     assert spark_starts(begun) == (2, 2)
     assert offset_of(begun) == 3
 
 
-def test_a_batch_that_the_sink_has_recorded_is_not_discarded(
-    written: dict[str, Any], checkpoint: Write, assert_refused: Refused
-) -> None:
+def test_a_batch_that_the_sink_has_recorded_is_not_discarded(written, checkpoint, assert_refused):
     unfinished = checkpoint(THREE, [0, 1])
-
     assert_refused(
         unfinished,
         seek(unfinished, **written),
@@ -104,10 +96,9 @@ def test_a_batch_that_the_sink_has_recorded_is_not_discarded(
 
 
 def test_a_sink_that_has_not_recorded_what_the_checkpoint_has_finished_is_another_one(
-    written: dict[str, Any], checkpoint: Write, assert_refused: Refused
-) -> None:
+    written, checkpoint, assert_refused
+):
     later = checkpoint(THREE | {3: 8, 4: 9}, [0, 1, 2, 3])
-
     assert_refused(
         later,
         seek(later, **written),
@@ -116,19 +107,14 @@ def test_a_sink_that_has_not_recorded_what_the_checkpoint_has_finished_is_anothe
     )
 
 
-def test_a_sink_that_records_batches_is_not_truncated_below_them(
-    written: dict[str, Any], begun: Path, assert_refused: Refused
-) -> None:
+def test_a_sink_that_records_batches_is_not_truncated_below_them(written, begun, assert_refused):
     policy = {**written, "on_pending_batch": "fail"}
-
     assert_refused(begun, truncate(begun, 1, **policy), "truncating: the sink has recorded batch 2")
     assert truncate(begun, 2, **policy).refusals == ()
 
 
 @pytest.mark.parametrize("sink", RECORDING_SINKS)
-def test_a_directory_that_the_sink_does_not_write_to_is_refused(
-    sink: str, begun: Path, tmp_path: Path, assert_refused: Refused
-) -> None:
+def test_a_directory_that_the_sink_does_not_write_to_is_refused(sink, begun, tmp_path, assert_refused):
     for nothing in (tmp_path / "absent", tmp_path):
         says = f"sink_location='{nothing}': has no {RECORDING_SINKS[sink]} with a batch of query 975d5cb5-"
         assert_refused(begun, seek(begun, **discarding(sink, nothing)), says)
@@ -138,12 +124,9 @@ def test_a_directory_that_the_sink_does_not_write_to_is_refused(
 @pytest.mark.parametrize(
     "table", [table for table in TABLES if "hudi" not in table.name], ids=lambda t: t.name
 )
-def test_a_table_that_another_query_writes_to_is_refused(
-    table: Path, begun: Path, assert_refused: Refused
-) -> None:
+def test_a_table_that_another_query_writes_to_is_refused(table, begun, assert_refused):
     other = "11111111-2222-3333-4444-555555555555"
     (begun / "metadata").write_text(json.dumps({"id": other}))
-
     assert_refused(begun, seek(begun, **discarding(table.name.partition("-")[0], table)), f"of query {other}")
 
 
@@ -151,12 +134,9 @@ def test_a_table_that_another_query_writes_to_is_refused(
 
 
 @pytest.mark.parametrize("names", [("2", "3"), ("2", "3.compact"), ("12.compact", "9")])
-def test_a_batch_that_the_file_sink_has_recorded_is_not_discarded(
-    names: tuple[str, ...], begun: Path, tmp_path: Path, assert_refused: Refused
-) -> None:
+def test_a_batch_that_the_file_sink_has_recorded_is_not_discarded(names, begun, tmp_path, assert_refused):
     out = file_sink(tmp_path / "out", *names)
     newest = max(int(name.partition(".")[0]) for name in names)
-
     assert_refused(
         begun,
         seek(begun, **discarding("file", out)),
@@ -165,23 +145,16 @@ def test_a_batch_that_the_file_sink_has_recorded_is_not_discarded(
 
 
 @pytest.mark.parametrize("names", [("2.compact",), ("1", "2", "3.tmp")])
-def test_a_batch_that_the_file_sink_has_not_recorded_is_discarded(
-    names: tuple[str, ...], begun: Path, tmp_path: Path
-) -> None:
+def test_a_batch_that_the_file_sink_has_not_recorded_is_discarded(names, begun, tmp_path):
     apply_plan(begun, seek(begun, **discarding("file", file_sink(tmp_path / "out", *names))))
-
     assert not (begun / "offsets/3").exists()
 
 
-def test_the_log_of_a_sink_is_found_on_the_storage_of_the_checkpoint(
-    memory: MemoryFileSystem, write_checkpoint: Callable[..., str]
-) -> None:
+def test_the_log_of_a_sink_is_found_on_the_storage_of_the_checkpoint(memory):
     root = write_checkpoint(memory, f"/{uuid.uuid4()}/cp", THREE | {3: 9}, [0, 1, 2])
     memory.pipe_file(f"{root}-out/_spark_metadata/3", b"v1\n")
     policy = CheckpointPolicy("discard", "file", sink_location=f"memory://{root}-out")
-
     checkpoint_plan = plan_seek(SparkCheckpoint(f"memory://{root}"), {"0": {ORDERS_0: 3}}, policy)
-
     assert "has recorded batch 3" in checkpoint_plan.refusals[0]
 
 
@@ -189,7 +162,7 @@ def test_the_log_of_a_sink_is_found_on_the_storage_of_the_checkpoint(
 
 
 @pytest.fixture
-def table(tmp_path: Path) -> Callable[[str], Path]:
+def table(tmp_path):
     """table("delta-4.0.0") -> a copy of the recorded table."""
 
     def copy(name: str) -> Path:
@@ -202,13 +175,10 @@ def delta_log(table: Path, version: int) -> Path:
     return table / "_delta_log" / f"{version:020}.json"
 
 
-def test_commits_of_others_to_a_delta_table_are_passed_over(
-    table: Callable[[str], Path], begun: Path
-) -> None:
+def test_commits_of_others_to_a_delta_table_are_passed_over(table, begun):
     delta = table("delta-4.0.0")
     for version in (3, 4):
         delta_log(delta, version).write_text('{"commitInfo":{}}\n{"txn":{"appId":"other","version":9}}\n')
-
     assert seek(begun, **discarding("delta", delta)).refusals == ()
     delta_log(delta, 5).write_text(delta_log(delta, 2).read_text().replace('"version":2', '"version":3'))
     assert "has recorded batch 3" in seek(begun, **discarding("delta", delta)).refusals[0]
@@ -218,14 +188,8 @@ def test_commits_of_others_to_a_delta_table_are_passed_over(
     ("damage", "says"),
     [
         (lambda table: delta_log(table, 2).unlink(), "has recorded no batch after 1"),
-        (
-            lambda table: delta_log(table, 4).write_text("{}\n"),
-            "00000000000000000003.json: does not exist",
-        ),
-        (
-            lambda table: cleaned_up(table, 3),
-            "00000000000000000002.json: does not exist",
-        ),
+        (lambda table: delta_log(table, 4).write_text("{}\n"), "00000000000000000003.json: does not exist"),
+        (lambda table: cleaned_up(table, 3), "00000000000000000002.json: does not exist"),
         (
             lambda table: write(table / "_delta_log/_staged_commits/00000000000000000003.6c3c.json"),
             "_staged_commits: is not empty, so a catalog keeps the table's newest commits",
@@ -244,16 +208,9 @@ def test_commits_of_others_to_a_delta_table_are_passed_over(
     ],
     ids=["newest gone", "gap", "cleaned up", "staged", "catalog", "cut off", "empty"],
 )
-def test_a_delta_log_that_does_not_say_enough_is_refused(
-    damage: Callable[[Path], object],
-    says: str,
-    table: Callable[[str], Path],
-    begun: Path,
-    assert_refused: Refused,
-) -> None:
+def test_a_delta_log_that_does_not_say_enough_is_refused(damage, says, table, begun, assert_refused):
     delta = table("delta-4.0.0")
     damage(delta)
-
     assert_refused(begun, seek(begun, **discarding("delta", delta)), says)
 
 
@@ -269,11 +226,10 @@ def write(path: Path) -> None:
     path.touch()
 
 
-def test_the_search_of_a_delta_log_ends(table: Callable[[str], Path], begun: Path) -> None:
+def test_the_search_of_a_delta_log_ends(table, begun):
     delta = table("delta-4.0.0")
     for version in range(3, 1_004):
         delta_log(delta, version).write_text("{}\n")
-
     assert "the newest 1,000 commits have no batch" in seek(begun, **discarding("delta", delta)).refusals[0]
 
 
@@ -297,33 +253,25 @@ def changed(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
     path.write_text(json.dumps(metadata))
 
 
-def test_the_newest_metadata_of_an_iceberg_table_count_in_every_catalog(
-    table: Callable[[str], Path], begun: Path, assert_refused: Refused
-) -> None:
+def test_the_newest_metadata_of_an_iceberg_table_count_in_every_catalog(table, begun, assert_refused):
     root = of_catalog(table("iceberg-1.10.1"))
     assert seek(begun, **discarding("iceberg", root)).refusals == ()
-
     (newest,) = (root / "metadata").glob("00003-*")
     other = newest.with_name("00003-11111111-2222-3333-4444-555555555555.metadata.json")
     other.write_text(newest.read_text().replace('epochId":"2"', 'epochId":"3"'))
-
     assert_refused(begun, seek(begun, **discarding("iceberg", root)), "has recorded batch 3")
 
 
-def test_a_branch_of_an_iceberg_catalog_with_more_metadata_hides_no_batch(
-    table: Callable[[str], Path], begun: Path, assert_refused: Refused
-) -> None:
+def test_a_branch_of_an_iceberg_catalog_with_more_metadata_hides_no_batch(table, begun, assert_refused):
     root = table("iceberg-1.10.1")
     text = iceberg(root).read_text()
     (root / "metadata/v6.metadata.json").write_text(text)
     assert seek(begun, **discarding("iceberg", root)).refusals == ()
-
     iceberg(root, 5).write_text(text.replace('epochId":"2"', 'epochId":"3"'))
-
     assert_refused(begun, seek(begun, **discarding("iceberg", root)), "has recorded batch 3")
 
 
-def test_metadata_of_an_iceberg_table_may_be_packed(table: Callable[[str], Path], begun: Path) -> None:
+def test_metadata_of_an_iceberg_table_may_be_packed(table, begun):
     import gzip
 
     root = table("iceberg-1.10.1")
@@ -356,12 +304,9 @@ def on_a_branch(metadata: dict[str, Any]) -> None:
     metadata["snapshots"].append(newest | {"snapshot-id": 7, "summary": summary})
 
 
-def test_snapshots_of_others_in_an_iceberg_table_are_passed_over(
-    table: Callable[[str], Path], begun: Path
-) -> None:
+def test_snapshots_of_others_in_an_iceberg_table_are_passed_over(table, begun):
     root = table("iceberg-1.10.1")
     changed(iceberg(root), by_another_writer)
-
     assert seek(begun, **discarding("iceberg", root)).refusals == ()
 
 
@@ -379,10 +324,7 @@ def test_snapshots_of_others_in_an_iceberg_table_are_passed_over(
             "found 4 as",
         ),
         (lambda table: iceberg(table).write_bytes(iceberg(table).read_bytes()[:-9]), "the file is cut off"),
-        (
-            lambda table: (table / "metadata/latest.metadata.json").touch(),
-            "a name that Iceberg does not use",
-        ),
+        (lambda table: (table / "metadata/latest.metadata.json").touch(), "a name that Iceberg does not use"),
         (
             lambda table: (table / "metadata/00000-1.metadata.json").touch(),
             "found the metadata of two tables or catalogs",
@@ -391,16 +333,9 @@ def test_snapshots_of_others_in_an_iceberg_table_are_passed_over(
     ],
     ids=["expired", "branch", "newest gone", "version", "cut off", "name", "catalogs", "gzip"],
 )
-def test_an_iceberg_table_that_does_not_say_enough_is_refused(
-    damage: Callable[[Path], object],
-    says: str,
-    table: Callable[[str], Path],
-    begun: Path,
-    assert_refused: Refused,
-) -> None:
+def test_an_iceberg_table_that_does_not_say_enough_is_refused(damage, says, table, begun, assert_refused):
     root = table("iceberg-1.10.1")
     damage(root)
-
     assert_refused(begun, seek(begun, **discarding("iceberg", root)), says)
 
 
@@ -412,9 +347,7 @@ def newest_commit(table: Path) -> Path:
 
 
 @pytest.mark.parametrize("name", ["hudi-0.15.0", "hudi-1.1.1"])
-def test_a_newer_batch_of_any_writer_of_a_hudi_table_counts(
-    name: str, table: Callable[[str], Path], begun: Path, assert_refused: Refused
-) -> None:
+def test_a_newer_batch_of_any_writer_of_a_hudi_table_counts(name, table, begun, assert_refused):
     root = table(name)
     path = newest_commit(root)
     data = path.read_bytes()
@@ -422,7 +355,6 @@ def test_a_newer_batch_of_any_writer_of_a_hudi_table_counts(
     path.write_bytes(
         data.replace(b'"2', b'"3', 1) if name.endswith("1.1.1") else data.replace(b'"2\\', b'"3\\')
     )
-
     assert_refused(begun, seek(begun, **discarding("hudi", root)), "has recorded batch 3")
 
 
@@ -473,17 +405,9 @@ def test_a_newer_batch_of_any_writer_of_a_hudi_table_counts(
         "newest gone",
     ],
 )
-def test_a_hudi_table_that_does_not_say_enough_is_refused(
-    name: str,
-    damage: Callable[[Path], object],
-    says: str,
-    table: Callable[[str], Path],
-    begun: Path,
-    assert_refused: Refused,
-) -> None:
+def test_a_hudi_table_that_does_not_say_enough_is_refused(name, damage, says, table, begun, assert_refused):
     root = table(name)
     damage(root)
-
     assert_refused(begun, seek(begun, **discarding("hudi", root)), says)
 
 
@@ -501,13 +425,10 @@ def replaced(path: Path, old: bytes, new: bytes) -> None:
     path.write_bytes(path.read_bytes().replace(old, new))
 
 
-def test_no_more_files_of_a_hudi_timeline_are_read_than_hudi_keeps(
-    table: Callable[[str], Path], begun: Path
-) -> None:
+def test_no_more_files_of_a_hudi_timeline_are_read_than_hudi_keeps(table, begun):
     root = table("hudi-1.1.1")
     for number in range(1_000):
         (root / f".hoodie/timeline/{number:017}_{number:017}.commit").touch()
-
     assert (
         "found 1,003 commits; expected at most 1,000" in seek(begun, **discarding("hudi", root)).refusals[0]
     )

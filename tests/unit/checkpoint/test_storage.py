@@ -8,7 +8,7 @@ import time
 import traceback
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import fsspec
 import pytest
@@ -20,12 +20,7 @@ from hypothesis import strategies as st
 from airflow_kafka_offsets import cleanup
 from airflow_kafka_offsets.checkpoint import reader
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-from airflow_kafka_offsets.errors import (
-    CheckpointError,
-    StorageError,
-    StorageUnavailableError,
-    UsageError,
-)
+from airflow_kafka_offsets.errors import StorageError, StorageUnavailableError, UsageError
 from airflow_kafka_offsets.model.text import MAX_SIZE
 from airflow_kafka_offsets.storage import (
     list_names,
@@ -36,43 +31,31 @@ from airflow_kafka_offsets.storage import (
     replace_file,
 )
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 
 @pytest.mark.parametrize(
     ("location", "path"),
     [
         ("/data/cp", "/data/cp"),
         ("/data/cp/", "/data/cp"),
+        ("//data/cp", "//data/cp"),
         ("file:/data/cp", "/data/cp"),
-        ("file:///data/cp", "/data/cp"),
+        ("file:///data/cp/", "/data/cp"),
         ("FILE:///data/my cp%20", "/data/my cp%20"),
         ("/data/user@host:1/cp", "/data/user@host:1/cp"),
     ],
 )
-def test_every_spelling_of_a_local_directory_is_understood(location: str, path: str) -> None:
+def test_every_spelling_of_a_local_directory_is_understood(location, path):
     fs, root = open_location(location)
-
     assert isinstance(fs, LocalFileSystem)
     assert root == path
 
 
-def test_a_relative_path_is_relative_to_the_working_directory() -> None:
+def test_a_relative_path_is_relative_to_the_working_directory():
     assert open_location("data/cp")[1] == str(Path.cwd() / "data" / "cp")
 
 
-@pytest.mark.parametrize("scheme", ["s3a", "s3n", "s3"])
-def test_hadoops_spellings_of_s3_are_fsspecs_s3(scheme: str) -> None:
-    fs, root = open_location(f"{scheme}://lake/jobs/cp", storage_options={"anon": True})
-
-    assert type(fs).__name__ == "S3FileSystem"
-    assert root == "lake/jobs/cp"
-
-
-def test_a_file_system_that_is_given_is_used() -> None:
+def test_a_file_system_that_is_given_is_used():
     given = MemoryFileSystem()
-
     assert open_location("memory://jobs/cp", given) == (given, "/jobs/cp")
 
 
@@ -84,26 +67,23 @@ def test_a_file_system_that_is_given_is_used() -> None:
         ("wasbs://container@account.blob.core.windows.net/cp", "adlfs", "abfs"),
     ],
 )
-def test_a_missing_driver_is_named_with_what_to_install(
-    location: str, module: str, scheme: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_driver_is_named_with_what_to_install(location, module, scheme, monkeypatch):
     monkeypatch.setitem(sys.modules, module, None)
-
     with pytest.raises(StorageError, match=f"^{scheme}:// needs a driver .*: pip install {module}$"):
         open_location(location)
 
 
-def test_dbfs_for_which_airflow_has_no_connection_names_the_variables_that_it_needs() -> None:
+def test_dbfs_for_which_airflow_has_no_connection_names_the_variables_that_it_needs():
     with pytest.raises(StorageError, match="FSSPEC_DBFS_INSTANCE .* and FSSPEC_DBFS_TOKEN"):
         open_location("dbfs:/jobs/cp")
 
 
-def test_an_unknown_scheme_is_refused() -> None:
+def test_an_unknown_scheme_is_refused():
     with pytest.raises(StorageError, match="Protocol not known: ftps3"):
         open_location("ftps3://lake/cp")
 
 
-def test_an_empty_location_is_refused() -> None:
+def test_an_empty_location_is_refused():
     with pytest.raises(UsageError, match="empty"):
         open_location("")
 
@@ -112,29 +92,27 @@ def test_an_empty_location_is_refused() -> None:
     "location",
     ["s3a://AKIA:SECRET@lake/cp", "s3n://AKIA:SEC/SECRET@lake/cp", "hdfs://user:SECRET@namenode:8020/cp"],
 )
-def test_a_location_with_a_password_is_refused_without_repeating_it(location: str) -> None:
+def test_a_location_with_a_password_is_refused_without_repeating_it(location):
     with pytest.raises(UsageError, match="holds a password") as refused:
         open_location(location)
-
     assert "SECRET" not in str(refused.value)
     assert "AKIA" not in str(refused.value)
 
 
-def test_a_token_in_the_url_of_a_request_is_not_repeated() -> None:
+def test_a_token_in_the_url_of_a_request_is_not_repeated():
     fs = fsspec.filesystem("webhdfs", host="localhost", port=1, token="SECRET")
     with pytest.raises(StorageUnavailableError, match=r"/webhdfs/v1/cp/metadata\?\.\.\.") as refused:
         SparkCheckpoint("webhdfs://localhost/cp", fs=fs).read()
-
     assert "SECRET" not in "".join(traceback.format_exception(refused.value))
 
 
-def test_a_directory_that_is_not_there_has_no_names(tmp_path: Path) -> None:
+def test_a_directory_that_is_not_there_has_no_names(tmp_path):
     assert list_names(LocalFileSystem(), str(tmp_path / "offsets")) is None
     assert list_names(MemoryFileSystem(), "/not/there/offsets") is None
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_a_directory_without_permission_is_named(checkpoint: Callable[..., Path]) -> None:
+def test_a_directory_without_permission_is_named(checkpoint):
     root = checkpoint({0: 5}, [0])
     (root / "offsets").chmod(0)
     try:
@@ -154,29 +132,23 @@ class _BrokenFileSystem(LocalFileSystem):
         raise RuntimeError("Could not connect to the endpoint URL")
 
 
-def test_a_refusal_of_the_storage_is_named_with_the_location(checkpoint: Callable[..., Path]) -> None:
+def test_a_refusal_of_the_storage_is_named_with_the_location(checkpoint):
     root = checkpoint({0: 5}, [0])
-
     with pytest.raises(
         StorageError, match=r"checkpoint/offsets: no permission to read it .Access Denied"
     ) as refused:
         SparkCheckpoint(str(root), fs=_ForbiddenFileSystem()).read()
-
     assert not refused.value.retriable
 
 
-def test_a_storage_that_does_not_answer_is_worth_another_try(checkpoint: Callable[..., Path]) -> None:
+def test_a_storage_that_does_not_answer_is_worth_another_try(checkpoint):
     root = checkpoint({0: 5}, [0])
-
     with pytest.raises(StorageUnavailableError, match="Could not connect") as refused:
         SparkCheckpoint(str(root), fs=_BrokenFileSystem()).read()
-
     assert refused.value.retriable
 
 
-def test_an_error_of_our_own_is_not_the_storages(
-    checkpoint: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_error_of_our_own_is_not_the_storages(checkpoint, monkeypatch):
     def broken(*_: object) -> None:
         raise KeyError("ours")
 
@@ -186,16 +158,15 @@ def test_an_error_of_our_own_is_not_the_storages(
         SparkCheckpoint(str(checkpoint({0: 5}, [0]))).read()
 
 
-def test_a_file_in_place_of_a_directory_is_named(checkpoint: Callable[..., Path]) -> None:
+def test_a_file_in_place_of_a_directory_is_named(checkpoint):
     root = checkpoint({0: 5}, [])
     (root / "commits").rmdir()
     (root / "commits").write_text("")
-
     with pytest.raises(StorageError, match="checkpoint/commits: is a file; expected a directory"):
         SparkCheckpoint(str(root)).read()
 
 
-def test_a_bucket_that_is_written_to_and_is_not_there_is_not_worth_another_try(tmp_path: Path) -> None:
+def test_a_bucket_that_is_written_to_and_is_not_there_is_not_worth_another_try(tmp_path):
     class Vanished(LocalFileSystem):
         def makedirs(self, path: str, exist_ok: bool = False) -> None:
             raise FileNotFoundError("The specified bucket does not exist")
@@ -206,9 +177,7 @@ def test_a_bucket_that_is_written_to_and_is_not_there_is_not_worth_another_try(t
     assert not refused.value.retriable
 
 
-def test_a_write_that_fails_half_way_leaves_no_temporary_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_write_that_fails_half_way_leaves_no_temporary_file(tmp_path, monkeypatch):
     def full(_: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -219,9 +188,7 @@ def test_a_write_that_fails_half_way_leaves_no_temporary_file(
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"7": b"before"}
 
 
-def test_a_time_limit_ends_a_write_though_the_storage_does_not_answer_any_more(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_time_limit_ends_a_write_though_the_storage_does_not_answer_any_more(tmp_path, monkeypatch):
     class TimeIsOverError(BaseException):
         """As Airflow's, which is no Exception."""
 
@@ -243,10 +210,9 @@ def test_a_time_limit_ends_a_write_though_the_storage_does_not_answer_any_more(
 
 
 @pytest.mark.parametrize("kind", [LocalFileSystem, MemoryFileSystem])
-def test_a_file_that_is_too_large_is_refused_with_both_sizes(kind: type[Any], tmp_path: Path) -> None:
+def test_a_file_that_is_too_large_is_refused_with_both_sizes(kind, tmp_path):
     fs, path = kind(), str(tmp_path / "offsets")
     fs.pipe_file(path, bytes(MAX_SIZE + 1))
-
     with pytest.raises(StorageError, match="offsets: is 10,000,001 bytes large; expected at most 10,000,000"):
         read_bytes(fs, path)
 
@@ -255,7 +221,7 @@ def test_a_file_that_is_too_large_is_refused_with_both_sizes(kind: type[Any], tm
     "location",
     ["/data/a\0b", "s3a://lake/\ud800", "/data/a\nb", "/data/a\tb", "s3a://lake/\u202egnp", "/data/\u2066"],
 )
-def test_a_location_that_cannot_be_a_path_is_refused(location: str) -> None:
+def test_a_location_that_cannot_be_a_path_is_refused(location):
     with pytest.raises(UsageError, match="characters that no path should have"):
         open_location(location)
 
@@ -271,9 +237,7 @@ def test_a_location_that_cannot_be_a_path_is_refused(location: str) -> None:
         "local://host/data",
     ],
 )
-def test_a_file_on_another_machine_is_no_file_below_the_working_directory(
-    location: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_on_another_machine_is_no_file_below_the_working_directory(location, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for fs in (None, LocalFileSystem()):
         with pytest.raises(UsageError, match=r"names a host.*expected file:///"):
@@ -283,16 +247,8 @@ def test_a_file_on_another_machine_is_no_file_below_the_working_directory(
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(
-    "location", ["file:/data/cp", "file:///data/cp", "/data/cp", "//data/cp", "File:///data/cp/"]
-)
-def test_a_file_on_this_machine_is_where_its_path_says(location: str) -> None:
-    _, path = open_location(location)
-    assert path.replace("//", "/") == "/data/cp"
-
-
 @given(st.text(alphabet="abcFILEfile:/.%", max_size=12))
-def test_a_uri_of_a_file_leads_to_its_own_path_or_nowhere(rest: str) -> None:
+def test_a_uri_of_a_file_leads_to_its_own_path_or_nowhere(rest):
     try:
         _, path = open_location(f"file:{rest}")
     except UsageError:
@@ -300,7 +256,7 @@ def test_a_uri_of_a_file_leads_to_its_own_path_or_nowhere(rest: str) -> None:
     assert Path(path) == Path("/" + rest.lstrip("/"))
 
 
-def test_a_new_name_is_on_the_disk_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_name_is_on_the_disk_too(tmp_path, monkeypatch):
     done: list[str] = []
     sync, replace = os.fsync, Path.replace
 
@@ -330,8 +286,8 @@ def test_a_new_name_is_on_the_disk_too(tmp_path: Path, monkeypatch: pytest.Monke
     ("code", "fails"), [(errno.EIO, True), (errno.EINVAL, False), (errno.ENOTSUP, False)]
 )
 def test_a_directory_that_cannot_be_synced_fails_the_write_where_the_storage_has_a_sync(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, fails: bool
-) -> None:
+    tmp_path, monkeypatch, code, fails
+):
     sync = os.fsync
 
     def broken(descriptor: int) -> None:
@@ -346,18 +302,3 @@ def test_a_directory_that_cannot_be_synced_fails_the_write_where_the_storage_has
     with expected:
         replace_file(LocalFileSystem(), str(tmp_path / "7"), b"after")
     assert [path.name for path in tmp_path.iterdir()] == ["7"]
-
-
-@pytest.mark.parametrize(
-    "path", ["../outside", "offsets/../../outside", "/outside", "offsets//7", "offsets/./7"]
-)
-def test_a_path_that_leads_out_of_the_checkpoint_is_neither_written_nor_removed(
-    tmp_path: Path, path: str
-) -> None:
-    (tmp_path / "outside").write_text("keep")
-    spark = SparkCheckpoint(str(tmp_path / "checkpoint"))
-    with pytest.raises(CheckpointError, match="is not the path of a file below the checkpoint"):
-        spark.write_file(path, b"")
-    with pytest.raises(CheckpointError, match="is not the path of a file below the checkpoint"):
-        spark.remove_file(path)
-    assert (tmp_path / "outside").read_text() == "keep"

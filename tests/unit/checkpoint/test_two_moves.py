@@ -5,10 +5,10 @@ from __future__ import annotations
 import shutil
 import threading
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
-from checkpoint_moves import apply_plan, offset_of, restore, seek
+from checkpoint_moves import apply_plan, files, interrupt, offset_of, restore, seek
 from interleaving import ALL, Interleaving
 
 from airflow_kafka_offsets import cleanup
@@ -19,17 +19,13 @@ from airflow_kafka_offsets.checkpoint.open_moves import unfinished_move
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import CheckpointMovedError, MoveUnfinishedError, PlanRefusedError
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
 STEPS = 60
 """More than a move has."""
 
 
 @pytest.mark.parametrize("other", ["seek", "restore"])
 @pytest.mark.parametrize("first", "AB")
-def test_two_moves_never_mix(three: Path, tmp_path: Path, monkeypatch, first: str, other: str) -> None:
+def test_two_moves_never_mix(three, tmp_path, monkeypatch, first, other):
     apply_plan(three, seek(three, 5))
     refused = 0
     for cut in range(1, STEPS):
@@ -56,51 +52,38 @@ def test_two_moves_never_mix(three: Path, tmp_path: Path, monkeypatch, first: st
     assert refused > 5
 
 
-def test_the_claim_of_a_move_that_died_is_in_nobodys_way(three: Path) -> None:
+def test_the_claim_of_a_move_that_died_is_in_nobodys_way(three):
     spark = SparkCheckpoint(str(three))
     planned = seek(three, 3)
     Claim(spark, str(planned.archive))
-
     with pytest.raises(CheckpointMovedError, match="another move of this checkpoint began at the same time"):
         apply_plan(three, planned)
     apply_plan(three, seek(three, 4))
-
     assert offset_of(three) == 4
 
 
-def test_a_move_that_began_since_the_plan_and_is_not_finished_is_in_the_way(
-    three: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_move_that_began_since_the_plan_and_is_not_finished_is_in_the_way(three):
     first = seek(three, 3)
     claimed = Claim(SparkCheckpoint(str(three)), str(first.archive))
     second = seek(three, 4)
     claimed.withdraw()
-    with monkeypatch.context() as patch:
-        patch.setattr("airflow_kafka_offsets.checkpoint.apply_move._apply_step", _die)
-        with pytest.raises(KeyboardInterrupt):
-            apply_plan(three, first)
-
+    interrupt(three, first)
     with pytest.raises(MoveUnfinishedError, match="0001-seek .* was begun and not finished"):
         apply_plan(three, second)
 
 
-def test_a_plan_without_a_change_does_not_hide_a_move_that_is_not_finished(three: Path, monkeypatch) -> None:
+def test_a_plan_without_a_change_does_not_hide_a_move_that_is_not_finished(three):
     apply_plan(three, seek(three, 3))
     taking_back = restore(three)
-    with monkeypatch.context() as patch:
-        patch.setattr("airflow_kafka_offsets.checkpoint.apply_move.verify_checkpoint", _die)
-        with pytest.raises(KeyboardInterrupt):
-            apply_plan(three, taking_back)
+    interrupt(three, taking_back, before="verify_checkpoint")
     nothing_left = replace(taking_back, steps=(), archive=None)
-
     with pytest.raises(MoveUnfinishedError, match="0002-restore .* was begun and not finished"):
         apply_plan(three, nothing_left)
     apply_plan(three, restore(three, "0001-seek"))
-
     assert all(each.is_over for each in read_archived_moves(SparkCheckpoint(str(three))))
 
 
-def test_a_move_that_is_taken_back_while_it_is_under_way_fails(three: Path) -> None:
+def test_a_move_that_is_taken_back_while_it_is_under_way_fails(three):
     def take_back() -> None:
         apply_plan(three, restore(three))
 
@@ -109,14 +92,8 @@ def test_a_move_that_is_taken_back_while_it_is_under_way_fails(three: Path) -> N
     assert offset_of(three) == 7
 
 
-def _die(*_: object) -> None:
-    raise KeyboardInterrupt
-
-
 @pytest.mark.parametrize("step", ["_check_planned", "write_archive"])
-def test_a_time_limit_ends_a_move_though_the_storage_does_not_answer_any_more(
-    three: Path, monkeypatch, step: str
-) -> None:
+def test_a_time_limit_ends_a_move_though_the_storage_does_not_answer_any_more(three, monkeypatch, step):
     class TimeIsOverError(BaseException):
         """As Airflow's, which is no Exception."""
 
@@ -142,9 +119,7 @@ def test_a_time_limit_ends_a_move_though_the_storage_does_not_answer_any_more(
     assert (unfinished_move(SparkCheckpoint(str(three))) is None) == (step == "_check_planned")
 
 
-def test_of_two_moves_that_were_planned_together_the_one_that_claims_later_is_refused(
-    three: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_of_two_moves_that_were_planned_together_the_one_that_claims_later_is_refused(three, monkeypatch):
     # Both would write the same manifest.
     first, other = seek(three, 3), seek(three, 4)
     write_archive = archive.write_archive
@@ -164,9 +139,7 @@ def test_of_two_moves_that_were_planned_together_the_one_that_claims_later_is_re
     assert [each.name for each in read_archived_moves(SparkCheckpoint(str(three)))] == ["0001-seek"]
 
 
-def test_a_move_notices_one_that_was_planned_after_its_claim_and_done_before_its_manifest(
-    three: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_move_notices_one_that_was_planned_after_its_claim_and_done_before_its_manifest(three, monkeypatch):
     write_archive, others = archive.write_archive, [4]
 
     def write(*arguments: Any) -> None:
@@ -182,13 +155,10 @@ def test_a_move_notices_one_that_was_planned_after_its_claim_and_done_before_its
     assert unfinished_move(SparkCheckpoint(str(three))) is None
 
 
-def test_a_move_that_was_planned_before_another_one_leaves_its_archive_alone(
-    three: Path, files: Callable[[Path], dict[str, bytes]]
-) -> None:
+def test_a_move_that_was_planned_before_another_one_leaves_its_archive_alone(three):
     late = seek(three, 3)
     apply_plan(three, seek(three, 4))
     before = files(three)
-
     with pytest.raises(CheckpointMovedError, match="another move of this checkpoint began at the same time"):
         apply_plan(three, late)
     assert files(three) == before

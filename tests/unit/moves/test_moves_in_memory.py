@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import datetime, timezone
 
 import pytest
-from memory_broker import MemoryBroker, MemoryClient
 
 from airflow_kafka_offsets.errors import (
     CommitError,
@@ -26,20 +25,6 @@ from airflow_kafka_offsets.moves.write import delete_groups, recommit_overtaken
 
 FIRST, SECOND = TopicPartition("orders", 0), TopicPartition("orders", 1)
 NOW = datetime(2026, 1, 5, tzinfo=timezone.utc)
-
-
-@pytest.fixture
-def broker():
-    broker = MemoryBroker()
-    broker.create("orders", 2)
-    for tp in (FIRST, SECOND):
-        broker.append("orders", tp.partition, range(100))
-    return broker
-
-
-@pytest.fixture
-def client(broker):
-    return MemoryClient(broker)
 
 
 def holds(client, group="g"):

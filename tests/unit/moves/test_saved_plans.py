@@ -8,7 +8,6 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
-from memory_broker import MemoryBroker, MemoryClient
 from written_query import Query
 
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
@@ -69,20 +68,6 @@ class Pipeline:
     def at(self):
         groups = [*committed_offsets(self.client.committed("g", [FIRST, SECOND])).values()]
         return groups if self.query is None else (groups, list(self.query.stands().values()))
-
-
-@pytest.fixture
-def broker():
-    broker = MemoryBroker()
-    broker.create("orders", 2)
-    for tp in (FIRST, SECOND):
-        broker.append("orders", tp.partition, range(100))
-    return broker
-
-
-@pytest.fixture
-def client(broker):
-    return MemoryClient(broker)
 
 
 @pytest.fixture

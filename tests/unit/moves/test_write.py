@@ -27,10 +27,7 @@ RAW = {
 }
 """What the clients make of them."""
 
-CALLERS = {
-    **dict.fromkeys(CHANGES, "moves/write.py"),
-    **dict.fromkeys(RAW, "kafka/ or spark/jvm_client.py"),
-}
+CALLERS = {**dict.fromkeys(CHANGES, "moves/write.py"), **dict.fromkeys(RAW, "kafka/ or spark/jvm_client.py")}
 
 
 def is_allowed(name, file):
@@ -74,12 +71,6 @@ BEFORE: dict[str, Positions] = {"orders": {TopicPartition("orders", 0): 7}}
 
 def delete(port, save=len):
     return write.delete_groups(port, BEFORE, save)
-
-
-def test_what_is_deleted_is_saved_first():
-    port = Port("orders")
-    assert delete(port, port.done.append) == {"orders": None}
-    assert port.done == [BEFORE, "deleted orders"]
 
 
 def test_nothing_is_deleted_that_could_not_be_saved():
