@@ -99,9 +99,9 @@ class ManyPipelines:
     def run(self, seconds: float) -> None:
         """Move the pipelines for some seconds, and print each minute what that takes."""
         self._wait_for_leaders()
-        work = [partial(self._work, number) for number in range(self._workers)]
         with ThreadPoolExecutor(self._workers + 1) as pool:
-            loops = [pool.submit(does) for does in (self._check_drift, *work)]
+            loops = [pool.submit(self._work, number) for number in range(self._workers)]
+            loops.append(pool.submit(self._check_drift))
             end = time.monotonic() + seconds
             while (left := end - time.monotonic()) > 0:
                 time.sleep(min(60.0, left))
