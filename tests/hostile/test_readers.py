@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import time
 import tracemalloc
 from contextlib import contextmanager, suppress
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 from hostile_inputs import damaged, grown, inputs
-from hostile_readers import CORPUS, READERS, HostileInputError, try_input, watch_writes
+from hostile_readers import CORPUS, READERS, RECORDED, HostileInputError, try_input, watch_writes
 from hypothesis import HealthCheck, example, given, settings
 
 from airflow_kafka_offsets.checkpoint.log import parse_offset_log, parse_query_id
@@ -188,6 +189,16 @@ def test_a_batch_with_a_number_that_spark_does_not_know_is_ignored(tmp_path: Pat
         for name in (7, number):
             (tmp_path / directory / str(name)).touch()
     assert SparkCheckpoint(str(tmp_path)).listed() == ({7}, {7})
+
+
+@pytest.mark.parametrize("file", ["offsets/3", "commits/3", "metadata"])
+def test_no_cut_of_a_file_gives_other_offsets(tmp_path: Path, file):
+    location = shutil.copytree(RECORDED / "spark-4.2.0-plain" / "checkpoint", tmp_path / "cut")
+    right, whole = SparkCheckpoint(str(location)).read(), (location / file).read_bytes()
+    for size in range(len(whole)):
+        (location / file).write_bytes(whole[:size])
+        with suppress(CheckpointFormatError):
+            assert SparkCheckpoint(str(location)).read() == right, size
 
 
 def test_the_names_in_a_directory_that_is_no_checkpoint_move_no_cursor(tmp_path: Path):

@@ -10,8 +10,6 @@ import sys
 import pytest
 from spark_connect import connect_server
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark]
-
 LIMIT = 60
 """Seconds: PySpark waits ten minutes for a server that is gone, and for ever for one that is silent."""
 
