@@ -19,9 +19,7 @@ OURS_OF_TOPIC = "ours, the topic's partitions looked up each time"
 ONE_CALL = "confluent-kafka, one call for all partitions"
 PYTHON = "kafka-python"
 RAW = "raw protocol, the same three questions"
-NAIVE = "confluent-kafka, two calls for each partition"
 TOOL = "`kafka-consumer-groups --describe`, whole process"
-NAIVE_UP_TO = 1_000
 
 
 def measure(cluster: Cluster, sizes: list[int], rounds: int) -> Section:
@@ -35,8 +33,7 @@ def measure(cluster: Cluster, sizes: list[int], rounds: int) -> Section:
     section.notes.append(
         "All clients are given the partitions; ours and the raw protocol also read the log starts, to tell "
         "lag from lost records. A sensor that looks alone looks the partitions up each time, to see those "
-        "that were added: the second line. Two calls for each partition grow evenly; at 10,000 they would "
-        f"take ten times what they take at {NAIVE_UP_TO:,}."
+        "that were added: the second line."
     )
     if 10_000 in sizes and 1_000 in sizes:
         many, fewer = _task(10_000), _task(1_000)
@@ -118,7 +115,7 @@ def _contestants(cluster: Cluster, client: OffsetsClient, python: KafkaPython, s
         return measure_lag(client, group_id, group_positions(client, group_id, scope)).total
 
     task = _task(size)
-    contestants = [
+    return [
         Contestant(task, OURS, ours),
         Contestant(task, OURS_OF_TOPIC, ours_of_topic),
         Contestant(task, ONE_CALL, lambda: bare.lag_in_one_call(partitions)),
@@ -126,9 +123,6 @@ def _contestants(cluster: Cluster, client: OffsetsClient, python: KafkaPython, s
         Contestant(task, RAW, lambda: raw.lag({group_id: partitions})),
         Contestant(task, TOOL, lambda: described_lag(cluster, "--group", group_id)),
     ]
-    if size <= NAIVE_UP_TO:
-        contestants.append(Contestant(task, NAIVE, lambda: bare.lag_by_partition(partitions)))
-    return contestants
 
 
 def _task(size: int) -> str:

@@ -35,7 +35,10 @@ REPLAYS = {
 }
 
 
-@pytest.mark.parametrize("name", REPLAYS)
+FIRST, *OTHERS = REPLAYS
+
+
+@pytest.mark.parametrize("name", [FIRST, *(pytest.param(name, marks=pytest.mark.long) for name in OTHERS)])
 def test_a_replay_takes_about_as_long_as_was_estimated(
     name, stream, run, make_topic, bootstrap_servers, tmp_path
 ):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from written_query import Query
 
 from airflow_kafka_offsets.errors import CheckpointError, CheckpointFormatError, UsageError
 from airflow_kafka_offsets.model.offsets import OffsetRange, TopicPartition
@@ -13,21 +14,7 @@ from airflow_kafka_offsets.spark import SparkCheckpoint, batch_ranges, starting_
 HEAD = '{"batchWatermarkMs":0,"batchTimestampMs":1700000000000,"conf":{}}'
 
 
-class Checkpoint:
-    def __init__(self, root):
-        self.root = root
-        self.location = str(root)
-        self.write("metadata", '{"id":"11111111-2222-3333-4444-555555555555"}')
-
-    def write(self, path, text):
-        file = self.root / path
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text)
-
-    def plan(self, batch, *sources):
-        lines = [source if isinstance(source, str) else json.dumps(source) for source in sources]
-        self.write(f"offsets/{batch}", "\n".join(["v1", HEAD, *lines]))
-
+class Checkpoint(Query):
     def began(self, source, offsets):
         self.write(f"sources/{source}/0", "\0v1\n" + json.dumps(offsets))
 
