@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from airflow_kafka_offsets.errors import SetupError, UsageError
+from airflow_kafka_offsets.errors import PlanRefusedError, SetupError, UsageError
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.spark import KafkaOffsetCommitterListener, committing
@@ -117,6 +117,24 @@ def test_a_frame_that_is_joined_with_itself_is_one_source(
     assert [holds(group) for group in groups] == [{(topic, 0): 4}, {(other, 0): 2}]
 
 
+def test_two_sources_of_one_topic_with_one_group_commit_what_both_have_finished(
+    spark, stream, start, make_topic, produce, location, new_group, holds
+):
+    topic, group = make_topic(1), new_group()
+    produce(topic, {0: 9})
+    both = stream(topic, **{OPTION: group, "maxOffsetsPerTrigger": 3}).union(stream(topic, **{OPTION: group}))
+
+    def once(frame, batch_id):
+        if batch_id == 1:
+            raise RuntimeError("far enough")
+
+    with committing(spark, raise_errors=True):
+        query = start(both, location, batch_does=once, processingTime="0 seconds")
+        with pytest.raises(Exception, match="far enough"):
+            query.awaitTermination(60)
+    assert holds(group) == {(topic, 0): 3}
+
+
 def test_topics_by_pattern_and_partitions_by_number(
     spark, stream, run, make_topic, produce, tmp_path, new_group, holds
 ):
@@ -162,12 +180,12 @@ def test_the_groups_own_id_of_the_source_and_other_listeners_are_left_alone(
 
 
 def test_a_run_with_nothing_new_commits_again(
-    spark, stream, run, make_topic, produce, location, new_group, broker, holds, says
+    spark, stream, run, make_topic, produce, location, new_group, commit_elsewhere, holds, says
 ):
     topic, group = make_topic(1), new_group()
     produce(topic, {0: 3})
     run(stream(topic, **{OPTION: group}), location)
-    broker.commit(group, {TopicPartition(topic, 0): 3})
+    commit_elsewhere(group, {TopicPartition(topic, 0): 3})
     with committing(spark, raise_errors=True) as listener:
         run(stream(topic, **{OPTION: group}), location)
     assert listener.counts.committed == 1
@@ -230,6 +248,58 @@ def test_a_listener_that_was_added_by_hand_ends_by_itself_with_its_queries(
     assert listener.errors == []
 
 
+def test_a_second_query_is_not_given_the_group_of_the_first(
+    spark, stream, start, run, make_topic, produce, tmp_path, new_group, holds, caplog
+):
+    topic, group = make_topic(1), new_group()
+    produce(topic, {0: 3})
+    frame = stream(topic, **{OPTION: group})
+    # Also when each may take the place of a query that has ended.
+    with committing(spark, allow_new_query=True) as listener:
+        first = start(frame, str(tmp_path / "first"), processingTime="100 milliseconds")
+        first.processAllAvailable()
+        listener.flush()
+        produce(topic, {0: 2})
+        first.processAllAvailable()
+        second = run(frame, str(tmp_path / "second"))
+        listener.flush()
+        (refused,) = listener.errors
+        first.stop()
+    assert isinstance(refused, PlanRefusedError)
+    assert all(word in str(refused) for word in (group, f"{topic}-0", str(first.id), str(second.id)))
+    assert str(refused) in caplog.text
+    assert holds(group) == {(topic, 0): 5}
+
+
+def test_a_group_that_follows_another_query_is_not_taken_over_unless_that_is_said(
+    spark, stream, run, make_topic, produce, tmp_path, new_group, says
+):
+    topic, group = make_topic(1), new_group()
+    produce(topic, {0: 3})
+    frame = stream(topic, **{OPTION: group})
+    with committing(spark, raise_errors=True):
+        before = run(frame, str(tmp_path / "before"))
+    with pytest.raises(PlanRefusedError, match="two queries in one group.*allow_new_query=True"):
+        with committing(spark, raise_errors=True):
+            run(frame, str(tmp_path / "after"))
+    assert says(group, topic)["query"] == before.id
+    with committing(spark, raise_errors=True, allow_new_query=True):
+        after = run(frame, str(tmp_path / "after"))
+    assert says(group, topic)["query"] == after.id
+
+
+def test_groups_for_sources_that_name_none(
+    spark, stream, run, make_topic, produce, location, new_group, holds
+):
+    first, second, own, given = make_topic(1), make_topic(1), new_group(), new_group()
+    produce(first, {0: 1})
+    produce(second, {0: 2})
+    with committing(spark, group_id={second: given}, raise_errors=True):
+        run(stream(first, **{OPTION: own}).union(stream(second)), location)
+    assert holds(own) == {(first, 0): 1}
+    assert holds(given) == {(second, 0): 2}
+
+
 def test_named_sources_in_another_order(
     spark, bootstrap_servers, run, make_topic, produce, location, new_group, holds
 ):
@@ -281,3 +351,14 @@ def test_spark_connect(connect, bootstrap_servers, make_topic, produce, location
     assert holds(group) == {(topic, 0): 5, (topic, 1): 0}
     assert says(group, topic)["query"] == query.id
     assert listener.counts.failed == 0
+
+
+@pytest.fixture
+def commit_elsewhere(bootstrap_servers):
+    """commit_elsewhere(group, offsets) commits them as somebody else would."""
+
+    def commit(group, offsets):
+        with OffsetsClient({"bootstrap.servers": bootstrap_servers}) as client:
+            client.commit(group, offsets)
+
+    return commit
