@@ -8,7 +8,7 @@ from collections.abc import Callable
 from datetime import datetime, timezone
 from pathlib import Path
 
-from cluster import RECORDS, Cluster, ToolError
+from cluster import RECORDS, Cluster
 from measuring import Contestant, Section, Target, interleaved
 from peers import KafkaPython
 
@@ -40,22 +40,17 @@ METADATA = CommitMetadata(
 
 def measure_commit(cluster: Cluster, sizes: list[int], rounds: int) -> Section:
     python = KafkaPython(cluster)
-    section_notes: list[str] = []
     contestants = []
     with contextlib.ExitStack() as stack:
         for size in sizes:
-            client = stack.enter_context(cluster.client())
-            contestants += _commits(cluster, client, python, size)
+            contestants += _commits(cluster, stack.enter_context(cluster.client()), python, size)
         times = interleaved(contestants, rounds)
-        if 10_000 in sizes:
-            section_notes += _long_names(cluster, python, client)
-    section = Section("Commit", times, notes=section_notes)
-    section.notes.insert(
-        0,
+    note = (
         "Ours commits to a group with a name of 60 characters, with our metadata of up to 200 bytes, and "
         "asks first whether it may. The others commit to a group with a name of 10 characters, without "
-        "metadata, and do not look.",
+        "metadata, and do not look."
     )
+    section = Section("Commit", times, notes=[note])
     if 10_000 in sizes:
         many = _task(10_000)
         section.targets = [
@@ -131,36 +126,6 @@ def _commits(cluster: Cluster, client: OffsetsClient, python: KafkaPython, size:
 
 def _from_file(cluster: Cluster, group_id: str, file: Path) -> None:
     cluster.kafka_tool("--reset-offsets", "--group", group_id, "--from-file", str(file), "--execute")
-
-
-def _long_names(cluster: Cluster, python: KafkaPython, client: OffsetsClient) -> list[str]:
-    """Describe the outcome of a commit of 10,000 partitions to a group with a long name, for each tool."""
-    partitions = cluster.partitions(10_000)
-    group_id, metadata = cluster.name("long-").ljust(60, "x"), METADATA.text(10_000)
-    offsets = dict.fromkeys(partitions, 1)
-    client.commit(group_id, offsets, metadata)
-    held = {commit.offset for commit in client.committed(group_id, partitions).values() if commit is not None}
-    if held != {1}:
-        raise SystemExit(f"after the commit the group holds {held}")
-    file = cluster.directory / "long.csv"
-    file.write_text(format_csv({group_id: offsets}), encoding="utf-8")
-    said = {
-        "kafka-python": _outcome(lambda: python.commit(group_id, offsets, metadata)),
-        "Kafka's tool": _outcome(lambda: _from_file(cluster, group_id, file)),
-    }
-    outcomes = "; ".join(f"{who}: {outcome}" for who, outcome in said.items())
-    return [
-        "10,000 partitions, a name of 60 characters: ours is committed and read back; others in the same "
-        f"situation, kafka-python with the same metadata, Kafka's tool without any: {outcomes}."
-    ]
-
-
-def _outcome(call: Callable[[], None]) -> str:
-    try:
-        call()
-    except (RuntimeError, ToolError) as error:
-        return f"fails ({str(error).splitlines()[0][:90]})"
-    return "succeeds"
 
 
 def _resets(cluster: Cluster, client: OffsetsClient, python: KafkaPython, size: int) -> list[Contestant]:

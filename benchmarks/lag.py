@@ -19,10 +19,7 @@ OURS_OF_TOPIC = "ours, the topic's partitions looked up each time"
 ONE_CALL = "confluent-kafka, one call for all partitions"
 PYTHON = "kafka-python"
 RAW = "raw protocol, the same three questions"
-RAW_ONCE = "raw protocol"
-NAIVE = "confluent-kafka, two calls for each partition"
 TOOL = "`kafka-consumer-groups --describe`, whole process"
-NAIVE_UP_TO = 1_000
 
 
 def measure(cluster: Cluster, sizes: list[int], rounds: int) -> Section:
@@ -36,8 +33,7 @@ def measure(cluster: Cluster, sizes: list[int], rounds: int) -> Section:
     section.notes.append(
         "All clients are given the partitions; ours and the raw protocol also read the log starts, to tell "
         "lag from lost records. A sensor that looks alone looks the partitions up each time, to see those "
-        "that were added: the second line. Two calls for each partition grow evenly; at 10,000 they would "
-        f"take ten times what they take at {NAIVE_UP_TO:,}."
+        "that were added: the second line."
     )
     if 10_000 in sizes and 1_000 in sizes:
         many, fewer = _task(10_000), _task(1_000)
@@ -74,35 +70,21 @@ def measure_far(cluster: Cluster, sizes: list[int], rounds: int) -> list[Section
     """Measure over delayed connections to the broker; skipped if the broker was given by the user."""
     if not cluster.ways:
         return []
-    lags: list[Contestant] = []
-    others: list[Contestant] = []
+    contestants: list[Contestant] = []
     with contextlib.ExitStack() as stack:
         for size in sizes:
             partitions, group_id = cluster.partitions(size), cluster.name(f"far-{size}")
             for way in cluster.ways:
                 client = stack.enter_context(cluster.client(way.servers))
                 client.commit(group_id, {tp: tp.partition % 2 for tp in partitions})
-                raw = RawClient(way.servers)
-                lags += _far(client, raw, group_id, partitions, way.delay)
-                others += _far_others(client, raw, f"{group_id}-{way.delay}", partitions, way.delay)
-        times = interleaved(lags, rounds)
-        other_times = interleaved(others, rounds)
+                contestants += _far(client, RawClient(way.servers), group_id, partitions, way.delay)
+        times = interleaved(contestants, rounds)
     targets = [
         Target(f"Lag of {task}: times raw", times.ratio((task, OURS), (task, RAW)), 1.5, at_least=False)
         for task in times.tasks
     ]
     note = "A process between client and broker delays each response by the given milliseconds."
-    return [
-        Section("Lag of one group, by the time of a round trip", times, targets, [note]),
-        Section(
-            "Times and commits, by the time of a round trip",
-            other_times,
-            notes=[
-                "The first offset at or after a time; and a commit, before which ours asks whether it may. "
-                "The raw protocol sends one request."
-            ],
-        ),
-    ]
+    return [Section("Lag of one group, by the time of a round trip", times, targets, [note])]
 
 
 def _far(
@@ -115,23 +97,6 @@ def _far(
     return [
         Contestant(task, OURS, ours),
         Contestant(task, RAW, lambda: raw.lag({group_id: partitions})),
-    ]
-
-
-def _far_others(
-    client: OffsetsClient, raw: RawClient, group_id: str, partitions: list[TopicPartition], delay: int
-) -> list[Contestant]:
-    offsets, since = dict.fromkeys(partitions, 1), 1
-
-    def times() -> int:
-        return sum(offset or 0 for offset in client.offsets_for_time(partitions, since).values())
-
-    at = f"{len(partitions):,}, +{delay} ms"
-    return [
-        Contestant(f"times of {at}", OURS, times),
-        Contestant(f"times of {at}", RAW_ONCE, lambda: sum(raw.offsets(partitions, since).values())),
-        Contestant(f"commit of {at}", OURS, lambda: client.commit(group_id, offsets)),
-        Contestant(f"commit of {at}", RAW_ONCE, lambda: raw.commit(f"{group_id}-raw", offsets)),
     ]
 
 
@@ -150,7 +115,7 @@ def _contestants(cluster: Cluster, client: OffsetsClient, python: KafkaPython, s
         return measure_lag(client, group_id, group_positions(client, group_id, scope)).total
 
     task = _task(size)
-    contestants = [
+    return [
         Contestant(task, OURS, ours),
         Contestant(task, OURS_OF_TOPIC, ours_of_topic),
         Contestant(task, ONE_CALL, lambda: bare.lag_in_one_call(partitions)),
@@ -158,9 +123,6 @@ def _contestants(cluster: Cluster, client: OffsetsClient, python: KafkaPython, s
         Contestant(task, RAW, lambda: raw.lag({group_id: partitions})),
         Contestant(task, TOOL, lambda: described_lag(cluster, "--group", group_id)),
     ]
-    if size <= NAIVE_UP_TO:
-        contestants.append(Contestant(task, NAIVE, lambda: bare.lag_by_partition(partitions)))
-    return contestants
 
 
 def _task(size: int) -> str:

@@ -44,15 +44,6 @@ class BareClient:
         )
         return sum(end.offset - at.offset for at, end in zip(committed, ends, strict=True))
 
-    def lag_by_partition(self, partitions: Sequence[TopicPartition]) -> int:
-        """Return the total lag with two calls for each partition, like most scripts."""
-        total = 0
-        for tp in partitions:
-            asked = ClientPartition(*tp)
-            at = self._consumer.committed([asked], timeout=120)[0].offset
-            total += self._consumer.get_watermark_offsets(asked, timeout=120)[1] - at
-        return total
-
 
 class KafkaPython:
     """kafka-python's KafkaAdminClient, kept between calls."""

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import contextlib
-import socket
 import struct
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 from measuring import Contestant, Section, interleaved
-from raw import EARLIEST, LATEST
-from stub_cluster import LOOPBACK, text_of
+from raw import (
+    EARLIEST,
+    LATEST,
+    LIST_OFFSETS,
+    OFFSET_FETCH,
+    Connection,
+    Response,
+    list_offsets,
+    parse_offsets,
+    text_of,
+)
 
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.offsets import TopicPartition
@@ -22,7 +29,6 @@ from airflow_kafka_offsets.model.offsets import TopicPartition
 OURS = "ours, kept"
 COLD = "ours, a new client each time"
 RAW = "raw protocol, all requests of a question at once"
-LAG = 2
 
 
 def measure(brokers: int, topics: int, partitions: int, rounds: int) -> Section:
@@ -88,101 +94,39 @@ class _Raw:
     """One connection to each broker; uses the stub's fixed leaders and coordinators."""
 
     def __init__(self, servers: str, brokers: int) -> None:
-        first = self._connect(int(servers.rpartition(":")[2]))
-        body = first.ask([(3, 4, struct.pack(">ib", 0, 0))])[0]
-        at = 8
-        ports = []
+        first = Connection(servers)
+        first.send(3, 4, struct.pack(">ib", 0, 0))
+        metadata = Response(first.receive(), 8)
+        self._brokers = []
         for _ in range(brokers):
-            at += 4 + 2 + len(LOOPBACK)
-            ports.append(struct.unpack_from(">i", body, at)[0])
-            at += 6
-        self._brokers = [self._connect(port) for port in ports]
+            metadata.take(">i")
+            host, (port, _) = metadata.text(), metadata.take(">ih")
+            self._brokers.append(Connection(f"{host}:{port}"))
 
     def lag(self, wanted: dict[str, list[TopicPartition]]) -> int:
-        fetches: list[list[tuple[int, int, bytes]]] = [[] for _ in self._brokers]
-        lists: list[dict[str, list[int]]] = [{} for _ in self._brokers]
+        led: list[list[TopicPartition]] = [[] for _ in self._brokers]
         for number, (group_id, partitions) in enumerate(wanted.items()):
-            topic = partitions[0].topic
-            body = text_of(group_id) + struct.pack(">i", 1) + text_of(topic)
+            body = text_of(group_id) + struct.pack(">i", 1) + text_of(partitions[0].topic)
             numbers = [tp.partition for tp in partitions]
             body += struct.pack(f">i{len(numbers)}i", len(numbers), *numbers)
-            fetches[number % len(fetches)].append((9, 5, body))
+            self._brokers[number % len(self._brokers)].send(OFFSET_FETCH, 5, body)
             for tp in partitions:
-                lists[tp.partition % len(lists)].setdefault(topic, []).append(tp.partition)
-        committed = sum(sum(_commits(body)) for body in self._each(fetches))
-        ends = self._each([[(2, 2, _list(topics, LATEST))] for topics in lists])
-        starts = self._each([[(2, 2, _list(topics, EARLIEST))] for topics in lists])
-        for body in starts:
-            sum(_offsets(body))
-        return sum(sum(_offsets(body)) for body in ends) - committed
+                led[tp.partition % len(led)].append(tp)
+        committed = sum(
+            _committed(self._brokers[number % len(self._brokers)].receive()) for number in range(len(wanted))
+        )
+        ends = self._offsets(led, LATEST)
+        self._offsets(led, EARLIEST)
+        return ends - committed
 
-    def _each(self, requests: list[list[tuple[int, int, bytes]]]) -> list[bytes]:
-        for broker, each in zip(self._brokers, requests, strict=True):
-            broker.send(each)
-        return [broker.receive() for broker, each in zip(self._brokers, requests, strict=True) for _ in each]
-
-    @staticmethod
-    def _connect(port: int) -> _Connection:
-        return _Connection(port)
+    def _offsets(self, led: list[list[TopicPartition]], timestamp: int) -> int:
+        for broker, partitions in zip(self._brokers, led, strict=True):
+            broker.send(LIST_OFFSETS, 2, list_offsets(partitions, timestamp))
+        return sum(sum(parse_offsets(broker.receive()).values()) for broker in self._brokers)
 
 
-class _Connection:
-    def __init__(self, port: int) -> None:
-        end = time.monotonic() + 10
-        while True:
-            with contextlib.suppress(ConnectionError):
-                self._socket = socket.create_connection((LOOPBACK, port), timeout=120)
-                return
-            if time.monotonic() > end:
-                raise SystemExit(f"no connection to port {port}")
-
-    def ask(self, requests: list[tuple[int, int, bytes]]) -> list[bytes]:
-        self.send(requests)
-        return [self.receive() for _ in requests]
-
-    def send(self, requests: list[tuple[int, int, bytes]]) -> None:
-        for key, version, body in requests:
-            request = struct.pack(">hhih", key, version, 0, -1) + body
-            self._socket.sendall(struct.pack(">i", len(request)) + request)
-
-    def receive(self) -> bytes:
-        (size,) = struct.unpack(">i", self._read(4))
-        return self._read(size)[4:]
-
-    def _read(self, size: int) -> bytes:
-        data = bytearray()
-        while len(data) < size:
-            if not (more := self._socket.recv(size - len(data))):
-                raise ConnectionError("the stub closed the connection")
-            data += more
-        return bytes(data)
-
-
-def _list(topics: dict[str, list[int]], timestamp: int) -> bytes:
-    body = bytearray(struct.pack(">ibi", -1, 0, len(topics)))
-    for topic, numbers in topics.items():
-        body += text_of(topic) + struct.pack(">i", len(numbers))
-        body += b"".join(struct.pack(">iq", number, timestamp) for number in numbers)
-    return bytes(body)
-
-
-def _offsets(body: bytes) -> Iterator[int]:
-    at = 4
-    (topics,) = struct.unpack_from(">i", body, at)
-    at += 4
-    for _ in range(topics):
-        (size,) = struct.unpack_from(">h", body, at)
-        (count,) = struct.unpack_from(">i", body, at + 2 + size)
-        at += 6 + size
-        for _, _, _, offset in struct.iter_unpack(">ihqq", body[at : at + 22 * count]):
-            yield offset
-        at += 22 * count
-
-
-def _commits(body: bytes) -> Iterator[int]:
-    at = 8
-    (size,) = struct.unpack_from(">h", body, at)
-    (count,) = struct.unpack_from(">i", body, at + 2 + size)
-    at += 6 + size
-    for _, offset, _, _, _ in struct.iter_unpack(">iqihh", body[at : at + 20 * count]):
-        yield offset
+def _committed(data: bytes) -> int:
+    """Return the sum of a group's offsets in one topic."""
+    response = Response(data, 8)
+    response.text()
+    return sum(offset for _, offset, _, _, _ in response.array(">iqihh"))

@@ -16,6 +16,8 @@ import sys
 import zlib
 from collections.abc import Callable
 
+from raw import Response, text_of
+
 LOOPBACK = "127.0.0.1"
 COMMITTED, LOG_START, LOG_END = 1, 0, 3
 _LIST_OFFSETS, _METADATA, _OFFSET_FETCH, _FIND_COORDINATOR, _API_VERSIONS = 2, 3, 9, 10, 18
@@ -38,8 +40,8 @@ class Cluster:
         self.ports: list[int] = []
         self._topics = {f"topic-{number:04}": partitions for number in range(topics)}
 
-    def respond(self, key: int, version: int, request: _Reader) -> bytes:
-        answers: dict[int, Callable[[int, _Reader], bytes]] = {
+    def respond(self, key: int, version: int, request: Response) -> bytes:
+        answers: dict[int, Callable[[int, Response], bytes]] = {
             _API_VERSIONS: self._api_versions,
             _METADATA: self._metadata,
             _FIND_COORDINATOR: self._coordinator,
@@ -51,21 +53,21 @@ class Cluster:
     def coordinator(self, group_id: str) -> int:
         return zlib.crc32(group_id.encode()) % len(self.ports)
 
-    def _api_versions(self, version: int, _: _Reader) -> bytes:
+    def _api_versions(self, version: int, _: Response) -> bytes:
         error = _UNSUPPORTED_VERSION if version else 0
         body = struct.pack(">hi", error, len(_VERSIONS))
         return body + b"".join(struct.pack(">hhh", key, *each) for key, each in _VERSIONS.items())
 
-    def _metadata(self, version: int, request: _Reader) -> bytes:
-        wanted = request.texts()
+    def _metadata(self, version: int, request: Response) -> bytes:
+        (count,) = request.take(">i")
+        wanted = list(self._topics) if count < 0 else [request.text() for _ in range(count)]
         body = bytearray(b"\0\0\0\0" if version >= 3 else b"")
         body += struct.pack(">i", len(self.ports))
         for node, port in enumerate(self.ports):
             body += struct.pack(">i", node) + text_of(LOOPBACK) + struct.pack(">ih", port, -1)
         body += text_of("simulated") + struct.pack(">i", 0)
-        topics = list(self._topics) if wanted is None else wanted
-        body += struct.pack(">i", len(topics))
-        for topic in topics:
+        body += struct.pack(">i", len(wanted))
+        for topic in wanted:
             count = self._topics.get(topic, 0)
             body += struct.pack(">h", 0 if count else 3) + text_of(topic) + struct.pack(">bi", 0, count)
             for number in range(count):
@@ -73,14 +75,15 @@ class Cluster:
                 body += struct.pack(">hiiiiii", 0, number, leader, 1, leader, 1, leader)
         return bytes(body)
 
-    def _coordinator(self, version: int, request: _Reader) -> bytes:
+    def _coordinator(self, version: int, request: Response) -> bytes:
         node = self.coordinator(request.text())
         head = struct.pack(">ihh", 0, 0, -1) if version else struct.pack(">h", 0)
         return head + struct.pack(">i", node) + text_of(LOOPBACK) + struct.pack(">i", self.ports[node])
 
-    def _offset_fetch(self, version: int, request: _Reader) -> bytes:
+    def _offset_fetch(self, version: int, request: Response) -> bytes:
         request.text()
-        wanted = {request.text(): request.numbers() for _ in range(max(0, request.take(">i")))}
+        (topics,) = request.take(">i")
+        wanted = {request.text(): [number for (number,) in request.array(">i")] for _ in range(topics)}
         body = bytearray(b"\0\0\0\0" if version >= 3 else b"")
         body += struct.pack(">i", len(wanted))
         epoch = struct.pack(">i", -1) if version >= 5 else b""
@@ -90,49 +93,18 @@ class Cluster:
                 body += struct.pack(">iq", number, COMMITTED) + epoch + b"\0\0\0\0"
         return bytes(body) + (b"\0\0" if version >= 2 else b"")
 
-    def _list_offsets(self, version: int, request: _Reader) -> bytes:
+    def _list_offsets(self, version: int, request: Response) -> bytes:
         request.take(">ib" if version >= 2 else ">i")
         body = bytearray(b"\0\0\0\0" if version >= 2 else b"")
-        topics = request.take(">i")
+        (topics,) = request.take(">i")
         body += struct.pack(">i", topics)
         for _ in range(topics):
-            topic, count = request.text(), request.take(">i")
-            body += text_of(topic) + struct.pack(">i", count)
-            for _ in range(count):
-                number, timestamp = request.pair(">iq")
+            topic, partitions = request.text(), request.array(">iq")
+            body += text_of(topic) + struct.pack(">i", len(partitions))
+            for number, timestamp in partitions:
                 offset = LOG_END if timestamp == -1 else LOG_START
                 body += struct.pack(">ihqq", number, 0, -1, offset)
         return bytes(body)
-
-
-class _Reader:
-    def __init__(self, data: bytes, at: int) -> None:
-        self._data, self._at = data, at
-
-    def take(self, form: str) -> int:
-        return self.pair(form)[0]
-
-    def pair(self, form: str) -> tuple[int, ...]:
-        found = struct.unpack_from(form, self._data, self._at)
-        self._at += struct.calcsize(form)
-        return found
-
-    def text(self) -> str:
-        size = max(0, self.take(">h"))
-        self._at += size
-        return self._data[self._at - size : self._at].decode()
-
-    def texts(self) -> list[str] | None:
-        count = self.take(">i")
-        return None if count < 0 else [self.text() for _ in range(count)]
-
-    def numbers(self) -> list[int]:
-        count = self.take(">i")
-        return list(self.pair(f">{count}i"))
-
-
-def text_of(text: str) -> bytes:
-    return struct.pack(">h", len(text)) + text.encode()
 
 
 async def _serve(brokers: int, topics: int, partitions: int) -> None:
@@ -144,7 +116,7 @@ async def _serve(brokers: int, topics: int, partitions: int) -> None:
                 (size,) = struct.unpack(">i", await reader.readexactly(4))
                 data = await reader.readexactly(size)
                 key, version, number, client = struct.unpack_from(">hhih", data)
-                body = cluster.respond(key, version, _Reader(data, 10 + max(0, client)))
+                body = cluster.respond(key, version, Response(data, 10 + max(0, client)))
                 writer.write(struct.pack(">ii", len(body) + 4, number) + body)
                 await writer.drain()
         writer.close()

@@ -2,42 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-    from airflow_kafka_offsets.model.certificate import Certificate
-    from airflow_kafka_offsets.model.window import OffsetWindow
-    from airflow_kafka_offsets.spark.audit import audit_window
-    from airflow_kafka_offsets.spark.batch import batch_ranges
-    from airflow_kafka_offsets.spark.commit import commit_ranges
-    from airflow_kafka_offsets.spark.kafka_options import spark_kafka_options
-    from airflow_kafka_offsets.spark.listener.launcher import launcher_path, spark_py_files
-    from airflow_kafka_offsets.spark.listener.listener import KafkaOffsetCommitterListener, committing
-    from airflow_kafka_offsets.spark.names import pipeline_names
-    from airflow_kafka_offsets.spark.read import read_window, reading_window
-    from airflow_kafka_offsets.spark.starting import starting_offsets
-    from airflow_kafka_offsets.spark.stores import SqlOffsetStore
-
-__all__ = [
-    "Certificate",
-    "KafkaOffsetCommitterListener",
-    "OffsetWindow",
-    "SparkCheckpoint",
-    "SqlOffsetStore",
-    "audit_window",
-    "batch_ranges",
-    "commit_ranges",
-    "committing",
-    "launcher_path",
-    "pipeline_names",
-    "read_window",
-    "reading_window",
-    "spark_kafka_options",
-    "spark_py_files",
-    "starting_offsets",
-]
+from importlib import import_module
+from typing import Any
 
 _MODULES = {
     "Certificate": "model.certificate",
@@ -57,16 +23,16 @@ _MODULES = {
     "spark_py_files": "spark.listener.launcher",
     "starting_offsets": "spark.starting",
 }
+"""Public name -> the module that defines it."""
+
+__all__ = sorted(_MODULES)  # Type checkers read __init__.pyi.
 
 
-# A type checker would accept every name as an export.
-if not TYPE_CHECKING:
-
-    def __getattr__(name: str) -> object:
-        if name not in _MODULES:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return getattr(importlib.import_module(f"airflow_kafka_offsets.{_MODULES[name]}"), name)
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"airflow_kafka_offsets.{_MODULES[name]}"), name)
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *_MODULES})

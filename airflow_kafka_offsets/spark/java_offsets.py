@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import Any
 
@@ -35,8 +35,10 @@ class JavaOffsets:
     def _function(self, metadata: str) -> Any:
         """Return ``(partition, offset) -> new OffsetAndMetadata(offset, metadata)``."""
         handles = self._jvm.java.lang.invoke.MethodHandles
-        of_offset = handles.insertArguments(self._constructor, 1, self._array_list(metadata).toArray())
-        of_entry = handles.dropArguments(of_offset, 0, self._array_list(self._class("java.lang.Object")))
+        of_offset = handles.insertArguments(self._constructor, 1, java_list(self._jvm, [metadata]).toArray())
+        of_entry = handles.dropArguments(
+            of_offset, 0, java_list(self._jvm, [self._class("java.lang.Object")])
+        )
         function = self._class("java.util.function.BiFunction")
         return self._jvm.java.lang.invoke.MethodHandleProxies.asInterfaceInstance(function, of_entry)
 
@@ -45,15 +47,17 @@ class JavaOffsets:
         java = self._jvm.java.lang
         # Taken from an instance, because only Spark's own loader knows the classes of --packages.
         made = self._jvm.org.apache.kafka.clients.consumer.OffsetAndMetadata(0).getClass()
-        arguments = self._array_list(java.Long.TYPE, self._class("java.lang.String"))
+        arguments = java_list(self._jvm, [java.Long.TYPE, self._class("java.lang.String")])
         kind = java.invoke.MethodType.methodType(java.Void.TYPE, arguments)
         return java.invoke.MethodHandles.publicLookup().findConstructor(made, kind)
 
     def _class(self, name: str) -> Any:
         return self._jvm.java.lang.Class.forName(name)
 
-    def _array_list(self, *items: Any) -> Any:
-        found = self._jvm.java.util.ArrayList()
-        for item in items:
-            found.add(item)
-        return found
+
+def java_list(jvm: Any, items: Iterable[Any]) -> Any:
+    """Return a ``java.util.List`` of the items."""
+    found = jvm.java.util.ArrayList()
+    for item in items:
+        found.add(item)
+    return found

@@ -24,7 +24,7 @@ from airflow_kafka_offsets.model.offsets import (
     summarize,
 )
 from airflow_kafka_offsets.model.text import shorten
-from airflow_kafka_offsets.spark.java_offsets import JavaOffsets
+from airflow_kafka_offsets.spark.java_offsets import JavaOffsets, java_list
 
 MAX_PARTITIONS = 1_000
 """Partitions in one request, which Kafka stores as one batch of at most 1 MB: our metadata are short."""
@@ -192,7 +192,7 @@ class JvmOffsetsClient:
                 broker = self._wait(self._admin.describeCluster().nodes()).iterator().next()
                 # py4j does not find an inner class as an attribute.
                 kind = getattr(config, "ConfigResource$Type").BROKER
-                wanted = self._list([config.ConfigResource(kind, broker.idString())])
+                wanted = java_list(self._jvm, [config.ConfigResource(kind, broker.idString())])
                 settings = next(iter(self._wait(self._admin.describeConfigs(wanted).all()).values()))
                 found = settings.get(RETENTION)
                 value = None if found is None else str(found.value())
@@ -204,18 +204,12 @@ class JvmOffsetsClient:
         """Close the client's connections; abandon a running call."""
         self._admin.close(self._jvm.java.time.Duration.ofMillis(_CLOSE))
 
-    def _list(self, values: Iterable[Any]) -> Any:
-        found = self._jvm.java.util.ArrayList()
-        for value in values:
-            found.add(value)
-        return found
-
     def _described(self, topics: Iterable[str]) -> dict[str, Any]:
         """Return Java's descriptions of the topics that exist."""
         wanted = sorted(set(topics))
         what = f"looking up topics {', '.join(wanted[:5])}"
         with self._explaining(what):
-            answers = self._admin.describeTopics(self._list(wanted)).topicNameValues()
+            answers = self._admin.describeTopics(java_list(self._jvm, wanted)).topicNameValues()
         found = {}
         for topic in wanted:
             try:

@@ -174,21 +174,23 @@ def load_window(spark: SparkSession, window: Window | None) -> OffsetWindow:
     if isinstance(window, OffsetWindow):
         return window
     if isinstance(window, str) and not window.lstrip().startswith("{"):
-        return OffsetWindow.parse(
-            _read_text(spark, window), f"{what} in {shorten(window)}", show=describe_type
-        )
+        return _window_in_file(spark, window, what)
     value = load_json(window, what) if isinstance(window, str) else window
     if not isinstance(value, Mapping) or "start" in value or "window_file" not in value:
         return OffsetWindow.parse(value, what)
     # The window is too large for an XCom: the plan names the window's file.
     uri = str(value["window_file"])
-    planned = OffsetWindow.parse(_read_text(spark, uri), f"{what} in {shorten(uri)}", show=describe_type)
+    planned = _window_in_file(spark, uri, what)
     if planned.source != value.get("source"):
         raise UsageError(
             f"{uri} contains another window than the planned one (of {shorten(planned.source)}): give "
             "each run a separate window_file"
         )
     return planned
+
+
+def _window_in_file(spark: SparkSession, uri: str, what: str) -> OffsetWindow:
+    return OffsetWindow.parse(_read_text(spark, uri), f"{what} in {shorten(uri)}", show=describe_type)
 
 
 def _read_text(spark: SparkSession, uri: str) -> str:

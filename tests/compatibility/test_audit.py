@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka import TopicPartition as ClientPartition
-from confluent_kafka.admin import AdminClient
+from spark_session import window
 
 from airflow_kafka_offsets.errors import AuditError, UsageError
 from airflow_kafka_offsets.model.certificate import Certificate
@@ -19,18 +18,6 @@ from airflow_kafka_offsets.spark import audit_window, read_window
 
 SCHEMA = "topic string, partition int, offset bigint, value string"
 ROWS = 10_000_000 if os.environ.get("LONG_TESTS") else 100_000
-
-
-def window(topic, *ranges, **kwargs):
-    """window(topic, (2, 5), (0, 0)) -> the window of partitions 0 and 1."""
-    return OffsetWindow(
-        {TopicPartition(topic, n): OffsetRange(*each) for n, each in enumerate(ranges)}, **kwargs
-    )
-
-
-@pytest.fixture
-def options(bootstrap_servers):
-    return {"kafka.bootstrap.servers": bootstrap_servers}
 
 
 @pytest.fixture(params=["spark", "connect"])
@@ -56,8 +43,6 @@ def counted(certificate):
     return {name: count for name, count in certificate.counts.items() if count}
 
 
-@pytest.mark.spark
-@pytest.mark.integration
 def test_what_a_job_has_written_of_its_window_is_complete(spark, make_topic, produce, options, tmp_path):
     topic = make_topic(2)
     produce(topic, {0: 30, 1: 12})
@@ -74,8 +59,6 @@ def test_what_a_job_has_written_of_its_window_is_complete(spark, make_topic, pro
     assert Certificate.parse(found.as_text()) == found
 
 
-@pytest.mark.spark
-@pytest.mark.integration
 def test_lost_double_and_foreign_rows_are_found(table, make_topic, produce, options):
     topic = make_topic(2)
     produce(topic, {0: 30, 1: 12})
@@ -92,8 +75,6 @@ def test_lost_double_and_foreign_rows_are_found(table, make_topic, produce, opti
     assert {(each.partition, each.first, each.rows) for each in found.foreign} == {(0, 4, 1), (7, 5, 1)}
 
 
-@pytest.mark.spark
-@pytest.mark.integration
 def test_markers_and_aborted_records_are_no_loss(
     table, make_topic, options, bootstrap_servers, broker, wait_until
 ):
@@ -125,17 +106,13 @@ def test_markers_and_aborted_records_are_no_loss(
     producer.abort_transaction(30)
 
 
-@pytest.mark.spark
-@pytest.mark.integration
 def test_what_retention_has_deleted_and_what_is_not_asked_cannot_be_said(
-    spark, make_topic, produce, options, bootstrap_servers
+    spark, make_topic, produce, options, delete_before
 ):
     topic = make_topic(1)
     produce(topic, {0: 10})
     frame = spark.createDataFrame([(topic, 0, offset, "x") for offset in range(3, 9)], SCHEMA)
-    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
-    (done,) = admin.delete_records([ClientPartition(topic, 0, 2)]).values()
-    done.result(30)
+    delete_before(topic, 0, 2)
     planned = window(topic, (0, 10))
     found = audit_window(frame, planned, options=options)
     assert counted(found) == {"offsets": 10, "rows": 6, "lost": 2, "undecided": 2}
@@ -146,7 +123,6 @@ def test_what_retention_has_deleted_and_what_is_not_asked_cannot_be_said(
         found.require_complete()
 
 
-@pytest.mark.spark
 def test_columns_are_named_and_checked(session):
     rows = [("orders", 0, 5, "5"), ("orders", 0, 6, "6")]
     frame = session.createDataFrame(rows, "`the topic` string, `part``ition` smallint, o int, text string")
@@ -171,7 +147,6 @@ def test_columns_are_named_and_checked(session):
         audit_window(frame, window("o' OR '1'='1", (0, 1)), **names)
 
 
-@pytest.mark.spark
 def test_nulls_and_an_empty_table(spark):
     planned = window("orders", (0, 2))
     rows = [
@@ -188,7 +163,6 @@ def test_nulls_and_an_empty_table(spark):
     assert counted(empty) == {"offsets": 2, "undecided": 2}
 
 
-@pytest.mark.spark
 def test_many_partitions_and_topics(spark):
     planned = OffsetWindow(
         {
@@ -201,7 +175,6 @@ def test_many_partitions_and_topics(spark):
     assert audit_window(spark.createDataFrame(rows, SCHEMA), planned).verdict == "complete"
 
 
-@pytest.mark.spark
 @pytest.mark.timeout(600)
 def test_one_lost_one_double_and_one_foreign_row_among_many(spark, tmp_path):
     third = ROWS // 3

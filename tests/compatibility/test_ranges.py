@@ -7,8 +7,6 @@ import threading
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka import TopicPartition as ClientPartition
-from confluent_kafka.admin import AdminClient, NewPartitions
 
 from airflow_kafka_offsets.errors import (
     CheckpointError,
@@ -28,28 +26,10 @@ def ranges(topic, **each):
     return {TopicPartition(topic, int(name[1:])): OffsetRange(*ends) for name, ends in each.items()}
 
 
-@pytest.fixture
-def options(bootstrap_servers):
-    return {"kafka.bootstrap.servers": bootstrap_servers}
-
-
 @pytest.fixture(scope="module")
 def client(bootstrap_servers):
     with OffsetsClient({"bootstrap.servers": bootstrap_servers}) as client:
         yield client
-
-
-@pytest.fixture
-def grow(bootstrap_servers, client, wait_until):
-    """grow(topic, partitions) adds partitions, and waits until they are led."""
-
-    def add(topic, partitions):
-        admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
-        admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(30)
-        wait_until(lambda: len(client.partitions([topic]).get(topic, ())) == partitions)
-        client.log_ranges([TopicPartition(topic, number) for number in range(partitions)])
-
-    return add
 
 
 @pytest.fixture
@@ -137,7 +117,7 @@ def test_a_partition_that_was_added_begins_at_its_log_start(
 
 
 def test_an_added_partition_that_lost_records_begins_at_its_log_start_where_spark_may_skip_them(
-    spark, stream, run, make_topic, produce, location, grow, produce_anew, options, bootstrap_servers
+    spark, stream, run, make_topic, produce, location, grow, produce_anew, options, delete_before
 ):
     topic = make_topic(1)
     produce(topic, {0: 2})
@@ -150,9 +130,7 @@ def test_an_added_partition_that_lost_records_begins_at_its_log_start_where_spar
     run(stream(topic, failOnDataLoss="false"), location, batch_does=ask)
     grow(topic, 2)
     produce_anew(topic, {1: 6})
-    admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
-    for deleted in admin.delete_records([ClientPartition(topic, 1, 4)]).values():
-        deleted.result(30)
+    delete_before(topic, 1, 4)
     run(stream(topic, failOnDataLoss="false"), location, batch_does=ask)
     assert told[1] == ranges(topic, p0=(2, 2), p1=(4, 6))
 

@@ -8,49 +8,17 @@ import time
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka import TopicPartition as ClientPartition
-from confluent_kafka.admin import AdminClient, NewPartitions
+from spark_session import window
 
 from airflow_kafka_offsets.errors import BrokerAuthenticationError, UsageError, WindowReadError
-from airflow_kafka_offsets.model.offsets import OffsetRange, TopicPartition
-from airflow_kafka_offsets.model.window import OffsetWindow
 from airflow_kafka_offsets.spark import commit_ranges, read, read_window, reading_window
 
 CONF = "spark.kafkaOffsets.window"
 COLUMNS = ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType"]
 
 
-def window(topic, *ranges, **kwargs):
-    """window(topic, (2, 5), (0, 0)) -> the window of partitions 0 and 1."""
-    return OffsetWindow(
-        {TopicPartition(topic, n): OffsetRange(*each) for n, each in enumerate(ranges)}, **kwargs
-    )
-
-
 def rows(frame):
     return sorted((row["partition"], row["offset"], bytes(row["value"])) for row in frame.collect())
-
-
-@pytest.fixture
-def options(bootstrap_servers):
-    return {"kafka.bootstrap.servers": bootstrap_servers}
-
-
-@pytest.fixture
-def admin(bootstrap_servers):
-    return AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
-
-
-@pytest.fixture
-def delete_before(admin):
-    """delete_before(topic, partition, offset) does what retention does."""
-
-    def delete(topic, partition, offset):
-        deleting = admin.delete_records([ClientPartition(topic, partition, offset)])
-        for deleted in deleting.values():
-            deleted.result(30)
-
-    return delete
 
 
 @pytest.fixture
@@ -148,11 +116,11 @@ def test_without_a_window_nothing_is_read(spark, options, tmp_path):
 
 
 def test_a_partition_that_was_added_since_does_not_stand_in_the_way(
-    spark, make_topic, produce, options, admin
+    spark, make_topic, produce, options, grow
 ):
     topic = make_topic(1)
     produce(topic, {0: 3})
-    admin.create_partitions([NewPartitions(topic, 2)])[topic].result(30)
+    grow(topic, 2)
     assert rows(read_window(spark, window(topic, (1, 3)).as_json(), options)) == [(0, 1, b"1"), (0, 2, b"2")]
 
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import time
 import tracemalloc
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 from hostile_inputs import damaged, grown, inputs
-from hostile_readers import CORPUS, READERS, HostileInputError, try_input, watch_writes
+from hostile_readers import CORPUS, READERS, RECORDED, HostileInputError, try_input, watch_writes
 from hypothesis import HealthCheck, example, given, settings
 
 from airflow_kafka_offsets.checkpoint.log import parse_offset_log, parse_query_id
@@ -86,6 +87,18 @@ def test_large_input_is_read_or_refused(name):
         try_input(name, make(20_000))
 
 
+@contextmanager
+def memory_below(limit):
+    """Refuse a block that needs more memory at any moment, in bytes."""
+    tracemalloc.start()
+    try:
+        yield
+        peak = tracemalloc.get_traced_memory()[1]
+        assert peak < limit, f"{peak:,} bytes"
+    finally:
+        tracemalloc.stop()
+
+
 def test_a_write_outside_of_the_checkpoint_is_noticed(tmp_path: Path):
     (tmp_path / "checkpoint").mkdir()
     with (
@@ -95,18 +108,41 @@ def test_a_write_outside_of_the_checkpoint_is_noticed(tmp_path: Path):
         (tmp_path / "other").write_text("x")
 
 
+def read_setting(key):
+    return client_config({"bootstrap.servers": "localhost:9092", key: " "})
+
+
+def read_choice(value):
+    return parse_choice(value, OutOfRangePolicy, "on_out_of_range")
+
+
+def read_key(key):
+    return GroupSelection.parse({key: "g"}, ["returns"]).scopes()
+
+
 @pytest.mark.parametrize("key", ["security.pro\ud800tocol", "ssl.ca\0"])
 def test_a_setting_whose_name_ends_the_client_is_refused(key):
     with pytest.raises(UsageError, match="a setting named"):
         client_config({"bootstrap.servers": "localhost:9092", key: "x"})
 
 
-@pytest.mark.parametrize("key", [f"sasl.{'x' * 10_000}", "ssl.\x1b[2J"], ids=["long", "cursor"])
-def test_the_name_of_a_setting_is_shown_in_short(key):
+@pytest.mark.parametrize(
+    ("read", "value"),
+    [
+        *((read_setting, key) for key in (f"sasl.{'x' * 10_000}", "ssl.\x1b[2J")),
+        *((read_choice, value) for value in (10**5_000, "x" * 10_000, "\x1b[2J")),
+        *(
+            (read_key, key)
+            for key in (f"source:{'9' * 5_000}", "source:\x1b[2J", "x" * 5_000, "orders\ufeff")
+        ),
+    ],
+    ids=lambda each: getattr(each, "__name__", "value"),
+)
+def test_what_is_refused_is_shown_in_short(read, value):
     with pytest.raises(UsageError) as refused:
-        client_config({"bootstrap.servers": "localhost:9092", key: " "})
+        read(value)
     assert str(refused.value).isprintable()
-    assert len(str(refused.value)) < 300
+    assert len(str(refused.value)) < 500
 
 
 @pytest.mark.parametrize(
@@ -126,27 +162,9 @@ def test_a_window_with_a_pattern_that_is_none_is_refused(pattern):
         groups.restricted_to_window({TopicPartition("orders", 0)}, {"topics_pattern": pattern})
 
 
-@pytest.mark.parametrize("value", [10**5_000, "x" * 10_000, "\x1b[2J"], ids=["digits", "long", "cursor"])
-def test_a_value_that_is_no_choice_is_shown_in_short(value):
-    with pytest.raises(UsageError) as refused:
-        parse_choice(value, OutOfRangePolicy, "on_out_of_range")
-    assert str(refused.value).isprintable()
-    assert len(str(refused.value)) < 300
-
-
 @pytest.mark.parametrize("text", ["7\x1f", "\x1c7", "7\u2003"])
 def test_a_number_with_odd_space_around_it_is_read(text):
     assert parse_count(text, "max_lag") == 7
-
-
-@pytest.mark.parametrize(
-    "key", ["source:" + "9" * 5_000, "source:\x1b[2J", "x" * 5_000, "orders\ufeff"], ids=["1", "2", "3", "4"]
-)
-def test_a_key_that_selects_nothing_is_shown_in_short(key):
-    with pytest.raises(UsageError) as refused:
-        GroupSelection.parse({key: "g"}, ["returns"]).scopes()
-    assert str(refused.value).isprintable()
-    assert len(str(refused.value)) < 500
 
 
 def test_many_names_that_select_nothing_are_named_in_short():
@@ -171,6 +189,16 @@ def test_a_batch_with_a_number_that_spark_does_not_know_is_ignored(tmp_path: Pat
         for name in (7, number):
             (tmp_path / directory / str(name)).touch()
     assert SparkCheckpoint(str(tmp_path)).listed() == ({7}, {7})
+
+
+@pytest.mark.parametrize("file", ["offsets/3", "commits/3", "metadata"])
+def test_no_cut_of_a_file_gives_other_offsets(tmp_path: Path, file):
+    location = shutil.copytree(RECORDED / "spark-4.2.0-plain" / "checkpoint", tmp_path / "cut")
+    right, whole = SparkCheckpoint(str(location)).read(), (location / file).read_bytes()
+    for size in range(len(whole)):
+        (location / file).write_bytes(whole[:size])
+        with suppress(CheckpointFormatError):
+            assert SparkCheckpoint(str(location)).read() == right, size
 
 
 def test_the_names_in_a_directory_that_is_no_checkpoint_move_no_cursor(tmp_path: Path):
@@ -233,13 +261,11 @@ TOO_MANY = "[" + "{}," * MAX_VALUES + "{}]"
     ids=["JSON", "metadata of a batch", "sources", "metadata", "cells", "lines", "partitions"],
 )
 def test_more_values_than_any_file_of_ours_has_are_refused_before_they_take_memory(read, text):
-    tracemalloc.start()
-    try:
-        with pytest.raises(KafkaOffsetsError, match=r"has about .* values; expected at most .*00,000:"):
-            read(text)
-        assert tracemalloc.get_traced_memory()[1] < 10_000_000
-    finally:
-        tracemalloc.stop()
+    with (
+        memory_below(10_000_000),
+        pytest.raises(KafkaOffsetsError, match=r"has about .* values; expected at most .*00,000:"),
+    ):
+        read(text)
 
 
 def test_a_file_of_settings_with_too_many_lines_is_refused(tmp_path: Path):
@@ -263,39 +289,25 @@ def test_a_file_of_settings_with_too_many_lines_is_refused(tmp_path: Path):
 def test_a_long_line_of_settings_takes_no_more_memory_than_a_long_file(tmp_path: Path, text, settings):
     path = tmp_path / "client.properties"
     path.write_text(text)
-    tracemalloc.start()
-    try:
+    with memory_below(20 * len(text) + 10_000_000):
         if settings is None:
             with pytest.raises(UsageError, match="line 1: expected key=value"):
                 load_properties(path)
         else:
             assert load_properties(path) == settings
-        assert tracemalloc.get_traced_memory()[1] < 20 * len(text) + 10_000_000
-    finally:
-        tracemalloc.stop()
 
 
 @pytest.mark.parametrize("read", [parse_switch, parse_time, parse_duration, parse_seconds])
 def test_a_long_text_is_no_switch_time_or_duration(read):
     text = "\udcff" * MAX_SIZE
-    tracemalloc.start()
-    try:
-        with pytest.raises(UsageError, match="expected"):
-            read(text, "grace")
-        assert tracemalloc.get_traced_memory()[1] < 1_000_000
-    finally:
-        tracemalloc.stop()
+    with memory_below(1_000_000), pytest.raises(UsageError, match="expected"):
+        read(text, "grace")
 
 
 def test_a_long_text_is_not_written_out_to_show_its_beginning():
     text = "\0" * MAX_SIZE
-    tracemalloc.start()
-    try:
-        with pytest.raises(UsageError, match=r"expected one of") as caught:
-            parse_choice(text, OutOfRangePolicy, "on_out_of_range")
-        assert tracemalloc.get_traced_memory()[1] < 1_000_000
-    finally:
-        tracemalloc.stop()
+    with memory_below(1_000_000), pytest.raises(UsageError, match=r"expected one of") as caught:
+        parse_choice(text, OutOfRangePolicy, "on_out_of_range")
     assert len(str(caught.value)) < 300
 
 
@@ -350,13 +362,8 @@ def large_window():
 )
 def test_the_largest_files_are_read_with_less_than_100_mb(make, read):
     text = make()
-    tracemalloc.start()
-    try:
+    with memory_below(100_000_000):
         assert read(text)
-        peak = tracemalloc.get_traced_memory()[1]
-        assert peak < 100_000_000, f"{peak:,} bytes"
-    finally:
-        tracemalloc.stop()
 
 
 def test_a_pipe_in_place_of_a_file_is_refused_and_not_waited_for(tmp_path: Path):

@@ -26,6 +26,8 @@ READ = 45.0
 
 Offsets = list[int]
 Position = list[int | None]
+TopicOffsets = dict[str, dict[str, int]]
+"""Offsets of several topics, in Spark's form."""
 
 _UNCHANGED = ("nothing was changed", "nothing was written")
 _PARTLY = ("written before", "was moved before")
@@ -63,10 +65,15 @@ class Checkpoint:
 
     def run_batch(self, ends: Offsets, *, finish: bool = True) -> None:
         """Do what a query does: plan a batch up to the log's end, and finish it."""
-        batch = self._pending() or max(self._batches("offsets"), default=-1) + 1
-        if batch not in self._batches("offsets"):
+        offsets = {self._topic: {str(number): end for number, end in enumerate(ends)}}
+        self.run_next(offsets, finish=finish)
+
+    def run_next(self, offsets: TopicOffsets, *, finish: bool = True) -> None:
+        """Plan a batch that ends at these offsets, unless one is pending, and finish it."""
+        batch = self._pending()
+        if batch is None:
+            batch = max(self._batches("offsets"), default=-1) + 1
             head = {"batchWatermarkMs": 0, "batchTimestampMs": int(time.time() * 1_000), "conf": {}}
-            offsets = {self._topic: {str(number): end for number, end in enumerate(ends)}}
             text = "\n".join(["v1", *(json.dumps(each) for each in (head, offsets))])
             self._write(f"offsets/{batch}", text)
         if finish:

@@ -2,39 +2,26 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
-import select
-import subprocess
-import sys
 import threading
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import psutil
+from spark_process import DriverKilledError, SparkProcess
 from spark_session import prepare_spark
 
 from tests.soak.model import PARTITIONS, BrokenPromiseError, Checkpoint
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import IO
+    from pathlib import Path
 
     from tests.soak.model import Offsets
 
 Read = dict[str, list[int]]
 """What a batch has read: partition -> first offset, last offset, number of records."""
 
-_STARTS = 400.0
-_ANSWERS = 200.0
 _TRIES = 5
 """How often a query is started again, after an error such as a leader that is away."""
-
-
-class DriverKilledError(Exception):
-    """The driver has ended in the middle of an order."""
 
 
 class Spark:
@@ -45,10 +32,9 @@ class Spark:
     """
 
     def __init__(self, servers: str, home: Path) -> None:
-        self._servers = servers
+        self._options = {"kafka.bootstrap.servers": servers}
         self._home = home
-        self._driver: subprocess.Popen[bytes] | None = None
-        self._output: IO[bytes] | None = None
+        self._driver: SparkProcess | None = None
         self._turn = threading.Lock()
         self.queries = self.batches = self.records = self.killed = 0
 
@@ -64,15 +50,7 @@ class Spark:
     def close(self) -> None:
         """End the driver."""
         if self._driver is not None:
-            assert self._driver.stdin is not None
-            with contextlib.suppress(OSError):
-                self._driver.stdin.close()
-            try:
-                self._driver.wait(30)
-            except subprocess.TimeoutExpired:
-                self._kill()
-        if self._output is not None:
-            self._output.close()
+            self._driver.end()
 
     def run(self, topic: str, location: Path, *, dies: bool = False) -> list[Read]:
         """
@@ -82,13 +60,12 @@ class Spark:
         :raises DriverKilledError: if it was.
         """
         with self._turn:
-            order = {"topic": topic, "location": str(location), "dies": dies}
             batches: dict[str, Read] = {}
             for _ in range(_TRIES):
                 self.queries += 1
-                answer = self._ask(order)
+                answer = self._ask(topic, location, dies)
                 # A batch that has failed is run again.
-                batches |= answer["batches"]
+                batches |= answer["read"]
                 if "error" not in answer:
                     self.batches += len(batches)
                     self.records += sum(count for read in batches.values() for _, _, count in read.values())
@@ -96,72 +73,23 @@ class Spark:
                 time.sleep(1)
             raise BrokenPromiseError(f"the query does not run: {answer}")
 
-    def _ask(self, order: dict[str, Any]) -> Any:
+    def _ask(self, topic: str, location: Path, dies: bool) -> Any:
         if self._driver is None:
-            self._start()
-        driver = self._driver
-        assert driver is not None
-        assert driver.stdin is not None
-        driver.stdin.write(json.dumps(order).encode() + b"\n")
-        driver.stdin.flush()
+            settings = prepare_spark(self._home) | {
+                "spark.driver.host": "127.0.0.1",
+                "spark.driver.bindAddress": "127.0.0.1",
+                "spark.ui.enabled": "false",
+                "spark.driver.memory": "512m",
+                "spark.sql.warehouse.dir": str(self._home / "warehouse"),
+            }
+            self._driver = SparkProcess(settings, self._home / "spark.log")
+            self._driver.ready()
         try:
-            return self._answer(_ANSWERS)
-        except DriverKilledError:
-            self.killed += 1
-            driver.wait()
+            return self._driver.run(topic, str(location), self._options, dies=dies)
+        except (DriverKilledError, TimeoutError) as error:
+            self.killed += isinstance(error, DriverKilledError)
             self._driver = None
             raise
-
-    def _answer(self, seconds: float) -> Any:
-        assert self._driver is not None
-        assert self._driver.stdout is not None
-        if not select.select([self._driver.stdout], [], [], seconds)[0]:
-            self._kill()
-            raise BrokenPromiseError(f"Spark did not answer within {seconds:g} s")
-        line = self._driver.stdout.readline()
-        if not line:
-            raise DriverKilledError
-        return json.loads(line)
-
-    def _kill(self) -> None:
-        """End the driver and its JVM; the next query starts another one."""
-        assert self._driver is not None
-        for process in psutil.Process(self._driver.pid).children(recursive=True):
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.kill()
-        self._driver.kill()
-        self._driver.wait()
-        self._driver = None
-
-    def _start(self) -> None:
-        settings = prepare_spark(self._home) | {
-            "spark.driver.host": "127.0.0.1",
-            "spark.driver.bindAddress": "127.0.0.1",
-            "spark.ui.enabled": "false",
-            "spark.driver.memory": "512m",
-            "spark.sql.warehouse.dir": str(self._home / "warehouse"),
-        }
-        environment = {name: value for name, value in os.environ.items() if name != "SPARK_HOME"}
-        if self._output is None:
-            self._output = (self._home / "spark.log").open("ab")
-        self._driver = subprocess.Popen(
-            [
-                sys.executable,
-                str(Path(__file__).with_name("spark_job.py")),
-                self._servers,
-                json.dumps(settings),
-            ],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._output,
-            cwd=self._home,
-            env=environment | {"PYSPARK_PYTHON": sys.executable},
-        )
-        try:
-            self._answer(_STARTS)
-        except DriverKilledError:
-            self._driver = None
-            raise BrokenPromiseError(f"Spark did not start; see {self._home / 'spark.log'}") from None
 
 
 class SparkQuery(Checkpoint):

@@ -17,23 +17,14 @@ DIGITS = "9" * 5_000
 DEEP = "[" * 100_000
 
 any_text = st.text(st.characters(exclude_categories=()), max_size=30)
+WORDS = """
+version start end committed source group_id groups before after checkpoint location query_id archive plan_only
+at token batch run query latest P1D 2026-03-01 0001-01-01 nan
+"""
 words = st.sampled_from(
     [
+        *WORDS.split(),
         *("orders", "0", "1", "00", "-1", str(2**31), str(2**63), DIGITS, "", " ", "a\0b", "\ud800"),
-        *("version", "start", "end", "committed", "source", "group_id", "groups", "before", "after"),
-        *(
-            "checkpoint",
-            "location",
-            "query_id",
-            "archive",
-            "plan_only",
-            "at",
-            "token",
-            "batch",
-            "run",
-            "query",
-        ),
-        *("latest", "P1D", "2026-03-01", "0001-01-01", "nan"),
     ]
 )
 numbers = st.sampled_from([0, 1, -1, 2**31, 2**63, 10**30, float("nan"), float("inf"), 1e300])
@@ -50,108 +41,26 @@ inputs = (
     | values.map(lambda value: json.dumps(value).encode())
 )
 
-_LEAVES: Sequence[Any] = (
+_ODD_TEXTS = """
+0 -1 01 1e3 \0 \u202e \x1b[2J \ud800 é ٣ None null source:0 v1 - latest ( a{9999999999}
+../../outside/there /etc/passwd offsets/../../x .. . ~ $(id)
+"""
+_LEAVES: Sequence[Any] = [
+    *_ODD_TEXTS.split(),
     *(None, True, False, 0, 1, -1, 2, 2**31 - 1, 2**31, 2**53, 2**63 - 1, 2**63, -(2**63), 10**18, 10**19),
     *(0.0, -0.0, 1.5, 1e308, float("inf"), float("nan"), {}, [], [[]], {"": {}}, {"0": 1}, [None], ""),
-    *(
-        "0",
-        "-1",
-        "01",
-        "1e3",
-        "\0",
-        "\u202e",
-        "\x1b[2J",
-        "\r\n",
-        "\ud800",
-        "é",
-        "٣",
-        " orders ",
-        "None",
-        "null",
-    ),
-    *("../../outside/there", "/etc/passwd", "offsets/../../x", "..", ".", "~", "offsets/1\n", "$(id)"),
-    *(
-        "9" * 400,
-        "9" * 5_000,
-        "x" * 300,
-        "x" * 40_000,
-        "source:0",
-        "{{ x }}",
-        "v1",
-        "-",
-        "latest",
-        "(",
-        "a{9999999999}",
-    ),
-)
+    *("\r\n", " orders ", "{{ x }}", "offsets/1\n"),
+    *("9" * 400, "9" * 5_000, "x" * 300, "x" * 40_000),
+]
+_ODD_WORDS = rb"\u \ud800 null NaN -Infinity 1e999 0x10 true +00:00 ../ offsets/"
 _TOKENS = [
-    *(
-        b"\0",
-        b"\xff",
-        b"\n",
-        b"\r",
-        b"\r\n",
-        b",",
-        b":",
-        b"=",
-        b"\\",
-        b'"',
-        b"'",
-        b"{",
-        b"}",
-        b"[",
-        b"]",
-        b"-",
-    ),
-    *(
-        b"\\u",
-        b"\\ud800",
-        b"\xc3",
-        b"\xed\xa0\x80",
-        b"\xef\xbb\xbf",
-        b"\xe2\x80\xa8",
-        b"\x1b[2J",
-        b"v1\n",
-        b"v2\n",
-    ),
-    *(
-        b"v3\n",
-        b"null",
-        b"NaN",
-        b"-Infinity",
-        b"1e999",
-        b"0x10",
-        b"true",
-        b"9" * 20,
-        b"9" * 5_000,
-        b"[" * 2_000,
-    ),
-    *(
-        b'{"a":' * 1_200,
-        b"(" * 300,
-        b" " * 500,
-        b"\t",
-        b"Z",
-        b"+00:00",
-        b"P",
-        b"T",
-        b"S",
-        b"../",
-        b"offsets/",
-    ),
+    *_ODD_WORDS.split(),
+    *(bytes([byte]) for byte in b"\0\xff\n\r\t,:=\\\"'{}[]-\xc3ZPTS"),
+    *(b"\r\n", b"\xed\xa0\x80", b"\xef\xbb\xbf", b"\xe2\x80\xa8", b"\x1b[2J", b"v1\n", b"v2\n", b"v3\n"),
+    *(b"9" * 20, b"9" * 5_000, b"[" * 2_000, b'{"a":' * 1_200, b"(" * 300, b" " * 500),
 ]
 _NUMBER = re.compile(rb"-?[0-9]+")
-_NUMBERS = [
-    b"0",
-    b"-1",
-    b"00",
-    b"1.0",
-    b"1e3",
-    str(2**31).encode(),
-    str(2**63).encode(),
-    b"9" * 30,
-    b"9" * 5_000,
-]
+_NUMBERS = [b"0", b"-1", b"00", b"1.0", b"1e3", b"%d" % (2**31), b"%d" % (2**63), b"9" * 30, b"9" * 5_000]
 _MOST = 200_000
 
 
@@ -282,41 +191,12 @@ def _receipt(size: int) -> bytes:
     ).encode()
 
 
-_REPEATED = {
-    repr(unit): _repeated(unit)
-    for unit in (
-        *(
-            b"[",
-            b'{"a":',
-            b"9",
-            b" ",
-            b"\\",
-            b"\n",
-            b",",
-            b":",
-            b"=",
-            b"a",
-            b'"',
-            b"\0",
-            b"-",
-            b"(a",
-            b"a\\\n",
-        ),
-        *(
-            b"k=v\n",
-            b"orders,0,1\n",
-            b"\t\\\n",
-            b"\\u",
-            b"k\\ ",
-            b"{},",
-            b"\r",
-            b"#\n",
-            b"v1\n",
-            b"\xff",
-            b"\xc3\xa9",
-        ),
-    )
-}
+_UNITS = [
+    *(bytes([byte]) for byte in b'[9 \\\n,:=a"\0-\r\xff'),
+    *(b'{"a":', b"(a", rb"\u", b"{},"),
+    *(b"a\\\n", b"k=v\n", b"orders,0,1\n", b"\t\\\n", b"k\\ ", b"#\n", b"v1\n", b"\xc3\xa9"),
+]
+_REPEATED = {repr(unit): _repeated(unit) for unit in _UNITS}
 _COUNTED = {
     "an object of many keys": _counted("{", '"k{}":0', "}"),
     "many partitions": _counted('{{"orders":{{'.format(), '"{}":1', "}}"),

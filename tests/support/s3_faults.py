@@ -1,7 +1,7 @@
 """
 A proxy in front of an S3 server that lists late and fails as a test says.
 
-What is written or removed while listings are late is missing from them, or still in them, for a while; reads
+What is written or removed while listings are late is missing from them, or still in them; reads
 of the object itself are right at once. Everything must go through the proxy: it keeps the names of all
 objects.
 """
@@ -12,7 +12,6 @@ import contextlib
 import http.client
 import re
 import threading
-import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Literal, NamedTuple
 from urllib.parse import parse_qs, quote, unquote, urlsplit
@@ -69,12 +68,13 @@ class FaultyS3:
 
     def __init__(self, backend: str, remove: Callable[[str, str], None]) -> None:
         self.backend, self.remove = backend, remove
-        self.requests: list[Request] = []
         self._faults: list[Fault] = []
-        self._late = 0.0
+        self._late = False
         self._keys: set[str] = set()
-        self._written: dict[str, float] = {}
-        self._removed: dict[str, float] = {}
+        self._written: set[str] = set()
+        """Objects that listings do not show yet."""
+        self._removed: set[str] = set()
+        """Objects that listings still show."""
         self._lock = threading.Lock()
         self._server = _Server(("127.0.0.1", 0), _Handler)
         self._server.s3 = self
@@ -107,13 +107,13 @@ class FaultyS3:
             self._faults.remove(fault)
 
     @contextlib.contextmanager
-    def late_listings(self, seconds: float = 1_000_000) -> Iterator[None]:
-        """Let listings miss for so long what is written and removed; at the end they show everything."""
-        self._late = seconds
+    def late_listings(self) -> Iterator[None]:
+        """Let listings miss what is written and removed; at the end they show everything."""
+        self._late = True
         try:
             yield
         finally:
-            self._late = 0.0
+            self._late = False
             self.show_all()
 
     def show_all(self) -> None:
@@ -124,30 +124,27 @@ class FaultyS3:
 
     def fault_for(self, request: Request) -> Fault | None:
         with self._lock:
-            self.requests.append(request)
             return next((fault for fault in self._faults if fault.meets(request)), None)
 
     def note_written(self, path: str) -> None:
         with self._lock:
             if path not in self._keys and self._late:
-                self._written[path] = time.monotonic() + self._late
-            self._removed.pop(path, None)
+                self._written.add(path)
+            self._removed.discard(path)
             self._keys.add(path)
 
     def note_removed(self, path: str) -> None:
         with self._lock:
             # What was never listed is not listed now.
             if path in self._keys and self._late and path not in self._written:
-                self._removed[path] = time.monotonic() + self._late
-            self._written.pop(path, None)
+                self._removed.add(path)
+            self._written.discard(path)
             self._keys.discard(path)
 
     def listing(self, bucket: str, prefix: str, delimiter: str, answer: bytes) -> bytes:
         """Return a listing as one who comes too early sees it."""
-        now = time.monotonic()
         with self._lock:
-            hidden = {path for path, until in self._written.items() if until > now}
-            ghosts = {path for path, until in self._removed.items() if until > now}
+            hidden, ghosts = set(self._written), set(self._removed)
             seen = (self._keys - hidden) | ghosts
         if not hidden and not ghosts:
             return answer

@@ -15,11 +15,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from confluent_kafka import TopicPartition as ClientPartition
+from confluent_kafka.admin import AdminClient, NewPartitions
 from deadlines import until
 
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.local.cache import lock_file
 from airflow_kafka_offsets.local.environment import default_spark
+from airflow_kafka_offsets.model.offsets import OffsetRange, TopicPartition
+from airflow_kafka_offsets.model.window import OffsetWindow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -43,6 +47,32 @@ writer.foreachBatch(lambda batch, _: batch.collect()).start().awaitTermination()
 """
 DEADLINE = 60.0
 FETCH = 300.0
+
+MARKS = (
+    pytest.mark.integration,
+    pytest.mark.spark,
+    # PySpark leaves sockets to its JVM open until the process ends.
+    pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
+    # What PySpark's own modules say of themselves: 3.5 and 4.2, in this order.
+    pytest.mark.filterwarnings("ignore:distutils Version classes are deprecated:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning"),
+)
+"""Of each test that runs on Spark."""
+
+
+def mark_below(directory: Path, items: list[pytest.Item]) -> None:
+    """Give the tests of a directory the marks of tests that run on Spark."""
+    for item in items:
+        if item.path.is_relative_to(directory):
+            for mark in MARKS:
+                item.add_marker(mark)
+
+
+def window(topic: str, *ranges: tuple[int, int], **kwargs: Any) -> OffsetWindow:
+    """window(topic, (2, 5), (0, 0)) -> the window of partitions 0 and 1."""
+    return OffsetWindow(
+        {TopicPartition(topic, n): OffsetRange(*each) for n, each in enumerate(ranges)}, **kwargs
+    )
 
 
 def connector_setting() -> dict[str, str]:
@@ -212,3 +242,35 @@ def holds(bootstrap_servers: str) -> Callable[[str], dict[tuple[str, int], int]]
 def wait_until() -> Callable[[Callable[[], object]], object]:
     """wait_until(condition) returns when it holds, and fails the test if that takes a minute."""
     return until
+
+
+@pytest.fixture
+def options(bootstrap_servers: str) -> dict[str, str]:
+    """The options of a Kafka source that reach the broker."""
+    return {"kafka.bootstrap.servers": bootstrap_servers}
+
+
+@pytest.fixture(scope="session")
+def delete_before(bootstrap_servers: str) -> Callable[[str, int, int], None]:
+    """delete_before(topic, partition, offset) does what retention does."""
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
+
+    def delete(topic: str, partition: int, offset: int) -> None:
+        (deleted,) = admin.delete_records([ClientPartition(topic, partition, offset)]).values()
+        deleted.result(DEADLINE)
+
+    return delete
+
+
+@pytest.fixture(scope="session")
+def grow(bootstrap_servers: str) -> Callable[[str, int], None]:
+    """grow(topic, partitions) adds partitions, and waits until they are led."""
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
+
+    def add(topic: str, partitions: int) -> None:
+        admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(DEADLINE)
+        with OffsetsClient({"bootstrap.servers": bootstrap_servers}) as client:
+            until(lambda: len(client.partitions([topic]).get(topic, ())) == partitions)
+            client.log_ranges([TopicPartition(topic, number) for number in range(partitions)])
+
+    return add

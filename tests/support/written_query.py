@@ -15,6 +15,14 @@ if TYPE_CHECKING:
     from airflow_kafka_offsets.model.offsets import Offsets
 
 QUERY_ID = "11111111-2222-3333-4444-555555555555"
+COMMIT_LOG = 'v1\n{"nextBatchWatermarkMs":0}'
+
+
+def offset_log(*sources: Mapping[str, Mapping[int, int]] | str) -> str:
+    """Return the file of a batch: of each source {topic: {partition: offset}}, or the line as it is."""
+    head = {"batchWatermarkMs": 0, "batchTimestampMs": int(time.time() * 1_000), "conf": {}}
+    lines = [line if isinstance(line, str) else json.dumps(line) for line in (head, *sources)]
+    return "\n".join(["v1", *lines])
 
 
 class Query:
@@ -31,15 +39,14 @@ class Query:
         file.write_text(text)
         file.with_name(f".{file.name}.crc").write_bytes(b"crc\0" + path.encode())
 
-    def plan(self, batch: int, *sources: Mapping[str, Mapping[int, int]]) -> None:
+    def plan(self, batch: int, *sources: Mapping[str, Mapping[int, int]] | str) -> None:
         """Begin a batch that ends at these offsets, {topic: {partition: offset}} for each source."""
-        head = json.dumps({"batchWatermarkMs": 0, "batchTimestampMs": int(time.time() * 1_000), "conf": {}})
-        self.write(f"offsets/{batch}", "\n".join(["v1", head, *map(json.dumps, sources)]))
+        self.write(f"offsets/{batch}", offset_log(*sources))
 
-    def run(self, batch: int, *sources: Mapping[str, Mapping[int, int]]) -> None:
+    def run(self, batch: int, *sources: Mapping[str, Mapping[int, int]] | str) -> None:
         """Begin a batch and finish it."""
         self.plan(batch, *sources)
-        self.write(f"commits/{batch}", 'v1\n{"nextBatchWatermarkMs":0}')
+        self.write(f"commits/{batch}", COMMIT_LOG)
 
     def files(self) -> dict[str, bytes]:
         """Everything that is there."""

@@ -1,23 +1,18 @@
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from java_programs import hadoop_aws
 from s3_server import S3, s3_server
+from spark_process import SparkProcess
 
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-WORKER = Path(__file__).with_name("spark_worker.py")
-ANSWER = "answer: "
 
 
 @pytest.fixture(scope="session")
@@ -34,57 +29,6 @@ def opened(s3: S3) -> Callable[[str], SparkCheckpoint]:
     return lambda location: SparkCheckpoint(
         location, fs=s3fs.S3FileSystem(**s3.storage_options, skip_instance_cache=True)
     )
-
-
-class SparkWorker:
-    """A Spark in a process of its own, which has hadoop-aws; see spark_worker.py."""
-
-    def __init__(self, settings: dict[str, str], log: Path) -> None:
-        self._log = log
-        environment = {name: value for name, value in os.environ.items() if name != "SPARK_HOME"}
-        with log.open("ab") as output:
-            self._process = subprocess.Popen(
-                [sys.executable, str(WORKER)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=output,
-                text=True,
-                env={**environment, "PYSPARK_PYTHON": sys.executable},
-            )
-        self._send(settings)
-
-    def run(self, topic: str, location: str, **options: Any) -> list[dict[str, Any]]:
-        """Run a query over a topic to its end; return its batches that had records."""
-        self._send({"topic": topic, "location": location, **options})
-        return self._answer()
-
-    def ready(self) -> None:
-        """Wait until it is there."""
-        self._answer()
-
-    def die(self, topic: str, location: str, in_batch: int, **options: Any) -> None:
-        """Run a query in whose batch the process is killed."""
-        self._send({"topic": topic, "location": location, "die_in": in_batch, **options})
-        assert self._process.stdout is not None
-        assert "answer" not in self._process.stdout.read(), "the query has ended"
-        self.end()
-
-    def end(self) -> None:
-        self._process.communicate(timeout=60)
-
-    def _send(self, line: object) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(line) + "\n")
-        self._process.stdin.flush()
-
-    def _answer(self) -> Any:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            if line.startswith(ANSWER):
-                answer = json.loads(line.removeprefix(ANSWER))
-                assert "error" not in answer, answer["error"]
-                return answer
-        return pytest.fail(f"Spark has ended:\n{self._log.read_text(errors='replace')[-3000:]}")
 
 
 @pytest.fixture(scope="session")
@@ -107,12 +51,12 @@ def s3_settings(s3: S3, spark_settings: dict[str, str]) -> dict[str, str]:
 @pytest.fixture(scope="session")
 def new_spark(
     s3_settings: dict[str, str], tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Callable[[], SparkWorker]]:
+) -> Iterator[Callable[[], SparkProcess]]:
     """new_spark() starts one; it is not ready yet."""
-    started: list[SparkWorker] = []
+    started: list[SparkProcess] = []
 
-    def start() -> SparkWorker:
-        started.append(SparkWorker(s3_settings, tmp_path_factory.mktemp("spark") / "spark.log"))
+    def start() -> SparkProcess:
+        started.append(SparkProcess(s3_settings, tmp_path_factory.mktemp("spark") / "spark.log"))
         return started[-1]
 
     yield start
@@ -121,7 +65,7 @@ def new_spark(
 
 
 @pytest.fixture(scope="session")
-def worker(new_spark: Callable[[], SparkWorker]) -> SparkWorker:
+def worker(new_spark: Callable[[], SparkProcess]) -> SparkProcess:
     """The Spark of all tests here."""
     worker = new_spark()
     worker.ready()
@@ -129,7 +73,13 @@ def worker(new_spark: Callable[[], SparkWorker]) -> SparkWorker:
 
 
 @pytest.fixture
-def query(worker: SparkWorker, bootstrap_servers: str) -> Callable[..., list[dict[str, Any]]]:
-    """query(topic, location) -> the batches of a run to the topic's end: numbers, offsets, records."""
-    source = {"kafka.bootstrap.servers": bootstrap_servers, "startingOffsets": "earliest"}
-    return lambda topic, location, **more: worker.run(topic, location, options=source, **more)
+def query(worker: SparkProcess, bootstrap_servers: str) -> Callable[..., list[dict[str, Any]]]:
+    """query(topic, location) -> the batches of a run to the topic's end: their numbers and offsets."""
+
+    def run(topic: str, location: str) -> list[dict[str, Any]]:
+        answer = worker.run(topic, location, {"kafka.bootstrap.servers": bootstrap_servers})
+        assert "error" not in answer, answer["error"]
+        batches: list[dict[str, Any]] = answer["progress"]
+        return batches
+
+    return run

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
-
 import other_stores
 import pytest
+from written_query import COMMIT_LOG, offset_log
 
 from airflow_kafka_offsets.checkpoint.apply_move import apply_checkpoint_plan
 from airflow_kafka_offsets.checkpoint.archive import read_archived_moves
@@ -36,10 +35,9 @@ def checkpoint(store, request):
     made = SparkCheckpoint(location, fs=fs)
     made.write_file("metadata", b'{"id":"975d5cb5-daf7-40c6-ad83-ae84395a7b2a"}')
     for batch in range(4):
-        head = json.dumps({"batchWatermarkMs": 0, "batchTimestampMs": 1_795_228_309_758, "conf": {}})
-        made.write_file(f"offsets/{batch}", f'v1\n{head}\n{{"orders":{{"0":{10 * batch}}}}}'.encode())
+        made.write_file(f"offsets/{batch}", offset_log({"orders": {0: 10 * batch}}).encode())
         if batch < 3:
-            made.write_file(f"commits/{batch}", b'v1\n{"nextBatchWatermarkMs":0}')
+            made.write_file(f"commits/{batch}", COMMIT_LOG.encode())
     return made
 
 

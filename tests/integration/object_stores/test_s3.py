@@ -7,6 +7,7 @@ import logging
 
 import pytest
 from s3_server import KEY, REGION, SECRET
+from spark_process import DriverKilledError
 
 from airflow_kafka_offsets.checkpoint.apply_move import apply_checkpoint_plan
 from airflow_kafka_offsets.checkpoint.plan_move import plan_put_back_archive, plan_truncate
@@ -158,8 +159,8 @@ def test_a_batch_in_which_spark_was_killed_is_discarded_or_run_again(
     produce(topic, {0: 4})
     doomed = new_spark()
     doomed.ready()
-    options = {"kafka.bootstrap.servers": bootstrap_servers, "startingOffsets": "earliest"}
-    doomed.die(topic, location, in_batch=1, options=options)
+    with pytest.raises(DriverKilledError):
+        doomed.run(topic, location, {"kafka.bootstrap.servers": bootstrap_servers}, dies=True)
     assert spark_checkpoint(location, "lake").read().pending_batch_id == 1
 
     receipt = ResetOffsetsOperator(

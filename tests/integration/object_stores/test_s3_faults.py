@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from written_query import COMMIT_LOG, offset_log
 
 from airflow_kafka_offsets.checkpoint.apply_move import apply_checkpoint_plan
 from airflow_kafka_offsets.checkpoint.archive import read_archived_moves
@@ -60,13 +61,12 @@ class Checkpoint:
     def plan(self, *batches: int) -> None:
         """Batch N ends at the offset 10 * N."""
         for batch in batches:
-            head = json.dumps({"batchWatermarkMs": 0, "batchTimestampMs": 1_795_228_309_758, "conf": {}})
-            self.write(f"offsets/{batch}", f'v1\n{head}\n{{"orders":{{"0":{10 * batch}}}}}')
+            self.write(f"offsets/{batch}", offset_log({"orders": {0: 10 * batch}}))
 
     def run(self, *batches: int) -> None:
         for batch in batches:
             self.plan(batch)
-            self.write(f"commits/{batch}", 'v1\n{"nextBatchWatermarkMs":0}')
+            self.write(f"commits/{batch}", COMMIT_LOG)
 
     def files(self) -> dict[str, bytes]:
         """What is there for Spark, as reads and not listings say."""

@@ -2,13 +2,28 @@ from __future__ import annotations
 
 import json
 import threading
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer
-from spark_session import DEADLINE, holds, location, run, start, stream, wait_until  # noqa: F401
+from spark_session import (  # noqa: F401
+    DEADLINE,
+    grow,
+    holds,
+    location,
+    mark_below,
+    run,
+    start,
+    stream,
+    wait_until,
+)
 
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
+
+
+def pytest_collection_modifyitems(items):
+    mark_below(Path(__file__).parent, items)
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewPartitions
 
 from airflow_kafka_offsets.checkpoint.apply_move import apply_checkpoint_plan
 from airflow_kafka_offsets.checkpoint.log import kafka_offsets
@@ -18,13 +17,6 @@ from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
 from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition
-
-pytestmark = [
-    pytest.mark.integration,
-    pytest.mark.spark,
-    # PySpark leaves sockets to its JVM open until the process ends.
-    pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
-]
 
 NOON_MS = 1_767_268_800_000
 MINUTE_MS = 60_000
@@ -164,35 +156,13 @@ def test_after_a_seek_forward_exactly_the_records_between_are_skipped(topic, pla
     assert in_kafka(topic, {0: 11, 1: 5, 2: 9}) == [(topic, 0, 11), (topic, 0, 12)]
 
 
-def test_after_a_seek_to_a_time_the_records_from_then_on_are_read(
-    stream, run, topic, plain, client, in_kafka
-):
-    time_ms, batches, times = NOON_MS + 2 * HOUR_MS + MINUTE_MS, {}, []
-    found = client.offsets_for_time([TopicPartition(topic, number) for number in range(3)], time_ms)
-    # The last record of partition 1 is older: it stays at its log end.
-    assert {tp.partition: offset for tp, offset in found.items()} == {0: 7, 1: None, 2: 4}
-    ends = client.log_ranges(found)
-
-    def keep(frame, batch_id):
-        batches[batch_id] = _rows(frame)
-        times.extend(row[0] for row in frame.selectExpr("unix_millis(timestamp)").collect())
-
-    seek(plain, topic, {tp.partition: ends[tp].end if at is None else at for tp, at in found.items()})
-    run(stream(topic), plain, batch_does=keep)
-    assert batches == {3: in_kafka(topic, {0: 7, 1: 5, 2: 4})}
-    assert len(times) == 11
-    assert min(times) == time_ms
-
-
 def test_after_a_seek_a_partition_that_was_added_meanwhile_is_read_from_its_start(
-    make_topic, produce, read, in_kafka, location, bootstrap_servers, wait_until
+    make_topic, produce, read, in_kafka, location, bootstrap_servers, grow
 ):
     topic = make_topic(1)
     produce(topic, {0: 5})
     assert list(read(topic, location)) == [0]
-    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
-    admin.create_partitions([NewPartitions(topic, 2)])[topic].result(30)
-    wait_until(lambda: len(admin.list_topics(topic, timeout=10).topics[topic].partitions) == 2)
+    grow(topic, 2)
     # A producer that knows the topic already would look for its new partition only minutes later.
     producer = Producer({"bootstrap.servers": bootstrap_servers})
     for partition in (0, 1, 1, 1):
@@ -313,13 +283,6 @@ def stateful(counting, location):
     return _copy(counting, location)
 
 
-def test_a_query_with_state_is_not_moved_unless_that_is_allowed(topic, stateful):
-    before = _files(stateful)
-    with pytest.raises(PlanRefusedError, match="keeps state.*counted twice.*allow_stateful=True"):
-        seek(stateful, topic, {0: 4})
-    assert _files(stateful) == before
-
-
 def test_a_query_with_state_that_may_be_moved_counts_the_records_of_a_seek_back_twice(
     topic, stateful, count, in_kafka
 ):
@@ -357,15 +320,6 @@ def test_a_query_with_state_counts_exactly_after_a_truncate_to_before_a_snapshot
     assert count(topic, location) == {0: 7}
 
 
-def test_an_unfinished_batch_of_a_query_with_state_is_not_discarded(topic, stateful):
-    newest = SparkCheckpoint(stateful).read().batch_id
-    _forget_commit(stateful, newest)
-    before = _files(stateful)
-    with pytest.raises(PlanRefusedError, match="state, which may include the batch already"):
-        seek(stateful, topic, {0: 4}, CheckpointPolicy("discard", idempotent_sink=True, allow_stateful=True))
-    assert _files(stateful) == before
-
-
 # Truncate
 
 
@@ -376,17 +330,6 @@ def test_after_a_truncate_everything_after_the_batch_is_read_again_from_its_id_o
     assert read(topic, plain) == {1: in_kafka(topic, {0: 4, 1: 3, 2: 3})}
 
 
-@pytest.mark.parametrize(
-    ("sink", "why"),
-    [("delta", "skips ids that it has recorded"), (None, "does not name the sink.*set sink")],
-)
-def test_a_truncate_is_refused_for_delta_and_for_a_sink_that_is_not_named(sink, why, plain):
-    before = _files(plain)
-    with pytest.raises(PlanRefusedError, match=why):
-        truncate(plain, 0, CheckpointPolicy(sink=sink))
-    assert _files(plain) == before
-
-
 @pytest.fixture(scope="module")
 def filed(stream, topic, three_batches, write, tmp_path_factory):
     """(checkpoint, directory) of a query that has written all records into files, in several batches."""
@@ -394,15 +337,6 @@ def filed(stream, topic, three_batches, write, tmp_path_factory):
     location, out = directory / "checkpoint", directory / "out"
     write(stream(topic, maxOffsetsPerTrigger=20).select("offset"), location, "json", path=str(out))
     return location, str(out)
-
-
-def test_a_truncate_is_refused_for_a_file_sink_that_has_recorded_the_ids(filed, location):
-    whole, out = filed
-    _copy(whole, location)
-    newest, before = SparkCheckpoint(location).read().batch_id, _files(location)
-    with pytest.raises(PlanRefusedError, match=f"has recorded batch {newest} .* would skip it"):
-        truncate(location, 0, CheckpointPolicy(sink="file", sink_location=out))
-    assert _files(location) == before
 
 
 # A batch that was begun and not finished
@@ -446,15 +380,6 @@ def test_an_unfinished_batch_that_the_file_sink_has_recorded_is_not_discarded(fi
 # Undo
 
 
-def test_a_seek_that_is_taken_back_at_once_leaves_the_files_as_they_were(topic, plain, read, in_kafka):
-    before = _files(plain)
-    seek(plain, topic, {0: 2})
-    assert _files(plain) != before
-    restore(plain)
-    assert _files(plain) == before
-    assert read(topic, plain) == {3: in_kafka(topic, READ)}
-
-
 def test_an_unfinished_batch_comes_back_and_is_run_with_its_old_range(topic, interrupted, read, in_kafka):
     before, ends = _files(interrupted), _ends(interrupted, 3)
     seek(interrupted, topic, {0: 2}, DISCARD)
@@ -477,15 +402,6 @@ def test_a_discarded_batch_does_not_come_back_once_its_id_was_used_again(topic, 
     assert list(read(topic, interrupted)) == [3]
     restore(interrupted)
     assert read(topic, interrupted) == {4: in_kafka(topic, READ)}
-
-
-def test_a_truncate_that_is_taken_back_at_once_leaves_the_files_as_they_were(topic, plain, read, in_kafka):
-    before = _files(plain)
-    truncate(plain, 0, CheckpointPolicy(sink="noop"))
-    assert {"offsets/0", "commits/0"} == set(_files(plain)) & set(before)
-    restore(plain)
-    assert _files(plain) == before
-    assert read(topic, plain) == {3: in_kafka(topic, READ)}
 
 
 def test_a_truncate_after_which_the_query_has_run_is_taken_back_to_the_saved_offsets(

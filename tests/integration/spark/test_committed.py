@@ -8,17 +8,8 @@ import time
 from pathlib import Path
 
 import pytest
-from airflow.providers.common.compat.sdk import AirflowFailException
-from confluent_kafka.admin import AdminClient, NewPartitions
 
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-
-pytestmark = [
-    pytest.mark.integration,
-    pytest.mark.spark,
-    # PySpark leaves sockets to its JVM open until the process ends.
-    pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
-]
 
 NOON_MS = 1_767_268_800_000
 
@@ -73,14 +64,12 @@ def test_a_pattern_takes_in_topics_that_are_made_later(
 
 
 def test_partitions_that_a_topic_gets_later_are_committed_from_the_next_batch_on(
-    stream, run, make_topic, produce, location, new_group, commit, bootstrap_servers, wait_until, kafka_tools
+    stream, run, make_topic, produce, location, new_group, commit, grow, kafka_tools
 ):
     topic, group = make_topic(1), new_group()
     produce(topic, {0: 3})
     run(stream(topic), location)
-    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
-    admin.create_partitions([NewPartitions(topic, 3)])[topic].result(30)
-    wait_until(lambda: len(admin.list_topics(topic, timeout=10).topics[topic].partitions) == 3)
+    grow(topic, 3)
     assert commit(group, location)["after"] == {topic: {"0": 3}}
     run(stream(topic), location)
     assert commit(group, location)["after"] == {topic: {"0": 3, "1": 0, "2": 0}}
@@ -172,24 +161,6 @@ def test_a_query_that_removes_its_history_quickly_can_be_committed_at_any_moment
     assert positions[-1] > positions[0]
     assert commit(group, location)["after"] == {topic: {"0": produced[0], "1": 0}}
     query.stop()
-
-
-def test_a_query_that_finished_no_batch_has_nothing_to_commit(
-    stream, start, make_topic, produce, location, new_group, commit, holds
-):
-    from pyspark.errors import StreamingQueryException
-
-    topic, group = make_topic(1), new_group()
-    produce(topic, {0: 1})
-
-    def fail(frame, batch_id):
-        raise RuntimeError("the disk is full")
-
-    with pytest.raises(StreamingQueryException):
-        start(stream(topic), location, batch_does=fail, availableNow=True).awaitTermination(60)
-    with pytest.raises(AirflowFailException, match=r"no batch has finished \(batch 0 was begun\)"):
-        commit(group, location)
-    assert holds(group) == {}
 
 
 def _lines(location, batch):

@@ -10,8 +10,6 @@ import sys
 import pytest
 from spark_connect import connect_server
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark]
-
 LIMIT = 60
 """Seconds: PySpark waits ten minutes for a server that is gone, and for ever for one that is silent."""
 
@@ -51,6 +49,9 @@ def kill(pid):
 
 report = [end(silent, freeze)]
 os.kill(int(pid), signal.SIGCONT)
+# The next listener must not follow this query, too.
+for query in spark.streams.active:
+    query.stop()
 report.append(end(gone, kill))
 # Since 4.2 PySpark asks the server of an open client once more when Python ends, for ten minutes.
 spark.client.close()

@@ -19,7 +19,7 @@ from airflow_kafka_offsets.moves.checkpoint_commit import plan_checkpoint_commit
 from airflow_kafka_offsets.moves.reset import plan_reset
 from airflow_kafka_offsets.readings.estimate import estimate
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 
 REPLAYS = {
     "all of it in one batch": ([4_000, 8_000, 12_000, 16_000, 20_000], 300, "earliest", {}),
@@ -35,7 +35,10 @@ REPLAYS = {
 }
 
 
-@pytest.mark.parametrize("name", REPLAYS)
+FIRST, *OTHERS = REPLAYS
+
+
+@pytest.mark.parametrize("name", [FIRST, *(pytest.param(name, marks=pytest.mark.long) for name in OTHERS)])
 def test_a_replay_takes_about_as_long_as_was_estimated(
     name, stream, run, make_topic, bootstrap_servers, tmp_path
 ):

@@ -20,8 +20,6 @@ from airflow_kafka_offsets.spark import committing, spark_kafka_options
 from airflow_kafka_offsets.spark.jvm_client import JvmOffsetsClient
 from airflow_kafka_offsets.spark.source_options import kafka_settings, librdkafka_config
 
-pytestmark = [pytest.mark.spark, pytest.mark.integration]
-
 HOSTILE = "a \"b\" 'c' \\d\\n\t;=#{}\u00e9\u4f60 \\\\"
 
 

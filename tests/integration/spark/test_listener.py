@@ -25,7 +25,6 @@ from confluent_kafka.admin import (
 from airflow_kafka_offsets.errors import (
     BrokerAuthenticationError,
     BrokerUnavailableError,
-    CommitError,
     GroupActiveError,
     PlanRefusedError,
 )
@@ -36,13 +35,6 @@ from airflow_kafka_offsets.spark.jvm_client import JvmOffsetsClient
 from airflow_kafka_offsets.spark.listener import launcher
 from airflow_kafka_offsets.spark.listener import listener as listener_module
 from airflow_kafka_offsets.spark.listener.listener import KafkaOffsetCommitterListener, committing
-
-pytestmark = [
-    pytest.mark.integration,
-    pytest.mark.spark,
-    # PySpark leaves sockets to its JVM open until the process ends.
-    pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
-]
 
 OPTION = "consumer.commit.groupid"
 QUERIES = 50 if os.environ.get("LONG_TESTS") else 10
@@ -126,22 +118,6 @@ def test_a_group_that_is_ahead_is_not_taken_back_and_the_other_partitions_follow
     offsets = [held[topic, 0] for held in seen]
     assert min(offsets) == 7
     assert holds(group) == {(topic, 0): 9, (topic, 1): 2}
-
-
-def test_a_commit_that_stays_refused_is_raised_if_asked(
-    spark, stream, run, make_topic, produce, location, new_group, holds, bootstrap_servers
-):
-    topic, group = make_topic(2), new_group()
-    produce(topic, {0: 3, 1: 2})
-    with OffsetsClient({"bootstrap.servers": bootstrap_servers}) as client:
-        client.commit(group, {TopicPartition(topic, 0): 7})
-    with pytest.raises(
-        CommitError, match=r"is ahead of query .* this commit never moves a group back"
-    ) as raised:
-        with committing(spark, raise_errors=True):
-            run(stream(topic, **{OPTION: group}), location)
-    assert list(raised.value.failed) == [TopicPartition(topic, 0)]
-    assert holds(group) == {(topic, 0): 7, (topic, 1): 2}
 
 
 def test_a_group_with_members_is_theirs(
@@ -264,19 +240,6 @@ def test_a_broker_that_stays_silent_costs_the_query_nothing_and_its_end_a_bounde
     # The next run, with nothing new, makes up for it.
     with committing(spark, raise_errors=True):
         run(stream(topic, **options), location)
-    assert held_on(other_kafka, group) == {(topic, 0): 3}
-
-
-def test_a_broker_that_is_slow_is_waited_for(spark, stream, run, location, other_kafka, troubled):
-    topic, group, options = troubled
-
-    def freeze(batch, batch_id):
-        batch.collect()
-        other_kafka.freeze()
-        threading.Timer(3, other_kafka.thaw).start()
-
-    with committing(spark, raise_errors=True):
-        run(stream(topic, **options), location, batch_does=freeze)
     assert held_on(other_kafka, group) == {(topic, 0): 3}
 
 

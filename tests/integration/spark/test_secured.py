@@ -26,13 +26,6 @@ from airflow_kafka_offsets.spark.kafka_options import OPTIONS_FILE
 from airflow_kafka_offsets.spark.listener.listener import committing
 from airflow_kafka_offsets.spark.read import read_window
 
-pytestmark = [
-    pytest.mark.integration,
-    pytest.mark.spark,
-    # PySpark leaves sockets to its JVM open until the process ends.
-    pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
-]
-
 JOB = Path(__file__).parents[3] / "dags_examples" / "jobs" / "secured_job.py"
 NOT_ALLOWED = "(Not authorized to access|Topic authorization failed|TopicAuthorization)"
 """What Spark's own clients say."""

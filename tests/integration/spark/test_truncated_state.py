@@ -13,13 +13,6 @@ from airflow_kafka_offsets.checkpoint.plan_move import plan_truncate
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
 
-pytestmark = [
-    pytest.mark.integration,
-    pytest.mark.spark,
-    # PySpark leaves sockets to its JVM open until the process ends.
-    pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
-]
-
 STORE = "spark.sql.streaming.stateStore"
 SNAPSHOTS_AND_CHANGES = {
     f"{STORE}.providerClass": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -37,33 +38,29 @@ def save(engine, store):
     return in_one_transaction
 
 
-def test_of_a_pipeline_that_never_saved_there_is_nothing(store):
-    assert store.load("shop") == {}
-
-
 def test_the_first_save_begins_the_pipeline_wherever_it_starts(save, store):
+    assert store.load("shop") == {}
     assert save((100, 110), (7, 7)) is True
     assert store.load("shop") == {FIRST: 110, SECOND: 7}
 
 
-def test_a_range_that_goes_on_is_written(save, store):
-    save((0, 10), (0, 5))
-    assert save((10, 12), (5, 9)) is True
-    assert store.load("shop") == {FIRST: 12, SECOND: 9}
-
-
-def test_a_range_that_was_saved_is_told_apart_and_not_written(save, store):
-    save((0, 10), (0, 5))
-    assert save((0, 10), (0, 5)) is False
-    assert store.load("shop") == {FIRST: 10, SECOND: 5}
-
-
 @pytest.mark.parametrize(
-    ("again", "answer"), [(((0, 10), (5, 5)), False), (((10, 12), (5, 5)), True), (((10, 10), (5, 5)), True)]
+    ("again", "answer", "stored"),
+    [
+        pytest.param([(10, 12), (5, 9)], True, [12, 9], id="the next ranges"),
+        pytest.param([(0, 10), (0, 5)], False, [10, 5], id="saved before"),
+        pytest.param([(0, 10), (5, 5)], False, [10, 5], id="saved before, one is empty"),
+        pytest.param([(10, 12), (5, 5)], True, [12, 5], id="the next range, one is empty"),
+        pytest.param([(10, 10), (5, 5)], True, [10, 5], id="all are empty"),
+        pytest.param([(10, 11)], True, [11, 5], id="a part of the partitions"),
+        pytest.param([(10, 12), (5, 5), (0, 4)], True, [12, 5, 4], id="a partition was added"),
+        pytest.param([], True, [10, 5], id="nothing to save"),
+    ],
 )
-def test_an_empty_range_goes_with_the_others(save, again, answer):
-    save((0, 10), (0, 5))
+def test_the_answer_to_a_second_save(save, store, again, answer, stored):
+    assert save((0, 10), (0, 5)) is True
     assert save(*again) is answer
+    assert store.load("shop") == {TopicPartition("orders", number): end for number, end in enumerate(stored)}
 
 
 def test_an_empty_range_elsewhere_is_a_mismatch(save):
@@ -93,24 +90,6 @@ def test_anything_else_is_refused_and_names_what_is_stored(save, store, bounds, 
         save(*bounds)
     assert raised.value.found == found
     assert store.load("shop") == {FIRST: 10, SECOND: 5}
-
-
-def test_a_partition_that_was_added_joins(save, store):
-    save((0, 10), (0, 5))
-    assert save((10, 12), (5, 5), (0, 4)) is True
-    assert save((10, 12), (5, 5), (0, 4)) is False
-    assert store.load("shop") == {FIRST: 12, SECOND: 5, THIRD: 4}
-
-
-def test_a_part_of_the_partitions_may_be_saved(save, store):
-    save((0, 10), (0, 5))
-    assert save((10, 11)) is True
-    assert store.load("shop") == {FIRST: 11, SECOND: 5}
-
-
-def test_nothing_to_save_is_nothing_to_count(save, store):
-    assert save() is True
-    assert store.load("shop") == {}
 
 
 def test_pipelines_do_not_see_one_another(save, store):
@@ -144,16 +123,6 @@ def test_a_transaction_that_is_rolled_back_leaves_nothing(engine, store):
     assert store.load("shop") == {}
 
 
-def test_a_job_that_never_heard_its_commit_was_done_is_told_at_its_next_try(engine, store):
-    with engine.begin() as connection:
-        store.save(connection, "shop", ranges((0, 10)))
-    # Here the connection broke: the job does not know, and runs the batch again.
-    with engine.connect() as connection:
-        assert store.save(connection, "shop", ranges((0, 10))) is False
-        connection.rollback()
-    assert store.load("shop") == {FIRST: 10}
-
-
 def test_a_session_is_as_good_as_a_connection(engine, store):
     with Session(engine) as session, session.begin():
         assert store.save(session, "shop", ranges((0, 10))) is True
@@ -176,18 +145,12 @@ def test_ten_thousand_partitions(save, store):
     assert sum(store.load("shop").values()) == 20 * many
 
 
-def test_a_connection_that_commits_each_statement_is_refused(engine, store):
-    with engine.execution_options(isolation_level="AUTOCOMMIT").connect() as connection:
-        with pytest.raises(UsageError, match="AUTOCOMMIT"):
-            store.save(connection, "shop", ranges((0, 10)))
-    assert store.load("shop") == {}
-
-
-def test_an_engine_that_commits_each_statement_is_refused(engine, store):
-    at_once = create_engine(engine.url, isolation_level="AUTOCOMMIT")
-    with at_once.connect() as connection:
-        with pytest.raises(UsageError, match="AUTOCOMMIT"):
-            store.save(connection, "shop", ranges((0, 10)))
+@pytest.mark.parametrize("of_connection", [True, False])
+def test_a_connection_that_commits_each_statement_is_refused(engine, store, of_connection):
+    make = engine.execution_options if of_connection else functools.partial(create_engine, engine.url)
+    at_once = make(isolation_level="AUTOCOMMIT")
+    with at_once.connect() as connection, pytest.raises(UsageError, match="AUTOCOMMIT"):
+        store.save(connection, "shop", ranges((0, 10)))
     at_once.dispose()
     assert store.load("shop") == {}
 

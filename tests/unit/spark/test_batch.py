@@ -5,29 +5,16 @@ from __future__ import annotations
 import json
 
 import pytest
+from written_query import Query
 
 from airflow_kafka_offsets.errors import CheckpointError, CheckpointFormatError, UsageError
 from airflow_kafka_offsets.model.offsets import OffsetRange, TopicPartition
-from airflow_kafka_offsets.spark import batch_ranges, starting_offsets
+from airflow_kafka_offsets.spark import SparkCheckpoint, batch_ranges, starting_offsets
 
 HEAD = '{"batchWatermarkMs":0,"batchTimestampMs":1700000000000,"conf":{}}'
 
 
-class Checkpoint:
-    def __init__(self, root):
-        self.root = root
-        self.location = str(root)
-        self.write("metadata", '{"id":"11111111-2222-3333-4444-555555555555"}')
-
-    def write(self, path, text):
-        file = self.root / path
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text)
-
-    def plan(self, batch, *sources):
-        lines = [source if isinstance(source, str) else json.dumps(source) for source in sources]
-        self.write(f"offsets/{batch}", "\n".join(["v1", HEAD, *lines]))
-
+class Checkpoint(Query):
     def began(self, source, offsets):
         self.write(f"sources/{source}/0", "\0v1\n" + json.dumps(offsets))
 
@@ -130,3 +117,15 @@ def test_a_query_that_noted_its_first_offsets_is_not_new_any_more(checkpoint):
     checkpoint.began("0", a(5))
     with pytest.raises(CheckpointError, match="no batch; expected a new checkpoint.* remove the directory"):
         starting_offsets("orders", checkpoint=checkpoint.location, topics="a")
+
+
+def test_parameters_without_an_effect_on_the_source_are_refused(checkpoint):
+    wanted = {"checkpoint": checkpoint.location}
+    with pytest.raises(UsageError, match=r"^pipeline has no effect") as error:
+        starting_offsets(SparkCheckpoint(checkpoint.location), pipeline="orders", **wanted)
+    assert error.value.parameter == "pipeline"
+    for given in ({"query_source": 0}, {"allow_stateful": True}):
+        with pytest.raises(UsageError, match=f"^{next(iter(given))} has no effect"):
+            starting_offsets("orders", topics="t", **given, **wanted)
+    with pytest.raises(UsageError, match=r"^source='s3a://lake/old': expected a group, or SparkCheckpoint"):
+        starting_offsets("s3a://lake/old", topics="t", on_no_commit="earliest", **wanted)
