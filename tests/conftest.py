@@ -264,6 +264,20 @@ def produce(bootstrap_servers: str) -> Callable[..., None]:
     return send
 
 
+@pytest.fixture(scope="session")
+def delete_records(bootstrap_servers: str) -> Callable[[str, Mapping[int, int]], None]:
+    """delete_records(topic, {0: 4}) moves the log start of partition 0 to offset 4."""
+
+    def delete(topic: str, before: Mapping[int, int]) -> None:
+        admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
+        for deleted in admin.delete_records(
+            [TopicPartition(topic, *each) for each in before.items()]
+        ).values():
+            deleted.result(DEADLINE)
+
+    return delete
+
+
 @pytest.fixture
 def recreate(
     bootstrap_servers: str, broker: OffsetsClient, wait_for_topic: Callable[[str, int], None]

@@ -17,13 +17,12 @@ from airflow_kafka_offsets.kafka.failures import RETRIABLE, BackgroundErrors, Ca
 from airflow_kafka_offsets.kafka.groups import OTHER
 from airflow_kafka_offsets.kafka.listener_probe import probe_listener
 from airflow_kafka_offsets.kafka.offset_deletion import delete_offsets
-from airflow_kafka_offsets.kafka.requests import read_metadata
+from airflow_kafka_offsets.kafka.requests import OFFSETS_TOPIC, read_metadata
 from airflow_kafka_offsets.model.headroom import TOPIC_SETTINGS
 from airflow_kafka_offsets.model.log_ids import URL_SAFE
 
 # States whose librdkafka name, in title case, is not Kafka's name.
 _STATES = {"PREPARING_REBALANCING": "PreparingRebalance", "COMPLETING_REBALANCING": "CompletingRebalance"}
-_OFFSETS_TOPIC = "__consumer_offsets"
 # Seconds of the first attempt to connect; each later attempt takes twice as long. After each attempt the
 # cause is looked up, so a wrong password is reported early.
 _FIRST_WAIT = 0.5
@@ -89,7 +88,7 @@ class AdminSession:
         while True:
             try:
                 # Ask for one topic instead of all topics.
-                self.admin.list_topics(_OFFSETS_TOPIC, timeout=min(wait, self.seconds_left))
+                self.admin.list_topics(OFFSETS_TOPIC, timeout=min(wait, self.seconds_left))
             except KafkaException as error:  # noqa: PERF203  # this is a wait
                 failure = Failure.from_error(error)
                 self.admin.poll(0)
@@ -218,7 +217,7 @@ def _list(session: AdminSession, _: None) -> list[dict[str, str]]:
 
 
 def _brokers(session: AdminSession, _: None) -> dict[str, Any]:
-    brokers = session.admin.list_topics(_OFFSETS_TOPIC, timeout=session.seconds_left).brokers
+    brokers = session.admin.list_topics(OFFSETS_TOPIC, timeout=session.seconds_left).brokers
     resource = ConfigResource(ResourceType.BROKER, str(min(brokers)))
     future = session.admin.describe_configs([resource], request_timeout=session.seconds_left)[resource]
     found, failure = session.part(
@@ -250,9 +249,8 @@ def _topic_id(description: Any) -> str | None:
 
 
 def _described(session: AdminSession, names: dict[str, None]) -> dict[str, PartResult]:
-    return {
-        name: _describe_other_kind(session, name, part) for name, part in _describe(session, names).items()
-    }
+    parts = _describe(session, names)
+    return {name: _describe_other_kind(session, name, part) for name, part in parts.items()}
 
 
 _OTHER_PROTOCOL = "is not a consumer group"
@@ -282,22 +280,17 @@ def _describe_other_kind(session: AdminSession, name: str, part: PartResult) -> 
     if not found:
         return part
     if connects:
-        return {
-            "group_id": name,
-            **_UNKNOWN,
-            "members": [_describe_member(each) for each in found[0].members],
-        }, None
+        # Such as the workers of Kafka Connect.
+        members = [
+            {"member_id": each.id, "client_id": each.client_id, "host": each.client_host, "partitions": []}
+            for each in found[0].members
+        ]
+        return {"group_id": name, **_UNKNOWN, "members": members}, None
     # A first commit may have created the group since.
     part = _describe(session, {name: None})[name]
     if not _is_absent(part):
         return part
     return {"group_id": name, **_UNKNOWN, "members": []}, None
-
-
-def _describe_member(member: Any) -> dict[str, Any]:
-    """Return a member of a group of another protocol, such as a worker of Kafka Connect."""
-    names = {"member_id": member.id, "client_id": member.client_id, "host": member.client_host}
-    return {**names, "partitions": []}
 
 
 def _description(group: Any) -> dict[str, Any]:

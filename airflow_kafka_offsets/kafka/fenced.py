@@ -63,7 +63,7 @@ class FencedCommit:
         offsets_to_commit: Callable[[Commits], Offsets],
     ) -> None:
         self._texts = check_commit(group_id, offsets, metadata)
-        self._session = session
+        self._commits = GroupCommits(session, admin, group_id)
         self._config = {
             **session.config,
             "client.id": f"{session.config.get('client.id', OWN_GROUP)}{COMMITTER}",
@@ -135,7 +135,7 @@ class FencedCommit:
             raise active_group_error(self._group_id, group.members, self._outcome())
 
     def _read(self, call: Call) -> Commits:
-        return GroupCommits(self._session, self._admin, self._group_id).read(call, self._offsets)
+        return self._commits.read(call, self._offsets)
 
     def _commit(self, connection: Connection, part: Offsets, call: Call) -> None:
         def read_back(offsets: Offsets) -> list[TopicPartition]:

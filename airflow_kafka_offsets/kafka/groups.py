@@ -10,8 +10,6 @@ from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.model.text import escape_controls, shorten
 
-INACTIVE_STATES = ("Empty", "Dead")
-
 OTHER = "other"
 """Type of a group that is not a consumer group."""
 
@@ -71,7 +69,7 @@ class GroupDescription:
     def is_active(self) -> bool:
         """Whether only the group's members may commit: true for every state except Empty and Dead."""
         # Lists the inactive states, so that a state that a later Kafka adds counts as active.
-        return self.state not in INACTIVE_STATES
+        return self.state not in ("Empty", "Dead")
 
     @property
     def is_occupied(self) -> bool:
@@ -124,11 +122,11 @@ class GroupListing:
         return asdict(self)
 
 
-def name_members(members: Iterable[GroupMember], limit: int = 5) -> str:
-    """Name the first members of a group."""
+def name_members(members: Iterable[GroupMember]) -> str:
+    """Name the first five members of a group."""
     names = [str(member) for member in members]
-    more = f" and {len(names) - limit} more" if len(names) > limit else ""
-    return ", ".join(names[:limit]) + more
+    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    return ", ".join(names[:5]) + more
 
 
 def check_states(states: Iterable[object]) -> set[str]:

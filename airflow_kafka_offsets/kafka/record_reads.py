@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 
-from airflow_kafka_offsets.kafka.failures import CallError
+from airflow_kafka_offsets.errors import BrokerUnavailableError, UsageError
+from airflow_kafka_offsets.kafka import record_offsets, record_sizes, record_times, records
+from airflow_kafka_offsets.kafka.fetching import FetchConnections
+from airflow_kafka_offsets.kafka.logs import read_logs
 from airflow_kafka_offsets.kafka.record_offsets import RecordOffsets, read_record_offsets
-from airflow_kafka_offsets.kafka.record_sizes import RecordSizes
-from airflow_kafka_offsets.kafka.record_times import RecordTimeLookup
-from airflow_kafka_offsets.kafka.records import Records, Take
-from airflow_kafka_offsets.kafka.session import Session
+from airflow_kafka_offsets.kafka.record_sizes import read_record_sizes
+from airflow_kafka_offsets.kafka.record_times import positions_in_logs, read_record_times
+from airflow_kafka_offsets.kafka.records import Take, read_records
+from airflow_kafka_offsets.kafka.session import LONGEST_TIMEOUT, Session
 from airflow_kafka_offsets.model.offset_ranges import RangesByPartition, count_offsets
 from airflow_kafka_offsets.model.offsets import (
     IsolationLevel,
@@ -18,6 +22,12 @@ from airflow_kafka_offsets.model.offsets import (
     TopicPartition,
     summarize,
 )
+from airflow_kafka_offsets.model.parameters import parse_seconds
+
+log = logging.getLogger(__name__)
+
+_TIMES_WITHIN, _RECORDS_WITHIN = 10.0, 30.0
+"""Seconds for all partitions, if the caller gives none."""
 
 
 class RecordReads:
@@ -29,15 +39,15 @@ class RecordReads:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._times = RecordTimeLookup(session)
-        self._records = Records(session)
-        self._sizes = RecordSizes(session)
+        self._times = FetchConnections(session, record_times.SETTINGS)
+        self._records = FetchConnections(session, records.SETTINGS)
+        self._sizes = FetchConnections(session, record_sizes.SETTINGS)
+        self._offsets = FetchConnections(session, record_offsets.SETTINGS)
 
     def _close_readers(self) -> None:
-        """Close the consumers of these calls."""
-        self._times.close()
-        self._records.close()
-        self._sizes.close()
+        """Close the Consumers of these calls."""
+        for connections in (self._times, self._records, self._sizes, self._offsets):
+            connections.close()
 
     def record_times(
         self,
@@ -63,7 +73,23 @@ class RecordReads:
         :raises UnknownTopicPartitionError: if the broker does not have one of the partitions.
         :raises BrokerAuthenticationError: if the user lacks a right.
         """
-        return self._times.read_at_or_after(offsets, isolation_level, within)
+        session = self._session
+        timeout = min(session.timeout, _TIMES_WITHIN) if within is None else within
+        if timeout <= 0:
+            raise UsageError(f"within={within} leaves no time; expected seconds above 0")
+        parse_seconds(timeout, "within", maximum=LONGEST_TIMEOUT, allow_zero=False)
+        wanted = sorted(offsets)
+        with session.begin_call(f"looking up the times of records in {summarize(wanted)}", timeout) as call:
+            try:
+                with session.exclusive(call):
+                    logs = read_logs(session, call, wanted, isolation_level)
+            except BrokerUnavailableError as error:
+                log.info("The times of records stay unknown: %s", error)
+                return {}
+            positions = positions_in_logs(offsets, logs)
+            # This uses a separate Consumer, so that other threads' calls need not wait.
+            times = read_record_times(self._times, positions, call, isolation_level) if positions else {}
+        return {tp: times.get(tp) for tp in wanted if tp in times or tp not in positions}
 
     def read_records(
         self,
@@ -80,11 +106,26 @@ class RecordReads:
         :return: how far each partition was read: the end of its range, unless the time was up.
         :raises BrokerAuthenticationError: if the broker does not allow it.
         """
-        return self._records.read(ranges, take, isolation_level, within)
+        timeout = min(self._session.timeout, _RECORDS_WITHIN) if within is None else within
+        with self._session.begin_call(f"reading records of {summarize(ranges)}", timeout) as call:
+            return read_records(self._records, ranges, take, call, isolation_level)
 
     def record_sizes(self, offsets: Offsets, *, within: float = 5.0) -> dict[TopicPartition, list[int]]:
-        """Return the bytes of some records at or after each offset, see :meth:`RecordSizes.sample`."""
-        return self._sizes.sample(offsets, within) if offsets else {}
+        """
+        Return the bytes of key, value and headers for up to 100 records at or after each offset.
+
+        The client cannot ask the broker for the sizes of logs. Partitions that did not respond in time, or
+        have no record at or after the offset, are omitted. The user needs Read on the topics.
+
+        :param offsets: offsets to read from, inside the logs.
+        :param within: seconds for the whole call.
+        :raises BrokerAuthenticationError: if the broker denies the call.
+        """
+        if not offsets:
+            return {}
+        what = f"reading the sizes of records in {summarize(offsets)}"
+        with self._session.begin_call(what, within) as call:
+            return read_record_sizes(self._sizes, offsets, call)
 
     def record_offsets(
         self, ranges: RangesByPartition, *, within: float, most: int = 100_000
@@ -101,7 +142,4 @@ class RecordReads:
         """
         what = f"looking up records at {count_offsets(ranges):,} offsets of {summarize(ranges)}"
         with self._session.begin_call(what, within) as call:
-            try:
-                return read_record_offsets(self._session.config, ranges, call, most)
-            except CallError as error:
-                raise call.explain(error.failure, "Read") from None
+            return read_record_offsets(self._offsets, ranges, call, most)

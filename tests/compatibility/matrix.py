@@ -57,6 +57,7 @@ OF_AIRFLOW = (
     "tests/system/test_task_loops.py",
 )
 OF_KAFKA = (
+    "tests/contract",
     "tests/integration/kafka/test_client.py",
     "tests/integration/kafka/test_fenced.py",
     "tests/integration/kafka/test_many_groups.py",

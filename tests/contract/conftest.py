@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import Consumer
-from confluent_kafka import TopicPartition as ClientPartition
-from confluent_kafka.admin import AdminClient
 from memory_broker import MemoryBroker, MemoryClient
 
 from airflow_kafka_offsets.kafka.client import OffsetsClient
@@ -54,9 +52,16 @@ class Memory:
 class Real:
     """What tests do to a real Kafka."""
 
-    def __init__(self, servers: str, make_topic: Callable, produce: Callable, recreate: Callable) -> None:
+    def __init__(
+        self,
+        servers: str,
+        make_topic: Callable,
+        produce: Callable,
+        recreate: Callable,
+        delete_records: Callable,
+    ) -> None:
         self._servers, self._make_topic, self._produce = servers, make_topic, produce
-        self.recreate = recreate
+        self.recreate, self.delete_records = recreate, delete_records
         self.client = OffsetsClient({"bootstrap.servers": servers}, timeout=20)
 
     def topic(self, partitions: int = 3, times: dict[int, Sequence[int]] | None = None) -> str:
@@ -64,13 +69,6 @@ class Real:
         if times:
             self._produce(name, {number: len(moments) for number, moments in times.items()}, times)
         return name
-
-    def delete_records(self, topic: str, before: dict[int, int]) -> None:
-        admin = AdminClient({"bootstrap.servers": self._servers, "log_level": 0})
-        for deleted in admin.delete_records(
-            [ClientPartition(topic, *each) for each in before.items()]
-        ).values():
-            deleted.result(DEADLINE)
 
     @contextmanager
     def member(self, group: str, topic: str) -> Iterator[None]:
@@ -100,7 +98,7 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Any]:
     if request.param == "memory":
         yield Memory()
         return
-    names = ("bootstrap_servers", "make_topic", "produce", "recreate")
+    names = ("bootstrap_servers", "make_topic", "produce", "recreate", "delete_records")
     real = Real(*map(request.getfixturevalue, names))
     with real.client:
         yield real
@@ -117,7 +115,7 @@ class Secured(Real):
         def write(*given: Any) -> None:
             produce(*given, on=kafka.plain)
 
-        super().__init__(kafka.plain, make, write, lambda *_: None)
+        super().__init__(kafka.plain, make, write, lambda *_: None, lambda *_: None)
         self._kafka = kafka
         self.clients: list[OffsetsClient] = []
 

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka import Consumer
 
+from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.local.broker_config import LOOPBACK, free_port
 from airflow_kafka_offsets.local.jars import KAFKA_VERSION
 from airflow_kafka_offsets.local.kafka import EmbeddedKafka
+from airflow_kafka_offsets.model.offsets import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -235,3 +237,12 @@ def proxy(proxied_kafka) -> Iterator[Proxy]:
     """The proxy, which changes nothing until it is told to."""
     yield proxied_kafka
     proxied_kafka.refuse((), 0)
+
+
+@pytest.fixture
+def on_proxy(proxy, make_topic, produce) -> Iterator[tuple[OffsetsClient, TopicPartition]]:
+    """A client behind the proxy, and a partition of 9 records there."""
+    topic = make_topic(partitions=1, on=proxy.bootstrap_servers)
+    produce(topic, {0: 9}, on=proxy.bootstrap_servers)
+    with OffsetsClient({"bootstrap.servers": proxy.bootstrap_servers}, timeout=20) as client:
+        yield client, TopicPartition(topic, 0)

@@ -49,36 +49,6 @@ def test_a_child_that_dies_by_a_signal_is_a_retriable_error(python, tmp_path):
     assert (tmp_path / "runs").read_text().count("x") == 3
 
 
-def test_a_child_that_died_is_replaced(python, tmp_path):
-    answer = '{"result": {"g": [{"group_id": "g", "state": "Empty", "type": "classic", "coordinator": null, "members": []}, null]}, "failure": null, "background_errors": [], "last": false}'
-    python(
-        f"read -r settings; read -r line; [ -e {tmp_path}/died ] || {{ touch {tmp_path}/died; kill -SEGV $$; }}; echo "
-        f"'{answer}'"
-    )
-    with OffsetsClient(CONFIG, timeout=10) as client:
-        assert client.describe_groups(["g"])["g"].state == "Empty"
-
-
-def test_a_call_that_a_signal_interrupts_leaves_no_response_for_the_next_one(python, tmp_path, monkeypatch):
-    answer = '{"result": [], "failure": null, "background_errors": [], "last": false}'
-    python(f"echo x >> {tmp_path}/runs; read -r settings; while read -r line; do echo '{answer}'; done")
-    real = worker.AdminWorker.ask
-
-    def interrupted(self, request, timeout):
-        real(self, request, timeout)
-        raise KeyboardInterrupt
-
-    with OffsetsClient(CONFIG, timeout=10) as client:
-        with monkeypatch.context() as patch:
-            patch.setattr(worker.AdminWorker, "ask", interrupted)
-            with pytest.raises(KeyboardInterrupt):
-                client.list_groups()
-        assert client.list_groups() == []
-        assert client.list_groups() == []
-    # The first one was ended with the call.
-    assert (tmp_path / "runs").read_text().count("x") == 2
-
-
 def test_a_child_that_was_started_early_serves_the_next_client_and_no_other(python, tmp_path):
     answer = '{"result": [], "failure": null, "background_errors": [], "last": false}'
     python(f"echo $$ >> {tmp_path}/runs; read -r settings; echo $settings >> {tmp_path}/settings; "

@@ -1,17 +1,15 @@
 from __future__ import annotations
 
-import json
 import socket
 import struct
 import threading
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka import TopicPartition as ClientPartition
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from confluent_kafka.admin import AdminClient, NewTopic
 from deadlines import until
 
-from airflow_kafka_offsets.errors import CommitError, GroupActiveError, UnknownTopicPartitionError, UsageError
+from airflow_kafka_offsets.errors import UnknownTopicPartitionError, UsageError
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.offsets import Commit, LogRange, TopicPartition
 
@@ -20,20 +18,6 @@ pytestmark = pytest.mark.integration
 
 def partitions_of(topic, count=3):
     return [TopicPartition(topic, number) for number in range(count)]
-
-
-def test_partitions_are_those_of_the_topics_that_exist(client, make_topic):
-    topic = make_topic(partitions=4)
-    assert client.partitions([topic, "no-such-topic"]) == {topic: [0, 1, 2, 3]}
-    assert client.partitions([]) == {}
-
-
-def test_all_topics_leave_out_kafkas_own(client, make_topic, new_group):
-    topic = make_topic()
-    client.commit(new_group(), {TopicPartition(topic, 0): 0})
-    found = client.partitions()
-    assert found[topic] == [0, 1, 2]
-    assert "__consumer_offsets" not in found
 
 
 def test_a_commit_is_what_kafkas_own_tool_shows(client, make_topic, produce, new_group, kafka_tools):
@@ -63,29 +47,6 @@ def test_a_reset_by_kafkas_own_tool_is_what_we_read(client, make_topic, produce,
     assert client.committed_everywhere(group) == {TopicPartition(topic, 0): Commit(4, "")}
 
 
-def test_an_unknown_group_and_a_missing_partition_have_no_commit(client, make_topic, new_group):
-    topic = make_topic()
-    asked = [*partitions_of(topic), TopicPartition(topic, 99), TopicPartition("no-such-topic", 0)]
-    group = new_group()
-    assert client.committed(group, asked) == dict.fromkeys(asked)
-    assert client.committed_everywhere(group) == {}
-    assert client.committed(group, []) == {}
-
-
-def test_log_ranges_of_full_emptied_and_untouched_partitions(client, bootstrap_servers, make_topic, produce):
-    topic = make_topic()
-    produce(topic, {0: 10, 1: 5})
-    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
-    emptied = admin.delete_records([ClientPartition(topic, 0, 4), ClientPartition(topic, 1, 5)])
-    for deleted in emptied.values():
-        deleted.result(20)
-    assert client.log_ranges(partitions_of(topic)) == {
-        TopicPartition(topic, 0): LogRange(4, 10),
-        TopicPartition(topic, 1): LogRange(5, 5),
-        TopicPartition(topic, 2): LogRange(0, 0),
-    }
-
-
 def test_an_open_transaction_is_in_the_log_for_one_isolation_level_only(
     client, bootstrap_servers, make_topic, produce
 ):
@@ -100,27 +61,6 @@ def test_an_open_transaction_is_in_the_log_for_one_isolation_level_only(
     assert client.log_ranges([partition]) == {partition: LogRange(0, 4)}
     assert client.log_ranges([partition], isolation_level="read_committed") == {partition: LogRange(0, 3)}
     producer.abort_transaction(20)
-
-
-def test_what_is_not_on_the_broker_is_named(client, make_topic):
-    topic = make_topic()
-    asked = [*partitions_of(topic), TopicPartition(topic, 7), TopicPartition("no-such-topic", 0)]
-    with pytest.raises(UnknownTopicPartitionError, match=rf"no-such-topic-0, {topic}-7 is not on") as caught:
-        client.log_ranges(asked)
-    assert set(caught.value.missing) == set(asked[3:])
-    with pytest.raises(UnknownTopicPartitionError):
-        client.offsets_for_time([TopicPartition(topic, 7)], 0)
-
-
-def test_a_time_gives_the_first_record_at_or_after_it(client, make_topic, produce):
-    topic = make_topic(config={"retention.ms": "-1"})
-    times = [1_357_000_000_000 + second * 1000 for second in range(5)]
-    produce(topic, {0: 5, 1: 1}, timestamps_ms={0: times, 1: times[:1]})
-    at = {number: TopicPartition(topic, number) for number in range(3)}
-    assert client.offsets_for_time(at.values(), times[2]) == {at[0]: 2, at[1]: None, at[2]: None}
-    assert client.offsets_for_time(at.values(), times[2] - 1) == {at[0]: 2, at[1]: None, at[2]: None}
-    assert client.offsets_for_time(at.values(), 0) == {at[0]: 0, at[1]: 0, at[2]: None}
-    assert client.offsets_for_time([at[0]], times[4] + 1) == {at[0]: None}
 
 
 def test_1200_partitions_are_asked_for_and_committed_in_chunks(client, make_topic, new_group, kafka_tools):
@@ -143,17 +83,6 @@ def test_a_commit_that_is_too_large_for_one_request_is_cut(client, make_topic, n
     assert client.committed(group, partitions) == {tp: Commit(tp.partition, metadata) for tp in partitions}
 
 
-def test_a_commit_that_was_refused_in_part_says_what_was_written(client, make_topic, new_group):
-    topic, group = make_topic(partitions=2), new_group()
-    good, bad = partitions_of(topic, 2), [TopicPartition(topic, 5), TopicPartition("no-such-topic", 0)]
-    with pytest.raises(CommitError) as caught:
-        client.commit(group, dict.fromkeys([*good, *bad], 0))
-    assert caught.value.failed == dict.fromkeys(bad, "UNKNOWN_TOPIC_OR_PART")
-    assert set(caught.value.written) == set(good)
-    assert not caught.value.retriable
-    assert set(client.committed_everywhere(group)) == set(good)
-
-
 def test_a_long_lived_client_sees_a_topic_created_anew(
     client, bootstrap_servers, make_topic, produce, new_group
 ):
@@ -172,17 +101,6 @@ def test_a_long_lived_client_sees_a_topic_created_anew(
     assert client.log_ranges(both) == dict.fromkeys(both, LogRange(0, 0))
     client.commit(group, dict.fromkeys(both, 0))
     assert client.committed(group, both) == dict.fromkeys(both, Commit(0, ""))
-
-
-def test_a_long_lived_client_sees_an_added_partition(client, bootstrap_servers, make_topic, wait_for_topic):
-    topic = make_topic(partitions=1)
-    client.log_ranges(partitions_of(topic, 1))
-    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
-    admin.create_partitions([NewPartitions(topic, 2)])[topic].result(20)
-    wait_for_topic(topic, 2)
-    added = TopicPartition(topic, 1)
-    assert client.log_ranges([added]) == {added: LogRange(0, 0)}
-    assert client.offsets_for_time([added], 0) == {added: None}
 
 
 def commit_as_others_do(
@@ -224,54 +142,6 @@ def test_metadata_of_other_clients_never_hide_their_offsets(
         assert commit.metadata is None or commit.metadata.startswith(metadata)
 
 
-@pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_a_group_with_members_is_not_committed_to_and_they_are_named(
-    client, make_topic, new_group, join_group, protocol
-):
-    topic, group = make_topic(), new_group()
-    join_group(group, topic, **{"group.protocol": protocol, "client.id": "the-other-job"})
-    with pytest.raises(GroupActiveError) as caught:
-        client.commit(group, {TopicPartition(topic, 0): 0})
-    assert str(caught.value) == (
-        f"group '{group}' has 1 active member (the-other-job on 127.0.0.1), and only they may commit: "
-        "stop them and try again; nothing was written"
-    )
-    described = client.describe_groups([group])[group]
-    assert described.is_active
-    assert described.state == "Stable"
-    assert described.type == protocol
-    assert [member.partitions for member in described.members] == [tuple(partitions_of(topic))]
-    assert client.delete_groups([group]) == {group: "the group has active members: stop them first"}
-
-
-def test_groups_are_described_listed_and_deleted(client, make_topic, new_group):
-    topic, group, missing = make_topic(), new_group(), new_group()
-    client.commit(group, {TopicPartition(topic, 0): 0})
-    found = client.describe_groups([group, missing])
-    assert [(found[name].state, found[name].is_active) for name in (group, missing)] == [
-        ("Empty", False),
-        ("Dead", False),
-    ]
-    assert group in {listed.group_id for listed in client.list_groups()}
-    assert group in {listed.group_id for listed in client.list_groups(["empty"])}
-    assert group not in {listed.group_id for listed in client.list_groups(["Stable"])}
-    assert client.delete_groups([group, missing]) == {group: None, missing: "there is no such group"}
-    assert client.committed_everywhere(group) == {}
-    assert client.describe_groups([]) == {}
-
-
-def test_a_group_that_was_deleted_can_be_committed_to_again(client, make_topic, new_group):
-    partition, group = TopicPartition(make_topic(), 0), new_group()
-    client.commit(group, {partition: 0})
-    client.delete_groups([group])
-    client.commit(group, {partition: 0}, "again")
-    assert client.committed(group, [partition]) == {partition: Commit(0, "again")}
-
-
-def test_the_broker_says_how_long_it_keeps_offsets(client):
-    assert client.offsets_retention_minutes() == 7 * 24 * 60
-
-
 def test_the_connections_own_group_and_auto_commit_do_not_matter(bootstrap_servers, make_topic, new_group):
     partition, group = TopicPartition(make_topic(), 0), new_group()
     settings = {
@@ -283,15 +153,6 @@ def test_the_connections_own_group_and_auto_commit_do_not_matter(bootstrap_serve
         client.commit(group, {partition: 0})
         assert client.committed_everywhere("another") == {}
         assert set(client.committed_everywhere(group)) == {partition}
-
-
-def test_more_groups_than_connections_are_kept(client, make_topic, new_group):
-    partition, groups = TopicPartition(make_topic(), 0), [new_group() for _ in range(20)]
-    for number, group in enumerate(groups):
-        client.commit(group, {partition: number})
-    assert [client.committed(group, [partition])[partition] for group in groups] == [
-        Commit(number, "") for number in range(20)
-    ]
 
 
 def test_threads_share_a_client(client, make_topic, new_group):
@@ -322,8 +183,3 @@ def test_closing_leaves_no_thread_behind(bootstrap_servers, make_topic, new_grou
     assert set(threading.enumerate()) == before
     with pytest.raises(UsageError, match="this client was closed"):
         client.partitions()
-
-
-def test_answers_are_plain_data(client, make_topic, new_group):
-    topic = make_topic(partitions=1)
-    assert json.loads(json.dumps(client.partitions([topic]))) == {topic: [0]}

@@ -17,7 +17,6 @@ from airflow_kafka_offsets.errors import (
     BrokerUnavailableError,
     CommitError,
     GroupActiveError,
-    GroupMovedError,
     WindowMismatchError,
 )
 from airflow_kafka_offsets.kafka import commits, fenced
@@ -28,7 +27,7 @@ from airflow_kafka_offsets.kafka.groups import COMMITTER
 from airflow_kafka_offsets.kafka.requests import send_commit
 from airflow_kafka_offsets.local.broker_config import LOOPBACK, free_port
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
-from airflow_kafka_offsets.model.offsets import Commit, OffsetRange, TopicPartition
+from airflow_kafka_offsets.model.offsets import OffsetRange, TopicPartition
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.place import Place
 from airflow_kafka_offsets.model.topics import TopicScope
@@ -101,39 +100,6 @@ def meanwhile(monkeypatch):
 def small_requests(monkeypatch):
     """Two partitions in one commit, so that these windows take two."""
     monkeypatch.setattr(commits, "MAX_PARTITIONS", 2)
-
-
-@pytest.mark.parametrize("is_fenced", [True, False])
-def test_the_end_is_written_with_its_metadata_and_once(client, group, window, holds, is_fenced):
-    first = window(None, 5)
-    assert commit_window(client, group, first, "mine", fenced=is_fenced) == first.end
-    assert holds(group) == [5, 5, 5, 5]
-    assert set(client.committed(group, first.end).values()) == {Commit(5, "mine")}
-    assert commit_window(client, group, first, "mine", fenced=is_fenced) == {}
-    commit_window(client, group, window(5, 9), fenced=is_fenced)
-    assert holds(group) == [9, 9, 9, 9]
-    assert client.describe_groups([group])[group].state == "Empty"
-
-
-@pytest.mark.parametrize("is_fenced", [True, False])
-@pytest.mark.parametrize("stands", [0, 4, 6, 9])
-def test_a_group_that_stands_elsewhere_in_one_partition_stays_where_it_is(
-    client, group, topic, window, holds, is_fenced, stands
-):
-    client.commit(group, {TopicPartition(topic, number): 3 for number in (0, 1, 2)})
-    client.commit(group, {TopicPartition(topic, 3): stands})
-    with pytest.raises(WindowMismatchError, match=f"-3: found {stands}, the range goes from 3 to 5"):
-        commit_window(client, group, window(3, 5), fenced=is_fenced)
-    assert holds(group) == [3, 3, 3, stands]
-
-
-def test_no_commit_is_not_the_same_as_a_commit_at_the_log_start(client, group, topic, window, holds):
-    client.commit(group, {TopicPartition(topic, 0): 0})
-    with pytest.raises(WindowMismatchError, match="-0: found 0, the range goes from nothing to 5"):
-        commit_window(client, group, window(None, 5))
-    with pytest.raises(WindowMismatchError, match="-1: found nothing, the range goes from 0 to 5"):
-        commit_window(client, group, window(0, 5))
-    assert holds(group) == [0]
 
 
 def test_of_two_windows_that_are_committed_at_once_one_wins(client, bootstrap_servers, group, window, holds):
@@ -269,13 +235,6 @@ def test_half_of_a_commit_that_was_killed_is_finished(
     assert holds(group) == [5, 5, 5, 5]
 
 
-def test_half_of_a_commit_without_a_fence_is_finished(client, group, topic, window, holds):
-    client.commit(group, {TopicPartition(topic, number): 5 for number in (0, 1)})
-    written = commit_window(client, group, window(None, 5), fenced=False)
-    assert written == {TopicPartition(topic, number): 5 for number in (2, 3)}
-    assert holds(group) == [5, 5, 5, 5]
-
-
 def test_a_commit_whose_answer_was_lost_is_looked_up(client, group, window, holds, monkeypatch):
     real, sent = send_commit, []
 
@@ -289,11 +248,26 @@ def test_a_commit_whose_answer_was_lost_is_looked_up(client, group, window, hold
     assert holds(group) == [5, 5, 5, 5]
 
 
+@pytest.fixture
+def before_each_attempt(monkeypatch):
+    """before_each_attempt(do) does something whenever a fenced commit has looked for members."""
+    look = fenced.FencedCommit._refuse_members
+
+    def arrange(do):
+        def look_and_do(self, call):
+            look(self, call)
+            do()
+
+        monkeypatch.setattr(fenced.FencedCommit, "_refuse_members", look_and_do)
+
+    return arrange
+
+
 def test_what_somebody_else_commits_between_two_attempts_is_not_moved_by_this_one(
-    client, group, topic, window, holds, monkeypatch
+    client, group, topic, window, holds, monkeypatch, before_each_attempt
 ):
     first, *others = (TopicPartition(topic, number) for number in range(PARTITIONS))
-    real, look, sent = send_commit, fenced.FencedCommit._refuse_members, []
+    real, sent = send_commit, []
 
     def send(*arguments):
         sent.append(arguments)
@@ -301,86 +275,26 @@ def test_what_somebody_else_commits_between_two_attempts_is_not_moved_by_this_on
             raise CallError(Failure("NOT_COORDINATOR", "moved"))
         return real(*arguments)
 
-    def look_and_commit(self, call):
-        look(self, call)
-        if sent:
-            client.commit(group, {first: 5}, "another's")
-
     monkeypatch.setattr(fenced, "send_commit", send)
-    monkeypatch.setattr(fenced.FencedCommit, "_refuse_members", look_and_commit)
+    before_each_attempt(lambda: sent and client.commit(group, {first: 5}, "another's"))
     assert commit_window(client, group, window(None, 5), "mine") == dict.fromkeys(others, 5)
     assert holds(group) == [5, 5, 5, 5]
 
 
-@pytest.fixture
-def in_the_first_attempt(monkeypatch):
-    """in_the_first_attempt(do) does something, and lets the first commit without a fence fail."""
-    real = Admin.commit
-
-    def arrange(do):
-        calls = []
-
-        def send(*arguments):
-            calls.append(arguments)
-            if len(calls) > 1:
-                return real(*arguments)
-            do()
-            raise CallError(Failure("NOT_COORDINATOR", "moved"))
-
-        monkeypatch.setattr(Admin, "commit", send)
-
-    return arrange
-
-
-def test_without_a_fence_the_group_is_compared_again_before_each_attempt(
-    client, bootstrap_servers, group, topic, window, holds, in_the_first_attempt
-):
-    first, *others = (TopicPartition(topic, number) for number in range(PARTITIONS))
-    with OffsetsClient({"bootstrap.servers": bootstrap_servers}) as another:
-        in_the_first_attempt(lambda: another.commit(group, {first: 5}))
-        moved = commit_window(client, group, window(None, 5), "mine", fenced=False)
-        assert moved == dict.fromkeys(others, 5)
-        in_the_first_attempt(lambda: another.commit(group, {first: 7}))
-        with pytest.raises(WindowMismatchError, match="-0: found 7, the range goes from 5 to 9"):
-            commit_window(client, group, window(5, 9), fenced=False)
-    assert holds(group) == [7, 5, 5, 5]
-
-
-def test_a_move_is_refused_where_the_group_is_committed_between_two_attempts(
-    client, bootstrap_servers, group, window, holds, in_the_first_attempt
-):
-    client.commit(group, window(None, 5).end)
-    now = datetime.now(tz=timezone.utc)
-    plans = plan_resets(client, {group: TopicScope()}, Place("earliest"), now=now)
-    with OffsetsClient({"bootstrap.servers": bootstrap_servers}) as another:
-        in_the_first_attempt(lambda: another.commit(group, window(None, 6).end))
-        with pytest.raises(GroupMovedError, match="while its move was being prepared"):
-            apply_groups(client, PipelinePlan(plans), CommitMetadata())
-    assert holds(group) == [6, 6, 6, 6]
-
-
 def test_what_was_written_is_told_when_the_rest_is_refused(
-    client, group, topic, window, monkeypatch, small_requests
+    client, group, topic, window, monkeypatch, small_requests, before_each_attempt
 ):
     """The coordinator moves in the middle, and somebody commits before this one is back."""
     real, sent = send_commit, []
 
     def send(*arguments):
-        if len(sent) == 1:
-            sent.append(None)
-            raise CallError(Failure("NOT_COORDINATOR", "moved"))
-        sent.append(real(*arguments))
-        return sent[-1]
-
-    look = fenced.FencedCommit._refuse_members
-
-    def look_and_commit(self, deadline):
-        look(self, deadline)
+        sent.append(arguments)
         if len(sent) == 2:
-            client.commit(group, {TopicPartition(topic, 3): 7})
+            raise CallError(Failure("NOT_COORDINATOR", "moved"))
+        return real(*arguments)
 
     monkeypatch.setattr(fenced, "send_commit", send)
-    monkeypatch.setattr(fenced.FencedCommit, "_refuse_members", look_and_commit)
+    before_each_attempt(lambda: len(sent) == 2 and client.commit(group, {TopicPartition(topic, 3): 7}))
     with pytest.raises(
         CommitError, match="2 of 4 partitions were written.*then the rest was refused"
     ) as refused:
@@ -388,37 +302,61 @@ def test_what_was_written_is_told_when_the_rest_is_refused(
     assert refused.value.written == (TopicPartition(topic, 0), TopicPartition(topic, 1))
 
 
+def test_without_a_fence_the_group_is_compared_again_before_each_attempt(
+    client, bootstrap_servers, group, topic, window, holds, monkeypatch
+):
+    first, *others = (TopicPartition(topic, number) for number in range(PARTITIONS))
+    real, meanwhile = Admin.commit, []
+
+    def send(*arguments):
+        if not meanwhile:
+            return real(*arguments)
+        another.commit(group, {first: meanwhile.pop()})
+        raise CallError(Failure("NOT_COORDINATOR", "moved"))
+
+    monkeypatch.setattr(Admin, "commit", send)
+    with OffsetsClient({"bootstrap.servers": bootstrap_servers}) as another:
+        meanwhile.append(5)
+        moved = commit_window(client, group, window(None, 5), "mine", fenced=False)
+        assert moved == dict.fromkeys(others, 5)
+        meanwhile.append(7)
+        with pytest.raises(WindowMismatchError, match="-0: found 7, the range goes from 5 to 9"):
+            commit_window(client, group, window(5, 9), fenced=False)
+    assert holds(group) == [7, 5, 5, 5]
+
+
 def test_a_group_that_the_new_protocol_has_left_empty_can_be_committed_to(
     client, group, topic, window, holds, join_group
 ):
     member = join_group(group, topic, **{"group.protocol": "consumer"})
     assert client.describe_groups([group])[group].type == "consumer"
-    with pytest.raises(GroupActiveError):
-        commit_window(client, group, window(None, 5))
+    for commit in (commit_window, lambda *given: commit_window(*given, fenced=False)):
+        with pytest.raises(GroupActiveError, match="only they may commit"):
+            commit(client, group, window(None, 5))
     member.close()
     commit_window(client, group, window(None, 5))
     assert holds(group) == [5, 5, 5, 5]
 
 
-def test_a_commit_without_a_fence_is_refused_by_a_group_with_a_member(
-    client, group, topic, window, holds, join_group
-):
-    join_group(group, topic)
-    with pytest.raises(GroupActiveError, match="only they may commit"):
-        commit_window(client, group, window(None, 5), fenced=False)
-    assert holds(group) == [None] * PARTITIONS
+WRITES = {
+    "window": lambda client, group, window: commit_window(client, group, window),
+    "commit": lambda client, group, window: client.commit(group, window.end),
+    "reset": lambda client, group, _: active_group_refusals(client, [group]),
+}
 
 
+@pytest.mark.parametrize("write", WRITES)
 def test_another_windows_commit_is_waited_for_and_named(
-    client, bootstrap_servers, group, topic, window, join_group
+    client, bootstrap_servers, group, topic, window, holds, join_group, write
 ):
     other = join_group(group, topic, **{"client.id": f"somebody{COMMITTER}"})
-    with OffsetsClient({"bootstrap.servers": bootstrap_servers}, timeout=2) as hasty:
+    with OffsetsClient({"bootstrap.servers": bootstrap_servers}, timeout=3) as hasty:
         with pytest.raises(
-            GroupActiveError, match="a window was being committed to the group for 2 s.*nothing was written"
+            GroupActiveError, match="a window was being committed to the group for 3 s"
         ) as refused:
-            commit_window(hasty, group, window(None, 5))
+            WRITES[write](hasty, group, window(None, 5))
     assert refused.value.retriable
+    assert holds(group) == [None] * PARTITIONS
     with ThreadPoolExecutor(1) as pool:
         committing = pool.submit(commit_window, client, group, window(None, 5))
         other.close()
@@ -487,20 +425,6 @@ def test_a_commit_and_a_reset_wait_until_a_windows_commit_that_was_killed_is_out
     with ThreadPoolExecutor(len(groups)) as pool:
         list(pool.map(move, groups))
     assert [holds(group) for group in groups] == [[5] * 4, [9] * 4, [5] * 4]
-
-
-@pytest.mark.parametrize("write", ["commit", "reset"])
-def test_a_commit_and_a_reset_that_a_windows_commit_keeps_out_are_worth_another_try(
-    bootstrap_servers, group, topic, window, holds, join_group, write
-):
-    join_group(group, topic, **{"client.id": f"somebody{COMMITTER}"})
-    with OffsetsClient({"bootstrap.servers": bootstrap_servers}, timeout=1.5) as hasty:
-        with pytest.raises(GroupActiveError, match="a window was being committed to the group") as refused:
-            hasty.commit(group, window(None, 5).end) if write == "commit" else active_group_refusals(
-                hasty, [group]
-            )
-    assert refused.value.retriable
-    assert holds(group) == [None] * PARTITIONS
 
 
 def test_all_calls_of_a_client_together_end_in_time_if_they_are_to(bootstrap_servers, topic):

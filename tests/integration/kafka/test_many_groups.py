@@ -49,18 +49,6 @@ def groups(client, make_topic, new_group):
     return names, [TopicPartition(topic, 0), TopicPartition(topic, 1)]
 
 
-@pytest.mark.parametrize("named", [True, False])
-def test_they_are_those_that_each_group_has(client, groups, named):
-    names, partitions = groups
-    found = client.committed_groups(dict.fromkeys(names, partitions if named else None))
-    assert found == {
-        name: {partitions[number % 2]: Commit(number, f"text {number}")} for name, number in names.items()
-    }
-    for name in list(names)[:3]:
-        alone = client.committed(name, partitions)
-        assert {tp: commit for tp, commit in alone.items() if commit is not None} == found[name]
-
-
 def deleted(bootstrap_servers, topic):
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
     admin.delete_topics([topic])[topic].result(20)
@@ -82,10 +70,6 @@ def test_all_of_one_group_are_without_those_of_deleted_topics_and_of_kafka(
     }
 
 
-def test_an_unknown_group_has_no_commits(client, new_group):
-    assert client.committed_everywhere(new_group()) == {}
-
-
 def test_groups_that_are_read_and_committed_one_by_one_need_one_process_and_no_connection_here(
     bootstrap_servers, groups, workers
 ):
@@ -98,11 +82,6 @@ def test_groups_that_are_read_and_committed_one_by_one_need_one_process_and_no_c
             client.commit(name, {other: number})
         assert not client._session.connections._kept
         assert len(workers()) == 1
-
-
-def test_a_group_that_does_not_exist_has_none(client, new_group):
-    group = new_group()
-    assert client.committed_groups({group: None}) == {group: {}}
 
 
 def test_the_process_stays_and_ends_with_its_client(bootstrap_servers, new_group, workers):
@@ -172,16 +151,6 @@ def test_the_process_ends_with_one_that_was_killed(bootstrap_servers):
         (worker,) = psutil.Process(process.pid).children()
         process.send_signal(signal.SIGKILL)
     until(lambda: not worker.is_running() or worker.status() == psutil.STATUS_ZOMBIE, "the worker to end")
-
-
-def test_a_coordinator_that_moves_kills_the_process_and_is_waited_for(proxy, make_topic, new_group):
-    topic = make_topic(partitions=1, on=proxy.bootstrap_servers)
-    group, partition = new_group(), TopicPartition(topic, 0)
-    with OffsetsClient({"bootstrap.servers": proxy.bootstrap_servers}, timeout=20) as client:
-        client.commit(group, {partition: 7})
-        # librdkafka dies by this answer.
-        proxy.refuse((OFFSET_FETCH,), NOT_COORDINATOR, times=2)
-        assert client.committed_groups({group: None})[group] == {partition: Commit(7, "")}
 
 
 def test_a_right_that_is_missing_is_the_error_of_its_group_only(secured_kafka, make_topic, new_group):

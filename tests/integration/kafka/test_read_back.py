@@ -39,15 +39,6 @@ NOW = datetime(2026, 3, 1, tzinfo=timezone.utc)
 BY = CommitMetadata(tool="a test")
 
 
-@pytest.fixture
-def on_proxy(proxy, make_topic, produce):
-    """A client behind the proxy, and a partition of 9 records there."""
-    topic = make_topic(partitions=1, on=proxy.bootstrap_servers)
-    produce(topic, {0: 9}, on=proxy.bootstrap_servers)
-    with OffsetsClient({"bootstrap.servers": proxy.bootstrap_servers}, timeout=20) as client:
-        yield client, TopicPartition(topic, 0)
-
-
 def reset(client, group, partition, query=None, to=2):
     """Plan and apply a reset of a group, and of the checkpoint that it follows if there is one."""
     checkpoint = None if query is None else SparkCheckpoint(query.location)

@@ -7,8 +7,6 @@ import threading
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka import TopicPartition as ClientPartition
-from confluent_kafka.admin import AdminClient
 from deadlines import until
 
 from airflow_kafka_offsets.kafka import record_offsets
@@ -124,21 +122,22 @@ def test_what_is_not_read_in_time_is_unread(client, make_topic, own_kafka, produ
         assert look_up(there, {partition: [(2, 5)]}) == ({partition: merge([(2, 5)])}, {})
 
 
-def test_what_retention_takes_is_unread(client, make_topic, produce, bootstrap_servers):
+def test_what_retention_takes_is_unread(client, make_topic, produce, delete_records):
     partition = TopicPartition(make_topic(1), 0)
     produce(partition.topic, {0: 10})
-    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
-    (done,) = admin.delete_records([ClientPartition(*partition, 6)]).values()
-    done.result(20)
+    delete_records(partition.topic, {0: 6})
     assert look_up(client, {partition: [(2, 8)]}) == ({}, {partition: merge([(2, 8)])})
 
 
-def test_nothing_is_left_behind_and_progress_is_logged(client, make_topic, produce, caplog, monkeypatch):
+def test_nothing_is_left_behind_and_progress_is_logged(
+    bootstrap_servers, make_topic, produce, caplog, monkeypatch
+):
     monkeypatch.setattr(record_offsets, "_PROGRESS", 0.0)
     partition = TopicPartition(make_topic(1), 0)
     produce(partition.topic, {0: 10})
     before = threading.active_count()
-    with caplog.at_level(logging.INFO, "airflow_kafka_offsets"):
-        look_up(client, {partition: [(2, 5)]})
+    with OffsetsClient({"bootstrap.servers": bootstrap_servers}) as client:
+        with caplog.at_level(logging.INFO, "airflow_kafka_offsets"):
+            look_up(client, {partition: [(2, 5)]})
     assert "records to look up 3 offsets" in caplog.text
     assert threading.active_count() == before

@@ -7,11 +7,9 @@ import time
 
 import pytest
 from confluent_kafka import Consumer
-from confluent_kafka import TopicPartition as ClientPartition
-from confluent_kafka.admin import AdminClient
 from deadlines import until
 
-from airflow_kafka_offsets.errors import UnknownTopicPartitionError, UsageError
+from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.kafka import connection
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.kafka.connection import OWN_GROUP
@@ -28,39 +26,6 @@ GRACE = 3.0
 
 def times(count, start=FIRST):
     return [start + number * 1000 for number in range(count)]
-
-
-def test_a_record_at_the_start_the_middle_and_the_end_of_a_log(client, make_topic, produce):
-    topic = make_topic(partitions=5, config=FOREVER)
-    at = [TopicPartition(topic, number) for number in range(5)]
-    produce(topic, dict.fromkeys(range(4), 5), timestamps_ms=dict.fromkeys(range(4), times(5)))
-    # All five records of a partition are likely in one batch: those before the offset do not count.
-    assert client.record_times({at[0]: 0, at[1]: 2, at[2]: 4, at[3]: 5, at[4]: 0}) == {
-        at[0]: FIRST,
-        at[1]: FIRST + 2000,
-        at[2]: FIRST + 4000,
-        at[3]: None,
-        at[4]: None,
-    }
-
-
-def test_an_offset_beyond_the_end_has_no_record(client, make_topic, produce):
-    partition = TopicPartition(make_topic(partitions=1), 0)
-    produce(partition.topic, {0: 1})
-    assert client.record_times({partition: 1_000}) == {partition: None}
-
-
-def test_an_offset_below_the_log_start_counts_as_the_log_start(
-    client, bootstrap_servers, make_topic, produce
-):
-    topic = make_topic(partitions=2, config=FOREVER)
-    kept, emptied = TopicPartition(topic, 0), TopicPartition(topic, 1)
-    produce(topic, {0: 5, 1: 5}, timestamps_ms={0: times(5), 1: times(5)})
-    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
-    deleting = admin.delete_records([ClientPartition(*kept, 3), ClientPartition(*emptied, 5)])
-    for deleted in deleting.values():
-        deleted.result(20)
-    assert client.record_times({kept: 1, emptied: 1}) == {kept: FIRST + 3000, emptied: None}
 
 
 def test_more_partitions_than_are_asked_for_at_once(client, make_topic, produce):
@@ -124,22 +89,11 @@ def test_nothing_is_committed_and_no_group_and_no_thread_is_left(bootstrap_serve
     assert set(threading.enumerate()) == before
 
 
-def test_a_partition_that_is_not_there_is_named(client, make_topic):
-    missing = TopicPartition(make_topic(partitions=1), 7)
-    with pytest.raises(UnknownTopicPartitionError) as caught:
-        client.record_times({missing: 0})
-    assert caught.value.missing == (missing,)
-
-
 def test_a_broker_that_cannot_be_reached_gives_nothing_in_time():
     start = time.monotonic()
     with OffsetsClient({"bootstrap.servers": f"{LOOPBACK}:{free_port()}"}, timeout=20) as client:
         assert client.record_times({TopicPartition("orders", 0): 0}, within=0.5) == {}
     assert time.monotonic() - start < 0.5 + GRACE
-
-
-def test_no_partitions_have_no_times(client):
-    assert client.record_times({}) == {}
 
 
 def test_no_time_is_refused(client):

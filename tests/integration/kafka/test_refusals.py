@@ -11,13 +11,10 @@ from airflow_kafka_offsets.errors import (
     BrokerAuthenticationError,
     BrokerError,
     BrokerUnavailableError,
-    CommitError,
 )
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.local.broker_config import LOOPBACK, free_port
-from airflow_kafka_offsets.model.offsets import Commit, LogRange, OffsetRange, TopicPartition
-from airflow_kafka_offsets.model.window import OffsetWindow
-from airflow_kafka_offsets.moves.write import commit_window
+from airflow_kafka_offsets.model.offsets import TopicPartition
 
 pytestmark = pytest.mark.integration
 
@@ -25,10 +22,8 @@ ORDERS = TopicPartition("orders", 0)
 
 
 @pytest.fixture(scope="module")
-def topics(secured_kafka, make_topic, produce):
-    names = [make_topic(on=secured_kafka.plain) for _ in range(2)]
-    produce(names[0], {0: 1}, on=secured_kafka.plain)
-    return names
+def topic(secured_kafka, make_topic):
+    return make_topic(on=secured_kafka.plain)
 
 
 @pytest.fixture
@@ -44,31 +39,17 @@ def connect():
         client.close()
 
 
-def every_method(client, partition, group):
-    return {
-        "partitions": client.partitions,
-        "committed": lambda: client.committed(group, [partition]),
-        "committed_everywhere": lambda: client.committed_everywhere(group),
-        "log_ranges": lambda: client.log_ranges([partition]),
-        "offsets_for_time": lambda: client.offsets_for_time([partition], 0),
-        "commit": lambda: client.commit(group, {partition: 0}),
-        "describe_groups": lambda: client.describe_groups([group]),
-        "list_groups": client.list_groups,
-        "delete_groups": lambda: client.delete_groups([group]),
-    }
-
-
-METHODS = [
-    "partitions",
-    "committed",
-    "committed_everywhere",
-    "log_ranges",
-    "offsets_for_time",
-    "commit",
-    "describe_groups",
-    "list_groups",
-    "delete_groups",
-]
+METHODS = {
+    "partitions": lambda client, *_: client.partitions(),
+    "committed": lambda client, partition, group: client.committed(group, [partition]),
+    "committed_everywhere": lambda client, _, group: client.committed_everywhere(group),
+    "log_ranges": lambda client, partition, _: client.log_ranges([partition]),
+    "offsets_for_time": lambda client, partition, _: client.offsets_for_time([partition], 0),
+    "commit": lambda client, partition, group: client.commit(group, {partition: 0}),
+    "describe_groups": lambda client, _, group: client.describe_groups([group]),
+    "list_groups": lambda client, *_: client.list_groups(),
+    "delete_groups": lambda client, _, group: client.delete_groups([group]),
+}
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -76,7 +57,7 @@ def test_a_wrong_password_is_told_soon_and_not_shown(secured_kafka, connect, cap
     client = connect(secured_kafka.login("admin", "hunter2hunter2", listener="SASL_PLAINTEXT"))
     start = time.monotonic()
     with pytest.raises(BrokerAuthenticationError, match="refused the credentials") as caught:
-        every_method(client, ORDERS, "nightly")[method]()
+        METHODS[method](client, ORDERS, "nightly")
     assert time.monotonic() - start < 10
     assert "sasl.password" in str(caught.value)
     assert caught.value.__cause__ is None
@@ -91,94 +72,15 @@ LOOKS, COMMITS = r"grant it Describe on the group \(Read includes it", "grant it
     ("method", "right"), [("committed", LOOKS), ("commit", COMMITS), ("describe_groups", LOOKS)]
 )
 def test_a_group_that_is_not_allowed_says_what_to_grant_each_time(
-    secured_kafka, connect, topics, new_group, method, right
+    secured_kafka, connect, topic, new_group, method, right
 ):
-    client, group = connect(secured_kafka.user("bob", ("topic", topics[0], "Read"))), new_group()
+    client, group = connect(secured_kafka.user("bob", ("topic", topic, "Read"))), new_group()
     for _ in range(2):
         start = time.monotonic()
         with pytest.raises(BrokerAuthenticationError, match=right) as caught:
-            every_method(client, TopicPartition(topics[0], 0), group)[method]()
+            METHODS[method](client, TopicPartition(topic, 0), group)
         assert caught.value.code == "GROUP_AUTHORIZATION_FAILED"
         assert time.monotonic() - start < 10
-
-
-def test_a_group_that_may_only_be_looked_at_is_not_committed_to(secured_kafka, connect, topics, new_group):
-    group, partition = new_group(), TopicPartition(topics[0], 0)
-    window = OffsetWindow({partition: OffsetRange(0, 0)}, frozenset({partition}))
-    bob = secured_kafka.user("bob", ("topic", partition.topic, "Read"), ("group", group, "Describe"))
-    client = connect(bob)
-    assert client.committed(group, [partition]) == {partition: None}
-    assert client.describe_groups([group])[group].state == "Dead"
-    for commit in (
-        lambda: client.commit(group, {partition: 0}),
-        lambda: commit_window(client, group, window),
-        lambda: commit_window(client, group, window, fenced=False),
-    ):
-        with pytest.raises(BrokerAuthenticationError, match=f"{COMMITS}; nothing was written") as caught:
-            commit()
-        assert "fenced" not in str(caught.value)
-    secured_kafka.grant(bob, ("group", group, "Read"))
-    assert commit_window(client, group, window) == {partition: 0}
-
-
-def test_a_topic_that_is_not_allowed_says_what_to_grant(secured_kafka, connect, topics, new_group):
-    group = new_group()
-    allowed, hidden = (TopicPartition(topic, 0) for topic in topics)
-    bob = secured_kafka.user("bob", ("group", group, "Read"), ("topic", allowed.topic, "Read"))
-    client = connect(bob)
-    for look in (
-        lambda: client.log_ranges([hidden]),
-        lambda: client.offsets_for_time([hidden], 0),
-        lambda: client.partitions([hidden.topic]),
-        lambda: client.committed(group, [hidden]),
-    ):
-        with pytest.raises(
-            BrokerAuthenticationError, match=r"grant it Describe on the topics \(Read includes"
-        ):
-            look()
-    with pytest.raises(
-        BrokerAuthenticationError, match=f"{hidden}.*grant it Read on the topics; nothing was written"
-    ):
-        client.commit(group, {allowed: 0, hidden: 0})
-    assert client.committed(group, [allowed]) == {allowed: None}
-    secured_kafka.grant(bob, ("topic", hidden.topic, "Describe"))
-    with pytest.raises(CommitError, match="grant it Read on the topics") as caught:
-        client.commit(group, {allowed: 0, hidden: 0})
-    assert caught.value.failed == {hidden: "TOPIC_AUTHORIZATION_FAILED"}
-    assert caught.value.written == (allowed,)
-
-
-def test_a_topic_that_may_only_be_looked_at_shows_offsets_but_neither_times_nor_takes_commits(
-    secured_kafka, connect, topics, new_group
-):
-    group, partition = new_group(), TopicPartition(topics[0], 0)
-    with OffsetsClient(secured_kafka.admin) as admin:
-        admin.commit(group, {partition: 0})
-    client = connect(
-        secured_kafka.user("bob", ("group", group, "Read"), ("topic", partition.topic, "Describe"))
-    )
-    assert client.committed(group, [partition]) == {partition: Commit(0, "")}
-    assert client.log_ranges([partition]) == {partition: LogRange(0, 1)}
-    assert client.offsets_for_time([partition], 0) == {partition: 0}
-    with pytest.raises(BrokerAuthenticationError, match="grant it Read on the topics$"):
-        client.record_times({partition: 0})
-    # Also what the group holds already, which changes nothing.
-    with pytest.raises(BrokerAuthenticationError, match="grant it Read on the topics; nothing was written"):
-        client.commit(group, {partition: 0})
-
-
-def test_a_group_is_listed_and_deleted_by_those_who_may(secured_kafka, connect, topics, new_group):
-    group, partition = new_group(), TopicPartition(topics[0], 0)
-    with OffsetsClient(secured_kafka.admin) as admin:
-        admin.commit(group, {partition: 0})
-    bob = secured_kafka.user("bob")
-    client = connect(bob)
-    assert client.list_groups() == []
-    assert "grant it Delete on the group" in client.delete_groups([group])[group]
-    secured_kafka.grant(bob, ("cluster", "", "Describe"))
-    assert group in [listed.group_id for listed in client.list_groups()]
-    secured_kafka.grant(bob, ("group", group, "Delete"))
-    assert client.delete_groups([group]) == {group: None}
 
 
 def test_the_retention_of_offsets_is_told_to_those_who_may_see_the_brokers_settings(secured_kafka, connect):
@@ -194,7 +96,7 @@ def test_a_closed_port_is_named_within_the_deadline(method):
     start = time.monotonic()
     with OffsetsClient({"bootstrap.servers": servers}, timeout=1.5) as client:
         with pytest.raises(BrokerUnavailableError, match=r"check bootstrap\.servers") as caught:
-            every_method(client, ORDERS, "nightly")[method]()
+            METHODS[method](client, ORDERS, "nightly")
         assert time.monotonic() - start < 3.5
     assert servers in str(caught.value)
     assert "Connection refused" in str(caught.value)

@@ -90,25 +90,6 @@ class TestAConnectionLostWhileItLogsIn:
                     call()
 
 
-class TestARefusalToLogIn:
-    @pytest.mark.parametrize(
-        ("change", "reason"),
-        [
-            ({"sasl.password": "not-the-password"}, "invalid credentials"),
-            ({"sasl.username": "nobody"}, "invalid credentials"),
-            ({"sasl.mechanisms": "PLAIN"}, "supported mechanisms: SCRAM-SHA-512"),
-        ],
-    )
-    def test_is_final_at_once(self, secured_kafka, change, reason):
-        with OffsetsClient({**secured_kafka.admin, **change}) as client:
-            start = time.monotonic()
-            with pytest.raises(BrokerAuthenticationError, match=reason) as caught:
-                client.partitions()
-            assert time.monotonic() - start < 10
-        assert not caught.value.retriable
-        assert "not-the-password" not in str(caught.value)
-
-
 def committed_in_nowhere(client):
     return client.committed("nobody", [TopicPartition("nowhere", 0)])
 
@@ -124,6 +105,27 @@ def refused_at_once(config, call=OffsetsClient.partitions):
         assert not caught.value.retriable
         assert PASSWORD not in str(caught.value)
         yield str(caught.value)
+
+
+class TestARefusalToLogIn:
+    @pytest.mark.parametrize(
+        ("change", "reason"),
+        [
+            ({"sasl.password": "hunter2"}, "invalid credentials"),
+            ({"sasl.username": "nobody"}, "invalid credentials"),
+            ({"sasl.mechanisms": "PLAIN"}, "set sasl.mechanisms to SCRAM-SHA-512"),
+            ({"sasl.mechanisms": "SCRAM-SHA-256"}, "set sasl.mechanisms to SCRAM-SHA-512"),
+        ],
+    )
+    def test_is_final_at_once(self, secured_kafka, change, reason):
+        with refused_at_once({**secured_kafka.admin, **change}) as said:
+            assert reason in said
+            assert "hunter2" not in said
+
+    def test_by_token_names_the_mechanism_to_use(self, secured_kafka):
+        config = secured_kafka.by_token("admin") | {"bootstrap.servers": secured_kafka.listeners["SASL_SSL"]}
+        with refused_at_once(config) as said:
+            assert "the listener uses another login: set sasl.mechanisms to SCRAM-SHA-512" in said
 
 
 class TestACertificate:
@@ -156,9 +158,23 @@ class TestACertificate:
             assert "is not signed by the authorities that this machine trusts" in said
             assert "set ssl.ca.location" in said
 
-    def test_of_the_client_that_is_missing_is_asked_for(self, secured_kafka):
-        with refused_at_once(secured_kafka.tls("MTLS")) as said:
-            assert "set ssl.certificate.location and ssl.key.location" in said
+    @pytest.mark.parametrize("name", [None, "other/client", "expired"])
+    def test_of_the_client_that_is_not_accepted_is_asked_for(self, secured_kafka, name):
+        file = str(secured_kafka.certificates / f"{name}.pem")
+        own = {"ssl_certificate_location": file, "ssl_key_location": file} if name else {}
+        with refused_at_once(secured_kafka.tls("MTLS", **own)) as said:
+            assert "requires a client certificate that it trusts and that has not expired" in said
+            assert "set ssl.certificate.location and ssl.key.location, or renew the certificate" in said
+
+    def test_of_the_client_with_the_key_of_another_is_refused_by_the_client(self, secured_kafka):
+        files = {
+            "ssl_certificate_location": str(secured_kafka.certificates / "client.pem"),
+            "ssl_key_location": str(secured_kafka.certificates / "expired.pem"),
+        }
+        with refused_at_once(secured_kafka.tls("MTLS", **files), OffsetsClient.list_groups) as said:
+            assert "the Kafka client refused" in said
+            assert "key values mismatch" in said
+            assert "correct the Kafka configuration" in said
 
     @pytest.mark.parametrize("call", [OffsetsClient.partitions, OffsetsClient.list_groups])
     def test_whose_file_is_missing_is_named_with_its_path(self, secured_kafka, call, tmp_path):

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 from airflow_kafka_offsets.errors import UnknownTopicPartitionError
 from airflow_kafka_offsets.kafka.client import OffsetsClient
-from airflow_kafka_offsets.kafka.connection import MAX_KEPT
 from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition
 
 pytestmark = pytest.mark.integration
@@ -28,15 +26,9 @@ def partitions(make_topic, produce):
     return [TopicPartition(topic, number) for number in range(3)]
 
 
-def delete_before(bootstrap_servers, partition, offset):
-    admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
-    for deleted in admin.delete_records([ClientPartition(*partition, offset)]).values():
-        deleted.result(30)
-
-
 @pytest.mark.parametrize("isolation_level", ["read_uncommitted", "read_committed"])
-def test_each_partition_gets_its_own_start_and_end(client, partitions, bootstrap_servers, isolation_level):
-    delete_before(bootstrap_servers, partitions[2], 2)
+def test_each_partition_gets_its_own_start_and_end(client, partitions, delete_records, isolation_level):
+    delete_records(partitions[2].topic, {2: 2})
     ranges = client.log_ranges(partitions, isolation_level=isolation_level)
     assert ranges == dict(zip(partitions, [LogRange(0, 1), LogRange(0, 2), LogRange(2, 3)], strict=True))
 
@@ -50,15 +42,6 @@ def test_connections_are_kept_one_for_each_request(client, partitions):
     assert len(before) == 6
 
 
-def test_the_number_of_connections_is_bounded(bootstrap_servers, make_topic):
-    topic = make_topic(20)
-    partitions = [TopicPartition(topic, number) for number in range(20)]
-    with OffsetsClient({"bootstrap.servers": bootstrap_servers}, chunk_size=1) as client:
-        for _ in range(3):
-            client.log_ranges(partitions)
-            assert len(client._session.connections._kept) == MAX_KEPT
-
-
 def test_a_partition_that_was_added_is_found_over_all(client, partitions, bootstrap_servers, wait_for_topic):
     client.log_ranges(partitions)
     topic = partitions[0].topic
@@ -67,6 +50,7 @@ def test_a_partition_that_was_added_is_found_over_all(client, partitions, bootst
     wait_for_topic(topic, 4)
     added = TopicPartition(topic, 3)
     assert client.log_ranges([*partitions, added])[added] == LogRange(0, 0)
+    assert client.offsets_for_time([added], 0) == {added: None}
 
 
 def test_a_partition_that_is_missing_is_named(client, partitions):

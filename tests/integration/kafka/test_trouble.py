@@ -21,14 +21,6 @@ GRACE = 3.0
 """Seconds beyond the deadline: two cores are shared by several brokers."""
 
 
-@pytest.fixture
-def on_proxy(proxy, make_topic):
-    """A client behind the proxy, and a partition there."""
-    topic = make_topic(partitions=1, on=proxy.bootstrap_servers)
-    with OffsetsClient({"bootstrap.servers": proxy.bootstrap_servers}, timeout=20) as client:
-        yield client, TopicPartition(topic, 0)
-
-
 @pytest.mark.parametrize("code", [COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR])
 @pytest.mark.parametrize(
     "api_keys",

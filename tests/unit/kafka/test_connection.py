@@ -1,13 +1,16 @@
-"""What a client is refused with before it asks a broker."""
+"""What a connection is refused with before it asks a broker, and which connections stay open."""
 
 from __future__ import annotations
 
+from collections import Counter
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from airflow_kafka_offsets.errors import BrokerError, UsageError
-from airflow_kafka_offsets.kafka.connection import Connection
+from airflow_kafka_offsets.kafka import connection
+from airflow_kafka_offsets.kafka.connection import MAX_KEPT, OWN_GROUP, Connection, Connections
 
 BROKER = {"bootstrap.servers": "127.0.0.1:1"}
 
@@ -21,3 +24,38 @@ def test_an_isolation_level_that_is_none_is_named():
 def test_a_refused_setting_may_be_the_connections_or_a_files():
     with pytest.raises(BrokerError, match="SASLL.*; correct the Kafka connection, or the file or option"):
         Connection({**BROKER, "security.protocol": "SASLL"}, "g", "read_uncommitted")
+
+
+class Made(SimpleNamespace):
+    __hash__ = object.__hash__  # type: ignore[assignment]
+
+
+@pytest.fixture
+def made(monkeypatch):
+    """Counts the connections that are made, by group and isolation level."""
+    counts: Counter[tuple[str, str]] = Counter()
+
+    def make(_, group_id, isolation_level):
+        counts[group_id, isolation_level] += 1
+        return Made(consumer=SimpleNamespace(close=lambda: None), forget_errors=lambda: True)
+
+    monkeypatch.setattr(connection, "Connection", make)
+    return counts
+
+
+@pytest.mark.parametrize("requests", [1, 2, 8, 40])
+@pytest.mark.parametrize("isolation_level", ["read_committed", "read_uncommitted"])
+def test_each_request_has_one_up_to_a_limit_and_a_second_round_opens_none(made, requests, isolation_level):
+    kept = Connections({})
+    first = kept.get_several(requests, isolation_level)
+    assert len(set(first)) == min(requests, MAX_KEPT)
+    assert kept.get_several(requests, isolation_level) == first
+    assert made == {(OWN_GROUP, isolation_level): min(requests, MAX_KEPT)}
+
+
+def test_a_connection_that_is_of_no_use_any_more_is_replaced(made):
+    kept = Connections({}, "g")
+    old = kept.get()
+    old.forget_errors = lambda: False  # type: ignore[method-assign]
+    assert kept.get() is not old
+    assert made == {("g", "read_uncommitted"): 2}
