@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow.providers.common.compat.sdk import AirflowSkipException
@@ -17,7 +16,7 @@ from airflow_kafka_offsets.model.plan_markdown import plan_markdown
 from airflow_kafka_offsets.model.receipt import read_receipt
 from airflow_kafka_offsets.model.saved_plan import MAX_AGE, SavedPlan
 from airflow_kafka_offsets.model.topics import plain_names
-from airflow_kafka_offsets.moves.saved import has_moved, plan_saved, read_saved_plan
+from airflow_kafka_offsets.moves.saved import has_moved, read_saved_plan
 from airflow_kafka_offsets.operators.moving import DECIDED
 from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS, parse_location
 from airflow_kafka_offsets.task.run_tasks import failed_indexes
@@ -78,20 +77,6 @@ class ApprovedPlan:
             return replace(metadata, plan=self.saved.digest)
         at = timestamp_ms(self.approval.at) // 1000
         return replace(metadata, plan=self.saved.digest, approved_by=self.approval.user_name, approved_at=at)
-
-    def plan_again(
-        self,
-        client: OffsetsClient,
-        checkpoint: SparkCheckpoint | None,
-        *,
-        now: datetime,
-        metadata: CommitMetadata,
-        max_age: timedelta | None,
-    ) -> PipelinePlan:
-        """Plan the saved move again, see :func:`~airflow_kafka_offsets.moves.saved.plan_saved`."""
-        return self.with_approval(
-            plan_saved(client, checkpoint, self.saved, now=now, metadata=metadata, max_age=max_age)
-        )
 
     def with_approval(self, plan: Plan) -> Plan:
         """Return a plan whose receipt names the user who has approved it."""

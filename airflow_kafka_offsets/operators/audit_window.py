@@ -75,37 +75,23 @@ class AuditWindowOperator(OffsetsOperator):
     :param window_conn_id: Airflow connection of the window file's storage. (templated)
     """
 
-    template_fields: Sequence[str] = (
-        *OffsetsOperator.template_fields,
-        "window",
-        "window_conn_id",
-        "conn_id",
-        "table",
-        "topic_column",
-        "partition_column",
-        "offset_column",
-        "where",
-        "on_undecided",
-        "read_timeout",
-        "save_to",
-        "save_conn_id",
-    )
     template_fields_renderers: ClassVar[dict[str, str]] = {
         **OffsetsOperator.template_fields_renderers,
         "where": "json",
     }
     parsers: ClassVar[Mapping[str, Parser]] = {
         "window": lambda value, _: split_window(value),
-        "save_to": lambda value, name: parse_location(value, name, "save_conn_id"),
+        "window_conn_id": parse_text,
+        **dict.fromkeys(
+            ("conn_id", "table", "topic_column", "partition_column", "offset_column"), parse_text
+        ),
         "where": parse_where,
         "on_undecided": choice_parser(UndecidedPolicy),
         "read_timeout": partial(parse_seconds, maximum=LONGEST_TIMEOUT, allow_zero=False),
-        **dict.fromkeys(
-            ("conn_id", "table", "topic_column", "partition_column", "offset_column", "save_conn_id"),
-            parse_text,
-        ),
-        "window_conn_id": parse_text,
+        "save_to": lambda value, name: parse_location(value, name, "save_conn_id"),
+        "save_conn_id": parse_text,
     }
+    template_fields: Sequence[str] = (*OffsetsOperator.template_fields, *parsers)
     ui_color = "#f4f1e8"
     needs_group: ClassVar[bool] = False
     calls_timeout: ClassVar[float] = 2 * LONGEST_TIMEOUT

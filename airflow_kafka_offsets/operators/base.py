@@ -57,7 +57,7 @@ class OffsetsOperator(ReportsLineage, CheckedTemplates, BaseOperator):
         ("group_id", "topics", "offsets", "to_offset", "window", "start", "end", "receipt"), "json"
     )
     parsers: ClassVar[Mapping[str, Parser]] = {}
-    """Parsers of the parameters with a fixed form: for literals at parse time, for templates at run time."""
+    """Parsers of an operator's own parameters: for literals at parse time, for templates at run time."""
     ui_color = "#e8f4ea"
     operator_extra_links = LINKS
     needs_group: ClassVar[bool] = True

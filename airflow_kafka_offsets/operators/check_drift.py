@@ -104,19 +104,15 @@ class CheckOffsetDriftOperator(OffsetsOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Check, and return the report."""
-        with fail_without_retry():
-            self.reset_lineage()
-            self.check_rendered_parameters()
-            return self._execute(context)
-
-    def _execute(self, context: Context) -> dict[str, Any]:
         # Imported here because Airflow's own hook loads the Kafka client, which a DAG file does not need.
         from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
 
-        policy = self.parse_parameter("on_drift")
-        grace = parse_grace(self.grace)
-        pipelines = named_pipelines(self, context)
-        with ExitStack() as clients:
+        with fail_without_retry(), ExitStack() as clients:
+            self.reset_lineage()
+            self.check_rendered_parameters()
+            policy = self.parse_parameter("on_drift")
+            grace = parse_grace(self.grace)
+            pipelines = named_pipelines(self, context)
 
             @cache
             def cluster(kafka_config_id: str) -> tuple[OffsetsClient, Callable[[], int | None]]:
@@ -125,17 +121,18 @@ class CheckOffsetDriftOperator(OffsetsOperator):
                 return client, cache(client.offsets_retention_minutes)
 
             checked = [self._check(pipeline, cluster, grace) for pipeline in pipelines]
-        report = pipelines_json(checked)
-        push_result(context, report)
-        self.keep_lineage(partial(lineage_of_report, report, self.servers))
-        failed = [one for one in checked if one.error is not None or (one.drifted and policy == "fail")]
-        if failed:
-            lines = [line for one in failed for line in one.failures()]
-            raise DriftError(
-                f"{len(failed)} of {len(checked)} pipelines: " + "".join(f"\n  - {line}" for line in lines),
-                retriable=all(one.retriable for one in failed),
-            )
-        return report
+            report = pipelines_json(checked)
+            push_result(context, report)
+            self.keep_lineage(partial(lineage_of_report, report, self.servers))
+            failed = [one for one in checked if one.error is not None or (one.drifted and policy == "fail")]
+            if failed:
+                lines = [line for one in failed for line in one.failures()]
+                raise DriftError(
+                    f"{len(failed)} of {len(checked)} pipelines: "
+                    + "".join(f"\n  - {line}" for line in lines),
+                    retriable=all(one.retriable for one in failed),
+                )
+            return report
 
     def _check(self, pipeline: KafkaPipeline, cluster: ClusterClient, grace: timedelta) -> CheckedPipeline:
         try:

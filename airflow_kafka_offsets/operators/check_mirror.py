@@ -39,8 +39,8 @@ class CheckMirrorOperator(OffsetsOperator):
         (templated)
     """
 
-    template_fields: Sequence[str] = (*OffsetsOperator.template_fields, "max_again", "max_behind")
     parsers: ClassVar[Mapping[str, Parser]] = {"max_again": parse_count, "max_behind": parse_count}
+    template_fields: Sequence[str] = (*OffsetsOperator.template_fields, *parsers)
     ui_color = "#f4f1e8"
 
     def __init__(

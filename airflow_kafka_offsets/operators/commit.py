@@ -14,7 +14,7 @@ from airflow_kafka_offsets.model.offsets import Offsets, Positions
 from airflow_kafka_offsets.model.parameters import OutOfRangePolicy, choice_parser, parse_switch, parse_text
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.operators.moving import MovingOperator
-from airflow_kafka_offsets.task.metrics import count_unready
+from airflow_kafka_offsets.task.metrics import count
 
 if TYPE_CHECKING:
     from airflow.sdk import Context, XComArg
@@ -81,18 +81,6 @@ class CommitOffsetsOperator(MovingOperator):
         end of the log, or ``skip`` the partition. (templated)
     """
 
-    template_fields: Sequence[str] = (
-        *MovingOperator.template_fields,
-        "offsets",
-        "store_conn_id",
-        "store_table",
-        "store_pipeline",
-        "left_topics",
-        "allow_rewind",
-        "allow_new_query",
-        "allow_new_cluster",
-        "on_out_of_range",
-    )
     parsers: ClassVar[Mapping[str, Parser]] = {
         "offsets": parse_offsets,
         **dict.fromkeys(("store_conn_id", "store_table", "store_pipeline"), parse_text),
@@ -102,6 +90,7 @@ class CommitOffsetsOperator(MovingOperator):
         "allow_new_cluster": parse_switch,
         "on_out_of_range": choice_parser(OutOfRangePolicy),
     }
+    template_fields: Sequence[str] = (*MovingOperator.template_fields, *parsers)
 
     def __init__(
         self,
@@ -257,7 +246,7 @@ class CommitOffsetsOperator(MovingOperator):
             self.log.warning(
                 "The offsets are committed; what a failover needs was not kept as a whole: %s", error
             )
-            count_unready(self._touched)
+            count("unready", self._touched)
 
     def _given_offsets(self) -> tuple[Offsets | None, dict[str, Any]]:
         """Return the given offsets or the store's, and their source; ``None`` for a checkpoint's."""

@@ -48,14 +48,6 @@ class CommitOffsetWindowOperator(MovingOperator):
         to the nearer end of the log, or ``skip`` the partition. (templated)
     """
 
-    template_fields: Sequence[str] = (
-        *MovingOperator.template_fields,
-        "window",
-        "window_conn_id",
-        "fenced",
-        "allow_new_cluster",
-        "on_out_of_range",
-    )
     parsers: ClassVar[Mapping[str, Parser]] = {
         "window": lambda value, _: split_window(value),
         "window_conn_id": parse_text,
@@ -63,6 +55,7 @@ class CommitOffsetWindowOperator(MovingOperator):
         "allow_new_cluster": parse_switch,
         "on_out_of_range": choice_parser(OutOfRangePolicy),
     }
+    template_fields: Sequence[str] = (*MovingOperator.template_fields, *parsers)
 
     def __init__(
         self,

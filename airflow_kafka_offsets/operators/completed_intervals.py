@@ -35,8 +35,8 @@ from airflow_kafka_offsets.readings.record_progress import (
 )
 from airflow_kafka_offsets.readings.topic_times import IDLE_AFTER
 from airflow_kafka_offsets.task.interval_memory import KEY, Emitted, IntervalMemory
-from airflow_kafka_offsets.task.mapped import with_default
-from airflow_kafka_offsets.task.parameter_checks import is_template
+from airflow_kafka_offsets.task.mapped import one_index_at_a_time
+from airflow_kafka_offsets.task.parameter_checks import is_template, with_task_name
 from airflow_kafka_offsets.waits.interval_position import IntervalPosition
 from airflow_kafka_offsets.waits.topic import IdlePartitionPolicy
 from airflow_kafka_offsets.waits.wait import PositionSource, Wait
@@ -116,17 +116,6 @@ class CompletedIntervalsOperator(OffsetsOperator):
         given. (templated)
     """
 
-    template_fields: Sequence[str] = (
-        *OffsetsOperator.template_fields,
-        "every",
-        "timezone",
-        "lateness",
-        "on_idle_partition",
-        "idle_after",
-        "start_from",
-        "max_intervals",
-        "position",
-    )
     parsers: ClassVar[Mapping[str, Parser]] = {
         "every": lambda value, _: [IntervalSchedule.parse(each) for each in _as_list(value)],
         "timezone": parse_timezone,
@@ -137,6 +126,7 @@ class CompletedIntervalsOperator(OffsetsOperator):
         "max_intervals": lambda value, name: _parse_max_intervals(value, name),
         "position": choice_parser(PositionSource),
     }
+    template_fields: Sequence[str] = (*OffsetsOperator.template_fields, *parsers)
     needs_group: ClassVar[bool] = False
 
     def __init__(
@@ -170,20 +160,17 @@ class CompletedIntervalsOperator(OffsetsOperator):
     @classmethod
     def partial(cls, **kwargs: Any) -> OperatorPartial:
         """Return the shared part of a mapped task; by default one map index runs at a time."""
-        # Airflow does not read this default from the constructor. default_args take precedence over it.
-        return with_default(super().partial(**kwargs), "max_active_tis_per_dag", 1)
+        return one_index_at_a_time(super().partial(**kwargs))
 
     def check_parameters(self) -> None:
         """Check also that there is a position, and an asset for each schedule."""
         super().check_parameters()
-        try:
+        with with_task_name(self):
             Wait.check_parameters(self)
             if not (is_template(self.every) or is_template(self.timezone)):
                 self._schedules()
             if not is_template(self.every):
                 self._assets(self.outlets)
-        except UsageError as error:
-            raise self.parameter_error(str(error)) from None
         if self.on_idle_partition == "wait":
             self.refuse_unused("with on_idle_partition='wait'", idle_after=None)
 

@@ -23,6 +23,7 @@ from airflow_kafka_offsets.operators.approved_plan import (
     names_of,
 )
 from airflow_kafka_offsets.operators.moving import PipelineMovingOperator
+from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS
 from airflow_kafka_offsets.task.xcom import push_result
 
 if TYPE_CHECKING:
@@ -90,18 +91,6 @@ class FailOverOperator(PipelineMovingOperator):
         yes. (templated)
     """
 
-    template_fields: Sequence[str] = (
-        *PipelineMovingOperator.template_fields,
-        "on_unknown",
-        "on_out_of_range",
-        "allow_running_mirror",
-        "ask_source",
-        "plan_only",
-        "plan",
-        "max_age",
-        "approval",
-        "allow_self_approval",
-    )
     operation: ClassVar[Operation] = "failover"
     needs_group: ClassVar[bool] = False
     """A plan names the group itself; without one :meth:`check_parameters` asks for it."""
@@ -117,6 +106,7 @@ class FailOverOperator(PipelineMovingOperator):
         "approval": Approval.parse,
         "allow_self_approval": parse_switch,
     }
+    template_fields: Sequence[str] = (*PIPELINE_PARAMETERS, *parsers)
     calls_timeout: ClassVar[float] = 600.0
 
     def __init__(

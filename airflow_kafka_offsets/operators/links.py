@@ -42,16 +42,8 @@ class TaskOffsetsLink(BaseOperatorLink):
             return ""
         # Airflow passes the running task instance, whose map_index may be None.
         index = getattr(ti_key, "map_index", None)
-        return page(
-            conf,
-            "dags",
-            ti_key.dag_id,
-            "runs",
-            ti_key.run_id,
-            "tasks",
-            ti_key.task_id,
-            str(-1 if index is None else index),
-        )
+        number = str(-1 if index is None else index)
+        return page(conf, "dags", ti_key.dag_id, "runs", ti_key.run_id, "tasks", ti_key.task_id, number)
 
 
 LINKS: tuple[BaseOperatorLink, ...] = (DagOffsetsLink(), TaskOffsetsLink())

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from datetime import timedelta
-from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_kafka_offsets.errors import KafkaOffsetsError
@@ -22,8 +21,8 @@ from airflow_kafka_offsets.model.parameters import choice_parser, parse_switch
 from airflow_kafka_offsets.operators.base import OffsetsOperator
 from airflow_kafka_offsets.operators.outlets import MoveTotals
 from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS, parse_location
-from airflow_kafka_offsets.task.mapped import with_default
-from airflow_kafka_offsets.task.metrics import count_commit, count_reset, report_lag
+from airflow_kafka_offsets.task.mapped import one_index_at_a_time
+from airflow_kafka_offsets.task.metrics import CounterName, count, report_lag
 from airflow_kafka_offsets.task.parameter_checks import is_template
 from airflow_kafka_offsets.task.xcom import push_result
 
@@ -70,8 +69,8 @@ class MovingOperator(OffsetsOperator):
 
     shows_times: ClassVar[bool] = False
     """Whether log and receipt show the times of the records; a move waits a few seconds at most for these."""
-    count_move = staticmethod(count_commit)
-    """Counts the applied plan, for each group and its topics."""
+    counter: ClassVar[CounterName] = "commit"
+    """The metric in which an applied plan counts."""
 
     @property
     def groups_config_id(self) -> str:
@@ -124,7 +123,7 @@ class MovingOperator(OffsetsOperator):
             self.log.warning("Nothing was written: the plan has no partitions left")
         if self._moves(receipt) != self._moves(planned):
             self._group_outlets.set_events(context, self.groups_config_id, self._moves(receipt), batch_id)
-        self.count_move(self._touched)
+        count(self.counter, self._touched)
         if self.reports_lag:
             report_lag(group_plan.lag for group_plan in plan.to_write)
         self.outlets = self._group_outlets.outlets_with_events
@@ -172,24 +171,23 @@ class MovingOperator(OffsetsOperator):
         :param begun: whether a write may have begun.
         :param error: the error that ended the move.
         """
-        self.keep_lineage(partial(self._lineage_of_move, receipt, begun=begun, error=error))
 
-    def _lineage_of_move(
-        self, receipt: Mapping[str, Any], *, begun: bool, error: KafkaOffsetsError | None
-    ) -> Lineage:
-        from airflow_kafka_offsets.model.move_lineage import MoveRecord
+        def lineage() -> Lineage:
+            from airflow_kafka_offsets.model.move_lineage import MoveRecord
 
-        return MoveRecord(
-            self.operation,
-            receipt,
-            self.servers.get(self.groups_config_id),
-            begun=begun,
-            error=error,
-            # Offsets from a user or a reset do not show which records were read.
-            reads=self.reports_lag,
-            has_lag=self.reports_lag,
-            window=self.committed_window,
-        ).lineage()
+            return MoveRecord(
+                self.operation,
+                receipt,
+                self.servers.get(self.groups_config_id),
+                begun=begun,
+                error=error,
+                # Offsets from a user or a reset do not show which records were read.
+                reads=self.reports_lag,
+                has_lag=self.reports_lag,
+                window=self.committed_window,
+            ).lineage()
+
+        self.keep_lineage(lineage)
 
     def _moves(self, receipt: Mapping[str, Any]) -> list[MoveTotals]:
         """Return the totals of the groups in a receipt that are written."""
@@ -222,8 +220,7 @@ class PipelineMovingOperator(MovingOperator):
     moves_on_purpose: ClassVar[bool] = True
     shows_times: ClassVar[bool] = True
     reports_lag = False
-    count_move = staticmethod(count_reset)
-    template_fields: Sequence[str] = (*PIPELINE_PARAMETERS, *_CHECKPOINT_DEFAULTS)
+    counter: ClassVar[CounterName] = "reset"
     parsers: ClassVar[Mapping[str, Parser]] = {
         "on_pending_batch": choice_parser(PendingBatch),
         "sink": parse_sink,
@@ -232,6 +229,7 @@ class PipelineMovingOperator(MovingOperator):
         "allow_stateful": parse_switch,
         "quiet_period": parse_quiet_period,
     }
+    template_fields: Sequence[str] = (*PIPELINE_PARAMETERS, *parsers)
 
     def __init__(
         self,
@@ -255,8 +253,7 @@ class PipelineMovingOperator(MovingOperator):
     @classmethod
     def partial(cls, **kwargs: Any) -> OperatorPartial:
         """Return the shared part of a mapped task; by default one map index runs at a time."""
-        # Airflow does not read this default from the constructor. default_args take precedence over it.
-        return with_default(super().partial(**kwargs), "max_active_tis_per_dag", 1)
+        return one_index_at_a_time(super().partial(**kwargs))
 
     def check_parameters(self) -> None:
         """Check also that parameters of a checkpoint are given only with a checkpoint."""

@@ -31,7 +31,7 @@ from airflow_kafka_offsets.pipeline import parse_location
 from airflow_kafka_offsets.readings.window import plan_window, topics_matching
 from airflow_kafka_offsets.readings.window_checks import check_window
 from airflow_kafka_offsets.task.emitted_interval import check_emitted_interval
-from airflow_kafka_offsets.task.parameter_checks import is_template
+from airflow_kafka_offsets.task.parameter_checks import is_template, with_task_name
 from airflow_kafka_offsets.task.window_file import MAX_ARGUMENT, window_xcom
 from airflow_kafka_offsets.task.window_memory import WindowMemory
 from airflow_kafka_offsets.task.xcom import push_result
@@ -111,30 +111,18 @@ class PlanOffsetWindowOperator(OffsetsOperator):
     :param window_conn_id: Airflow connection of the file's storage. (templated)
     """
 
-    template_fields: Sequence[str] = (
-        *OffsetsOperator.template_fields,
-        "topics_pattern",
-        "start",
-        "end",
-        "every",
-        "timezone",
-        "max_records",
-        "on_no_commit",
-        "on_empty",
-        "window_file",
-        "window_conn_id",
-    )
     parsers: ClassVar[Mapping[str, Parser]] = {
-        **dict.fromkeys(("start", "end"), Place.parse),
         "topics_pattern": parse_pattern,
+        **dict.fromkeys(("start", "end"), Place.parse),
         "every": lambda value, _: IntervalSchedule.parse(value),
         "timezone": parse_timezone,
         "max_records": partial(parse_count, minimum=1),
-        "window_file": partial(parse_location, conn_parameter="window_conn_id"),
-        "window_conn_id": parse_text,
         "on_no_commit": choice_parser(MissingCommitPolicy),
         "on_empty": choice_parser(OnEmpty),
+        "window_file": partial(parse_location, conn_parameter="window_conn_id"),
+        "window_conn_id": parse_text,
     }
+    template_fields: Sequence[str] = (*OffsetsOperator.template_fields, *parsers)
     needs_group: ClassVar[bool] = False
 
     def __init__(
@@ -300,10 +288,8 @@ class PlanOffsetWindowOperator(OffsetsOperator):
             return
         self.refuse_unused("with every", start="committed", end="latest")
         if not (is_template(self.every) or is_template(self.timezone)):
-            try:
+            with with_task_name(self):
                 IntervalSchedule.parse(self.every, self.timezone)
-            except UsageError as error:
-                raise self.parameter_error(str(error)) from None
 
     def _interval_of_run(self, context: Context) -> Interval | None:
         """Return the interval of the run's partition key; ``None`` without ``every``."""

@@ -7,7 +7,6 @@ from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow_kafka_offsets.errors import OffsetsFormatError, UsageError
 from airflow_kafka_offsets.model.approval import Approval
 from airflow_kafka_offsets.model.move_lineage import Operation
 from airflow_kafka_offsets.model.parameters import (
@@ -22,7 +21,7 @@ from airflow_kafka_offsets.model.parameters import (
 from airflow_kafka_offsets.model.place import RESETS, Place
 from airflow_kafka_offsets.model.saved_plan import MAX_AGE, Names
 from airflow_kafka_offsets.moves.reset import plan_reset
-from airflow_kafka_offsets.moves.saved import save_plan
+from airflow_kafka_offsets.moves.saved import plan_saved, save_plan
 from airflow_kafka_offsets.operators.approved_plan import (
     ApprovedPlan,
     check_decided,
@@ -34,9 +33,10 @@ from airflow_kafka_offsets.operators.approved_plan import (
 )
 from airflow_kafka_offsets.operators.kept_work import cleared_work, receipt_without_move
 from airflow_kafka_offsets.operators.moving import PipelineMovingOperator
+from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS
 from airflow_kafka_offsets.readings.places import read_place
 from airflow_kafka_offsets.task.before_images import BeforeImages
-from airflow_kafka_offsets.task.parameter_checks import is_template
+from airflow_kafka_offsets.task.parameter_checks import is_template, with_task_name
 from airflow_kafka_offsets.task.teardowns import check_restore, restores_of
 from airflow_kafka_offsets.task.xcom import push_result
 
@@ -136,19 +136,6 @@ class ResetOffsetsOperator(PipelineMovingOperator):
         another index has failed in this run. (templated)
     """
 
-    template_fields: Sequence[str] = (
-        *PipelineMovingOperator.template_fields,
-        *RESETS,
-        "on_out_of_range",
-        "on_no_commit",
-        "allow_new_cluster",
-        "plan_only",
-        "plan",
-        "max_age",
-        "approval",
-        "allow_self_approval",
-        "stop_after_failure",
-    )
     operation: ClassVar[Operation] = "reset"
     needs_group: ClassVar[bool] = False
     """A plan names the group itself; without one :meth:`check_parameters` asks for it."""
@@ -164,6 +151,7 @@ class ResetOffsetsOperator(PipelineMovingOperator):
         "allow_self_approval": parse_switch,
         "stop_after_failure": parse_switch,
     }
+    template_fields: Sequence[str] = (*PIPELINE_PARAMETERS, *RESETS, *parsers)
 
     def __init__(
         self,
@@ -229,12 +217,10 @@ class ResetOffsetsOperator(PipelineMovingOperator):
             return
         given = {name: value for name in RESETS if not is_blank(value := getattr(self, name))}
         literals = {name: value for name, value in given.items() if not is_template(value)}
-        try:
+        with with_task_name(self):
             if not given or len(literals) > 1:
                 exactly_one({name: getattr(self, name) for name in RESETS})
             places = {name: Place.parse(value, name) for name, value in literals.items()}
-        except (UsageError, OffsetsFormatError) as error:
-            raise self.parameter_error(str(error)) from None
         if "to_batch" in given and self.checkpoint_location is None:
             raise self.parameter_error(
                 "to_batch is a batch of a Spark checkpoint, and checkpoint_location is missing: "
@@ -282,9 +268,10 @@ class ResetOffsetsOperator(PipelineMovingOperator):
                 if approved is not None:
                     metadata = approved.stamp(metadata)
                     max_age = self.parse_parameter("max_age")
-                    plan = approved.plan_again(
-                        client, checkpoint, now=now, metadata=metadata, max_age=max_age
+                    again = plan_saved(
+                        client, checkpoint, approved.saved, now=now, metadata=metadata, max_age=max_age
                     )
+                    plan = approved.with_approval(again)
                 elif place is not None:
                     plan = plan_reset(
                         client,

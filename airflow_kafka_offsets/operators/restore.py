@@ -28,7 +28,7 @@ from airflow_kafka_offsets.moves.recovery import judge_recovery, plan_of_earlier
 from airflow_kafka_offsets.moves.restore import plan_restore_file, plan_restore_receipt
 from airflow_kafka_offsets.operators.approved_plan import take_names, was_not_applied
 from airflow_kafka_offsets.operators.moving import PipelineMovingOperator
-from airflow_kafka_offsets.pipeline import parse_location
+from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS, parse_location
 from airflow_kafka_offsets.task.run_tasks import (
     commit_identities,
     task_states,
@@ -106,16 +106,6 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
         that was created again. Set this only if the offsets are right there. (templated)
     """
 
-    template_fields: Sequence[str] = (
-        *PipelineMovingOperator.template_fields,
-        "receipt",
-        "from_file",
-        "restore_when",
-        "on_no_commit",
-        "on_out_of_range",
-        "allow_new_cluster",
-        "allow_stale",
-    )
     operation: ClassVar[Operation] = "restore"
     needs_group: ClassVar[bool] = False
     """The receipt of a saved plan names the group itself."""
@@ -131,6 +121,7 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
         "allow_new_cluster": parse_switch,
         "allow_stale": parse_switch,
     }
+    template_fields: Sequence[str] = (*PIPELINE_PARAMETERS, *parsers)
 
     def __init__(
         self,

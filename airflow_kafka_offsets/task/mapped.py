@@ -32,9 +32,10 @@ def values_of(task: Any, name: str) -> Iterator[Any]:
             yield value
 
 
-def with_default(partial: OperatorPartial, name: str, value: object) -> OperatorPartial:
-    """Set a parameter of all indexes of a mapped task, unless the DAG sets it."""
-    partial.kwargs.setdefault(name, value)
+def one_index_at_a_time(partial: OperatorPartial) -> OperatorPartial:
+    """Let one index of a mapped task run at a time, unless the DAG or its default_args say otherwise."""
+    # Airflow does not read this default from the constructor.
+    partial.kwargs.setdefault("max_active_tis_per_dag", 1)
     return partial
 
 

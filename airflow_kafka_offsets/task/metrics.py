@@ -13,7 +13,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache, wraps
-from typing import TYPE_CHECKING, Any, ParamSpec
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec
 
 from airflow_kafka_offsets.errors import (
     BrokerAuthenticationError,
@@ -42,6 +42,8 @@ REFUSALS = (
     BrokerAuthenticationError,
 )
 """Errors that refuse a plan or its commit. After any other error the outcome is unknown."""
+
+CounterName = Literal["commit", "reset", "unready", "refused"]
 
 _LONGEST_TAG = 80
 """Maximum characters of a tag that becomes part of a metric's name: Airflow drops names over 250."""
@@ -119,40 +121,23 @@ def report_drift(reports: Iterable[DriftReport]) -> None:
         _report_headroom(report.group_id, report.headroom.items())
 
 
-@_never_raising
-def count_commit(topics: Mapping[str, Iterable[str]]) -> None:
-    """Count each group and topic that was committed and read back, in ``kafka_offsets.commit``."""
-    _count("commit", topics)
-
-
-@_never_raising
-def count_reset(topics: Mapping[str, Iterable[str]]) -> None:
-    """Count each group and topic that was reset or restored and read back, in ``kafka_offsets.reset``."""
-    _count("reset", topics)
-
-
-@_never_raising
-def count_unready(topics: Mapping[str, Iterable[str]]) -> None:
-    """Count in ``kafka_offsets.unready`` each group and topic whose readiness was not kept as a whole."""
-    _count("unready", topics)
-
-
-@_never_raising
 def count_refused(topics: Mapping[str, Iterable[str]], error: KafkaOffsetsError) -> None:
-    """
-    Count each group and topic of a refused plan or commit, in ``kafka_offsets.refused``.
+    """Count the groups of a plan or commit that was refused with an error of :data:`REFUSALS`."""
+    if isinstance(error, REFUSALS):
+        count("refused", topics, reason=type(error).__name__)
 
+
+@_never_raising
+def count(name: CounterName, topics: Mapping[str, Iterable[str]], **tags: str) -> None:
+    """
+    Count each group and topic in ``kafka_offsets.<name>``.
+
+    :param name: ``commit`` or ``reset`` (also a restore) for groups that were written and read back,
+        ``unready`` for groups whose readiness was not kept as a whole, or ``refused``.
     :param topics: the topics of each group. A group that was refused before its topics were known counts
         once, without the tag ``topic``.
-    :param error: is counted if it is one of :data:`REFUSALS`; its class is the tag ``reason``.
     """
-    if isinstance(error, REFUSALS):
-        _count("refused", topics, reason=type(error).__name__)
-
-
-def _count(name: str, topics: Mapping[str, Iterable[str]], **tags: str) -> None:
     for group, names in topics.items():
-        # A group that was refused before its topics were known counts once.
         for topic in sorted({*names}) or [""]:
             _stats().incr(f"kafka_offsets.{name}", tags=_tags(group=group, topic=topic, **tags))
 

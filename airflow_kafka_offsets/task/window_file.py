@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.hooks.checkpoint import storage_from_connection
@@ -14,9 +14,6 @@ from airflow_kafka_offsets.model.text import describe_type, shorten
 from airflow_kafka_offsets.model.window import OffsetWindow
 from airflow_kafka_offsets.pipeline import parse_location
 from airflow_kafka_offsets.storage import open_location, read_text, replace_file
-
-if TYPE_CHECKING:
-    from fsspec import AbstractFileSystem
 
 MAX_ARGUMENT = 100_000
 """Maximum bytes of a window that is passed as text: Linux limits one argument to 128 KiB."""
@@ -45,7 +42,8 @@ def write_text(uri: str, text: str, conn_id: str | None, parameter: str, conn_pa
 
 def read_window_file(uri: str, conn_id: str | None = None) -> OffsetWindow | None:
     """Return the window in a file, ``None`` if the file does not exist."""
-    text = read_text(uri, _storage(uri, conn_id))
+    check_location(uri, "window_file", "window_conn_id")
+    text = read_text(uri, storage_from_connection(uri, conn_id, "window_conn_id"))
     return None if text is None else OffsetWindow.parse(text, uri, show=describe_type)
 
 
@@ -92,11 +90,9 @@ def other_run_refusal(uri: str, window: OffsetWindow) -> PlanRefusedError:
     names = (name for name in RUN if window.source.get(name) is not None)
     found = ", ".join(f"{name}={shorten(window.source[name])}" for name in names)
     return PlanRefusedError(
-        [
-            f"window_file={shorten(uri)} contains the window of another run ({found}): use a different file "
-            'for each run, such as window_file=\'.../{{ run_id | replace(":", "") }}.json\', and for each '
-            "mapped task or loop iteration"
-        ]
+        f"window_file={shorten(uri)} contains the window of another run ({found}): use a different file "
+        'for each run, such as window_file=\'.../{{ run_id | replace(":", "") }}.json\', and for each '
+        "mapped task or loop iteration"
     )
 
 
@@ -139,10 +135,8 @@ def _marks(window: OffsetWindow) -> dict[str, Any]:
 def changed_file_refusal(uri: str, found: str) -> PlanRefusedError:
     """Return the refusal of a file whose window differs from the planned window."""
     return PlanRefusedError(
-        [
-            f"window_file={shorten(uri)} was changed since the window was planned: found {found}. The job "
-            "may have read other records than planned: restore the file, or trigger a new run"
-        ]
+        f"window_file={shorten(uri)} was changed since the window was planned: found {found}. The job "
+        "may have read other records than planned: restore the file, or trigger a new run"
     )
 
 
@@ -150,14 +144,7 @@ def _existing(uri: str, conn_id: str | None) -> OffsetWindow:
     window = read_window_file(uri, conn_id)
     if window is None:
         raise PlanRefusedError(
-            [
-                f"window={shorten(uri)}: the file does not exist: correct the URI and window_conn_id, or "
-                "trigger a new run"
-            ]
+            f"window={shorten(uri)}: the file does not exist: correct the URI and window_conn_id, or "
+            "trigger a new run"
         )
     return window
-
-
-def _storage(uri: str, conn_id: str | None) -> AbstractFileSystem | None:
-    check_location(uri, "window_file", "window_conn_id")
-    return storage_from_connection(uri, conn_id, "window_conn_id")

@@ -76,7 +76,7 @@ class WindowMemory:
         """Return the window that was planned before, or ``None``; refuse a window that was changed."""
         stored: Any = self._store.get(_KEY) if self._store is not None else None
         if stored is not None and not isinstance(stored, Mapping):
-            raise PlanRefusedError([f"the task's state {_KEY!r} is not a window: delete this state"])
+            raise PlanRefusedError(f"the task's state {_KEY!r} is not a window: delete this state")
         uri = self._file if stored is None else stored.get("window_file")
         if not uri:
             return None if stored is None else OffsetWindow.parse(stored, "the window kept with the task")
@@ -84,7 +84,7 @@ class WindowMemory:
         window = read_window_file(uri, self._conn_id)
         if window is None and stored is not None:
             raise PlanRefusedError(
-                [f"{uri}, the file with the window of this run, does not exist any more: trigger a new run"]
+                f"{uri}, the file with the window of this run, does not exist any more: trigger a new run"
             )
         if window is not None and not is_same_task_run(window.source, self.run):
             # If runs share a file name, this run would read another run's records.
@@ -132,13 +132,11 @@ class WindowMemory:
         if cleared or (may_have_run and has_group and is_committed_by_run(client, selection, self._run)):
             found = "was cleared" if cleared else "has already committed"
             raise PlanRefusedError(
-                [
-                    f"this run {found}, and the records that it read are not known any more; 'committed', "
-                    "'earliest' and 'latest' now select other records: trigger a new run for these. A run "
-                    "can be cleared if start and end are times or offsets, with window_file, or if Airflow "
-                    "has kept the task's state (3.3 and later without [state_store] clear_on_success; on 3.4 "
-                    "clear with 'Keep task state')"
-                ]
+                f"this run {found}, and the records that it read are not known any more; 'committed', "
+                "'earliest' and 'latest' now select other records: trigger a new run for these. A run "
+                "can be cleared if start and end are times or offsets, with window_file, or if Airflow "
+                "has kept the task's state (3.3 and later without [state_store] clear_on_success; on 3.4 "
+                "clear with 'Keep task state')"
             )
         if self._store is not None:
             self._store.set(_BEGUN, True, retention=timedelta.max)

@@ -24,8 +24,7 @@ from airflow_kafka_offsets.errors import (
     UnknownTopicPartitionError,
 )
 from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
-from airflow_kafka_offsets.triggers.poll_request import FLOOR, PollRequest
-from airflow_kafka_offsets.triggers.shared_poller import SharedPoller
+from airflow_kafka_offsets.triggers.shared_poller import FLOOR, PollRequest, SharedPoller
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.kafka.client import OffsetsClient

@@ -7,6 +7,7 @@ round, which reads each group and each topic's log end only once.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import random
 import threading
@@ -14,6 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for_futures
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from airflow_kafka_offsets.errors import (
@@ -21,15 +23,22 @@ from airflow_kafka_offsets.errors import (
     KafkaOffsetsError,
     StorageUnavailableError,
 )
-from airflow_kafka_offsets.triggers.poll_request import PollRequest
 
 if TYPE_CHECKING:
+    from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
     from airflow_kafka_offsets.checkpoint.state import CheckpointState
     from airflow_kafka_offsets.kafka.client import OffsetsClient
     from airflow_kafka_offsets.model.offsets import Positions
     from airflow_kafka_offsets.waits.cached_reader import CachedReader
+    from airflow_kafka_offsets.waits.wait import Reading, Wait
 
 log = logging.getLogger(__name__)
+
+FLOOR = 1.0
+"""Minimum seconds between two polls of one wait."""
+
+EARLY = 5.0
+"""Maximum seconds by which a poll may come early; half of the interval if that is shorter."""
 
 JITTER = 0.1
 """Fraction of the interval by which polls vary, so that triggerers do not poll at the same time."""
@@ -45,6 +54,48 @@ _STORAGE_THREADS = 4
 
 StorageKey = tuple[str | None, str | None, bool]
 """Checkpoint, connection of its storage, and whether the checkpoint has to exist."""
+
+
+@dataclass(eq=False)
+class PollRequest:
+    """
+    Requests a poll every ``interval`` seconds.
+
+    :param interval: seconds between two polls; doubled after each poll that was due, up to ``longest``.
+    :param ends: end of the wait by the monotonic clock: a last poll is due then, regardless of the interval.
+    :param loop: event loop in which the outcomes are awaited.
+    """
+
+    wait: Wait
+    interval: float
+    longest: float
+    ends: float
+    loop: asyncio.AbstractEventLoop
+    checkpoint: SparkCheckpoint | None = None
+    outcomes: asyncio.Queue[Reading | Exception] = field(default_factory=asyncio.Queue)
+    due: float = 0.0
+    early: float = 0.0
+    """Time from which the request may join a round for other requests, to be in step with them."""
+    in_trouble: bool = False
+
+    def set_outcome(self, outcome: Reading | Exception) -> None:
+        """Pass an outcome to the wait's event loop."""
+        try:
+            self.loop.call_soon_threadsafe(self.outcomes.put_nowait, outcome)
+        except RuntimeError:
+            log.debug("The outcome is dropped, because the event loop of the wait is closed")
+
+    def schedule(self, now: float, stretch: float) -> None:
+        """Set when the next poll is due, after a poll at ``now``."""
+        was_due = now >= self.due
+        pause = max(FLOOR, self.interval) * stretch
+        self.due = now + pause
+        # After the end of the wait its last poll is done, so the end no longer sets the due time.
+        if now < self.ends:
+            self.due = min(self.due, self.ends)
+        self.early = self.due - min(EARLY, pause / 2)
+        if was_due:
+            self.interval = max(self.interval, min(self.interval * 2, self.longest))
 
 
 class SharedPoller:

@@ -3,18 +3,60 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
 from recovery_pipeline import ENDS, READ, Pipeline
+
+
+@pytest.fixture
+def connect(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """connect(servers or settings, conn_id="kafka_default") defines a Kafka connection."""
+    return partial(_define_connection, monkeypatch)
 
 
 @pytest.fixture(autouse=True)
 def kafka_connection(bootstrap_servers: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The connection ``kafka_default``, with keys of a consumer in it as teams have them."""
     extra = {"bootstrap.servers": bootstrap_servers, "group.id": "not-ours", "enable.auto.commit": True}
-    monkeypatch.setenv("AIRFLOW_CONN_KAFKA_DEFAULT", json.dumps({"conn_type": "kafka", "extra": extra}))
+    _define_connection(monkeypatch, extra)
+
+
+def _define_connection(
+    monkeypatch: pytest.MonkeyPatch, to: str | Mapping[str, Any], conn_id: str = "kafka_default"
+) -> None:
+    extra = {"bootstrap.servers": to} if isinstance(to, str) else dict(to)
+    connection = json.dumps({"conn_type": "kafka", "extra": extra})
+    monkeypatch.setenv(f"AIRFLOW_CONN_{conn_id.upper()}", connection)
+
+
+@pytest.fixture
+def topic(make_topic: Callable[..., str], produce: Callable[..., None]) -> str:
+    """A topic of two partitions with 10 and 6 records."""
+    name = make_topic(2)
+    produce(name, {0: 10, 1: 6})
+    return name
+
+
+@pytest.fixture
+def delete_before(bootstrap_servers: str) -> Callable[..., None]:
+    """delete_before(topic, offset, partition=0) deletes a partition's first records, as retention does."""
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
+
+    def delete(topic: str, offset: int, partition: int = 0) -> None:
+        (done,) = admin.delete_records([TopicPartition(topic, partition, offset)]).values()
+        done.result(20)
+
+    return delete
+
+
+@pytest.fixture
+def group(new_group: Callable[[], str]) -> str:
+    return new_group()
 
 
 @pytest.fixture

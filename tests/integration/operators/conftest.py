@@ -1,1 +1,11 @@
-from airflow_task import context, holds, kafka_connection, pipeline, recovery_topic  # noqa: F401
+from airflow_task import (  # noqa: F401  # noqa: F401
+    connect,
+    context,
+    delete_before,
+    group,
+    holds,
+    kafka_connection,
+    pipeline,
+    recovery_topic,
+    topic,
+)

@@ -52,12 +52,6 @@ def test_a_commit_tells_its_groups_asset_with_the_totals(orders, context):
     assert context["outlet_events"][orders.asset].extra["moved_by"] == 3
 
 
-def test_a_mapped_commit_tells_no_other_groups_asset(orders, new_group, context):
-    others = [KafkaPipeline(group_id=new_group()).asset for _ in range(3)]
-    context["ti"].map_index = 1
-    assert told(commit(orders, [*others, orders.asset, REPORT]), context) == [orders.asset, REPORT]
-
-
 def test_another_groups_asset_is_refused_before_the_commit(orders, new_group, broker, context):
     other = KafkaPipeline(group_id=new_group()).asset
     with pytest.raises(AirflowFailException, match=f"nothing was changed: outlets names {other.uri}"):

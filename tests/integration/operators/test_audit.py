@@ -16,7 +16,6 @@ from airflow.sdk import DAG
 from airflow.sdk.bases.operator import BaseOperator
 from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as ClientPartition
-from confluent_kafka.admin import AdminClient
 from deadlines import until
 
 from airflow_kafka_offsets.errors import AuditError, BrokerUnavailableError, UsageError
@@ -55,13 +54,6 @@ def table(postgres):
     yield SimpleNamespace(name=name, add=add, run=run)
     run("DROP TABLE {}")
     engine.dispose()
-
-
-@pytest.fixture
-def topic(make_topic, produce):
-    name = make_topic(2)
-    produce(name, {0: 10, 1: 6})
-    return name
 
 
 def window_of(client, topic, **parameters):
@@ -117,16 +109,9 @@ def ended(broker, partition, end):
     until(lambda: stable() == end, f"{partition} to end at {end}")
 
 
-def delete_before(bootstrap_servers, topic, offset, partition=0):
-    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
-    (done,) = admin.delete_records([ClientPartition(topic, partition, offset)]).values()
-    done.result(20)
-
-
-def test_a_complete_table_is_certified_without_asking_kafka(audit, table, topic, window, monkeypatch):
+def test_a_complete_table_is_certified_without_asking_kafka(audit, table, topic, window, connect):
     table.add(topic, {0: range(10), 1: range(6)})
-    nowhere = {"conn_type": "kafka", "extra": {"bootstrap.servers": f"{LOOPBACK}:{free_port()}"}}
-    monkeypatch.setenv("AIRFLOW_CONN_KAFKA_DEFAULT", json.dumps(nowhere))
+    connect(f"{LOOPBACK}:{free_port()}")
     found = audit.run(window)
     assert found["verdict"] == "complete"
     assert counted(found) == {"offsets": 16, "rows": 16}
@@ -199,11 +184,10 @@ def test_markers_and_aborted_records_are_no_loss(
     assert f"1 record lost ({partition}: offset 8)" in error
 
 
-def test_a_compacted_topic_has_lost_nothing(audit, table, own_kafka, make_topic, produce, monkeypatch):
+def test_a_compacted_topic_has_lost_nothing(audit, table, own_kafka, make_topic, produce, connect):
     kafka = own_kafka(properties={"log.cleaner.backoff.ms": "100"})
     servers = kafka.bootstrap_servers
-    connection = {"conn_type": "kafka", "extra": {"bootstrap.servers": servers}}
-    monkeypatch.setenv("AIRFLOW_CONN_KAFKA_DEFAULT", json.dumps(connection))
+    connect(servers)
     compacting = {"cleanup.policy": "compact", "segment.ms": "100", "min.cleanable.dirty.ratio": "0.001"}
     topic = make_topic(1, config=compacting, on=servers)
     same = {"value": b"x", "key": b"same", "partition": 0}
@@ -237,13 +221,13 @@ def test_a_compacted_topic_has_lost_nothing(audit, table, own_kafka, make_topic,
     }
 
 
-def test_what_retention_has_deleted_cannot_be_said(audit, table, topic, window, bootstrap_servers):
+def test_what_retention_has_deleted_cannot_be_said(audit, table, topic, window, delete_before):
     table.add(topic, {0: range(3, 10), 1: range(6)})
-    delete_before(bootstrap_servers, topic, 2)
+    delete_before(topic, 2)
     error, found = audit.refused(window)
     assert "1 record lost" in error
     assert counted(found) == {"offsets": 16, "rows": 13, "lost": 1, "undecided": 2}
-    delete_before(bootstrap_servers, topic, 5)
+    delete_before(topic, 5)
     error, found = audit.refused(window)
     assert f"cannot decide whether a record is lost at {topic}-0: offsets 0 to 2: retention" in error
     assert found["verdict"] == "undecided"
@@ -303,11 +287,10 @@ def test_a_topic_that_is_gone_cannot_be_said(audit, table, topic, window, bootst
 
 
 def test_a_broker_that_does_not_answer_is_tried_again_and_leaves_a_certificate(
-    audit, table, topic, window, monkeypatch
+    audit, table, topic, window, connect, monkeypatch
 ):
     table.add(topic, {0: range(9), 1: range(6)})
-    nowhere = {"conn_type": "kafka", "extra": {"bootstrap.servers": f"{LOOPBACK}:{free_port()}"}}
-    monkeypatch.setenv("AIRFLOW_CONN_KAFKA_DEFAULT", json.dumps(nowhere))
+    connect(f"{LOOPBACK}:{free_port()}")
     monkeypatch.setattr(AuditWindowOperator, "calls_timeout", 2.0)
     error, found = audit.refused(window, BrokerUnavailableError)
     assert found["undecided"] == {"not_read": {topic: {"0": [[9, 10]]}}}
@@ -367,27 +350,6 @@ def test_what_is_mistyped_is_refused(audit, table, topic, window, parameters, sa
     with pytest.raises((UsageError, AirflowFailException)) as error:
         audit.task(window, **parameters).execute({"ti": SimpleNamespace(xcom_push=lambda **_: None)})
     assert says in str(error.value)
-
-
-@pytest.mark.parametrize(
-    "parameters",
-    [
-        {"table": "{{ none }}"},
-        {"where": {"run_id": "{{ none }}"}},
-        {"where": {"run_id": ["this", "{{ '' }}"]}},
-        {"topic_column": "{{ '' }}"},
-        {"save_to": "{{ none }}"},
-        {"window": "{{ none }}"},
-    ],
-)
-def test_a_template_that_renders_to_nothing_is_refused(audit, table, topic, window, parameters):
-    table.add(topic, {0: range(10), 1: range(6)})
-    none: Any = {"none": None}
-    with DAG("d", render_template_as_native_obj=True):
-        task = audit.task(**{"window": window, **parameters})
-    task.render_template_fields(none)
-    with pytest.raises(AirflowFailException, match="rendered to .*, which is empty"):
-        task.execute({})
 
 
 def test_templates_are_rendered(audit, table, topic, window, context):
@@ -452,24 +414,3 @@ def test_without_the_extra_the_error_names_it(audit, window, monkeypatch, missin
     monkeypatch.setitem(sys.modules, missing, None)
     error, _ = audit.refused(window)
     assert "pip install 'airflow-kafka-offsets[sql]'" in error
-
-
-@pytest.mark.parametrize(
-    ("parameters", "says"),
-    [
-        ({"window": None}, "window is missing: give the output of PlanOffsetWindowOperator"),
-        ({"conn_id": None}, "conn_id is missing: name the Airflow connection"),
-        ({"table": None}, "table is missing: name the table"),
-        ({"table": " "}, "table=.* is empty"),
-        ({"save_conn_id": "s3"}, "save_conn_id would be ignored without save_to"),
-        ({"window_conn_id": "s3"}, "window_conn_id would be ignored with a window that is not in a file"),
-        (
-            {"save_to": "s3a://key:a-secret@bucket/c"},
-            "save_to .*holds a password, .* name it with save_conn_id",
-        ),
-    ],
-)
-def test_what_is_missing_or_would_be_ignored_is_refused_when_the_dag_is_parsed(audit, parameters, says):
-    window = {"version": 1, **{name: {"orders": {"0": 1}} for name in ("start", "end", "committed")}}
-    with pytest.raises(UsageError, match=f"^task audit: {says}"):
-        audit.task(**{"window": window, **parameters})

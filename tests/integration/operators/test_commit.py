@@ -8,8 +8,6 @@ from pathlib import Path
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
 from checkpoint_moves import apply_plan
-from confluent_kafka import TopicPartition as ClientPartition
-from confluent_kafka.admin import AdminClient
 
 from airflow_kafka_offsets.checkpoint.plan_move import plan_seek
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
@@ -67,10 +65,9 @@ def test_a_checkpoints_batch_is_committed_whole_and_shown_by_kafkas_tool(
 
 
 def test_a_checkpoint_behind_the_log_start_is_refused_with_what_moves_the_query_on(
-    checkpoint, topic, new_group, context, bootstrap_servers
+    checkpoint, topic, new_group, context, delete_before
 ):
-    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
-    admin.delete_records([ClientPartition(topic, 0, 4)])[ClientPartition(topic, 0, 4)].result(30.0)
+    delete_before(topic, 4)
     orders = KafkaPipeline(group_id=new_group(), checkpoint_location=checkpoint({0: 3}, topic))
 
     with pytest.raises(AirflowFailException) as refused:
@@ -295,9 +292,8 @@ def test_every_recorded_checkpoint_is_refused_where_its_topics_are_not(tmp_path,
         commit(context, group_id=new_group(), checkpoint_location=str(tmp_path / "copy"))
 
 
-def test_a_dead_broker_is_an_error_that_airflow_retries(monkeypatch, new_group, context):
-    extra = {"bootstrap.servers": "127.0.0.1:1"}
-    monkeypatch.setenv("AIRFLOW_CONN_KAFKA_DEFAULT", json.dumps({"conn_type": "kafka", "extra": extra}))
+def test_a_dead_broker_is_an_error_that_airflow_retries(connect, monkeypatch, new_group, context):
+    connect("127.0.0.1:1")
     monkeypatch.setattr("airflow_kafka_offsets.hooks.offsets.CALL_TIMEOUT", 3.0)
     with pytest.raises(BrokerUnavailableError, match="127.0.0.1:1"):
         commit(context, group_id=new_group(), offsets={"t": {"0": 1}})

@@ -1,8 +1,7 @@
-"""Complete hours of a real log: transactions, silence, added partitions, resets, and what it costs."""
+"""Complete hours of a real log: transactions, topics that are created again, checkpoints and resets."""
 
 from __future__ import annotations
 
-from collections import Counter
 from datetime import datetime, timedelta, timezone
 from types import SimpleNamespace
 from typing import Any
@@ -10,11 +9,8 @@ from typing import Any
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow.sdk import Asset
-from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewPartitions
 from interval_runs import FakeAirflow
 
-from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
 from airflow_kafka_offsets.operators.completed_intervals import CompletedIntervalsOperator
@@ -39,51 +35,16 @@ class Runs:
     def __init__(self, **names: Any) -> None:
         self.names = names
         self.airflow = FakeAirflow()
-        self.asked: Counter[str] = Counter()
         self.number = 0
 
     def run(self, **parameters: Any) -> list[str]:
         """Return the hours that a run emits, such as "05"."""
         given = {"outlets": [HOURS], "start_from": DAY.isoformat(), **self.names, **parameters}
         operator = CompletedIntervalsOperator(task_id="hours", **given)
-        open_client = operator.open_client
-
-        def counted() -> Any:
-            return _Counted(open_client(), self.asked)
-
-        operator.open_client = counted  # type: ignore[method-assign]
         before = len(self.airflow.keys())
         self.number += 1
         self.airflow.run(operator, f"run-{self.number}")
         return [key[11:13] if key < "2026-03-02" else key[5:13] for key in self.airflow.keys()[before:]]
-
-
-class _Counted:
-    """A client whose questions are counted."""
-
-    def __init__(self, client: OffsetsClient, asked: Counter[str]) -> None:
-        self._client, self._asked = client, asked
-
-    def __enter__(self) -> _Counted:
-        self._client.__enter__()
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        self._client.__exit__(*error)
-
-    def __getattr__(self, name: str) -> Any:
-        method = getattr(self._client, name)
-
-        def ask(*arguments: Any, **parameters: Any) -> Any:
-            self._asked[name] += 1
-            return method(*arguments, **parameters)
-
-        return ask
-
-
-@pytest.fixture
-def group(new_group):
-    return new_group()
 
 
 @pytest.fixture
@@ -134,71 +95,6 @@ def test_markers_of_transactions_show_nothing_and_hold_nothing_up(
     send_in_transaction(tp, ms(2.5))
     commit(group, topic, {0: 8})
     assert runs.run() == ["01"]
-
-
-def test_idle_partitions_hold_hours_up_unless_they_are_left_out(make_topic, write, commit, group):
-    topic = make_topic(3, FOREVER)
-    write(topic, {0: [0.5, 1.5, 2.5], 1: [0.1]})
-    commit(group, topic, {0: 3, 1: 1})
-    runs = Runs(group_id=group, topics=topic)
-    assert runs.run() == []
-    assert runs.run(on_idle_partition="ignore") == ["00", "01"]
-    # What an idle partition brings later is late; it takes nothing back.
-    write(topic, {1: [0.2, 0.3]})
-    assert runs.run(on_idle_partition="ignore") == []
-    commit(group, topic, {0: 3, 1: 3})
-    write(topic, {0: [3.5]})
-    assert runs.run(on_idle_partition="ignore") == ["02"]
-
-
-def test_a_partition_that_is_added_counts_from_then_on(
-    make_topic, write, commit, group, bootstrap_servers, wait_for_topic
-):
-    topic = make_topic(1, FOREVER)
-    write(topic, {0: [0.5, 1.5]})
-    commit(group, topic, {0: 2})
-    runs = Runs(group_id=group, topics=topic)
-    assert runs.run() == ["00"]
-    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
-    admin.create_partitions([NewPartitions(topic, 2)])[topic].result(30)
-    wait_for_topic(topic, 2)
-    write(topic, {0: [2.5]})
-    commit(group, topic, {0: 3})
-    assert runs.run() == []
-    producer = Producer({"bootstrap.servers": bootstrap_servers})  # one that knows of the partition
-    for hours in (1.2, 2.2, 3.2):
-        producer.produce(topic, b"x", partition=1, timestamp=ms(hours))
-    assert producer.flush(30) == 0
-    assert runs.run() == []  # a record of 01:12 is unread
-    commit(group, topic, {0: 3, 1: 1})
-    assert runs.run() == ["01"]
-
-
-def test_times_out_of_order_are_what_lateness_is_for(make_topic, write, commit, group, new_group):
-    topic = make_topic(1, FOREVER)
-    write(topic, {0: [0.5, 1.05, 0.95, 1.02, 1.2, 2.05, 1.9]})
-    strict, late = Runs(group_id=group, topics=topic), Runs(group_id=(other := new_group()), topics=topic)
-    for position, at_once, later in ((1, ["00"], []), (3, [], []), (4, [], ["00"]), (7, ["01"], [])):
-        commit(group, topic, {0: position})
-        commit(other, topic, {0: position})
-        assert strict.run() == at_once, position
-        assert late.run(lateness="PT10M") == later, position
-
-
-def test_a_record_ahead_of_the_clock_completes_nothing(make_topic, write, commit, group, produce):
-    # By default Kafka 4 refuses records that are more than an hour ahead.
-    topic = make_topic(1, {**FOREVER, "message.timestamp.after.max.ms": str(2**62)})
-    write(topic, {0: [0.5]})
-    in_ten_years = int(datetime.now(tz=timezone.utc).timestamp() * 1000) + 10 * 366 * 86_400_000
-    produce(topic, {0: 1}, {0: [in_ten_years]})
-    commit(group, topic, {0: 2})
-    runs = Runs(group_id=group, topics=topic)
-    assert runs.run() == []
-    write(topic, {0: [0.9, 1.1]})
-    commit(group, topic, {0: 3})
-    assert runs.run() == ["00"]
-    commit(group, topic, {0: 4})
-    assert runs.run() == []
 
 
 def test_a_topic_that_was_created_again_is_refused_until_the_group_is_moved(
@@ -301,27 +197,6 @@ def test_a_move_of_the_checkpoint_alone_takes_nothing_back_from_the_group(
     assert done.code == 0, done.err
     assert runs.run() == []
     assert Runs(checkpoint_location=query.location).run() == ["00"]
-
-
-# -- what it costs --
-
-
-@pytest.mark.parametrize("partitions", [1, 12])
-def test_ten_hours_ask_the_broker_what_one_hour_asks(make_topic, write, commit, new_group, partitions):
-    topic = make_topic(partitions, FOREVER)
-    write(topic, {number: [0.5, 1.2, 10.2, 10.3] for number in range(partitions)})
-    asked = []
-    for read, hours in ((1, 1), (2, 10)):
-        runs = Runs(group_id=(group := new_group()), topics=topic)
-        commit(group, topic, dict.fromkeys(range(partitions), read))
-        assert len(runs.run()) == hours
-        asked.append(dict(runs.asked))
-    assert asked[0] == asked[1]
-    times = {
-        name: asked[0].get(name, 0)
-        for name in ("committed", "log_ranges", "record_times", "offsets_for_time")
-    }
-    assert times == {"committed": 1, "log_ranges": 1, "record_times": 1, "offsets_for_time": 1}
 
 
 # -- the window of a partitioned run --

@@ -9,7 +9,6 @@ from typing import Any
 import deadlines
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
-from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from fsspec.implementations.local import LocalFileSystem
 
@@ -82,14 +81,6 @@ def until(bootstrap_servers):
     return wait
 
 
-@pytest.fixture
-def topic(make_topic, produce):
-    """A topic of two partitions with 10 and 6 records."""
-    name = make_topic(2)
-    produce(name, {0: 10, 1: 6})
-    return name
-
-
 def check(context, **parameters):
     return CheckOffsetDriftOperator(task_id="check", **parameters).execute(context)
 
@@ -154,11 +145,11 @@ def test_warn_says_it_in_the_log_and_succeeds(checkpoint, topic, new_group, cont
 
 
 def test_records_that_retention_deleted_before_they_were_read_are_counted(
-    checkpoint, topic, new_group, commit, context, admin
+    checkpoint, topic, new_group, commit, context, delete_before
 ):
     group = new_group()
     commit(group, topic, {0: 3, 1: 6})
-    admin.delete_records([ClientPartition(topic, 0, 7)])[ClientPartition(topic, 0, 7)].result(DEADLINE)
+    delete_before(topic, 7)
     with pytest.raises(
         AirflowFailException, match=r"records lost on 1 of 2 partitions \(topic-\w+-0, 4 records\)"
     ):
@@ -231,10 +222,9 @@ def test_all_pipelines_are_checked_before_one_that_cannot_be_fails_the_task(
 
 
 def test_a_broker_that_does_not_answer_is_retried_unless_something_else_is_wrong(
-    checkpoint, topic, new_group, commit, context, monkeypatch
+    checkpoint, topic, new_group, commit, context, connect, monkeypatch
 ):
-    dead = {"conn_type": "kafka", "extra": {"bootstrap.servers": "127.0.0.1:1"}}
-    monkeypatch.setenv("AIRFLOW_CONN_DEAD", json.dumps(dead))
+    connect("127.0.0.1:1", "dead")
     monkeypatch.setattr("airflow_kafka_offsets.hooks.offsets.CALL_TIMEOUT", 1.0)
     group, location = new_group(), checkpoint({topic: {0: 10}})
     commit(group, topic, {0: 10})

@@ -5,7 +5,6 @@ does.
 
 from __future__ import annotations
 
-import json
 import logging
 
 import pytest
@@ -51,17 +50,6 @@ def group(new_group, admin, seen, hidden):
     name = new_group()
     admin.commit(name, {TopicPartition(seen, 0): 0, TopicPartition(hidden, 0): 0})
     return name
-
-
-@pytest.fixture
-def connect(secured_kafka, monkeypatch):
-    """connect(config) makes it the connection kafka_default."""
-
-    def use(config):
-        connection = {"conn_type": "kafka", "extra": config}
-        monkeypatch.setenv("AIRFLOW_CONN_KAFKA_DEFAULT", json.dumps(connection))
-
-    return use
 
 
 @pytest.fixture

@@ -23,13 +23,6 @@ from airflow_kafka_offsets.operators.restore import RestoreOffsetsOperator
 pytestmark = pytest.mark.integration
 
 
-@pytest.fixture
-def topic(make_topic, produce):
-    name = make_topic(2)
-    produce(name, {0: 10, 1: 6})
-    return name
-
-
 class Told:
     """An event with what a task tells, checked against the published schemas."""
 
@@ -126,14 +119,6 @@ def test_a_commit_that_stops_between_two_groups_tells_which_was_written(
     }
     assert told.part(first)[0]["state"] == "written"
     assert told.part(second)[0]["state"] == "unknown"
-
-
-def test_a_task_that_never_reached_the_broker_tells_nothing(new_group, context, ask):
-    task = CommitOffsetsOperator(task_id="commit", group_id=new_group(), offsets={"none.such": {"0": 1}})
-    with pytest.raises(AirflowException, match="not on the broker"):
-        task.execute(context)
-    told = ask(task, failed=True)
-    assert (told.inputs, told.keys) == ({}, set())
 
 
 def test_a_second_run_in_the_same_process_does_not_tell_what_the_first_did(topic, new_group, context, ask):

@@ -125,6 +125,8 @@ def test_a_target_has_what_topics_names(names):
         run(OffsetsReachedSensor, group_id=names.group, topics=f"{names.topic}:1", target=target)
     with pytest.raises(AirflowFailException, match=f"target names '{names.other}', but group_id has"):
         run(OffsetsReachedSensor, group_id={names.topic: names.group}, target=target)
+    with pytest.raises(AirflowFailException, match="names 'orderz', which the checkpoint does not have"):
+        run(OffsetsReachedSensor, checkpoint_location=names.uri, target={"orderz": {"0": 1}})
     reading = run(OffsetsReachedSensor, group_id=names.group, topics=names.topic, target=target)
     assert reading["target"] == {names.topic: {"0": 5}}
 

@@ -8,7 +8,6 @@ from functools import partial
 
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
-from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from airflow_kafka_offsets.checkpoint import apply_move
@@ -42,11 +41,9 @@ def other(other_kafka):
 
 
 @pytest.fixture
-def lead_to_other(other_kafka, monkeypatch):
+def lead_to_other(other_kafka, connect):
     """lead_to_other(): from now on kafka_default leads to the other cluster."""
-    extra = {"bootstrap.servers": other_kafka.bootstrap_servers}
-    connection = json.dumps({"conn_type": "kafka", "extra": extra})
-    return partial(monkeypatch.setenv, "AIRFLOW_CONN_KAFKA_DEFAULT", connection)
+    return partial(connect, other_kafka.bootstrap_servers)
 
 
 @pytest.fixture
@@ -277,7 +274,7 @@ def test_the_logs_are_looked_at_again_right_before_a_checkpoint_is_moved(
     commit,
     reset,
     broker,
-    bootstrap_servers,
+    delete_before,
     monkeypatch,
 ):
     topic, group = make_topic(1), new_group()
@@ -291,9 +288,7 @@ def test_the_logs_are_looked_at_again_right_before_a_checkpoint_is_moved(
             recreate(topic, 1)
             produce(topic, {0: 200})
         else:
-            admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
-            (deleted,) = admin.delete_records([KafkaPartition(topic, 0, 40)]).values()
-            deleted.result(20)
+            delete_before(topic, 40)
 
     monkeypatch.setattr(apply_move, "wait_until_quiet", meanwhile)
     # What retention has moved is worth another try, and so no AirflowFailException.
@@ -305,13 +300,11 @@ def test_the_logs_are_looked_at_again_right_before_a_checkpoint_is_moved(
 
 
 def test_a_partition_that_stays_where_it_is_may_have_lost_its_records(
-    make_topic, produce, new_query, new_group, reset, bootstrap_servers
+    make_topic, produce, new_query, new_group, reset, delete_before
 ):
     topic, group = make_topic(2), new_group()
     produce(topic, {0: 9, 1: 9})
     query = new_query({topic: {0: 9, 1: 2}})
-    admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
-    (deleted,) = admin.delete_records([KafkaPartition(topic, 1, 5)]).values()
-    deleted.result(20)
+    delete_before(topic, 5, 1)
     reset(group, topics=f"{topic}:0", to_offset=4, checkpoint_location=query.location, quiet_period=0)
     assert query.stands() == {0: 4, 1: 2}

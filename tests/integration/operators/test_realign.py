@@ -16,15 +16,7 @@ from airflow_kafka_offsets.pipeline import KafkaPipeline
 
 pytestmark = pytest.mark.integration
 
-ENDS = {0: 10, 1: 6}
 READ = {0: 7, 1: 4}
-
-
-@pytest.fixture
-def topic(make_topic, produce):
-    name = make_topic(2)
-    produce(name, ENDS)
-    return name
 
 
 @pytest.fixture

@@ -1,11 +1,10 @@
 from __future__ import annotations
 
-import threading
 from datetime import datetime, timedelta, timezone
 
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
-from confluent_kafka import Consumer
+from waiting import Store
 
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.offsets import TopicPartition
@@ -104,6 +103,8 @@ def test_a_new_group_needs_its_topics_and_is_made(topic, new_group, holds, conte
 def test_an_offset_outside_the_log_is_refused_clamped_or_skipped(topic, group, holds, context):
     with pytest.raises(AirflowFailException, match="offset 7 of .*-1 is outside its log, which holds 0 to 4"):
         reset(context, group_id=group, to_offset=7)
+    with pytest.raises(AirflowFailException, match="offset -1 of .*-0 is outside its log"):
+        reset(context, group_id=group, topics=f"{topic}:0", shift_by=-6)
     assert holds(group) == {0: 5, 1: 2, 2: 0}
     reset(context, group_id=group, to_offset=7, on_out_of_range="skip")
     assert holds(group) == {0: 7, 1: 2, 2: 0}
@@ -111,48 +112,10 @@ def test_an_offset_outside_the_log_is_refused_clamped_or_skipped(topic, group, h
     assert holds(group) == {0: 9, 1: 4, 2: 0}
 
 
-def test_a_time_in_the_future_is_out_of_range(group, context):
-    with pytest.raises(AirflowFailException, match="is in the future"):
-        reset(context, group_id=group, to_datetime=datetime.now(tz=timezone.utc) + timedelta(days=1))
-
-
-def test_a_plan_only_changes_nothing_and_says_what_it_would(topic, group, holds, context):
-    receipt = reset(context, group_id=group, to_offset="latest", plan_only=True)
-    assert receipt["plan_only"] is True
-    assert receipt["after"] == {topic: {"0": 10, "1": 4, "2": 0}}
-    assert holds(group) == {0: 5, 1: 2, 2: 0}
-
-
-def test_a_group_with_a_member_is_refused_and_the_member_named(
-    topic, group, bootstrap_servers, holds, context
-):
-    consumer = Consumer(
-        {
-            "bootstrap.servers": bootstrap_servers,
-            "group.id": group,
-            "client.id": "a-reader",
-            "enable.auto.commit": False,
-        }
-    )
-    joined, stop = threading.Event(), threading.Event()
-    consumer.subscribe([topic], on_assign=lambda *_: joined.set())
-
-    def read():
-        while not stop.is_set():
-            consumer.poll(0.1)
-
-    thread = threading.Thread(target=read)
-    thread.start()
-    try:
-        assert joined.wait(30)
-        with pytest.raises(
-            AirflowFailException, match="nothing was changed: .* 1 members .*a-reader on 127.0.0.1"
-        ):
-            reset(context, group_id=group, to_offset="earliest")
-    finally:
-        stop.set()
-        thread.join()
-        consumer.close()
+def test_a_group_with_a_member_is_refused_and_the_member_named(topic, group, member, holds, context):
+    member(group, topic)
+    with pytest.raises(AirflowFailException, match="nothing was changed: .* 1 members .*a-reader on 127.0.0"):
+        reset(context, group_id=group, to_offset="earliest")
     assert holds(group) == {0: 5, 1: 2, 2: 0}
 
 
@@ -183,53 +146,17 @@ def test_a_file_that_is_not_there_or_names_another_group_is_refused(group, conte
         reset(context, group_id=group, from_file=str(tmp_path / "other.csv"))
 
 
-@pytest.mark.parametrize("policy", ["earliest", "latest", "skip"])
-def test_a_shift_of_a_partition_without_a_commit_starts_where_the_policy_says(
-    policy, topic, new_group, holds, context
-):
-    group = new_group()
-    CommitOffsetsOperator(task_id="c", group_id=group, offsets={topic: {"0": 5}}).execute({})
-    with pytest.raises(AirflowFailException, match=f"{topic}-1 has no committed offset to start from"):
-        reset(context, group_id=group, topics=f"{topic}:0,1", shift_by=0)
-    reset(context, group_id=group, topics=f"{topic}:0,1", shift_by=0, on_no_commit=policy)
-    assert holds(group) == {0: 5} | {"earliest": {1: 0}, "latest": {1: 4}, "skip": {}}[policy]
-
-
-def test_a_shift_below_the_log_start_is_refused_or_clamped(topic, group, holds, context):
-    with pytest.raises(AirflowFailException, match="offset -1 of .*-0 is outside its log"):
-        reset(context, group_id=group, topics=f"{topic}:0", shift_by=-6)
-    reset(context, group_id=group, topics=f"{topic}:0", shift_by=-6, on_out_of_range="clamp")
-    assert holds(group)[0] == 0
-
-
-class DagRun:
-    triggering_user_name = None
-
-
-class Store(dict):
-    def set(self, key, value):
-        self[key] = value
-
-
 @pytest.mark.parametrize("relative", [{"shift_by": -1}, {"to_offset": "latest"}, {"by_duration": "P20000D"}])
 def test_a_retry_does_not_move_twice_and_shows_what_was_there_at_first(
     relative, topic, group, produce, holds, context
 ):
-    context |= {"dag_run": DagRun(), "task_state_store": Store()}
+    context |= {"task_state_store": Store()}
     first = reset(context, group_id=group, topics=f"{topic}:0", **relative)
     produce(topic, {0: 3})
     again = reset(context, group_id=group, topics=f"{topic}:0", **relative)
     assert again["after"] == first["after"]
     assert again["before"] == first["before"] == {topic: {"0": 5}}
     assert holds(group)[0] == first["after"][topic]["0"]
-
-
-def test_clearing_the_task_moves_again(topic, group, holds, context):
-    context["dag_run"] = DagRun()
-    reset(context, group_id=group, topics=f"{topic}:0", shift_by=-1)
-    context["ti"].max_tries = 1
-    reset(context, group_id=group, topics=f"{topic}:0", shift_by=-1)
-    assert holds(group)[0] == 3
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,6 @@ from __future__ import annotations
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow.sdk import DAG
-from confluent_kafka import TopicPartition as ClientPartition
-from confluent_kafka.admin import AdminClient
 
 from airflow_kafka_offsets.errors import BrokerUnavailableError
 from airflow_kafka_offsets.kafka.client import OffsetsClient
@@ -170,11 +168,9 @@ def test_a_batch_that_is_not_finished_or_not_there_is_refused_and_nothing_is_cha
 
 
 def test_what_retention_has_deleted_is_for_on_out_of_range(
-    topic, group, query, committed, context, bootstrap_servers
+    topic, group, query, committed, context, delete_before
 ):
-    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
-    (deleted,) = admin.delete_records([ClientPartition(topic, 0, 7)]).values()
-    deleted.result(30)
+    delete_before(topic, 7)
     before = query.files()
     with pytest.raises(AirflowFailException, match=f"offset 5 of {topic}-0 is outside its log"):
         reset(context, query, group, to_batch=1)

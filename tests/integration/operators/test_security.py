@@ -14,14 +14,6 @@ from airflow_kafka_offsets.sensors.lag import ConsumerGroupLagSensor
 pytestmark = pytest.mark.integration
 
 
-@pytest.fixture
-def connect(monkeypatch):
-    def use(extra):
-        monkeypatch.setenv("AIRFLOW_CONN_KAFKA_DEFAULT", json.dumps({"conn_type": "kafka", "extra": extra}))
-
-    return use
-
-
 def test_the_right_password_commits_and_a_wrong_one_is_named_but_never_shown(
     secured_kafka, make_topic, produce, connect, context, caplog, capfd
 ):

@@ -14,12 +14,9 @@ from pathlib import Path
 
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
-from confluent_kafka.admin import AdminClient, NewTopic
 from deadlines import until
 
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-from airflow_kafka_offsets.kafka.client import OffsetsClient
-from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
 from airflow_kafka_offsets.sensors.reached import OffsetsReachedSensor
 
@@ -82,24 +79,6 @@ def test_all_batches_of_a_run_are_committed_and_kafkas_tool_shows_lag_0(
     ]
 
 
-def test_a_run_with_nothing_new_commits_the_same_again(
-    stream, make_topic, produce, location, new_group, context, bootstrap_servers
-):
-    topic, group = make_topic(1), new_group()
-    produce(topic, {0: 3})
-    run(stream(topic), location)
-    commit(context, group_id=group, checkpoint_location=location)
-    run(stream(topic), location)
-    context["ti"].run_id = "manual__2"
-    assert commit(context, group_id=group, checkpoint_location=location)["changed"] == 0
-    with OffsetsClient({"bootstrap.servers": bootstrap_servers}) as client:
-        (held,) = client.committed(group, [TopicPartition(topic, 0)]).values()
-    # The second commit was sent: what it says of itself is there.
-    assert held
-    assert held.metadata
-    assert json.loads(held.metadata)["run"] == "manual__2"
-
-
 def test_an_always_on_query_is_committed_while_it_runs(
     stream, make_topic, produce, location, new_group, holds, context
 ):
@@ -122,19 +101,6 @@ def test_an_always_on_query_is_committed_while_it_runs(
         query.stop()
 
 
-def test_two_sources_over_different_topics_share_one_group(
-    stream, make_topic, produce, location, new_group, kafka_tools, context
-):
-    first, second, group = make_topic(2), make_topic(1), new_group()
-    produce(first, {0: 4, 1: 2})
-    produce(second, {0: 5})
-    run(stream(first).unionByName(stream(second)), location)
-    commit(context, group_id=group, checkpoint_location=location)
-    rows = kafka_tools.describe_rows(group)
-    ends = {(row["topic"], row["partition"]): (row["current_offset"], row["lag"]) for row in rows}
-    assert ends == {(first, 0): (4, 0), (first, 1): (2, 0), (second, 0): (5, 0)}
-
-
 def test_two_sources_of_one_topic_are_refused_one_group_and_given_one_each(
     stream, make_topic, produce, location, new_group, holds, context
 ):
@@ -153,40 +119,6 @@ def test_two_sources_of_one_topic_are_refused_one_group_and_given_one_each(
         assert (holds(first), holds(second)) == ({0: 2}, {0: 5})
     finally:
         query.stop()
-
-
-def test_a_topic_that_was_deleted_and_made_again_is_refused(
-    stream, make_topic, produce, location, new_group, kafka_tools, context, bootstrap_servers
-):
-    topic, group = make_topic(1), new_group()
-    produce(topic, {0: 8})
-    run(stream(topic), location)
-    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
-    admin.delete_topics([topic])[topic].result(30)
-    with pytest.raises(AirflowFailException, match=f"{topic}-0 is not on the broker"):
-        commit(context, group_id=group, checkpoint_location=location)
-    until(lambda: admin.create_topics([NewTopic(topic, 1)])[topic].exception(30) is None)
-    with pytest.raises(
-        AirflowFailException, match=r"offset 8 .* which holds 0 to 0: the topic was recreated"
-    ):
-        commit(context, group_id=group, checkpoint_location=location)
-    assert "not found" in kafka_tools.consumer_groups("--describe", "--group", group).error
-
-
-def test_a_corrupted_checkpoint_is_named_and_the_group_left_alone(
-    stream, make_topic, produce, location, new_group, holds, context
-):
-    topic, group = make_topic(1), new_group()
-    produce(topic, {0: 4})
-    run(stream(topic), location)
-    commit(context, group_id=group, checkpoint_location=location)
-    produce(topic, {0: 4})
-    run(stream(topic), location)
-    newest = Path(location, "offsets", "1")
-    newest.write_bytes(newest.read_bytes()[:-5])
-    with pytest.raises(AirflowFailException, match="offsets/1"):
-        commit(context, group_id=group, checkpoint_location=location)
-    assert holds(group) == {0: 4}
 
 
 def test_a_new_checkpoint_is_a_new_query_and_an_old_copy_goes_backwards(

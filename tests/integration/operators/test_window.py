@@ -14,8 +14,8 @@ from airflow.providers.common.compat.sdk import AirflowFailException, AirflowSki
 from airflow.sdk import DAG
 from airflow.sdk.execution_time.context import OutletEventAccessors
 from confluent_kafka import Producer
-from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
+from waiting import Store
 
 from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.model.offsets import TopicPartition
@@ -96,13 +96,6 @@ class TaskInstance:
         self.xcoms[key] = json.loads(json.dumps(value))
 
 
-class Store(dict):
-    """As Airflow 3.3 keeps a task's state: JSON only, over retries and clearing."""
-
-    def set(self, key, value, *, retention):
-        self[key] = json.loads(json.dumps(value))
-
-
 @pytest.fixture
 def run():
     return Run()
@@ -127,13 +120,6 @@ def commit(window, run=None, **parameters):
     receipt = CommitOffsetWindowOperator(task_id="commit", window=window, **parameters).execute(context)
     assert receipt["verified"]
     return receipt
-
-
-def delete_before(bootstrap_servers, topic, offset, partition=0):
-    """As retention does it."""
-    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
-    (done,) = admin.delete_records([ClientPartition(topic, partition, offset)]).values()
-    done.result(20)
 
 
 def add_partition(bootstrap_servers, topic, wait_for_topic):
@@ -184,16 +170,6 @@ def test_the_job_gets_it_by_its_configuration(run, topic, group):
     returned = task.execute(run.context())
     assert OffsetWindow.parse(run.xcoms["kafka_offsets.window"]) == OffsetWindow.parse(returned)
     assert json.loads(returned["spark_options"]["startingOffsets"]) == {topic: {"0": 5, "1": 2, "2": 0}}
-
-
-@pytest.mark.parametrize(
-    ("topics", "expected"),
-    [("TOPIC:0", ["0"]), (["TOPIC:0,2"], ["0", "2"]), (None, ["0", "1", "2"])],
-    ids=["one", "two", "all that the group has commits on"],
-)
-def test_topics_and_partitions_are_named(run, topic, group, topics, expected):
-    named = json.loads(json.dumps(topics).replace("TOPIC", topic))
-    assert list(plan(run, group_id=group, topics=named)["start"][topic]) == expected
 
 
 def test_topics_are_named_by_a_pattern(run, topic, group):
@@ -298,8 +274,8 @@ def test_an_empty_window_skips_or_fails_and_is_planned_anew_when_cleared(
     assert plan(run.clear(), group_id=group, on_empty=on_empty)["records"] == 1
 
 
-def test_records_that_retention_took_are_counted(run, topic, group, bootstrap_servers):
-    delete_before(bootstrap_servers, topic, 8)
+def test_records_that_retention_took_are_counted(run, topic, group, delete_before):
+    delete_before(topic, 8)
     with pytest.raises(
         AirflowFailException, match="3 records of the window are lost.*starts at 5, the log at 8"
     ):
@@ -312,14 +288,14 @@ def test_records_that_retention_took_are_counted(run, topic, group, bootstrap_se
     assert plan(Run(), topics=topic, start="earliest")["records"] == 6
 
 
-def test_retention_between_plan_and_commit(run, topic, group, bootstrap_servers, holds):
+def test_retention_between_plan_and_commit(run, topic, group, delete_before, holds):
     """What the job has read may go; what lies behind the end may not, unless that is said to be all right."""
     window = plan(run, group_id=group, end=NOON + timedelta(minutes=7))
-    delete_before(bootstrap_servers, topic, 7)
+    delete_before(topic, 7)
     commit(window, group_id=group)
     assert holds(group) == {0: 7, 1: 4, 2: 0}
     later = plan(Run(), group_id=group, end=NOON + timedelta(minutes=8))
-    delete_before(bootstrap_servers, topic, 9)
+    delete_before(topic, 9)
     with pytest.raises(
         AirflowFailException, match="offset 8 of .*-0 is outside its log, which holds 9 to 10"
     ):
@@ -381,9 +357,9 @@ def test_an_empty_window_that_was_kept_is_kept(run, topic, new_group, produce):
     assert plan(run.clear(), **parameters)["end"] == window["end"]
 
 
-def test_a_window_between_times_is_refused_where_retention_has_left_nothing(run, topic, bootstrap_servers):
+def test_a_window_between_times_is_refused_where_retention_has_left_nothing(run, topic, delete_before):
     for partition, end in {0: 10, 1: 4}.items():
-        delete_before(bootstrap_servers, topic, end, partition)
+        delete_before(topic, end, partition)
     with pytest.raises(AirflowFailException, match="retention has deleted all records of"):
         plan(run, topics=topic, start=HALF.isoformat(), end=ONE.isoformat())
 
@@ -429,12 +405,6 @@ def test_a_window_that_somebody_else_commits_meanwhile_is_not_called_moved_by_th
     assert (receipt["changed"], receipt["moved_by"], receipt["verified"]) == (1, 2, True)
     assert (events[asset].extra["changed"], events[asset].extra["moved_by"]) == (1, 2)
     assert holds(group) == {0: 10, 1: 4, 2: 0}
-
-
-def test_a_commit_says_which_run_it_is_of(run, topic, group, broker):
-    commit(plan(run, group_id=group), group_id=group)
-    said = [commit.metadata for commit in broker.committed_everywhere(group).values()]
-    assert [json.loads(text)["run"] for text in said if text] == ["scheduled__1"] * 2
 
 
 def test_a_commit_that_skips_everything_is_refused_and_not_remembered(run, topic, group, holds):
@@ -605,9 +575,9 @@ def test_other_parameters_than_before_are_refused_unless_they_name_the_records(r
     assert plan(times.clear(), topics=topic, start=NOON, end=ONE)["records"] == 10
 
 
-def test_a_kept_window_is_looked_up_in_the_log(run, topic, group, bootstrap_servers):
+def test_a_kept_window_is_looked_up_in_the_log(run, topic, group, delete_before):
     plan(run, group_id=group)
-    delete_before(bootstrap_servers, topic, 6)
+    delete_before(topic, 6)
     with pytest.raises(AirflowFailException, match="1 records of the window are lost"):
         plan(run.clear(), group_id=group)
 
@@ -662,15 +632,6 @@ def test_a_file_with_the_window_of_a_deleted_run_with_the_same_id_is_replaced(
     assert plan(run.clear(), group_id=group, window_file=uri) == second
 
 
-def test_an_iteration_of_a_task_loop_does_not_read_the_window_of_the_one_before(
-    run, topic, group, tmp_path, monkeypatch
-):
-    uri = str(tmp_path / "window.json")
-    plan(run.iteration(0), group_id=group, window_file=uri)
-    with pytest.raises(AirflowFailException, match="contains the window of another run .*iteration=0"):
-        plan(Run().iteration(1), group_id=group, window_file=uri)
-
-
 def test_a_cleared_loop_plans_an_iteration_that_has_not_committed_and_no_other_one(topic, group, produce):
     # Airflow makes the iterations after a cleared one anew: their first try, with nothing kept.
     planned = [Run(), Run()]
@@ -694,13 +655,6 @@ def test_a_file_keeps_the_window(topic, group, produce, tmp_path, store, holds):
     assert [file.name for file in (tmp_path / "windows").iterdir()] == ["1.json"]
     commit(uri, group_id=group)
     assert holds(group) == {0: 10, 1: 4, 2: 0}
-
-
-def test_a_file_of_another_run_is_not_written_over(run, topic, group, tmp_path):
-    uri = str(tmp_path / "window.json")
-    plan(run, group_id=group, window_file=uri)
-    with pytest.raises(AirflowFailException, match="window of another run .*run_id=scheduled__1"):
-        plan(Run("scheduled__2"), group_id=group, window_file=uri)
 
 
 def test_a_file_that_is_gone_is_refused(run, topic, group, tmp_path):

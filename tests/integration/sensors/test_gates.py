@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import re
 import threading
 import time
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -22,11 +20,10 @@ from airflow.providers.common.compat.sdk import (
 from airflow.sdk import timezone
 from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as ClientPartition
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from confluent_kafka.admin import AdminClient, NewPartitions
 from deadlines import until
 from waiting import WAYS, Store, TaskInstance, deferred, end_of, wait_by
 
-from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.sensors.lag import ConsumerGroupLagSensor
@@ -48,11 +45,6 @@ def now_ms():
 @pytest.fixture
 def context():
     return {"ti": TaskInstance(), "task_state_store": Store()}
-
-
-@pytest.fixture
-def group(new_group):
-    return new_group()
 
 
 @pytest.fixture
@@ -168,11 +160,10 @@ def first_offset_from(bootstrap_servers, topic, offset):
 
 
 def test_offsets_that_compaction_removed_count_until_they_are_passed(
-    group, own_kafka, make_topic, produce, monkeypatch
+    group, own_kafka, make_topic, produce, connect
 ):
     kafka = own_kafka(properties={"log.cleaner.backoff.ms": "100"})
-    connection = {"conn_type": "kafka", "extra": {"bootstrap.servers": kafka.bootstrap_servers}}
-    monkeypatch.setenv("AIRFLOW_CONN_KAFKA_DEFAULT", json.dumps(connection))
+    connect(kafka.bootstrap_servers)
     compacting = {"cleanup.policy": "compact", "segment.ms": "100", "min.cleanable.dirty.ratio": "0.001"}
     topic = make_topic(partitions=1, config=compacting, on=kafka.bootstrap_servers)
     old = now_ms() - 7_200_000
@@ -193,12 +184,13 @@ def test_offsets_that_compaction_removed_count_until_they_are_passed(
     assert reading_of(lag_sensor(group, max_time_lag=3600))[0] is True
 
 
-def test_records_that_retention_took_are_lost_and_not_waited_for(group, make_topic, produce, commit, admin):
+def test_records_that_retention_took_are_lost_and_not_waited_for(
+    group, make_topic, produce, commit, delete_before
+):
     topic = make_topic(partitions=1)
     produce(topic, {0: 10})
     commit(group, topic, {0: 2})
-    for deleted in admin.delete_records([ClientPartition(topic, 0, 10)]).values():
-        deleted.result(20)
+    delete_before(topic, 10)
     done, value = reading_of(lag_sensor(group))
     assert done
     assert (value["total_lag"], value["lost"], value["partitions"][0]["lost"]) == (0, 8, 8)
@@ -267,24 +259,14 @@ def test_a_target_is_not_reached_by_a_group_that_has_never_committed(
 # -- topics that change --
 
 
-@pytest.fixture
-def recreate(admin, wait_for_topic):
-    def recreate(topic, partitions=1):
-        admin.delete_topics([topic])[topic].result(20)
-        until(lambda: topic not in admin.list_topics(timeout=10).topics)
-        admin.create_topics([NewTopic(topic, num_partitions=partitions)])[topic].result(20)
-        wait_for_topic(topic, partitions)
-
-    return recreate
-
-
-def test_a_position_beyond_the_log_is_no_lag_of_0(make_topic, produce, recreate, new_query):
+@pytest.mark.parametrize("isolation_level", ["read_uncommitted", "read_committed"])
+def test_a_position_beyond_the_log_is_no_lag_of_0(isolation_level, make_topic, produce, recreate, new_query):
     topic = make_topic(partitions=1)
     produce(topic, {0: 5})
     query = new_query({topic: {0: 5}})
-    gate = ConsumerGroupLagSensor(task_id="gate", checkpoint_location=query.location, max_lag=0)
+    gate = lag_sensor(None, checkpoint_location=query.location, isolation_level=isolation_level)
     assert gate.poke({}).is_done
-    recreate(topic)
+    recreate(topic, 1)
     try:
         with pytest.raises(AirflowFailException, match="beyond the log end.*deleted and created again"):
             gate.poke({})
@@ -492,11 +474,6 @@ def test_the_topics_may_be_those_that_a_group_reads(group, one_silent, commit):
     assert reading_of(gate)[1]["log_end"] == {one_silent: {"0": 2, "1": 1, "2": 0}}
 
 
-def test_without_a_topic_there_is_nothing_to_look_at():
-    with pytest.raises(UsageError, match="no topic to read: give topics"):
-        TopicReachedSensor(task_id="gate", target="2013-01-01")
-
-
 # -- how a wait ends --
 
 
@@ -538,21 +515,16 @@ def ends(way, make, context, error):
     ids=["fail", "soft_fail"],
 )
 def test_a_stalled_wait_fails_early_and_leaves_its_last_reading(way, soft_fail, error, behind, context):
-    _, reading = ends(
+    raised, reading = ends(
         way,
         lambda **more: lag_sensor(behind, stalled_after=0.3, timeout=60, soft_fail=soft_fail, **more),
         context,
         error,
     )
     assert reading["total_lag"] == 5
-
-
-def test_a_stall_says_what_does_not_move(behind, context):
-    error, _ = ends(
-        "poke", lambda **more: lag_sensor(behind, stalled_after=0.3, **more), context, AirflowFailException
-    )
-    assert "nothing has moved for" in str(error)
-    assert "total lag 5" in str(error)
+    if not soft_fail:
+        assert "nothing has moved for" in str(raised)
+        assert "total lag 5" in str(raised)
 
 
 def test_a_position_that_moves_is_not_stalled(behind, commit, broker, context):
@@ -701,8 +673,6 @@ def test_clearing_the_task_freezes_a_new_target(behind, make_topic, produce, com
     ("parameters", "text"),
     [
         ({"stalled_after": "{{ 0 }}"}, "stalled_after='0'"),
-        ({"isolation_level": "{{ 'dirty' }}"}, "isolation_level='dirty'"),
-        ({"on_no_commit": "{{ 'guess' }}"}, "on_no_commit='guess'"),
         ({"position": "{{ 'checkpoint' }}"}, "name the checkpoint"),
         ({"max_lag": "{{ 'few' }}"}, "max_lag='few': expected 0 or more"),
     ],
@@ -725,53 +695,12 @@ def test_a_topic_with_old_records_behind_a_marker_is_judged_by_its_last_one(make
     assert reading_of(TopicReachedSensor(**gate))[0] is True
 
 
-def test_reading_committed_does_not_hide_that_a_topic_was_recreated(make_topic, produce, new_query):
-    topic = make_topic(partitions=1)
-    produce(topic, {0: 5})
-    query = new_query({topic: {0: 50}})
-    gate = ConsumerGroupLagSensor(
-        task_id="gate", checkpoint_location=query.location, isolation_level="read_committed", max_lag=0
-    )
-    with pytest.raises(AirflowFailException, match="beyond the log end"):
-        gate.execute({})
-
-
-def test_a_topic_that_the_checkpoint_does_not_have_is_not_waited_for(make_topic, new_query):
-    topic = make_topic(partitions=1)
-    query = new_query({topic: {0: 0}})
-    for named, gate in (
-        (
-            "topics",
-            ConsumerGroupLagSensor(
-                task_id="gate", checkpoint_location=query.location, topics="orderz", max_lag=0
-            ),
-        ),
-        (
-            "target",
-            OffsetsReachedSensor(
-                task_id="gate", checkpoint_location=query.location, target={"orderz": {"0": 1}}
-            ),
-        ),
-    ):
-        said = f"{named} names 'orderz', which the checkpoint does not have .it has {topic}"
-        with pytest.raises(AirflowFailException, match=said):
-            gate.execute({})
-
-
 @pytest.mark.parametrize("way", ["poke", "deferrable"])
 def test_never_fail_skips_whatever_happens(way, behind, context, monkeypatch):
     def make(**more):
         return lag_sensor(behind, never_fail=True, kafka_config_id="nobody_knows", **more)
 
     ends(way, make, context, AirflowSkipException)
-
-
-def test_a_connection_that_the_triggerer_does_not_know_fails_the_task_at_once(behind, context):
-    trigger = deferred(lag_sensor(behind, deferrable=True), context)
-    trigger.wait = replace(trigger.wait, kafka_config_id="nobody_knows")
-    event = end_of(trigger)
-    with pytest.raises(AirflowFailException, match="connection 'nobody_knows' is not defined"):
-        lag_sensor(behind).execute_complete(context, event)
 
 
 def test_what_a_retry_may_mend_in_the_triggerer_is_retried(behind, context):
@@ -797,31 +726,27 @@ def test_an_execution_timeout_leaves_the_last_reading(behind, context, monkeypat
     assert context["ti"].xcoms["return_value"]["total_lag"] == 5
 
 
-def connect(monkeypatch, servers):
-    """Where the sensors find Kafka from now on."""
-    connection = {"conn_type": "kafka", "extra": {"bootstrap.servers": servers}}
-    monkeypatch.setenv("AIRFLOW_CONN_KAFKA_DEFAULT", json.dumps(connection))
-
-
-def test_a_time_in_which_nothing_could_be_seen_is_no_stall(behind, context, bootstrap_servers, monkeypatch):
+def test_a_time_in_which_nothing_could_be_seen_is_no_stall(
+    behind, context, bootstrap_servers, connect, monkeypatch
+):
     monkeypatch.setattr("airflow_kafka_offsets.hooks.offsets.CALL_TIMEOUT", 0.7)
     gate = lag_sensor(behind, stalled_after=0.5)
     assert gate.poke(context).is_done is False
     gate._close()
-    connect(monkeypatch, UNREACHABLE)
+    connect(UNREACHABLE)
     assert gate.poke(context).is_done is False
     gate._close()
     monkeypatch.setattr("airflow_kafka_offsets.hooks.offsets.CALL_TIMEOUT", 30.0)
-    connect(monkeypatch, bootstrap_servers)
+    connect(bootstrap_servers)
     assert gate.poke(context).is_done is False
     gate._close()
 
 
 @pytest.mark.parametrize("way", ["poke", "deferrable"])
-def test_a_timeout_says_that_the_broker_did_not_answer(way, group, context, monkeypatch):
+def test_a_timeout_says_that_the_broker_did_not_answer(way, group, context, connect, monkeypatch):
     monkeypatch.setattr("airflow_kafka_offsets.hooks.offsets.CALL_TIMEOUT", 0.7)
     monkeypatch.setattr("airflow_kafka_offsets.triggers.poll.CALL", 0.7)
-    connect(monkeypatch, UNREACHABLE)
+    connect(UNREACHABLE)
     error, reading = ends(
         way, lambda **more: lag_sensor(group, timeout=1, **more), context, AirflowSensorTimeout
     )

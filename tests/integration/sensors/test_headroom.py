@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import time
 from typing import Any
 
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
-from confluent_kafka import TopicPartition as ClientPartition
-from confluent_kafka.admin import AdminClient
 from waiting import WAYS, Store, TaskInstance, deferred, end_of, wait_by
 
 from airflow_kafka_offsets.kafka.client import OffsetsClient
@@ -25,11 +22,6 @@ KEPT = {"retention.ms": "86400000"}
 @pytest.fixture
 def context():
     return {"ti": TaskInstance(), "task_state_store": Store()}
-
-
-@pytest.fixture
-def group(new_group):
-    return new_group()
 
 
 def gate(group, **parameters):
@@ -109,14 +101,12 @@ def test_a_gate_is_never_green_without_a_reason(
 
 
 def test_records_that_are_lost_hold_the_gate_until_they_are_passed(
-    group, bootstrap_servers, make_topic, produce, commit
+    group, delete_before, make_topic, produce, commit
 ):
     topic = make_topic(1)
     produce(topic, {0: 5})
     commit(group, topic, {0: 2})
-    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
-    for done in admin.delete_records([ClientPartition(topic, 0, 5)]).values():
-        done.result(20)
+    delete_before(topic, 5)
     opened, value = reading_of(gate(group))
     assert (opened, value["headroom"], value["headroom_state"], value["lost"]) == (False, 0, "lost", 3)
     commit(group, topic, {0: 5})
@@ -138,15 +128,14 @@ def test_a_group_of_which_no_record_is_read_in_time_waits_as_long_as_it_must(
 
 @pytest.mark.parametrize("deferrable", [False, True])
 def test_a_right_that_is_missing_fails_the_gate_at_once(
-    secured_kafka, make_topic, produce, group, monkeypatch, context, deferrable
+    secured_kafka, make_topic, produce, group, connect, context, deferrable
 ):
     topic = make_topic(1, on=secured_kafka.plain)
     produce(topic, {0: 1}, on=secured_kafka.plain)
     user = secured_kafka.user("ann", ("topic", topic, "Read"), ("group", group, "Read"))
     with OffsetsClient(user) as client:
         client.commit(group, {TopicPartition(topic, 0): 0})
-    connection = json.dumps({"conn_type": "kafka", "extra": user})
-    monkeypatch.setenv("AIRFLOW_CONN_KAFKA_DEFAULT", connection)
+    connect(user)
     says = f"settings of topic '{topic}'.*grant it DescribeConfigs on the topics"
     with pytest.raises(AirflowFailException, match=says):
         gate(group, topics=topic, deferrable=deferrable).execute(context)
@@ -210,7 +199,7 @@ def test_a_headroom_that_is_not_known_is_drift(group, make_topic, produce, commi
     ],
 )
 def test_without_a_right_no_pipeline_is_in_step(
-    secured_kafka, make_topic, produce, group, new_query, monkeypatch, rights, says
+    secured_kafka, make_topic, produce, group, new_query, connect, rights, says
 ):
     topic = make_topic(1, KEPT, on=secured_kafka.plain)
     produce(topic, {0: 1}, on=secured_kafka.plain)
@@ -218,7 +207,7 @@ def test_without_a_right_no_pipeline_is_in_step(
     with OffsetsClient(owner) as client:
         client.commit(group, {TopicPartition(topic, 0): 0})
     user = secured_kafka.user("ann", *(("topic", topic, right) for right in rights), ("group", group, "Read"))
-    monkeypatch.setenv("AIRFLOW_CONN_KAFKA_DEFAULT", json.dumps({"conn_type": "kafka", "extra": user}))
+    connect(user)
     names = {"group_id": group, "checkpoint_location": new_query({topic: {0: 0}}).location}
     task = CheckOffsetDriftOperator(task_id="t", min_headroom=60, **names)
     if says is None:

@@ -2,20 +2,14 @@ from __future__ import annotations
 
 import json
 from datetime import datetime, timedelta, timezone
-from pathlib import Path
-from typing import Any
 
 import pytest
-from airflow.exceptions import AirflowRescheduleException
-from airflow.providers.common.compat.sdk import AirflowFailException, TaskDeferred
-from waiting import Store, TaskInstance, end_of
+from airflow.providers.common.compat.sdk import AirflowFailException
+from waiting import TaskInstance
 
-from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
-from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
 from airflow_kafka_offsets.sensors.lag import ConsumerGroupLagSensor
 from airflow_kafka_offsets.sensors.reached import OffsetsReachedSensor
-from airflow_kafka_offsets.triggers.wait import ConsumerGroupLagTrigger, OffsetsReachedTrigger
 
 pytestmark = pytest.mark.integration
 
@@ -28,11 +22,6 @@ def topic(make_topic, produce):
     name = make_topic(config={"retention.ms": "-1"})
     produce(name, {0: 10, 1: 4}, {0: TIMES, 1: TIMES})
     return name
-
-
-@pytest.fixture
-def group(new_group):
-    return new_group()
 
 
 @pytest.fixture
@@ -84,33 +73,6 @@ def test_a_missing_commit_fails_unless_something_else_is_said(group, topic):
     assert sensor.execute({})["total_lag"] == 14
 
 
-def test_a_group_that_nobody_knows_fails_at_once(group):
-    with pytest.raises(AirflowFailException, match="has no committed offsets on this broker"):
-        ConsumerGroupLagSensor(task_id="s", group_id=group, max_lag=0).execute({})
-
-
-def test_a_broker_that_is_away_does_not_end_the_wait(group, monkeypatch):
-    extra = json.dumps({"conn_type": "kafka", "extra": {"bootstrap.servers": "127.0.0.1:1"}})
-    monkeypatch.setenv("AIRFLOW_CONN_KAFKA_DEFAULT", extra)
-    monkeypatch.setattr("airflow_kafka_offsets.hooks.offsets.CALL_TIMEOUT", 2.0)
-    sensor = ConsumerGroupLagSensor(task_id="s", group_id=group, max_lag=0)
-    assert sensor.poke({}).is_done is False
-    sensor._close()
-
-
-def test_a_deferred_lag_sensor_ends_with_the_same_reading(group, topic, commit):
-    commit(5, 4)
-    sensor = ConsumerGroupLagSensor(
-        task_id="s", group_id=group, deferrable=True, poke_interval=0.1, max_lag=0
-    )
-    with pytest.raises(TaskDeferred) as deferred:
-        sensor.execute({})
-    assert isinstance(deferred.value.trigger, ConsumerGroupLagTrigger)
-    event = end_of(deferred.value.trigger, meanwhile=lambda: commit(10, 4))
-    reading = sensor.execute_complete({}, event)
-    assert reading == ConsumerGroupLagSensor(task_id="s", group_id=group, max_lag=0).execute({})
-
-
 def test_a_deferrable_sensor_with_nothing_to_wait_for_does_not_defer(group, commit):
     commit(10, 4)
     assert (
@@ -119,45 +81,6 @@ def test_a_deferrable_sensor_with_nothing_to_wait_for_does_not_defer(group, comm
         ]
         == 0
     )
-
-
-def test_an_error_in_the_triggerer_fails_the_task_with_its_text(group, topic, commit):
-    commit(5, 4)
-    trigger = ConsumerGroupLagTrigger(group_id=group, topics=["no-such-topic"], max_lag=0, poll_interval=0.1)
-    event = end_of(trigger)
-    with pytest.raises(AirflowFailException, match="no-such-topic is not on the broker"):
-        ConsumerGroupLagSensor(task_id="s", group_id=group, max_lag=0).execute_complete({}, event)
-
-
-def test_the_log_end_is_frozen_when_the_wait_begins(group, topic, commit, produce):
-    commit(5, 4)
-    sensor = OffsetsReachedSensor(task_id="s", group_id=group, target="latest")
-    assert sensor.poke({}).is_done is False
-    produce(topic, {0: 5})
-    commit(10, 4)
-    looked = sensor.poke({})
-    assert looked.is_done
-    assert looked.xcom_value
-    assert looked.xcom_value["target"] == {topic: {"0": 10, "1": 4, "2": 0}}
-    sensor._close()
-
-
-def test_a_frozen_target_goes_with_the_wait_into_the_triggerer(group, topic, commit, produce):
-    commit(5, 4)
-    sensor = OffsetsReachedSensor(
-        task_id="s", group_id=group, deferrable=True, poke_interval=0.1, target="latest"
-    )
-    with pytest.raises(TaskDeferred) as deferred:
-        sensor.execute({})
-    assert isinstance(deferred.value.trigger, OffsetsReachedTrigger)
-
-    def go_on():
-        produce(topic, {0: 5})
-        commit(10, 4)
-
-    reading = sensor.execute_complete({}, end_of(deferred.value.trigger, meanwhile=go_on))
-    assert reading["reached"] is True
-    assert reading["target"] == {topic: {"0": 10, "1": 4, "2": 0}}
 
 
 def test_a_time_is_the_first_record_at_or_after_it(group, topic, commit):
@@ -181,24 +104,16 @@ def test_a_target_may_be_given_before_the_first_commit(group, topic, commit):
     sensor._close()
 
 
-def test_a_receipt_is_a_target(group, topic, commit):
+@pytest.mark.parametrize("written", [dict, json.dumps], ids=["whole", "as a template writes it out"])
+def test_a_receipt_is_a_target(written, group, topic, commit):
     receipt = CommitOffsetsOperator(task_id="c", group_id=group, offsets={topic: {"0": 5}}).execute({})
-    assert OffsetsReachedSensor(task_id="s", group_id=group, target=receipt).execute({})["reached"] is True
-
-
-def test_a_receipt_that_a_template_wrote_out_is_a_target(group, topic, commit):
-    receipt = CommitOffsetsOperator(task_id="c", group_id=group, offsets={topic: {"0": 5}}).execute({})
-    sensor = OffsetsReachedSensor(task_id="s", group_id=group, target=json.dumps(receipt))
+    sensor = OffsetsReachedSensor(task_id="s", group_id=group, target=written(receipt))
     assert sensor.execute({})["target"] == {topic: {"0": 5}}
 
 
 def test_a_target_is_worked_out_as_soon_as_the_broker_answers(
-    group, commit, topic, bootstrap_servers, monkeypatch
+    group, commit, topic, bootstrap_servers, connect, monkeypatch
 ):
-    def connect(servers):
-        extra = {"bootstrap.servers": servers}
-        monkeypatch.setenv("AIRFLOW_CONN_KAFKA_DEFAULT", json.dumps({"conn_type": "kafka", "extra": extra}))
-
     commit(10, 4)
     connect("127.0.0.1:1")
     monkeypatch.setattr("airflow_kafka_offsets.hooks.offsets.CALL_TIMEOUT", 1.0)
@@ -209,30 +124,6 @@ def test_a_target_is_worked_out_as_soon_as_the_broker_answers(
     assert sensor.execute({})["reached"] is True
 
 
-def test_the_receipt_of_a_plan_only_is_no_target(group, topic, commit):
-    commit(0, 0)
-    plan = ResetOffsetsOperator(task_id="r", group_id=group, to_offset="latest", plan_only=True).execute({})
-    with pytest.raises(UsageError, match="was not applied"):
-        OffsetsReachedSensor(task_id="s", group_id=group, target=plan).execute({})
-
-
-def test_a_rescheduled_sensor_keeps_its_target_where_airflow_keeps_state(group, topic, commit, produce):
-    commit(5, 4)
-    context: Any = {"task_state_store": Store(), "ti": TaskInstance()}
-
-    def look_once():
-        return OffsetsReachedSensor(task_id="s", group_id=group, mode="reschedule", target="latest").execute(
-            context
-        )
-
-    with pytest.raises(AirflowRescheduleException):
-        look_once()
-    produce(topic, {0: 5})
-    commit(10, 4)
-    assert look_once()["target"] == {topic: {"0": 10, "1": 4, "2": 0}}
-    assert context["task_state_store"] == {}
-
-
 def test_a_rescheduled_sensor_without_such_state_is_refused_the_log_end(group, commit):
     commit(5, 4)
     with pytest.raises(AirflowFailException, match="needs Airflow 3.3"):
@@ -241,18 +132,9 @@ def test_a_rescheduled_sensor_without_such_state_is_refused_the_log_end(group, c
         )
 
 
-def write_checkpoint(root: Path, topic: str, offsets: dict[str, int], batch: int) -> str:
-    for name in ("offsets", "commits"):
-        (root / name).mkdir(parents=True, exist_ok=True)
-    (root / "metadata").write_text('{"id":"q"}')
-    (root / "offsets" / str(batch)).write_text("v1\n{}\n" + json.dumps({topic: offsets}))
-    (root / "commits" / str(batch)).write_text('v1\n{"nextBatchWatermarkMs":0}')
-    return str(root)
-
-
-def test_without_a_group_the_position_is_the_checkpoints(topic, tmp_path):
-    location = write_checkpoint(tmp_path, topic, {"0": 10, "1": 3, "2": 0}, batch=0)
-    sensor = ConsumerGroupLagSensor(task_id="s", checkpoint_location=location, max_lag=0)
+def test_without_a_group_the_position_is_the_checkpoints(topic, new_query):
+    query = new_query({topic: {0: 10, 1: 3, 2: 0}})
+    sensor = ConsumerGroupLagSensor(task_id="s", checkpoint_location=query.location, max_lag=0)
     looked = sensor.poke({})
     assert looked.xcom_value
     assert (looked.is_done, looked.xcom_value["total_lag"], looked.xcom_value["position"]) == (
@@ -260,7 +142,7 @@ def test_without_a_group_the_position_is_the_checkpoints(topic, tmp_path):
         1,
         "checkpoint",
     )
-    write_checkpoint(tmp_path, topic, {"0": 10, "1": 4, "2": 0}, batch=1)
+    query.run(2, {topic: {0: 10, 1: 4, 2: 0}})
     assert sensor.poke({}).is_done
     sensor._close()
 
@@ -273,10 +155,10 @@ def test_beside_a_group_the_checkpoint_need_not_be_there_yet(group, commit, tmp_
     assert sensor.execute({})["total_lag"] == 1
 
 
-def test_with_both_the_position_is_the_groups_unless_said_otherwise(group, topic, commit, tmp_path):
-    location = write_checkpoint(tmp_path, topic, {"0": 10, "1": 4, "2": 0}, batch=0)
+def test_with_both_the_position_is_the_groups_unless_said_otherwise(group, topic, commit, new_query):
+    query = new_query({topic: {0: 10, 1: 4, 2: 0}})
     commit(5, 4)
-    both = {"group_id": group, "checkpoint_location": location}
+    both = {"group_id": group, "checkpoint_location": query.location}
     assert ConsumerGroupLagSensor(task_id="s", **both, max_lag=5).execute({})["total_lag"] == 5
     reading = OffsetsReachedSensor(task_id="s", **both, target="latest", position="checkpoint").execute({})
     assert reading["position"] == "checkpoint"

@@ -10,7 +10,6 @@ from airflow.sdk import Asset, AssetWatcher
 from deadlines import until_async
 from waiting import again
 
-from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.pipeline import KafkaPipeline
 from airflow_kafka_offsets.triggers.event import LagEventTrigger
 
@@ -38,11 +37,6 @@ def topic(make_topic, produce):
     name = make_topic(partitions=2, config={"retention.ms": "-1"})
     produce(name, {0: 6, 1: 4}, timestamps_ms={0: [OLD] * 6, 1: [OLD] * 4})
     return name
-
-
-@pytest.fixture
-def group(new_group):
-    return new_group()
 
 
 class Watch:
@@ -214,19 +208,3 @@ def test_it_is_what_a_watcher_takes_and_the_same_each_time(group, topic):
     assert (
         LagEventTrigger(**orders, min_lag=5).serialize() == LagEventTrigger(**orders, min_lag=5).serialize()
     )
-
-
-@pytest.mark.parametrize(
-    ("parameters", "text"),
-    [
-        ({}, "needs a threshold: give min_lag, min_time_lag, or both"),
-        ({"min_lag": 0}, "min_lag=0 is always reached"),
-        ({"min_time_lag": 0}, "min_time_lag=0 is always reached"),
-        ({"min_lag": 1, "refire_after": 0}, "refire_after=0"),
-        ({"min_lag": 1, "group_id": None}, "no position to read"),
-        ({"min_lag": 1, "refire_after": "later"}, "refire_after='later': expected seconds"),
-    ],
-)
-def test_what_makes_no_sense_is_refused_where_the_dag_is_written(parameters, text):
-    with pytest.raises(UsageError, match=text):
-        LagEventTrigger(**{"group_id": "g", **parameters})

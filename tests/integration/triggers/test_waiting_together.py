@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import threading
 import time
 from contextlib import AsyncExitStack, aclosing
@@ -18,7 +17,7 @@ from airflow_kafka_offsets.errors import BrokerUnavailableError, UnknownTopicPar
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.triggers import poll, shared_poller
 from airflow_kafka_offsets.triggers.poll import poll_repeatedly
-from airflow_kafka_offsets.triggers.poll_request import PollRequest
+from airflow_kafka_offsets.triggers.shared_poller import PollRequest
 from airflow_kafka_offsets.triggers.wait import ConsumerGroupLagTrigger
 from airflow_kafka_offsets.waits.lag import LagWait
 from airflow_kafka_offsets.waits.reached import ReachedWait
@@ -214,28 +213,24 @@ def test_an_error_nobody_thought_of_ends_one_wait_and_not_the_thread(groups, cli
 
 @pytest.mark.parametrize("wrong", [{"security.protocol": "nonsense"}, {"bootstrap.servers": ""}])
 def test_a_connection_that_is_refused_is_read_again_by_who_comes_next(
-    wrong, groups, bootstrap_servers, monkeypatch
+    wrong, groups, bootstrap_servers, connect
 ):
     (group,), (topic,) = groups(1)
     wait = LagWait(group_id=group, topics=topic, max_lag=0)
-    servers = {"bootstrap.servers": bootstrap_servers}
-
-    def connect(**extra):
-        connection = json.dumps({"conn_type": "kafka", "extra": {**servers, **extra}})
-        monkeypatch.setenv("AIRFLOW_CONN_KAFKA_DEFAULT", connection)
 
     async def run():
-        connect(**wrong)
+        connect({"bootstrap.servers": bootstrap_servers, **wrong})
         async with aclosing(poll_repeatedly(wait, 1.0)) as first:
             refused = await anext(first)
-            connect()
+            connect(bootstrap_servers)
             async with aclosing(poll_repeatedly(wait, 1.0)) as second:
-                return refused, await anext(second)
+                # Who keeps waiting gets the corrected connection too.
+                return refused, [await asyncio.wait_for(anext(each), DEADLINE) for each in (second, first)]
 
-    refused, answer = asyncio.run(run())
+    refused, answers = asyncio.run(run())
     assert not getattr(refused, "retriable", False)
     assert "nonsense" in str(refused) or "bootstrap.servers" in str(refused)
-    assert isinstance(answer, Reading)
+    assert all(isinstance(answer, Reading) for answer in answers)
 
 
 def test_a_wait_that_is_cancelled_leaves_the_others_alone(groups, clients, commit):
@@ -255,27 +250,6 @@ def test_a_wait_that_is_cancelled_leaves_the_others_alone(groups, clients, commi
 
     assert asyncio.run(run()).payload["status"] == "done"
     assert len(clients) == 1
-
-
-def test_who_keeps_waiting_gets_the_corrected_connection_too(groups, bootstrap_servers, monkeypatch):
-    (group,), (topic,) = groups(1)
-
-    def connect(**extra):
-        extra = {"bootstrap.servers": bootstrap_servers, **extra}
-        monkeypatch.setenv("AIRFLOW_CONN_KAFKA_DEFAULT", json.dumps({"conn_type": "kafka", "extra": extra}))
-
-    async def run():
-        connect(**{"security.protocol": "nonsense"})
-        async with aclosing(
-            poll_repeatedly(LagWait(group_id=group, topics=topic, max_lag=0), 1.0)
-        ) as outcomes:
-            refused = await anext(outcomes)
-            connect()
-            return refused, await asyncio.wait_for(anext(outcomes), DEADLINE)
-
-    refused, answer = asyncio.run(run())
-    assert "nonsense" in str(refused)
-    assert isinstance(answer, Reading)
 
 
 def test_a_thread_that_ended_is_replaced(groups, clients, monkeypatch):
@@ -351,7 +325,7 @@ def test_trouble_of_some_is_put_behind_the_others(groups, clients, monkeypatch):
     (group,), (topic,) = groups(1)
 
     class Away(LagWait):
-        def find(self, client, state):
+        def find_positions(self, client, state):
             time.sleep(0.25)  # longer than the patience
             raise BrokerUnavailableError("away", code="_TRANSPORT")
 

@@ -267,11 +267,16 @@ def test_after_its_state_was_deleted_an_asset_begins_again(stream):
 # -- limits and gaps --
 
 
-def test_a_gap_of_a_week_emits_a_week_of_hours(stream):
-    stream.write(0.5, 168.5)
-    stream.commit(2)
-    assert stream.run()["assets"]["hours"]["more"] is False
-    assert len(stream.hours()) == len(set(stream.hours())) == 168
+def test_idle_partitions_hold_hours_up_unless_they_are_left_out():
+    stream = Stream(2)
+    stream.write(0.5, 1.5, 2.5)
+    stream.write(0.1, partition=1)
+    stream.commit(3, 1)
+    stream.run()
+    assert stream.hours() == []
+    stream.run(on_idle_partition="ignore", idle_after="PT1H")
+    stream.run(on_idle_partition="ignore")
+    assert stream.hours() == ["01T00", "01T01"]
 
 
 def test_more_than_the_limit_goes_on_in_the_next_run(stream):

@@ -6,44 +6,12 @@ from collections.abc import Mapping
 
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
-from airflow.sdk import DAG
 
 from airflow_kafka_offsets.errors import DriftError, UsageError
 from airflow_kafka_offsets.operators.check_drift import CheckOffsetDriftOperator
-from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS, KafkaPipeline
+from airflow_kafka_offsets.pipeline import KafkaPipeline
 
 ORDERS = KafkaPipeline(group_id="orders", checkpoint_location="s3a://lake/cp/orders", kafka_config_id="main")
-
-
-def test_a_single_pipeline_is_unpacked_into_it_or_given_by_a_dag():
-    task = CheckOffsetDriftOperator(task_id="t", **ORDERS)
-    with DAG("d", default_args=dict(ORDERS)):
-        in_dag = CheckOffsetDriftOperator(task_id="t")
-    for one in (task, in_dag):
-        assert {name: getattr(one, name) for name in PIPELINE_PARAMETERS} == dict(ORDERS)
-
-
-def test_a_list_of_pipelines_is_kept_as_it_was_given():
-    pipelines = [ORDERS, dict(ORDERS)]
-    assert CheckOffsetDriftOperator(task_id="t", pipelines=pipelines).pipelines is pipelines
-
-
-def test_every_parameter_of_its_own_is_templated():
-    own = {*PIPELINE_PARAMETERS, "pipelines", "grace", "min_headroom", "on_drift"}
-    assert set(CheckOffsetDriftOperator.template_fields) == own
-    task = CheckOffsetDriftOperator(
-        task_id="t", pipelines=[{"group_id": "{{ n }}"}], grace="{{ n }}", on_drift="{{ n }}"
-    )
-    task.render_template_fields({"n": "orders"})
-    assert (task.pipelines, task.grace, task.on_drift) == ([{"group_id": "orders"}], "orders", "orders")
-
-
-def test_lists_of_pipelines_are_mapped():
-    with DAG("d"):
-        mapped = CheckOffsetDriftOperator.partial(task_id="t", grace=60).expand(
-            pipelines=[[ORDERS], [dict(ORDERS)]]
-        )
-    assert mapped.operator_class is CheckOffsetDriftOperator
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ import pytest
 from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG, Asset, TaskGroup
 
-from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.model.offsets import OffsetRange, TopicPartition
 from airflow_kafka_offsets.model.window import WINDOW_CONF_KEY, OffsetWindow
+from airflow_kafka_offsets.operators.check_drift import CheckOffsetDriftOperator
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
 from airflow_kafka_offsets.operators.commit_window import CommitOffsetWindowOperator
 from airflow_kafka_offsets.operators.completed_intervals import CompletedIntervalsOperator
@@ -31,6 +31,7 @@ EVERYTHING = (
     RestoreOffsetsOperator,
     PlanOffsetWindowOperator,
     CompletedIntervalsOperator,
+    CheckOffsetDriftOperator,
     ConsumerGroupLagSensor,
     OffsetsReachedSensor,
 )
@@ -44,19 +45,15 @@ MOVING = (reset_to_earliest, RestoreOffsetsOperator)
 
 
 @pytest.mark.parametrize("operator", EVERYTHING)
-def test_a_pipeline_is_unpacked_into_every_operator(operator):
-    task = operator(task_id="t", **ORDERS, **NEEDED.get(operator, {}))
-    assert {name: getattr(task, name) for name in PIPELINE_PARAMETERS} == dict(ORDERS)
-
-
-@pytest.mark.parametrize("operator", EVERYTHING)
-def test_a_pipeline_is_given_once_for_a_dag_or_a_group_of_tasks(operator):
+def test_a_pipeline_is_unpacked_into_a_task_or_given_once_for_a_dag_or_a_group_of_tasks(operator):
+    needed = NEEDED.get(operator, {})
+    alone = operator(task_id="t", **ORDERS, **needed)
     with DAG("d", default_args=dict(ORDERS)):
-        in_dag = operator(task_id="t", **NEEDED.get(operator, {}))
+        in_dag = operator(task_id="t", **needed)
     with DAG("e"), TaskGroup("g", default_args=dict(ORDERS)):  # type: ignore[arg-type]
-        in_group = operator(task_id="t", **NEEDED.get(operator, {}))
-    assert in_dag.kafka_config_id == in_group.kafka_config_id == "main"
-    assert in_dag.group_id == in_group.group_id == "orders"
+        in_group = operator(task_id="t", **needed)
+    for task in (alone, in_dag, in_group):
+        assert {name: getattr(task, name) for name in PIPELINE_PARAMETERS} == dict(ORDERS)
 
 
 @pytest.mark.parametrize("operator", EVERYTHING)
@@ -71,19 +68,6 @@ def test_all_five_parameters_are_templated(operator):
     assert set(PIPELINE_PARAMETERS) <= set(task.template_fields)
     task.render_template_fields({"name": "orders"})
     assert (task.group_id, task.topics, task.checkpoint_location) == ("orders-g", ["orders"], "/orders")
-
-
-@pytest.mark.parametrize("operator", EVERYTHING)
-def test_every_template_field_is_a_parameter_of_the_same_name(operator):
-    task = operator(task_id="t", **ORDERS, **NEEDED.get(operator, {}))
-    for field in task.template_fields:
-        assert hasattr(task, field)
-
-
-def test_pipelines_are_mapped():
-    with DAG("d"):
-        mapped = CommitOffsetsOperator.partial(task_id="t").expand_kwargs([dict(ORDERS), dict(ORDERS)])
-    assert mapped.operator_class is CommitOffsetsOperator
 
 
 @pytest.mark.parametrize("operator", MOVING)
@@ -103,64 +87,6 @@ def test_a_mapped_move_runs_one_at_a_time_unless_asked_otherwise(cls):
     assert mapped(max_active_tis_per_dag=None) is None
 
 
-@pytest.mark.parametrize("operator", MOVING)
-def test_what_may_happen_to_a_checkpoint_is_a_parameter_of_both(operator):
-    policy = {
-        "on_pending_batch": "discard",
-        "sink": "file",
-        "sink_location": "s3a://lake/out",
-        "allow_stateful": True,
-    }
-    task = operator(task_id="t", quiet_period=3.5, **policy, **ORDERS)
-    assert {name: getattr(task, name) for name in policy} == policy
-    assert task.quiet_period == 3.5
-    assert {*policy, "quiet_period"} <= set(task.template_fields)
-    task = operator(task_id="t", sink="{{ name }}", sink_location="/{{ name }}", **ORDERS)
-    task.render_template_fields({"name": "file"})
-    assert (task.sink, task.sink_location) == ("file", "/file")
-
-
-def test_a_restore_is_the_teardown_of_its_reset_and_takes_its_receipt():
-    with DAG("d"):
-        reset = ResetOffsetsOperator(task_id="reset", to_offset="earliest", **ORDERS)
-        spark = EmptyOperator(task_id="spark")
-        restore = RestoreOffsetsOperator(task_id="restore", receipt=reset.output, **ORDERS)
-        reset >> spark >> restore.as_teardown(setups=reset)
-    assert reset.is_setup
-    assert restore.is_teardown
-    assert restore.upstream_task_ids == {"reset", "spark"}
-    assert restore.get_flat_relative_ids(upstream=True) == {"reset", "spark"}
-    # It fails when it has restored, and the run with it.
-    assert restore.on_failure_fail_dagrun is True
-
-
-@pytest.mark.parametrize("operator", [CommitOffsetsOperator, CommitOffsetWindowOperator, *MOVING])
-def test_a_group_is_asked_for_when_the_dag_is_written(operator):
-    with pytest.raises(UsageError, match="group_id is missing"):
-        operator(task_id="t")
-
-
-@pytest.mark.parametrize("sensor", [ConsumerGroupLagSensor, OffsetsReachedSensor])
-def test_a_position_is_asked_for_when_the_dag_is_written(sensor):
-    with pytest.raises(UsageError, match="no position to read"):
-        sensor(task_id="t", **NEEDED[sensor])
-
-
-def test_something_to_commit_is_asked_for_when_the_dag_is_written():
-    with pytest.raises(UsageError, match="nothing to commit"):
-        CommitOffsetsOperator(task_id="t", group_id="g")
-
-
-def test_offsets_are_given_or_a_store_is():
-    with pytest.raises(UsageError, match="offsets and store_conn_id are both given"):
-        CommitOffsetsOperator(task_id="t", group_id="g", offsets={"orders": {"0": 1}}, store_conn_id="db")
-
-
-def test_a_window_to_commit_is_asked_for_when_the_dag_is_written():
-    with pytest.raises(UsageError, match="task t: window is missing"):
-        CommitOffsetWindowOperator(task_id="t", group_id="g")
-
-
 def test_a_planned_window_goes_to_the_job_and_to_the_commit():
     with DAG("d"), TaskGroup("g"):
         plan = PlanOffsetWindowOperator(task_id="plan", **ORDERS)
@@ -169,10 +95,6 @@ def test_a_planned_window_goes_to_the_job_and_to_the_commit():
         WINDOW_CONF_KEY: "{{ ti.xcom_pull(task_ids='g.plan', key='kafka_offsets.window') }}"
     }
     assert commit.upstream_task_ids == {"g.plan"}
-
-
-def test_a_replay_names_no_group():
-    assert PlanOffsetWindowOperator(task_id="plan", topics="orders").group_id is None
 
 
 def test_a_window_stays_text_where_templates_are_rendered_to_objects():

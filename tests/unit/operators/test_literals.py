@@ -12,6 +12,7 @@ from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow.sdk import DAG
 
 from airflow_kafka_offsets.errors import UsageError
+from airflow_kafka_offsets.operators.audit_window import AuditWindowOperator
 from airflow_kafka_offsets.operators.check_drift import CheckOffsetDriftOperator
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
 from airflow_kafka_offsets.operators.commit_window import CommitOffsetWindowOperator
@@ -31,8 +32,11 @@ WHOLE_WINDOW: dict[str, Any] = {
     **{name: {"orders": {"0": 1}} for name in ("start", "end", "committed")},
 }
 RESET: dict[str, Any] = ORDERS | {"to_offset": "earliest"}
+TABLE: dict[str, Any] = {"conn_id": "lake", "table": "orders"}
+AUDIT: dict[str, Any] = TABLE | {"window": "/window.json"}
 
 WRONG = [
+    (CheckOffsetDriftOperator, ORDERS, "grace", "P8D", "='P8D': expected seconds.* of at most 7 days"),
     (CommitOffsetsOperator, ORDERS, "on_out_of_range", "clmap", "='clmap': expected one of 'fail'"),
     (CommitOffsetsOperator, ORDERS, "allow_rewind", "no", "='no': expected true or false"),
     (CommitOffsetsOperator, ORDERS, "allow_new_query", 1, "=1: expected true or false"),
@@ -89,6 +93,14 @@ WRONG = [
     *(
         (operator, names, "from_file", "s3a://key:a-secret@bucket/f", r" \(s3a://...\) holds a password, ")
         for operator, names in ((ResetOffsetsOperator, GROUP), (RestoreOffsetsOperator, GROUP))
+    ),
+    (AuditWindowOperator, {"conn_id": "lake", "window": "/w.json"}, "table", " ", "=' ' is empty"),
+    (
+        AuditWindowOperator,
+        AUDIT,
+        "save_to",
+        "s3a://key:a-secret@bucket/c",
+        r" \(s3a://...\) holds a password, .* name it with save_conn_id",
     ),
     *(
         (
@@ -147,10 +159,24 @@ def test_a_literal_is_refused_when_the_dag_is_parsed(operator, names, parameter,
     [
         (OffsetsReachedSensor, GROUP, "target is missing: give 'latest', a time such as .*, offsets"),
         (TopicReachedSensor, {"topics": "orders"}, "target is missing: give a time such as"),
-        (ConsumerGroupLagSensor, GROUP, "no threshold: give max_lag, max_partition_lag"),
+        (
+            ConsumerGroupLagSensor,
+            GROUP,
+            "no threshold: give max_lag, .*, max_time_lag or min_headroom",
+        ),
+        (TopicReachedSensor, {"target": "2026-03-01"}, "no topic to read: give topics"),
+        (OffsetsReachedSensor, {"target": "latest"}, "no position to read"),
+        (ConsumerGroupLagSensor, {"max_lag": 0}, "no position to read"),
         (CommitOffsetsOperator, {}, "group_id is missing"),
+        (ResetOffsetsOperator, {"to_offset": "earliest"}, "group_id is missing"),
+        (RestoreOffsetsOperator, {"from_file": "/before.csv"}, "group_id is missing"),
+        (RestoreOffsetsOperator, ORDERS | {"restore_when": "always"}, "nothing to restore: give receipt"),
+        (CommitOffsetWindowOperator, {"window": "/window.json"}, "group_id is missing"),
         (CommitOffsetsOperator, GROUP, "nothing to commit: give checkpoint_location"),
         (CommitOffsetWindowOperator, GROUP, "window is missing"),
+        (AuditWindowOperator, TABLE, "window is missing: give the output of PlanOffsetWindowOperator"),
+        (AuditWindowOperator, AUDIT | {"conn_id": None}, "conn_id is missing: name the Airflow connection"),
+        (AuditWindowOperator, AUDIT | {"table": None}, "table is missing: name the table"),
         (CheckOffsetDriftOperator, {}, "nothing to compare: give group_id and checkpoint_location"),
         (ResetOffsetsOperator, GROUP, "found none of them; expected exactly one of to_offset"),
     ],
@@ -158,11 +184,6 @@ def test_a_literal_is_refused_when_the_dag_is_parsed(operator, names, parameter,
 def test_a_parameter_that_is_missing_is_named_with_its_task(operator, names, says):
     with pytest.raises(UsageError, match=f"^task wrong: {says}"):
         operator(task_id="wrong", **names)
-
-
-def test_a_grace_of_more_than_a_week_is_refused():
-    with pytest.raises(UsageError, match="grace='P8D': expected seconds.* of at most 7 days"):
-        CheckOffsetDriftOperator(task_id="wrong", **ORDERS, grace="P8D")
 
 
 @pytest.mark.parametrize(
@@ -283,6 +304,21 @@ def test_templates_may_fill_in_the_scenario(scenarios):
             RestoreOffsetsOperator,
             GROUP | {"from_file": "/before.csv", "receipt": {}},
             "receipt and from_file are both given",
+        ),
+        (
+            CommitOffsetsOperator,
+            OFFSETS | {"store_conn_id": "db"},
+            "offsets and store_conn_id are both",
+        ),
+        (
+            AuditWindowOperator,
+            AUDIT | {"save_conn_id": "s3"},
+            "save_conn_id would be ignored without",
+        ),
+        (
+            AuditWindowOperator,
+            TABLE | {"window": WHOLE_WINDOW, "window_conn_id": "s3"},
+            "window_conn_id would be ignored with a window that is not in a file",
         ),
     ],
 )
