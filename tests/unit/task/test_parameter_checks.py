@@ -218,7 +218,7 @@ def test_none_is_the_default(operator, name):
     needed = {key: value for key, value in (GIVEN[operator] | alone).items() if key != name}
     default = signature(operator).parameters.get(name) or signature(operator.__mro__[1]).parameters.get(name)
     default = default or signature(OffsetsOperator).parameters[name]
-    if default.default in (default.empty, None):
+    if default.default in (default.empty, None) or "None" in str(default.annotation):
         return
     with DAG("d", default_args={name: None}):
         for given in ({name: None}, {}):
