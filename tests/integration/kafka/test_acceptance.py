@@ -225,16 +225,16 @@ NEXT_YEAR = f"{datetime.now(tz=timezone.utc).year + 1}-01-01T00:00:00.000"
         pytest.param(["--shift-by", "-150"], "offset -90 of {}", 0, id="shift_by_lower_than_earliest"),
         pytest.param(["--shift-by", "150"], "offset 210 of {}", 100, id="shift_by_higher_than_latest"),
         pytest.param(["--to-offset", "500"], "offset 500 of {}", 100, id="an offset"),
-        pytest.param(["--from-file", "plan.csv"], "offset 500 of {}", 100, id="an offset of a file"),
+        pytest.param(["--from-file", "{folder}/plan.csv"], "offset 500 of {}", 100, id="an offset of a file"),
         pytest.param(["--to-datetime", NEXT_YEAR], "is in the future", 100, id="a time in the future"),
     ],
 )
 def test_what_is_outside_the_log_is_refused_and_kafka_goes_to_an_end_of_it(
-    execute, refused, hundred, twins, tmp_path, monkeypatch, flags, why, offset
+    execute, refused, hundred, twins, tmp_path, flags, why, offset
 ):
     mine, twin = twins({(hundred, 0): 60})
-    monkeypatch.chdir(tmp_path)
     (tmp_path / "plan.csv").write_text(f"{hundred},0,500\n")
+    flags = [flag.format(folder=tmp_path) for flag in flags]
     scope = [] if "--from-file" in flags else ["--all-topics"]
     outside = f"{hundred}-0 is outside its log, which holds 0 to 100"
     assert why.format(outside) in refused(mine, *scope, *flags)
@@ -426,6 +426,7 @@ def test_a_group_with_members_is_refused_with_the_members_named_and_kafka_exits_
 
 def deleted(done):
     """Group -> why it was not deleted, ``None`` if it was."""
+    assert done.stdout, done.stderr
     return {group["group_id"]: group["error"] for group in json.loads(done.stdout)["groups"]}
 
 
@@ -525,7 +526,9 @@ def lags(ours, oracle):
     """
 
     def rows(group, *flags):
-        mine = json.loads(ours("group", "lag", group, *flags, "--output", "json").stdout)["partitions"]
+        done = ours("group", "lag", group, *flags, "--output", "json")
+        assert done.returncode == 0, done.stderr
+        mine = json.loads(done.stdout)["partitions"]
         found = [(e["topic"], e["partition"], e["committed"], e["log_end"], e["lag"]) for e in mine]
         theirs = parse_describe(oracle.consumer_groups("--describe", "--group", group).stdout)
         assert sorted(found) == sorted(
