@@ -12,11 +12,7 @@ import click
 from airflow_kafka_offsets import __version__
 from airflow_kafka_offsets.cli.connections import BrokerOptions, broker_options
 from airflow_kafka_offsets.cli.execution import REFUSED, USAGE, output_error, print_result
-from airflow_kafka_offsets.cli.options import (
-    CommandGroup,
-    output_option,
-    refuse_unused,
-)
+from airflow_kafka_offsets.cli.options import CommandGroup, output_option, refuse_unused
 from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
 
 __all__ = ["cli", "main"]

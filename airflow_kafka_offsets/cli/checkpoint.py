@@ -9,12 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from airflow_kafka_offsets.cli.connections import admin_client_options, checkpoint_argument
-from airflow_kafka_offsets.cli.execution import (
-    Execution,
-    move_options,
-    print_result,
-    truncate_options,
-)
+from airflow_kafka_offsets.cli.execution import Execution, move_options, print_result, truncate_options
 from airflow_kafka_offsets.cli.options import (
     CommandGroup,
     allow_stale_option,

@@ -68,24 +68,18 @@ class BrokerOptions:
 
     def client_config(self) -> dict[str, Any]:
         """Return the client's configuration."""
-        from airflow_kafka_offsets.kafka.config import load_properties
-        from airflow_kafka_offsets.model.kafka_security import SERVERS
-
         if self.kafka_config_id:
             *others, connection = self.option_names
             if others:
                 raise UsageError(f"{connection} replaces {' and '.join(others)}: leave one of them out")
             return connection_config(self.kafka_config_id, connection)
-        config: dict[str, Any] = dict(load_properties(self.command_config)) if self.command_config else {}
-        if self.bootstrap_server:
-            config[SERVERS] = self.bootstrap_server
-        if SERVERS not in config:
-            raise UsageError(
-                "no broker is given: give --bootstrap-server HOST:PORT, --command-config FILE with "
-                "bootstrap.servers, or --kafka-config-id ID of an Airflow connection; or set "
-                f"{_VARIABLES['bootstrap_server']}"
-            )
-        return config
+        return named_config(
+            self.bootstrap_server,
+            self.command_config,
+            "no broker is given: give --bootstrap-server HOST:PORT, --command-config FILE with "
+            "bootstrap.servers, or --kafka-config-id ID of an Airflow connection; or set "
+            f"{_VARIABLES['bootstrap_server']}",
+        )
 
     def open_client(self, *, limited: bool = True) -> OffsetsClient:
         """
@@ -94,6 +88,19 @@ class BrokerOptions:
         :param limited: whether all calls of the client together have a time limit.
         """
         return open_client(self.client_config(), self.timeout, limited=limited)
+
+
+def named_config(servers: str | None, file: Path | None, missing: str) -> dict[str, Any]:
+    """Return the configuration in a file of properties, with the given servers; ``missing`` is the error."""
+    from airflow_kafka_offsets.kafka.config import load_properties
+    from airflow_kafka_offsets.model.kafka_security import SERVERS
+
+    config: dict[str, Any] = dict(load_properties(file)) if file else {}
+    if servers:
+        config[SERVERS] = servers
+    if SERVERS not in config:
+        raise UsageError(missing)
+    return config
 
 
 def open_client(config: Mapping[str, Any], timeout: float, *, limited: bool = True) -> OffsetsClient:

@@ -105,12 +105,7 @@ def _load(context: click.Context, _option: click.Parameter, file: Path | None) -
 )
 @topics_option
 @checkpoint_conn_id_option
-@duration_option(
-    "--grace",
-    "0s",
-    "after a batch ends until its commit is due.",
-    maximum=LONGEST_GRACE,
-)
+@duration_option("--grace", "0s", "after a batch ends until its commit is due.", maximum=LONGEST_GRACE)
 @duration_option(
     "--min-headroom",
     None,

@@ -22,8 +22,8 @@ from airflow_kafka_offsets.cli.execution import REFUSED, Execution, print_result
 from airflow_kafka_offsets.cli.mirror_connections import MirrorBroker, mirror_options, reachable, to_options
 from airflow_kafka_offsets.cli.options import (
     CommandGroup,
-    Option,
     StrictCommand,
+    add_options,
     choice_option,
     combine_options,
     groups_argument,
@@ -55,28 +55,21 @@ def failover() -> None:
     """Move pipelines to a mirror of their Kafka cluster."""
 
 
-def _policy_options() -> Option:
-    return combine_options(
-        "policy",
-        FailoverPolicy,
-        choice_option(
-            "--on-unknown",
-            UnknownPolicy,
-            "fail",
-            "For a partition whose position on the mirror is unknown.",
-        ),
-        choice_option(
-            "--on-out-of-range",
-            DeletedPolicy,
-            "fail",
-            "For a position that the mirror has deleted already.",
-        ),
-        click.option(
-            "--allow-running-mirror",
-            is_flag=True,
-            help="Move groups although a running mirror copies their offsets.",
-        ),
-    )
+_policy_options = combine_options(
+    "policy",
+    FailoverPolicy,
+    choice_option(
+        "--on-unknown", UnknownPolicy, "fail", "For a partition whose position on the mirror is unknown."
+    ),
+    choice_option(
+        "--on-out-of-range", DeletedPolicy, "fail", "For a position that the mirror has deleted already."
+    ),
+    click.option(
+        "--allow-running-mirror",
+        is_flag=True,
+        help="Move groups although a running mirror copies their offsets.",
+    ),
+)
 
 
 class MirrorCheckCommand(CheckCommand):
@@ -86,23 +79,23 @@ class MirrorCheckCommand(CheckCommand):
 
 
 _cluster_options = (
-    broker_options,
-    click.option("--source-is-down", is_flag=True, help="Do not ask the old cluster."),
-    mirror_options,
     to_options,
+    mirror_options,
+    click.option("--source-is-down", is_flag=True, help="Do not ask the old cluster."),
+    broker_options,
 )
 _fleet_options = (
+    click.option(
+        "--pipelines",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        help="YAML or JSON file of pipelines with their mirrors, instead of URI and GROUP.",
+    ),
     click.option(
         "--at-once",
         type=click.IntRange(1, 32),
         default=4,
         show_default=True,
         help="Pipelines that move at once.",
-    ),
-    click.option(
-        "--pipelines",
-        type=click.Path(exists=True, dir_okay=False, path_type=Path),
-        help="YAML or JSON file of pipelines with their mirrors, instead of URI and GROUP.",
     ),
 )
 
@@ -117,26 +110,15 @@ _NOT_WITH_PLAN = (
 """Parameters of ``failover apply`` that a saved plan has decided."""
 
 
-def _with(*options: Option) -> Option:
-    """Return a decorator that adds options, the last one first."""
-
-    def add(command: Any) -> Any:
-        for option in options:
-            command = option(command)
-        return command
-
-    return add
-
-
-_pipeline_options = _with(_policy_options(), *_cluster_options, groups_argument, checkpoint_argument)
-_pipelines_options = _with(
-    _policy_options(),
-    *_cluster_options,
-    *_fleet_options,
-    topics_option,
-    click.argument("group_id", metavar="[GROUP]", required=False),
-    checkpoint_conn_id_option,
+_pipeline_options = add_options(checkpoint_argument, groups_argument, *_cluster_options, _policy_options)
+_pipelines_options = add_options(
     click.argument("uri", required=False),
+    checkpoint_conn_id_option,
+    click.argument("group_id", metavar="[GROUP]", required=False),
+    topics_option,
+    *_fleet_options,
+    *_cluster_options,
+    _policy_options,
 )
 
 
@@ -203,7 +185,11 @@ def failover_back(execute: bool, execution: Execution, **options: Any) -> None:
     "--max-again", type=click.IntRange(0), help="Most records that may be read again if the source is gone."
 )
 @click.option("--max-behind", type=click.IntRange(0), help="Most records by which the mirror may be behind.")
-@_with(broker_options, mirror_options, to_options, groups_argument, checkpoint_argument)
+@checkpoint_argument
+@groups_argument
+@to_options
+@mirror_options
+@broker_options
 @output_option
 def failover_check(
     checkpoint: SparkCheckpoint,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,7 +31,7 @@ from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.formats import offsets_json
 from airflow_kafka_offsets.model.lag import Lag
 from airflow_kafka_offsets.model.names import parse_group
-from airflow_kafka_offsets.model.offsets import IsolationLevel
+from airflow_kafka_offsets.model.offsets import IsolationLevel, Positions
 from airflow_kafka_offsets.model.receipt import RECEIPT_VERSION
 from airflow_kafka_offsets.model.table import align_rows, offset_cell
 from airflow_kafka_offsets.model.text import escape_controls
@@ -185,15 +185,15 @@ def group_delete_offsets(
         raise parameter_error(
             "topics", " is missing: name the topics; 'group delete' deletes all offsets of a group"
         )
-    plan = plan_offset_deletion(client, name, TopicScope.parse(topics))
-    if not plan.before:
+    before = plan_offset_deletion(client, name, TopicScope.parse(topics)).before
+    if not before:
         raise PlanRefusedError(f"group {name!r} has no committed offsets of {', '.join(topics)}")
-    lag = measure_lag(client, name, plan.before)
+    lag = measure_lag(client, name, before)
     execution.print_lines(lag.table())
     keep = partial(save_offsets, save, execute=execution.execute)
     errors: dict[str, str] = {}
     if execution.execute:
-        deleted = delete_offsets(client, name, plan.before, keep)
+        deleted = delete_offsets(client, name, before, keep)
         errors = {str(tp): error for tp, error in deleted.items() if error is not None}
         number = len(deleted) - len(errors)
         execution.print_lines(
@@ -201,18 +201,9 @@ def group_delete_offsets(
             f"{number} of {len(deleted)} offsets deleted",
         )
     else:
-        keep({name: plan.before})
-    receipt = {
-        "group_id": name,
-        "before": offsets_json(plan.before),
-        "total_lag": lag.total,
-        "plan_only": not execution.execute,
-        "deleted": execution.execute and not errors,
-        "error": "; ".join(f"{tp}: {error}" for tp, error in errors.items()) or None,
-    }
-    execution.print_receipt({"version": RECEIPT_VERSION, "groups": [receipt]}, "offsets were deleted")
-    if errors:
-        raise SystemExit(REFUSED)
+        keep({name: before})
+    error = "; ".join(f"{tp}: {error}" for tp, error in errors.items()) or None
+    _conclude_deletion(execution, {name: before}, {name: lag}, {name: error}, "offsets")
 
 
 @group.command("delete")
@@ -246,17 +237,28 @@ def group_delete(
     execution.print_lines(
         *(f"{escape_controls(name)}: {error or 'deleted'}" for name, error in errors.items())
     )
+    _conclude_deletion(execution, before, lags, errors, "groups")
+
+
+def _conclude_deletion(
+    execution: Execution,
+    before: Mapping[str, Positions],
+    lags: Mapping[str, Lag],
+    errors: Mapping[str, str | None],
+    what: str,
+) -> None:
+    """Print the receipt of a deletion; exit 1 after an error. By group; ``what`` was deleted."""
     receipts = [
         {
             "group_id": name,
             "before": offsets_json(before[name]),
             "total_lag": lag.total,
             "plan_only": not execution.execute,
-            "deleted": name in errors and errors[name] is None,
+            "deleted": execution.execute and errors[name] is None,
             "error": errors.get(name),
         }
         for name, lag in lags.items()
     ]
-    execution.print_receipt({"version": RECEIPT_VERSION, "groups": receipts}, "groups were deleted")
+    execution.print_receipt({"version": RECEIPT_VERSION, "groups": receipts}, f"{what} were deleted")
     if any(errors.values()):
         raise SystemExit(REFUSED)

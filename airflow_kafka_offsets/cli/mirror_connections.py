@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from airflow_kafka_offsets.cli.connections import connection_config, open_client
+from airflow_kafka_offsets.cli.connections import connection_config, named_config, open_client
 from airflow_kafka_offsets.cli.options import choice_option, combine_options
 from airflow_kafka_offsets.errors import BrokerUnavailableError, UsageError
 from airflow_kafka_offsets.model.mirror import Mirror, SyncsOn
@@ -32,9 +32,6 @@ class MirrorBroker:
 
     def config(self) -> dict[str, Any]:
         """Return the configuration of a client."""
-        from airflow_kafka_offsets.kafka.config import load_properties
-        from airflow_kafka_offsets.model.kafka_security import SERVERS
-
         if self.to_kafka_config_id:
             if self.to_bootstrap_server or self.to_command_config:
                 raise UsageError(
@@ -42,17 +39,12 @@ class MirrorBroker:
                     "one or the other"
                 )
             return connection_config(self.to_kafka_config_id, "--to-kafka-config-id")
-        config: dict[str, Any] = (
-            dict(load_properties(self.to_command_config)) if self.to_command_config else {}
+        return named_config(
+            self.to_bootstrap_server,
+            self.to_command_config,
+            "no mirror is named: give --to-bootstrap-server HOST:PORT, --to-command-config FILE with "
+            "bootstrap.servers, or --to-kafka-config-id ID of an Airflow connection",
         )
-        if self.to_bootstrap_server:
-            config[SERVERS] = self.to_bootstrap_server
-        if SERVERS not in config:
-            raise UsageError(
-                "no mirror is named: give --to-bootstrap-server HOST:PORT, --to-command-config FILE with "
-                "bootstrap.servers, or --to-kafka-config-id ID of an Airflow connection"
-            )
-        return config
 
 
 def _read_mirror(topic_map: Sequence[str], **options: Any) -> Mirror:

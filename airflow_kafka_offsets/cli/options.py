@@ -32,11 +32,7 @@ Option = Callable[[Command], Command]
 
 
 _SECTIONS = {
-    "Where to move": (
-        *("to_earliest", "to_latest", "to_current"),
-        *RESETS,
-        *("receipt", "archive"),
-    ),
+    "Where to move": ("to_earliest", "to_latest", "to_current", *RESETS, "receipt", "archive"),
     "Checkpoint": (
         *("uri", "checkpoint_conn_id", "on_pending_batch", "sink", "idempotent_sink", "sink_location"),
         *("allow_stateful", "quiet_period"),
@@ -135,17 +131,13 @@ class StrictCommand(click.Command):
     def invoke(self, ctx: click.Context) -> Any:
         """Check the options, then run the command."""
         with worded(OptionWording(self)):
-            return self._invoke(ctx)
-
-    def _invoke(self, ctx: click.Context) -> Any:
-        for option in self.params:
-            value = ctx.params.get(str(option.name))
-            texts = value if isinstance(value, list | tuple) else [value]
-            if option.param_type_name == "option" and any(
-                isinstance(t, str) and not t.strip() for t in texts
-            ):
-                raise parameter_error(str(option.name), " is empty: give a value, or leave it out")
-        return super().invoke(ctx)
+            for option in self.params:
+                value = ctx.params.get(str(option.name))
+                texts = value if isinstance(value, list | tuple) else [value]
+                is_empty = any(isinstance(text, str) and not text.strip() for text in texts)
+                if option.param_type_name == "option" and is_empty:
+                    raise parameter_error(str(option.name), " is empty: give a value, or leave it out")
+            return super().invoke(ctx)
 
 
 class CommandGroup(click.Group):
@@ -199,9 +191,7 @@ def combine_options(parameter: str, read: Callable[..., object], *options: Optio
     def values_of(**values: Any) -> dict[str, Any]:
         return values
 
-    gather: Command = values_of
-    for option in reversed(options):
-        gather = option(gather)
+    gather = add_options(*options)(values_of)
     added: list[click.Parameter] = gather.__click_params__  # type: ignore[attr-defined]
 
     def decorate(command: Command) -> Command:
@@ -244,6 +234,17 @@ def duration_option(
         show_default=True,
         help=f"Time such as 10m {text}",
     )
+
+
+def add_options(*options: Option) -> Option:
+    """Return a decorator that adds options to a command, like these decorators one below the other."""
+
+    def add(command: Command) -> Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add
 
 
 def _read_place(**options: Any) -> Place | None:

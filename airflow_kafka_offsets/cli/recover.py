@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta, timezone
 from functools import partial
@@ -11,10 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from airflow_kafka_offsets.cli.connections import (
-    BrokerOptions,
-    broker_options,
-)
+from airflow_kafka_offsets.cli.connections import BrokerOptions, broker_options
 from airflow_kafka_offsets.cli.execution import REFUSED, Execution, move_options, print_result
 from airflow_kafka_offsets.cli.options import (
     CommandGroup,
@@ -41,7 +39,7 @@ from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.model.topics import plain_names
 
 if TYPE_CHECKING:
-    from airflow_kafka_offsets.moves.fleet import Failure, Keep
+    from airflow_kafka_offsets.moves.fleet import Failure, FleetMoves
     from airflow_kafka_offsets.pipeline import KafkaPipeline
 
 __all__ = ["recover"]
@@ -164,8 +162,6 @@ def apply_command(
 
     If a pipeline fails, no other pipelines are started.
     """
-    from airflow_kafka_offsets.moves.fleet import FleetMoves
-
     state = StateFile(file)
     with state.locked():
         fleet = state.require()
@@ -175,7 +171,7 @@ def apply_command(
             print_result(output, fleet.as_json(), [fleet.markdown, "", *_stages(fleet)])
             click.echo("Nothing was changed: give --execute to apply the plan.", err=True)
             return
-        moves = _moves(FleetMoves, fleet, state.write, broker, "recover apply")
+        moves = _moves(fleet, state, broker)
         failures = moves.apply(
             now=partial(datetime.now, tz=timezone.utc),
             quiet_period=quiet_period,
@@ -208,8 +204,6 @@ def restore_command(
     output: str,
 ) -> None:
     """Undo the move of every pipeline that was moved."""
-    from airflow_kafka_offsets.moves.fleet import FleetMoves
-
     state = StateFile(file)
     with state.locked():
         fleet = state.require()
@@ -218,7 +212,7 @@ def restore_command(
             print_result(output, {"pipelines": names}, [f"group {name} would be restored" for name in names])
             click.echo("Nothing was changed: give --execute to apply the plan.", err=True)
             return
-        moves = _moves(FleetMoves, fleet, state.write, broker, "recover restore")
+        moves = _moves(fleet, state, broker)
         failures = moves.restore(quiet_period=quiet_period, allow_stale=allow_stale, at_once=max_active)
     _conclude(moves.fleet, failures, output, "run 'recover restore' again for these")
 
@@ -229,13 +223,11 @@ def restore_command(
 @output_option
 def status_command(file: Path, broker: BrokerOptions, output: str) -> None:
     """Show the progress of each pipeline, and where its groups and checkpoint are now."""
-    from airflow_kafka_offsets.moves.fleet import pipeline_state
-
     fleet = StateFile(file).require()
     connections = _connected(broker, [member.plan.names for member in fleet.members])
     rows, found = [["PIPELINE", "STAGE", "NOW", "LAG", "ERROR"]], []
     for member in fleet.members:
-        state, lag = _where(member, connections, pipeline_state)
+        state, lag = _where(member, connections)
         rows.append([member.name, member.stage, state, lag, shorten(member.error or "-")])
         found.append(
             {"pipeline": member.name, "stage": member.stage, "now": state, "lag": lag, "error": member.error}
@@ -244,7 +236,9 @@ def status_command(file: Path, broker: BrokerOptions, output: str) -> None:
     print_result(output, value, [f"Plan {fleet.digest}", *align_rows(rows), "", *_stages(fleet)])
 
 
-def _where(member: Member, connections: Connections, pipeline_state: Any) -> tuple[str, str]:
+def _where(member: Member, connections: Connections) -> tuple[str, str]:
+    from airflow_kafka_offsets.moves.fleet import pipeline_state
+
     try:
         state, lag = pipeline_state(connections.open(member.plan.names), member.plan)
     except KafkaOffsetsError as error:
@@ -252,24 +246,23 @@ def _where(member: Member, connections: Connections, pipeline_state: Any) -> tup
     return state, f"{lag:,}"
 
 
-def _moves(make: Any, fleet: Fleet, keep: Keep, broker: BrokerOptions, tool: str) -> Any:
+def _moves(fleet: Fleet, state: StateFile, broker: BrokerOptions) -> FleetMoves:
+    from airflow_kafka_offsets.moves.fleet import FleetMoves
+
     connections = _connected(broker, [member.plan.names for member in fleet.members])
-    by = CommitMetadata(tool=f"airflow-kafka-offsets {tool}", at=int(time.time()))
-    return make(fleet, keep, lambda saved: connections.open(saved.names), by)
+    by = CommitMetadata(tool=click.get_current_context().command_path, at=int(time.time()))
+    return FleetMoves(fleet, state.write, lambda saved: connections.open(saved.names), by)
 
 
 def _stages(fleet: Fleet) -> list[str]:
     """Return the number of pipelines in each stage, as text."""
-    numbers: dict[str, int] = {}
-    for member in fleet.members:
-        numbers[member.stage] = numbers.get(member.stage, 0) + 1
+    numbers = Counter(member.stage for member in fleet.members)
     return [f"{len(fleet.members)} pipelines: {', '.join(f'{n} {stage}' for stage, n in numbers.items())}"]
 
 
 def _conclude(fleet: Fleet, failures: Sequence[Failure], output: str, remedy: str) -> None:
     """Print the result; exit 1 if a pipeline has failed."""
-    value: Mapping[str, Any] = fleet.as_json()
-    print_result(output, value, _stages(fleet))
+    print_result(output, fleet.as_json(), _stages(fleet))
     for failure in failures:
         click.echo(f"Error: group {failure}", err=True)
     if failures:

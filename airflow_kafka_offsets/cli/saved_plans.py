@@ -114,10 +114,7 @@ def apply_saved_failover(execution: Execution, file: str, target: OffsetsClient,
     from airflow_kafka_offsets.moves.saved_failover import plan_saved_failover
 
     saved = read_saved_plan(file, "--plan")
-    location = saved.names.checkpoint_location
-    checkpoint = (
-        None if location is None else open_checkpoint(location, saved.names.checkpoint_conn_id, "--plan")
-    )
+    checkpoint = _checkpoint(saved)
     now, age = datetime.now(tz=timezone.utc), timedelta(seconds=max_age)
     plan = plan_saved_failover(target, checkpoint, saved, now=now, max_age=age)
     _finish(execution, saved, plan, target, checkpoint)
@@ -135,15 +132,21 @@ def apply_saved_plan(
     from airflow_kafka_offsets.moves.saved import plan_saved, read_saved_plan
 
     saved = read_saved_plan(file, "--plan")
-    location = saved.names.checkpoint_location
-    if checkpoint is not None and (refusals := saved.name_refusals(None, checkpoint.location)):
+    if checkpoint is None:
+        checkpoint = _checkpoint(saved)
+    elif refusals := saved.name_refusals(None, checkpoint.location):
         raise PlanRefusedError(refusals)
-    if checkpoint is None and location is not None:
-        checkpoint = open_checkpoint(location, saved.names.checkpoint_conn_id, "--plan")
     by = execution.metadata
     now, age = datetime.now(tz=timezone.utc), timedelta(seconds=max_age)
     plan = plan_saved(client, checkpoint, saved, now=now, metadata=by, max_age=age)
     _finish(execution, saved, plan, client, checkpoint)
+
+
+def _checkpoint(saved: SavedPlan) -> SparkCheckpoint | None:
+    names = saved.names
+    if names.checkpoint_location is None:
+        return None
+    return open_checkpoint(names.checkpoint_location, names.checkpoint_conn_id, "--plan")
 
 
 def _finish(

@@ -19,7 +19,7 @@ from airflow_kafka_offsets.cli.connections import (
 from airflow_kafka_offsets.cli.execution import print_result
 from airflow_kafka_offsets.cli.options import (
     CommandGroup,
-    Option,
+    add_options,
     choice_option,
     combine_options,
     duration_option,
@@ -134,31 +134,20 @@ stalled_option = duration_option(
     "without any movement after which the wait fails. Default: never.",
     allow_zero=False,
 )
-tolerance_option = click.option(
-    "--tolerance", metavar="N", help="A partition with at most this lag counts as caught up."
+position_options = add_options(
+    click.argument("group_id", metavar="[GROUP]", required=False),
+    topics_option,
+    checkpoint_option("The checkpoint: the position without a GROUP, otherwise the source of the topics."),
+    click.option(
+        "--position",
+        type=click.Choice(["group", "checkpoint"]),
+        help="The position to use if both are given. Default: group.",
+    ),
+    isolation_option,
+    stalled_option,
+    click.option("--tolerance", metavar="N", help="A partition with at most this lag counts as caught up."),
 )
-
-
-def position_options(command: Any) -> Any:
-    """Add the options that name the position: a group, or a checkpoint."""
-    options: tuple[Option, ...] = (
-        click.argument("group_id", metavar="[GROUP]", required=False),
-        topics_option,
-        checkpoint_option(
-            "The checkpoint: the position without a GROUP, otherwise the source of the topics.",
-        ),
-        click.option(
-            "--position",
-            type=click.Choice(["group", "checkpoint"]),
-            help="The position to use if both are given. Default: group.",
-        ),
-        isolation_option,
-        stalled_option,
-        tolerance_option,
-    )
-    for option in reversed(options):
-        command = option(command)
-    return command
+"""The options that name the position: a group, or a checkpoint."""
 
 
 @wait.command("lag")

@@ -172,7 +172,7 @@ def is_of_pipeline(move: TaskOutcome, pipeline: Pipeline) -> bool:
     if move.groups and set(move.groups).isdisjoint(pipeline.group_ids):
         return False
     if move.checkpoint is not None and pipeline.checkpoint is not None:
-        return move.checkpoint.rstrip("/") == pipeline.checkpoint.rstrip("/")
+        return _is_at(move.checkpoint, pipeline)
     # A move without groups and checkpoint belongs to the pipeline that its task names.
     return bool(move.groups) or move.checkpoint is None
 

@@ -50,10 +50,6 @@ RECEIPT_FILE = "kafka-offsets-receipt.json"
 
 _EXCEPTIONS = ("skipped", "clamped")
 _NOTHING = object()
-_COLUMNS = (
-    *("group", "topic", "partition", "before", "after", "moved_by", "log_start", "log_end"),
-    *("note", "time_before", "time_after"),
-)
 
 
 @dataclass(frozen=True)
@@ -162,7 +158,7 @@ def receipt_table(value: Value, move: TaskOutcome) -> ReceiptResponse:
             },
             lost=lost if isinstance(lost := value.get("lost"), int) else None,
         ),
-        partitions=ReceiptPartitions(**to_columns(rows, _COLUMNS)),
+        partitions=ReceiptPartitions(**to_columns(rows, tuple(ReceiptPartitions.model_fields))),
     )
 
 
@@ -209,7 +205,7 @@ def restore_command(value: Value, move: TaskOutcome) -> tuple[str | None, list[s
             words += ["--checkpoint-conn-id", conn_id]
     else:
         words += ["--receipt", RECEIPT_FILE]
-        if _is_large(value):
+        if len(json.dumps(value)) > _MOST_IN_COMMAND:
             problems.append(
                 f"the receipt is too large for a command: save the task's XCom as {RECEIPT_FILE} first"
             )
@@ -228,10 +224,6 @@ def _by_topic(value: Value, groups: Sequence[str]) -> dict[str, str]:
     if set(topics.values()) == set(groups):
         return topics
     return {f"{SOURCE_PREFIX}{number}": group_id for number, group_id in enumerate(groups)}
-
-
-def _is_large(value: Value) -> bool:
-    return len(json.dumps(value)) > _MOST_IN_COMMAND
 
 
 def receipt_rows(value: Value) -> list[tuple[Any, ...]]:

@@ -190,7 +190,7 @@ class BatchResponse(BaseModel):
     over: str | None = None
     """Identifies the partitions whose sum is ``offset``."""
     pending: bool = False
-    moved_by: str | None = None
+    moved_in: str | None = None
     """The archive of the move after which the query continued from other offsets than this batch's end."""
 
 

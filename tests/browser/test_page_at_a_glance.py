@@ -5,8 +5,18 @@ from __future__ import annotations
 import re
 
 import pytest
-from browser import fast_forward, overflow, quiet_page
-from offsets_pages import columns, history, instance_now, moment, move, now, pipeline, task_instance
+from browser import fast_forward, overflow, rows_of
+from offsets_pages import (
+    columns,
+    history,
+    instance_now,
+    moment,
+    move,
+    now,
+    only_moves,
+    pipeline,
+    task_instance,
+)
 from playwright.sync_api import expect
 
 TOTALS = now()["totals"]
@@ -43,57 +53,51 @@ def give(pages, *groups):
         pages.answers[address] = READINGS[group.partition("-")[0]]
 
 
-def rows(page):
-    return page.get_by_role("region", name="Pipelines").locator("tbody tr")
-
-
 def names(page):
-    return [text.strip() for text in rows(page).locator("th").all_inner_texts()]
+    return [text.strip() for text in rows_of(page, "Pipelines").locator("th").all_inner_texts()]
 
 
-def test_the_worst_come_first_and_names_in_their_natural_order(browser, pages):
+def test_the_worst_come_first_and_names_in_their_natural_order(visit, pages):
     give(pages, "fine-10", "alone-1", "behind-1", "fine-9", "dead-1", "soon-1", "lost-1")
-    with quiet_page(browser) as page:
-        page.goto(pages.url)
-        expect(rows(page)).to_have_count(7)
-        expect(page.locator(".skeleton:visible")).to_have_count(0)
-        worst = ["lost-1", "soon-1", "dead-1", "behind-1", "alone-1", "fine-9", "fine-10"]
-        assert names(page) == worst
-        chips = page.get_by_role("group", name="Show only").get_by_role("button")
-        expected = ["2 lose records", "1 not known", "1 late", "1 not compared", "2 in step"]
-        assert [text for text in chips.all_inner_texts() if text] == expected
-        for group, todo in (
-            ("lost-1", REMEDIES["records lost"]),
-            ("soon-1", REMEDIES["expiring"]),
-            ("dead-1", "it does not answer"),
-            ("behind-1", REMEDIES["group behind"]),
-            ("fine-9", "nothing"),
-        ):
-            cell = page.get_by_role("row", name=re.compile(group)).locator("td").last
-            expect(cell.locator("span").first).to_have_text(todo)
-            anchors = [str(link.get_attribute("href")).partition("#")[2] for link in cell.locator("a").all()]
-            assert anchors == SECTIONS[group]
-        # Of the checkpoint, since the DAG names none.
-        expect(page.get_by_role("row", name=re.compile("fine-9"))).to_contain_text("payments")
+    page = visit()
+    expect(rows_of(page, "Pipelines")).to_have_count(7)
+    expect(page.locator(".skeleton:visible")).to_have_count(0)
+    worst = ["lost-1", "soon-1", "dead-1", "behind-1", "alone-1", "fine-9", "fine-10"]
+    assert names(page) == worst
+    chips = page.get_by_role("group", name="Show only").get_by_role("button")
+    expected = ["2 lose records", "1 not known", "1 late", "1 not compared", "2 in step"]
+    assert [text for text in chips.all_inner_texts() if text] == expected
+    for group, todo in (
+        ("lost-1", REMEDIES["records lost"]),
+        ("soon-1", REMEDIES["expiring"]),
+        ("dead-1", "it does not answer"),
+        ("behind-1", REMEDIES["group behind"]),
+        ("fine-9", "nothing"),
+    ):
+        cell = page.get_by_role("row", name=re.compile(group)).locator("td").last
+        expect(cell.locator("span").first).to_have_text(todo)
+        anchors = [str(link.get_attribute("href")).partition("#")[2] for link in cell.locator("a").all()]
+        assert anchors == SECTIONS[group]
+    # Of the checkpoint, since the DAG names none.
+    expect(page.get_by_role("row", name=re.compile("fine-9"))).to_contain_text("payments")
 
 
-def test_the_headline_filters(browser, pages):
+def test_the_headline_filters(visit, pages):
     give(pages, "fine-1", "lost-1", "lost-2")
-    with quiet_page(browser) as page:
-        page.goto(pages.url)
-        chip = page.get_by_role("button", name="2 lose records")
-        chip.press("Enter")
-        expect(chip).to_have_attribute("aria-pressed", "true")
-        expect(page.get_by_role("status")).to_have_text("2 pipelines of 3")
-        assert names(page) == ["lost-1", "lost-2"]
-        page.get_by_label("Filter").fill("payments")
-        expect(rows(page)).to_have_text("No pipeline matches this text and this status.")
-        chip.press("Enter")
-        expect(rows(page)).to_have_count(1)
-        assert names(page) == ["fine-1"]
+    page = visit()
+    chip = page.get_by_role("button", name="2 lose records")
+    chip.press("Enter")
+    expect(chip).to_have_attribute("aria-pressed", "true")
+    expect(page.get_by_role("status")).to_have_text("2 pipelines of 3")
+    assert names(page) == ["lost-1", "lost-2"]
+    page.get_by_label("Filter").fill("payments")
+    expect(rows_of(page, "Pipelines")).to_have_text("No pipeline matches this text and this status.")
+    chip.press("Enter")
+    expect(rows_of(page, "Pipelines")).to_have_count(1)
+    assert names(page) == ["fine-1"]
 
 
-def test_a_pipeline_of_several_dags_is_one_row(browser, pages):
+def test_a_pipeline_of_several_dags_is_one_row(visit, pages):
     whole = pipeline()
     recover = pipeline(dag_id="recover")
     gate = pipeline(dag_id="gate", key="other", checkpoint=None)
@@ -101,84 +105,75 @@ def test_a_pipeline_of_several_dags_is_one_row(browser, pages):
     reset = {**move("reset", 95, dag_id="recover"), "by": None}
     pages.give(whole, recover, gate, elsewhere, now=now(commits=[reset]), history=history())
     pages.answers["dags/far/pipelines/far/now"] = now()
-    with quiet_page(browser) as page:
-        page.goto(pages.url)
-        expect(page.get_by_role("status")).to_have_text("2 pipelines")
-        row = rows(page).filter(has_text="recover")
-        expect(row.locator("[data-label=DAG] a")).to_have_text(["gate", "orders", "recover"])
-        expect(row.get_by_role("link", name="recover")).to_have_attribute(
-            "href", re.compile("dags/recover#key0")
-        )
-        expect(row.get_by_role("link", name="reset")).to_be_visible()
-        assert not any("gate/pipelines" in address for address in pages.asked)
+    page = visit()
+    expect(page.get_by_role("status")).to_have_text("2 pipelines")
+    row = rows_of(page, "Pipelines").filter(has_text="recover")
+    expect(row.locator("[data-label=DAG] a")).to_have_text(["gate", "orders", "recover"])
+    expect(row.get_by_role("link", name="recover")).to_have_attribute("href", re.compile("dags/recover#key0"))
+    expect(row.get_by_role("link", name="reset")).to_be_visible()
+    assert not any("gate/pipelines" in address for address in pages.asked)
 
 
-def test_the_focus_stays_when_rows_are_drawn_again(browser, pages):
+def test_the_focus_stays_when_rows_are_drawn_again(visit, pages):
     give(pages, "fine-1", "fine-2")
-    with quiet_page(browser) as page:
-        page.clock.install()
-        page.goto(pages.url)
-        expect(rows(page)).to_have_count(2)
-        expect(page.locator(".skeleton:visible")).to_have_count(0)
-        row = page.get_by_role("row", name=re.compile("fine-2"))
-        row.get_by_role("link", name="orders").focus()
-        pages.answers["dags/orders/pipelines/key1/now"] = READINGS["lost"]
-        fast_forward(page, 31_000)
-        expect(rows(page).first).to_contain_text("records lost")
-        focused = "[document.activeElement.closest('tr')?.dataset.key, document.activeElement.textContent]"
-        key, text = page.evaluate(focused)
-        assert key.startswith(row.get_attribute("data-key"))
-        assert text == "orders"
+    page = visit(clock=True)
+    expect(rows_of(page, "Pipelines")).to_have_count(2)
+    expect(page.locator(".skeleton:visible")).to_have_count(0)
+    row = page.get_by_role("row", name=re.compile("fine-2"))
+    row.get_by_role("link", name="orders").focus()
+    pages.answers["dags/orders/pipelines/key1/now"] = READINGS["lost"]
+    fast_forward(page, 31_000)
+    expect(rows_of(page, "Pipelines").first).to_contain_text("records lost")
+    focused = "[document.activeElement.closest('tr')?.dataset.key, document.activeElement.textContent]"
+    key, text = page.evaluate(focused)
+    assert key.startswith(row.get_attribute("data-key"))
+    assert text == "orders"
 
 
-def test_what_to_do_is_beside_each_verdict(browser, pages):
+def test_what_to_do_is_beside_each_verdict(show):
     cells = columns(4)
     cells["verdict"] = ["group behind", "records lost", "in step", "group behind"]
     answer = now(cells, drift={"verdict": "records lost", "text": ""}, remedies=REMEDIES)
-    pages.give(pipeline(), now=answer, history=history())
-    with quiet_page(browser) as page:
-        page.goto(f"{pages.url}dags/orders")
-        troubles = page.locator(".trouble")
-        expect(troubles).to_have_count(2)
-        expect(troubles.nth(0)).to_contain_text("records lost: 1 partition (orders 1)")
-        expect(troubles.nth(0)).to_contain_text(REMEDIES["records lost"])
-        expect(troubles.nth(1)).to_contain_text("group behind: 2 partitions (orders 0, orders 3)")
-        expect(troubles.nth(1)).to_contain_text(REMEDIES["group behind"])
-        link = troubles.nth(0).get_by_role("link", name="Runbook")
-        expect(link).to_have_attribute("href", re.compile(r"/runbook/#records-were-deleted$"))
-        expect(link).to_have_attribute("target", "_blank")
+    page = show(now=answer)
+    troubles = page.locator(".trouble")
+    expect(troubles).to_have_count(2)
+    expect(troubles.nth(0)).to_contain_text("records lost: 1 partition (orders 1)")
+    expect(troubles.nth(0)).to_contain_text(REMEDIES["records lost"])
+    expect(troubles.nth(1)).to_contain_text("group behind: 2 partitions (orders 0, orders 3)")
+    expect(troubles.nth(1)).to_contain_text(REMEDIES["group behind"])
+    link = troubles.nth(0).get_by_role("link", name="Runbook")
+    expect(link).to_have_attribute("href", re.compile(r"/runbook/#records-were-deleted$"))
+    expect(link).to_have_attribute("target", "_blank")
 
 
-def test_plots_show_the_same_time_and_name_its_zone(browser, pages):
+def test_plots_show_the_same_time_and_name_its_zone(new_page, pages):
     pages.give(pipeline(), now=now(), history=history())
-    with quiet_page(browser, timezone_id="Asia/Tokyo") as page:
-        page.add_init_script(
-            "window.drawn = {}; const fill = CanvasRenderingContext2D.prototype.fillText;"
-            "CanvasRenderingContext2D.prototype.fillText = function (text, ...at) {"
-            " if (/^\\d\\d:\\d\\d$/.test(text)) {"
-            "  const title = this.canvas.closest('figure').querySelector('figcaption').textContent;"
-            "  (window.drawn[title] ??= new Set()).add(text + '@' + Math.round(at[0])); }"
-            " return fill.call(this, text, ...at); };"
-        )
-        page.goto(f"{pages.url}dags/orders")
-        expect(page.get_by_text("times of Asia/Tokyo")).to_be_visible()
-        expect(page.locator(".plot canvas")).to_have_count(4)
-        drawn = page.evaluate("Object.values(window.drawn).map((each) => [...each].sort().join())")
-        assert len(drawn) == 4
-        assert "21:00@" in drawn[0]
+    page = new_page(timezone_id="Asia/Tokyo")
+    page.add_init_script(
+        "window.drawn = {}; const fill = CanvasRenderingContext2D.prototype.fillText;"
+        "CanvasRenderingContext2D.prototype.fillText = function (text, ...at) {"
+        " if (/^\\d\\d:\\d\\d$/.test(text)) {"
+        "  const title = this.canvas.closest('figure').querySelector('figcaption').textContent;"
+        "  (window.drawn[title] ??= new Set()).add(text + '@' + Math.round(at[0])); }"
+        " return fill.call(this, text, ...at); };"
+    )
+    page.goto(f"{pages.url}dags/orders")
+    expect(page.get_by_text("times of Asia/Tokyo")).to_be_visible()
+    expect(page.locator(".plot canvas")).to_have_count(4)
+    drawn = page.evaluate("Object.values(window.drawn).map((each) => [...each].sort().join())")
+    assert len(drawn) == 4
+    assert "21:00@" in drawn[0]
 
 
-def test_states_are_badges_and_runs_are_times(browser, pages):
+def test_states_are_badges_and_runs_are_times(show):
     moves = [move(state="failed"), move(minutes=10, run_id="by hand", state=None)]
-    pages.give(pipeline(), now=now(), history={"batches": [], "moves": moves, "problems": []})
-    with quiet_page(browser, timezone_id="UTC") as page:
-        page.goto(f"{pages.url}dags/orders")
-        found = page.get_by_role("region", name="Moves and waits").locator("tbody tr")
-        expect(found.nth(0)).to_contain_text("by hand")
-        badge = found.nth(1).get_by_role("link", name="failed")
-        expect(badge).to_have_attribute("href", re.compile("/dags/orders/runs/scheduled__.*/tasks/commit$"))
-        expect(found.nth(1)).to_contain_text("2026-03-02 12:00:00 scheduled")
-        expect(page.get_by_text("no members (normal: Spark does not join the group)")).to_be_visible()
+    page = show(history=only_moves(moves), timezone_id="UTC")
+    found = rows_of(page, "Moves and waits")
+    expect(found.nth(0)).to_contain_text("by hand")
+    badge = found.nth(1).get_by_role("link", name="failed")
+    expect(badge).to_have_attribute("href", re.compile("/dags/orders/runs/scheduled__.*/tasks/commit$"))
+    expect(found.nth(1)).to_contain_text("2026-03-02 12:00:00 scheduled")
+    expect(page.get_by_text("no members (normal: Spark does not join the group)")).to_be_visible()
 
 
 @pytest.mark.parametrize(
@@ -192,27 +187,25 @@ def test_states_are_badges_and_runs_are_times(browser, pages):
         ),
     ],
 )
-def test_where_the_groups_of_a_move_are_now(browser, pages, since, text):
+def test_where_the_groups_of_a_move_are_now(visit, pages, since, text):
     address = "dags/orders/runs/r/tasks/reset/-1"
     times = {"before": [None, None], "after": [None, None]}
     pages.answers[address] = task_instance()
     pages.answers[f"{address}/now"] = instance_now(read_at=moment(100), times=times, since=since)
-    with quiet_page(browser) as page:
-        page.goto(pages.url + address)
-        expect(page.get_by_role("status").filter(has_text=text)).to_be_visible()
-        if "tool" in since:
-            expect(page.get_by_role("status").filter(has_text="by spark listener")).to_be_visible()
-        expect(page.get_by_text("add --execute after the word restore")).to_be_visible()
+    page = visit(address)
+    expect(page.get_by_role("status").filter(has_text=text)).to_be_visible()
+    if "tool" in since:
+        expect(page.get_by_role("status").filter(has_text="by spark listener")).to_be_visible()
+    expect(page.get_by_text("add --execute after the word restore")).to_be_visible()
 
 
-def test_rows_are_cards_where_the_window_is_narrow(browser, pages):
+def test_rows_are_cards_where_the_window_is_narrow(visit, pages):
     give(pages, "fine-1", "lost-1")
-    with quiet_page(browser, viewport={"width": 360, "height": 740}) as page:
-        page.goto(pages.url)
-        row = rows(page).first
-        expect(row).to_contain_text(REMEDIES["records lost"])
-        assert overflow(page) == 0
-        box = row.bounding_box()
-        assert box
-        assert box["width"] <= 340
-        assert row.locator("td").first.evaluate("e => getComputedStyle(e, '::before').content") == '"Status"'
+    page = visit(viewport={"width": 360, "height": 740})
+    row = rows_of(page, "Pipelines").first
+    expect(row).to_contain_text(REMEDIES["records lost"])
+    assert overflow(page) == 0
+    box = row.bounding_box()
+    assert box
+    assert box["width"] <= 340
+    assert row.locator("td").first.evaluate("e => getComputedStyle(e, '::before').content") == '"Status"'

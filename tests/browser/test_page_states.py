@@ -7,7 +7,7 @@ import threading
 from datetime import datetime, timezone
 
 import pytest
-from browser import fast_forward, overflow, quiet_page
+from browser import fast_forward, overflow, quiet_page, rows_of
 from offsets_pages import (
     OffsetsPages,
     columns,
@@ -17,6 +17,7 @@ from offsets_pages import (
     moment,
     move,
     now,
+    only_moves,
     pipeline,
     slowly,
     task_instance,
@@ -30,14 +31,14 @@ ALL_TEXTS = """() => [...document.querySelectorAll("main, main *")].flatMap(
         ...[...each.childNodes].filter((node) => node.nodeType === 3).map((node) => node.data)],
 ).join(" ")"""
 REFUSED = "Failed to load resource"
+RESET = "dags/orders/runs/r/tasks/reset/-1"
 
 
-def test_nothing_is_there_yet(browser, pages):
+def test_nothing_is_there_yet(visit, pages):
     pages.give()
-    with quiet_page(browser) as page:
-        page.goto(pages.url)
-        expect(page.get_by_role("heading", name="No pipelines yet")).to_be_visible()
-        expect(page.get_by_text("CommitOffsetsOperator(")).to_be_visible()
+    page = visit()
+    expect(page.get_by_role("heading", name="No pipelines yet")).to_be_visible()
+    expect(page.get_by_text("CommitOffsetsOperator(")).to_be_visible()
 
 
 @pytest.mark.parametrize(
@@ -49,19 +50,18 @@ def test_nothing_is_there_yet(browser, pages):
         (500, "broken"),
     ],
 )
-def test_a_refusal_is_explained_and_can_be_tried_again(browser, pages, status, text):
+def test_a_refusal_is_explained_and_can_be_tried_again(visit, pages, status, text):
     pages.give(pipeline())
     listed = pages.answers["pipelines"]
     pages.answers["pipelines"] = (status, {"detail": "broken"})
-    with quiet_page(browser, allowed=(REFUSED,)) as page:
-        page.goto(pages.url)
-        expect(page.get_by_role("alert")).to_contain_text(text)
-        pages.answers["pipelines"] = listed
-        page.get_by_role("button", name="Try again").press("Enter")
-        expect(page.get_by_role("link", name="orders-etl-0")).to_be_visible()
+    page = visit(allowed=(REFUSED,))
+    expect(page.get_by_role("alert")).to_contain_text(text)
+    pages.answers["pipelines"] = listed
+    page.get_by_role("button", name="Try again").press("Enter")
+    expect(page.get_by_role("link", name="orders-etl-0")).to_be_visible()
 
 
-def test_names_of_others_are_text(browser, pages):
+def test_names_of_others_are_text(new_page, pages):
     turned = f"a\tb{RIGHT_TO_LEFT}"
     named = pipeline(groups=[HOSTILE, RIGHT_TO_LEFT], topics=[HOSTILE, turned], unresolved=[HOSTILE])
     rows = columns(3, topic=HOSTILE)
@@ -78,18 +78,18 @@ def test_names_of_others_are_text(browser, pages):
         now=now(rows, members=[member], error=error, problems=[HOSTILE, turned]),
         history={**history(), "problems": [turned]},
     )
-    with quiet_page(browser) as page:
-        for address in ("", "dags/orders"):
-            page.goto(pages.url + address)
-            expect(page.locator("main")).to_contain_text(HOSTILE)
-            expect(page.locator("main")).to_contain_text("\\u{202e}gnp.exe")
-            assert not page.locator("main img, main script").count()
-            if address:
-                expect(page.get_by_role("heading", name="Members")).to_be_visible()
-            assert not re.search(r"[\u202e\t]", page.evaluate(ALL_TEXTS))
+    page = new_page()
+    for address in ("", "dags/orders"):
+        page.goto(pages.url + address)
+        expect(page.locator("main")).to_contain_text(HOSTILE)
+        expect(page.locator("main")).to_contain_text("\\u{202e}gnp.exe")
+        assert not page.locator("main img, main script").count()
+        if address:
+            expect(page.get_by_role("heading", name="Members")).to_be_visible()
+        assert not re.search(r"[\u202e\t]", page.evaluate(ALL_TEXTS))
 
 
-def test_a_dead_broker_leaves_the_history(browser, pages):
+def test_a_dead_broker_leaves_the_history(show, pages):
     unknown = {"lag": None, "time_lag": None, "headroom": None, "headroom_state": "unknown"}
     answer = now(
         error={"message": "the broker does not answer", "since": moment(61)},
@@ -97,52 +97,44 @@ def test_a_dead_broker_leaves_the_history(browser, pages):
         state=None, members=None, drift=None, checkpoint=None, provenance=None, read_at=None,
     )  # fmt: skip
     answer["partitions"] = None
-    pages.give(pipeline(), now=answer, history=history())
-    with quiet_page(browser) as page:
-        page.goto(f"{pages.url}dags/orders")
-        alert = page.get_by_role("alert")
-        expect(alert).to_contain_text("No new numbers since 2026-03-02")
-        expect(alert).to_contain_text("the broker does not answer")
-        expect(page.locator(".plot canvas")).to_have_count(4)
-        expect(page.get_by_role("region", name="Moves and waits")).to_contain_text("restore")
-        page.goto(pages.url)
-        expect(page.get_by_role("row", name=re.compile("orders-etl-0"))).to_contain_text(
-            "the broker does not answer"
-        )
+    page = show(now=answer)
+    alert = page.get_by_role("alert")
+    expect(alert).to_contain_text("No new numbers since 2026-03-02")
+    expect(alert).to_contain_text("the broker does not answer")
+    expect(page.locator(".plot canvas")).to_have_count(4)
+    expect(page.get_by_role("region", name="Moves and waits")).to_contain_text("restore")
+    page.goto(pages.url)
+    expect(page.get_by_role("row", name=re.compile("orders-etl-0"))).to_contain_text(
+        "the broker does not answer"
+    )
 
 
-def test_old_numbers_say_so(browser, pages):
+def test_old_numbers_say_so(show):
     answer = now(stale_since=moment(61), error={"message": "timed out", "since": moment(61)})
-    pages.give(pipeline(), now=answer, history=history())
-    with quiet_page(browser) as page:
-        page.goto(f"{pages.url}dags/orders")
-        expect(page.get_by_role("alert")).to_contain_text("The numbers shown are from 2026-03-02")
-        expect(page.get_by_text("records in 6 partitions")).to_be_visible()
-        expect(page.locator(".cards")).to_have_class("cards stale")
-        good = page.locator(".cards .value.good").first
-        assert good.evaluate("e => getComputedStyle(e).color") == "rgb(24, 24, 27)"
+    page = show(now=answer)
+    expect(page.get_by_role("alert")).to_contain_text("The numbers shown are from 2026-03-02")
+    expect(page.get_by_text("records in 6 partitions")).to_be_visible()
+    expect(page.locator(".cards")).to_have_class("cards stale")
+    good = page.locator(".cards .value.good").first
+    assert good.evaluate("e => getComputedStyle(e).color") == "rgb(24, 24, 27)"
 
 
-def test_a_slow_broker_does_not_hold_up_the_history(browser, pages):
+def test_a_slow_broker_does_not_hold_up_the_history(show):
     until = threading.Event()
-    pages.give(pipeline(), now=held(now(), until), history=history())
-    with quiet_page(browser) as page:
-        page.goto(f"{pages.url}dags/orders")
-        expect(page.locator(".plot canvas")).to_have_count(4)
-        expect(page.get_by_text("Asking Kafka")).to_be_visible()
-        until.set()
-        expect(page.get_by_text("records in 6 partitions")).to_be_visible()
+    page = show(now=held(now(), until))
+    expect(page.locator(".plot canvas")).to_have_count(4)
+    expect(page.get_by_text("Asking Kafka")).to_be_visible()
+    until.set()
+    expect(page.get_by_text("records in 6 partitions")).to_be_visible()
 
 
-def test_records_that_are_lost_are_named_although_the_lag_is_small(browser, pages):
+def test_records_that_are_lost_are_named_although_the_lag_is_small(show):
     rows = columns(500)
     rows["verdict"][499], rows["headroom_state"][499] = "records lost", "lost"
     totals = {**now(rows)["totals"], "headroom": None, "headroom_state": "lost"}
-    pages.give(pipeline(), now=now(rows, totals=totals), history=history())
-    with quiet_page(browser) as page:
-        page.goto(f"{pages.url}dags/orders")
-        expect(page.get_by_text("records lost: 1 partition (orders 499)")).to_be_visible()
-        expect(page.locator(".cards .value.bad")).to_have_text("records lost")
+    page = show(now=now(rows, totals=totals))
+    expect(page.get_by_text("records lost: 1 partition (orders 499)")).to_be_visible()
+    expect(page.locator(".cards .value.bad")).to_have_text("records lost")
 
 
 def cell_colours(page):
@@ -159,16 +151,14 @@ def cell_colours(page):
     )
 
 
-def test_a_partition_in_trouble_is_red_without_a_verdict(browser, pages):
+def test_a_partition_in_trouble_is_red_without_a_verdict(show):
     rows = columns(4)
     rows["verdict"] = [None] * 4
     rows["headroom"], rows["headroom_state"] = [None, 50.0, 50.0, None], ["lost", "time", "unknown", "none"]
-    pages.give(pipeline(checkpoint=None), now=now(rows), history=history())
-    with quiet_page(browser, color_scheme="light") as page:
-        page.goto(f"{pages.url}dags/orders")
-        expect(page.get_by_text("records lost: 1 partition (orders 0)")).to_be_visible()
-        expect(page.get_by_text("expiring within an hour: 2 partitions (orders 1, orders 2)")).to_be_visible()
-        assert [colour == "200 30 30" for colour in cell_colours(page)] == [True, True, True, False]
+    page = show(of=pipeline(checkpoint=None), now=now(rows), color_scheme="light")
+    expect(page.get_by_text("records lost: 1 partition (orders 0)")).to_be_visible()
+    expect(page.get_by_text("expiring within an hour: 2 partitions (orders 1, orders 2)")).to_be_visible()
+    assert [colour == "200 30 30" for colour in cell_colours(page)] == [True, True, True, False]
 
 
 @pytest.mark.parametrize(
@@ -180,13 +170,11 @@ def test_a_partition_in_trouble_is_red_without_a_verdict(browser, pages):
         ([None, 8], "1 partition of 2 is behind, 1 not known; half of the known lag is in 1 partition."),
     ],
 )
-def test_a_lag_that_is_not_known_is_not_caught_up(browser, pages, lags, text):
+def test_a_lag_that_is_not_known_is_not_caught_up(show, lags, text):
     rows = {**columns(2), "lag": lags}
-    pages.give(pipeline(), now=now(rows), history=history())
-    with quiet_page(browser, color_scheme="light") as page:
-        page.goto(f"{pages.url}dags/orders")
-        expect(page.locator("section > div > p").get_by_text(text)).to_be_visible()
-        assert [colour == "180 83 9" for colour in cell_colours(page)] == [lag is None for lag in lags]
+    page = show(now=now(rows), color_scheme="light")
+    expect(page.locator("section > div > p").get_by_text(text)).to_be_visible()
+    assert [colour == "180 83 9" for colour in cell_colours(page)] == [lag is None for lag in lags]
 
 
 @pytest.mark.parametrize(
@@ -200,152 +188,133 @@ def test_a_lag_that_is_not_known_is_not_caught_up(browser, pages, lags, text):
         ({"headroom": 1_800.0}, "30 min", "bad"),
     ],
 )
-def test_headroom(browser, pages, totals, text, tone):
-    pages.give(pipeline(), now=now(totals={**now()["totals"], **totals}), history=history())
-    with quiet_page(browser) as page:
-        page.goto(f"{pages.url}dags/orders")
-        value = page.locator(".cards > div", has_text="Headroom").locator(".value")
-        expect(value).to_have_text(text)
-        expect(value).to_have_class(f"value {tone}")
+def test_headroom(show, totals, text, tone):
+    page = show(now=now(totals={**now()["totals"], **totals}))
+    value = page.locator(".cards > div", has_text="Headroom").locator(".value")
+    expect(value).to_have_text(text)
+    expect(value).to_have_class(f"value {tone}")
 
 
-def test_a_table_is_sorted_with_the_keyboard(browser, pages):
-    pages.give(pipeline(), now=now(columns(120)), history=history())
-    with quiet_page(browser) as page:
-        page.goto(f"{pages.url}dags/orders")
-        region = page.get_by_role("region", name="Partitions")
-        header = region.get_by_role("columnheader", name="Partition", exact=True)
-        first = region.locator("tbody tr").first.locator("td").first
-        expect(region.get_by_role("columnheader", name="Lag")).to_have_attribute("aria-sort", "descending")
-        header.get_by_role("button").focus()
-        page.keyboard.press("Enter")
-        expect(header).to_have_attribute("aria-sort", "descending")
-        expect(first).to_have_text("119")
-        page.keyboard.press("Space")
-        expect(header).to_have_attribute("aria-sort", "ascending")
-        expect(first).to_have_text("0")
-        expect(region.locator("tbody tr")).to_have_count(50)
-        page.get_by_role("button", name="Show all 120").press("Enter")
-        expect(region.locator("tbody tr")).to_have_count(120)
+def test_a_table_is_sorted_with_the_keyboard(show):
+    page = show(now=now(columns(120)))
+    region = page.get_by_role("region", name="Partitions")
+    header = region.get_by_role("columnheader", name="Partition", exact=True)
+    first = region.locator("tbody tr").first.locator("td").first
+    expect(region.get_by_role("columnheader", name="Lag")).to_have_attribute("aria-sort", "descending")
+    header.get_by_role("button").focus()
+    page.keyboard.press("Enter")
+    expect(header).to_have_attribute("aria-sort", "descending")
+    expect(first).to_have_text("119")
+    page.keyboard.press("Space")
+    expect(header).to_have_attribute("aria-sort", "ascending")
+    expect(first).to_have_text("0")
+    expect(region.locator("tbody tr")).to_have_count(50)
+    page.get_by_role("button", name="Show all 120").press("Enter")
+    expect(region.locator("tbody tr")).to_have_count(120)
 
 
-def test_each_plot_has_a_table_and_a_sentence(browser, pages):
-    pages.give(pipeline(), now=now(), history=history())
-    with quiet_page(browser) as page:
-        page.goto(f"{pages.url}dags/orders")
-        lag = page.get_by_role("img", name=re.compile("Lag in records. Lag: "))
-        expect(lag).to_be_visible()
-        page.locator("summary", has_text="Table: lag in records").press("Enter")
-        table = page.get_by_role("region", name="Lag in records")
-        expect(table.locator("tbody tr").first).to_contain_text("2026-03-02")
-        strip = page.get_by_role("img", name=re.compile("partitions? of 6 "))
-        expect(strip).to_be_visible()
+def test_each_plot_has_a_table_and_a_sentence(show):
+    page = show()
+    lag = page.get_by_role("img", name=re.compile("Lag in records. Lag: "))
+    expect(lag).to_be_visible()
+    page.locator("summary", has_text="Table: lag in records").press("Enter")
+    table = page.get_by_role("region", name="Lag in records")
+    expect(table.locator("tbody tr").first).to_contain_text("2026-03-02")
+    strip = page.get_by_role("img", name=re.compile("partitions? of 6 "))
+    expect(strip).to_be_visible()
 
 
-def test_what_is_open_and_focused_stays_when_the_numbers_come_again(browser, pages):
+def test_what_is_open_and_focused_stays_when_the_numbers_come_again(visit, pages):
     pages.give(
         pipeline(), now=lambda: now(read_at=datetime.now(tz=timezone.utc).isoformat()), history=history()
     )
-    with quiet_page(browser) as page:
-        page.clock.install()
-        page.goto(f"{pages.url}dags/orders")
-        expect(page.get_by_text("records in 6 partitions")).to_be_visible()
-        page.get_by_role("region", name="Moves and waits").get_by_role("link").first.focus()
-        page.locator("summary", has_text="Table: records per batch").click()
-        page.get_by_role("region", name="Moves and waits").get_by_role("link").first.focus()
-        before = sum("/now" in address for address in pages.asked)
-        with page.expect_response(lambda response: "/now" in response.url):
-            page.clock.run_for(11_000)
-        expect(page.locator("details[open]")).to_have_count(1)
-        assert sum("/now" in address for address in pages.asked) == before + 1
-        assert page.evaluate("document.activeElement.tagName") == "A"
+    page = visit("dags/orders", clock=True)
+    expect(page.get_by_text("records in 6 partitions")).to_be_visible()
+    page.get_by_role("region", name="Moves and waits").get_by_role("link").first.focus()
+    page.locator("summary", has_text="Table: records per batch").click()
+    page.get_by_role("region", name="Moves and waits").get_by_role("link").first.focus()
+    before = sum("/now" in address for address in pages.asked)
+    with page.expect_response(lambda response: "/now" in response.url):
+        page.clock.run_for(11_000)
+    expect(page.locator("details[open]")).to_have_count(1)
+    assert sum("/now" in address for address in pages.asked) == before + 1
+    assert page.evaluate("document.activeElement.tagName") == "A"
 
 
-def test_a_hidden_page_asks_nothing(browser, pages):
-    pages.give(pipeline(), now=now(), history=history())
-    with quiet_page(browser) as page:
-        page.clock.install()
-        page.goto(f"{pages.url}dags/orders")
-        expect(page.get_by_text("records in 6 partitions")).to_be_visible()
-        page.evaluate("Object.defineProperty(document, 'hidden', {value: true, configurable: true})")
-        page.clock.run_for(60_000)
-        assert sum("/now" in address for address in pages.asked) == 1
-        with page.expect_response(lambda response: "/now" in response.url):
-            page.evaluate("delete document.hidden; document.dispatchEvent(new Event('visibilitychange'))")
-            page.clock.run_for(100)
-        assert sum("/now" in address for address in pages.asked) == 2
+def test_a_hidden_page_asks_nothing(show, pages):
+    page = show(clock=True)
+    expect(page.get_by_text("records in 6 partitions")).to_be_visible()
+    page.evaluate("Object.defineProperty(document, 'hidden', {value: true, configurable: true})")
+    page.clock.run_for(60_000)
+    assert sum("/now" in address for address in pages.asked) == 1
+    with page.expect_response(lambda response: "/now" in response.url):
+        page.evaluate("delete document.hidden; document.dispatchEvent(new Event('visibilitychange'))")
+        page.clock.run_for(100)
+    assert sum("/now" in address for address in pages.asked) == 2
 
 
-def test_the_receipt_of_a_reset(browser, pages):
+def test_the_receipt_of_a_reset(visit, pages):
     run = "manual__2026-03-02T12:00:00+00:00"
     pages.answers[f"dags/orders/runs/{run}/tasks/reset/-1"] = task_instance()
-    with quiet_page(browser) as page:
-        page.goto(f"{pages.url}dags/orders/runs/{run.replace('+', '%2B')}/tasks/reset/-1")
-        expect(page.get_by_role("heading", level=1)).to_have_text("Reset by task reset")
-        rows = page.get_by_role("region", name="Moved partitions").locator("tbody tr")
-        expect(rows.nth(0)).to_contain_text("1,000")
-        expect(rows.nth(1)).to_contain_text("\u2013")
-        expect(page.locator("code")).to_have_text(task_instance()["restore_command"])
-        expect(page.get_by_text("As shown, the command only prints its plan")).to_be_visible()
-        assert page.get_by_role("button").all_inner_texts()[-1] == "Copy"
+    page = visit(f"dags/orders/runs/{run.replace('+', '%2B')}/tasks/reset/-1")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Reset by task reset")
+    rows = rows_of(page, "Moved partitions")
+    expect(rows.nth(0)).to_contain_text("1,000")
+    expect(rows.nth(1)).to_contain_text("\u2013")
+    expect(page.locator("code")).to_have_text(task_instance()["restore_command"])
+    expect(page.get_by_text("As shown, the command only prints its plan")).to_be_visible()
+    assert page.get_by_role("button").all_inner_texts()[-1] == "Copy"
 
 
-def test_a_plan_is_marked_and_needs_no_restore(browser, pages):
+def test_a_plan_is_marked_and_needs_no_restore(visit, pages):
     values = task_instance(restore_command=None, move=move("reset", plan_only=True))
     values["receipt"]["plan_only"] = True
-    pages.answers["dags/orders/runs/r/tasks/reset/-1"] = values
-    with quiet_page(browser) as page:
-        page.goto(f"{pages.url}dags/orders/runs/r/tasks/reset/-1")
-        expect(page.get_by_text("This is a plan only: nothing was moved")).to_be_visible()
-        expect(page.get_by_text("2 would change, of 2")).to_be_visible()
-        expect(page.get_by_text("Take it back")).to_have_count(0)
+    pages.answers[RESET] = values
+    page = visit(RESET)
+    expect(page.get_by_text("This is a plan only: nothing was moved")).to_be_visible()
+    expect(page.get_by_text("2 would change, of 2")).to_be_visible()
+    expect(page.get_by_text("Take it back")).to_have_count(0)
 
 
-def test_a_receipt_shows_who_has_approved_it(browser, pages):
+def test_a_receipt_shows_who_has_approved_it(visit, pages):
     values = task_instance()
     values["receipt"]["approval"] = {"by": "<b>ada</b>", "at": moment(-60)}
-    pages.answers["dags/orders/runs/r/tasks/reset/-1"] = values
-    with quiet_page(browser) as page:
-        page.goto(f"{pages.url}dags/orders/runs/r/tasks/reset/-1")
-        expect(page.locator(".facts").last).to_contain_text(re.compile(r"Approved by\s*<b>ada</b>, "))
+    pages.answers[RESET] = values
+    page = visit(RESET)
+    expect(page.locator(".facts").last).to_contain_text(re.compile(r"Approved by\s*<b>ada</b>, "))
 
 
-def test_record_times_of_a_receipt(browser, pages):
-    address = "dags/orders/runs/r/tasks/reset/-1"
-    pages.answers[address] = task_instance()
+def test_record_times_of_a_receipt(visit, pages):
+    pages.answers[RESET] = task_instance()
     times = {"before": [moment(-3_000), None], "after": ["deleted", "end"]}
-    pages.answers[f"{address}/now"] = slowly(
+    pages.answers[f"{RESET}/now"] = slowly(
         instance_now(read_at=moment(100), times=times, problems=[f"topic {HOSTILE} is another"]), 0.5
     )
-    with quiet_page(browser, timezone_id="UTC") as page:
-        page.goto(pages.url + address)
-        rows = page.get_by_role("region", name="Moved partitions").locator("tbody tr")
-        expect(rows.nth(0)).to_contain_text("…")
-        expect(rows.nth(0)).to_contain_text("2026-02-28 10:00:00")
-        expect(rows.nth(0)).to_contain_text("deleted")
-        expect(rows.nth(1)).to_contain_text("end")
-        expect(page.get_by_text("read from the log at")).to_contain_text("2026-03-02 13:40:00")
-        expect(page.get_by_text(HOSTILE)).to_be_visible()
-        assert sum("/now" in asked for asked in pages.asked) == 1
+    page = visit(RESET, timezone_id="UTC")
+    rows = rows_of(page, "Moved partitions")
+    expect(rows.nth(0)).to_contain_text("…")
+    expect(rows.nth(0)).to_contain_text("2026-02-28 10:00:00")
+    expect(rows.nth(0)).to_contain_text("deleted")
+    expect(rows.nth(1)).to_contain_text("end")
+    expect(page.get_by_text("read from the log at")).to_contain_text("2026-03-02 13:40:00")
+    expect(page.get_by_text(HOSTILE)).to_be_visible()
+    assert sum("/now" in asked for asked in pages.asked) == 1
 
 
 @pytest.mark.parametrize(
     "answer", [instance_now(problems=["it does not answer"]), (500, {"detail": "broken"})]
 )
-def test_a_receipt_of_which_no_times_are_known(browser, pages, answer):
-    address = "dags/orders/runs/r/tasks/reset/-1"
-    pages.answers |= {address: task_instance(), f"{address}/now": answer}
-    with quiet_page(browser, allowed=(REFUSED,)) as page:
-        page.goto(pages.url + address)
-        expect(page.get_by_text("The times of the records at these offsets")).to_be_visible()
-        expect(page.get_by_text("it does not answer").or_(page.get_by_text("broken"))).to_be_visible()
-        rows = page.get_by_role("region", name="Moved partitions").locator("tbody tr")
-        expect(rows.nth(0)).to_contain_text("1,000")
-        expect(rows.nth(0)).not_to_contain_text("…")
+def test_a_receipt_of_which_no_times_are_known(visit, pages, answer):
+    pages.answers |= {RESET: task_instance(), f"{RESET}/now": answer}
+    page = visit(RESET, allowed=(REFUSED,))
+    expect(page.get_by_text("The times of the records at these offsets")).to_be_visible()
+    expect(page.get_by_text("it does not answer").or_(page.get_by_text("broken"))).to_be_visible()
+    rows = rows_of(page, "Moved partitions")
+    expect(rows.nth(0)).to_contain_text("1,000")
+    expect(rows.nth(0)).not_to_contain_text("…")
 
 
-def test_a_receipt_shows_what_did_not_move_and_the_times_that_it_has(browser, pages):
-    address = "dags/orders/runs/r/tasks/reset/-1"
+def test_a_receipt_shows_what_did_not_move_and_the_times_that_it_has(visit, pages):
     values = task_instance()
     values["receipt"]["totals"] |= {"skipped": 1, "clamped": 2, "lost": 1_200}
     values["receipt"]["partitions"] |= {
@@ -353,16 +322,15 @@ def test_a_receipt_shows_what_did_not_move_and_the_times_that_it_has(browser, pa
         "time_before": ["deleted", None],
         "time_after": [moment(-3_000), None],
     }
-    pages.answers |= {address: values, f"{address}/now": (500, {"detail": "broken"})}
-    with quiet_page(browser, allowed=(REFUSED,), timezone_id="UTC") as page:
-        page.goto(pages.url + address)
-        expect(page.get_by_text("1,200 records")).to_be_visible()
-        expect(page.get_by_text("2 partitions", exact=True)).to_be_visible()
-        rows = page.get_by_role("region", name="Moved partitions").locator("tbody tr")
-        for text in ("left alone", "deleted", "2026-02-28 10:00:00"):
-            expect(rows.nth(0)).to_contain_text(text)
-        expect(rows.nth(1)).to_contain_text(f"asked for {HOSTILE}")
-        expect(page.get_by_text("when the move was planned")).to_be_visible()
+    pages.answers |= {RESET: values, f"{RESET}/now": (500, {"detail": "broken"})}
+    page = visit(RESET, allowed=(REFUSED,), timezone_id="UTC")
+    expect(page.get_by_text("1,200 records")).to_be_visible()
+    expect(page.get_by_text("2 partitions", exact=True)).to_be_visible()
+    rows = rows_of(page, "Moved partitions")
+    for text in ("left alone", "deleted", "2026-02-28 10:00:00"):
+        expect(rows.nth(0)).to_contain_text(text)
+    expect(rows.nth(1)).to_contain_text(f"asked for {HOSTILE}")
+    expect(page.get_by_text("when the move was planned")).to_be_visible()
 
 
 READING = {
@@ -381,19 +349,18 @@ def gate(state, reading=READING):
     )
 
 
-def test_the_reading_of_a_sensor(browser, pages):
+def test_the_reading_of_a_sensor(visit, pages):
     pages.answers[GATE] = gate("success")
-    with quiet_page(browser) as page:
-        page.goto(pages.url + GATE)
-        expect(page.get_by_role("heading", name="Last reading")).to_be_visible()
-        # What has ended has no time left.
-        expect(page.get_by_text("310 records/s")).to_have_text("310 records/s")
-        expect(page.get_by_role("row", name="orders 1000 \u2013 67,600")).to_be_visible()
-        assert "[object" not in page.locator("main").inner_text()
-        assert not any("/now" in asked for asked in pages.asked)
+    page = visit(GATE)
+    expect(page.get_by_role("heading", name="Last reading")).to_be_visible()
+    # What has ended has no time left.
+    expect(page.get_by_text("310 records/s")).to_have_text("310 records/s")
+    expect(page.get_by_role("row", name="orders 1000 \u2013 67,600")).to_be_visible()
+    assert "[object" not in page.locator("main").inner_text()
+    assert not any("/now" in asked for asked in pages.asked)
 
 
-def test_the_progress_of_a_wait_is_shown_while_it_runs(browser, pages):
+def test_the_progress_of_a_wait_is_shown_while_it_runs(visit, pages):
     waits = [
         {"done": False, "moving": False, "remaining": 80_000, "of": 80_000, "pace": None},
         {"done": False, "moving": False, "remaining": 67_600, "of": 80_000,
@@ -402,24 +369,22 @@ def test_the_progress_of_a_wait_is_shown_while_it_runs(browser, pages):
     ]  # fmt: skip
     answers = iter([instance_now(state="deferred", read_at=moment(100), wait=wait) for wait in waits])
     pages.answers |= {GATE: gate("deferred"), f"{GATE}/now": lambda: next(answers)}
-    with quiet_page(browser) as page:
-        page.clock.install()
-        page.goto(pages.url + GATE)
-        expect(page.get_by_role("heading", name="Reading when the wait began")).to_be_visible()
-        expect(page.get_by_text("80,000 records of 80,000")).to_be_visible()
-        expect(page.get_by_text("Pace", exact=True)).to_have_count(0)
-        page.clock.run_for(11_000)
-        expect(page.get_by_text("67,600 records of 80,000")).to_be_visible()
-        expect(page.get_by_text("12,400 of 80,000 read, 310/s, about 3 min")).to_be_visible()
-        page.clock.run_for(11_000)
-        expect(page.get_by_text("the task ends at its next poll")).to_be_visible()
-        pages.answers |= {GATE: gate("success"), f"{GATE}/now": instance_now(state="success")}
-        page.clock.run_for(11_000)
-        expect(page.get_by_role("heading", name="Last reading")).to_be_visible()
-        expect(page.get_by_role("heading", name="Progress")).to_have_count(0)
-        asked = len(pages.asked)
-        page.clock.run_for(60_000)
-        assert len(pages.asked) == asked
+    page = visit(GATE, clock=True)
+    expect(page.get_by_role("heading", name="Reading when the wait began")).to_be_visible()
+    expect(page.get_by_text("80,000 records of 80,000")).to_be_visible()
+    expect(page.get_by_text("Pace", exact=True)).to_have_count(0)
+    page.clock.run_for(11_000)
+    expect(page.get_by_text("67,600 records of 80,000")).to_be_visible()
+    expect(page.get_by_text("12,400 of 80,000 read, 310/s, about 3 min")).to_be_visible()
+    page.clock.run_for(11_000)
+    expect(page.get_by_text("the task ends at its next poll")).to_be_visible()
+    pages.answers |= {GATE: gate("success"), f"{GATE}/now": instance_now(state="success")}
+    page.clock.run_for(11_000)
+    expect(page.get_by_role("heading", name="Last reading")).to_be_visible()
+    expect(page.get_by_role("heading", name="Progress")).to_have_count(0)
+    asked = len(pages.asked)
+    page.clock.run_for(60_000)
+    assert len(pages.asked) == asked
 
 
 @pytest.mark.parametrize(
@@ -432,16 +397,16 @@ def test_the_progress_of_a_wait_is_shown_while_it_runs(browser, pages):
         ),
     ],
 )
-def test_nothing_is_said_of_a_wait_of_which_nothing_is_known(browser, pages, answer):
+def test_nothing_is_said_of_a_wait_of_which_nothing_is_known(new_page, pages, answer):
     pages.answers |= {GATE: gate("running", None), f"{GATE}/now": answer}
-    with quiet_page(browser) as page:
-        with page.expect_response(re.compile("/now")):
-            page.goto(pages.url + GATE)
-        expect(page.get_by_text("running")).to_be_visible()
-        expect(page.get_by_role("heading", name="Progress")).to_have_count(0)
+    page = new_page()
+    with page.expect_response(re.compile("/now")):
+        page.goto(pages.url + GATE)
+    expect(page.get_by_text("running")).to_be_visible()
+    expect(page.get_by_role("heading", name="Progress")).to_have_count(0)
 
 
-def test_a_wait_without_a_new_reading_shows_no_old_one(browser, pages):
+def test_a_wait_without_a_new_reading_shows_no_old_one(visit, pages):
     wait = {"done": False, "moving": True, "remaining": 67_600, "of": None, "pace": "lag falls by 310/s net"}
     answers = iter(
         [
@@ -450,13 +415,11 @@ def test_a_wait_without_a_new_reading_shows_no_old_one(browser, pages):
         ]
     )
     pages.answers |= {GATE: gate("deferred"), f"{GATE}/now": lambda: next(answers)}
-    with quiet_page(browser) as page:
-        page.clock.install()
-        page.goto(pages.url + GATE)
-        expect(page.get_by_text("lag falls by 310/s net")).to_be_visible()
-        page.clock.run_for(11_000)
-        expect(page.get_by_text("There is no new reading: it does not answer")).to_be_visible()
-        expect(page.get_by_text("lag falls by 310/s net")).to_have_count(0)
+    page = visit(GATE, clock=True)
+    expect(page.get_by_text("lag falls by 310/s net")).to_be_visible()
+    page.clock.run_for(11_000)
+    expect(page.get_by_text("There is no new reading: it does not answer")).to_be_visible()
+    expect(page.get_by_text("lag falls by 310/s net")).to_have_count(0)
 
 
 @pytest.mark.parametrize(
@@ -467,29 +430,27 @@ def test_a_wait_without_a_new_reading_shows_no_old_one(browser, pages):
         (None, "no reading: the task has not run yet, or it does not move or wait"),
     ],
 )
-def test_another_kind_of_task_has_nothing_to_show(browser, pages, state, why):
+def test_another_kind_of_task_has_nothing_to_show(visit, pages, state, why):
     nothing = task_instance(
         operator="BashOperator", move=None, receipt=None, restore_command=None, state=state
     )
     pages.answers["dags/orders/runs/r/tasks/other/-1"] = nothing
-    with quiet_page(browser) as page:
-        page.goto(f"{pages.url}dags/orders/runs/r/tasks/other/-1")
-        expect(page.get_by_text("has stored no receipt and no reading")).to_contain_text(why)
+    page = visit("dags/orders/runs/r/tasks/other/-1")
+    expect(page.get_by_text("has stored no receipt and no reading")).to_contain_text(why)
 
 
-def test_the_list_is_filtered_and_sorted(browser, pages):
+def test_the_list_is_filtered_and_sorted(visit, pages):
     pages.give(*(pipeline(number) for number in range(40)), now=now(), history=history())
-    with quiet_page(browser) as page:
-        page.goto(pages.url)
-        expect(page.get_by_role("status")).to_have_text("40 pipelines")
-        page.get_by_label("Filter").fill("ETL-3")
-        expect(page.get_by_role("status")).to_have_text("11 pipelines of 40")
-        page.get_by_role("button", name="Pipeline", exact=True).click()
-        page.get_by_role("button", name="Pipeline", exact=True).click()
-        expect(page.locator("tbody tr").first).to_contain_text("orders-etl-39")
-        page.locator("tbody a").first.click()
-        expect(page.get_by_label("Pipeline")).to_have_value("key39")
-        assert all("partitions=false" in address for address in pages.asked if "key0/now" in address)
+    page = visit()
+    expect(page.get_by_role("status")).to_have_text("40 pipelines")
+    page.get_by_label("Filter").fill("ETL-3")
+    expect(page.get_by_role("status")).to_have_text("11 pipelines of 40")
+    page.get_by_role("button", name="Pipeline", exact=True).click()
+    page.get_by_role("button", name="Pipeline", exact=True).click()
+    expect(page.locator("tbody tr").first).to_contain_text("orders-etl-39")
+    page.locator("tbody a").first.click()
+    expect(page.get_by_label("Pipeline")).to_have_value("key39")
+    assert all("partitions=false" in address for address in pages.asked if "key0/now" in address)
 
 
 @pytest.mark.parametrize(
@@ -506,173 +467,155 @@ def test_the_list_is_filtered_and_sorted(browser, pages):
         (now(error={"message": "timed out", "since": moment()}, stale_since=moment()), "timed out", "quiet"),
     ],
 )
-def test_the_list_shows_what_a_reading_lacks(browser, pages, answer, reading, headroom):
-    pages.give(pipeline(), now=answer, history=history())
-    with quiet_page(browser) as page:
-        page.goto(pages.url)
-        row = page.get_by_role("row", name=re.compile("orders-etl-0"))
-        expect(row.locator("td").last).to_contain_text(reading)
-        expect(row.get_by_text("5 d 19 h")).to_have_class(f"tag {headroom}")
+def test_the_list_shows_what_a_reading_lacks(show, answer, reading, headroom):
+    page = show("", now=answer)
+    row = page.get_by_role("row", name=re.compile("orders-etl-0"))
+    expect(row.locator("td").last).to_contain_text(reading)
+    expect(row.get_by_text("5 d 19 h")).to_have_class(f"tag {headroom}")
 
 
-def test_airflows_theme_wins_over_the_systems(browser, pages):
-    pages.give(pipeline(), now=now(), history=history())
+def test_airflows_theme_wins_over_the_systems(show):
     background = "getComputedStyle(document.documentElement).backgroundColor"
-    with quiet_page(browser, color_scheme="light") as page:
-        page.goto(pages.url)
-        assert page.evaluate(background) == "rgb(255, 255, 255)"
-        page.evaluate("localStorage.setItem('theme', 'dark')")
-        page.reload()
-        assert page.evaluate(background) == "rgb(17, 17, 17)"
+    page = show("", color_scheme="light")
+    assert page.evaluate(background) == "rgb(255, 255, 255)"
+    page.evaluate("localStorage.setItem('theme', 'dark')")
+    page.reload()
+    assert page.evaluate(background) == "rgb(17, 17, 17)"
 
 
-def test_two_thousand_partitions_take_few_elements(browser, pages):
+def test_two_thousand_partitions_take_few_elements(visit, pages):
     pages.give(*(pipeline(number) for number in range(40)), now=now(columns(2_000)), history=history())
-    with quiet_page(browser) as page:
-        page.goto(f"{pages.url}dags/orders")
-        expect(page.get_by_role("button", name="Show all 2,000")).to_be_visible()
-        expect(page.get_by_role("region", name="Partitions").locator("tbody tr")).to_have_count(50)
-        expect(page.locator(".strips canvas")).to_have_count(1)
-        assert page.locator("body *").count() < 2_000
+    page = visit("dags/orders")
+    expect(page.get_by_role("button", name="Show all 2,000")).to_be_visible()
+    expect(rows_of(page, "Partitions")).to_have_count(50)
+    expect(page.locator(".strips canvas")).to_have_count(1)
+    assert page.locator("body *").count() < 2_000
 
 
 @pytest.mark.parametrize("width", [360, 1280, 3840])
-def test_nothing_is_wider_than_the_window(browser, width):
+def test_nothing_is_wider_than_the_window(pages, browser, width):
     with OffsetsPages("/behind/a/sub-path") as pages:
         long = "x" * 249
         pages.give(
             pipeline(groups=[long], topics=[long], checkpoint=f"s3a://{long}"),
             pipeline(1), now=now(columns(300, topic=long)), history=history(),
         )  # fmt: skip
-        pages.answers["dags/orders/runs/r/tasks/reset/-1"] = task_instance(
-            restore_command=f"airflow-kafka-offsets {long}"
-        )
+        pages.answers[RESET] = task_instance(restore_command=f"airflow-kafka-offsets {long}")
         viewport = {"width": width, "height": width * 9 // 16 if width > 400 else 740}
         with quiet_page(browser, viewport=viewport) as page:
-            for address in ("", "dags/orders", "dags/orders/runs/r/tasks/reset/-1"):
+            for address in ("", "dags/orders", RESET):
                 page.goto(pages.url + address)
                 expect(page.locator("main")).to_have_attribute("aria-busy", "false")
                 expect(page.locator("main")).to_contain_text(long)
                 assert overflow(page) == 0, address
 
 
-def test_what_is_enlarged_in_a_plot_stays_when_the_numbers_come_again(browser, pages):
+def test_what_is_enlarged_in_a_plot_stays_when_the_numbers_come_again(show):
     answers = iter([now(), now(columns(7), read_at=moment(101))])
-    pages.give(pipeline(), now=lambda: next(answers), history=history())
-    with quiet_page(browser) as page:
-        page.clock.install()
-        page.goto(f"{pages.url}dags/orders")
-        figure = page.locator("figure", has_text="Lag in records")
-        plot, canvas, drawn = figure.locator(".u-over"), figure.locator("canvas"), "e => e.toDataURL()"
-        expect(plot).to_be_visible()
-        expect(page.get_by_text("records in 6 partitions")).to_be_visible()
-        before = canvas.evaluate(drawn)
-        box = plot.bounding_box()
-        assert box
-        page.mouse.move(box["x"] + 50, box["y"] + 50)
-        page.mouse.down()
-        page.mouse.move(box["x"] + 150, box["y"] + 50)
-        page.mouse.up()
-        page.mouse.move(0, 0)
-        enlarged = canvas.evaluate(drawn)
-        assert enlarged != before
-        page.clock.run_for(11_000)
-        expect(page.get_by_text("records in 7 partitions")).to_be_visible()
-        assert canvas.evaluate(drawn) == enlarged
+    page = show(now=lambda: next(answers), clock=True)
+    figure = page.locator("figure", has_text="Lag in records")
+    plot, canvas, drawn = figure.locator(".u-over"), figure.locator("canvas"), "e => e.toDataURL()"
+    expect(plot).to_be_visible()
+    expect(page.get_by_text("records in 6 partitions")).to_be_visible()
+    before = canvas.evaluate(drawn)
+    box = plot.bounding_box()
+    assert box
+    page.mouse.move(box["x"] + 50, box["y"] + 50)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 150, box["y"] + 50)
+    page.mouse.up()
+    page.mouse.move(0, 0)
+    enlarged = canvas.evaluate(drawn)
+    assert enlarged != before
+    page.clock.run_for(11_000)
+    expect(page.get_by_text("records in 7 partitions")).to_be_visible()
+    assert canvas.evaluate(drawn) == enlarged
 
 
-def test_numbers_are_not_green_while_airflow_does_not_answer(browser, pages):
+def test_numbers_are_not_green_while_airflow_does_not_answer(new_page, pages):
     pages.give(pipeline(), now=now(), history=history())
-    with quiet_page(browser, allowed=(REFUSED,)) as page:
-        page.clock.install()
-        for address in ("", "dags/orders"):
-            pages.answers["dags/orders/pipelines/key0/now"] = now()
-            page.goto(pages.url + address)
-            expect(page.locator(".good").first).to_be_visible()
-            pages.answers["dags/orders/pipelines/key0/now"] = (500, {"detail": "broken"})
-            fast_forward(page, 31_000)
-            expect(page.get_by_text("broken")).to_be_visible()
-            expect(page.get_by_text("5 d 19 h").first).to_be_visible()
-            colours = page.locator(".good:visible").evaluate_all(
-                "all => all.map(e => getComputedStyle(e).color)"
-            )
-            assert set(colours) <= {"rgb(24, 24, 27)"}, address
-        expect(page.get_by_role("alert")).to_contain_text("The numbers shown are from 2026-03-02")
-        expect(page.locator(".cards")).to_have_class("cards stale")
-
-
-def test_new_pipelines_and_moves_appear_in_the_list(browser, pages):
-    pages.give()
-    with quiet_page(browser, allowed=(REFUSED,)) as page:
-        page.clock.install()
-        page.goto(pages.url)
-        expect(page.get_by_role("heading", name="No pipelines yet")).to_be_visible()
-        pages.give(pipeline(), now=now(commits=[{**move("commit", 90), "by": None}]), history=history())
-        fast_forward(page, 181_000)
-        row = page.get_by_role("row", name=re.compile("orders-etl-0"))
-        expect(row).to_be_visible()
-        expect(page.get_by_role("heading", name="No pipelines yet")).to_be_hidden()
+    page = new_page(allowed=(REFUSED,))
+    page.clock.install()
+    for address in ("", "dags/orders"):
+        pages.answers["dags/orders/pipelines/key0/now"] = now()
+        page.goto(pages.url + address)
+        expect(page.locator(".good").first).to_be_visible()
+        pages.answers["dags/orders/pipelines/key0/now"] = (500, {"detail": "broken"})
         fast_forward(page, 31_000)
-        expect(row.locator("td").last).to_have_text("nothing")
-        expect(row).to_contain_text("commit")
-        pages.give(pipeline(), now=now(commits=[{**move("restore", 95), "by": None}]), history=history())
-        fast_forward(page, 181_000)
-        expect(row).to_contain_text("restore")
-        expect(row.get_by_text("5 d 19 h")).to_be_visible()
-        pages.answers["pipelines"] = (500, {"detail": "broken"})
-        fast_forward(page, 181_000)
-        expect(page.get_by_text("The list is not up to date: broken")).to_be_visible()
-        expect(row).to_contain_text("restore")
+        expect(page.get_by_text("broken")).to_be_visible()
+        expect(page.get_by_text("5 d 19 h").first).to_be_visible()
+        colours = page.locator(".good:visible").evaluate_all("all => all.map(e => getComputedStyle(e).color)")
+        assert set(colours) <= {"rgb(24, 24, 27)"}, address
+    expect(page.get_by_role("alert")).to_contain_text("The numbers shown are from 2026-03-02")
+    expect(page.locator(".cards")).to_have_class("cards stale")
 
 
-def test_new_pipelines_and_moves_appear_on_the_page_of_a_dag(browser, pages):
+def test_new_pipelines_and_moves_appear_in_the_list(visit, pages):
     pages.give()
-    with quiet_page(browser, allowed=(REFUSED,)) as page:
-        page.clock.install()
-        page.goto(f"{pages.url}dags/orders")
-        expect(page.get_by_text("No task of this DAG names a Kafka pipeline")).to_be_visible()
-        # Nobody has committed, so the last move is what Airflow knows.
-        by_nobody = now(provenance=None)
-        pages.give(pipeline(1), now=by_nobody, history=history())
-        fast_forward(page, 181_000)
-        expect(page.get_by_text("records in 6 partitions")).to_be_visible()
-        expect(page.get_by_text("No task of this DAG names a Kafka pipeline")).to_be_hidden()
-        expect(page.get_by_label("Pipeline", exact=True)).to_be_hidden()
-        restored = {**history(), "moves": [*history()["moves"], move("restore", 95)]}
-        pages.give(pipeline(0), pipeline(1), now=by_nobody, history=restored)
-        asked = sum("key0" in each for each in pages.asked)
-        fast_forward(page, 181_000)
-        expect(page.get_by_label("Pipeline", exact=True)).to_have_value("key1")
-        expect(page.locator(".cards").get_by_role("link", name="restore")).to_be_visible()
-        # The one that is shown stays.
-        assert sum("key0" in each for each in pages.asked) == asked
-        pages.answers["dags/orders/pipelines"] = (500, {"detail": "broken"})
-        fast_forward(page, 181_000)
-        expect(page.get_by_text("The list of pipelines is not up to date: broken")).to_be_visible()
-        expect(page.get_by_label("Pipeline", exact=True)).to_have_value("key1")
-        pages.give(pipeline(0), now=by_nobody, history=history())
-        fast_forward(page, 181_000)
-        expect(page.locator(".facts").first).to_contain_text("orders-etl-0")
-        expect(page.get_by_text("is old")).to_have_count(0)
+    page = visit(clock=True, allowed=(REFUSED,))
+    expect(page.get_by_role("heading", name="No pipelines yet")).to_be_visible()
+    pages.give(pipeline(), now=now(commits=[{**move("commit", 90), "by": None}]), history=history())
+    fast_forward(page, 181_000)
+    row = page.get_by_role("row", name=re.compile("orders-etl-0"))
+    expect(row).to_be_visible()
+    expect(page.get_by_role("heading", name="No pipelines yet")).to_be_hidden()
+    fast_forward(page, 31_000)
+    expect(row.locator("td").last).to_have_text("nothing")
+    expect(row).to_contain_text("commit")
+    pages.give(pipeline(), now=now(commits=[{**move("restore", 95), "by": None}]), history=history())
+    fast_forward(page, 181_000)
+    expect(row).to_contain_text("restore")
+    expect(row.get_by_text("5 d 19 h")).to_be_visible()
+    pages.answers["pipelines"] = (500, {"detail": "broken"})
+    fast_forward(page, 181_000)
+    expect(page.get_by_text("The list is not up to date: broken")).to_be_visible()
+    expect(row).to_contain_text("restore")
 
 
-def test_a_pipeline_that_is_no_longer_shown_is_no_longer_asked_about(browser, pages):
+def test_new_pipelines_and_moves_appear_on_the_page_of_a_dag(visit, pages):
+    pages.give()
+    page = visit("dags/orders", clock=True, allowed=(REFUSED,))
+    expect(page.get_by_text("No task of this DAG names a Kafka pipeline")).to_be_visible()
+    # Nobody has committed, so the last move is what Airflow knows.
+    by_nobody = now(provenance=None)
+    pages.give(pipeline(1), now=by_nobody, history=history())
+    fast_forward(page, 181_000)
+    expect(page.get_by_text("records in 6 partitions")).to_be_visible()
+    expect(page.get_by_text("No task of this DAG names a Kafka pipeline")).to_be_hidden()
+    expect(page.get_by_label("Pipeline", exact=True)).to_be_hidden()
+    restored = {**history(), "moves": [*history()["moves"], move("restore", 95)]}
+    pages.give(pipeline(0), pipeline(1), now=by_nobody, history=restored)
+    asked = sum("key0" in each for each in pages.asked)
+    fast_forward(page, 181_000)
+    expect(page.get_by_label("Pipeline", exact=True)).to_have_value("key1")
+    expect(page.locator(".cards").get_by_role("link", name="restore")).to_be_visible()
+    # The one that is shown stays.
+    assert sum("key0" in each for each in pages.asked) == asked
+    pages.answers["dags/orders/pipelines"] = (500, {"detail": "broken"})
+    fast_forward(page, 181_000)
+    expect(page.get_by_text("The list of pipelines is not up to date: broken")).to_be_visible()
+    expect(page.get_by_label("Pipeline", exact=True)).to_have_value("key1")
+    pages.give(pipeline(0), now=by_nobody, history=history())
+    fast_forward(page, 181_000)
+    expect(page.locator(".facts").first).to_contain_text("orders-etl-0")
+    expect(page.get_by_text("is old")).to_have_count(0)
+
+
+def test_a_pipeline_that_is_no_longer_shown_is_no_longer_asked_about(visit, pages):
     pages.give(pipeline(0), pipeline(1), now=now(), history=history())
     pages.answers["dags/orders/pipelines/key0/now"] = slowly(now(), 1.0)
-    with quiet_page(browser) as page:
-        page.clock.install()
-        page.goto(f"{pages.url}dags/orders")
-        # While the first is being asked about.
-        page.get_by_label("Pipeline", exact=True).select_option("key1")
-        expect(page.get_by_text("records in 6 partitions")).to_be_visible()
-        page.wait_for_timeout(1_500)
-        asked = sum("key0" in each for each in pages.asked)
-        page.clock.run_for(61_000)
-        page.wait_for_timeout(300)
-        assert sum("key0" in each for each in pages.asked) == asked
+    page = visit("dags/orders", clock=True)
+    # While the first is being asked about.
+    page.get_by_label("Pipeline", exact=True).select_option("key1")
+    expect(page.get_by_text("records in 6 partitions")).to_be_visible()
+    page.wait_for_timeout(1_500)
+    asked = sum("key0" in each for each in pages.asked)
+    page.clock.run_for(61_000)
+    page.wait_for_timeout(300)
+    assert sum("key0" in each for each in pages.asked) == asked
 
 
-def test_a_sum_of_some_partitions_is_no_point_of_the_sum_of_all(browser, pages):
+def test_a_sum_of_some_partitions_is_no_point_of_the_sum_of_all(show):
     moves = [
         move(minutes=0, over="all"),
         move("reset", 10, over="one of them"),
@@ -684,48 +627,43 @@ def test_a_sum_of_some_partitions_is_no_point_of_the_sum_of_all(browser, pages):
     totals = {**now(rows)["totals"], "over": "all"}
     batches = [{**batch, "over": "two topics"} for batch in history()["batches"]]
     answer = {"batches": batches, "moves": moves, "problems": []}
-    pages.give(pipeline(), now=now(rows, totals=totals), history=answer)
-    with quiet_page(browser) as page:
-        page.goto(f"{pages.url}dags/orders")
-        expect(page.get_by_text("records in 6 partitions")).to_be_visible()
-        plot = page.get_by_role("img", name=re.compile("^Offsets, sum"))
-        expect(plot).to_have_accessible_name(re.compile("Log end: 4 values, the newest 157,759"))
-        expect(plot).to_have_accessible_name(re.compile("Committed: 2 values, the newest 31,000"))
-        expect(plot).to_have_accessible_name(re.compile("Checkpoint: no known values"))
-        expect(page.get_by_text("Left out of the sums: 91 values of other partitions.")).to_be_visible()
-        expect(page.get_by_role("img", name=re.compile("^Lag in records. Lag: 4 values"))).to_be_visible()
-        expect(page.get_by_role("region", name="Moves and waits").locator("tbody tr")).to_have_count(4)
+    page = show(now=now(rows, totals=totals), history=answer)
+    expect(page.get_by_text("records in 6 partitions")).to_be_visible()
+    plot = page.get_by_role("img", name=re.compile("^Offsets, sum"))
+    expect(plot).to_have_accessible_name(re.compile("Log end: 4 values, the newest 157,759"))
+    expect(plot).to_have_accessible_name(re.compile("Committed: 2 values, the newest 31,000"))
+    expect(plot).to_have_accessible_name(re.compile("Checkpoint: no known values"))
+    expect(page.get_by_text("Left out of the sums: 91 values of other partitions.")).to_be_visible()
+    expect(page.get_by_role("img", name=re.compile("^Lag in records. Lag: 4 values"))).to_be_visible()
+    expect(rows_of(page, "Moves and waits")).to_have_count(4)
 
 
-def test_the_run_of_another_dag_is_told_from_one_of_this_dag(browser, pages):
+def test_the_run_of_another_dag_is_told_from_one_of_this_dag(show):
     moves = [move(), move("reset", 10, dag_id="recover")]
-    pages.give(pipeline(), now=now(), history={"batches": [], "moves": moves, "problems": []})
-    with quiet_page(browser) as page:
-        page.goto(f"{pages.url}dags/orders")
-        rows = page.get_by_role("region", name="Moves and waits").locator("tbody tr")
-        expect(rows).to_have_count(2)
-        other, own = (rows.nth(number).locator("td").nth(1) for number in range(2))
-        expect(other).to_have_text("recover: 2026-03-02 12:10:00 scheduled")
-        expect(other.get_by_title(moves[1]["run_id"])).to_be_visible()
-        expect(own).to_have_text("2026-03-02 12:00:00 scheduled")
+    page = show(history=only_moves(moves))
+    rows = rows_of(page, "Moves and waits")
+    expect(rows).to_have_count(2)
+    other, own = (rows.nth(number).locator("td").nth(1) for number in range(2))
+    expect(other).to_have_text("recover: 2026-03-02 12:10:00 scheduled")
+    expect(other.get_by_title(moves[1]["run_id"])).to_be_visible()
+    expect(own).to_have_text("2026-03-02 12:00:00 scheduled")
 
 
 @pytest.mark.parametrize("tls", [True, False])
-def test_a_command_is_shown_as_it_is_and_copied_as_it_must_be(browser, pages, tls):
+def test_a_command_is_shown_as_it_is_and_copied_as_it_must_be(visit, pages, tls):
     command = f"cat <<'EOF'\n{RIGHT_TO_LEFT}\nEOF\nairflow-kafka-offsets group restore"
-    pages.answers["dags/orders/runs/r/tasks/reset/-1"] = task_instance(restore_command=command)
-    with quiet_page(browser, permissions=["clipboard-read", "clipboard-write"]) as page:
-        page.goto(f"{pages.url}dags/orders/runs/r/tasks/reset/-1")
-        expect(page.get_by_text("the copy has the character")).to_be_visible()
-        shown = command.replace("\u202e", "\\u{202e}")
-        assert page.locator("code").text_content() == shown
-        if not tls:
-            page.evaluate("() => { navigator.clipboard.writeText = () => Promise.reject(); }")
-        page.get_by_role("button", name="Copy").click()
-        expect(page.get_by_role("status")).to_have_text("copied" if tls else "selected: press Ctrl+C")
-        if not tls:
-            page.keyboard.press("Control+c")
-        assert page.evaluate("navigator.clipboard.readText()") == command
+    pages.answers[RESET] = task_instance(restore_command=command)
+    page = visit(RESET, permissions=["clipboard-read", "clipboard-write"])
+    expect(page.get_by_text("the copy has the character")).to_be_visible()
+    shown = command.replace("\u202e", "\\u{202e}")
+    assert page.locator("code").text_content() == shown
+    if not tls:
+        page.evaluate("() => { navigator.clipboard.writeText = () => Promise.reject(); }")
+    page.get_by_role("button", name="Copy").click()
+    expect(page.get_by_role("status")).to_have_text("copied" if tls else "selected: press Ctrl+C")
+    if not tls:
+        page.keyboard.press("Control+c")
+    assert page.evaluate("navigator.clipboard.readText()") == command
 
 
 CERTIFICATE = {
@@ -743,12 +681,12 @@ CERTIFICATE = {
 }
 
 
-def test_a_check_of_a_mirror_shows_its_verdict(browser, pages):
+def test_a_check_of_a_mirror_shows_its_verdict(visit, pages):
     checks = [
         move("mirror", number, run_id=verdict, verdict=verdict)
         for number, verdict in enumerate(["exact", "safe", "unknown"])
     ]
-    pages.give(pipeline(), now=now(), history={"batches": [], "moves": checks, "problems": []})
+    pages.give(pipeline(), now=now(), history=only_moves(checks))
     pages.answers["dags/orders/runs/unknown/tasks/mirror/-1"] = task_instance(
         operator="CheckMirrorOperator",
         move=checks[2],
@@ -756,18 +694,17 @@ def test_a_check_of_a_mirror_shows_its_verdict(browser, pages):
         restore_command=None,
         mirror={"version": 1, "verdict": "unknown", "behind": 7, "notes": [HOSTILE]},
     )
-    with quiet_page(browser) as page:
-        page.goto(f"{pages.url}dags/orders")
-        for verdict, tone in (("exact", "good"), ("safe", "warn"), ("unknown", "bad")):
-            tag = page.get_by_role("row", name="mirror").locator(".tag", has_text=re.compile(f"^{verdict}$"))
-            expect(tag).to_have_class(f"tag {tone}")
-        page.get_by_role("row", name="unknown").get_by_role("link", name="mirror").click()
-        expect(page.get_by_role("heading", name="Failover to the mirror")).to_be_visible()
-        expect(page.locator("section .tag.bad")).to_have_text("unknown")
-        expect(page.get_by_text("This task has stored no receipt")).to_be_hidden()
+    page = visit("dags/orders")
+    for verdict, tone in (("exact", "good"), ("safe", "warn"), ("unknown", "bad")):
+        tag = page.get_by_role("row", name="mirror").locator(".tag", has_text=re.compile(f"^{verdict}$"))
+        expect(tag).to_have_class(f"tag {tone}")
+    page.get_by_role("row", name="unknown").get_by_role("link", name="mirror").click()
+    expect(page.get_by_role("heading", name="Failover to the mirror")).to_be_visible()
+    expect(page.locator("section .tag.bad")).to_have_text("unknown")
+    expect(page.get_by_text("This task has stored no receipt")).to_be_hidden()
 
 
-def test_an_audit_shows_its_verdict_beside_its_window_and_its_certificate(browser, pages):
+def test_an_audit_shows_its_verdict_beside_its_window_and_its_certificate(visit, pages):
     audits = [
         move("audit", number, run_id=verdict, verdict=verdict, state=state)
         for number, (verdict, state) in enumerate(
@@ -775,24 +712,22 @@ def test_an_audit_shows_its_verdict_beside_its_window_and_its_certificate(browse
         )
     ]
     plan = move("window", 0, task_id="plan", plan_only=True)
-    pages.give(pipeline(), now=now(), history={"batches": [], "moves": [plan, *audits], "problems": []})
-    address = "dags/orders/runs/incomplete/tasks/audit/-1"
-    pages.answers[address] = task_instance(
+    pages.give(pipeline(), now=now(), history=only_moves([plan, *audits]))
+    pages.answers["dags/orders/runs/incomplete/tasks/audit/-1"] = task_instance(
         operator="AuditWindowOperator",
         move=audits[1],
         receipt=None,
         restore_command=None,
         certificate=CERTIFICATE,
     )
-    with quiet_page(browser) as page:
-        page.goto(f"{pages.url}dags/orders")
-        for verdict, tone in (("complete", "good"), ("incomplete", "bad"), ("undecided", "warn")):
-            tag = page.get_by_role("row", name="audit").locator(".tag", has_text=re.compile(f"^{verdict}$"))
-            expect(tag).to_have_class(f"tag {tone}")
-        page.get_by_role("row", name="incomplete").get_by_role("link", name="audit").click()
-        expect(page.get_by_role("heading", name="Certificate")).to_be_visible()
-        expect(page.locator("section .tag.bad")).to_have_text("incomplete")
-        expect(page.get_by_text("lost: 2", exact=True)).to_be_visible()
-        expect(page.get_by_text('orders: {"0":[[3,5]]}')).to_be_visible()
-        expect(page.get_by_text(f"table: {HOSTILE}")).to_be_visible()
-        expect(page.get_by_text("This task has stored no receipt")).to_be_hidden()
+    page = visit("dags/orders")
+    for verdict, tone in (("complete", "good"), ("incomplete", "bad"), ("undecided", "warn")):
+        tag = page.get_by_role("row", name="audit").locator(".tag", has_text=re.compile(f"^{verdict}$"))
+        expect(tag).to_have_class(f"tag {tone}")
+    page.get_by_role("row", name="incomplete").get_by_role("link", name="audit").click()
+    expect(page.get_by_role("heading", name="Certificate")).to_be_visible()
+    expect(page.locator("section .tag.bad")).to_have_text("incomplete")
+    expect(page.get_by_text("lost: 2", exact=True)).to_be_visible()
+    expect(page.get_by_text('orders: {"0":[[3,5]]}')).to_be_visible()
+    expect(page.get_by_text(f"table: {HOSTILE}")).to_be_visible()
+    expect(page.get_by_text("This task has stored no receipt")).to_be_hidden()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime, timedelta, timezone
 from inspect import signature
 from typing import Any
@@ -26,6 +28,15 @@ class Metadata:
     def __init__(self) -> None:
         self._runs = 0
         self._dags: dict[str, Any] = {}
+
+    @contextmanager
+    def new_dag(self, dag_id: str) -> Iterator[Any]:
+        """Add the DAG with the tasks that are made in the block."""
+        from airflow.sdk import DAG
+
+        with DAG(dag_id, start_date=datetime(2026, 1, 1), schedule=None) as dag:
+            yield dag
+        self.add_dag(dag)
 
     def add_dag(self, dag: Any) -> str:
         from airflow.models.dagbundle import DagBundleModel

@@ -21,7 +21,7 @@ from airflow_kafka_offsets.local.cache import lock_file
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from playwright.sync_api import Browser, ConsoleMessage, Page, Request
+    from playwright.sync_api import Browser, ConsoleMessage, Locator, Page, Request
 
 # The shell has no windows of its own to draw: the same pages take less than half of the time.
 NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
@@ -122,6 +122,11 @@ def fast_forward(page: Page, milliseconds: int) -> None:
         assert time.monotonic() < deadline, f"no response: {[request.url for request in _RUNNING[page]]}"
         page.wait_for_timeout(5)
     page.clock.fast_forward(milliseconds)
+
+
+def rows_of(page: Page, region: str) -> Locator:
+    """Return the rows of a table."""
+    return page.get_by_role("region", name=region).locator("tbody tr")
 
 
 def overflow(page: Page) -> int:

@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 import airflow_kafka_offsets
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
 STATIC = Path(airflow_kafka_offsets.__file__).parent / "ui" / "static"
 POLICY = (
@@ -133,6 +133,11 @@ def history() -> dict[str, Any]:
     moves = [move(minutes=number) for number in range(0, 90, 6)]
     moves += [move("reset", 40.5), move("restore", 47.5), move("reset", 60.5, plan_only=True)]
     return {"batches": batches, "moves": moves, "problems": []}
+
+
+def only_moves(moves: Iterable[Any] = ()) -> dict[str, Any]:
+    """Return a history without batches."""
+    return {"batches": [], "moves": list(moves), "problems": []}
 
 
 def task_instance(**values: Any) -> dict[str, Any]:

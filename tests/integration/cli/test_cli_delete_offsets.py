@@ -15,91 +15,98 @@ pytestmark = pytest.mark.integration
 pytest.importorskip("kafka")
 
 
-@pytest.fixture(autouse=True)
-def the_broker(bootstrap_servers, monkeypatch):
-    monkeypatch.setenv("AIRFLOW_KAFKA_OFFSETS_BOOTSTRAP_SERVER", bootstrap_servers)
+@pytest.fixture
+def kept(make_topic, produce):
+    name = make_topic(1)
+    produce(name, {0: 10})
+    return name
 
 
 @pytest.fixture
-def group(make_topic, produce, new_group, client):
+def group(topic, kept, new_group, commit):
     """A group that has committed to two topics, of which it has left the first one."""
-    name, left, kept = new_group(), make_topic(partitions=2), make_topic()
-    produce(left, {0: 10, 1: 10})
-    produce(kept, {0: 10})
-    client.commit(name, {TopicPartition(left, 0): 7, TopicPartition(left, 1): 2, TopicPartition(kept, 0): 5})
-    return name, left, kept
+    name = new_group()
+    commit(name, topic, {0: 7, 1: 2})
+    commit(name, kept, {0: 5})
+    return name
 
 
-def held(client, name):
-    return {
-        (tp.topic, tp.partition): commit.offset for tp, commit in client.committed_everywhere(name).items()
-    }
+@pytest.fixture
+def held(broker, group):
+    """held() -> {(topic, partition): offset} of the group."""
+
+    def look():
+        found = broker.committed_everywhere(group)
+        return {(tp.topic, tp.partition): commit.offset for tp, commit in found.items()}
+
+    return look
 
 
-def test_offsets_of_a_topic_are_deleted_only_with_execute_and_come_back(cli, group, client, tmp_path):
-    name, left, kept = group
-    before = held(client, name)
-    shown = cli("group", "delete-offsets", name, "--topic", left)
+DELETE = "group delete-offsets GROUP --topic TOPIC"
+
+
+def test_offsets_of_a_topic_are_deleted_only_with_execute_and_come_back(do, kept, held, tmp_path):
+    before = held()
+    shown = do(DELETE)
     assert (shown.code, "Nothing was changed: give --execute" in shown.err) == (0, True)
-    assert held(client, name) == before
+    assert held() == before
 
     saved = tmp_path / "saved.csv"
-    done = cli("group", "delete-offsets", name, "--topic", left, "--execute", "--save", str(saved))
+    done = do(f"{DELETE} --execute --save {saved}")
     assert done.code == 0, done.err
     assert "2 of 2 offsets deleted" in done.out
-    assert held(client, name) == {(kept, 0): 5}
+    assert held() == {(kept, 0): 5}
 
-    assert cli("group", "restore", name, "--from-file", str(saved), "--execute").code == 0
-    assert held(client, name) == before
+    assert do(f"group restore GROUP --from-file {saved} --execute").code == 0
+    assert held() == before
 
 
-def test_the_receipt_restores_them(cli, group, client, tmp_path):
-    name, left, _ = group
-    before = held(client, name)
-    done = cli("group", "delete-offsets", name, "--topic", f"{left}:1", "--execute", "--output", "json")
+def test_the_receipt_restores_them(do, topic, held, tmp_path):
+    before = held()
+    done = do(f"{DELETE}:1 --execute --output json")
     (receipt,) = json.loads(done.out)["groups"]
-    assert (receipt["deleted"], receipt["before"]) == (True, {left: {"1": 2}})
-    assert held(client, name) == {key: at for key, at in before.items() if key != (left, 1)}
+    assert (receipt["deleted"], receipt["before"]) == (True, {topic: {"1": 2}})
+    assert held() == {key: at for key, at in before.items() if key != (topic, 1)}
     file = tmp_path / "receipt.json"
     file.write_text(done.out)
-    assert cli("group", "restore", name, "--receipt", str(file), "--execute").code == 0
-    assert held(client, name) == before
+    assert do(f"group restore GROUP --receipt {file} --execute").code == 0
+    assert held() == before
 
 
 @pytest.mark.parametrize(
-    ("options", "code", "text"),
+    ("line", "code", "text"),
     [
-        ([], 2, "--topic is missing"),
-        (["--topic", "not-there"], 1, "topic not-there is not on the broker: correct --topic"),
+        ("group delete-offsets GROUP", 2, "--topic is missing"),
+        (
+            "group delete-offsets GROUP --topic not-there",
+            1,
+            "topic not-there is not on the broker: correct --topic",
+        ),
+        (
+            "group delete-offsets nobody-ever --topic TOPIC",
+            1,
+            "there is no group 'nobody-ever': correct GROUP",
+        ),
+        ("group delete-offsets GROUP --topic OTHER", 1, "has no committed offsets of"),
     ],
 )
-def test_what_is_not_named_rightly_is_refused(cli, group, client, options, code, text):
-    name, *_ = group
-    before = held(client, name)
-    done = cli("group", "delete-offsets", name, *options, "--execute")
+def test_what_is_not_there_is_refused(do, make_topic, held, line, code, text):
+    before = held()
+    done = do(f"{line.replace('OTHER', make_topic(1))} --execute")
     assert (done.code, text in done.err) == (code, True), done.err
-    assert held(client, name) == before
-
-
-def test_a_group_that_is_not_there_or_has_none_of_the_topic_is_refused(cli, group, make_topic):
-    name, left, _ = group
-    done = cli("group", "delete-offsets", "nobody-ever", "--topic", left, "--execute")
-    assert (done.code, "there is no group 'nobody-ever': correct GROUP" in done.err) == (1, True)
-    done = cli("group", "delete-offsets", name, "--topic", make_topic(), "--execute")
-    assert (done.code, "has no committed offsets of" in done.err) == (1, True)
+    assert held() == before
 
 
 def test_a_topic_that_members_read_is_refused_before_and_by_the_broker(
-    cli, new_group, member, make_topic, client
+    do, group, topic, member, client, held
 ):
-    name, topic = new_group(), make_topic()
-    client.commit(name, {TopicPartition(topic, 0): 0})
-    member(name, topic)
-    done = cli("group", "delete-offsets", name, "--topic", topic, "--execute")
+    before = held()
+    member(group, topic)
+    done = do(f"{DELETE} --execute")
     assert (done.code, "only offsets of topics that no member reads" in done.err) == (1, True)
-    (error,) = client.delete_offsets(name, [TopicPartition(topic, 0)]).values()
+    (error,) = client.delete_offsets(group, [TopicPartition(topic, 0)]).values()
     assert error == "members of the group read the topic (GROUP_SUBSCRIBED_TO_TOPIC): stop them first"
-    assert held(client, name) == {(topic, 0): 0}
+    assert held() == before
 
 
 @pytest.mark.parametrize("login", ["SASL_PLAINTEXT", SASL_SSL])

@@ -91,6 +91,16 @@ class Browser:
         self.forget()
         return self.client(user).get(f"{self.prefix}/kafka-offsets{path}", **how)
 
+    def address(self, dag_id: str, what: str) -> str:
+        """Return the address of what there is about the first pipeline of a DAG."""
+        pipeline, *_ = self.get(f"/api/dags/{dag_id}/pipelines").json()["pipelines"]
+        return f"/api/dags/{dag_id}/pipelines/{pipeline['key']}/{what}"
+
+    def moves(self, dag_id: str, user: str = "ann") -> list[Any]:
+        """Return the moves in the history of a DAG's first pipeline."""
+        moves: list[Any] = self.get(self.address(dag_id, "history"), user).json()["moves"]
+        return moves
+
     def found(self, dag_id: str) -> Any:
         """Return what was found of a DAG."""
         return self.tab.state.dags._found.get_known(dag_id)

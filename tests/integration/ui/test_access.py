@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from urllib.parse import quote
 
 import pytest
-from airflow.sdk import DAG
 from offsets_receipts import receipt
 
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
@@ -21,10 +19,17 @@ UNKNOWN = "no-such-dag"
 @pytest.fixture
 def two_dags(metadata):
     for name in ("orders", "secret"):
-        with DAG(name, start_date=datetime(2026, 1, 1), schedule=None) as dag:
+        with metadata.new_dag(name):
             CommitOffsetsOperator(task_id="commit", group_id=f"{name}-group", offsets={"t": {"0": 1}})
-        metadata.add_dag(dag)
         metadata.add_run(name, {"commit": receipt(f"{name}-group", 40, 60)}, run_id=f"run-of-{name}")
+
+
+@pytest.fixture
+def shared(metadata):
+    """The DAG orders, whose group shared other DAGs move too."""
+    with metadata.new_dag("orders"):
+        CommitOffsetsOperator(task_id="commit", group_id="shared", offsets={"t": {"0": 1}})
+    metadata.add_run("orders")
 
 
 def addresses(browser, dag_id="orders", key="0" * 16):
@@ -124,81 +129,55 @@ def test_without_the_right_to_the_xcom_of_a_dag_it_has_no_pipelines(browser, two
     assert browser.get("/api/dags/secret/pipelines", "bob").status_code == 403
 
 
-def test_events_of_another_dag_show_to_those_who_may_read_it(browser, metadata):
+def test_events_of_another_dag_show_to_those_who_may_read_it(browser, metadata, shared):
     from some_dags_only import SomeDagsOnly
 
-    with DAG("orders", start_date=datetime(2026, 1, 1), schedule=None) as dag:
-        CommitOffsetsOperator(task_id="commit", group_id="shared", offsets={"t": {"0": 1}})
-    metadata.add_dag(dag)
-    metadata.add_run("orders")
-    with DAG("secret", start_date=datetime(2026, 1, 1), schedule=None) as other:
+    with metadata.new_dag("secret"):
         pass
-    metadata.add_dag(other)
     metadata.add_event("kafka-group://kafka_default/shared", "secret", "run 1", "commit", moved_by=7)
     SomeDagsOnly.readable = {"bob": {"orders"}}
-    key = browser.get("/api/dags/orders/pipelines").json()["pipelines"][0]["key"]
-    path = f"/api/dags/orders/pipelines/{key}/history"
 
-    assert [move["moved_by"] for move in browser.get(path).json()["moves"]] == [7]
-    assert browser.get(path, "bob").json()["moves"] == []
+    assert [move["moved_by"] for move in browser.moves("orders")] == [7]
+    assert browser.moves("orders", "bob") == []
 
 
-def test_a_reset_by_another_dag_is_shown_as_what_it_was(browser, metadata):
-    with DAG("orders", start_date=datetime(2026, 1, 1), schedule=None) as dag:
-        CommitOffsetsOperator(task_id="commit", group_id="shared", offsets={"t": {"0": 1}})
-    metadata.add_dag(dag)
-    metadata.add_run("orders")
-    with DAG("recovery", start_date=datetime(2026, 1, 1), schedule=None) as other:
+def test_a_reset_by_another_dag_is_shown_as_what_it_was(browser, metadata, shared):
+    with metadata.new_dag("recovery"):
         ResetOffsetsOperator(task_id="reset", group_id="shared", to_offset="earliest")
         ResetOffsetsOperator(task_id="reset_two", group_id={"a": "shared", "b": "another"}, to_offset=3)
-    metadata.add_dag(other)
     two = {"version": 1, "changed": 2, "moved_by": -9, "plan_only": False, "verified": True, "source": {}}
     two["groups"] = [receipt("shared", 8, 3), receipt("another", 7, 3)]
     run = metadata.add_run("recovery", {"reset": receipt("shared", 60, 10), "reset_two": two})
     metadata.add_event("kafka-group://kafka_default/shared", "recovery", run, "reset", moved_by=-50)
     metadata.add_event("kafka-group://kafka_default/shared", "recovery", run, "reset_two", moved_by=-5)
 
-    key = browser.get("/api/dags/orders/pipelines").json()["pipelines"][0]["key"]
-    moves = browser.get(f"/api/dags/orders/pipelines/{key}/history").json()["moves"]
+    names = ("kind", "dag_id", "offset", "lag", "state")
+    shown = {move["task_id"]: [move[name] for name in names] for move in browser.moves("orders")}
 
-    shown = {
-        move["task_id"]: [move[name] for name in ("kind", "dag_id", "offset", "lag", "state")]
-        for move in moves
-    }
     assert shown["reset"] == ["reset", "recovery", 10, 90, "success"]
     # The totals of its receipt are those of both groups.
     assert shown["reset_two"] == ["reset", "recovery", None, None, "success"]
 
 
-def test_a_reset_by_another_dag_without_outlets_is_shown_too(browser, metadata):
+def test_a_reset_by_another_dag_without_outlets_is_shown_too(browser, metadata, shared):
     from some_dags_only import SomeDagsOnly
 
-    with DAG("orders", start_date=datetime(2026, 1, 1), schedule=None) as dag:
-        CommitOffsetsOperator(task_id="commit", group_id="shared", offsets={"t": {"0": 1}})
-    metadata.add_dag(dag)
-    metadata.add_run("orders")
-    with DAG("recovery", start_date=datetime(2026, 1, 1), schedule=None) as other:
+    with metadata.new_dag("recovery"):
         ResetOffsetsOperator(task_id="reset", group_id="shared", to_offset="earliest")
         ResetOffsetsOperator(task_id="reset_other", group_id="another", to_offset="earliest")
         ResetOffsetsOperator(
             task_id="reset_there", group_id="shared", kafka_config_id="kafka_eu", to_offset="earliest"
         )
-    metadata.add_dag(other)
     groups = {"reset": "shared", "reset_other": "another", "reset_there": "shared"}
     metadata.add_run("recovery", {task: receipt(group, 60, 10) for task, group in groups.items()})
     SomeDagsOnly.readable = {"bob": {"orders"}}
     SomeDagsOnly.without_xcom = {"eve": {"recovery"}}
-    key = browser.get("/api/dags/orders/pipelines").json()["pipelines"][0]["key"]
-    path = f"/api/dags/orders/pipelines/{key}/history"
+    names = ("task_id", "kind", "offset", "lag")
 
-    shown = [
-        (move["task_id"], move["kind"], move["offset"], move["lag"])
-        for move in browser.get(path).json()["moves"]
+    assert [[move[name] for name in names] for move in browser.moves("orders")] == [
+        ["reset", "reset", 10, 90]
     ]
-
-    assert shown == [("reset", "reset", 10, 90)]
-    assert browser.get(path, "bob").json()["moves"] == []
-    assert browser.get(path, "eve").json()["moves"] == []
+    assert browser.moves("orders", "bob") == browser.moves("orders", "eve") == []
 
 
 @pytest.mark.parametrize(
@@ -240,9 +219,8 @@ def test_an_app_with_a_route_without_a_guard_is_refused():
 def test_names_with_slashes_and_tags_are_only_names(browser, metadata, monkeypatch):
     monkeypatch.setenv("AIRFLOW__SCHEDULER__ALLOWED_RUN_ID_PATTERN", ".*")
     group, run_id = "<script>alert('x')</script>/\"ü", "manual__2026-01-01T00:00:00+00:00//x/"
-    with DAG("hostile", start_date=datetime(2026, 1, 1), schedule=None) as dag:
+    with metadata.new_dag("hostile"):
         CommitOffsetsOperator(task_id="commit", group_id=group, offsets={"t": {"0": 1}})
-    metadata.add_dag(dag)
     plain = metadata.add_run("hostile", {"commit": receipt(group, 1, 2)})
     metadata.add_run("hostile", {"commit": receipt(group, 2, 3)}, run_id=run_id)
 
@@ -256,10 +234,7 @@ def test_names_with_slashes_and_tags_are_only_names(browser, metadata, monkeypat
     # Airflow's API has no address for such a run.
     assert slashes.status_code == 404
     assert instance.json()["receipt"]["groups"] == [group]
-    assert (
-        browser.get(f"/api/dags/hostile/pipelines/{pipeline['key']}/history").json()["moves"][0]["run_id"]
-        == plain
-    )
+    assert browser.moves("hostile")[0]["run_id"] == plain
 
 
 @pytest.mark.parametrize("map_index", ["x", "1e3", "--1", "99999999999999999999", "-"])
@@ -284,8 +259,7 @@ def test_who_committed_shows_to_those_who_may_read_that_dag(browser, two_dags, m
 
     monkeypatch.setattr(browser.tab.state.live, "ask", ask)
     SomeDagsOnly.readable = {"bob": {"orders"}}
-    key = browser.get("/api/dags/orders/pipelines").json()["pipelines"][0]["key"]
-    path = f"/api/dags/orders/pipelines/{key}/now"
+    path = browser.address("orders", "now")
 
     answers = {user: browser.get(path, user).json() for user in ("bob", "ann")}
     seen = {user: answer["provenance"] for user, answer in answers.items()}

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import datetime
 
 import pytest
-from airflow.sdk import DAG
 from offsets_receipts import receipt
 from running_airflow import needs_fields_in_lists
 
@@ -21,10 +19,9 @@ def add(metadata):
     """add(dag_id, runs) adds a DAG of which each run has committed, and the first one has reset."""
 
     def make(dag_id, runs):
-        with DAG(dag_id, start_date=datetime(2026, 1, 1), schedule=None) as dag:
+        with metadata.new_dag(dag_id):
             CommitOffsetsOperator(task_id="commit", group_id=dag_id, offsets={"orders": {"0": 1}})
             ResetOffsetsOperator(task_id="reset", group_id=dag_id, to_offset="earliest")
-        metadata.add_dag(dag)
         metadata.add_run(dag_id, {"reset": receipt(dag_id, 60, 10)}, run_id="first")
         return metadata.add_runs(dag_id, runs, {"commit": receipt(dag_id, 40, 60)})
 
@@ -52,8 +49,7 @@ def pipelines(browser):
 
 
 def history(browser, dag_id):
-    (pipeline,) = browser.get(f"/api/dags/{dag_id}/pipelines").json()["pipelines"]
-    return browser.get(f"/api/dags/{dag_id}/pipelines/{pipeline['key']}/history").json()
+    return browser.get(browser.address(dag_id, "history")).json()
 
 
 @pytest.mark.parametrize("dags", [["orders"], ["orders", "returns", "stock"]])
@@ -154,8 +150,7 @@ def test_what_takes_too_long_is_read_when_it_is_asked_for_again(browser, add, mo
 
     with monkeypatch.context() as busy:
         busy.setattr(histories, "Budget", NoTime)
-        (pipeline,) = browser.get("/api/dags/orders/pipelines").json()["pipelines"]
-        first = browser.get(f"/api/dags/orders/pipelines/{pipeline['key']}/history").json()
+        first = history(browser, "orders")
     then = history(browser, "orders")
 
     # One of them has left nothing.

@@ -6,11 +6,9 @@ import asyncio
 import json
 import time
 from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime
 
 import httpx
 import pytest
-from airflow.sdk import DAG
 from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import AdminClient
 from offsets_receipts import receipt
@@ -54,19 +52,13 @@ def connected(asking):
 @pytest.fixture
 def add_pipeline(metadata):
     def add(dag_id, results=None, **names):
-        with DAG(dag_id, start_date=datetime(2026, 1, 1), schedule=None) as dag:
+        with metadata.new_dag(dag_id):
             offsets = None if "checkpoint_location" in names else {"t": {"0": 1}}
             CommitOffsetsOperator(task_id="commit", offsets=offsets, **names)
-        metadata.add_dag(dag)
         metadata.add_run(dag_id, results)
         return dag_id
 
     return add
-
-
-def address(browser, dag_id, what="now"):
-    (pipeline,) = browser.get(f"/api/dags/{dag_id}/pipelines").json()["pipelines"]
-    return f"/api/dags/{dag_id}/pipelines/{pipeline['key']}/{what}"
 
 
 def read(browser, dag_id, *, times=False):
@@ -74,7 +66,7 @@ def read(browser, dag_id, *, times=False):
     Read until the process that asks has started and answers in time, which takes long on a busy machine, and
     until the times are there.
     """
-    path = address(browser, dag_id)
+    path = browser.address(dag_id, "now")
     for _ in range(6):
         found = browser.get(path).json()
         if not found["error"]:
@@ -104,8 +96,8 @@ def test_a_pipeline_with_its_checkpoint(
     found = read(connected, "orders", times=True)
     # A busy machine may take longer to ask again than an answer is kept.
     monkeypatch.setattr(connected.tab.state.live, "_fresh", 600.0)
-    again = connected.get(address(connected, "orders") + "?partitions=false").json()
-    path = address(connected, "orders", "history")
+    again = connected.get(connected.address("orders", "now") + "?partitions=false").json()
+    path = connected.address("orders", "history")
     batches = connected.get(path).json()["batches"]
 
     assert connected.get(f"{path}?batches=false").json()["batches"] == []
@@ -181,9 +173,8 @@ def instance(connected, metadata):
     """instance(task, result, state=..., rendered=...) -> how to ask Kafka about its one instance."""
 
     def make(task, result, state="success", rendered=None):
-        with DAG("instances", start_date=datetime(2026, 1, 1), schedule=None) as dag:
+        with metadata.new_dag("instances") as dag:
             dag.add_task(task)
-        metadata.add_dag(dag)
         of_task = {task.task_id: rendered} if rendered else None
         run_id = metadata.add_run("instances", {task.task_id: result}, rendered=of_task, state=state)
         path = f"/api/dags/instances/runs/{run_id}/tasks/{task.task_id}/-1/now"
@@ -334,9 +325,9 @@ def test_a_broker_that_is_away(connected, add_pipeline, new_group):
     connected.tab.state.live._answers.clear()
 
     began = time.monotonic()
-    response = connected.get(address(connected, "dead"))
+    response = connected.get(connected.address("dead", "now"))
     took = time.monotonic() - began
-    history = connected.get(address(connected, "dead", "history")).json()
+    moves = connected.moves("dead")
 
     found = response.json()
     assert took < 12
@@ -345,7 +336,7 @@ def test_a_broker_that_is_away(connected, add_pipeline, new_group):
     assert (found["totals"], found["partitions"], found["read_at"]) == (None, None, None)
     assert "127.0.0.1" not in response.text
     assert "hidden" not in response.text
-    assert [move["moved_by"] for move in history["moves"]] == [1]
+    assert [move["moved_by"] for move in moves] == [1]
 
 
 def test_a_broker_that_stops_leaves_the_last_reading(
@@ -365,7 +356,7 @@ def test_a_broker_that_stops_leaves_the_last_reading(
     kafka.stop()
     time.sleep(6)
     began = time.monotonic()
-    stale = connected.get(address(connected, "stops")).json()
+    stale = connected.get(connected.address("stops", "now")).json()
     took = time.monotonic() - began
 
     assert good["error"] is None
@@ -385,7 +376,7 @@ def test_a_hundred_pages_ask_the_broker_once(connected, add_pipeline, make_topic
     live = connected.tab.state.live
     live._answers.clear()
     asked_before = live._child._number
-    path = f"http://testserver/kafka-offsets{address(connected, 'busy')}"
+    path = f"http://testserver/kafka-offsets{connected.address('busy', 'now')}"
     headers = dict(connected.client().headers)
 
     async def all_pages():
@@ -450,7 +441,7 @@ def test_forty_pipelines_and_two_thousand_partitions(
     connected, metadata, make_topic, broker, new_group, capsys
 ):
     topic, prefix = make_topic(2_000), new_group()
-    with DAG("wide", start_date=datetime(2026, 1, 1), schedule=None) as dag:
+    with metadata.new_dag("wide"):
         CommitOffsetsOperator(
             task_id="all", group_id=f"{prefix}-all", topics=[topic], offsets={topic: {"0": 1}}
         )
@@ -467,7 +458,6 @@ def test_forty_pipelines_and_two_thousand_partitions(
                 {TopicPartition(topic, each): 0 for each in range(number * 50, number * 50 + 50)},
             )
     broker.commit(f"{prefix}-all", {TopicPartition(topic, each): 0 for each in range(2_000)})
-    metadata.add_dag(dag)
     metadata.add_run("wide")
     pipelines = connected.get("/api/pipelines").json()["pipelines"]
     paths = [f"/api/dags/wide/pipelines/{each['key']}/now" for each in pipelines]

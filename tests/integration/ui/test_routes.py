@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import time
-from datetime import datetime
 from typing import Any
 
 import pytest
-from airflow.sdk import DAG
 from offsets_receipts import receipt
 from running_airflow import needs_fields_in_lists
 
@@ -23,12 +21,11 @@ pytestmark = pytest.mark.integration
 
 @pytest.fixture
 def orders(metadata):
-    with DAG("orders", start_date=datetime(2026, 1, 1), schedule=None) as dag:
+    with metadata.new_dag("orders"):
         CommitOffsetsOperator(
             task_id="commit", group_id="orders", topics=["orders"], checkpoint_location="/data/orders"
         )
         ConsumerGroupLagSensor(task_id="wait", group_id="orders", topics=["orders"], max_lag=0)
-    metadata.add_dag(dag)
     metadata.add_run("orders", {"commit": receipt("orders", 40, 60)}, run_id="manual__1")
     return "orders"
 
@@ -47,23 +44,19 @@ def test_lists_a_pipeline_once_with_its_tasks(browser, orders):
 
 
 def test_the_last_move_is_none_that_only_looked_or_was_only_planned(browser, metadata, orders):
-    with DAG("looks", start_date=datetime(2026, 1, 1), schedule=None) as dag:
+    with metadata.new_dag("looks"):
         CheckOffsetDriftOperator(
             task_id="drift", group_id="orders", topics=["orders"], checkpoint_location="/data/orders"
         )
         ResetOffsetsOperator(
             task_id="plan", group_id="orders", topics=["orders"], to_offset="earliest", plan_only=True
         )
-    metadata.add_dag(dag)
     only_planned = {**receipt("orders", 60, 0), "plan_only": True}
     names = {"group_id": "orders", "topics": ["orders"], "checkpoint_location": "/data/orders"}
     report = {"version": 1, "drifted": False, "pipelines": [{**names, "groups": []}]}
     metadata.add_run("looks", {"drift": report, "plan": only_planned})
 
-    found = browser.get("/api/dags/looks/pipelines").json()["pipelines"]
-    history = browser.get(f"/api/dags/looks/pipelines/{found[0]['key']}/history").json()
-    assert found
-    assert "drift" in {move["kind"] for move in history["moves"]}
+    assert "drift" in {move["kind"] for move in browser.moves("looks")}
 
 
 def test_an_installation_without_pipelines(browser, metadata):
@@ -86,11 +79,10 @@ def test_a_task_instance_with_its_receipt_and_the_command_that_takes_it_back(bro
 
 
 def test_the_command_that_takes_back_asks_the_cluster_of_that_run(browser, metadata):
-    with DAG("moved", start_date=datetime(2026, 1, 1), schedule=None) as dag:
+    with metadata.new_dag("moved"):
         CommitOffsetsOperator(
             task_id="one", group_id="g", kafka_config_id="{{ params.cluster }}", offsets={"t": {"0": 1}}
         )
-    metadata.add_dag(dag)
     for cluster in ("kafka_eu", "kafka_us"):
         left = {"one": receipt("g", 1, 2, kafka_config_id=cluster)}
         # As of a run whose rendered fields Airflow has dropped.
@@ -124,14 +116,13 @@ def asked(browser, monkeypatch):
 
 def test_kafka_is_asked_about_what_a_task_instance_has_left(browser, metadata, asked):
     target = {"t": {"0": 900}}
-    with DAG("instances", start_date=datetime(2026, 1, 1), schedule=None) as dag:
+    with metadata.new_dag("instances"):
         CommitOffsetsOperator(
             task_id="moved", group_id="g", kafka_config_id="{{ params.cluster }}", offsets={"t": {"0": 1}}
         )
         CommitOffsetsOperator(task_id="nowhere", group_id="g", offsets={"t": {"0": 1}})
         OffsetsReachedSensor(task_id="gate", group_id="g", target="latest")
         ConsumerGroupLagSensor(task_id="lag", group_id="g", max_lag=0)
-    metadata.add_dag(dag)
     gate = {"group_id": "g", "target": "latest", "tolerance": 0}
     results = {
         "moved": receipt("g", 40, 60, kafka_config_id="kafka_eu"),
@@ -165,10 +156,9 @@ def test_kafka_is_asked_about_what_a_task_instance_has_left(browser, metadata, a
 
 
 def test_what_only_a_run_knows(browser, metadata):
-    with DAG("templates", start_date=datetime(2026, 1, 1), schedule=None) as dag:
+    with metadata.new_dag("templates"):
         CommitOffsetsOperator(task_id="one", group_id="{{ params.group }}", offsets={"t": {"0": 1}})
         CommitOffsetsOperator.partial(task_id="all", offsets={"t": {"0": 1}}).expand(group_id=["a", "b"])
-    metadata.add_dag(dag)
 
     before = browser.get("/api/dags/templates/pipelines").json()["pipelines"]
     old, new = ({"group_id": group, "kafka_config_id": "kafka_default"} for group in ("old", "new"))
@@ -188,9 +178,8 @@ def test_what_only_a_run_knows(browser, metadata):
 
 
 def test_receipts_name_what_airflow_no_longer_has_rendered(browser, metadata):
-    with DAG("purged", start_date=datetime(2026, 1, 1), schedule=None) as dag:
+    with metadata.new_dag("purged"):
         CommitOffsetsOperator(task_id="one", group_id="{{ params.group }}", offsets={"t": {"0": 1}})
-    metadata.add_dag(dag)
     metadata.add_run("purged", {"one": receipt("g", 1, 2, kafka_config_id="kafka_eu")}, rendered={})
 
     (pipeline,) = browser.get("/api/dags/purged/pipelines").json()["pipelines"]
@@ -202,9 +191,8 @@ def test_receipts_name_what_airflow_no_longer_has_rendered(browser, metadata):
 def test_a_drift_check_of_which_airflow_keeps_only_a_part_of_the_names(browser, metadata, monkeypatch):
     monkeypatch.setenv("AIRFLOW__CORE__MAX_TEMPLATED_FIELD_LENGTH", "200")
     names = [{"group_id": f"group-{number}", "checkpoint_location": f"/data/{number}"} for number in range(9)]
-    with DAG("forty", start_date=datetime(2026, 1, 1), schedule=None) as dag:
+    with metadata.new_dag("forty"):
         CheckOffsetDriftOperator(task_id="drift", pipelines=names)
-    metadata.add_dag(dag)
 
     def pipelines():
         found = browser.get("/api/dags/forty/pipelines").json()["pipelines"]
@@ -221,16 +209,14 @@ def test_a_drift_check_of_which_airflow_keeps_only_a_part_of_the_names(browser, 
 
 def test_the_newest_version_of_a_dag_counts(browser, metadata):
     for group in ("old", "new"):
-        with DAG("changing", start_date=datetime(2026, 1, 1), schedule=None) as dag:
+        with metadata.new_dag("changing"):
             CommitOffsetsOperator(task_id="one", group_id=group, offsets={"t": {"0": 1}})
-        metadata.add_dag(dag)
         metadata.add_run("changing", {"one": receipt(group, 1, 2)})
 
     (pipeline,) = browser.get("/api/dags/changing/pipelines").json()["pipelines"]
-    moves = browser.get(f"/api/dags/changing/pipelines/{pipeline['key']}/history").json()["moves"]
 
     assert pipeline["groups"] == ["new"]
-    assert len(moves) == 1
+    assert len(browser.moves("changing")) == 1
 
 
 def test_compressed_dags_are_read_too(browser, metadata, monkeypatch):
@@ -238,9 +224,8 @@ def test_compressed_dags_are_read_too(browser, metadata, monkeypatch):
 
     for name in ("_COMPRESS_SERIALIZED_DAGS", "COMPRESS_SERIALIZED_DAGS"):  # the latter in Airflow 3.1
         monkeypatch.setattr(serialized_dag, name, True, raising=False)
-    with DAG("compressed", start_date=datetime(2026, 1, 1), schedule=None) as dag:
+    with metadata.new_dag("compressed"):
         CommitOffsetsOperator(task_id="one", group_id="g", offsets={"t": {"0": 1}})
-    metadata.add_dag(dag)
 
     assert len(browser.get("/api/dags/compressed/pipelines").json()["pipelines"]) == 1
 
@@ -249,10 +234,7 @@ def test_values_of_other_operators_and_broken_ones_are_not_moves(browser, metada
     metadata.add_run("orders", {"commit": {"version": 1, "changed": 1, "after": {"t": {"x": 1}}}})
     metadata.add_run("orders", {"commit": ["anything"]})
 
-    (pipeline,) = browser.get("/api/dags/orders/pipelines").json()["pipelines"]
-    moves = browser.get(f"/api/dags/orders/pipelines/{pipeline['key']}/history").json()["moves"]
-
-    assert [move["run_id"] for move in moves] == ["manual__1"]
+    assert [move["run_id"] for move in browser.moves("orders")] == ["manual__1"]
 
 
 @needs_fields_in_lists
@@ -262,12 +244,11 @@ def test_forty_pipelines_of_two_thousand_partitions(browser, metadata, capsys):
 
     numbers = {str(number): 1_000_000 + number for number in range(2_000)}
     offsets = {"t": numbers}
-    with DAG("many", start_date=datetime(2026, 1, 1), schedule=None) as dag:
+    with metadata.new_dag("many"):
         for number in range(40):
             CommitOffsetsOperator(
                 task_id=f"commit_{number}", group_id=f"group-{number}", checkpoint_location=f"/data/{number}"
             )
-    metadata.add_dag(dag)
     for _ in range(3):
         names = dict.fromkeys(("before", "after", "log_start", "log_end"), offsets)
         values = {f"commit_{number}": {**receipt(f"group-{number}", 1, 2), **names} for number in range(40)}

@@ -6,11 +6,9 @@ import json
 import os
 import subprocess
 import sys
-from datetime import datetime
 from pathlib import Path
 
 import pytest
-from airflow.sdk import DAG
 
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
@@ -31,10 +29,9 @@ def moved(browser, metadata, default_connection):
     def make(**parameters):
         if "checkpoint_location" in parameters:
             parameters["quiet_period"] = 0
-        with DAG("moved", start_date=datetime(2026, 1, 1), schedule=None) as dag:
+        with metadata.new_dag("moved"):
             reset = ResetOffsetsOperator(task_id="reset", **parameters)
         receipt = reset.execute({})
-        metadata.add_dag(dag)
         run_id = metadata.add_run("moved", {"reset": receipt})
         return receipt, browser.get(f"/api/dags/moved/runs/{run_id}/tasks/reset/-1").json()
 

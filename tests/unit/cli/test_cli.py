@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import os
+import shlex
 import subprocess
 import sys
 
@@ -22,18 +23,20 @@ from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.plan import OffsetPlan
 
 COMMAND = [sys.executable, "-m", "airflow_kafka_offsets.cli"]
+NOBODY = "--bootstrap-server 127.0.0.1:1"
+PREFIX = "AIRFLOW_KAFKA_OFFSETS_"
 
 
 @pytest.fixture
 def run(monkeypatch, capsys):
-    """Runs the command line; returns exit status and standard error."""
+    """run("drift cp g --grace soon") -> exit status and standard error."""
 
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["airflow-kafka-offsets", *arguments])
+    def run(line):
+        monkeypatch.setattr(sys, "argv", ["airflow-kafka-offsets", *shlex.split(line)])
         with pytest.raises(SystemExit) as ended:
             main()
         error = capsys.readouterr().err
-        assert not words_of_dags(error, keys="--pipelines" in arguments), error
+        assert not words_of_dags(error, keys="--pipelines" in line), error
         return ended.value.code, error
 
     return run
@@ -42,43 +45,81 @@ def run(monkeypatch, capsys):
 @pytest.fixture
 def cli(run):
     """Runs a command on groups of a broker that is not there; returns exit status and standard error."""
-
-    def on_groups(*arguments):
-        return run("group", *arguments, "--bootstrap-server", "127.0.0.1:1")
-
-    return on_groups
+    return lambda line: run(f"group {line} {NOBODY}")
 
 
 @pytest.mark.parametrize(
-    "arguments",
+    "line",
     [
-        ["lag", ""],
-        ["lag", " "],
-        ["lag", " padded"],
-        ["describe", ""],
-        ["delete", ""],
-        ["reset", " ", "--all-topics", "--to-earliest"],
-        ["restore", " ", "--from-file", "f"],
-        ["lag", "g", "--timeout", "inf"],
-        ["lag", "g", "--timeout", "nan"],
-        ["lag", "g", "--timeout", "-1"],
-        ["lag", "g", "--timeout", "0"],
-        ["lag", "g", "--timeout", "PT2H"],
-        ["lag", "g", "--timeout", "1 minute"],
-        ["lag", "g", "--topic", "orders:2147483648"],
-        ["lag", "g", "--topic", "orders:" + "9" * 5_000],
-        ["reset", "g", "--all-topics", "--to-offset", "9" * 5_000],
-        ["reset", "g", "--all-topics", "--by-duration", "P999999999DT999999999H"],
-        ["reset", "g", "--all-topics", "--to-batch", "-1"],
-        ["reset", "g", "--all-topics", "--to-earliest", "--quiet-period", "nan"],
-        ["reset", "g", "--all-topics", "--to-earliest", "--quiet-period", "-PT1S"],
+        "lag ''",
+        "lag ' '",
+        "lag ' padded'",
+        "describe ''",
+        "delete ''",
+        "reset ' ' --all-topics --to-earliest",
+        "restore ' ' --from-file f",
+        "lag g --timeout inf",
+        "lag g --timeout nan",
+        "lag g --timeout -1",
+        "lag g --timeout 0",
+        "lag g --timeout PT2H",
+        "lag g --timeout '1 minute'",
+        "lag g --topic orders:2147483648",
+        "lag g --topic orders:" + "9" * 5_000,
+        "reset g --all-topics --to-offset " + "9" * 5_000,
+        "reset g --all-topics --by-duration P999999999DT999999999H",
+        "reset g --all-topics --to-batch -1",
+        "reset g --all-topics --to-earliest --quiet-period nan",
+        "reset g --all-topics --to-earliest --quiet-period -PT1S",
     ],
 )
-def test_names_and_numbers_that_cannot_be_are_exit_2_and_a_sentence(cli, arguments):
-    status, error = cli(*arguments)
+def test_names_and_numbers_that_cannot_be_are_exit_2_and_a_sentence(cli, line):
+    status, error = cli(line)
     assert status == 2
     assert "Error: " in error
     assert "expected" in error
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "nonsense",
+        "group",
+        "group lag",
+        "group reset g --all-topics",
+        "group reset g --to-latest",
+        "group reset g --all-topics --to-latest --to-earliest",
+        "group reset g --all-topics --to-latest --dry-run --execute",
+        "group reset g --all-topics --topic t --to-latest",
+        "group reset g --all-topics --to-latest --all-groups",
+        "group reset g --all-topics --by-duration '1 hour'",
+        "group reset g h --checkpoint /c --to-latest",
+        "group reset --checkpoint /c --to-latest",
+        "group reset g --checkpoint /c",
+        "group reset g --checkpoint /c --to-latest --sink s3",
+        "group reset g --checkpoint /c --to-latest --dry-run --execute",
+        "group commit g",
+        "group commit '' --checkpoint /c",
+        "group commit g --checkpoint /c --dry-run --execute",
+        "group delete g --dry-run --execute",
+        "group restore g",
+        f"group restore g --receipt {__file__} --from-file {__file__}",
+        f"group restore g --from-file {__file__} --dry-run --execute",
+        "group restore g --receipt /nowhere",
+        "checkpoint seek /c",
+        "checkpoint seek /c --to-earliest --to-latest",
+        "checkpoint seek /c --to-batch -1",
+        "checkpoint seek /c --to-earliest --dry-run --execute",
+        "checkpoint truncate /c",
+        "checkpoint truncate /c --to-batch -1",
+        "checkpoint truncate /c --to-batch 1 --dry-run --execute",
+        "checkpoint restore",
+        "checkpoint restore /c --dry-run --execute",
+    ],
+)
+def test_what_is_missing_or_contradicts_itself_is_exit_2(run, monkeypatch, line):
+    monkeypatch.setenv(f"{PREFIX}BOOTSTRAP_SERVER", "127.0.0.1:1")
+    assert run(line)[0] == 2
 
 
 @pytest.mark.parametrize(
@@ -87,22 +128,19 @@ def test_names_and_numbers_that_cannot_be_are_exit_2_and_a_sentence(cli, argumen
 def test_what_is_in_a_file_that_is_no_receipt_is_not_shown(cli, tmp_path, content):
     file = tmp_path / "receipt.json"
     file.write_text(content)
-    status, error = cli("restore", "g", "--receipt", str(file))
+    status, error = cli(f"restore g --receipt {file}")
     assert status == 1
     assert error.startswith("Error: ")
     assert str(file) in error
     assert "hunter2" not in error
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [("restore", "g", "--receipt"), ("restore", "g", "--from-file"), ("reset", "g", "--from-file")],
-)
-def test_a_file_that_is_too_large_is_not_read(cli, tmp_path, arguments):
+@pytest.mark.parametrize("line", ["restore g --receipt", "restore g --from-file", "reset g --from-file"])
+def test_a_file_that_is_too_large_is_not_read(cli, tmp_path, line):
     file = tmp_path / "dump"
     with file.open("wb") as large:
         large.truncate(20_000_000)
-    status, error = cli(*arguments, str(file))
+    status, error = cli(f"{line} {file}")
     assert status == 2
     assert "is 20,000,000 bytes large; expected at most 10,000,000" in error
 
@@ -110,51 +148,41 @@ def test_a_file_that_is_too_large_is_not_read(cli, tmp_path, arguments):
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ([], "no broker is given: give --bootstrap-server"),
+        ("", "no broker is given: give --bootstrap-server"),
+        ("--kafka-config-id k --bootstrap-server b:1", "--kafka-config-id replaces --bootstrap-server"),
         (
-            ["--kafka-config-id", "k", "--bootstrap-server", "b:1"],
-            "--kafka-config-id replaces --bootstrap-server",
-        ),
-        (
-            ["--kafka-config-id", "k", "--command-config", __file__],
+            f"--kafka-config-id k --command-config {__file__}",
             "--kafka-config-id replaces --command-config: leave one of them out",
         ),
-        (["--kafka-config-id", "nowhere"], "connection 'nowhere' is not defined: correct --kafka-config-id,"),
-        (["--kafka-config-id", "empty"], "connection 'empty' of type 'kafka' has no bootstrap.servers"),
-        (["--command-config", "/nowhere"], "/nowhere"),
-        (["--config", __file__], "No such option"),
+        ("--kafka-config-id nowhere", "connection 'nowhere' is not defined: correct --kafka-config-id,"),
+        ("--kafka-config-id empty", "connection 'empty' of type 'kafka' has no bootstrap.servers"),
+        ("--command-config /nowhere", "/nowhere"),
+        (f"--config {__file__}", "No such option"),
     ],
 )
 def test_a_broker_that_is_not_named_or_named_twice_is_exit_2(run, monkeypatch, options, text):
     monkeypatch.setenv("AIRFLOW_CONN_EMPTY", '{"conn_type": "kafka"}')
-    status, error = run("group", "lag", "g", *options)
+    status, error = run(f"group lag g {options}")
     assert status == 2
     assert text in error
-
-
-PREFIX = "AIRFLOW_KAFKA_OFFSETS_"
 
 
 @pytest.mark.parametrize(
     ("variables", "options", "text"),
     [
-        ({"BOOTSTRAP_SERVER": "127.0.0.1:1"}, [], "answer from 127.0.0.1:1"),
-        ({"BOOTSTRAP_SERVER": "other:1"}, ["--bootstrap-server", "127.0.0.1:1"], "answer from 127.0.0.1:1"),
-        ({"COMMAND_CONFIG": "FILE"}, [], "answer from 127.0.0.1:2"),
-        ({"COMMAND_CONFIG": "FILE", "BOOTSTRAP_SERVER": "127.0.0.1:1"}, [], "answer from 127.0.0.1:1"),
-        ({"BOOTSTRAP_SERVER": ""}, [], "no broker is given"),
-        ({"COMMAND_CONFIG": "/nowhere"}, [], f"'--command-config' (env var: '{PREFIX}COMMAND_CONFIG')"),
-        ({"KAFKA_CONFIG_ID": "nowhere"}, [], f"{PREFIX}KAFKA_CONFIG_ID: connection 'nowhere' is not defined"),
+        ({"BOOTSTRAP_SERVER": "127.0.0.1:1"}, "", "answer from 127.0.0.1:1"),
+        ({"BOOTSTRAP_SERVER": "other:1"}, NOBODY, "answer from 127.0.0.1:1"),
+        ({"COMMAND_CONFIG": "FILE"}, "", "answer from 127.0.0.1:2"),
+        ({"COMMAND_CONFIG": "FILE", "BOOTSTRAP_SERVER": "127.0.0.1:1"}, "", "answer from 127.0.0.1:1"),
+        ({"BOOTSTRAP_SERVER": ""}, "", "no broker is given"),
+        ({"COMMAND_CONFIG": "/nowhere"}, "", f"'--command-config' (env var: '{PREFIX}COMMAND_CONFIG')"),
+        ({"KAFKA_CONFIG_ID": "nowhere"}, "", f"{PREFIX}KAFKA_CONFIG_ID: connection 'nowhere' is not defined"),
         # What is typed wins over variables that contradict it.
-        (
-            {"BOOTSTRAP_SERVER": "other:1"},
-            ["--kafka-config-id", "nowhere"],
-            "connection 'nowhere' is not def",
-        ),
-        ({"KAFKA_CONFIG_ID": "k"}, ["--bootstrap-server", "127.0.0.1:1"], "answer from 127.0.0.1:1"),
+        ({"BOOTSTRAP_SERVER": "other:1"}, "--kafka-config-id nowhere", "connection 'nowhere' is not def"),
+        ({"KAFKA_CONFIG_ID": "k"}, NOBODY, "answer from 127.0.0.1:1"),
         (
             {"KAFKA_CONFIG_ID": "k", "BOOTSTRAP_SERVER": "other:1"},
-            [],
+            "",
             f"{PREFIX}KAFKA_CONFIG_ID replaces {PREFIX}BOOTSTRAP_SERVER: leave one of them out",
         ),
     ],
@@ -164,44 +192,30 @@ def test_the_environment_may_name_the_broker(run, monkeypatch, tmp_path, variabl
     file.write_text("bootstrap.servers=127.0.0.1:2\n")
     for name, value in variables.items():
         monkeypatch.setenv(PREFIX + name, str(file) if value == "FILE" else value)
-    status, error = run("group", "lag", "g", "--timeout", "0.2", *options)
+    status, error = run(f"group lag g --timeout 0.2 {options}")
     assert status in (1, 2)
     assert text in error
 
 
 def test_a_move_says_which_brokers_a_variable_has_named(run, monkeypatch):
-    command = ("group", "reset", "g", "--topic", "t", "--to-latest", "--timeout", "0.2")
+    line = "group reset g --topic t --to-latest --timeout 0.2"
     monkeypatch.setenv(f"{PREFIX}BOOTSTRAP_SERVER", "127.0.0.1:1")
-    assert run(*command)[1].startswith(f"On 127.0.0.1:1, as {PREFIX}BOOTSTRAP_SERVER says.\n")
-    assert run(*command, "--bootstrap-server", "127.0.0.1:2")[1].startswith("Error: ")
+    assert run(line)[1].startswith(f"On 127.0.0.1:1, as {PREFIX}BOOTSTRAP_SERVER says.\n")
+    assert run(f"{line} --bootstrap-server 127.0.0.1:2")[1].startswith("Error: ")
     monkeypatch.setenv(f"{PREFIX}BOOTSTRAP_SERVER", "user:hunter2@127.0.0.1:1")
-    assert "hunter2" not in run(*command)[1]
+    assert "hunter2" not in run(line)[1]
 
 
 @pytest.mark.parametrize(
-    "command", [("checkpoint", "show"), ("drift",), ("checkpoint", "restore"), ("checkpoint", "seek")]
+    "line", ["checkpoint show cp", "drift cp g", "checkpoint restore cp", "checkpoint seek cp --to-earliest"]
 )
-def test_a_connection_for_the_storage_that_is_not_there_is_exit_2(run, tmp_path, command):
-    options = {"drift": ["g"], "seek": ["--to-earliest"]}.get(command[-1], [])
-    status, error = run(*command, str(tmp_path), *options, "--checkpoint-conn-id", "nowhere")
+def test_a_connection_for_the_storage_that_is_not_there_is_exit_2(run, line):
+    status, error = run(f"{line} --checkpoint-conn-id nowhere")
     assert status == 2
     assert "--checkpoint-conn-id: connection 'nowhere' is not defined" in error
 
 
-@pytest.mark.parametrize("topics", [[], ["--all-topics"], ["--topic", "orders"]])
-def test_a_batch_without_its_checkpoint_is_exit_2(cli, topics):
-    status, error = cli("reset", "g", *topics, "--to-batch", "7")
-    assert status == 2
-    assert "--to-batch is a batch of a Spark checkpoint: give its --checkpoint as well" in error
-
-
-def test_a_connection_for_the_storage_of_no_checkpoint_is_exit_2(cli):
-    status, error = cli("reset", "g", "--all-topics", "--to-earliest", "--checkpoint-conn-id", "lake")
-    assert status == 2
-    assert "give --checkpoint URI as well" in error
-
-
-def test_an_extra_that_is_not_json_is_exit_2_and_a_sentence():
+def test_an_airflow_that_is_not_configured_is_exit_2_without_its_settings():
     command = [*COMMAND, "group", "lag", "g", "--kafka-config-id", "k"]
     broken = os.environ | {"AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": "hunter2"}
     done = subprocess.run(command, env=broken, capture_output=True, text=True, timeout=60, check=False)
@@ -211,78 +225,68 @@ def test_an_extra_that_is_not_json_is_exit_2_and_a_sentence():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "text"),
+    ("line", "text"),
     [
         (
-            [
-                "reset",
-                "g",
-                "--all-topics",
-                "--to-earliest",
-                "--on-pending-batch",
-                "discard",
-                "--sink",
-                "kafka",
-            ],
+            "reset g --all-topics --to-earliest --on-pending-batch discard --sink kafka",
             "--on-pending-batch and --sink would be ignored without --checkpoint",
         ),
-        (["reset", "g", "--all-topics", "--to-earliest", "--quiet-period", "99"], "--quiet-period would be"),
-        (
-            ["reset", "g", "--all-topics", "--to-earliest", "--on-no-commit", "latest"],
-            "--on-no-commit would be",
-        ),
-        (
-            ["reset", "g", "--checkpoint", "cp", "--shift-by", "1", "--on-no-commit", "latest"],
-            "--on-no-commit",
-        ),
-        (["reset", "g", "--checkpoint", "cp", "--shift-by", "1", "--all-topics"], "--all-topics would be"),
-        (["reset", "g", "--all-topics", "--to-earliest", "--export", "--output", "json"], "--export"),
-        (
-            ["restore", "g", "--from-file", "f", "--on-no-commit", "earliest"],
-            "--on-no-commit would be ignored",
-        ),
-        (
-            ["restore", "g", "--from-file", "f", "--allow-stateful"],
-            "--allow-stateful would be ignored without",
-        ),
-        (["reset", "g", "--all-topics", "--to-offset", '{"t": {"0": 1}}'], "--all-topics would be ignored"),
-        (["reset", "g", "--all-topics", "--from-file", __file__], "--all-topics would be ignored"),
+        ("reset g --all-topics --to-earliest --quiet-period 99", "--quiet-period would be"),
+        ("reset g --all-topics --to-earliest --on-no-commit latest", "--on-no-commit would be"),
+        ("reset g --checkpoint cp --shift-by 1 --on-no-commit latest", "--on-no-commit"),
+        ("reset g --checkpoint cp --shift-by 1 --all-topics", "--all-topics would be"),
+        ("reset g --all-topics --to-earliest --export --output json", "--export"),
+        ("reset g --all-topics --to-earliest --checkpoint-conn-id lake", "give --checkpoint URI as well"),
+        ("restore g --from-file f --on-no-commit earliest", "--on-no-commit would be ignored"),
+        ("restore g --from-file f --allow-stateful", "--allow-stateful would be ignored without"),
+        ("""reset g --all-topics --to-offset '{"t": {"0": 1}}'""", "--all-topics would be ignored"),
+        (f"reset g --all-topics --from-file {__file__}", "--all-topics would be ignored"),
+        ("reset g --to-batch 7", "--to-batch is a batch of a Spark checkpoint: give its --checkpoint as"),
+        ("reset g --all-topics --to-batch 7", "--to-batch is a batch of a Spark checkpoint"),
+        ("reset g --topic orders --to-batch 7", "--to-batch is a batch of a Spark checkpoint"),
+        ("lag", "give the GROUP to measure, several groups, or --all-groups"),
+        ("lag g --all-groups", "give the GROUP to measure, several groups, or --all-groups"),
+        ("lag g h --topic t", "--topic would be ignored with several groups"),
+        ("lag --all-groups --topic orders", "--topic would be ignored with several groups"),
+        ("lag --all-groups --headroom", "--headroom would be ignored with several groups"),
+        ("list --state Emptyy", "'Empty'"),
     ],
 )
-def test_an_option_that_nothing_would_read_is_exit_2(cli, arguments, text):
-    status, error = cli(*arguments)
+def test_an_option_that_nothing_would_read_is_exit_2(cli, line, text):
+    status, error = cli(line)
     assert status == 2
     assert text in error
 
 
 @pytest.mark.parametrize(
-    ("arguments", "text"),
+    ("line", "text"),
     [
-        (["doctor", "--timeout", "5"], "--timeout would be ignored without a broker"),
+        ("doctor --timeout 5", "--timeout would be ignored without a broker"),
+        ("doctor --package org.apache.spark:spark-sql-kafka-0-10_2.13", "expected group:artifact:ver"),
+        ("doctor --package a:b:1,nonsense", "--package nonsense: expected group:artifact:version"),
+        ("checkpoint truncate cp --to-batch 1 --on-pending-batch fail", "No such option"),
+        ("checkpoint truncate cp --to-batch 1 --allow-stateful", "No such option"),
         (
-            ["doctor", "--package", "org.apache.spark:spark-sql-kafka-0-10_2.13"],
-            "expected group:artifact:ver",
-        ),
-        (["doctor", "--package", "a:b:1,nonsense"], "--package nonsense: expected group:artifact:version"),
-        (["checkpoint", "truncate", "cp", "--to-batch", "1", "--on-pending-batch", "fail"], "No such option"),
-        (["checkpoint", "truncate", "cp", "--to-batch", "1", "--allow-stateful"], "No such option"),
-        (
-            ["checkpoint", "truncate", "cp", "--to-batch", "1", "--sink", "noop", "--sink-location", "/out"],
+            "checkpoint truncate cp --to-batch 1 --sink noop --sink-location /out",
             "--sink-location /out would be ignored",
         ),
-        (["kafka", "start", "--directory", "cp", "--port", "65536"], "--port 65536: expected 1 to 65535"),
-        (["kafka", "start", "--directory", "cp", "--port", "-1"], "--port -1: expected 1 to 65535"),
         (
-            ["kafka", "start", "--directory", "cp", "--port", "65535", "--brokers", "3"],
+            f"checkpoint seek cp --to-latest --on-no-commit skip {NOBODY}",
+            "--on-no-commit would be ignored where no commit is needed",
+        ),
+        ("kafka start --directory cp --port 65536", "--port 65536: expected 1 to 65535"),
+        ("kafka start --directory cp --port -1", "--port -1: expected 1 to 65535"),
+        (
+            "kafka start --directory cp --port 65535 --brokers 3",
             "--port 65535: expected 1 to 65533, with a port for each of 3 brokers",
         ),
     ],
 )
 def test_other_commands_too_refuse_what_nothing_would_read_or_nobody_could_use(
-    run, monkeypatch, tmp_path, arguments, text
+    run, monkeypatch, tmp_path, line, text
 ):
     monkeypatch.chdir(tmp_path)
-    status, error = run(*arguments)
+    status, error = run(line)
     assert status == 2
     assert text in error
 
@@ -295,44 +299,37 @@ def test_other_commands_too_refuse_what_nothing_would_read_or_nobody_could_use(
             "/no/such/file.csv",
             "Error: --from-file: cannot be read (/no/such/file.csv: there is no such file)",
         ),
-        (
-            "s3://key:hunter2@bucket/f.csv",
-            "(s3://...) holds a password",
-        ),
+        ("s3://key:hunter2@bucket/f.csv", "(s3://...) holds a password"),
     ],
 )
 def test_a_file_of_offsets_that_cannot_be_read_is_named_without_a_password(cli, command, uri, text):
-    status, error = cli(command, "g", "--from-file", uri)
+    status, error = cli(f"{command} g --from-file {uri}")
     assert status == 2
     assert text in error
     assert "hunter2" not in error
 
 
 @pytest.mark.parametrize(
-    ("arguments", "text"),
+    ("line", "text"),
     [
+        ("reset g --all-topics --to-datetime soon", "a time such as '2026-03-01T00:00:00+00:00'"),
+        ("""reset g --to-offset "{'t': {'0': 1}}" """, '{"topic": {"0": 42}}; JSON has double quotes'),
         (
-            ["reset", "g", "--all-topics", "--to-datetime", "soon"],
-            "a time such as '2026-03-01T00:00:00+00:00'",
+            """reset g --to-offset '{"t": [true, null]}'""",
+            '--to-offset: found {"t": [true, null]}; exp',
         ),
-        (["reset", "g", "--to-offset", "{'t': {'0': 1}}"], '{"topic": {"0": 42}}; JSON has double quotes'),
-        (["reset", "g", "--to-offset", '{"t": [true, null]}'], '--to-offset: found {"t": [true, null]}; exp'),
-        (["reset", "g", "--all-topics", "--to-offset", "null"], "--to-offset null: expected a value"),
+        ("reset g --all-topics --to-offset null", "--to-offset null: expected a value"),
         (
-            ["reset", "g", "--all-topics"],
+            "reset g --all-topics",
             "exactly one of --to-earliest, --to-latest, --to-current, --to-offset, --to-datetime, ",
         ),
-        (
-            ["reset", "g", "--all-topics", "--to-earliest", "--to-latest"],
-            "found --to-earliest, --to-latest; exp",
-        ),
-        (["commit", '{"t": null}', "--checkpoint", "cp"], 'GROUP: found {"t": null}; expected the name of a'),
-        (["lag", "g", "h", "--topic", "t"], "--topic would be ignored with several groups"),
-        (["lag", "--watch", "g"], "what follows --watch is its DURATION: put GROUP before it"),
+        ("reset g --all-topics --to-earliest --to-latest", "found --to-earliest, --to-latest; exp"),
+        ("""commit '{"t": null}' --checkpoint cp""", 'GROUP: found {"t": null}; expected the name of a'),
+        ("lag --watch g", "what follows --watch is its DURATION: put GROUP before it"),
     ],
 )
-def test_errors_speak_of_options_and_json_and_not_of_python(cli, arguments, text):
-    status, error = cli(*arguments)
+def test_errors_speak_of_options_and_json_and_not_of_python(cli, line, text):
+    status, error = cli(line)
     assert status in (1, 2)
     assert text in error
     for word in ("True", "None", "{{", "tojson", "Python", "template", "timedelta"):
@@ -342,25 +339,24 @@ def test_errors_speak_of_options_and_json_and_not_of_python(cli, arguments, text
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        ([], "give the URI of a checkpoint and its GROUP, or --pipelines FILE"),
-        (["cp"], "give the URI of a checkpoint and its GROUP"),
-        (["cp", "g", "--pipelines", "FILE"], "--pipelines replaces URI and GROUP"),
-        (["--pipelines", "FILE", "--topic", "t"], "--topic would be ignored with --pipelines"),
-        (["--pipelines", "nowhere.yaml"], "'nowhere.yaml' does not exist"),
+        ("", "give the URI of a checkpoint and its GROUP, or --pipelines FILE"),
+        ("cp", "give the URI of a checkpoint and its GROUP"),
+        ("cp g --pipelines TWO", "--pipelines replaces URI and GROUP"),
+        ("--pipelines TWO --topic t", "--topic would be ignored with --pipelines"),
+        ("--pipelines nowhere.yaml", "'nowhere.yaml' does not exist"),
         (
-            ["--pipelines", "FILE", "--bootstrap-server", "h:1"],
+            "--pipelines TWO --bootstrap-server h:1",
             "the file of --pipelines has 2 Kafka connections (a, b), and --boots",
         ),
-        (["--pipelines", "NOWHERE"], "entry 1 (g): checkpoint_location is missing"),
+        ("--pipelines WITHOUT", "entry 1 (g): checkpoint_location is missing"),
     ],
 )
-def test_a_drift_check_is_of_one_pipeline_or_of_a_file(run, tmp_path, arguments, text):
-    file, nowhere = tmp_path / "pipelines.yaml", tmp_path / "nowhere.json"
+def test_a_drift_check_is_of_one_pipeline_or_of_a_file(run, monkeypatch, tmp_path, arguments, text):
+    monkeypatch.chdir(tmp_path)
     entries = "- {{group_id: g{0}, checkpoint_location: /cp, kafka_config_id: {0}}}\n"
-    file.write_text(entries.format("a") + entries.format("b"))
-    nowhere.write_text('[{"group_id": "g"}]')
-    files = {"FILE": str(file), "NOWHERE": str(nowhere)}
-    status, error = run("drift", *(files.get(each, each) for each in arguments))
+    (tmp_path / "TWO").write_text(entries.format("a") + entries.format("b"))
+    (tmp_path / "WITHOUT").write_text('[{"group_id": "g"}]')
+    status, error = run(f"drift {arguments}")
     assert status == 2
     assert text in error
 
@@ -368,32 +364,32 @@ def test_a_drift_check_is_of_one_pipeline_or_of_a_file(run, tmp_path, arguments,
 def test_without_a_broker_the_pipelines_of_a_file_use_their_own_connections(run, tmp_path):
     file = tmp_path / "pipelines.yaml"
     file.write_text("- {group_id: g, checkpoint_location: /cp, kafka_config_id: nowhere}\n")
-    status, error = run("drift", "--pipelines", str(file))
+    status, error = run(f"drift --pipelines {file}")
     assert status == 3
     assert "group 'g' could not be checked: --pipelines: connection 'nowhere' is not defined" in error
 
 
 @pytest.mark.parametrize(
-    ("arguments", "option"),
+    ("line", "option"),
     [
-        (["group", "lag", "g", "--kafka-config-id", "", "--bootstrap-server", "h:1"], "--kafka-config-id"),
-        (["group", "restore", "g", "--receipt", "", "--from-file", "f"], "--receipt"),
-        (["group", "reset", "g", "--all-topics", "--to-datetime", "", "--to-latest"], "--to-datetime"),
-        (["group", "lag", "g", "--topic", " "], "--topic"),
-        (["checkpoint", "restore", "cp", "--archive", ""], "--archive"),
-        (["drift", "cp", "g", "--checkpoint-conn-id", ""], "--checkpoint-conn-id"),
+        ("group lag g --kafka-config-id '' --bootstrap-server h:1", "--kafka-config-id"),
+        ("group restore g --receipt '' --from-file f", "--receipt"),
+        ("group reset g --all-topics --to-datetime '' --to-latest", "--to-datetime"),
+        ("group lag g --topic ' '", "--topic"),
+        ("checkpoint restore cp --archive ''", "--archive"),
+        ("drift cp g --checkpoint-conn-id ''", "--checkpoint-conn-id"),
     ],
 )
-def test_an_option_that_is_given_and_empty_is_exit_2(run, arguments, option):
-    status, error = run(*arguments)
+def test_an_option_that_is_given_and_empty_is_exit_2(run, line, option):
+    status, error = run(line)
     assert status == 2
     assert f"{option} is empty" in error
 
 
-@pytest.mark.parametrize("arguments", [["--version"], ["group", "describe"]])
-def test_a_process_that_goes_on_collects_its_garbage_as_before(cli, arguments):
+@pytest.mark.parametrize("line", ["--version", "group describe"])
+def test_a_process_that_goes_on_collects_its_garbage_as_before(run, line):
     before = gc.get_threshold()
-    cli(*arguments)
+    run(line)
     assert gc.get_threshold() == before
 
 
@@ -418,16 +414,9 @@ def test_a_shell_completes_commands_and_options():
     assert done.stdout.split() == ["plain,--to-earliest"]
 
 
-def test_a_state_that_no_group_has_is_exit_2(cli):
-    status, error = cli("list", "--state", "Emptyy")
-    assert status == 2
-    assert "'Emptyy'" in error
-    assert "'Empty'" in error
-
-
 def test_all_groups_where_there_is_none_is_no_success(cli, monkeypatch):
     monkeypatch.setattr(OffsetsClient, "list_groups", lambda _: [])
-    status, error = cli("reset", "--all-groups", "--all-topics", "--to-earliest", "--execute")
+    status, error = cli("reset --all-groups --all-topics --to-earliest --execute")
     assert status == 1
     assert "nothing was changed: --all-groups: found no group that this user may see" in error
 

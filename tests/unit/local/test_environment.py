@@ -27,50 +27,52 @@ def test_the_versions_that_a_bug_report_needs_come_first():
     assert check.found.endswith(f"Python {platform.python_version()}")
 
 
-def test_pyspark_and_its_client_of_one_version_are_fine():
-    assert check_pyspark("4.0.0", "4.0.0").status == "ok"
-    assert check_pyspark("4.0.0", None).status == "ok"
-
-
-def test_pyspark_and_its_client_of_two_versions_fail_with_the_commands_that_repair_it():
-    check = check_pyspark("4.0.0", "4.1.1")
-    assert check.status == "fail"
-    assert check.found.startswith(
-        "pyspark 4.0.0 and pyspark-client 4.1.1 have overwritten each other's files"
-    )
-    assert check.remedy
-    assert check.remedy.endswith("pip install 'pyspark==4.0.0' 'pyspark-client==4.0.0'")
+OVERWRITTEN = "have overwritten each other's files"
+REINSTALL = "pip install --force-reinstall --no-deps 'databricks-connect==19.3.0'"
+EXTRA = "pip install 'airflow-kafka-offsets[spark]'"
 
 
 @pytest.mark.parametrize(
-    ("pyspark", "client", "named"),
+    ("versions", "status", "found", "remedy"),
     [
-        (None, "4.2.0", "pyspark-client 4.2.0"),
-        ("4.2.0", "4.2.0", "pyspark 4.2.0 and pyspark-client 4.2.0"),
-        ("3.5.3", None, "pyspark 3.5.3"),
+        (("4.0.0", "4.0.0"), "ok", "pyspark 4.0.0 and pyspark-client 4.0.0", ""),
+        (("4.0.0", None), "ok", "pyspark 4.0.0", ""),
+        ((None, None, "19.3.0"), "ok", "databricks-connect 19.3.0", ""),
+        (
+            ("4.0.0", "4.1.1"),
+            "fail",
+            f"pyspark 4.0.0 and pyspark-client 4.1.1 {OVERWRITTEN}",
+            "pip install 'pyspark==4.0.0' 'pyspark-client==4.0.0'",
+        ),
+        (
+            (None, "4.2.0", "19.3.0"),
+            "fail",
+            f"databricks-connect 19.3.0 and pyspark-client 4.2.0 {OVERWRITTEN}",
+            REINSTALL,
+        ),
+        (
+            ("4.2.0", "4.2.0", "19.3.0"),
+            "fail",
+            f"databricks-connect 19.3.0 and pyspark 4.2.0 and pyspark-client 4.2.0 {OVERWRITTEN}",
+            REINSTALL,
+        ),
+        (
+            ("3.5.3", None, "19.3.0"),
+            "fail",
+            f"databricks-connect 19.3.0 and pyspark 3.5.3 {OVERWRITTEN}",
+            REINSTALL,
+        ),
+        ((None, None), "warn", "not installed", EXTRA),
+        ((None, "4.0.0"), "warn", "only pyspark-client 4.0.0", EXTRA),
     ],
 )
-def test_databricks_connect_beside_another_pyspark_fails_with_the_commands_that_repair_it(
-    pyspark, client, named
+def test_what_installs_into_one_directory_has_one_version_or_a_command_that_repairs_it(
+    versions, status, found, remedy
 ):
-    check = check_pyspark(pyspark, client, "19.3.0")
-    assert check.status == "fail"
-    assert check.found.startswith(
-        f"databricks-connect 19.3.0 and {named} have overwritten each other's files"
-    )
-    assert check.remedy
-    assert "pip install --force-reinstall --no-deps 'databricks-connect==19.3.0'" in check.remedy
-
-
-def test_databricks_connect_alone_is_fine():
-    assert check_pyspark(None, None, "19.3.0").status == "ok"
-
-
-@pytest.mark.parametrize("client", [None, "4.0.0"])
-def test_without_pyspark_there_is_a_warning(client):
-    check = check_pyspark(None, client)
-    assert check.status == "warn"
-    assert check.remedy == "pip install 'airflow-kafka-offsets[spark]'"
+    check = check_pyspark(*versions)
+    assert check.status == status
+    assert check.found.startswith(found)
+    assert remedy in (check.remedy or "")
 
 
 def test_no_java_fails_with_its_remedy_apart(tmp_path):

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import zipfile
@@ -189,25 +188,20 @@ def test_large_files_are_reported_when_their_download_begins():
     assert len(lines) == 1
 
 
-class TestCacheDirectory:
-    @pytest.fixture(autouse=True)
-    def _clean(self, monkeypatch, tmp_path):
-        for name in ("AIRFLOW_KAFKA_OFFSETS_CACHE", "XDG_CACHE_HOME"):
-            monkeypatch.delenv(name, raising=False)
-        monkeypatch.setenv("HOME", str(tmp_path))
-
-    def test_it_is_where_the_platform_keeps_caches(self, tmp_path):
-        assert cache_directory() == tmp_path / ".cache" / "airflow-kafka-offsets"
-
-    def test_xdg_moves_it(self, monkeypatch):
-        monkeypatch.setenv("XDG_CACHE_HOME", "/var/cache/me")
-        assert str(cache_directory()) == "/var/cache/me/airflow-kafka-offsets"
-
-    def test_a_relative_xdg_path_is_ignored_as_its_specification_says(self, monkeypatch, tmp_path):
-        monkeypatch.setenv("XDG_CACHE_HOME", "cache")
-        assert cache_directory() == tmp_path / ".cache" / "airflow-kafka-offsets"
-
-    def test_our_own_variable_wins(self, monkeypatch):
-        monkeypatch.setenv("XDG_CACHE_HOME", "/var/cache/me")
-        monkeypatch.setenv("AIRFLOW_KAFKA_OFFSETS_CACHE", "here")
-        assert str(cache_directory()) == os.path.join(os.getcwd(), "here")  # noqa: PTH109, PTH118
+@pytest.mark.parametrize(
+    ("variables", "expected"),
+    [
+        ({}, "HOME/.cache/airflow-kafka-offsets"),
+        ({"XDG_CACHE_HOME": "/var/cache/me"}, "/var/cache/me/airflow-kafka-offsets"),
+        # A relative path is ignored, as XDG's specification says.
+        ({"XDG_CACHE_HOME": "cache"}, "HOME/.cache/airflow-kafka-offsets"),
+        ({"XDG_CACHE_HOME": "/var/cache/me", "AIRFLOW_KAFKA_OFFSETS_CACHE": "here"}, "HOME/here"),
+    ],
+)
+def test_the_cache_is_where_the_platform_or_a_variable_says(monkeypatch, tmp_path, variables, expected):
+    for name in ("AIRFLOW_KAFKA_OFFSETS_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in {"HOME": str(tmp_path), **variables}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(tmp_path)
+    assert str(cache_directory()) == expected.replace("HOME", str(tmp_path))

@@ -16,6 +16,7 @@ from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.ui import live_worker
 from airflow_kafka_offsets.ui.partition_sets import partition_set
+from airflow_kafka_offsets.ui.responses import BatchResponse
 
 RECORDED = Path(__file__).parents[2] / "checkpoints"
 LOCATION = "s3a://lake/orders"
@@ -66,12 +67,14 @@ def test_moves_of_a_checkpoint_by_a_command_are_moves(tmp_path):
         apply_checkpoint_plan(SparkCheckpoint(str(root)), plan, made_by=by, quiet_period=0)
         back = dict.fromkeys(offsets, 2)
 
-    (move,) = batches(root)["moves"]
+    found = batches(root)
+    (move,) = found["moves"]
 
     assert (move["kind"], move["tool"]) == ("seek", "airflow-kafka-offsets checkpoint seek")
     assert move["offset"] == len(offsets)
     assert move["over"] == partition_set(offsets)
     assert move["run_id"] is move["task_id"] is move["state"] is None
+    assert BatchResponse.model_validate(found["batches"][-1]).moved_in == "0002-seek"
 
 
 def test_sums_of_batches_are_of_the_partitions_that_the_pipeline_names():

@@ -225,23 +225,25 @@ def test_groups_that_read_one_topic_are_all_named():
     assert GroupSelection.parse(named).group_ids == ["a", "b"]
 
 
-@pytest.mark.parametrize("conn_id", [None, 7, ["k"]])
-def test_without_the_connection_there_is_no_command(conn_id):
-    value = receipt("g", 40, 60, kafka_config_id=conn_id)
-
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        *(
+            (receipt("g", 40, 60, kafka_config_id=conn_id), "the Kafka connection")
+            for conn_id in (None, 7, ["k"])
+        ),
+        (receipt("g", None, 60), "no partition had a commit before"),
+        *(
+            (receipt(group, 40, 60), "control characters")
+            for group in ("a\nb", "a\x1b[2Jb", "a\u202eb", "a\u200bb", "a\u2028b")
+        ),
+    ],
+)
+def test_what_no_command_takes_back_for_sure_has_none_but_a_reason(value, why):
     command, (problem,) = restore_command(value, move(value))
 
     assert command is None
-    assert "does not name the Kafka connection" in problem
-
-
-def test_a_first_commit_is_not_taken_back():
-    value = receipt("g", None, 60)
-
-    command, (problem,) = restore_command(value, move(value))
-
-    assert command is None
-    assert "no partition had a commit before" in problem
+    assert why in problem
 
 
 def test_partitions_without_a_commit_before_are_counted():
@@ -253,16 +255,6 @@ def test_partitions_without_a_commit_before_are_counted():
 
     assert command is not None
     assert problem == "2 partitions had no commit before, and keep their offsets"
-
-
-@pytest.mark.parametrize("group", ["a\nb", "a\x1b[2Jb", "a\u202eb", "a\u200bb", "a\u2028b"])
-def test_a_name_with_characters_that_nobody_sees_is_in_no_command(group):
-    value = receipt(group, 40, 60)
-
-    command, (problem,) = restore_command(value, move(value))
-
-    assert command is None
-    assert "control characters" in problem
 
 
 def test_no_lag_from_sums_over_different_partitions():
