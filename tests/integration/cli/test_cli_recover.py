@@ -156,9 +156,9 @@ def test_pipelines_are_moved_in_waves_one_fails_and_all_are_taken_back(pipelines
     assert FAILS <= stages["applied"] + 1 <= FAILS + 2 * AT_ONCE
     assert stages["planned"] == MANY - stages["applied"]
 
-    again = recovering("plan", many, "--to-earliest")
-    assert again.code == 2
-    assert f"a recovery of {stages['applied']} pipelines has begun, and was not undone" in again.err
+    other = recovering("plan", many, "--to-earliest")
+    assert other.code == 2
+    assert f"a recovery of {stages['applied']} pipelines has begun, and was not undone" in other.err
 
     done = recovering("apply", many, "--execute", "--max-active", str(AT_ONCE))
     assert done.code == 0, done.err
