@@ -6,6 +6,7 @@ import fcntl
 import json
 import time
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 AnyKafka = TypeVar("AnyKafka", bound=EmbeddedKafka)
 START = 180.0
 WHOLE_RUN = 1800.0
+DAY = 86_400_000
+"""Milliseconds without retention: many tests have records with old times in topics with default settings."""
 
 
 class SharedKafka(NamedTuple):
@@ -35,7 +38,8 @@ def shared_kafka(directory: Path) -> Iterator[SharedKafka]:
     def describe(kafka: BreakableKafka) -> object:
         return SharedKafka(kafka.bootstrap_servers, kafka.pid, kafka.directory)
 
-    with shared(directory, "kafka", BreakableKafka, describe) as (servers, pid, home):
+    make = partial(BreakableKafka, properties={"log.retention.check.interval.ms": str(DAY)})
+    with shared(directory, "kafka", make, describe) as (servers, pid, home):
         yield SharedKafka(servers, pid, Path(home))
 
 
