@@ -95,7 +95,7 @@ def test_a_pipeline_that_ran(visit, scheme):
     ).to_be_visible()
     moves = page.get_by_role("region", name="Moves and waits")
     for kind in ("commit", "wait", "drift", "reset", "restore"):
-        # On a busy machine the page says that it has not read some results yet, and shows them when it refreshes.
+        # On a busy machine the page says that it has not read some results, and shows them when it refreshes.
         link = moves.get_by_role("link", name=kind, exact=True).first
         expect(link).to_be_visible(timeout=2 * SECONDS)
     expect(moves.get_by_text("plan only")).to_be_visible(timeout=2 * SECONDS)
