@@ -258,8 +258,9 @@ def test_a_retry_and_a_clear_are_told_apart(live):
 def test_a_backlog_that_stays_fires_again_after_a_while_and_not_before(live):
     live.wait_for_runs("idle", 3)
     times = [datetime.fromisoformat(event["timestamp"]) for event in live.events("idle_backlog")]
-    # Also from one triggerer to the next. An event bears the time at which it was stored.
-    assert min(later - earlier for earlier, later in pairwise(times)) > REFIRE_AFTER - timedelta(seconds=1)
+    # Also from one triggerer to the next. An event bears the time at which it was stored: late on a busy
+    # machine. Too early would be at the next poll, after a second.
+    assert min(later - earlier for earlier, later in pairwise(times)) > REFIRE_AFTER / 2
 
 
 def test_a_hundred_records_run_nothing(live, spark_has_run):
