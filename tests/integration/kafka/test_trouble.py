@@ -125,6 +125,7 @@ def test_a_group_call_without_a_coordinator_ends_in_time(on_proxy, proxy, new_gr
     assert client.describe_groups([group])[group].state == "Empty"
 
 
+@pytest.mark.long
 def test_a_broker_that_is_silent_for_20_seconds_in_the_first_call_of_each_method(
     own_kafka, make_topic, new_group
 ):

@@ -63,6 +63,7 @@ def test_starting_twice_finds_the_first_one(directory):
     assert find_running(directory) == first
 
 
+@pytest.mark.long
 def test_another_port_is_found_when_the_last_one_was_taken_meanwhile(directory, make_topic):
     first = start_background(directory)
     topic = make_topic(on=first.bootstrap_servers)

@@ -58,6 +58,7 @@ def test_stopping_ends_the_process_and_removes_the_temporary_directory():
     assert not directory.exists()
 
 
+@pytest.mark.long
 def test_records_survive_a_kill_and_a_restart_on_the_same_port(own_kafka, make_topic, produce):
     kafka = own_kafka()
     address = kafka.bootstrap_servers
@@ -154,6 +155,7 @@ def test_ctrl_c_in_the_terminal_does_not_reach_the_broker(kafka):
     assert os.getpgid(kafka.pid) != os.getpgid(0)
 
 
+@pytest.mark.long
 def test_the_broker_is_ended_even_when_the_one_who_watches_it_was_killed(own_kafka, tmp_path):
     kafka = own_kafka(directory=tmp_path)
     pid = kafka.pid
@@ -202,6 +204,7 @@ class LosesItsPort(EmbeddedKafka):
         return super().server_properties(number)
 
 
+@pytest.mark.long
 def test_a_port_that_another_program_takes_meanwhile_is_replaced_by_another_one():
     kafka = LosesItsPort(brokers=3, heap="256m")
     with contextlib.ExitStack() as ends:

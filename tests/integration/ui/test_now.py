@@ -437,6 +437,7 @@ def test_a_connection_that_is_not_there(connected, add_pipeline):
     assert message.startswith("connection 'kafka_nowhere' is not defined")
 
 
+@pytest.mark.long
 def test_forty_pipelines_and_two_thousand_partitions(
     connected, metadata, make_topic, broker, new_group, capsys
 ):
