@@ -102,7 +102,7 @@ _WHY = {
 
 
 def check_servers(servers: object) -> None:
-    """Refuse broker addresses with a user or a password, which logs and errors would show."""
+    """Refuse broker addresses with a user or a password; the error does not repeat the address."""
     if isinstance(servers, str) and "@" in servers:
         raise UsageError(
             f"{SERVERS} contains an @, and may contain a password, which logs and errors would show; "
