@@ -92,9 +92,14 @@ def clear(live, name, *tasks):
     live.api("POST", f"dags/{name}/clearTaskInstances", json={**body, "reset_dag_runs": True})
 
 
-def log_of(live, name, task, tries=1):
+def wait_for_log(live, name, task, text, tries=1):
+    """Airflow tells a task's state before the last lines of its log."""
     path = f"dags/{name}/dagRuns/{live.begun[name]}/taskInstances/{task}/logs/{tries}"
-    return json.dumps(live.api("GET", path, headers={"Accept": "application/json"}))
+
+    def says():
+        return text in json.dumps(live.api("GET", path, headers={"Accept": "application/json"}))
+
+    live.wait_until(says, f"{text!r} in the log of {name}.{task}")
 
 
 def test_an_approved_plan_is_carried_out_and_says_who_approved_it(live, at, topic, client):
@@ -135,7 +140,7 @@ def test_who_triggered_the_run_must_not_approve_it_where_that_is_forbidden(live,
     live.ada.respond("own", live.begun["own"], asked["options"][0])
     assert ended(live, "own")["reset"] == "failed"
     assert at("own") == (READ, READ)
-    assert "ada triggered the run and approved its plan" in log_of(live, "own", "reset")
+    wait_for_log(live, "own", "reset", "ada triggered the run and approved its plan")
 
 
 def test_a_plan_whose_group_has_moved_since_is_refused_although_it_is_approved(live, at, topic, client):
@@ -144,7 +149,7 @@ def test_a_plan_whose_group_has_moved_since_is_refused_although_it_is_approved(l
     live.bob.respond("moved", live.begun["moved"], asked["options"][0])
     assert ended(live, "moved")["reset"] == "failed"
     assert at("moved") == (READ + 1, READ)
-    assert "is no longer valid: group" in log_of(live, "moved", "reset")
+    wait_for_log(live, "moved", "reset", "is no longer valid: group")
 
 
 def test_an_old_text_that_is_shown_after_a_clear_approves_nothing(live, at, topic, client):
@@ -162,7 +167,7 @@ def test_an_old_text_that_is_shown_after_a_clear_approves_nothing(live, at, topi
     else:
         assert (found["approve"], found["reset"]) == ("failed", "upstream_failed")
         assert at("cleared") == (READ + 1, READ)
-        assert "is for another plan; expected" in log_of(live, "cleared", "approve", 2)
+        wait_for_log(live, "cleared", "approve", "is for another plan; expected", 2)
 
 
 def test_the_approval_of_an_older_plan_is_refused(live, at, topic, client):
@@ -173,7 +178,7 @@ def test_the_approval_of_an_older_plan_is_refused(live, at, topic, client):
     clear(live, "older", "plan", "reset")
     assert ended(live, "older")["reset"] == "failed"
     assert at("older") == (BACK, BACK)
-    assert "the approval is for another plan" in log_of(live, "older", "reset", 2)
+    wait_for_log(live, "older", "reset", "the approval is for another plan", 2)
 
 
 def test_a_plan_lists_the_runs_that_speak_of_what_is_taken_back(live):
