@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import time
 import uuid
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ import pytest
 from breakable_kafka import BreakableKafka
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from forked_workers import forked_workers
 from hypothesis import HealthCheck, settings
 from kafka_oracle import kafka_tools, oracle  # noqa: F401
 from own_postgres import postgres  # noqa: F401
@@ -21,6 +23,7 @@ from spark_connect import connect, connect_url  # noqa: F401
 from spark_session import spark, spark_settings  # noqa: F401
 from workers import BySharing, is_in_charge, rank
 
+from airflow_kafka_offsets.kafka import worker
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 
 if TYPE_CHECKING:
@@ -64,6 +67,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in items:
             if item.get_closest_marker("long"):
                 item.add_marker(pytest.mark.skip(reason="long: set LONG_TESTS=yes"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _forked_workers() -> Iterator[None]:
+    if any(name.startswith("COV") for name in os.environ):
+        yield  # coverage counts no fork
+    else:
+        yield from forked_workers()
+
+
+@pytest.fixture
+def python_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Admin workers are started as users start them, each as a new Python."""
+    monkeypatch.setattr(worker, "subprocess", subprocess)
 
 
 @pytest.fixture

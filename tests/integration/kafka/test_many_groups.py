@@ -33,7 +33,7 @@ def admin_processes():
 
 
 @pytest.fixture
-def workers():
+def workers(python_workers):
     """workers() -> the admin processes that this process has started since the test began."""
     before = set(admin_processes())
     return lambda: [each for each in admin_processes() if each not in before]
