@@ -17,6 +17,7 @@ import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from datetime import datetime, timezone
+from functools import cache
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -162,8 +163,13 @@ def _plain_read(fs: AbstractFileSystem) -> dict[str, int]:
     if isinstance(fs, LocalFileSystem):
         return {"end": MAX_SIZE + 1}
     # Otherwise s3fs would first request the size, or take it from an old listing.
-    taken = inspect.signature(getattr(fs, "_cat_file", fs.cat_file)).parameters
-    return {"max_concurrency": 1} if "max_concurrency" in taken else {}
+    return {"max_concurrency": 1} if _takes_max_concurrency(fs.__class__) else {}
+
+
+@cache
+def _takes_max_concurrency(driver: type[AbstractFileSystem]) -> bool:
+    read = getattr(driver, "_cat_file", driver.cat_file)
+    return "max_concurrency" in inspect.signature(read).parameters
 
 
 def read_text(uri: str, fs: AbstractFileSystem | None = None) -> str | None:

@@ -138,10 +138,11 @@ def secured_kafka(run_directory: Path) -> Iterator[TestedKafka]:
 
 
 @pytest.fixture(scope="session")
-def secured_cluster(run_directory: Path) -> Iterator[TestedKafka]:
-    """The same with three brokers: topics have three replicas."""
-    if os.environ.get(USERS_BROKER):
-        pytest.skip(f"needs a Kafka of its own, and {USERS_BROKER} names another one")
+def secured_cluster(request: pytest.FixtureRequest, run_directory: Path) -> Iterator[TestedKafka]:
+    """The same; with LONG_TESTS another one with three brokers, so that topics have three replicas."""
+    if not os.environ.get("LONG_TESTS") or os.environ.get(USERS_BROKER):
+        yield request.getfixturevalue("secured_kafka")
+        return
     with start_secured_kafka(run_directory, brokers=3) as kafka:
         yield kafka
 

@@ -15,6 +15,7 @@ FIRST = (
     "tests/system/test_alerts.py",  # and so everything that shares its Airflow
     "tests/integration/spark/",
     "tests/integration/kafka/",
+    "tests/integration/failover/",
     "tests/system/test_event_driven.py",
     "tests/integration/local/",
     "tests/system/",
@@ -29,7 +30,7 @@ OWN_AIRFLOW = (
     "tests/system/test_offsets_page.py",
     "tests/system/test_recovery_live.py",
 )
-ONE_CLUSTER = "tests/integration/secured/"
+ONE_FOR_ALL = ("tests/integration/secured/", "tests/integration/failover/", OBJECT_STORES)
 ONE_SPARK = ("tests/integration/spark/", "tests/compatibility/", "tests/integration/operators/test_spark.py")
 
 
@@ -37,10 +38,9 @@ def scope(nodeid: str) -> str:
     """Return what a test must run with in one process: its folder, or its file."""
     if nodeid.startswith(ONE_SPARK):
         return "spark"
-    if nodeid.startswith(ONE_CLUSTER):
-        return "secured"
-    if nodeid.startswith(OBJECT_STORES):
-        return "object stores"
+    for folder in ONE_FOR_ALL:
+        if nodeid.startswith(folder):
+            return folder
     one_airflow = nodeid.startswith("tests/system/") and not nodeid.startswith(OWN_AIRFLOW)
     return "system" if one_airflow else nodeid.partition("::")[0]
 
