@@ -163,6 +163,7 @@ def test_nulls_and_an_empty_table(spark):
     assert counted(empty) == {"offsets": 2, "undecided": 2}
 
 
+@pytest.mark.long
 def test_many_partitions_and_topics(spark):
     planned = OffsetWindow(
         {

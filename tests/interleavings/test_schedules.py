@@ -19,6 +19,7 @@ from judged_pairs import Pair, Scripts, explore
 
 PAIRS = [("group", Pair(*pair)) for pair in group_pairs()]
 PAIRS += [("pipeline", Pair(*pair)) for pair in pipeline_pairs()]
+LARGEST = {"pipeline: restore, restore", "pipeline: reset, same reset"}
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +45,14 @@ def bounds(where: str, pair: Pair) -> dict[str, int]:
     return {"changes": changes, "crash_costs": int(os.environ.get("SCHEDULE_CRASH_COSTS", costs))}
 
 
-@pytest.mark.parametrize(("where", "pair"), PAIRS, ids=[f"{where}: {pair}" for where, pair in PAIRS])
+@pytest.mark.parametrize(
+    ("where", "pair"),
+    [
+        pytest.param(*each, id=name, marks=pytest.mark.long if name in LARGEST else [])
+        for each in PAIRS
+        if (name := f"{each[0]}: {each[1]}")
+    ],
+)
 def test_every_schedule_ends_where_one_of_the_two_has_put_it(where, pair, scripts):
     known, totals = scripts
     limits = bounds(where, pair)

@@ -142,6 +142,7 @@ def test_a_trigger_that_cannot_be_used_does_not_end_the_triggerer(live):
     assert said.read_text().count("This trigger cannot be used") == 1
 
 
+@pytest.mark.long
 def test_what_waits_in_the_triggerer_outlives_it(live, names, produce, client):
     topic, group = names["WAITING_TOPIC"], names["WAITING_GROUP"]
     produce(topic, {0: 5, 1: 5})

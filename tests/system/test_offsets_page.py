@@ -160,6 +160,7 @@ def test_a_hostile_group_is_a_text(visit):
     expect(value(page, "Lag")).to_be_visible()
 
 
+@pytest.mark.long
 def test_two_thousand_partitions(visit):
     page = visit("dags/wide")
     more = page.get_by_role("button", name="Show all 2,000")
@@ -168,6 +169,7 @@ def test_two_thousand_partitions(visit):
     expect(page.get_by_role("region", name="Partitions").locator("tbody tr")).to_have_count(WIDE)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("width", [360, 3840])
 def test_no_page_is_wider_than_its_window(visit, width):
     page = visit("", width=width, height=740)
@@ -212,6 +214,7 @@ def test_a_login_that_ends_is_explained(installation):
         expect(page.get_by_role("alert")).to_contain_text("You are not logged in", timeout=SECONDS)
 
 
+@pytest.mark.long
 def test_a_broker_that_has_died_leaves_the_page_whole(installation, visit):
     page = visit("dags/orders")
     expect(value(page, "Drift")).to_have_text("in step")

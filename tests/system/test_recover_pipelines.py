@@ -172,6 +172,7 @@ def test_one_plan_and_one_approval_a_failure_stops_what_has_not_begun_and_one_re
     assert moved == [state == "success" for state in states]
 
 
+@pytest.mark.long
 def test_all_are_moved_found_in_step_and_waited_for(live, client, spark, bootstrap_servers):
     run = live.ada.trigger(DAG_ID, {"to_datetime": live.to})
     asked = live.request_of(DAG_ID, run)

@@ -174,6 +174,7 @@ def test_a_reset_that_was_killed_half_way_is_finished_when_it_is_cleared(live, a
     assert receipt["checkpoint"]["before"] == {"0": {topic: {"0": READ}}}
 
 
+@pytest.mark.long
 def test_a_reset_and_a_commit_at_the_same_time_end_at_one_position(live, at):
     run = live.trigger("races")
     wait_for(live, "races", run, "success", "failed")
@@ -257,6 +258,7 @@ def test_a_reset_that_another_dag_has_taken_back_is_not_finished_and_its_newer_r
     assert not (archives / "0003-seek" / "undone").exists()
 
 
+@pytest.mark.long
 def test_a_run_that_was_cleared_as_a_whole_while_its_job_ran_goes_on(live, at, judged):
     run = live.trigger("whole")
     has_begun_a_batch(live, "whole")
@@ -284,6 +286,7 @@ def test_a_recovery_that_times_out_is_named_by_the_drift_check(live, at, judged,
     assert "is neither finished nor undone: checkpoint" in drift("timed_out")
 
 
+@pytest.mark.long
 def test_a_scheduled_run_that_is_created_again_moves_again_and_its_tries_and_clears_do_as_before(
     live, at, client, topic
 ):

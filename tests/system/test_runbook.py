@@ -17,6 +17,7 @@ SECTIONS = read_sections()
 PROOF = "kafka-consumer-groups "
 ALONE = {"another-cluster", "read-what-was-skipped", "reprocess-since-a-time"}
 """What has a test of its own."""
+SLOW = {"a-batch-fails-for-ever"}
 
 
 @pytest.fixture
@@ -24,7 +25,13 @@ def pipeline(bootstrap_servers, tmp_path, new_group):
     return BrokenPipeline(bootstrap_servers, tmp_path, f"{new_group()}-")
 
 
-@pytest.mark.parametrize("anchor", sorted(SITUATIONS.keys() - ALONE))
+@pytest.mark.parametrize(
+    "anchor",
+    [
+        pytest.param(anchor, marks=pytest.mark.long if anchor in SLOW else [])
+        for anchor in sorted(SITUATIONS.keys() - ALONE)
+    ],
+)
 def test_each_section_repairs_its_pipeline_as_kafkas_own_tool_shows(anchor, pipeline, spark):
     SITUATIONS[anchor](pipeline, spark)
     _follow(anchor, pipeline, spark)
@@ -36,6 +43,7 @@ def test_a_pipeline_is_moved_to_another_cluster(pipeline, spark, own_kafka):
     _follow("another-cluster", pipeline, spark)
 
 
+@pytest.mark.long
 def test_records_since_a_time_are_written_again(pipeline, spark):
     SITUATIONS["reprocess-since-a-time"](pipeline, spark)
     assert len([*pipeline.output.iterdir()]) == 1500

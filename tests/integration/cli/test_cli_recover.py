@@ -25,6 +25,7 @@ RECORDED = Path(__file__).parents[2] / "checkpoints" / "spark-4.2.0-plain" / "ch
 MANY, AT_ONCE, FAILS = int(os.environ.get("PIPELINES", "24")), 8, 11
 READ, BACK = 10, 7
 QUIET = ("--quiet-period", "0")
+KILLED_AFTER = [pytest.param(each, marks=[] if each in (2, 5) else pytest.mark.long) for each in range(1, 7)]
 
 
 @pytest.fixture(scope="module")
@@ -201,7 +202,7 @@ class Killed(BaseException):
     """The process has ended."""
 
 
-@pytest.mark.parametrize("after", range(1, 7))
+@pytest.mark.parametrize("after", KILLED_AFTER)
 def test_an_apply_that_was_killed_goes_on(pipelines, recovering, monkeypatch, after):
     few = pipelines(3)
     assert recovering("plan", few, "--shift-by", "-3").code == 0
@@ -229,7 +230,7 @@ def test_an_apply_that_was_killed_goes_on(pipelines, recovering, monkeypatch, af
     assert few.at() == {READ: 3}
 
 
-@pytest.mark.parametrize("after", range(1, 7))
+@pytest.mark.parametrize("after", KILLED_AFTER)
 def test_a_restore_that_was_killed_goes_on(pipelines, recovering, monkeypatch, after):
     few = pipelines(3)
     assert recovering("plan", few, "--shift-by", "-3").code == 0

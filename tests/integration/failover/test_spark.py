@@ -31,7 +31,7 @@ def fail_over(cli: Any, mirrored: Mirrored, location: str, group: str) -> None:
     assert done.code == 0, done
 
 
-@pytest.mark.parametrize("kind", ["aggregate", "join"])
+@pytest.mark.parametrize("kind", ["aggregate", pytest.param("join", marks=pytest.mark.long)])
 def test_totals_are_exact_over_a_failover(mirrored: Mirrored, spark, run, location, new_group, cli, kind):
     from pyspark.sql import functions as f
 
@@ -89,6 +89,7 @@ def rocksdb(spark):
     spark.conf.unset(STORE)
 
 
+@pytest.mark.long
 def test_the_state_of_transform_with_state_moves_along(
     mirrored: Mirrored, spark, run, location, new_group, cli, rocksdb
 ):

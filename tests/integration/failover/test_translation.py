@@ -126,7 +126,7 @@ def test_with_the_last_records_most_positions_are_exact(mirrored, cases, kind):
     assert ours <= theirs / 10
 
 
-@pytest.mark.parametrize("way", MIRRORS)
+@pytest.mark.parametrize("way", ["other", pytest.param("same", marks=pytest.mark.long)])
 def test_mirror_makers_own_utility_is_a_lower_bound(mirrored, cases, way):
     """``RemoteClusterUtils.translateOffsets`` never leads past the right place, nor past this package's."""
     of_way = [case for case in cases.values() if case.way == way]

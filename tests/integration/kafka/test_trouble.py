@@ -21,7 +21,9 @@ GRACE = 3.0
 """Seconds beyond the deadline: two cores are shared by several brokers."""
 
 
-@pytest.mark.parametrize("code", [COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR])
+@pytest.mark.parametrize(
+    "code", [pytest.param(COORDINATOR_NOT_AVAILABLE, marks=pytest.mark.long), NOT_COORDINATOR]
+)
 @pytest.mark.parametrize(
     "api_keys",
     [(OFFSET_FETCH,), (OFFSET_COMMIT,), (FIND_COORDINATOR,), (OFFSET_FETCH, OFFSET_COMMIT, FIND_COORDINATOR)],

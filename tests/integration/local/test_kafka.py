@@ -35,6 +35,7 @@ def listens(port):
     return False
 
 
+@pytest.mark.long
 def test_a_fresh_broker_shows_neither_topics_nor_groups(own_kafka):
     kafka = own_kafka()
     topics = AdminClient({"bootstrap.servers": kafka.bootstrap_servers}).list_topics(timeout=20).topics
@@ -91,7 +92,9 @@ def test_a_frozen_broker_is_silent_until_it_is_thawed_and_can_be_stopped(own_kaf
         os.kill(pid, 0)
 
 
-@pytest.mark.parametrize("victim", ["parent", "parent of a fork that lives on"])
+@pytest.mark.parametrize(
+    "victim", ["parent", pytest.param("parent of a fork that lives on", marks=pytest.mark.long)]
+)
 def test_nothing_is_left_when_the_parent_is_killed(victim, tmp_path):
     program = (
         "import os, sys, time\n"
@@ -215,6 +218,7 @@ def test_a_port_that_another_program_takes_meanwhile_is_replaced_by_another_one(
         assert str(kafka.other.getsockname()[1]) not in kafka.bootstrap_servers
 
 
+@pytest.mark.long
 def test_a_port_that_was_asked_for_is_used(own_kafka):
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]

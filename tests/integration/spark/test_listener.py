@@ -55,7 +55,9 @@ def describe(kafka_tools):
     return rows
 
 
-@pytest.mark.parametrize("shared", [True, False], ids=["one shared group", "a group each"])
+@pytest.mark.parametrize(
+    "shared", [pytest.param(True, marks=pytest.mark.long), False], ids=["one shared group", "a group each"]
+)
 def test_kafkas_describe_follows_a_union_into_a_kafka_sink_batch_by_batch(
     shared,
     spark,
@@ -133,6 +135,7 @@ def test_a_group_with_members_is_theirs(
     assert holds(group) == {}
 
 
+@pytest.mark.long
 def test_many_quick_queries_leave_no_thread_and_no_client(
     spark, stream, start, make_topic, produce, tmp_path, new_group, holds
 ):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from simulated_mirror import Mirror, Record
@@ -14,6 +16,7 @@ from airflow_kafka_offsets.model.translation import (
 )
 
 PARTITION = TopicPartition("orders", 3)
+EXAMPLES = 1_500 if os.environ.get("LONG_TESTS") else 300
 
 
 @st.composite
@@ -65,14 +68,14 @@ def check(mirror, position, read):
     return found
 
 
-@settings(max_examples=1_500)
+@settings(max_examples=EXAMPLES)
 @given(mirrors(), st.data())
 def test_by_syncs_alone_nothing_is_lost_and_no_more_read_again_than_it_says(mirror, data):
     position = data.draw(st.integers(0, mirror.records[-1].offset + 3))
     check(mirror, position, [])
 
 
-@settings(max_examples=1_500)
+@settings(max_examples=EXAMPLES)
 @given(mirrors(), st.data())
 def test_by_the_last_record_nothing_is_lost_and_no_more_read_again_than_it_says(mirror, data):
     position = data.draw(st.integers(0, mirror.records[-1].offset + 3))
