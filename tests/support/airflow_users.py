@@ -62,7 +62,9 @@ class WithUsers(RunningAirflow):
             return waits and bool(found) and not found["response_received"]
 
         self.wait_until(is_open, f"the request of {dag_id}")
-        ended = f"TaskInstanceKey(dag_id='{dag_id}', task_id='{task_id}', run_id='{run_id}'"
+        tries = found["task_instance"]["try_number"]
+        names = f"dag_id='{dag_id}', task_id='{task_id}', run_id='{run_id}', try_number={tries}"
+        ended = f"TaskInstanceKey({names},"
         self.wait_until(lambda: self._scheduler_read(ended), f"the scheduler to read {ended}")
         return found
 

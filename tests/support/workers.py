@@ -28,6 +28,10 @@ FIRST = (
 OWN_AIRFLOW = (
     "tests/system/test_event_driven.py",
     "tests/system/test_offsets_page.py",
+)
+WITH_USERS = (
+    "tests/system/test_approval_live.py",
+    "tests/system/test_approved_reset.py",
     "tests/system/test_recovery_live.py",
 )
 ONE_FOR_ALL = ("tests/integration/secured/", "tests/integration/failover/", OBJECT_STORES)
@@ -38,6 +42,8 @@ def scope(nodeid: str) -> str:
     """Return what a test must run with in one process: its folder, or its file."""
     if nodeid.startswith(ONE_SPARK):
         return "spark"
+    if nodeid.startswith(WITH_USERS):
+        return "system with users"
     for folder in ONE_FOR_ALL:
         if nodeid.startswith(folder):
             return folder

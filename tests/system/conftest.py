@@ -2,11 +2,15 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
+from airflow_users import WithUsers, user_variables
 from running_airflow import RunningAirflow, make_sqlite
 from warm_python import DAG_FOLDER, WarmPython
 
@@ -16,6 +20,13 @@ from airflow_kafka_offsets.local.demo_days import MARK
 from airflow_kafka_offsets.model.offsets import TopicPartition
 
 EXAMPLES = Path(__file__).parents[2] / "dags_examples"
+SYSTEM = Path(__file__).parent
+MOVED_BY_USERS = (
+    SYSTEM / "live_recovery" / "recovery.py",
+    SYSTEM / "live_recovery" / "judged.py",
+    SYSTEM / "live_approval" / "approval.py",
+    EXAMPLES / "approved_reset.py",
+)
 TIMEOUT = 300.0
 
 RUN = """
@@ -134,3 +145,28 @@ def broker_end(bootstrap_servers):
             return {tp.partition: log.end for tp, log in client.log_ranges(partitions).items()}
 
     return ends
+
+
+@pytest.fixture(scope="session")
+def airflow_with_users(bootstrap_servers, make_topic, postgres, tmp_path_factory):
+    """A running Airflow with the users ada and bob; its DAGs find ``variables`` in their environment."""
+    home = tmp_path_factory.mktemp("with-users")
+    # A picture shows the path.
+    lake = Path(tempfile.mkdtemp(prefix="lake-"))
+    variables = {
+        **{f"{name}_HOME": str(home / name.lower()) for name in ("RECOVERY", "APPROVAL")},
+        **{f"{name}_TOPIC": make_topic(1) for name in ("RECOVERY", "APPROVAL")},
+        "LAKE": str(lake),
+        "RACES": "4",
+    }
+    # A run of a schedule that was deleted is created again when its DAG's file is read.
+    soon = {"AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "5"} if os.environ.get("LONG_TESTS") else {}
+    users = user_variables(home)
+    try:
+        with WithUsers(
+            home / "airflow", bootstrap_servers, MOVED_BY_USERS, postgres, **variables, **users, **soon
+        ) as running:
+            vars(running).update(variables=variables)
+            yield running
+    finally:
+        shutil.rmtree(lake, ignore_errors=True)

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from airflow_users import User, WithUsers, user_variables
+from airflow_users import User
 
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.kafka.client import OffsetsClient
@@ -17,14 +17,23 @@ from airflow_kafka_offsets.model.offsets import TopicPartition
 
 pytestmark = [pytest.mark.system, pytest.mark.integration, pytest.mark.timeout(400)]
 
-DAG_FILE = Path(__file__).parent / "live_approval" / "approval.py"
 READ, BACK, END = 60, 57, 100
-NAMES = ("approved", "rejected", "timed_out", "defaulted", "own", "cleared", "moved", "older", "triggered")
+NAMES = (
+    "approved",
+    "rejected",
+    "unanswered",
+    "defaulted",
+    "own",
+    "planned_again",
+    "moved",
+    "older",
+    "triggered",
+)
 
 
 @pytest.fixture(scope="module")
-def topic(make_topic, produce):
-    name = make_topic(1)
+def topic(airflow_with_users, produce):
+    name = airflow_with_users.variables["APPROVAL_TOPIC"]
     produce(name, {0: END})
     return name
 
@@ -36,10 +45,9 @@ def client(bootstrap_servers):
 
 
 @pytest.fixture(scope="module")
-def live(bootstrap_servers, topic, client, postgres, tmp_path_factory):
-    """An Airflow with the users ada and bob; ada has triggered every DAG once."""
-    home = tmp_path_factory.mktemp("approval-live")
-    pipelines = home / "pipelines"
+def live(airflow_with_users, topic, client):
+    """The Airflow in which ada has triggered every DAG once."""
+    pipelines = Path(airflow_with_users.variables["APPROVAL_HOME"])
     head = json.dumps({"batchWatermarkMs": 0, "batchTimestampMs": int(time.time() * 1000), "conf": {}})
     for name in NAMES:
         root = pipelines / name
@@ -50,16 +58,8 @@ def live(bootstrap_servers, topic, client, postgres, tmp_path_factory):
             (root / "commits" / str(batch)).write_text('v1\n{"nextBatchWatermarkMs":0}')
         (root / "metadata").write_text(json.dumps({"id": f"11111111-2222-3333-4444-{name:x>12.12}"}))
         client.commit(f"{name}-{topic}", {TopicPartition(topic, 0): READ})
-    variables = {
-        "APPROVAL_HOME": str(pipelines),
-        "APPROVAL_TOPIC": topic,
-        **user_variables(home),
-    }
-    with (
-        WithUsers(home / "airflow", bootstrap_servers, [DAG_FILE], postgres, **variables) as airflow,
-        contextlib.closing(User(airflow, "ada")) as ada,
-        contextlib.closing(User(airflow, "bob")) as bob,
-    ):
+    airflow = airflow_with_users
+    with contextlib.closing(User(airflow, "ada")) as ada, contextlib.closing(User(airflow, "bob")) as bob:
         ada.trigger("feeds")
         airflow.wait_for_runs("follows", 1)
         begun = {name: ada.trigger(name) for name in NAMES}
@@ -127,7 +127,7 @@ def test_a_rejected_plan_is_not_carried_out(live, at):
 
 
 @pytest.mark.parametrize(
-    ("name", "states"), [("timed_out", ("failed", "upstream_failed")), ("defaulted", ("success", "skipped"))]
+    ("name", "states"), [("unanswered", ("failed", "upstream_failed")), ("defaulted", ("success", "skipped"))]
 )
 def test_a_plan_that_nobody_answers_is_not_carried_out(live, at, name, states):
     found = ended(live, name)
@@ -153,21 +153,21 @@ def test_a_plan_whose_group_has_moved_since_is_refused_although_it_is_approved(l
 
 
 def test_an_old_text_that_is_shown_after_a_clear_approves_nothing(live, at, topic, client):
-    asked = request_of(live, "cleared")
-    client.commit(f"cleared-{topic}", {TopicPartition(topic, 0): READ + 1})
-    clear(live, "cleared", "plan", "approve")
-    again = request_of(live, "cleared")
-    plan = live.xcom("cleared", live.begun["cleared"], "plan")
+    asked = request_of(live, "planned_again")
+    client.commit(f"planned_again-{topic}", {TopicPartition(topic, 0): READ + 1})
+    clear(live, "planned_again", "plan", "approve")
+    again = request_of(live, "planned_again")
+    plan = live.xcom("planned_again", live.begun["planned_again"], "plan")
     new = f"Approve {plan['digest'][:8]}"
     assert asked["options"][0] != new
-    live.bob.respond("cleared", live.begun["cleared"], again["options"][0])
-    found = ended(live, "cleared")
+    live.bob.respond("planned_again", live.begun["planned_again"], again["options"][0])
+    found = ended(live, "planned_again")
     if again["options"][0] == new:  # an Airflow with apache/airflow#73235 shows the new text
         assert found["reset"] == "success"
     else:
         assert (found["approve"], found["reset"]) == ("failed", "upstream_failed")
-        assert at("cleared") == (READ + 1, READ)
-        wait_for_log(live, "cleared", "approve", "is for another plan; expected", 2)
+        assert at("planned_again") == (READ + 1, READ)
+        wait_for_log(live, "planned_again", "approve", "is for another plan; expected", 2)
 
 
 def test_the_approval_of_an_older_plan_is_refused(live, at, topic, client):

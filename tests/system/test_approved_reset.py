@@ -9,13 +9,11 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import shutil
-import tempfile
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
-from airflow_users import User, WithUsers, user_variables
+from airflow_users import User
 from browser import chromium
 from playwright.sync_api import expect
 from written_query import Query
@@ -26,18 +24,15 @@ from airflow_kafka_offsets.model.offsets import TopicPartition
 pytestmark = [pytest.mark.system, pytest.mark.integration, pytest.mark.timeout(400)]
 
 ROOT = Path(__file__).parents[2]
-EXAMPLE = ROOT / "dags_examples" / "approved_reset.py"
 IMAGE = ROOT / "docs" / "images" / "approval.png"
 SECONDS = 60_000
 RECORDS, READ, BACK = 400, 380, 200
 
 
 @pytest.fixture(scope="module")
-def live(bootstrap_servers, produce, make_topic, postgres, tmp_path_factory):
+def live(airflow_with_users, bootstrap_servers, produce, make_topic):
     """An Airflow with the example; the orders have been read up to 380 of 400, one a minute."""
-    home = tmp_path_factory.mktemp("approved-reset")
-    # A picture shows the path.
-    lake = Path(tempfile.mkdtemp(prefix="lake-"))
+    lake = Path(airflow_with_users.variables["LAKE"])
     topic = make_topic(2)
     now = datetime.now(tz=timezone.utc)
     times = [int((now - timedelta(minutes=RECORDS - minute)).timestamp() * 1000) for minute in range(RECORDS)]
@@ -48,18 +43,14 @@ def live(bootstrap_servers, produce, make_topic, postgres, tmp_path_factory):
     partitions = [TopicPartition(topic, number) for number in (0, 1)]
     with OffsetsClient({"bootstrap.servers": bootstrap_servers}) as client:
         client.commit("orders-etl", dict.fromkeys(partitions, READ))
-        variables = {**user_variables(home), "LAKE": str(lake)}
+        to = datetime.fromtimestamp(times[BACK] / 1000, tz=timezone.utc).isoformat()
         try:
-            with (
-                WithUsers(home / "airflow", bootstrap_servers, [EXAMPLE], postgres, **variables) as airflow,
-                contextlib.closing(User(airflow, "ada")) as ada,
-            ):
-                to = datetime.fromtimestamp(times[BACK] / 1000, tz=timezone.utc).isoformat()
-                vars(airflow).update(ada=ada, to=to, query=query, client=client, partitions=partitions)
-                yield airflow
+            with contextlib.closing(User(airflow_with_users, "ada")) as ada:
+                moved = {"query": query, "client": client, "partitions": partitions}
+                vars(airflow_with_users).update(ada=ada, to=to, **moved)
+                yield airflow_with_users
         finally:
             client.delete_groups(["orders-etl"])
-            shutil.rmtree(lake, ignore_errors=True)
 
 
 def test_a_plan_is_approved_in_airflows_page_and_carried_out(live):

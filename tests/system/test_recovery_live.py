@@ -9,7 +9,6 @@ import json
 from pathlib import Path
 
 import pytest
-from running_airflow import COMPONENTS, TRIGGERER, RunningAirflow
 
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.kafka.client import OffsetsClient
@@ -19,22 +18,17 @@ from airflow_kafka_offsets.readings.drift import pipeline_drift
 
 pytestmark = [pytest.mark.system, pytest.mark.integration, pytest.mark.timeout(400)]
 
-DAG_FILE = Path(__file__).parent / "live_recovery" / "recovery.py"
 HEAD = '{"batchWatermarkMs":0,"batchTimestampMs":1700000000000,"conf":{}}'
 READ, BACK, END = 60, 57, 100
-JUDGED_FILE = DAG_FILE.with_name("judged.py")
 JUDGED = ("marked", "commit_marked", "taken_back", "timed_out", "deleted", "whole")
 HANGS, FAILS = ("marked", "whole"), ("taken_back", "timed_out", "deleted")
 NAMES = ("cleared", "given_up", "skipped", "half_way")
-RACES = 4
 RESETS = ("both", "group")
-# A run of a schedule that was deleted is created again when its DAG's file is read.
-READ_AGAIN = {"AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "5"}
 
 
 @pytest.fixture(scope="module")
-def topic(make_topic, produce):
-    name = make_topic(1)
+def topic(airflow_with_users, produce):
+    name = airflow_with_users.variables["RECOVERY_TOPIC"]
     produce(name, {0: END})
     return name
 
@@ -46,11 +40,11 @@ def client(bootstrap_servers):
 
 
 @pytest.fixture(scope="module")
-def live(bootstrap_servers, topic, client, postgres, tmp_path_factory):
+def live(airflow_with_users, topic, client):
     """An Airflow with the recoveries, whose queries have stopped at 60 of 100 records."""
-    home = tmp_path_factory.mktemp("recovery-live")
-    pipelines = home / "pipelines"
-    for name in (*NAMES, *JUDGED, "scheduled", *(f"race-{number}" for number in range(RACES))):
+    variables = airflow_with_users.variables
+    pipelines, races = Path(variables["RECOVERY_HOME"]), range(int(variables["RACES"]))
+    for name in (*NAMES, *JUDGED, "scheduled", *(f"race-{number}" for number in races)):
         root = pipelines / name
         for batch, offset in ((0, 10), (1, READ)):
             for directory in ("offsets", "commits"):
@@ -69,19 +63,10 @@ def live(bootstrap_servers, topic, client, postgres, tmp_path_factory):
     client.commit(f"alone-{topic}", {TopicPartition(topic, 0): READ})
     for reset in RESETS:
         (pipelines / "scheduled" / f"fail-{reset}").touch()
-    variables = {"RECOVERY_HOME": str(pipelines), "RECOVERY_TOPIC": topic, "RACES": str(RACES), **READ_AGAIN}
-    components = [component for component in COMPONENTS if component != TRIGGERER]
-    with RunningAirflow(
-        home / "airflow",
-        bootstrap_servers,
-        [DAG_FILE, JUDGED_FILE],
-        postgres,
-        components=components,
-        **variables,
-    ) as airflow:
-        # All begin at once; each test waits for its own.
-        vars(airflow).update(pipelines=pipelines, begun={name: airflow.trigger(name) for name in NAMES})
-        yield airflow
+    # All begin at once; each test waits for its own.
+    begun = {name: airflow_with_users.trigger(name) for name in NAMES}
+    vars(airflow_with_users).update(pipelines=pipelines, begun=begun, races=races)
+    return airflow_with_users
 
 
 @pytest.fixture
@@ -179,11 +164,11 @@ def test_a_reset_and_a_commit_at_the_same_time_end_at_one_position(live, at):
     run = live.trigger("races")
     wait_for(live, "races", run, "success", "failed")
     states = live.states("races", run)
-    for number in range(RACES):
+    for number in live.races:
         group, checkpoint = at(f"race-{number}")
         ended = {states[f"reset_{number}"], states[f"commit_{number}"]}
         assert group == checkpoint == BACK or "failed" in ended, (number, group, checkpoint, states)
-    assert [at(f"race-{number}") for number in range(RACES)].count((BACK, BACK)) >= 1
+    assert [at(f"race-{number}") for number in live.races].count((BACK, BACK)) >= 1
 
 
 # --- what the tasks say, and what the world says

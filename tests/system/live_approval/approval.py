@@ -15,7 +15,17 @@ from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
 from airflow_kafka_offsets.pipeline import KafkaPipeline
 
 HOME, TOPIC = Path(os.environ["APPROVAL_HOME"]), os.environ["APPROVAL_TOPIC"]
-NAMES = ("approved", "rejected", "timed_out", "defaulted", "own", "cleared", "moved", "older", "triggered")
+NAMES = (
+    "approved",
+    "rejected",
+    "unanswered",
+    "defaulted",
+    "own",
+    "planned_again",
+    "moved",
+    "older",
+    "triggered",
+)
 
 for name in NAMES:
     pipeline = KafkaPipeline(f"{name}-{TOPIC}", checkpoint_location=str(HOME / name))
@@ -27,7 +37,7 @@ for name in NAMES:
             task_id="approve",
             plan=plan.output,
             # Longer than a loop of the scheduler, see SCHEDULER_LOOP.
-            response_timeout=timedelta(seconds=15) if name in ("timed_out", "defaulted") else None,
+            response_timeout=timedelta(seconds=15) if name in ("unanswered", "defaulted") else None,
             defaults="Reject" if name == "defaulted" else None,
         )
         reset = ResetOffsetsOperator(
