@@ -39,6 +39,7 @@ LOG_END = -1
 # examples are the same in each run: what fails there has a reason in the change.
 settings.register_profile(
     "suite",
+    max_examples=200 if os.environ.get("LONG_TESTS") else 40,
     deadline=None,
     derandomize="CI" in os.environ,
     suppress_health_check=[HealthCheck.too_slow],

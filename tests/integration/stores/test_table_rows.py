@@ -9,7 +9,7 @@ from decimal import Decimal
 
 import pytest
 import sqlalchemy as sa
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_kafka_offsets.errors import AuditError, UsageError
@@ -94,7 +94,6 @@ def test_a_lost_record_is_not_made_good_by_a_double_one(engine, make_table):
 
 
 @given(st.lists(st.integers(0, 24), max_size=40))
-@settings(max_examples=25)
 def test_whatever_the_rows_they_are_what_a_list_of_them_says(offsets):
     engine = sa.create_engine("sqlite://")
     with engine.begin() as connection:

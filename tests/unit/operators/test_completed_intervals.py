@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow.sdk import Asset
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from interval_runs import FakeAirflow
 from memory_broker import MemoryBroker, MemoryClient
@@ -587,7 +587,6 @@ steps = st.lists(
 
 
 @given(steps)
-@settings(max_examples=100)
 def test_no_interval_is_lost_or_wrong_whatever_happens(steps):
     """
     Records come and are read, tasks run, are killed, and are tried again; resets are seen by a task.
