@@ -44,6 +44,14 @@ def installation(postgres: OwnPostgres, tmp_path_factory: pytest.TempPathFactory
         shutil.rmtree(lake, ignore_errors=True)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _patience() -> Iterator[None]:
+    """What a busy Airflow has not told within the tab's deadline comes with its next refresh, in a minute."""
+    expect.set_options(timeout=2 * SECONDS)
+    yield
+    expect.set_options(timeout=5_000)
+
+
 @pytest.fixture
 def visit(installation) -> Iterator[Callable[..., Page]]:
     """visit(address) -> a page of the tab; at the end its console must be empty."""
@@ -54,6 +62,7 @@ def visit(installation) -> Iterator[Callable[..., Page]]:
                 installation.browser, color_scheme=scheme, viewport={"width": width, "height": height}
             )
             page = opened.enter_context(how)
+            page.set_default_timeout(2 * SECONDS)
             installation.open(address, page)
             return page
 
@@ -74,11 +83,9 @@ def test_the_list_has_every_pipeline(installation, visit):
     page = visit("")
     expect(page.get_by_role("status")).to_have_text("44 pipelines")
     row = page.get_by_role("row", name=re.compile("orders-etl"))
-    expect(row).to_contain_text("in step", timeout=SECONDS)
+    expect(row).to_contain_text("in step")
     expect(row).to_contain_text(re.compile("nothing$"))
-    expect(page.get_by_role("row", name=re.compile("dead-etl"))).to_contain_text(
-        "does not answer", timeout=SECONDS
-    )
+    expect(page.get_by_role("row", name=re.compile("dead-etl"))).to_contain_text("does not answer")
     row.get_by_role("link", name="orders-etl").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("Offsets of orders")
 
@@ -189,7 +196,7 @@ def test_airflow_shows_it_as_a_tab_of_the_dag(installation):
         page.set_default_timeout(SECONDS)
         page.goto(f"{installation.airflow.url}/dags/orders/plugin/kafka-offsets-dag")
         tab = page.frame_locator("iframe")
-        expect(tab.get_by_role("heading", level=1)).to_have_text("Offsets of orders", timeout=SECONDS)
+        expect(tab.get_by_role("heading", level=1)).to_have_text("Offsets of orders")
         expect(tab.locator(".plot canvas")).to_have_count(4)
         expect(page.get_by_text("Kafka offsets").first).to_be_visible()
         if os.environ.get("DOCS_IMAGES"):
@@ -211,7 +218,7 @@ def test_a_login_that_ends_is_explained(installation):
         installation.open("dags/orders", page)
         page.context.clear_cookies()
         page.clock.run_for(11_000)
-        expect(page.get_by_role("alert")).to_contain_text("You are not logged in", timeout=SECONDS)
+        expect(page.get_by_role("alert")).to_contain_text("You are not logged in")
 
 
 @pytest.mark.long
@@ -220,7 +227,7 @@ def test_a_broker_that_has_died_leaves_the_page_whole(installation, visit):
     expect(value(page, "Drift")).to_have_text("in step")
     installation.kafka.stop()
     alert = page.get_by_role("alert")
-    expect(alert).to_contain_text("No new numbers since", timeout=SECONDS)
+    expect(alert).to_contain_text("No new numbers since")
     expect(alert).to_contain_text("The numbers shown are from")
     expect(value(page, "Drift")).to_have_text("in step")
     expect(page.locator(".plot canvas")).to_have_count(4)
