@@ -21,7 +21,7 @@ from secured_kafka import secured_kafka as start_secured_kafka
 from shared_kafka import SharedKafka, shared_kafka
 from spark_connect import connect, connect_url  # noqa: F401
 from spark_session import spark, spark_settings  # noqa: F401
-from workers import BySharing, is_in_charge, rank
+from workers import BySharing, UntilScopeEnds, is_in_charge, rank
 
 from airflow_kafka_offsets.kafka import worker
 from airflow_kafka_offsets.kafka.client import OffsetsClient
@@ -50,6 +50,7 @@ settings.load_profile("suite")
 def pytest_configure(config: pytest.Config) -> None:
     """Remove Airflow's temporary home at the end, and let the processes of a run share what is made once."""
     config.add_cleanup(airflow_home.home.cleanup)
+    config.pluginmanager.register(UntilScopeEnds(), "until scope ends")
     if is_in_charge(config):
         config.pluginmanager.register(BySharing())
 
@@ -76,6 +77,14 @@ def _forked_workers() -> Iterator[None]:
         yield  # coverage counts no fork
     else:
         yield from forked_workers()
+
+
+@pytest.fixture(scope="session")
+def until_scope_ends(request: pytest.FixtureRequest) -> UntilScopeEnds:
+    """``with until_scope_ends.enter(context):`` for what tests of one scope share, see tests/support/."""
+    ends = request.config.pluginmanager.get_plugin("until scope ends")
+    assert isinstance(ends, UntilScopeEnds)
+    return ends
 
 
 @pytest.fixture

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, TypeVar
+
+import pytest
 
 if TYPE_CHECKING:
-    import pytest
+    from collections.abc import Iterator
+    from contextlib import AbstractContextManager
+
+Shared = TypeVar("Shared")
 
 OBJECT_STORES = "tests/integration/object_stores/"
 # What takes longest, and between it what waits a lot, so that the processor has always something to do.
@@ -62,6 +68,27 @@ def is_in_charge(config: pytest.Config) -> bool:
     Whether this process may hand tests on to others: pytest-xdist is there, and has not started it itself.
     """
     return config.pluginmanager.hasplugin("xdist") and "PYTEST_XDIST_WORKER" not in os.environ
+
+
+class UntilScopeEnds:
+    """
+    Ends what the tests of a scope share once the last of them has run; a session's fixture would end later,
+    and its servers would work until then.
+    """
+
+    def __init__(self) -> None:
+        self._shared = ExitStack()
+
+    @contextmanager
+    def enter(self, shared: AbstractContextManager[Shared]) -> Iterator[Shared]:
+        """Enter a context, and leave it when the scope of the current test ends, at the latest here."""
+        yield self._shared.enter_context(shared)
+        self._shared.close()
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_runtest_teardown(self, item: pytest.Item, nextitem: pytest.Item | None) -> None:
+        if nextitem is not None and scope(nextitem.nodeid) != scope(item.nodeid):
+            self._shared.close()
 
 
 class BySharing:

@@ -148,7 +148,7 @@ def broker_end(bootstrap_servers):
 
 
 @pytest.fixture(scope="session")
-def airflow_with_users(bootstrap_servers, make_topic, postgres, tmp_path_factory):
+def airflow_with_users(until_scope_ends, bootstrap_servers, make_topic, postgres, tmp_path_factory):
     """A running Airflow with the users ada and bob; its DAGs find ``variables`` in their environment."""
     home = tmp_path_factory.mktemp("with-users")
     # A picture shows the path.
@@ -162,11 +162,10 @@ def airflow_with_users(bootstrap_servers, make_topic, postgres, tmp_path_factory
     # A run of a schedule that was deleted is created again when its DAG's file is read.
     soon = {"AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "5"} if os.environ.get("LONG_TESTS") else {}
     users = user_variables(home)
-    try:
-        with WithUsers(
-            home / "airflow", bootstrap_servers, MOVED_BY_USERS, postgres, **variables, **users, **soon
-        ) as running:
-            vars(running).update(variables=variables)
-            yield running
-    finally:
-        shutil.rmtree(lake, ignore_errors=True)
+    airflow = WithUsers(
+        home / "airflow", bootstrap_servers, MOVED_BY_USERS, postgres, **variables, **users, **soon
+    )
+    with until_scope_ends.enter(airflow) as running:
+        vars(running).update(variables=variables)
+        yield running
+    shutil.rmtree(lake, ignore_errors=True)

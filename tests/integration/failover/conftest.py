@@ -8,9 +8,9 @@ from spark_session import location, run, start  # noqa: F401
 
 
 @pytest.fixture(scope="session")
-def mirrored(tmp_path_factory):
+def mirrored(until_scope_ends, tmp_path_factory):
     """A Kafka, its mirror, and a real MirrorMaker between them, which tests must not stop."""
-    with mirrored_clusters(tmp_path_factory.mktemp("mirrored")) as found:
+    with until_scope_ends.enter(mirrored_clusters(tmp_path_factory.mktemp("mirrored"))) as found:
         yield found
 
 
