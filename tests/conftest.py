@@ -21,7 +21,7 @@ from secured_kafka import secured_kafka as start_secured_kafka
 from shared_kafka import SharedKafka, shared_kafka
 from spark_connect import connect, connect_url  # noqa: F401
 from spark_session import spark, spark_settings  # noqa: F401
-from workers import BySharing, UntilScopeEnds, is_in_charge, rank
+from workers import BySharing, UntilScopeEnds, is_in_charge, sort_by_scope
 
 from airflow_kafka_offsets.kafka import worker
 from airflow_kafka_offsets.kafka.client import OffsetsClient
@@ -64,7 +64,7 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=rank)
+    sort_by_scope(items)
     if not os.environ.get("LONG_TESTS"):
         for item in items:
             if item.get_closest_marker("long"):

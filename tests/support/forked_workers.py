@@ -59,10 +59,12 @@ class ForkServer:
                     pass_fds=[theirs.fileno()],
                     env={**os.environ, "PYTHONPATH": environment["PYTHONPATH"]},
                 )
-        socket.send_fds(self._requests, [json.dumps(environment).encode()], files)
+        text = json.dumps(environment).encode()
+        assert len(text) < LARGEST, f"an environment of {len(text)} bytes"
+        socket.send_fds(self._requests, [text], files)
 
     def end(self) -> None:
-        """End the server; it ends its copies."""
+        """End the server; its copies end when they notice that."""
         if self._requests and self._process:
             self._requests.close()
             self._process.wait(10)

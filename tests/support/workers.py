@@ -57,9 +57,18 @@ def scope(nodeid: str) -> str:
     return "system" if one_airflow else nodeid.partition("::")[0]
 
 
-def rank(item: pytest.Item) -> int:
+def sort_by_scope(items: list[pytest.Item]) -> None:
+    """Let what takes longest come first, and the tests of a scope come one after the other."""
+    items.sort(key=lambda item: _rank(item.nodeid))
+    order: dict[str, int] = {}
+    for item in items:
+        order.setdefault(scope(item.nodeid), len(order))
+    items.sort(key=lambda item: order[scope(item.nodeid)])
+
+
+def _rank(nodeid: str) -> int:
     """Return how early a test is to start."""
-    ranks = (number for number, path in enumerate(FIRST) if item.nodeid.startswith(path))
+    ranks = (number for number, path in enumerate(FIRST) if nodeid.startswith(path))
     return next(ranks, len(FIRST))
 
 

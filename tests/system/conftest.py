@@ -157,6 +157,7 @@ def airflow_with_users(until_scope_ends, bootstrap_servers, make_topic, postgres
         **{f"{name}_HOME": str(home / name.lower()) for name in ("RECOVERY", "APPROVAL")},
         **{f"{name}_TOPIC": make_topic(1) for name in ("RECOVERY", "APPROVAL")},
         "LAKE": str(lake),
+        "APPROVAL_NAMES": "approved,rejected,unanswered,defaulted,own,planned_again,moved,older,triggered",
         "RACES": "4",
     }
     # A run of a schedule that was deleted is created again when its DAG's file is read.

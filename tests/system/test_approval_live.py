@@ -18,17 +18,6 @@ from airflow_kafka_offsets.model.offsets import TopicPartition
 pytestmark = [pytest.mark.system, pytest.mark.integration, pytest.mark.timeout(400)]
 
 READ, BACK, END = 60, 57, 100
-NAMES = (
-    "approved",
-    "rejected",
-    "unanswered",
-    "defaulted",
-    "own",
-    "planned_again",
-    "moved",
-    "older",
-    "triggered",
-)
 
 
 @pytest.fixture(scope="module")
@@ -47,9 +36,10 @@ def client(bootstrap_servers):
 @pytest.fixture(scope="module")
 def live(airflow_with_users, topic, client):
     """The Airflow in which ada has triggered every DAG once."""
-    pipelines = Path(airflow_with_users.variables["APPROVAL_HOME"])
+    variables = airflow_with_users.variables
+    pipelines, names = Path(variables["APPROVAL_HOME"]), variables["APPROVAL_NAMES"].split(",")
     head = json.dumps({"batchWatermarkMs": 0, "batchTimestampMs": int(time.time() * 1000), "conf": {}})
-    for name in NAMES:
+    for name in names:
         root = pipelines / name
         for batch, offset in ((0, 10), (1, READ)):
             for directory in ("offsets", "commits"):
@@ -62,7 +52,7 @@ def live(airflow_with_users, topic, client):
     with contextlib.closing(User(airflow, "ada")) as ada, contextlib.closing(User(airflow, "bob")) as bob:
         ada.trigger("feeds")
         airflow.wait_for_runs("follows", 1)
-        begun = {name: ada.trigger(name) for name in NAMES}
+        begun = {name: ada.trigger(name) for name in names}
         vars(airflow).update(pipelines=pipelines, ada=ada, bob=bob, begun=begun)
         yield airflow
 

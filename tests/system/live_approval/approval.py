@@ -15,17 +15,7 @@ from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
 from airflow_kafka_offsets.pipeline import KafkaPipeline
 
 HOME, TOPIC = Path(os.environ["APPROVAL_HOME"]), os.environ["APPROVAL_TOPIC"]
-NAMES = (
-    "approved",
-    "rejected",
-    "unanswered",
-    "defaulted",
-    "own",
-    "planned_again",
-    "moved",
-    "older",
-    "triggered",
-)
+NAMES = os.environ["APPROVAL_NAMES"].split(",")
 
 for name in NAMES:
     pipeline = KafkaPipeline(f"{name}-{TOPIC}", checkpoint_location=str(HOME / name))
