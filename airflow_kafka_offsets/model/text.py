@@ -71,13 +71,13 @@ def describe_type(value: object) -> str:
 
 
 def shorten(value: object, limit: int = SHOWN) -> str:
-    """Return a value as a short text of one line for an error message."""
+    """Return a value as a short text of one line for an error message; an empty one as two quotes."""
     try:
         text = value if isinstance(value, str) else repr(value)
     except (ValueError, RecursionError):  # an int of thousands of digits, or deeply nested lists
         kind = "an int" if isinstance(value, int) else f"a {type(value).__name__}"
         text = f"{kind} that is too large to be shown"
-    text = escape_controls(text[: limit + 1])
+    text = escape_controls(text[: limit + 1]) or "''"
     return text if len(text) <= limit else text[: limit - 3] + "..."
 
 
