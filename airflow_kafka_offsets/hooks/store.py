@@ -8,12 +8,11 @@ from airflow.providers.common.compat.sdk import AirflowException
 from airflow.sdk import BaseHook
 
 from airflow_kafka_offsets.errors import NoCommitError, SetupError, UsageError
+from airflow_kafka_offsets.model.offsets import Offsets
 from airflow_kafka_offsets.model.wording import parameter_text
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
-
-    from airflow_kafka_offsets.model.offsets import Offsets
 
 
 def stored_offsets(conn_id: str, pipeline: str, table: str = "kafka_offsets") -> Offsets:

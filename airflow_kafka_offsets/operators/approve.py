@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from airflow.providers.standard.operators.hitl import ApprovalOperator
+from airflow.sdk import Context, XComArg
 
 from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.model.approval import APPROVE, SHOWN_DIGITS, approve_option, digest_of_all
@@ -15,9 +16,6 @@ from airflow_kafka_offsets.model.saved_plan import FORM, SavedPlan
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.task.failures import fail_without_retry
 from airflow_kafka_offsets.task.parameter_checks import is_template
-
-if TYPE_CHECKING:
-    from airflow.sdk import Context, XComArg
 
 
 class ApprovePlanOperator(ApprovalOperator):

@@ -7,9 +7,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow.providers.common.compat.sdk import AirflowSkipException
+from airflow.sdk import Context
 
 from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.model.approval import Approval
+from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.parameters import parse_switch, timestamp_ms
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.plan_markdown import plan_markdown
@@ -23,11 +25,8 @@ from airflow_kafka_offsets.task.run_tasks import failed_indexes
 from airflow_kafka_offsets.task.triggered import triggered_by_commits
 
 if TYPE_CHECKING:
-    from airflow.sdk import Context
-
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
     from airflow_kafka_offsets.kafka.client import OffsetsClient
-    from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 
 
 Plan = TypeVar("Plan", bound=PipelinePlan)

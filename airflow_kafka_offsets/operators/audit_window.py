@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta, timezone
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
+
+from airflow.sdk import Context, XComArg
 
 from airflow_kafka_offsets.errors import BrokerError, MisnamedError
 from airflow_kafka_offsets.model.audited_rows import TableRows
@@ -13,18 +15,13 @@ from airflow_kafka_offsets.model.certificate import Certificate, MissingOffsets,
 from airflow_kafka_offsets.model.parameters import choice_parser, parse_seconds, parse_text
 from airflow_kafka_offsets.model.row_filter import AuditedTable, parse_where
 from airflow_kafka_offsets.model.window import OffsetWindow
-from airflow_kafka_offsets.operators.base import OffsetsOperator
+from airflow_kafka_offsets.operators.base import OffsetsOperator, Parser
 from airflow_kafka_offsets.pipeline import parse_location
 from airflow_kafka_offsets.readings.missing_records import find_missing
 from airflow_kafka_offsets.task.clear_command import clear_command
 from airflow_kafka_offsets.task.parameter_checks import is_template
 from airflow_kafka_offsets.task.window_file import load_window, split_window, write_text
 from airflow_kafka_offsets.task.xcom import push_result
-
-if TYPE_CHECKING:
-    from airflow.sdk import Context, XComArg
-
-    from airflow_kafka_offsets.operators.base import Parser
 
 LONGEST_TIMEOUT = 3_600.0
 """Maximum seconds for reading from Kafka."""

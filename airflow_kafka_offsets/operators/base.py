@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow.sdk import BaseOperator
+from airflow.sdk import BaseOperator, XComArg
 
 from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
 from airflow_kafka_offsets.kafka.worker import start_worker_early
 from airflow_kafka_offsets.model.groups import GroupSelection
+from airflow_kafka_offsets.model.mirror import Mirror
 from airflow_kafka_offsets.operators.lineage import ReportsLineage
 from airflow_kafka_offsets.operators.links import LINKS
 from airflow_kafka_offsets.operators.outlets import GroupOutlets
@@ -20,14 +21,11 @@ from airflow_kafka_offsets.task.metrics import count_refused
 from airflow_kafka_offsets.task.parameter_checks import CheckedTemplates, check_literals
 
 if TYPE_CHECKING:
-    from airflow.sdk import XComArg
-
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
     from airflow_kafka_offsets.kafka.client import OffsetsClient
-    from airflow_kafka_offsets.model.mirror import Mirror
 
-    Parser = Callable[[Any, str], Any]
-    """Reads a parameter from its value and name."""
+Parser = Callable[[Any, str], Any]
+"""Reads a parameter from its value and name."""
 
 
 class OffsetsOperator(ReportsLineage, CheckedTemplates, BaseOperator):

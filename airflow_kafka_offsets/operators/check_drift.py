@@ -10,6 +10,7 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from airflow.providers.common.compat.sdk import AirflowException
+from airflow.sdk import Context, XComArg
 
 from airflow_kafka_offsets.errors import DriftError, KafkaOffsetsError, UsageError
 from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
@@ -19,7 +20,7 @@ from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.lineage import lineage_of_report
 from airflow_kafka_offsets.model.parameters import choice_parser, parse_interval
 from airflow_kafka_offsets.model.text import shorten
-from airflow_kafka_offsets.operators.base import OffsetsOperator
+from airflow_kafka_offsets.operators.base import OffsetsOperator, Parser
 from airflow_kafka_offsets.pipeline import FILE_PARSERS, PIPELINE_PARAMETERS, KafkaPipeline
 from airflow_kafka_offsets.readings.drift import pipeline_drift
 from airflow_kafka_offsets.readings.drift_reports import CheckedPipeline, pipelines_json
@@ -29,10 +30,7 @@ from airflow_kafka_offsets.task.parameter_checks import check_rendered
 from airflow_kafka_offsets.task.xcom import push_result
 
 if TYPE_CHECKING:
-    from airflow.sdk import Context, XComArg
-
     from airflow_kafka_offsets.kafka.client import OffsetsClient
-    from airflow_kafka_offsets.operators.base import Parser
 
 DriftPolicy = Literal["fail", "warn"]
 """Action if a pipeline has drifted."""

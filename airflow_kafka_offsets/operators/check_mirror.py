@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
+
+from airflow.sdk import Context
 
 from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.model.mirror import Mirror
 from airflow_kafka_offsets.model.parameters import parse_count
-from airflow_kafka_offsets.operators.base import OffsetsOperator
+from airflow_kafka_offsets.operators.base import OffsetsOperator, Parser
 from airflow_kafka_offsets.task.xcom import push_result
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from airflow.sdk import Context
-
-    from airflow_kafka_offsets.operators.base import Parser
 
 
 class CheckMirrorOperator(OffsetsOperator):

@@ -7,23 +7,23 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from airflow.sdk import Context, XComArg
+
 from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
+from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.formats import parse_offsets
 from airflow_kafka_offsets.model.mirror import Mirror
 from airflow_kafka_offsets.model.offsets import Offsets, Positions
 from airflow_kafka_offsets.model.parameters import OutOfRangePolicy, choice_parser, parse_switch, parse_text
 from airflow_kafka_offsets.model.topics import TopicScope
+from airflow_kafka_offsets.operators.base import Parser
 from airflow_kafka_offsets.operators.moving import MovingOperator
 from airflow_kafka_offsets.task.metrics import count
 
 if TYPE_CHECKING:
-    from airflow.sdk import Context, XComArg
-
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
     from airflow_kafka_offsets.kafka.client import OffsetsClient
-    from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
     from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
-    from airflow_kafka_offsets.operators.base import Parser
 
 _STORE_TABLE = "kafka_offsets"
 _MIRROR_TIMEOUT = 15.0

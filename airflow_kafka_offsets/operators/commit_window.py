@@ -4,22 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
+
+from airflow.sdk import Context, XComArg
 
 from airflow_kafka_offsets.model.formats import offsets_json
 from airflow_kafka_offsets.model.parameters import OutOfRangePolicy, choice_parser, parse_switch, parse_text
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.moves.window_commit import apply_window, plan_window_commits, window_targets
+from airflow_kafka_offsets.operators.base import Parser
 from airflow_kafka_offsets.operators.moving import MovingOperator
 from airflow_kafka_offsets.task.identity import commit_metadata
 from airflow_kafka_offsets.task.parameter_checks import is_template
 from airflow_kafka_offsets.task.window_file import load_window, split_window
 from airflow_kafka_offsets.task.window_memory import CommitMemory
-
-if TYPE_CHECKING:
-    from airflow.sdk import Context, XComArg
-
-    from airflow_kafka_offsets.operators.base import Parser
 
 
 class CommitOffsetWindowOperator(MovingOperator):

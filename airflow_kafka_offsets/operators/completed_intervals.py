@@ -8,6 +8,8 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 from zoneinfo import ZoneInfo
 
+from airflow.sdk import Asset, Context, XComArg
+
 from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.interval import MOST_INTERVALS, IntervalSchedule, parse_timezone
 from airflow_kafka_offsets.model.parameters import (
@@ -19,7 +21,7 @@ from airflow_kafka_offsets.model.parameters import (
     parse_time,
     timestamp_ms,
 )
-from airflow_kafka_offsets.operators.base import OffsetsOperator
+from airflow_kafka_offsets.operators.base import OffsetsOperator, Parser
 from airflow_kafka_offsets.operators.interval_outlets import (
     CompletedIntervals,
     IntervalFeed,
@@ -42,9 +44,6 @@ from airflow_kafka_offsets.waits.topic import IdlePartitionPolicy
 from airflow_kafka_offsets.waits.wait import PositionSource, Wait
 
 if TYPE_CHECKING:
-    from airflow.sdk import Asset, Context, XComArg
-
-    from airflow_kafka_offsets.operators.base import Parser
     from airflow_kafka_offsets.task.mapped import OperatorPartial
 
 MAX_INTERVALS = 200

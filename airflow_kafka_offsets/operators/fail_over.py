@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, ClassVar
+
+from airflow.sdk import Context, XComArg
 
 from airflow_kafka_offsets.errors import BrokerUnavailableError
 from airflow_kafka_offsets.model.approval import Approval
@@ -22,20 +24,15 @@ from airflow_kafka_offsets.operators.approved_plan import (
     check_plan_parameters,
     names_of,
 )
+from airflow_kafka_offsets.operators.base import Parser
 from airflow_kafka_offsets.operators.moving import PipelineMovingOperator
 from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS
 from airflow_kafka_offsets.task.xcom import push_result
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from datetime import timedelta
-
-    from airflow.sdk import Context, XComArg
-
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
     from airflow_kafka_offsets.kafka.client import OffsetsClient
     from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
-    from airflow_kafka_offsets.operators.base import Parser
 
 _SOURCE_TIMEOUT = 10.0
 """Seconds in which the old cluster must answer; otherwise the failover uses what commits have kept."""

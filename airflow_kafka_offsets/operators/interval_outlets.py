@@ -5,16 +5,13 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from airflow.sdk import Asset
+from airflow.sdk import Asset, Context
 
 from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.interval import Interval, IntervalSchedule
 from airflow_kafka_offsets.task.interval_memory import KEY, Emitted, IntervalMemory
-
-if TYPE_CHECKING:
-    from airflow.sdk import Context
 
 
 class IntervalFeed(NamedTuple):

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from airflow.sdk import Context
+
 from airflow_kafka_offsets.errors import PlanRefusedError
+from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.recovery_tasks import RecoveryTasks
 from airflow_kafka_offsets.moves.recovery import plan_without_move
 from airflow_kafka_offsets.task.run_tasks import commit_identities, tasks_between, tasks_that_move
 
 if TYPE_CHECKING:
-    from airflow.sdk import Context
-
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
     from airflow_kafka_offsets.kafka.client import OffsetsClient
-    from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 
 
 def cleared_work(task: Any, context: Context) -> tuple[RecoveryTasks | None, bool]:

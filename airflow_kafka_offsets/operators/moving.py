@@ -7,6 +7,8 @@ from dataclasses import fields, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from airflow.sdk import Context
+
 from airflow_kafka_offsets.errors import KafkaOffsetsError
 from airflow_kafka_offsets.model.checkpoint_policy import (
     QUIET_PERIOD,
@@ -17,8 +19,11 @@ from airflow_kafka_offsets.model.checkpoint_policy import (
     parse_quiet_period,
     parse_sink,
 )
+from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
+from airflow_kafka_offsets.model.lineage import Lineage
+from airflow_kafka_offsets.model.move_lineage import Operation
 from airflow_kafka_offsets.model.parameters import choice_parser, parse_switch
-from airflow_kafka_offsets.operators.base import OffsetsOperator
+from airflow_kafka_offsets.operators.base import OffsetsOperator, Parser
 from airflow_kafka_offsets.operators.outlets import MoveTotals
 from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS, parse_location
 from airflow_kafka_offsets.task.mapped import one_index_at_a_time
@@ -27,16 +32,10 @@ from airflow_kafka_offsets.task.parameter_checks import is_template
 from airflow_kafka_offsets.task.xcom import push_result
 
 if TYPE_CHECKING:
-    from airflow.sdk import Context
-
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
     from airflow_kafka_offsets.kafka.client import OffsetsClient
-    from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
-    from airflow_kafka_offsets.model.lineage import Lineage
-    from airflow_kafka_offsets.model.move_lineage import Operation
     from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
     from airflow_kafka_offsets.model.window import OffsetWindow
-    from airflow_kafka_offsets.operators.base import Parser
     from airflow_kafka_offsets.task.mapped import OperatorPartial
 
     Apply = Callable[[PipelinePlan], dict[str, Any]]

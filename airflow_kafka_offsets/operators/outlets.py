@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from airflow.sdk import Asset, AssetAlias
+from airflow.sdk import Asset, AssetAlias, Context
 
 from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.pipeline import KAFKA_GROUP_SCHEME, group_uri
@@ -14,8 +14,6 @@ from airflow_kafka_offsets.task.airflow_errors import AirflowRuntimeError, is_mi
 
 if TYPE_CHECKING:
     from typing import Self
-
-    from airflow.sdk import Context
 
 log = logging.getLogger(__name__)
 

@@ -8,6 +8,8 @@ from datetime import datetime, timezone
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from airflow.sdk import Context, XComArg
+
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.parameters import exactly_one
 from airflow_kafka_offsets.model.place import RESETS
@@ -19,19 +21,16 @@ from airflow_kafka_offsets.moves.fleet import plan_all
 from airflow_kafka_offsets.moves.reset import plan_reset
 from airflow_kafka_offsets.moves.saved import save_plan
 from airflow_kafka_offsets.operators.approved_plan import with_triggered
+from airflow_kafka_offsets.operators.base import Parser
 from airflow_kafka_offsets.operators.check_drift import named_pipelines, read_pipelines
 from airflow_kafka_offsets.operators.moving import DECIDED
 from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
-from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS
+from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS, KafkaPipeline
 from airflow_kafka_offsets.readings.places import read_place
 from airflow_kafka_offsets.readings.record_times import look_up_times
 
 if TYPE_CHECKING:
-    from airflow.sdk import Context, XComArg
-
     from airflow_kafka_offsets.kafka.client import OffsetsClient
-    from airflow_kafka_offsets.operators.base import Parser
-    from airflow_kafka_offsets.pipeline import KafkaPipeline
 
 
 class PlanResetsOperator(ResetOffsetsOperator):

@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from airflow.providers.common.compat.sdk import AirflowSkipException
+from airflow.sdk import Context, XComArg
 
 from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.digest import digest
@@ -26,7 +27,7 @@ from airflow_kafka_offsets.model.parameters import (
 from airflow_kafka_offsets.model.place import Place
 from airflow_kafka_offsets.model.table import align_rows
 from airflow_kafka_offsets.model.window import WINDOW_CONF_KEY, OffsetWindow, check_bounds
-from airflow_kafka_offsets.operators.base import OffsetsOperator
+from airflow_kafka_offsets.operators.base import OffsetsOperator, Parser
 from airflow_kafka_offsets.pipeline import parse_location
 from airflow_kafka_offsets.readings.window import plan_window, topics_matching
 from airflow_kafka_offsets.readings.window_checks import check_window
@@ -37,10 +38,7 @@ from airflow_kafka_offsets.task.window_memory import WindowMemory
 from airflow_kafka_offsets.task.xcom import push_result
 
 if TYPE_CHECKING:
-    from airflow.sdk import Context, XComArg
-
     from airflow_kafka_offsets.kafka.client import OffsetsClient
-    from airflow_kafka_offsets.operators.base import Parser
 
 OnEmpty = Literal["skip", "fail", "continue"]
 """Action for an empty window: skip the downstream tasks, fail, or continue."""

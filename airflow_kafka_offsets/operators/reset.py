@@ -7,6 +7,8 @@ from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from airflow.sdk import Context, XComArg
+
 from airflow_kafka_offsets.model.approval import Approval
 from airflow_kafka_offsets.model.move_lineage import Operation
 from airflow_kafka_offsets.model.parameters import (
@@ -31,6 +33,7 @@ from airflow_kafka_offsets.operators.approved_plan import (
     skip_after_failure,
     with_triggered,
 )
+from airflow_kafka_offsets.operators.base import Parser
 from airflow_kafka_offsets.operators.kept_work import cleared_work, receipt_without_move
 from airflow_kafka_offsets.operators.moving import PipelineMovingOperator
 from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS
@@ -41,12 +44,9 @@ from airflow_kafka_offsets.task.teardowns import check_restore, restores_of
 from airflow_kafka_offsets.task.xcom import push_result
 
 if TYPE_CHECKING:
-    from airflow.sdk import Context, XComArg
-
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
     from airflow_kafka_offsets.kafka.client import OffsetsClient
     from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
-    from airflow_kafka_offsets.operators.base import Parser
 
 
 class ResetOffsetsOperator(PipelineMovingOperator):

@@ -8,10 +8,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from airflow.providers.common.compat.sdk import AirflowFailException
-from airflow.sdk import XComArg
+from airflow.sdk import BaseOperator, Context, XComArg
 
 from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.checkpoint_plan import read_checkpoint_receipt
+from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.formats import load_json
 from airflow_kafka_offsets.model.move_lineage import Operation
 from airflow_kafka_offsets.model.parameters import (
@@ -27,6 +28,7 @@ from airflow_kafka_offsets.model.recovery_tasks import FAILED, RecoveryTasks
 from airflow_kafka_offsets.moves.recovery import judge_recovery, plan_of_earlier_restore
 from airflow_kafka_offsets.moves.restore import plan_restore_file, plan_restore_receipt
 from airflow_kafka_offsets.operators.approved_plan import take_names, was_not_applied
+from airflow_kafka_offsets.operators.base import Parser
 from airflow_kafka_offsets.operators.moving import PipelineMovingOperator
 from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS, parse_location
 from airflow_kafka_offsets.task.run_tasks import (
@@ -41,13 +43,9 @@ from airflow_kafka_offsets.task.xcom import push_result
 if TYPE_CHECKING:
     from typing import Self
 
-    from airflow.sdk import BaseOperator, Context
-
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
     from airflow_kafka_offsets.kafka.client import OffsetsClient
-    from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
     from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
-    from airflow_kafka_offsets.operators.base import Parser
 
 RestoreWhen = Literal["failed", "always"]
 

@@ -17,7 +17,7 @@ from airflow.providers.common.compat.sdk import (
     AirflowTaskTimeout,
     conf,
 )
-from airflow.sdk import BaseSensorOperator, PokeReturnValue
+from airflow.sdk import BaseSensorOperator, Context, PokeReturnValue, XComArg
 
 from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
 from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
@@ -29,13 +29,11 @@ from airflow_kafka_offsets.task.parameter_checks import CheckedTemplates, check_
 from airflow_kafka_offsets.task.wait_memory import WaitMemory
 from airflow_kafka_offsets.task.xcom import push_result
 from airflow_kafka_offsets.waits.progress import Progress
+from airflow_kafka_offsets.waits.wait import Reading, Wait
 
 if TYPE_CHECKING:
-    from airflow.sdk import Context, XComArg
-
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
     from airflow_kafka_offsets.kafka.client import OffsetsClient
-    from airflow_kafka_offsets.waits.wait import Reading, Wait
 
 TRIGGERER_MAY_BE_LATE = 120.0
 """Seconds after the timeout at which Airflow ends a wait that the triggerer has not ended itself."""

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from airflow_kafka_offsets.model.parameters import MissingCommitPolicy
 from airflow_kafka_offsets.sensors.base import OffsetsSensor
 from airflow_kafka_offsets.waits.lag import LagWait
-
-if TYPE_CHECKING:
-    from airflow_kafka_offsets.waits.wait import PositionSource
+from airflow_kafka_offsets.waits.wait import PositionSource
 
 
 class ConsumerGroupLagSensor(OffsetsSensor):

@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
+
+from airflow.sdk import XComArg
 
 from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.sensors.base import OffsetsSensor
 from airflow_kafka_offsets.task.wait_memory import WaitMemory
 from airflow_kafka_offsets.waits.reached import ReachedWait
-
-if TYPE_CHECKING:
-    from airflow.sdk import XComArg
-
-    from airflow_kafka_offsets.waits.wait import PositionSource
+from airflow_kafka_offsets.waits.wait import PositionSource
 
 
 class OffsetsReachedSensor(OffsetsSensor):

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from airflow.sdk import XComArg
 
 from airflow_kafka_offsets.sensors.base import OffsetsSensor
 from airflow_kafka_offsets.waits.topic import IdlePartitionPolicy, TopicWait
-
-if TYPE_CHECKING:
-    from airflow.sdk import XComArg
 
 
 class TopicReachedSensor(OffsetsSensor):

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from airflow.sdk import Context
+
+from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.formats import offsets_json, parse_positions
 from airflow_kafka_offsets.model.offsets import Positions
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
@@ -13,10 +16,7 @@ from airflow_kafka_offsets.readings.positions import last_commits
 from airflow_kafka_offsets.task.identity import clear_mark
 
 if TYPE_CHECKING:
-    from airflow.sdk import Context
-
     from airflow_kafka_offsets.kafka.client import OffsetsClient
-    from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 
 
 class BeforeImages:

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING
+from datetime import datetime
 
-if TYPE_CHECKING:
-    from datetime import datetime
-
-    from airflow.sdk import DAG
+from airflow.sdk import DAG
 
 
 def clear_command(dag: DAG, task_id: str, logical_date: datetime) -> str | None:

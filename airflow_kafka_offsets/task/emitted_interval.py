@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from airflow.sdk import Context
 
 from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.model.interval import Interval, IntervalSchedule
-
-if TYPE_CHECKING:
-    from airflow.sdk import Context
 
 
 def check_emitted_interval(context: Context, key: str, interval: Interval) -> None:

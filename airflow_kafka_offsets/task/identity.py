@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+
+from airflow.sdk import Context
 
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata, RunStart
 from airflow_kafka_offsets.model.digest import digest
-
-if TYPE_CHECKING:
-    from airflow.sdk import Context
 
 
 def clear_mark(context: Context) -> int:

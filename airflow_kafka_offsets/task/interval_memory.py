@@ -16,17 +16,14 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from airflow.sdk import Variable
+from airflow.sdk import Asset, Context, Variable
 
 from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.task.airflow_errors import AirflowRuntimeError
 from airflow_kafka_offsets.task.identity import clear_mark, map_index, run_start
-
-if TYPE_CHECKING:
-    from airflow.sdk import Asset, Context
 
 KEY = "kafka_offsets.intervals"
 """Key of the state that is kept with the asset, and of the XCom with a task's token."""

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from airflow.sdk import BaseOperator, Context
 
 from airflow_kafka_offsets.errors import PlanRefusedError
+from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.recovery_tasks import RecoveryTasks
 from airflow_kafka_offsets.task.identity import iteration, map_index
 from airflow_kafka_offsets.task.mapped import operator_class
-
-if TYPE_CHECKING:
-    from airflow.sdk import BaseOperator, Context
-
-    from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 
 
 def tasks_between(

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from airflow.sdk import Context
 
 from airflow_kafka_offsets.model.offsets import Offsets
+from airflow_kafka_offsets.model.saved_plan import SavedPlan
 from airflow_kafka_offsets.pipeline import group_uri
-
-if TYPE_CHECKING:
-    from airflow.sdk import Context
-
-    from airflow_kafka_offsets.model.saved_plan import SavedPlan
 
 log = logging.getLogger(__name__)
 

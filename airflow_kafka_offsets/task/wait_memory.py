@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
+
+from airflow.sdk import Context
 
 from airflow_kafka_offsets.task.identity import clear_mark
-
-if TYPE_CHECKING:
-    from airflow.sdk import Context
 
 
 class WaitMemory:

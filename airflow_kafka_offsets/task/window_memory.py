@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
+from airflow.sdk import Context
+
 from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.digest import digest
@@ -32,8 +34,6 @@ from airflow_kafka_offsets.task.window_file import (
 )
 
 if TYPE_CHECKING:
-    from airflow.sdk import Context
-
     from airflow_kafka_offsets.kafka.client import OffsetsClient
 
 log = logging.getLogger(__name__)

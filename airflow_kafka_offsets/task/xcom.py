@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from airflow.sdk import Context
+from airflow.sdk import Context
 
 
 def push_result(context: Context, value: Mapping[str, Any]) -> None:

@@ -25,10 +25,10 @@ from airflow_kafka_offsets.errors import (
 )
 from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
 from airflow_kafka_offsets.triggers.shared_poller import FLOOR, PollRequest, SharedPoller
+from airflow_kafka_offsets.waits.wait import Reading, Wait
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.kafka.client import OffsetsClient
-    from airflow_kafka_offsets.waits.wait import Reading, Wait
 
 CALL = 10.0
 """Seconds for a call to the broker."""

@@ -23,14 +23,14 @@ from airflow_kafka_offsets.errors import (
     KafkaOffsetsError,
     StorageUnavailableError,
 )
+from airflow_kafka_offsets.model.offsets import Positions
+from airflow_kafka_offsets.waits.wait import Reading, Wait
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
     from airflow_kafka_offsets.checkpoint.state import CheckpointState
     from airflow_kafka_offsets.kafka.client import OffsetsClient
-    from airflow_kafka_offsets.model.offsets import Positions
     from airflow_kafka_offsets.waits.cached_reader import CachedReader
-    from airflow_kafka_offsets.waits.wait import Reading, Wait
 
 log = logging.getLogger(__name__)
 
