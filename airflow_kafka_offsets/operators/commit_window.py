@@ -16,8 +16,7 @@ from airflow_kafka_offsets.operators.base import Parser
 from airflow_kafka_offsets.operators.moving import MovingOperator
 from airflow_kafka_offsets.task.identity import commit_metadata
 from airflow_kafka_offsets.task.parameter_checks import is_template
-from airflow_kafka_offsets.task.window_file import load_window, split_window
-from airflow_kafka_offsets.task.window_memory import CommitMemory
+from airflow_kafka_offsets.task.windows import CommitMemory, load_window, split_window
 
 
 class CommitOffsetWindowOperator(MovingOperator):

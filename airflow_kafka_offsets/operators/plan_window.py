@@ -31,10 +31,9 @@ from airflow_kafka_offsets.operators.base import OffsetsOperator, Parser
 from airflow_kafka_offsets.pipeline import parse_location
 from airflow_kafka_offsets.readings.window import plan_window, topics_matching
 from airflow_kafka_offsets.readings.window_checks import check_window
-from airflow_kafka_offsets.task.emitted_interval import check_emitted_interval
+from airflow_kafka_offsets.task.interval_memory import check_emitted_interval
 from airflow_kafka_offsets.task.parameter_checks import is_template, with_task_name
-from airflow_kafka_offsets.task.window_file import MAX_ARGUMENT, window_xcom
-from airflow_kafka_offsets.task.window_memory import WindowMemory
+from airflow_kafka_offsets.task.windows import MAX_ARGUMENT, WindowMemory, window_xcom
 from airflow_kafka_offsets.task.xcom import push_result
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from airflow_kafka_offsets.operators import plan_window as planning
 from airflow_kafka_offsets.operators.commit_window import CommitOffsetWindowOperator
 from airflow_kafka_offsets.operators.plan_window import PlanOffsetWindowOperator
 from airflow_kafka_offsets.pipeline import KafkaPipeline
-from airflow_kafka_offsets.task import window_file as files
+from airflow_kafka_offsets.task import windows as files
 
 pytestmark = pytest.mark.integration
 

@@ -18,7 +18,7 @@ from airflow_kafka_offsets.model.window import OffsetWindow
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
 from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
 from airflow_kafka_offsets.sensors.lag import ConsumerGroupLagSensor
-from airflow_kafka_offsets.task.window_file import load_window, write_window
+from airflow_kafka_offsets.task.windows import load_window, write_window
 from airflow_kafka_offsets.triggers.wait import ConsumerGroupLagTrigger
 
 DEADLINE = 30

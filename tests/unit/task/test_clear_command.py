@@ -11,7 +11,7 @@ import pytest
 from airflow.sdk import DAG
 from airflow.sdk.bases.operator import BaseOperator
 
-from airflow_kafka_offsets.task.clear_command import clear_command
+from airflow_kafka_offsets.task.run_tasks import clear_command
 
 AT = datetime(2026, 3, 1, tzinfo=timezone.utc)
 

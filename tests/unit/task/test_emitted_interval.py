@@ -9,7 +9,7 @@ import pytest
 
 from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.model.interval import IntervalSchedule
-from airflow_kafka_offsets.task.emitted_interval import check_emitted_interval
+from airflow_kafka_offsets.task.interval_memory import check_emitted_interval
 
 MIDNIGHT = "2026-03-01T00:00:00"
 

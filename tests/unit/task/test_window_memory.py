@@ -13,8 +13,7 @@ from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.offsets import OffsetRange, TopicPartition
 from airflow_kafka_offsets.model.window import OffsetWindow
-from airflow_kafka_offsets.task.window_file import write_window
-from airflow_kafka_offsets.task.window_memory import WindowMemory
+from airflow_kafka_offsets.task.windows import WindowMemory, write_window
 
 NO_CLIENT: Any = None
 REPLAY = GroupSelection.parse(None, "orders", required=False)
