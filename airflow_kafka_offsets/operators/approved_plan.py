@@ -16,13 +16,14 @@ from airflow_kafka_offsets.model.parameters import parse_switch, timestamp_ms
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.plan_markdown import plan_markdown
 from airflow_kafka_offsets.model.receipt import read_receipt
-from airflow_kafka_offsets.model.saved_plan import MAX_AGE, SavedPlan
+from airflow_kafka_offsets.model.saved_plan import MAX_AGE, Names, SavedPlan
 from airflow_kafka_offsets.model.topics import plain_names
-from airflow_kafka_offsets.moves.saved import has_moved, read_saved_plan
+from airflow_kafka_offsets.moves.saved import has_moved, read_saved_plan, save_plan
 from airflow_kafka_offsets.operators.moving import DECIDED
 from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS, parse_location
 from airflow_kafka_offsets.task.run_tasks import failed_indexes
 from airflow_kafka_offsets.task.triggered import triggered_by_commits
+from airflow_kafka_offsets.task.xcom import push_result
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
@@ -152,6 +153,28 @@ def with_triggered(context: Context, task: Any, saved: SavedPlan) -> SavedPlan:
     return saved.with_notes(markdown=plan_markdown(saved))
 
 
-def names_of(task: Any) -> Mapping[str, Any]:
-    """Return the names of a task's pipeline from its parameters."""
-    return {name: plain_names(getattr(task, name)) for name in PIPELINE_PARAMETERS}
+def save_shown_plan(
+    task: Any,
+    context: Context,
+    client: OffsetsClient,
+    plan: PipelinePlan,
+    checkpoint: SparkCheckpoint | None,
+    *,
+    mirror: Mapping[str, Any] | None = None,
+    **allowed: Any,
+) -> dict[str, Any]:
+    """
+    Show a plan, and return it for an approval and a later move.
+
+    :param mirror: the mirror to which a failover moves the pipeline.
+    :param allowed: what the plan allows, see :func:`airflow_kafka_offsets.moves.saved.save_plan`.
+    """
+    plan = task.show_plan(context, client, plan)
+    names: dict[str, Any] = {name: plain_names(getattr(task, name)) for name in PIPELINE_PARAMETERS}
+    policy = task.checkpoint_policy()
+    saved = save_plan(client, checkpoint, plan, Names(**names, mirror=mirror), policy=policy, **allowed)
+    # A failover undoes no commits.
+    saved = saved if mirror else with_triggered(context, task, saved)
+    push_result(context, saved.value)
+    task.log.info("Plan %s:\n%s", saved.digest, saved.markdown)
+    return dict(saved.value)

@@ -91,7 +91,7 @@ class AuditWindowOperator(OffsetsOperator):
     template_fields: Sequence[str] = (*OffsetsOperator.template_fields, *parsers)
     ui_color = "#f4f1e8"
     needs_group: ClassVar[bool] = False
-    calls_timeout: ClassVar[float] = 2 * LONGEST_TIMEOUT
+    calls_timeout: ClassVar[float | None] = 2 * LONGEST_TIMEOUT
 
     def __init__(
         self,

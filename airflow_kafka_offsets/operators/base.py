@@ -48,10 +48,6 @@ class ReportsLineage:
         """Remove the results of an earlier try in the same process."""
         self.servers, self._lineage = {}, None
 
-    def keep_servers(self, kafka_config_id: str, client: OffsetsClient) -> None:
-        """Keep the bootstrap servers of a connection."""
-        self.servers = {**self.servers, kafka_config_id: client.servers}
-
     def keep_lineage(self, lineage: Callable[[], Lineage]) -> None:
         """Keep the function that computes the lineage; it replaces an earlier one."""
         self._lineage = lineage
@@ -99,8 +95,8 @@ class OffsetsOperator(ReportsLineage, CheckedTemplates, BaseOperator):
     ui_color = "#e8f4ea"
     operator_extra_links = LINKS
     needs_group: ClassVar[bool] = True
-    calls_timeout: ClassVar[float] = 120.0
-    """Total seconds for all calls to the broker."""
+    calls_timeout: ClassVar[float | None] = 120.0
+    """Total seconds for all calls of a client, ``None`` for no limit."""
 
     def __init__(
         self,
@@ -160,13 +156,14 @@ class OffsetsOperator(ReportsLineage, CheckedTemplates, BaseOperator):
         """Return the groups and topics that the parameters name."""
         return GroupSelection.parse(self.group_id, self.topics, required=self.needs_group)
 
-    def open_client(self) -> OffsetsClient:
-        """Return a client for the connection; the caller closes it."""
+    def open_client(self, kafka_config_id: str | None = None) -> OffsetsClient:
+        """Return a client for a connection, by default the task's own; the caller closes it."""
         # Imported here because Airflow's own hook loads the Kafka client, which a DAG file does not need.
         from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
 
-        client = KafkaOffsetsHook(self.kafka_config_id).get_offsets_client(total=self.calls_timeout)
-        self.keep_servers(self.kafka_config_id, client)
+        conn_id = kafka_config_id or self.kafka_config_id
+        client = KafkaOffsetsHook(conn_id).get_offsets_client(total=self.calls_timeout)
+        self.servers = {**self.servers, conn_id: client.servers}
         return client
 
     def open_checkpoint(self) -> SparkCheckpoint | None:

@@ -73,6 +73,7 @@ class CheckOffsetDriftOperator(OffsetsOperator):
     }
     ui_color = "#f4f1e8"
     needs_group: ClassVar[bool] = False
+    calls_timeout: ClassVar[float | None] = None
 
     def __init__(
         self,
@@ -102,9 +103,6 @@ class CheckOffsetDriftOperator(OffsetsOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Check, and return the report."""
-        # Imported here because Airflow's own hook loads the Kafka client, which a DAG file does not need.
-        from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
-
         with fail_without_retry(), ExitStack() as clients:
             self.reset_lineage()
             self.check_rendered_parameters()
@@ -114,8 +112,7 @@ class CheckOffsetDriftOperator(OffsetsOperator):
 
             @cache
             def cluster(kafka_config_id: str) -> tuple[OffsetsClient, Callable[[], int | None]]:
-                client = clients.enter_context(KafkaOffsetsHook(kafka_config_id).get_offsets_client())
-                self.keep_servers(kafka_config_id, client)
+                client = clients.enter_context(self.open_client(kafka_config_id))
                 return client, cache(client.offsets_retention_minutes)
 
             checked = [self._check(pipeline, cluster, grace) for pipeline in pipelines]

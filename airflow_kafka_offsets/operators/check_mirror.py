@@ -53,8 +53,7 @@ class CheckMirrorOperator(OffsetsOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Check the mirror, and return the report."""
-        # Here, so that a DAG file does not load the Kafka client, which Airflow's own hook imports.
-        from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
+        # Imported here because it loads the Kafka client, which a DAG file does not need.
         from airflow_kafka_offsets.readings.mirror_check import check_mirror
 
         with self.run_checked(), ExitStack() as clients:
@@ -63,8 +62,7 @@ class CheckMirrorOperator(OffsetsOperator):
             if checkpoint is None:
                 raise self.parameter_error("checkpoint_location is missing")
             source = clients.enter_context(self.open_client())
-            hook = KafkaOffsetsHook(mirror.kafka_config_id)
-            target = clients.enter_context(hook.get_offsets_client(total=self.calls_timeout))
+            target = clients.enter_context(self.open_client(mirror.kafka_config_id))
             found = check_mirror(source, target, checkpoint, self.selection(), mirror)
             report = found.as_json()
             push_result(context, report)

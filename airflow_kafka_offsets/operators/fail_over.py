@@ -15,24 +15,20 @@ from airflow_kafka_offsets.model.failover_plan import DeletedPolicy, FailoverPol
 from airflow_kafka_offsets.model.mirror import Mirror
 from airflow_kafka_offsets.model.move_lineage import Operation
 from airflow_kafka_offsets.model.parameters import choice_parser, parse_duration, parse_switch
-from airflow_kafka_offsets.model.saved_plan import MAX_AGE, Names
-from airflow_kafka_offsets.moves.saved import save_plan
+from airflow_kafka_offsets.model.saved_plan import MAX_AGE
 from airflow_kafka_offsets.operators.approved_plan import (
     ApprovedPlan,
     check_decided,
     check_plan,
     check_plan_parameters,
-    names_of,
+    save_shown_plan,
 )
 from airflow_kafka_offsets.operators.base import Parser
 from airflow_kafka_offsets.operators.moving import PipelineMovingOperator
 from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS
-from airflow_kafka_offsets.task.xcom import push_result
 
 if TYPE_CHECKING:
-    from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
     from airflow_kafka_offsets.kafka.client import OffsetsClient
-    from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 
 _SOURCE_TIMEOUT = 10.0
 """Seconds in which the old cluster must answer; otherwise the failover uses what commits have kept."""
@@ -104,7 +100,7 @@ class FailOverOperator(PipelineMovingOperator):
         "allow_self_approval": parse_switch,
     }
     template_fields: Sequence[str] = (*PIPELINE_PARAMETERS, *parsers)
-    calls_timeout: ClassVar[float] = 600.0
+    calls_timeout: ClassVar[float | None] = 600.0
 
     def __init__(
         self,
@@ -201,29 +197,10 @@ class FailOverOperator(PipelineMovingOperator):
             )
             plan = plan_failover(source, target, checkpoint, self.selection(), mirror, policy=policy)
             if self.parse_parameter("plan_only"):
-                return self._save_plan(context, target, plan, checkpoint, policy)
+                allowed = {"allow_running_mirror": policy.allow_running_mirror}
+                named = mirror.as_json()
+                return save_shown_plan(self, context, target, plan, checkpoint, mirror=named, **allowed)
             return self.apply_pipeline_plan(context, target, plan, metadata, checkpoint)
-
-    def _save_plan(
-        self,
-        context: Context,
-        target: OffsetsClient,
-        plan: PipelinePlan,
-        checkpoint: SparkCheckpoint,
-        policy: FailoverPolicy,
-    ) -> dict[str, Any]:
-        """Show a plan, and return it so that it can be approved and applied."""
-        saved = save_plan(
-            target,
-            checkpoint,
-            self.show_plan(context, target, plan),
-            Names(**names_of(self), mirror=Mirror.parse(self.mirror).as_json()),
-            policy=policy.checkpoint,
-            allow_running_mirror=policy.allow_running_mirror,
-        )
-        push_result(context, saved.value)
-        self.log.info("Plan %s:\n%s", saved.digest, saved.markdown)
-        return dict(saved.value)
 
     def _source(self, clients: ExitStack) -> OffsetsClient | None:
         """Return a client of the old cluster; ``None`` if the cluster does not answer."""

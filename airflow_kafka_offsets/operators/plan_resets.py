@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk import Context, XComArg
 
+from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.parameters import exactly_one
 from airflow_kafka_offsets.model.place import RESETS
@@ -64,6 +65,7 @@ class PlanResetsOperator(ResetOffsetsOperator):
         "pipelines": lambda value, name: read_pipelines(value, name),
     }
     moves_on_purpose: ClassVar[bool] = False
+    calls_timeout: ClassVar[float | None] = None
 
     def __init__(
         self,
@@ -89,10 +91,6 @@ class PlanResetsOperator(ResetOffsetsOperator):
 
     def execute(self, context: Context) -> Any:
         """Plan each pipeline, and return the plans."""
-        # Here, so that a DAG file does not load the Kafka client, which Airflow's own hook imports.
-        from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
-        from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
-
         with self.run_checked(), ExitStack() as clients:
             place = read_place(*exactly_one({name: getattr(self, name) for name in RESETS}))
             now, by = datetime.now(tz=timezone.utc), self.move_metadata(context)
@@ -101,7 +99,7 @@ class PlanResetsOperator(ResetOffsetsOperator):
 
             @cache
             def cluster(kafka_config_id: str) -> OffsetsClient:
-                return clients.enter_context(KafkaOffsetsHook(kafka_config_id).get_offsets_client())
+                return clients.enter_context(self.open_client(kafka_config_id))
 
             for pipeline in pipelines:
                 cluster(pipeline.kafka_config_id)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from airflow.sdk import Context, XComArg
 
@@ -21,17 +21,16 @@ from airflow_kafka_offsets.model.parameters import (
     parse_switch,
 )
 from airflow_kafka_offsets.model.place import RESETS, Place
-from airflow_kafka_offsets.model.saved_plan import MAX_AGE, Names
+from airflow_kafka_offsets.model.saved_plan import MAX_AGE
 from airflow_kafka_offsets.moves.reset import plan_reset
-from airflow_kafka_offsets.moves.saved import plan_saved, save_plan
+from airflow_kafka_offsets.moves.saved import plan_saved
 from airflow_kafka_offsets.operators.approved_plan import (
     ApprovedPlan,
     check_decided,
     check_plan,
     check_plan_parameters,
-    names_of,
+    save_shown_plan,
     skip_after_failure,
-    with_triggered,
 )
 from airflow_kafka_offsets.operators.base import Parser
 from airflow_kafka_offsets.operators.kept_work import cleared_work, receipt_without_move
@@ -42,11 +41,6 @@ from airflow_kafka_offsets.task.before_images import BeforeImages
 from airflow_kafka_offsets.task.parameter_checks import is_template, with_task_name
 from airflow_kafka_offsets.task.teardowns import check_restore, restores_of
 from airflow_kafka_offsets.task.xcom import push_result
-
-if TYPE_CHECKING:
-    from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-    from airflow_kafka_offsets.kafka.client import OffsetsClient
-    from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 
 
 class ResetOffsetsOperator(PipelineMovingOperator):
@@ -291,7 +285,10 @@ class ResetOffsetsOperator(PipelineMovingOperator):
                 if restores and plan.checkpoint_plan is not None:
                     plan = replace(plan, checkpoint_plan=replace(plan.checkpoint_plan, recovery=True))
                 if plan_only:
-                    return self._save_plan(context, client, plan, checkpoint)
+                    new_cluster = self.parse_parameter("allow_new_cluster")
+                    return save_shown_plan(
+                        self, context, client, plan, checkpoint, allow_new_cluster=new_cluster
+                    )
                 if self.parse_parameter("stop_after_failure"):
                     skip_after_failure(context, self, plan)
                 # A refused plan writes nothing, and must not replace offsets that an earlier try has kept.
@@ -301,25 +298,3 @@ class ResetOffsetsOperator(PipelineMovingOperator):
                 # After the receipt, so that a try that dies before this line counts as interrupted.
                 images.finish()
                 return receipt
-
-    def _save_plan(
-        self,
-        context: Context,
-        client: OffsetsClient,
-        plan: PipelinePlan,
-        checkpoint: SparkCheckpoint | None,
-    ) -> dict[str, Any]:
-        """Show a plan, and return it for an approval and a later move."""
-        plan = self.show_plan(context, client, plan)
-        saved = save_plan(
-            client,
-            checkpoint,
-            plan,
-            Names(**names_of(self)),
-            policy=self.checkpoint_policy(),
-            allow_new_cluster=self.parse_parameter("allow_new_cluster"),
-        )
-        saved = with_triggered(context, self, saved)
-        push_result(context, saved.value)
-        self.log.info("Plan %s:\n%s", saved.digest, saved.markdown)
-        return dict(saved.value)

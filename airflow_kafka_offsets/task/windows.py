@@ -66,8 +66,8 @@ class WindowMemory:
         start = run_start(context)
         self.run: dict[str, Any] = {name: getattr(ti, name, None) for name in RUN}
         loop = iteration(context)
-        self.run |= {"map_index": map_index(context), **dict(zip(RUN_START, start, strict=True))}
-        self.run |= {} if loop is None else {"iteration": loop}
+        self.run |= {"map_index": map_index(context), "iteration": loop}
+        self.run |= dict(zip(RUN_START, start, strict=True))
         self._run = CommitMetadata(
             dag=str(self.run["dag_id"]),
             run=str(self.run["run_id"]),
@@ -86,22 +86,21 @@ class WindowMemory:
             return None if stored is None else OffsetWindow.parse(stored, "the window kept with the task")
         # The file is used, not the copy in the task's state, because the job reads the file.
         window = read_window_file(uri, self._conn_id)
-        if window is None and stored is not None:
+        if window is None:
+            if stored is None:
+                return None
             raise PlanRefusedError(
                 f"{uri}, the file with the window of this run, does not exist any more: trigger a new run"
             )
-        if window is not None and not is_same_task_run(window.source, self.run):
+        if not is_same_task_run(window.source, self.run):
             # If runs share a file name, this run would read another run's records.
             raise other_run_refusal(uri, window)
-        if (
-            window is not None
-            and stored is None
-            and not self._run.run_start.continues(planning_run_start(window))
-        ):
+        if stored is not None:
+            if stored.get("ranges") not in (None, window.digest):
+                raise changed_file_refusal(uri, "other ranges")
+        elif not self._run.run_start.continues(planning_run_start(window)):
             log.info("%s contains the window of a deleted run with this run's id, and is replaced", uri)
             return None
-        if window is not None and stored and stored.get("ranges") not in (None, window.digest):
-            raise changed_file_refusal(uri, "other ranges")
         return window
 
     def keep(self, window: OffsetWindow) -> None:

@@ -54,8 +54,8 @@ class Killed(CompletedIntervalsOperator):
             comms.send = self._counted(comms.send)
             open_client = self.open_client
 
-            def counted() -> Any:
-                client = open_client()
+            def counted(kafka_config_id: str | None = None) -> Any:
+                client = open_client(kafka_config_id)
                 for name in ASKED:
                     setattr(client, name, self._counted(getattr(client, name)))
                 return client

@@ -58,7 +58,7 @@ class Stream:
                 airflow.step()
                 return super().record_times(*named, **parameters)
 
-        operator.open_client = lambda: Client(broker)  # type: ignore[method-assign,assignment,return-value]
+        operator.open_client = lambda *_: Client(broker)  # type: ignore[method-assign,assignment]
         return operator
 
     def run(self, run_id: str = "", **parameters: Any) -> Any:
