@@ -35,12 +35,9 @@ def storage_from_connection(
     location: str, conn_id: str | None, conn_parameter: str = "checkpoint_conn_id"
 ) -> AbstractFileSystem | None:
     """
-    Return the storage of a connection; ``None`` without a connection: fsspec then opens the storage.
+    Return the storage of any URI in it by a connection; ``None`` without one: fsspec then opens the storage.
 
-    :param location: any URI in the storage.
-    :param conn_parameter: the parameter that names the connection, for the error text.
-    :raises StorageError: if no installed provider supports the storage.
-    :raises UsageError: if the connection does not exist.
+    The errors are those of :func:`spark_checkpoint`, and name the parameter of the connection.
     """
     if not conn_id:
         return None

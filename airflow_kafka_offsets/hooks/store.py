@@ -57,7 +57,6 @@ def sql_engine(conn_id: str, parameter: str) -> Engine:
     """
     Return an SQLAlchemy engine for an Airflow connection; the caller disposes of it.
 
-    :param conn_id: a connection of any type whose hook is a ``DbApiHook`` of the provider ``common.sql``.
     :param parameter: the parameter that names the connection, for the error text.
     :raises SetupError: if SQLAlchemy or the database's driver is missing.
     :raises UsageError: if the connection does not exist, or is not for a database.

@@ -66,8 +66,7 @@ class ApprovePlanOperator(ApprovalOperator):
     def execute(self, context: Context) -> Any:
         """Write the request, and wait for the response."""
         with fail_without_retry():
-            plans = self._offer()
-            shown = digest_of_all([saved.digest for saved in plans]) if len(plans) > 1 else plans[0].digest
+            plans, shown = self._offer()
             groups = [group.group_id for saved in plans for group in saved.groups]
             named = ", ".join(groups[:3]) + (f" and {len(groups) - 3} more" if len(groups) > 3 else "")
             self.subject = self.subject or f"Move {named}? Plan {shown[:SHOWN_DIGITS]}"
@@ -77,7 +76,7 @@ class ApprovePlanOperator(ApprovalOperator):
     def execute_complete(self, context: Context, event: dict[str, Any]) -> Any:
         """Return the response if it is for the present plan."""
         with fail_without_retry():
-            plans = self._offer()
+            plans, _ = self._offer()
             chosen = (event.get("chosen_options") or [""])[0]
             if "error" not in event and chosen not in self.options:
                 raise UsageError(
@@ -88,23 +87,19 @@ class ApprovePlanOperator(ApprovalOperator):
         response = super().execute_complete(context, event)
         return {**response, "digests": [saved.digest for saved in plans]}
 
-    def _offer(self) -> list[SavedPlan]:
-        """Offer the present plans for approval, and return them."""
+    def _offer(self) -> tuple[list[SavedPlan], str]:
+        """Offer the present plans for approval; return them and their common digest."""
         plans = read_plans(self.plan)
         digests = [saved.digest for saved in plans]
+        shown = digest_of_all(digests) if len(digests) > 1 else digests[0]
         # Airflow's operator compares the response with this attribute.
-        self.APPROVE = approve_option(digest_of_all(digests) if len(digests) > 1 else digests[0])
+        self.APPROVE = approve_option(shown)
         self.options = [self.APPROVE, self.REJECT]
-        return plans
+        return plans, shown
 
 
 def read_plans(value: object) -> list[SavedPlan]:
-    """
-    Read a plan, or a list of plans that are approved together.
-
-    :raises UsageError: if the list is empty, or has a plan twice.
-    :raises OffsetsFormatError: if an entry is not a plan.
-    """
+    """Read a plan, or a list of different plans that are approved together."""
     if isinstance(value, str):
         value = load_json(value, "plan", FORM)
     entries = value if isinstance(value, Sequence) else [value]

@@ -42,22 +42,14 @@ def check_plan(value: Any, parameter: str) -> Any:
 
 @dataclass(frozen=True)
 class ApprovedPlan:
-    """
-    A saved plan and its approval.
-
-    :param approval: ``None`` if the task needs no approval.
-    """
+    """A saved plan and its approval, if the task needs one."""
 
     saved: SavedPlan
     approval: Approval | None = None
 
     @classmethod
     def of(cls, task: Any, context: Context) -> ApprovedPlan:
-        """
-        Read the parameters ``plan`` and ``approval`` of a task, and set the task's names from its plan.
-
-        :raises PlanRefusedError: if the plan is for another pipeline, or was not approved.
-        """
+        """Read a task's ``plan`` and ``approval``, refuse them, or set the task's names from the plan."""
         saved = read_saved_plan(task.plan)
         take_names(task, saved.names._asdict(), context)
         if refusals := saved.name_refusals(task.group_id, task.checkpoint_location):
@@ -86,11 +78,7 @@ class ApprovedPlan:
 
 
 def skip_after_failure(context: Context, task: Any, plan: PipelinePlan) -> None:
-    """
-    Skip a mapped index that has not started its move, if another index has failed in this run.
-
-    :raises AirflowSkipException: with the indexes that have failed.
-    """
+    """Skip a mapped index that has not started its move, if another index has failed in this run."""
     begun = plan.checkpoint_plan is not None and plan.checkpoint_plan.resumes
     if begun or any(group.planned_on != group.before for group in plan.group_plans):
         return
@@ -122,11 +110,7 @@ def check_plan_parameters(task: Any) -> None:
 
 
 def check_decided(task: Any, **decided: object) -> None:
-    """
-    Check that a task with a plan is not given what the plan has decided.
-
-    :param decided: such parameters besides those of a checkpoint's move, each with its default.
-    """
+    """Check that a task with a plan is not given what the plan has decided: :data:`DECIDED` and others."""
     task.refuse_unused("with plan, which says what was allowed when it was made", **DECIDED, **decided)
     if task.group_id is None:
         names = dict.fromkeys(PIPELINE_PARAMETERS) | {"kafka_config_id": "kafka_default"}
@@ -163,12 +147,7 @@ def save_shown_plan(
     mirror: Mapping[str, Any] | None = None,
     **allowed: Any,
 ) -> dict[str, Any]:
-    """
-    Show a plan, and return it for an approval and a later move.
-
-    :param mirror: the mirror to which a failover moves the pipeline.
-    :param allowed: what the plan allows, see :func:`airflow_kafka_offsets.moves.saved.save_plan`.
-    """
+    """Show a plan, with the mirror if it is a failover's, and return it for an approval and a later move."""
     plan = task.show_plan(context, client, plan)
     names: dict[str, Any] = {name: plain_names(getattr(task, name)) for name in PIPELINE_PARAMETERS}
     policy = task.checkpoint_policy()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk import BaseOperator, XComArg
@@ -31,40 +30,7 @@ Parser = Callable[[Any, str], Any]
 """Reads a parameter from its value and name."""
 
 
-class ReportsLineage:
-    """
-    Keeps the results of a task until the OpenLineage provider asks for the task's lineage.
-
-    The provider calls these methods after a success and after a failure, in a fork of the task's process.
-    The lineage is computed only then, from values in memory: no broker, connection or XCom is read. Without
-    the provider nothing is computed or imported.
-    """
-
-    servers: Mapping[str, str] = MappingProxyType({})
-    """Connection id -> bootstrap servers, for each connection that the task has opened."""
-    _lineage: Callable[[], Lineage] | None = None
-
-    def reset_lineage(self) -> None:
-        """Remove the results of an earlier try in the same process."""
-        self.servers, self._lineage = {}, None
-
-    def keep_lineage(self, lineage: Callable[[], Lineage]) -> None:
-        """Keep the function that computes the lineage; it replaces an earlier one."""
-        self._lineage = lineage
-
-    def get_openlineage_facets_on_complete(self, task_instance: Any) -> OperatorLineage[Any, Any]:  # noqa: ARG002
-        """Return inputs and facets for the task's event."""
-        # Only the OpenLineage provider calls this method, so its client is installed.
-        from airflow_kafka_offsets.task.openlineage import operator_lineage
-
-        return operator_lineage(self._lineage() if self._lineage else Lineage())
-
-    def get_openlineage_facets_on_failure(self, task_instance: Any) -> OperatorLineage[Any, Any]:
-        """Return the same as after a success: the facets show how much was written and verified."""
-        return self.get_openlineage_facets_on_complete(task_instance)
-
-
-class OffsetsOperator(ReportsLineage, CheckedTemplates, BaseOperator):
+class OffsetsOperator(CheckedTemplates, BaseOperator):
     """
     Base of the operators that name a pipeline and read its offsets.
 
@@ -116,6 +82,9 @@ class OffsetsOperator(ReportsLineage, CheckedTemplates, BaseOperator):
         self.checkpoint_conn_id = checkpoint_conn_id
         self.kafka_config_id = kafka_config_id
         self.mirror: Any = mirror
+        self.servers: dict[str, str] = {}
+        """Connection id -> bootstrap servers, for each connection that the task has opened."""
+        self._lineage: Callable[[], Lineage] | None = None
         self._touched: dict[str, set[str]] = {}
         self._group_outlets = GroupOutlets(())
         if group_id is None and self.needs_group:
@@ -138,12 +107,7 @@ class OffsetsOperator(ReportsLineage, CheckedTemplates, BaseOperator):
         return UsageError(f"task {self.task_id}: {text}")
 
     def refuse_unused(self, why: str, **defaults: object) -> None:
-        """
-        Refuse parameters that would have no effect.
-
-        :param why: when they have no effect, such as ``without window_file``.
-        :param defaults: the parameters, each with its default.
-        """
+        """Refuse parameters, given with their defaults, that would have no effect; ``why`` says when."""
         given = [name for name, default in defaults.items() if getattr(self, name) != default]
         if given:
             raise self.parameter_error(f"{' and '.join(given)} would be ignored {why}: leave it out")
@@ -193,6 +157,28 @@ class OffsetsOperator(ReportsLineage, CheckedTemplates, BaseOperator):
                 count_refused(self._touched, error)
                 raise
         self._group_outlets.log_unsent()
+
+    # The OpenLineage provider asks for the lineage in a fork of the task's process, when the task has ended.
+    # It is computed only then, from values in memory: no broker, connection or XCom is read.
+
+    def reset_lineage(self) -> None:
+        """Remove the results of an earlier try in the same process."""
+        self.servers, self._lineage = {}, None
+
+    def keep_lineage(self, lineage: Callable[[], Lineage]) -> None:
+        """Keep the function that computes the lineage; it replaces an earlier one."""
+        self._lineage = lineage
+
+    def get_openlineage_facets_on_complete(self, task_instance: Any) -> OperatorLineage[Any, Any]:  # noqa: ARG002
+        """Return inputs and facets for the task's event."""
+        # Only the OpenLineage provider calls this method, so its client is installed.
+        from airflow_kafka_offsets.task.openlineage import operator_lineage
+
+        return operator_lineage(self._lineage() if self._lineage else Lineage())
+
+    def get_openlineage_facets_on_failure(self, task_instance: Any) -> OperatorLineage[Any, Any]:
+        """Return the same as after a success: the facets show how much was written and verified."""
+        return self.get_openlineage_facets_on_complete(task_instance)
 
     def _named_groups(self) -> list[str]:
         with suppress(UsageError):

@@ -67,8 +67,7 @@ def check_meaning(
     """
     Return what was emitted for an asset, or ``None`` if the asset begins again with other intervals.
 
-    :raises PlanRefusedError: if the intervals are different from before, and ``start_from`` does not set a
-        new beginning.
+    Other intervals than before are refused, unless ``start_from`` sets a new beginning.
     """
     before = emitted.meaning
     if before == meaning:
@@ -88,11 +87,7 @@ def check_meaning(
 
 
 def emit(context: Context, completed: Sequence[CompletedIntervals]) -> list[Asset]:
-    """
-    Let Airflow send the events of intervals when the task succeeds, and keep a note of this.
-
-    :return: the assets with events.
-    """
+    """Let Airflow send events of intervals when the task succeeds, note this, and return their assets."""
     token = uuid.uuid4().hex
     told = [each for each in completed if each.intervals]
     for each in told:

@@ -1,9 +1,4 @@
-"""
-Links from a task instance to the Offsets tab.
-
-When a task ends, its worker computes the links and stores each as an XCom. Airflow does not show an empty
-link.
-"""
+"""Links from a task to the Offsets tab, which its worker stores at its end; empty ones are not shown."""
 
 from __future__ import annotations
 

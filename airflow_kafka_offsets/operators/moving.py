@@ -21,11 +21,12 @@ from airflow_kafka_offsets.model.checkpoint_policy import (
 )
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.lineage import Lineage
-from airflow_kafka_offsets.model.move_lineage import Operation
+from airflow_kafka_offsets.model.move_lineage import MoveRecord, Operation
 from airflow_kafka_offsets.model.parameters import choice_parser, parse_switch
 from airflow_kafka_offsets.operators.base import OffsetsOperator, Parser
 from airflow_kafka_offsets.operators.outlets import MoveTotals
 from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS, parse_location
+from airflow_kafka_offsets.task.identity import commit_metadata
 from airflow_kafka_offsets.task.mapped import one_index_at_a_time
 from airflow_kafka_offsets.task.metrics import CounterName, count, report_lag
 from airflow_kafka_offsets.task.parameter_checks import is_template
@@ -101,12 +102,9 @@ class MovingOperator(OffsetsOperator):
         apply: Apply,
     ) -> dict[str, Any]:
         """
-        Show a plan, store its receipt, and apply it.
+        Show a plan, store its receipt, apply it with a function of ``moves.apply``, and return the receipt.
 
         The receipt is in XCom before the first write, and stays there if the task then fails.
-
-        :param apply: checks a plan and applies it, see :mod:`airflow_kafka_offsets.moves.apply`.
-        :return: the receipt.
         """
         plan, planned = self._present(context, client, plan, times=self.shows_times)
         batch_id = plan.stamp(metadata).batch
@@ -172,8 +170,6 @@ class MovingOperator(OffsetsOperator):
         """
 
         def lineage() -> Lineage:
-            from airflow_kafka_offsets.model.move_lineage import MoveRecord
-
             return MoveRecord(
                 self.operation,
                 receipt,
@@ -268,8 +264,6 @@ class PipelineMovingOperator(MovingOperator):
 
     def move_metadata(self, context: Context) -> CommitMetadata:
         """Return the metadata of this task run's commits, which marks them as a deliberate move."""
-        from airflow_kafka_offsets.task.identity import commit_metadata
-
         return replace(commit_metadata(context), tool=self.operation)
 
     def checkpoint_policy(self) -> CheckpointPolicy:

@@ -11,6 +11,7 @@ from airflow.sdk import Asset, AssetAlias, Context
 from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.pipeline import KAFKA_GROUP_SCHEME, group_uri
 from airflow_kafka_offsets.task.airflow_errors import AirflowRuntimeError, is_missing_asset
+from airflow_kafka_offsets.task.identity import map_index
 
 if TYPE_CHECKING:
     from typing import Self
@@ -58,8 +59,6 @@ class GroupOutlets:
     Airflow sends an event for every outlet of a successful task, for each index of a mapped task: 40 mapped
     commits with 40 assets would send 1,600 events. Airflow reads the outlets when the task ends. So the
     groups' assets are removed at first, and added again for the groups that are committed.
-
-    :param declared: the outlets in the DAG.
     """
 
     def __init__(self, declared: Iterable[Any]) -> None:
@@ -73,17 +72,10 @@ class GroupOutlets:
         return [outlet for outlet in self.declared if not _uri(outlet) or outlet in self.sent]
 
     def check_groups(self, context: Context, kafka_config_id: str, group_ids: Iterable[str]) -> None:
-        """
-        Refuse the asset of a group that the task does not name.
-
-        A mapped task may name the assets of all its indexes.
-
-        :param group_ids: the groups that the task names, including those without a commit in this run.
-        """
+        """Refuse the asset of a group that is not the task's, unless another map index may have it."""
         own = sorted({group_uri(kafka_config_id, group_id) for group_id in group_ids if group_id})
         others = [uri for outlet in self.groups if (uri := _uri(outlet)) not in own]
-        mapped = (getattr(context.get("ti"), "map_index", -1) or 0) >= 0
-        if others and not mapped:
+        if others and map_index(context) < 0:
             raise PlanRefusedError(
                 f"outlets names {_shown(others)}, the asset of a group that this task does not commit to "
                 f"(its own: {_shown(own)}): a DAG scheduled on that asset would run without new data; use "
@@ -93,12 +85,7 @@ class GroupOutlets:
     def set_events(
         self, context: Context, kafka_config_id: str, moves: Iterable[MoveTotals], batch_id: int | None
     ) -> None:
-        """
-        Let Airflow send the events of the groups that the task is about to commit, with their totals.
-
-        An ``AssetAlias`` gets the asset of each of these groups. Airflow sends events only if the task
-        succeeds.
-        """
+        """Let Airflow send events for the groups that the task is about to commit, if it then succeeds."""
         if "outlet_events" not in context:
             return
         by_uri = {group_uri(kafka_config_id, move.group_id): move.as_event(batch_id) for move in moves}

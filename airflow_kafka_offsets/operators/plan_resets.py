@@ -94,7 +94,7 @@ class PlanResetsOperator(ResetOffsetsOperator):
         with self.run_checked(), ExitStack() as clients:
             place = read_place(*exactly_one({name: getattr(self, name) for name in RESETS}))
             now, by = datetime.now(tz=timezone.utc), self.move_metadata(context)
-            policy, new_cluster = self.checkpoint_policy(), self.parse_parameter("allow_new_cluster")
+            allowed = self._permissions()
             pipelines = named_pipelines(self, context)
 
             @cache
@@ -118,17 +118,14 @@ class PlanResetsOperator(ResetOffsetsOperator):
                     GroupSelection.parse(pipeline.group_id, pipeline.topics),
                     place,
                     now=now,
-                    on_out_of_range=self.parse_parameter("on_out_of_range"),
-                    on_no_commit=self.parse_parameter("on_no_commit"),
-                    allow_new_cluster=new_cluster,
-                    policy=policy,
                     metadata=by,
+                    **allowed,
                 )
                 made.check()
                 made = look_up_times(client, made)
                 named: Mapping[str, Any] = {name: plain_names(value) for name, value in pipeline.items()}
-                how: dict[str, Any] = {"policy": policy, "allow_new_cluster": new_cluster, "now": now}
-                return save_plan(client, checkpoint, made, Names(**named), **how)
+                how = {name: allowed[name] for name in ("policy", "allow_new_cluster")}
+                return save_plan(client, checkpoint, made, Names(**named), now=now, **how)
 
             plans = plan_all(pipelines, plan, lambda pipeline: f"group {shorten(pipeline.group_id)}")
             plans = [with_triggered(context, self, saved) for saved in plans]

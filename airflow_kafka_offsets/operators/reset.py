@@ -232,6 +232,12 @@ class ResetOffsetsOperator(PipelineMovingOperator):
                 why = "with checkpoint_location: a partition without a commit starts where the checkpoint is"
             self.refuse_unused(why, on_no_commit="fail")
 
+    def _permissions(self) -> dict[str, Any]:
+        """Return the parameters of :func:`plan_reset` that say what the reset may do."""
+        names = ("on_out_of_range", "on_no_commit", "allow_new_cluster")
+        parsed = {name: self.parse_parameter(name) for name in names}
+        return {**parsed, "policy": self.checkpoint_policy()}
+
     def may_render_blank(self, name: str, template: object) -> bool:
         """Return whether the parameter is a scenario: ``params`` may select one, see :func:`exactly_one`."""
         return name in RESETS or super().may_render_blank(name, template)
@@ -267,20 +273,18 @@ class ResetOffsetsOperator(PipelineMovingOperator):
                     )
                     plan = approved.with_approval(again)
                 elif place is not None:
+                    # If a recovery is cleared before its work was committed, the pipeline is still at the
+                    # offsets of its reset.
+                    interrupted = images.interrupted or has_work or None
                     plan = plan_reset(
                         client,
                         checkpoint,
                         self.selection(),
                         place,
                         now=now,
-                        on_out_of_range=self.parse_parameter("on_out_of_range"),
-                        on_no_commit=self.parse_parameter("on_no_commit"),
-                        allow_new_cluster=self.parse_parameter("allow_new_cluster"),
-                        policy=self.checkpoint_policy(),
                         metadata=metadata,
-                        # If a recovery is cleared before its work was committed, the pipeline is still at
-                        # the offsets of its reset.
-                        interrupted=images.interrupted or has_work or None,
+                        interrupted=interrupted,
+                        **self._permissions(),
                     )
                 if restores and plan.checkpoint_plan is not None:
                     plan = replace(plan, checkpoint_plan=replace(plan.checkpoint_plan, recovery=True))

@@ -173,7 +173,7 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
         """Restore the overwritten offsets, and return the receipt of the restore."""
         with self.run_checked():
             work = self._recovery_tasks(context) if self.parse_parameter("restore_when") == "failed" else None
-            receipt = self._loaded_receipt
+            receipt = load_json(self.receipt, "receipt") if isinstance(self.receipt, str) else self.receipt
             if self._nothing_moved(context, receipt):
                 if work is not None and work.failed:
                     raise self._failed(work.describe(work.failed), "nothing was put back, see above")
@@ -186,7 +186,9 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
                     return restore(receipt)
                 if receipt is None:
                     return self._restore_file(work, restore)
-                recovery = Recovery(self._resets(metadata), metadata, self.selection().group_ids)
+                moved_by = self._setups or set(tasks_that_move(self)) - {self.task_id}
+                resets = commit_identities(metadata, moved_by)
+                recovery = Recovery(resets, metadata, self.selection().group_ids)
                 judged = judge_recovery(client, checkpoint, receipt, recovery)
                 if judged.is_finished:
                     parts = " and ".join(judged.passed) or "nothing was moved: all"
@@ -210,8 +212,14 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
     def _nothing_moved(self, context: Context, receipt: Any) -> bool:
         """Return whether nothing was moved, and log the reason."""
         if receipt is None and self.from_file is None:
-            # Otherwise a reset that succeeded without a receipt would look like a skipped reset.
-            self._check_nothing_moved(context)
+            # A reset that has succeeded has moved offsets. A skipped reset has no receipt either.
+            if done := task_states(context, self, self._setups).succeeded:
+                raise PlanRefusedError(
+                    f"{', '.join(done)} has succeeded and has left no receipt, so nothing can be put back: "
+                    "set receipt= to the reset's output, and let the reset push its XCom (do_xcom_push). To "
+                    "put this pipeline back, use 'airflow-kafka-offsets group restore' with the archive "
+                    "below its checkpoint"
+                )
             self.log.info("Nothing to restore: there is no receipt, so nothing was moved")
             return True
         if receipt is not None and any(group.plan_only for group in read_receipt(receipt)):
@@ -262,10 +270,6 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
         push_result(context, restored)
         return restored
 
-    def _resets(self, metadata: CommitMetadata) -> set[str]:
-        """Return the identities of the resets that this task takes back."""
-        return commit_identities(metadata, self._setups or set(tasks_that_move(self)) - {self.task_id})
-
     @property
     def _setups(self) -> list[str]:
         """The resets whose teardown this task is."""
@@ -287,20 +291,6 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
         super().as_teardown(setups=setups, on_failure_fail_dagrun=on_failure_fail_dagrun)
         return self
 
-    @property
-    def _loaded_receipt(self) -> Any:
-        return load_json(self.receipt, "receipt") if isinstance(self.receipt, str) else self.receipt
-
-    def _check_nothing_moved(self, context: Context) -> None:
-        """Refuse a missing receipt if the reset has succeeded: that reset has moved offsets."""
-        if done := task_states(context, self, self._setups).succeeded:
-            raise PlanRefusedError(
-                f"{', '.join(done)} has succeeded and has left no receipt, so nothing can be put back: set "
-                "receipt= to the reset's output, and let the reset push its XCom (do_xcom_push). To put this "
-                "pipeline back, use 'airflow-kafka-offsets group restore' with the archive below its "
-                "checkpoint"
-            )
-
     def _plan(
         self,
         client: OffsetsClient,
@@ -308,11 +298,8 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
         receipt: object,
         metadata: CommitMetadata,
     ) -> PipelinePlan:
-        allowed: dict[str, Any] = {
-            "on_out_of_range": self.parse_parameter("on_out_of_range"),
-            "allow_new_cluster": self.parse_parameter("allow_new_cluster"),
-            "policy": self.checkpoint_policy(),
-        }
+        allowed = {name: self.parse_parameter(name) for name in ("on_out_of_range", "allow_new_cluster")}
+        allowed["policy"] = self.checkpoint_policy()
         if self.from_file is not None:
             return plan_restore_file(client, self.from_file, checkpoint, self.selection(), **allowed)
         allowed |= {"on_no_commit": self.parse_parameter("on_no_commit"), "metadata": metadata}

@@ -43,14 +43,10 @@ class BeforeImages:
     def keep(
         self, plan: PipelinePlan, client: OffsetsClient, metadata: CommitMetadata, *, has_followers: bool
     ) -> PipelinePlan:
-        """
-        Return the plan with the groups' offsets from before the first write, and keep these offsets.
-
-        :param has_followers: whether other tasks follow this one; the task then continues its earlier move
-            even after a Clear.
-        """
+        """Return the plan with the groups' offsets from before the first write, and keep these offsets."""
         if self._store is None:
             return plan
+        # If other tasks follow this one, it continues its earlier move even after a Clear.
         if self._kept and (has_followers or self.interrupted or self._kept.get("mark") == self._mark):
             known = [
                 group_plan for group_plan in plan.group_plans if group_plan.group_id in self._kept["groups"]

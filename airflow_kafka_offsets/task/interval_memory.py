@@ -60,22 +60,15 @@ class Emitted:
         return self.start_from is not None and self.end == self.begin
 
     def begun_at(self, start: datetime, start_from: str) -> Emitted | None:
-        """
-        Return these intervals with an earlier beginning; ``None`` if some of them were emitted.
-
-        A later beginning is not accepted: a template with a new time in each run would skip intervals.
-        """
+        """Return these intervals with an earlier beginning; ``None`` if some of them were emitted."""
+        # A later beginning is not accepted: a template with a new time in each run would skip intervals.
         if self.begin is None or not start <= self.end <= self.begin:
             return None
         return replace(self, end=start, begin=start, start_from=start_from)
 
 
 class IntervalMemory:
-    """
-    Keeps the state of the intervals of one asset.
-
-    :param context: context of the task that emits the intervals.
-    """
+    """Keeps the state of the intervals of one asset."""
 
     def __init__(self, context: Context, asset: Asset) -> None:
         stores: Any = context.get("asset_state_store")
@@ -106,11 +99,7 @@ class IntervalMemory:
         self._store.set(KEY, _as_json(emitted))
 
     def announce(self, emitted: Emitted, end: datetime, token: str) -> None:
-        """
-        Keep a note that this try of the task is about to emit all intervals up to an end.
-
-        :param token: identifies the try. It is in the events, and in an XCom as the last step of the task.
-        """
+        """Note that this try of the task, with its token, is about to emit the intervals up to an end."""
         ti = self._context.get("ti")
         announced = {
             "end": end.isoformat(),
@@ -217,9 +206,7 @@ def check_emitted_interval(context: Context, key: str, interval: Interval) -> No
     The same key names an hour and a day, and other moments in another time zone. A run with a key that a
     mapper of Airflow has changed is not checked.
 
-    :param key: the partition key of the run.
-    :param interval: the interval that the task's own ``every`` and ``timezone`` find for the key.
-    :raises UsageError: if the events of the run name another interval.
+    :param interval: the interval that the task's own ``every`` and ``timezone`` find for the run's key.
     """
     triggering: Mapping[Any, Any] = context.get("triggering_asset_events") or {}
     for asset, events in triggering.items():

@@ -44,6 +44,7 @@ REFUSALS = (
 """Errors that refuse a plan or its commit. After any other error the outcome is unknown."""
 
 CounterName = Literal["commit", "reset", "unready", "refused"]
+"""``reset`` is any deliberate move, ``unready`` a commit that has not kept what a failover needs."""
 
 _LONGEST_TAG = 80
 """Maximum characters of a tag that becomes part of a metric's name: Airflow drops names over 250."""
@@ -105,11 +106,7 @@ def _report_headroom(group: str, found: Iterable[tuple[TopicPartition, Headroom]
 
 @_never_raising
 def report_drift(reports: Iterable[DriftReport]) -> None:
-    """
-    Report ``kafka_offsets.drift``, ``.lag`` if known, and ``.headroom`` if measured.
-
-    The drift is the number of drifted partitions of each group and topic, which may be 0.
-    """
+    """Report ``kafka_offsets.drift`` (partitions), ``.lag`` if known, and ``.headroom`` if measured."""
     for report in reports:
         report_lag([report.lag])
         drifted: Counter[str] = Counter({entry.topic_partition.topic: 0 for entry in report.partitions})
@@ -130,10 +127,7 @@ def count(name: CounterName, topics: Mapping[str, Iterable[str]], **tags: str) -
     """
     Count each group and topic in ``kafka_offsets.<name>``.
 
-    :param name: ``commit`` or ``reset`` (also a restore) for groups that were written and read back,
-        ``unready`` for groups whose readiness was not kept as a whole, or ``refused``.
-    :param topics: the topics of each group. A group that was refused before its topics were known counts
-        once, without the tag ``topic``.
+    A group that was refused before its topics were known counts once, without the tag ``topic``.
     """
     for group, names in topics.items():
         for topic in sorted({*names}) or [""]:

@@ -8,12 +8,10 @@ from urllib.parse import quote, urlsplit
 PREFIX = "/kafka-offsets"
 """Path of the pages, below the path of ``[api] base_url``."""
 
-_SECTION, _SWITCH = "kafka_offsets", "tab"
-
 
 def is_on(conf: Any) -> bool:
     """Return whether the API server shows the tab: ``[kafka_offsets] tab``."""
-    return bool(conf.getboolean(_SECTION, _SWITCH, fallback=True))
+    return bool(conf.getboolean("kafka_offsets", "tab", fallback=True))
 
 
 def root(conf: Any) -> str:

@@ -78,11 +78,8 @@ class CheckedTemplates(_Base):
     """
     Keeps the templates of a task's options, and compares them with the rendered values.
 
-    A parameter that is ``None`` has its default, see :func:`none_is_default`.
-
-    The class also gives mapped tasks a name in the UI, see :data:`MAP_INDEX_TEMPLATE`.
-
-    Among the bases of a class it must be before Airflow's class.
+    Also replaces ``None`` by defaults, and gives mapped tasks a name in the UI. Among the bases of a class it
+    must be before Airflow's class.
     """
 
     _templates: Mapping[str, object] | None = None
@@ -110,12 +107,8 @@ class CheckedTemplates(_Base):
         super()._do_render_template_fields(parent, template_fields, context, jinja_env, seen_oids)
 
     def name_mapped(self, context: Context, *, native: bool | None = None) -> None:
-        """
-        Give an index of a mapped task a name in the UI, once it has a pipeline.
-
-        :param native: whether templates are rendered to objects; by default what the DAG says.
-        """
-        if native is None:
+        """Give an index of a mapped task a name in the UI, once it has a pipeline."""
+        if native is None:  # whether templates are rendered to objects
             dag: Any = getattr(self, "dag", None) if self.has_dag() else None  # type: ignore[no-untyped-call]
             native = bool(getattr(dag, "render_template_as_native_obj", False))
         index = getattr(context.get("ti"), "map_index", None)
@@ -172,13 +165,7 @@ def is_template(value: object) -> bool:
 
 
 def check_literals(task: BaseOperator, **parsers: Callable[[Any, str], object]) -> None:
-    """
-    Check the parameters that are literals in the DAG file. ``None`` and templates are checked later.
-
-    :param parsers: parses each parameter from its value and name, see
-        :mod:`airflow_kafka_offsets.model.parameters`.
-    :raises UsageError: names the task, the parameter, the value found and the value expected.
-    """
+    """Parse the parameters that are literals in the DAG file. ``None`` and templates are checked later."""
     with with_task_name(task):
         for name, read in parsers.items():
             value = getattr(task, name)

@@ -45,10 +45,9 @@ def failed_indexes(context: Context) -> list[str]:
     ti: Any = context.get("ti")
     if not hasattr(ti, "get_task_states") or map_index(context) < 0:
         return []
-    by_run = ti.get_task_states(dag_id=ti.dag_id, task_ids=[ti.task_id], run_ids=[ti.run_id])
     found = {
         key.rpartition("_")[2]: str(state)
-        for key, state in by_run.get(ti.run_id, {}).items()
+        for key, state in _instances(ti, [ti.task_id]).items()
         if key.rpartition("_")[0] == ti.task_id
     }
     own = str(map_index(context))

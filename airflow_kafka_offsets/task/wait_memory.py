@@ -16,8 +16,6 @@ class WaitMemory:
 
     The target is kept over reschedules, deferrals and retries, the progress over the reschedules of one try.
     Clearing the task begins a new wait: Airflow then still has the old state, but the keys are different.
-
-    :param context: context of the task.
     """
 
     def __init__(self, context: Context) -> None:

@@ -49,12 +49,7 @@ RUN_START = ("run_started", "run_clears")
 
 
 class WindowMemory:
-    """
-    Keeps the window that one task has planned in one run.
-
-    :param window_file: URI of the window's file, if any.
-    :param conn_id: Airflow connection of the file's storage.
-    """
+    """Keeps the window that one task has planned in one run, also in a file if the window has one."""
 
     def __init__(self, context: Context, window_file: str | None, conn_id: str | None) -> None:
         ti, dag_run = context.get("ti"), context.get("dag_run")
@@ -146,11 +141,7 @@ class WindowMemory:
 
 
 class CommitMemory:
-    """
-    Keeps a task's committed window over retries and Clears (Airflow 3.3 and later).
-
-    :param same: the groups and other values that must be the same for the same commit.
-    """
+    """Keeps a task's committed window over retries and Clears (Airflow 3.3); ``same`` has its groups."""
 
     def __init__(self, context: Context, window: OffsetWindow, **same: Any) -> None:
         self._store: Any = context.get("task_state_store")
@@ -178,12 +169,7 @@ def write_window(uri: str, window: OffsetWindow, conn_id: str | None = None) -> 
 
 
 def write_text(uri: str, text: str, conn_id: str | None, parameter: str, conn_parameter: str) -> None:
-    """
-    Write a text file atomically.
-
-    :param parameter: the parameter that names the file, for the error texts.
-    :param conn_parameter: the parameter that names the file's storage, for the error texts.
-    """
+    """Write a text file atomically; errors name the parameters of the file and of its storage."""
     check_location(uri, parameter, conn_parameter)
     replace_file(*open_location(uri, storage_from_connection(uri, conn_id, conn_parameter)), text.encode())
 
@@ -245,11 +231,7 @@ def other_run_refusal(uri: str, window: OffsetWindow) -> PlanRefusedError:
 
 
 def window_xcom(window: OffsetWindow, uri: str, *, whole: bool) -> dict[str, Any]:
-    """
-    Return the XCom of a window that is in a file.
-
-    :param whole: whether the XCom has the whole window. Otherwise it only has the window's totals and digest.
-    """
+    """Return the XCom of a window that is in a file: the whole window, or its totals and digest."""
     form = window.as_json()
     if whole:
         return {**form, "window_file": uri}

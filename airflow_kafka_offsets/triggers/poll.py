@@ -11,8 +11,9 @@ import asyncio
 import math
 import threading
 import time
-from collections.abc import AsyncGenerator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncGenerator, Callable
+from functools import partial
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from asgiref.sync import sync_to_async
@@ -103,10 +104,10 @@ async def _acquire(kafka_config_id: str) -> SharedPoller:
                 known.users += 1
                 return known
         # In an event loop, Airflow's connections must be read in a thread, through Airflow's own bridge.
-        config = await sync_to_async(_config_of)(kafka_config_id)
+        open_client = await sync_to_async(_read_connection)(kafka_config_id)
         with _guard:
             # Another event loop may have opened a poller meanwhile: there are two pollers for a while.
-            poller = SharedPoller(kafka_config_id, lambda: _open(config))
+            poller = SharedPoller(kafka_config_id, open_client)
             poller.users = 1
             _pollers[kafka_config_id] = poller
             return poller
@@ -127,14 +128,9 @@ def _retire(kafka_config_id: str, poller: SharedPoller) -> None:
             del _pollers[kafka_config_id]
 
 
-def _config_of(kafka_config_id: str) -> dict[str, Any]:
+def _read_connection(kafka_config_id: str) -> Callable[[], OffsetsClient]:
     # Imported here because a DAG file with a trigger does not need the Kafka client.
     from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
-
-    return KafkaOffsetsHook(kafka_config_id).client_config()
-
-
-def _open(config: Mapping[str, Any]) -> OffsetsClient:
     from airflow_kafka_offsets.kafka.client import OffsetsClient
 
-    return OffsetsClient(config, timeout=CALL)
+    return partial(OffsetsClient, KafkaOffsetsHook(kafka_config_id).client_config(), timeout=CALL)

@@ -99,12 +99,7 @@ class PollRequest:
 
 
 class SharedPoller:
-    """
-    The thread that polls for all waits of one Kafka connection.
-
-    :param name: the connection's id.
-    :param open_client: opens the client.
-    """
+    """The thread that polls for all waits of one Kafka connection."""
 
     def __init__(self, name: str, open_client: Callable[[], OffsetsClient]) -> None:
         self.users = 0
@@ -168,17 +163,14 @@ class SharedPoller:
             storage.shutdown(wait=False, cancel_futures=True)
 
     def _next_batch(self) -> Sequence[PollRequest]:
-        """
-        Return the requests to serve now; empty if the thread must end.
-
-        Requests whose last poll failed come last, because they may take all the time of the round.
-        """
+        """Return the requests to serve now; empty if the thread must end."""
         with self._changed:
             while not self._closed:
                 now = time.monotonic()
                 first = min((request.due for request in self._requests), default=None)
                 if first is not None and first + GATHER <= now:
                     near = [request for request in self._requests if request.early <= now]
+                    # Those whose last poll failed come last: they may take all the time of the round.
                     return sorted(near, key=lambda request: request.in_trouble)
                 self._changed.wait(None if first is None else first + GATHER - now)
         return ()

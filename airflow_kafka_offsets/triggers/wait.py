@@ -42,11 +42,9 @@ class WaitTrigger(RefusableTrigger):
     temporary error, such as an unreachable broker, is logged, and the wait continues. The trigger only reads,
     so it may run twice.
 
-    :param poll_interval: seconds between two polls.
     :param max_interval: maximum seconds of the interval, which is doubled after each poll; by default the
         interval is constant.
     :param ends_at: end of the wait in seconds since 1970; no end by default.
-    :param parameters: parameters of the wait.
     """
 
     wait_class: ClassVar[type[Wait]]

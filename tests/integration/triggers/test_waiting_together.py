@@ -14,6 +14,7 @@ from waiting import again
 
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import BrokerUnavailableError, UnknownTopicPartitionError
+from airflow_kafka_offsets.kafka import client as kafka_client
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.triggers import poll, shared_poller
 from airflow_kafka_offsets.triggers.poll import poll_repeatedly
@@ -57,11 +58,11 @@ def clients(monkeypatch):
     """The clients that the pollers make."""
     made = []
 
-    def make(config):
+    def make(config, **_):
         made.append(CountingClient(config, timeout=5))
         return made[-1]
 
-    monkeypatch.setattr(poll, "_open", make)
+    monkeypatch.setattr(kafka_client, "OffsetsClient", make)
     return made
 
 
