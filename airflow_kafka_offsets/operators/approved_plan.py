@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import AirflowSkipException
 from airflow.sdk import Context
@@ -28,9 +28,6 @@ from airflow_kafka_offsets.task.xcom import push_result
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
     from airflow_kafka_offsets.kafka.client import OffsetsClient
-
-
-Plan = TypeVar("Plan", bound=PipelinePlan)
 
 
 def check_plan(value: Any, parameter: str) -> Any:
@@ -70,7 +67,7 @@ class ApprovedPlan:
         at = timestamp_ms(self.approval.at) // 1000
         return replace(metadata, plan=self.saved.digest, approved_by=self.approval.user_name, approved_at=at)
 
-    def with_approval(self, plan: Plan) -> Plan:
+    def with_approval(self, plan: PipelinePlan) -> PipelinePlan:
         """Return a plan whose receipt names the user who has approved it."""
         if self.approval is None:
             return plan
@@ -100,13 +97,15 @@ def take_names(task: Any, names: Mapping[str, Any], context: Context) -> None:
         task.name_mapped(context)
 
 
-def check_plan_parameters(task: Any) -> None:
-    """Check that a task is not given what only concerns a plan, or an approval, without one."""
+def check_plan_parameters(task: Any, **targets: object) -> None:
+    """Check that a task is not given what has no effect with or without a plan, or without an approval."""
     if task.plan is None:
         unused = {"approval": None, "allow_self_approval": True, "max_age": MAX_AGE}
         task.refuse_unused("without plan", **unused)
     if task.approval is None:
         task.refuse_unused("without approval", allow_self_approval=True)
+    if task.plan is not None:
+        task.refuse_unused("with plan", **targets, plan_only=False)
 
 
 def check_decided(task: Any, **decided: object) -> None:

@@ -189,15 +189,8 @@ class AuditWindowOperator(OffsetsOperator):
         within = self.parse_parameter("read_timeout")
         try:
             with self.open_client() as client:
-                return (
-                    find_missing(
-                        client,
-                        window,
-                        rows.missing,
-                        lambda ranges: client.record_offsets(ranges, within=within),
-                    ),
-                    None,
-                )
+                read = partial(client.record_offsets, within=within)
+                return find_missing(client, window, rows.missing, read), None
         except BrokerError as error:
             return undecide(rows.missing, "not_read", [str(error)]), error
 

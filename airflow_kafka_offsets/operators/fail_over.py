@@ -146,8 +146,6 @@ class FailOverOperator(PipelineMovingOperator):
         """Check also what only concerns a plan."""
         super().check_parameters()
         check_plan_parameters(self)
-        if self.plan is not None:
-            self.refuse_unused("with plan", plan_only=False)
 
     def _check_names(self) -> None:
         if self.group_id is None:

@@ -11,7 +11,7 @@ from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.recovery_tasks import RecoveryTasks
 from airflow_kafka_offsets.moves.recovery import plan_without_move
 from airflow_kafka_offsets.task.identity import map_index
-from airflow_kafka_offsets.task.run_tasks import commit_identities, tasks_between, tasks_that_move
+from airflow_kafka_offsets.task.run_tasks import commit_identities, related_tasks, tasks_that_move
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
@@ -26,7 +26,7 @@ def cleared_work(task: Any, context: Context) -> tuple[RecoveryTasks | None, boo
     """
     if not hasattr(context.get("ti"), "get_task_states") or not task.has_dag():
         return None, False
-    work = tasks_between(context, task, None, without=_movers(task))
+    work = related_tasks(context, task, upstream=False, without=_movers(task))
     if map_index(context) >= 0 and (parts := work.partly_succeeded):
         raise PlanRefusedError(
             f"{', '.join(parts)} succeeded for some of its map indexes in this run, and those were not "

@@ -239,14 +239,9 @@ class PlanOffsetWindowOperator(OffsetsOperator):
             max_records=self.parse_parameter("max_records"),
             on_no_commit=self.parse_parameter("on_no_commit"),
         )
-        asked = {
-            **{
-                name: getattr(self, name)
-                for name in ("topics", "topics_pattern", "kafka_config_id", "max_records")
-            },
-            "asked": self._parameters_digest(),
-            "planned_at": now.isoformat(timespec="seconds"),
-        }
+        names = ("topics", "topics_pattern", "kafka_config_id", "max_records")
+        asked = {name: getattr(self, name) for name in names}
+        asked |= {"asked": self._parameters_digest(), "planned_at": now.isoformat(timespec="seconds")}
         source = {**window.source, **asked, **memory.run}
         # The same types as from XCom or a file, so that a later comparison does not differ by a tuple.
         return replace(window, source=json.loads(json.dumps(source, default=str)))

@@ -205,9 +205,8 @@ class ResetOffsetsOperator(PipelineMovingOperator):
         """Check also that one scenario is given, or that templates may render to one."""
         super().check_parameters()
         self.check_group_named()
-        check_plan_parameters(self)
+        check_plan_parameters(self, **dict.fromkeys(RESETS))
         if self.plan is not None:
-            self.refuse_unused("with plan", **dict.fromkeys(RESETS), plan_only=False)
             return
         given = {name: value for name in RESETS if not is_blank(value := getattr(self, name))}
         literals = {name: value for name, value in given.items() if not is_template(value)}

@@ -33,8 +33,8 @@ from airflow_kafka_offsets.operators.moving import PipelineMovingOperator
 from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS, parse_location
 from airflow_kafka_offsets.task.run_tasks import (
     commit_identities,
+    related_tasks,
     task_states,
-    tasks_between,
     tasks_that_move,
 )
 from airflow_kafka_offsets.task.teardowns import check_restore
@@ -311,7 +311,9 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
 
     def _recovery_tasks(self, context: Context) -> RecoveryTasks:
         """Return the tasks between the reset and this task, and other failed tasks upstream."""
-        upstream = tasks_between(context, None, self) if self.upstream_task_ids else RecoveryTasks({}, {})
+        upstream = (
+            related_tasks(context, self, upstream=True) if self.upstream_task_ids else RecoveryTasks({}, {})
+        )
         if not upstream.states:
             raise UsageError(
                 f"task {self.task_id} has no upstream task that could have failed: make it the teardown of "

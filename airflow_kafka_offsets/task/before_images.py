@@ -48,16 +48,14 @@ class BeforeImages:
             return plan
         # If other tasks follow this one, it continues its earlier move even after a Clear.
         if self._kept and (has_followers or self.interrupted or self._kept.get("mark") == self._mark):
-            known = [
-                group_plan for group_plan in plan.group_plans if group_plan.group_id in self._kept["groups"]
-            ]
-            plan = plan.with_before(
-                {group.group_id: self._before(group, client, metadata) for group in known}
-            )
+            before = {
+                group.group_id: self._before(group, client, metadata)
+                for group in plan.group_plans
+                if group.group_id in self._kept["groups"]
+            }
+            plan = plan.with_before(before)
         groups: Any = {
-            group_plan.group_id: offsets_json(group_plan.before)
-            for group_plan in plan.group_plans
-            if group_plan.before
+            group.group_id: offsets_json(group.before) for group in plan.group_plans if group.before
         }
         # Kept before the first write: afterwards the earlier offsets cannot be read any more.
         self._kept = {"mark": self._mark, "groups": groups, "done": False}

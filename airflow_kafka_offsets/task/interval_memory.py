@@ -100,17 +100,18 @@ class IntervalMemory:
 
     def announce(self, emitted: Emitted, end: datetime, token: str) -> None:
         """Note that this try of the task, with its token, is about to emit the intervals up to an end."""
-        ti = self._context.get("ti")
         announced = {
             "end": end.isoformat(),
             "token": token,
             "at": datetime.now(tz=timezone.utc).isoformat(),
-            **self._task_key(ti),
+            **self._task_key,
             **self._try,
         }
         self._store.set(KEY, _as_json(emitted) | {"announced": announced})
 
-    def _task_key(self, ti: Any) -> dict[str, Any]:
+    @property
+    def _task_key(self) -> dict[str, Any]:
+        ti = self._context.get("ti")
         by = {name: getattr(ti, name, None) for name in ("dag_id", "run_id", "task_id")}
         return by | {"map_index": map_index(self._context)}
 
@@ -144,7 +145,7 @@ class IntervalMemory:
 
     def _was_emitted(self, announced: Mapping[str, Any]) -> bool:
         ti: Any = self._context.get("ti")
-        by = self._task_key(ti)
+        by = self._task_key
         if {name: announced.get(name) for name in by} == by:
             # Announced by an earlier try of this task, which has not succeeded unless the task was cleared.
             again = {name: announced.get(name) for name in self._try} == self._try

@@ -17,26 +17,22 @@ from airflow_kafka_offsets.task.identity import iteration, map_index
 from airflow_kafka_offsets.task.mapped import operator_class
 
 
-def tasks_between(
-    context: Context, first: BaseOperator | None, last: BaseOperator | None, *, without: Collection[str] = ()
+def related_tasks(
+    context: Context, task: BaseOperator, *, upstream: bool, without: Collection[str] = ()
 ) -> RecoveryTasks:
     """
-    Return the tasks between two tasks (``None``: no bound) and their states in this run, without teardowns.
+    Return the tasks before or after a task and their states in this run, without teardowns.
 
     In a mapped task group only tasks with the same map index count.
     """
-    after = None if first is None else _flat(first, upstream=False)
-    before = None if last is None else _flat(last, upstream=True)
-    named = after if before is None else before if after is None else after & before
-    dag = (first or last).dag  # type: ignore[union-attr]
-    named_tasks = {name: dag.get_task(name) for name in named or () if name not in without}
-    tasks = {name: task for name, task in named_tasks.items() if not getattr(task, "is_teardown", False)}
-    downstream = {name: _flat(task, upstream=False) for name, task in tasks.items()}
-    return RecoveryTasks(_states(context, tasks, first or last), downstream)
+    found = [task.dag.get_task(name) for name in _flat(task, upstream=upstream) if name not in without]
+    tasks = {each.task_id: each for each in found if not getattr(each, "is_teardown", False)}
+    downstream = {name: _flat(each, upstream=False) for name, each in tasks.items()}
+    return RecoveryTasks(_states(context, tasks, task), downstream)
 
 
 def task_states(context: Context, task: BaseOperator, task_ids: Collection[str]) -> RecoveryTasks:
-    """Return given tasks of a task's DAG and their states in this run, see :func:`tasks_between`."""
+    """Return given tasks of a task's DAG and their states in this run, see :func:`related_tasks`."""
     return RecoveryTasks(_states(context, {name: task.dag.get_task(name) for name in task_ids}, task), {})
 
 

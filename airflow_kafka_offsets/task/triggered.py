@@ -72,9 +72,7 @@ def _newest(accessor: Any) -> list[Any]:
 def _runs_of(event: Any) -> list[dict[str, Any]]:
     """Return the runs that an event has started; without a run, the event itself."""
     at = event.timestamp.isoformat()
-    runs = [_run(run, at) for run in event.created_dagruns]
-    return runs or [{"dag_id": None, "run_id": None, "state": None, "at": at}]
-
-
-def _run(run: Any, at: str) -> dict[str, Any]:
-    return {"dag_id": run.dag_id, "run_id": run.run_id, "state": str(run.state), "at": at}
+    return [
+        {"dag_id": run.dag_id, "run_id": run.run_id, "state": str(run.state), "at": at}
+        for run in event.created_dagruns
+    ] or [{"dag_id": None, "run_id": None, "state": None, "at": at}]
