@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk import Context, XComArg
 
 from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
-from airflow_kafka_offsets.model.formats import parse_offsets
+from airflow_kafka_offsets.model.formats import format_csv, offsets_json, parse_offsets
 from airflow_kafka_offsets.model.mirror import Mirror
 from airflow_kafka_offsets.model.offsets import Offsets, Positions
 from airflow_kafka_offsets.model.parameters import OutOfRangePolicy, choice_parser, parse_switch, parse_text
@@ -159,9 +158,8 @@ class CommitOffsetsOperator(MovingOperator):
                 group_plans = plan_commits(
                     client, targets, source=source, log_check=LogCheck(new_cluster), **allowed
                 )
-                metadata = commit_metadata(context)
-                apply = partial(apply_groups, client, metadata=metadata)
-                return self._apply(context, client, PipelinePlan(group_plans), metadata, apply)
+                plan = PipelinePlan(group_plans)
+                return self._apply(context, client, plan, commit_metadata(context), apply_groups)
 
     def _commit_checkpoint(
         self, context: Context, client: OffsetsClient, checkpoint: SparkCheckpoint, **allowed: Any
@@ -176,8 +174,7 @@ class CommitOffsetsOperator(MovingOperator):
         plan, metadata, known_moves = planned.with_earlier_attempt(self._overtaken)
         # The receipt of a second attempt still shows the offsets from before the first attempt.
         self._overtaken = plan
-        apply = partial(apply_position, client, metadata=metadata, known_moves=known_moves)
-        return self._apply(context, client, plan, metadata, apply)
+        return self._apply(context, client, plan, metadata, apply_position, known_moves=known_moves)
 
     def _apply(
         self,
@@ -185,20 +182,20 @@ class CommitOffsetsOperator(MovingOperator):
         client: OffsetsClient,
         plan: PipelinePlan,
         metadata: CommitMetadata,
-        apply: Callable[[PipelinePlan], dict[str, Any]],
+        apply: Callable[..., dict[str, Any]],
+        **how: Any,
     ) -> dict[str, Any]:
         """Commit, then delete the offsets of topics that the pipeline has left."""
         if self.left_topics is None:
-            return self.apply_plan(context, client, plan, metadata, apply)
+            return self.apply_plan(context, client, plan, metadata, apply, **how)
         scope = self.parse_parameter("left_topics")
-        from airflow_kafka_offsets.model.formats import offsets_json
         from airflow_kafka_offsets.moves.deletion import plan_left_topics
         from airflow_kafka_offsets.moves.write import delete_offsets
 
         read = {tp for group in plan.group_plans for tp in group.after}
         # Before the commit: a wrong name changes nothing.
         deletions = plan_left_topics(client, self.selection().group_ids, scope, read)
-        receipt = self.apply_plan(context, client, plan, metadata, apply)
+        receipt = self.apply_plan(context, client, plan, metadata, apply, **how)
         receipt["left_topics"] = {each.group_id: offsets_json(each.before) for each in deletions}
         for each in deletions:
             errors = delete_offsets(client, each.group_id, each.before, self._log_deleted)
@@ -213,8 +210,6 @@ class CommitOffsetsOperator(MovingOperator):
         return receipt
 
     def _log_deleted(self, groups: Mapping[str, Positions]) -> None:
-        from airflow_kafka_offsets.model.formats import format_csv
-
         self.log.info("Deleting these offsets of group %s:\n%s", ", ".join(groups), format_csv(groups))
 
     @contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any, ClassVar
 
 from airflow.sdk import Context, XComArg
@@ -98,9 +97,9 @@ class CommitOffsetWindowOperator(MovingOperator):
                     allow_new_cluster=self.parse_parameter("allow_new_cluster"),
                 )
                 metadata = commit_metadata(context)
-                fenced = self.parse_parameter("fenced")
-                apply = partial(apply_window, client, metadata=metadata, window=window, fenced=fenced)
-                receipt = self.apply_plan(context, client, PipelinePlan(group_plans), metadata, apply)
+                how = {"window": window, "fenced": self.parse_parameter("fenced")}
+                plan = PipelinePlan(group_plans)
+                receipt = self.apply_plan(context, client, plan, metadata, apply_window, **how)
                 # A group whose partitions were all skipped is not at the window's end.
                 if all(group_plan.after for group_plan in group_plans):
                     memory.keep()

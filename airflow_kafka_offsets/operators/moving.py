@@ -39,9 +39,6 @@ if TYPE_CHECKING:
     from airflow_kafka_offsets.model.window import OffsetWindow
     from airflow_kafka_offsets.task.mapped import OperatorPartial
 
-    Apply = Callable[[PipelinePlan], dict[str, Any]]
-    """Applies a plan and returns its receipt."""
-
 
 _CHECKPOINT_DEFAULTS: Mapping[str, object] = {
     "on_pending_batch": "fail",
@@ -99,19 +96,20 @@ class MovingOperator(OffsetsOperator):
         client: OffsetsClient,
         plan: PipelinePlan,
         metadata: CommitMetadata,
-        apply: Apply,
+        apply: Callable[..., dict[str, Any]],
+        **how: Any,
     ) -> dict[str, Any]:
         """
-        Show a plan, store its receipt, apply it with a function of ``moves.apply``, and return the receipt.
+        Show a plan, store its receipt, apply it with a function of ``moves``, and return the receipt.
 
         The receipt is in XCom before the first write, and stays there if the task then fails.
         """
-        plan, planned = self._present(context, client, plan, times=self.shows_times)
+        plan, planned = self._present(context, client, plan)
         batch_id = plan.stamp(metadata).batch
         self._group_outlets.set_events(context, self.groups_config_id, self._moves(planned), batch_id)
         self.keep_move(planned, begun=True)
         try:
-            receipt = apply(plan)
+            receipt = apply(client, plan, metadata, **how)
         except KafkaOffsetsError as error:
             self.keep_move(planned, begun=True, error=error)
             raise
@@ -128,18 +126,12 @@ class MovingOperator(OffsetsOperator):
 
     def show_plan(self, context: Context, client: OffsetsClient, plan: PipelinePlan) -> PipelinePlan:
         """Show a plan and push its receipt; refuse a plan that a move would refuse. Nothing is written."""
-        plan, _ = self._present(context, client, plan, times=True, plan_only=True)
+        plan, _ = self._present(context, client, plan, plan_only=True)
         plan.check()
         return plan
 
     def _present(
-        self,
-        context: Context,
-        client: OffsetsClient,
-        plan: PipelinePlan,
-        *,
-        times: bool,
-        plan_only: bool = False,
+        self, context: Context, client: OffsetsClient, plan: PipelinePlan, *, plan_only: bool = False
     ) -> tuple[PipelinePlan, dict[str, Any]]:
         """Log a plan and push its receipt; return both."""
         plan = self.with_connections(plan)
@@ -148,7 +140,7 @@ class MovingOperator(OffsetsOperator):
         self._touched = {
             group_plan.group_id: {tp.topic for tp in group_plan.after} for group_plan in plan.to_write
         }
-        if times:
+        if plan_only or self.shows_times:
             from airflow_kafka_offsets.readings.record_times import look_up_times
 
             plan = look_up_times(client, plan)
@@ -281,7 +273,5 @@ class PipelineMovingOperator(MovingOperator):
         """Apply a plan of groups and checkpoint, see :meth:`apply_plan`."""
         from airflow_kafka_offsets.moves.apply import apply_pipeline
 
-        how = metadata, checkpoint, self.parse_parameter("quiet_period")
-        return self.apply_plan(
-            context, client, plan, metadata, lambda plan: apply_pipeline(client, plan, *how)
-        )
+        how = {"checkpoint": checkpoint, "quiet_period": self.parse_parameter("quiet_period")}
+        return self.apply_plan(context, client, plan, metadata, apply_pipeline, **how)
