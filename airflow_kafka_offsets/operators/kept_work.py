@@ -26,7 +26,7 @@ def cleared_work(task: Any, context: Context) -> tuple[RecoveryTasks | None, boo
     """
     if not hasattr(context.get("ti"), "get_task_states") or not task.has_dag():
         return None, False
-    work = related_tasks(context, task, upstream=False, without=_movers(task))
+    work = related_tasks(context, task, upstream=False, without=tasks_that_move(task))
     if map_index(context) >= 0 and (parts := work.partly_succeeded):
         raise PlanRefusedError(
             f"{', '.join(parts)} succeeded for some of its map indexes in this run, and those were not "
@@ -52,7 +52,7 @@ def receipt_without_move(
     metadata: CommitMetadata,
 ) -> dict[str, Any]:
     """Return the receipt of a reset that moves nothing because its work was finished and not cleared."""
-    movers = commit_identities(metadata, {task.task_id, *_movers(task)})
+    movers = commit_identities(metadata, {task.task_id, *tasks_that_move(task)})
     plan, unfinished = plan_without_move(client, checkpoint, task.selection(), movers, work.succeeded)
     if unfinished:
         raise PlanRefusedError(
@@ -68,7 +68,3 @@ def receipt_without_move(
     )
     receipt: dict[str, Any] = task.with_connections(plan).make_receipt(verified=True)
     return receipt
-
-
-def _movers(task: Any) -> list[str]:
-    return [name for name in tasks_that_move(task) if name != task.task_id]

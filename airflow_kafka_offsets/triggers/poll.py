@@ -1,9 +1,4 @@
-"""
-Polls for one wait through the shared poller of its Kafka connection.
-
-All triggers of a process share the pollers. A connection's poller starts with the first wait and ends with
-the last one.
-"""
+"""Polls for one wait through its connection's poller, which ends with the last of its waits."""
 
 from __future__ import annotations
 

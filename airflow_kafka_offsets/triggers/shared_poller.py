@@ -1,8 +1,7 @@
 """
-Polls a Kafka cluster for all waits of a triggerer.
+Polls a Kafka cluster for all waits of a triggerer, in one thread for each Kafka connection.
 
-Each Kafka connection has one thread. The thread serves all waits that are due at about the same time in one
-round, which reads each group and each topic's log end only once.
+A round serves all waits that are due at about the same time, and reads each group and log end only once.
 """
 
 from __future__ import annotations
