@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from fsspec import AbstractFileSystem
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
-from airflow_kafka_offsets.checkpoint import listing, location_hints
+from airflow_kafka_offsets.checkpoint import location_hints
 from airflow_kafka_offsets.checkpoint.log import (
     OffsetLogEntry,
     check_commit_log,
@@ -18,11 +18,18 @@ from airflow_kafka_offsets.checkpoint.log import (
     parse_query_id,
 )
 from airflow_kafka_offsets.checkpoint.state import CheckpointSource, CheckpointState
-from airflow_kafka_offsets.errors import CheckpointError, CheckpointNotFoundError, StorageUnavailableError
+from airflow_kafka_offsets.errors import (
+    CheckpointError,
+    CheckpointFormatError,
+    CheckpointNotFoundError,
+    StorageUnavailableError,
+)
 from airflow_kafka_offsets.model.text import is_plain
 from airflow_kafka_offsets.storage import (
     decode,
     linked_directory,
+    list_names,
+    may_list_late,
     modified_at,
     open_location,
     read_bytes,
@@ -31,6 +38,9 @@ from airflow_kafka_offsets.storage import (
 )
 
 _INDEX = re.compile(r"0|[1-9][0-9]{0,999}")
+"""Names of sources and of batch files. The directories also contain ``.7.crc`` and users' files."""
+# Spark's batch ids are Java's Long: a longer number is not read as a batch.
+_LAST_BATCH = 2**63 - 1
 _ATTEMPTS = 5
 
 
@@ -87,7 +97,7 @@ class SparkCheckpoint:
         # A running query removes old batches: a file may be removed between the listing and its read. Then
         # list again and discard the first listing.
         retrying = Retrying(
-            retry=retry_if_exception_type((_FileGoneError, listing.NoCommonBatchError)),
+            retry=retry_if_exception_type((_FileGoneError, _NoCommonBatchError)),
             stop=stop_after_attempt(_ATTEMPTS),
             wait=wait_random_exponential(multiplier=0.05, max=0.5),
             reraise=True,
@@ -211,15 +221,50 @@ class SparkCheckpoint:
         :param exact: whether to read the newest files to correct listings that may be late.
         :raises CheckpointFormatError: if there are commits, but no batch is in both directories.
         """
-        return listing.planned_and_committed(self.fs, self.root, self.location, exact=exact)
+        # List offsets before commits. Spark writes offsets/N, runs the batch, then writes commits/N. In this
+        # order, a batch that looks pending had no commit at a later moment, so it was not finished. In the
+        # other order the query could finish N and plan N+1 between the listings: the finished batch N would
+        # look pending. This order can only miss batches that were planned after the first listing: the state
+        # is then slightly old, but never wrong.
+        exact = exact and may_list_late(self.fs)
+        planned = self.batches("offsets")
+        if exact:
+            self._correct_planned(planned)
+        committed = self.batches("commits")
+        if exact:
+            self._correct_committed(committed, planned)
+        if committed and not planned & committed:
+            raise _NoCommonBatchError(self.location, planned, committed)
+        return planned, committed
 
     def batches(self, directory: str) -> set[int]:
         """Return the batches that a listing of ``offsets`` or ``commits`` shows now."""
-        return listing.listed_batches(self.fs, self.root, directory)
+        # A missing directory is valid: the query has not planned a batch yet.
+        names = list_names(self.fs, f"{self.root}/{directory}") or []
+        return {number for name in names if _INDEX.fullmatch(name) and (number := int(name)) <= _LAST_BATCH}
 
     def has(self, directory: str, batch_id: int) -> bool:
         """Return whether a batch has a file in ``offsets`` or ``commits``, listed or not."""
-        return listing.has_batch(self.fs, self.root, directory, batch_id)
+        return self.read_file(f"{directory}/{batch_id}") is not None
+
+    # The listing of an object store may lack a file that was just written, and may still show a removed one.
+    # This concerns only the newest batches, so reading their files corrects the listing.
+
+    def _correct_planned(self, planned: set[int]) -> None:
+        newest = max(planned, default=-1)
+        # Spark numbers batches one by one: an unlisted batch has the next number.
+        while self.has("offsets", newest + 1):
+            newest += 1
+            planned.add(newest)
+        # Only the newest batches can be listed but removed: restore and truncate remove from that end.
+        while planned and not self.has("offsets", max(planned)):
+            planned.remove(max(planned))
+
+    def _correct_committed(self, committed: set[int], planned: set[int]) -> None:
+        newest = max(planned, default=-1)
+        committed -= {n for n in committed if n > newest and not self.has("commits", n)}
+        last = max(committed, default=-1)
+        committed |= {n for n in planned if n > last and self.has("commits", n)}
 
     def _batch_file(self, directory: str, batch_id: int) -> tuple[str, str]:
         """Return the text and the name of a batch's file."""
@@ -241,6 +286,19 @@ class _FileGoneError(StorageUnavailableError):
         super().__init__(
             f"{name}: was listed but did not exist when it was read, {_ATTEMPTS} times: the query removes "
             "batches faster than they can be read; raise spark.sql.streaming.minBatchesToRetain, or try again"
+        )
+
+
+class _NoCommonBatchError(CheckpointFormatError):
+    """No batch is in both directories: read between two listings, or files were removed by hand."""
+
+    def __init__(self, location: str, planned: set[int], committed: set[int]) -> None:
+        offsets = f"{min(planned)} to {max(planned)}" if planned else "of no batch"
+        super().__init__(
+            f"{location}: found commits up to {max(committed)} and offsets {offsets}; expected a "
+            "batch that is in both: files were removed by hand, the copy is not complete, or the query "
+            "removes batches faster than they can be read (then raise "
+            "spark.sql.streaming.minBatchesToRetain, or try again)"
         )
 
 

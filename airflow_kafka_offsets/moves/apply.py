@@ -11,7 +11,6 @@ that were written before.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow_kafka_offsets.checkpoint.apply_move import apply_checkpoint_plan, verify_checkpoint
@@ -98,6 +97,12 @@ def apply_pipeline(
     groups, stamped = plan.to_write, plan.stamp(metadata)
     prove_commits(client, groups, always=bool(moved.steps))
 
+    def check_again() -> None:
+        check_logs_again(client, plan)
+        # An interrupted try of the same move may already have written to some groups.
+        for group_plan in () if moved.resumes else groups:
+            group_plan.check_not_moved(client.committed(group_plan.group_id, group_plan.planned_on))
+
     def commit() -> None:
         commit_groups(client, groups, stamped, overwrite if moved.steps else write_plan)
         # After the commits, because a query that was started in the meantime has read from the old position.
@@ -110,15 +115,7 @@ def apply_pipeline(
         quiet_period=quiet_period,
         made_by=metadata,
         attachments=plan.archive_files(),
-        last_check=partial(_last_check, client, plan, resumes=moved.resumes),
+        last_check=check_again,
         commit=commit,
     )
     return plan.make_receipt(verified=not plan.is_empty)
-
-
-def _last_check(client: OffsetsClient, plan: PipelinePlan, *, resumes: bool) -> None:
-    """Check that logs and groups have not changed since the plan was made."""
-    check_logs_again(client, plan)
-    # An interrupted try of the same move may already have written to some groups.
-    for group_plan in () if resumes else plan.to_write:
-        group_plan.check_not_moved(client.committed(group_plan.group_id, group_plan.planned_on))

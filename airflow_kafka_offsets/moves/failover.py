@@ -36,6 +36,7 @@ from airflow_kafka_offsets.model.groups import GroupOffsets, GroupSelection
 from airflow_kafka_offsets.model.log_ids import LogIds, other_logs_refusals
 from airflow_kafka_offsets.model.mirror import Mirror
 from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition, summarize
+from airflow_kafka_offsets.model.parameters import OutOfRangePolicy
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.plan import OffsetPlan
 from airflow_kafka_offsets.model.readiness import Readiness
@@ -225,19 +226,11 @@ def _group_plans(
         for group, offsets in assigned.items()
         if (moved := {names[tp]: offset for tp, offset in offsets.items() if tp in names})
     }
-    return plan_commits(
-        target,
-        GroupOffsets(by_group),
-        source={"failover": left.cluster},
-        on_out_of_range=policy.on_out_of_range,
-        # MirrorMaker copies the metadata of commits, so that these commits name the old cluster.
-        log_check=LogCheck(allow_new_cluster=True),
-        if_lost=(
-            f"the mirror has deleted these records: set {parameter_text('on_out_of_range', 'clamp')} to "
-            "continue from its log start"
-        ),
-        refuse_active=True,
+    if_lost = (
+        f"the mirror has deleted these records: set {parameter_text('on_out_of_range', 'clamp')} to "
+        "continue from its log start"
     )
+    return known_group_plans(target, by_group, left, policy.on_out_of_range, if_lost)
 
 
 def _sources_after(
@@ -262,14 +255,21 @@ def _sources_after(
 
 
 def known_group_plans(
-    target: OffsetsClient, offsets: Mapping[str, Offsets], left: LogIds
+    target: OffsetsClient,
+    offsets: Mapping[str, Offsets],
+    left: LogIds,
+    on_out_of_range: OutOfRangePolicy = "fail",
+    if_lost: str | None = None,
 ) -> list[OffsetPlan]:
-    """Return the plans of the groups on the mirror, with offsets that were translated before."""
+    """Return the plans of the groups on the mirror, with translated offsets."""
     return plan_commits(
         target,
         GroupOffsets(offsets),
         source={"failover": left.cluster},
+        on_out_of_range=on_out_of_range,
+        # MirrorMaker copies the metadata of commits, so that these commits name the old cluster.
         log_check=LogCheck(allow_new_cluster=True),
+        if_lost=if_lost,
         refuse_active=True,
     )
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import queue
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -94,14 +95,12 @@ def fail_over_fleet(
             free.put(mine)
 
     with ThreadPoolExecutor(len(clients), "failover") as threads:
-        left: set[Future[Outcome]] = {threads.submit(run, member) for member in members}
+        futures = [threads.submit(run, member) for member in members]
         try:
-            while left:
-                done, left = wait(left, return_when=FIRST_COMPLETED)
-                for future in done:
-                    yield future.result()
+            for future in as_completed(futures):
+                yield future.result()
         finally:
-            for future in left:
+            for future in futures:
                 future.cancel()
 
 
@@ -144,9 +143,7 @@ def _was_moved_before(checkpoint: SparkCheckpoint, target: OffsetsClient) -> boo
 
 def outcome_counts(outcomes: Sequence[Outcome]) -> str:
     """Return the number of pipelines in each state, as text."""
-    states: dict[str, int] = {}
-    for each in outcomes:
-        states[each.state] = states.get(each.state, 0) + 1
+    states = Counter(each.state for each in outcomes)
     listed = ", ".join(f"{number} {state}" for state, number in sorted(states.items()))
     return (
         f"{len(outcomes)} pipelines: {listed}; at most {sum(each.again for each in outcomes)} records again"

@@ -225,11 +225,9 @@ def _states(now: Positions, before: Positions, after: Offsets) -> set[str]:
     states = set()
     for tp, to in after.items():
         at, was = now.get(tp), before.get(tp)
-        if was == to:
-            if at != to:
-                states.add("read on" if at is not None and at > to else "elsewhere")
-        elif at == to:
-            states.add("moved")
+        if at == to:
+            if was != to:
+                states.add("moved")
         elif at == was:
             states.add("not moved")
         elif at is not None and at > to:

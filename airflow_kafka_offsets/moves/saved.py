@@ -16,6 +16,7 @@ from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.offsets import Commits, Positions, committed_texts
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.place import Place
+from airflow_kafka_offsets.model.plan import OffsetPlan
 from airflow_kafka_offsets.model.plan_markdown import plan_markdown
 from airflow_kafka_offsets.model.receipt import GroupReceipt
 from airflow_kafka_offsets.model.saved_plan import FORM, MAX_AGE, Names, SavedPlan, saved_plan
@@ -116,6 +117,19 @@ def has_moved(
     )
 
 
+def with_saved_parts(group: OffsetPlan, saved: SavedPlan, commits: Commits) -> OffsetPlan:
+    """Return a group's plan with the exceptions and the source of the saved plan that it applies."""
+    skipped, clamped = saved.exceptions(group.group_id)
+    source = {name: value for name, value in group.source.items() if name != "to_offset"}
+    return replace(
+        group,
+        skipped=skipped,
+        clamped=clamped,
+        metadata=committed_texts(commits),
+        source={**saved.source, **source, "plan": saved.digest},
+    )
+
+
 def plan_saved(
     client: OffsetsClient,
     checkpoint: SparkCheckpoint | None,
@@ -162,17 +176,7 @@ def plan_saved(
         begun = begun or bool(mine)
         # The archive of a checkpoint has the earlier offsets of the groups.
         group = group if plan.checkpoint_plan is not None else group.with_before(mine)
-        skipped, clamped = saved.exceptions(group.group_id)
-        source = {name: value for name, value in group.source.items() if name != "to_offset"}
-        groups.append(
-            replace(
-                group,
-                skipped=skipped,
-                clamped=clamped,
-                metadata=committed_texts(commits),
-                source={**saved.source, **source, "plan": saved.digest},
-            )
-        )
+        groups.append(with_saved_parts(group, saved, commits))
     plan = replace(
         plan, group_plans=groups, provenance={"plan": saved.digest, "names": saved.names.as_json()}
     )

@@ -12,7 +12,7 @@ from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.model.digest import digest
 from airflow_kafka_offsets.model.log_ids import LogIds
 from airflow_kafka_offsets.model.mirror import Mirror
-from airflow_kafka_offsets.model.offsets import Offsets, committed_texts
+from airflow_kafka_offsets.model.offsets import Offsets
 from airflow_kafka_offsets.model.saved_plan import MAX_AGE, SavedPlan
 from airflow_kafka_offsets.model.wording import dag_text
 from airflow_kafka_offsets.moves.failover import (
@@ -21,6 +21,7 @@ from airflow_kafka_offsets.moves.failover import (
     make_failover_plan,
     resume_failover,
 )
+from airflow_kafka_offsets.moves.saved import with_saved_parts
 from airflow_kafka_offsets.readings.log_ids import known_log_ids
 from airflow_kafka_offsets.readings.mirror_state import running_mirror
 from airflow_kafka_offsets.readings.renamed_topics import MovedPosition, unread_refusals
@@ -61,14 +62,10 @@ def plan_saved_failover(
         plan = _plan(target, checkpoint, saved, saved.checkpoint.after, saved.left, request)
     else:
         plan = resume_failover(begun, target, checkpoint, saved.policy)
-    groups = []
-    for group in plan.group_plans:
-        commits = target.committed(group.group_id, group.after)
-        skipped, clamped = saved.exceptions(group.group_id)
-        source = {**saved.source, **group.source, "plan": saved.digest}
-        groups.append(
-            replace(group, skipped=skipped, clamped=clamped, metadata=committed_texts(commits), source=source)
-        )
+    groups = [
+        with_saved_parts(group, saved, target.committed(group.group_id, group.after))
+        for group in plan.group_plans
+    ]
     plan = replace(plan, group_plans=groups, provenance={"plan": saved.digest, "names": _names(saved)})
     saved.check(plan)
     if begun is None and (refusals := saved.age_refusals(now, max_age)):

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from airflow_kafka_offsets.checkpoint import apply_move, archive, claim, listing, reader
+from airflow_kafka_offsets.checkpoint import apply_move, archive, claim, reader
 from airflow_kafka_offsets.kafka import fenced, logs, topics
 from airflow_kafka_offsets.kafka.admin import Admin
 from airflow_kafka_offsets.kafka.admin_process import AdminProcess
@@ -28,7 +28,7 @@ PATIENCE, PER_STEP = 1.0, 0.1
 ALL = 10**9
 """Steps to the end of a mover."""
 
-STORAGE_USERS = (apply_move, archive, claim, listing, reader)
+STORAGE_USERS = (apply_move, archive, claim, reader)
 STORAGE_CALLS = {
     "list_names": "list {}",
     "read_bytes": "open {}",

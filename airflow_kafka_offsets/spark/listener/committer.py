@@ -26,8 +26,7 @@ from airflow_kafka_offsets.moves.write import commit_forward
 from airflow_kafka_offsets.readings.log_ids import known_log_ids
 from airflow_kafka_offsets.spark.commit import driver_metadata
 from airflow_kafka_offsets.spark.listener.outcomes import Outcomes
-from airflow_kafka_offsets.spark.listener.queries import RunningQuery
-from airflow_kafka_offsets.spark.listener.targets import Settings, Target, TargetOffsets, group_targets
+from airflow_kafka_offsets.spark.listener.queries import RunningQuery, Settings, Target, group_targets
 
 log = logging.getLogger(__name__)
 
@@ -133,9 +132,15 @@ class Committer:
         with self._noting:
             self._runs.setdefault(run_id, _Run(query))
 
-    def record_finished(self, run_id: str, batch: int | None) -> None:
-        """Record that a query has finished a batch."""
-        self._want(run_id, batch)
+    def record_finished(self, run_id: str, batch: int | None, ended: float | None = None) -> None:
+        """Record that a query has finished a batch, and when it has ended: its offsets are committed."""
+        with self._noting:
+            run = self._runs.get(run_id)
+            if run is not None:
+                run.wanted, run.batch = True, batch
+                run.ended = run.ended or ended
+                if ended and not run.attempts:
+                    run.due = 0.0
 
     def record_idle(self, run_id: str) -> None:
         """Record that a query waits for data: commit its finished offsets, and again after some time."""
@@ -146,11 +151,11 @@ class Committer:
             run.idle = True
             due = run.committed is None or run.committed + run.refresh < time.monotonic()
         if due:
-            self._want(run_id, None)
+            self.record_finished(run_id, None)
 
     def record_ended(self, run_id: str) -> None:
         """Record that a query has ended; commit its offsets a last time, then forget it."""
-        self._want(run_id, None, ended=time.monotonic())
+        self.record_finished(run_id, None, ended=time.monotonic())
 
     def commit_due(self) -> float | None:
         """Commit all due queries; return the seconds until the next is due, ``None`` without a query."""
@@ -202,15 +207,6 @@ class Committer:
         for run_id, run in runs.items():
             if run.ended is None and not _try(run.query.is_active):
                 self.record_ended(run_id)
-
-    def _want(self, run_id: str, batch: int | None, ended: float | None = None) -> None:
-        with self._noting:
-            run = self._runs.get(run_id)
-            if run is not None:
-                run.wanted, run.batch = True, batch
-                run.ended = run.ended or ended
-                if ended and not run.attempts:
-                    run.due = 0.0
 
     def _wanted(self) -> list[_Run]:
         with self._noting:
@@ -286,7 +282,7 @@ class Committer:
                 # A cluster that did not answer for one group would not answer for the next either.
                 if target.cluster in silent:
                     raise silent[target.cluster]
-                self._write(run, target, wanted, batch)
+                self._write(run, target, wanted.settings, wanted.offsets, batch)
                 run.committed = time.monotonic()
                 self.outcomes.record_commit(run.query, target.group_id)
             except KafkaOffsetsError as error:  # noqa: PERF203  # try the next group
@@ -296,13 +292,15 @@ class Committer:
                 self.outcomes.record_error(run.query, error, target.group_id)
         return retry
 
-    def _write(self, run: _Run, target: Target, wanted: TargetOffsets, batch: int | None) -> None:
-        group_id, query, offsets = target.group_id, run.query, wanted.offsets
+    def _write(
+        self, run: _Run, target: Target, settings: Settings, offsets: Offsets, batch: int | None
+    ) -> None:
+        group_id, query = target.group_id, run.query
         self._refuse_second(run, target, offsets)
-        if wanted.settings not in self._clients:
-            self._clients[wanted.settings] = self._new_client(dict(wanted.settings))
-        client = self._clients[wanted.settings]
-        run.clients.add(wanted.settings)
+        if settings not in self._clients:
+            self._clients[settings] = self._new_client(dict(settings))
+        client = self._clients[settings]
+        run.clients.add(settings)
         logs = target, frozenset(tp.topic for tp in offsets)
         if logs not in run.log_ids:
             run.log_ids[logs] = known_log_ids(client, logs[1])

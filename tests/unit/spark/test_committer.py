@@ -14,8 +14,13 @@ from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.spark.listener import committer as committer_module
 from airflow_kafka_offsets.spark.listener.committer import Committer
 from airflow_kafka_offsets.spark.listener.outcomes import Counts
-from airflow_kafka_offsets.spark.listener.queries import ConnectQuery, SourceState, commit_group
-from airflow_kafka_offsets.spark.listener.targets import Target, group_targets
+from airflow_kafka_offsets.spark.listener.queries import (
+    ConnectQuery,
+    SourceState,
+    Target,
+    commit_group,
+    group_targets,
+)
 from airflow_kafka_offsets.spark.listener.threads import LimitedCalls
 
 ORDERS = TopicPartition("orders", 0)
