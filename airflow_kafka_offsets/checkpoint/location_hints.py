@@ -14,9 +14,8 @@ PARTS = ("metadata", "offsets", "commits", "sources", "state")
 _OUTPUTS = {"_spark_metadata": "the output directory of a file sink", "_delta_log": "a Delta table"}
 # Enough to recognize the directory in an error text.
 _NAMES_SHOWN = 5
-# Each try costs a listing, on a storage that may be slow, only for a hint in an error text.
+# Each try costs a request, on a storage that may be slow, only for a hint in an error text.
 _DIRECTORIES_TRIED = 20
-"""Each try costs a request on an object store, only for a hint."""
 
 
 def describe_location(fs: AbstractFileSystem, root: str) -> str:

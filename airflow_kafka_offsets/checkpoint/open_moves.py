@@ -74,7 +74,10 @@ def restore_command(checkpoint: SparkCheckpoint, archived: ArchivedMove, *, pend
 
 
 def unfinished_move_of_request(
-    checkpoint: SparkCheckpoint, batches: CheckpointBatches, request: str, undoes: str | None = None
+    checkpoint: SparkCheckpoint,
+    request: str,
+    batches: CheckpointBatches | None = None,
+    undoes: str | None = None,
 ) -> ArchivedMove | None:
     """
     Return the unfinished move that the same request began, ``None`` if no move is unfinished.

@@ -74,7 +74,7 @@ def plan_seek(
     policy = policy or CheckpointPolicy()
     request = request or digest(kind, undoes, sources_json(targets))
     batches = read_checkpoint_batches(checkpoint)
-    earlier = unfinished_move_of_request(checkpoint, batches, request, undoes)
+    earlier = unfinished_move_of_request(checkpoint, request, batches, undoes)
     before = batches.state.kafka_offsets
     refusals = restart_refusals(batches)
     refusals += unknown_partition_refusals(batches, targets)
@@ -108,7 +108,7 @@ def plan_truncate(
     policy = policy or CheckpointPolicy()
     request = digest("truncate", batch_id)
     batches = read_checkpoint_batches(checkpoint)
-    earlier = unfinished_move_of_request(checkpoint, batches, request)
+    earlier = unfinished_move_of_request(checkpoint, request, batches)
     after = checkpoint.entry(batch_id).kafka_offsets if batch_id in batches.planned else {}
     # commits/N before offsets/N: between the two removals Spark would run batch N again, which is safe.
     steps = [
@@ -167,7 +167,7 @@ def plan_put_back_archive(
         return plan_seek(
             checkpoint, archived.before, policy, kind="restore", undoes=archived.name, request=request
         )
-    earlier = unfinished_move_of_request(checkpoint, batches, request, archived.name)
+    earlier = unfinished_move_of_request(checkpoint, request, batches, archived.name)
     known = [Step(path, read_copy(checkpoint, archived, path)) for path in archived.files]
     steps = [step for step in known if checkpoint.read_file(step.path) != step.data]
     # First remove files, newest first; then write files, oldest first.
@@ -223,7 +223,7 @@ def plan_checkpoint_failover(
     :raises MoveUnfinishedError: if another request has started a move and not finished it.
     """
     batches = read_checkpoint_batches(checkpoint)
-    earlier = unfinished_move_of_request(checkpoint, batches, request)
+    earlier = unfinished_move_of_request(checkpoint, request, batches)
     before = batches.state.kafka_offsets
     found = [*refusals, *restart_refusals(batches), *pending_refusals(checkpoint, batches, policy)]
     if again and not policy.allow_stateful and is_stateful(checkpoint):

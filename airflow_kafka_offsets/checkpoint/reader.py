@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any
 
 from fsspec import AbstractFileSystem
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
@@ -44,17 +44,8 @@ _LAST_BATCH = 2**63 - 1
 _ATTEMPTS = 5
 
 
-class StateAndBatches(NamedTuple):
-    """
-    A state, and the batches it was read from.
-
-    :param entry: the file of the committed batch in ``offsets``; ``None`` without a committed batch.
-    """
-
-    state: CheckpointState
-    entry: OffsetLogEntry | None
-    planned: set[int]
-    committed: set[int]
+StateAndBatches = tuple[CheckpointState, OffsetLogEntry | None, set[int], set[int]]
+"""A state, its batch's file in ``offsets``, and the planned and committed batches that it was read from."""
 
 
 class SparkCheckpoint:
@@ -90,7 +81,8 @@ class SparkCheckpoint:
         :raises StorageUnavailableError: if the storage does not answer, or a running query removes files
             faster than they can be read. A retry may succeed.
         """
-        return self.read_batches().state
+        state, *_ = self.read_batches()
+        return state
 
     def read_batches(self) -> StateAndBatches:
         """Return the newest state as :meth:`read` does, and the batches that it was read from."""
@@ -180,9 +172,7 @@ class SparkCheckpoint:
         # Planned but not committed: Spark writes offsets/N before the batch and commits/N after it.
         pending = None if newest == batch_id else newest
         if batch_id is None:
-            return StateAndBatches(
-                CheckpointState(self.location, query_id, None, pending), None, planned, committed
-            )
+            return CheckpointState(self.location, query_id, None, pending), None, planned, committed
         entry = parse_offset_log(*self._batch_file("offsets", batch_id))
         # A commit of unknown format comes from an unknown version of Spark, whose offsets may have another
         # meaning.
@@ -195,7 +185,7 @@ class SparkCheckpoint:
             sources=_sources(entry),
             batch_timestamp_ms=entry.batch_timestamp_ms,
         )
-        return StateAndBatches(state, entry, planned, committed)
+        return state, entry, planned, committed
 
     def query_id(self) -> str:
         """

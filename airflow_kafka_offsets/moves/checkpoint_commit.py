@@ -85,8 +85,6 @@ def plan_checkpoint_commit(
 
     :param metadata: the commits' metadata; query, batch and newest move are added.
     :param allow_new_query: whether the query may replace another query in the group.
-    :param allow_new_cluster: whether the caller confirms that the offsets are valid on a new cluster or in a
-        recreated topic.
     :raises MoveUnfinishedError: if a move of the checkpoint was started and not finished.
     :raises PlanRefusedError: if the names do not match the checkpoint, or the query has finished no batch
         since a reset in this run.
@@ -140,10 +138,9 @@ def _refuse_skipped(
     for group_plan, moves in zip(group_plans, taken_over, strict=True):
         refusal = (unknown if moves else None) or _skipped_records(group_plan.group_id, moves, first)
         if refusal:
-            refusal += (
-                "; to take the group over anyway, first commit to it the offsets at which the query began"
-            )
-        refused.append(replace(group_plan, refusals=(*group_plan.refusals, *([refusal] if refusal else []))))
+            way_out = "to take the group over anyway, first commit to it the offsets at which the query began"
+            group_plan = replace(group_plan, refusals=(*group_plan.refusals, f"{refusal}; {way_out}"))
+        refused.append(group_plan)
     return refused
 
 

@@ -15,8 +15,7 @@ from airflow_kafka_offsets.checkpoint.archived_move import ArchivedMove
 from airflow_kafka_offsets.checkpoint.open_moves import (
     has_run_since,
     resume_plan,
-    unfinished_move,
-    unfinished_refusal,
+    unfinished_move_of_request,
 )
 from airflow_kafka_offsets.checkpoint.plan_move import plan_checkpoint_failover
 from airflow_kafka_offsets.checkpoint.readiness_file import read_readiness
@@ -69,7 +68,7 @@ def plan_failover(
     selection: GroupSelection,
     mirror: Mirror,
     *,
-    policy: FailoverPolicy | None = None,
+    policy: FailoverPolicy,
 ) -> FailoverPlan:
     """
     Plan to continue a pipeline on a mirror of its cluster, from the newest committed batch.
@@ -84,7 +83,6 @@ def plan_failover(
     :raises MoveUnfinishedError: if another request has started a move and not finished it.
     :raises PlanRefusedError: if the names do not match the checkpoint, or it is already on the mirror.
     """
-    policy = policy or FailoverPolicy()
     entered = target.cluster_id()
     request = digest("failover", entered, selection.group_id, selection.scope.as_json(), mirror.as_json())
     begun = begun_failover(checkpoint, request)
@@ -143,10 +141,7 @@ def begun_failover(checkpoint: SparkCheckpoint, request: str) -> ArchivedMove | 
 
     :raises MoveUnfinishedError: if a move of another request was begun and not finished.
     """
-    unfinished = unfinished_move(checkpoint)
-    if unfinished is not None:
-        if unfinished.request != request:
-            raise unfinished_refusal(checkpoint, unfinished)
+    if unfinished := unfinished_move_of_request(checkpoint, request):
         return unfinished
     newest = newest_archived_move(checkpoint)
     if newest is None or not newest.fails_over or newest.request != request:

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from airflow_kafka_offsets.errors import KafkaOffsetsError, PlanRefusedError
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
-from airflow_kafka_offsets.model.fleet import BEGUN, Fleet, Member
+from airflow_kafka_offsets.model.fleet import BEGUN, Fleet
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.offsets import Offsets, Positions
-from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.saved_plan import MAX_AGE, SavedPlan
 from airflow_kafka_offsets.moves.apply import apply_pipeline
 from airflow_kafka_offsets.moves.restore import plan_restore_receipt
@@ -143,7 +142,18 @@ class FleetMoves:
                 if not moved:
                     self._note(number, stage="planned", receipt=None, error=None)
                     return None
-                plan = plan_restore(opened, member, self._by, allow_stale=allow_stale)
+                names = member.plan.names
+                plan = plan_restore_receipt(
+                    opened.client,
+                    member.receipt,
+                    opened.checkpoint,
+                    GroupSelection.parse(names.group_id, names.topics),
+                    policy=member.plan.policy,
+                    metadata=self._by,
+                    allow_stale=allow_stale,
+                    allow_new_cluster=member.plan.allow_new_cluster,
+                )
+                plan = replace(plan, may_be_empty=True)
                 plan.check()
                 self._note(number, stage="restoring", restored=plan.make_receipt(), error=None)
                 restored = apply_pipeline(opened.client, plan, self._by, opened.checkpoint, quiet_period)
@@ -169,23 +179,6 @@ class FleetMoves:
         with self._lock:
             self.fleet = self.fleet.with_member(number, **changes)
             self._keep(self.fleet)
-
-
-def plan_restore(opened: Opened, member: Member, by: CommitMetadata, *, allow_stale: bool) -> PipelinePlan:
-    """Plan to restore the offsets that a pipeline's receipt holds."""
-    saved = member.plan
-    selection = GroupSelection.parse(saved.names.group_id, saved.names.topics)
-    plan = plan_restore_receipt(
-        opened.client,
-        member.receipt,
-        opened.checkpoint,
-        selection,
-        policy=saved.policy,
-        metadata=by,
-        allow_stale=allow_stale,
-        allow_new_cluster=saved.allow_new_cluster,
-    )
-    return replace(plan, may_be_empty=True)
 
 
 class PipelineState(NamedTuple):

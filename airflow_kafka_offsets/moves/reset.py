@@ -71,8 +71,6 @@ def plan_reset(
     An unfinished move is resumed, with its planned offsets, by the same task, or by an identical request from
     anywhere. Any other request is refused until then.
 
-    :param allow_new_cluster: whether the caller confirms that the offsets are valid on a new cluster or in a
-        recreated topic.
     :param saved: group -> offsets of a saved plan, which are used without evaluating the place again; the
         plan's digest is in ``metadata``.
     :raises CheckpointError: if the checkpoint cannot be read, or no batch has finished.

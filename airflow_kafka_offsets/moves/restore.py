@@ -64,8 +64,6 @@ def plan_restore_receipt(
         moves it to its log start.
     :param allow_stale: whether to undo a move that other moves or commits have followed, see
         :func:`~airflow_kafka_offsets.moves.stale.refuse_stale`.
-    :param allow_new_cluster: whether the caller confirms that the offsets are valid on another cluster or in
-        another topic than those of the receipt.
     """
     groups = read_receipt(value)
     if any(group.plan_only for group in groups):
@@ -109,7 +107,7 @@ def plan_restore_receipt(
         )
     archive = archived_move_of_receipt(read_archived_moves(checkpoint), receipt)
     restored = _restored_checkpoint(client, checkpoint, receipt, archive, on_out_of_range, policy, log_check)
-    plan = _with_first_before(PipelinePlan.combine(group_plans, restored), checkpoint)
+    plan = _combine(group_plans, restored, checkpoint)
     return judged(plan, sources_to=receipt.after, checkpoint=checkpoint, archive=archive)
 
 
@@ -128,7 +126,7 @@ def plan_restore_archive(
     """
     Plan to undo a move of a checkpoint and its groups, which may have stopped half-way.
 
-    :param on_no_commit: see :func:`plan_restore_receipt`; ``allow_stale`` and ``allow_new_cluster`` likewise.
+    :param on_no_commit: see :func:`plan_restore_receipt`; ``allow_stale`` likewise.
     :raises CheckpointError: if there is no such archive.
     """
     archive = find_archived_move(checkpoint, name)
@@ -141,7 +139,7 @@ def plan_restore_archive(
     )
     restored = _restored_checkpoint(client, checkpoint, receipt, archive, on_out_of_range, policy, log_check)
     return refuse_stale(
-        _with_first_before(PipelinePlan.combine(group_plans, restored), checkpoint),
+        _combine(group_plans, restored, checkpoint),
         after,
         archive.after,
         checkpoint=checkpoint,
@@ -151,12 +149,14 @@ def plan_restore_archive(
     )
 
 
-def _with_first_before(plan: PipelinePlan, checkpoint: SparkCheckpoint) -> PipelinePlan:
-    """Return a plan that resumes a restore with the groups' positions from before the restore."""
-    checkpoint_plan = plan.checkpoint_plan
-    if checkpoint_plan is None or not checkpoint_plan.resumes:
+def _combine(
+    group_plans: list[OffsetPlan], restored: CheckpointPlan, checkpoint: SparkCheckpoint
+) -> PipelinePlan:
+    """Return the whole plan; if it resumes a restore, with the groups' positions from before the restore."""
+    plan = PipelinePlan.combine(group_plans, restored)
+    if not restored.resumes:
         return plan
-    before, _ = archived_group_offsets(checkpoint, find_archived_move(checkpoint, checkpoint_plan.archive))
+    before, _ = archived_group_offsets(checkpoint, find_archived_move(checkpoint, restored.archive))
     return plan.with_before(before)
 
 
@@ -215,8 +215,6 @@ def plan_restore_file(
     """
     Plan to restore offsets that were saved in Kafka's CSV.
 
-    :param allow_new_cluster: whether the caller confirms that the offsets are valid on another cluster or in
-        another topic than those of the group's last commit.
     :raises UsageError: if the file cannot be read.
     :raises UnknownTopicPartitionError: if neither the file nor the broker has a named topic.
     :raises PlanRefusedError: if the file has no partition of the named topics.

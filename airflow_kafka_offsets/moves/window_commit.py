@@ -58,8 +58,6 @@ def plan_window_commits(
     If the window is known to have been committed before, and a group is at the window's end or past it in
     every partition, the group has moved on since. Its plan then writes nothing.
 
-    :param allow_new_cluster: whether the caller confirms that the window is valid on a new cluster or in a
-        recreated topic.
     :param committed_at: when this window was committed to all groups; ``None`` if unknown.
     :return: a plan for each group. It has a refusal if the group is neither at the start nor at the end, or a
         topic was recreated since the window was planned.

@@ -217,9 +217,8 @@ class KafkaOffsetCommitterListener(StreamingQueryListener):  # type: ignore[misc
         if errors and all(isinstance(error, PlanRefusedError) for error in errors):
             raise PlanRefusedError([text for error in errors for text in getattr(error, "refusals", ())])
         if errors:
-            combined = BrokerError("".join(f"\n  - {error}" for error in errors))
-            combined.retriable = all(error.retriable for error in errors)
-            raise combined
+            text = "".join(f"\n  - {error}" for error in errors)
+            raise BrokerError(text, retriable=all(error.retriable for error in errors))
 
     def onQueryStarted(self, event: Any) -> None:  # noqa: N802  # Spark's name
         """Record a query; Spark calls it."""
@@ -347,5 +346,4 @@ def _stop_at_exit(listener: KafkaOffsetCommitterListener) -> Callable[[], None]:
         if (found := reference()) is not None:
             found.stop()
 
-    atexit.register(stop)
-    return stop
+    return atexit.register(stop)
