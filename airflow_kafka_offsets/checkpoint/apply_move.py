@@ -78,7 +78,10 @@ def apply_checkpoint_plan(
             raise error.append(f"the checkpoint may be moved in part: {remedy}") from error.__cause__
         log.info("Moved and read back: checkpoint %s, archive %s", checkpoint.location, plan.archive)
     else:
-        _refuse_unfinished(checkpoint, plan)
+        # A plan without changes must not hide that another move was begun and not finished.
+        newest = unfinished_move(checkpoint)
+        if newest is not None and newest.name not in (plan.archive, plan.undoes):
+            raise unfinished_refusal(checkpoint, newest)
     if commit is not None:
         try:
             commit()
@@ -100,13 +103,6 @@ def apply_checkpoint_plan(
         raise error.append(
             "everything was moved, but the archive could not be marked as done: running it again marks it"
         ) from error.__cause__
-
-
-def _refuse_unfinished(checkpoint: SparkCheckpoint, plan: CheckpointPlan) -> None:
-    """Refuse a plan without changes if another move was begun and not finished."""
-    newest = unfinished_move(checkpoint)
-    if newest is not None and newest.name not in (plan.archive, plan.undoes):
-        raise unfinished_refusal(checkpoint, newest)
 
 
 def _check_not_taken_back(checkpoint: SparkCheckpoint, name: str) -> None:
