@@ -6,6 +6,7 @@ again.
 from __future__ import annotations
 
 import json
+import os
 import runpy
 from datetime import date
 from pathlib import Path
@@ -53,8 +54,11 @@ def variables(topic, home):
 
 @pytest.fixture(scope="module")
 def planned(run_dag, variables):
-    """The runs of the first day, and of the third, which has to read the second one as well."""
-    midnights = [f"2013-01-{day:02d}T00:00:00-05:00" for day in (2, 4)]
+    """
+    The run of the third day, which has to read the two before it as well; with LONG_TESTS after the first.
+    """
+    days = (2, 4) if os.environ.get("LONG_TESTS") else (4,)
+    midnights = [f"2013-01-{day:02d}T00:00:00-05:00" for day in days]
     return [
         run_dag("planned_window.py", logical_date=midnight, variables=variables) for midnight in midnights
     ]
@@ -67,14 +71,15 @@ def table(home, day):
 
 
 def test_windows_meet_and_end_at_the_end_of_the_topic(planned, topic, kafka_tools):
-    assert [run["state"] for run in planned] == ["success", "success"]
-    first, second = (run["results"]["plan"] for run in planned)
+    assert {run["state"] for run in planned} == {"success"}
+    first, *others = plans = [run["results"]["plan"] for run in planned]
     assert first["start"] == {topic: {"0": 0, "1": 0, "2": 0}}
     assert first["committed"] == {topic: {"0": None, "1": None, "2": None}}
-    assert second["start"] == first["end"]
-    assert first["records"] + second["records"] == sum(LEFT.values())
-    # One flight of the first day left after midnight.
-    assert first["records"] == LEFT[FIRST] - 1
+    assert sum(plan["records"] for plan in plans) == sum(LEFT.values())
+    for second in others:
+        assert second["start"] == first["end"]
+        # One flight of the first day left after midnight.
+        assert first["records"] == LEFT[FIRST] - 1
     assert all(run["results"]["commit"]["verified"] for run in planned)
     assert [row["lag"] for row in kafka_tools.describe_rows(GROUP)] == [0, 0, 0]
 
