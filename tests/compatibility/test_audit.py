@@ -20,7 +20,7 @@ SCHEMA = "topic string, partition int, offset bigint, value string"
 ROWS = 10_000_000 if os.environ.get("LONG_TESTS") else 100_000
 
 
-@pytest.fixture(params=["spark", "connect"])
+@pytest.fixture(params=["spark", pytest.param("connect", marks=pytest.mark.long)])
 def session(request):
     """A classic session, and one of Spark Connect."""
     return request.getfixturevalue(request.param)

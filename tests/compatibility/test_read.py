@@ -11,7 +11,7 @@ from confluent_kafka import Producer
 from spark_session import window
 
 from airflow_kafka_offsets.errors import BrokerAuthenticationError, UsageError, WindowReadError
-from airflow_kafka_offsets.spark import commit_ranges, read, read_window, reading_window
+from airflow_kafka_offsets.spark import audit_window, commit_ranges, read, read_window, reading_window
 
 CONF = "spark.kafkaOffsets.window"
 COLUMNS = ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType"]
@@ -266,10 +266,14 @@ def test_one_set_of_options_is_enough_for_a_broker_that_asks_for_a_password(
     assert "secret" not in str(refused.value)
 
 
-def test_a_session_without_a_jvm_reads_the_same(connect, make_topic, produce, options):
+def test_a_session_without_a_jvm_reads_and_audits_the_same(connect, make_topic, produce, options):
     topic = make_topic(2)
     produce(topic, {0: 4, 1: 1})
-    with reading_window(connect, window(topic, (1, 3), (0, 1)), options) as records:
+    planned = window(topic, (1, 3), (0, 1))
+    with reading_window(connect, planned, options) as records:
         assert rows(records) == [(0, 1, b"1"), (0, 2, b"2"), (1, 0, b"0")]
+        audit_window(records, planned, options=options).require_complete()
+        found = audit_window(records.where("offset != 2"), planned, options=options)
+        assert found.as_json()["lost"] == {topic: {"0": [[2, 3]]}}
     with pytest.raises(WindowReadError, match="the window ends at 9, the log at 4"):
         read_window(connect, window(topic, (1, 9), (0, 1)), options)
