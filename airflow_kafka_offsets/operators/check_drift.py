@@ -24,7 +24,6 @@ from airflow_kafka_offsets.operators.base import OffsetsOperator, Parser
 from airflow_kafka_offsets.pipeline import FILE_PARSERS, PIPELINE_PARAMETERS, KafkaPipeline
 from airflow_kafka_offsets.readings.drift import pipeline_drift
 from airflow_kafka_offsets.readings.drift_reports import CheckedPipeline, pipelines_json
-from airflow_kafka_offsets.task.failures import fail_without_retry
 from airflow_kafka_offsets.task.metrics import report_drift
 from airflow_kafka_offsets.task.parameter_checks import check_rendered
 from airflow_kafka_offsets.task.xcom import push_result
@@ -103,9 +102,7 @@ class CheckOffsetDriftOperator(OffsetsOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Check, and return the report."""
-        with fail_without_retry(), ExitStack() as clients:
-            self.reset_lineage()
-            self.check_rendered_parameters()
+        with self.run_checked(), ExitStack() as clients:
             policy = self.parse_parameter("on_drift")
             grace = parse_grace(self.grace)
             pipelines = named_pipelines(self, context)

@@ -163,7 +163,6 @@ class FailOverOperator(PipelineMovingOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Move the pipeline, and return the receipt."""
-        from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
         from airflow_kafka_offsets.moves.failover import plan_failover
         from airflow_kafka_offsets.moves.saved_failover import plan_saved_failover
 
@@ -177,8 +176,7 @@ class FailOverOperator(PipelineMovingOperator):
             checkpoint = self.open_checkpoint()
             if checkpoint is None:
                 raise self.parameter_error("checkpoint_location is missing")
-            hook = KafkaOffsetsHook(mirror.kafka_config_id)
-            target = clients.enter_context(hook.get_offsets_client(total=self.calls_timeout))
+            target = clients.enter_context(self.open_client(mirror.kafka_config_id))
             if approved is not None:
                 now, max_age = datetime.now(tz=timezone.utc), self.parse_parameter("max_age")
                 plan = approved.with_approval(

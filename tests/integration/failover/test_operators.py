@@ -97,6 +97,8 @@ def test_a_pipeline_fails_over_with_its_source_gone(orders, topic, query, contex
     receipt = task.execute(context)
     assert receipt["failover"]["kinds"] == {"exact (record)": 2}
     assert receipt["kafka_config_id"] == "standby"
+    (copy,) = task.get_openlineage_facets_on_complete(None).inputs
+    assert (copy.namespace, copy.name) == (f"kafka://{mirrored.target}", f"other.{topic}")
     assert mirrored.committed(orders.group_id, f"other.{topic}") == READ
     again = task.execute(context)
     assert again["failover"] == receipt["failover"]

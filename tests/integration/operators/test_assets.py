@@ -6,7 +6,10 @@ import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow.sdk import Asset
 from airflow.sdk.execution_time.context import OutletEventAccessors
+from written_query import Query
 
+from airflow_kafka_offsets.model.offsets import TopicPartition
+from airflow_kafka_offsets.operators.check_drift import CheckOffsetDriftOperator
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
 from airflow_kafka_offsets.operators.plan_window import PlanOffsetWindowOperator
 from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
@@ -82,3 +85,12 @@ def test_a_reset_that_moves_the_group_tells_it(orders, context):
 def test_a_task_that_runs_twice_in_one_process_tells_twice(orders, context):
     task = commit(orders, [orders.asset])
     assert told(task, context) == told(task, context) == [orders.asset]
+
+
+def test_a_drift_check_sends_no_event_for_its_group(orders, broker, context, tmp_path):
+    query = Query(tmp_path / "checkpoint")
+    query.run(0, {orders.topics[0]: {0: 3}})
+    broker.commit(orders.group_id, {TopicPartition(orders.topics[0], 0): 3})
+    pipeline = {**orders, "checkpoint_location": query.location}
+    check = CheckOffsetDriftOperator(task_id="check", outlets=[REPORT, orders.asset], **pipeline)
+    assert told(check, context) == [REPORT]
