@@ -11,7 +11,6 @@ from airflow.sdk import BaseOperator, XComArg
 from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
 from airflow_kafka_offsets.kafka.worker import start_worker_early
 from airflow_kafka_offsets.model.groups import GroupSelection
-from airflow_kafka_offsets.model.lineage import Lineage
 from airflow_kafka_offsets.model.mirror import Mirror
 from airflow_kafka_offsets.operators.links import LINKS
 from airflow_kafka_offsets.operators.outlets import GroupOutlets
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
 
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
     from airflow_kafka_offsets.kafka.client import OffsetsClient
+    from airflow_kafka_offsets.model.lineage import Lineage
 
 Parser = Callable[[Any, str], Any]
 """Reads a parameter from its value and name."""
@@ -172,6 +172,7 @@ class OffsetsOperator(CheckedTemplates, BaseOperator):
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> OperatorLineage[Any, Any]:  # noqa: ARG002
         """Return inputs and facets for the task's event."""
         # Only the OpenLineage provider calls this method, so its client is installed.
+        from airflow_kafka_offsets.model.lineage import Lineage
         from airflow_kafka_offsets.task.openlineage import operator_lineage
 
         return operator_lineage(self._lineage() if self._lineage else Lineage())

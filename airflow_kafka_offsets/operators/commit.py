@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from airflow.sdk import Context, XComArg
 
 from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
-from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.formats import format_csv, offsets_json, parse_offsets
 from airflow_kafka_offsets.model.mirror import Mirror
 from airflow_kafka_offsets.model.offsets import Offsets, Positions
@@ -17,12 +16,12 @@ from airflow_kafka_offsets.model.parameters import OutOfRangePolicy, choice_pars
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.operators.base import Parser
 from airflow_kafka_offsets.operators.moving import MovingOperator
-from airflow_kafka_offsets.task.identity import commit_metadata
 from airflow_kafka_offsets.task.metrics import count
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
     from airflow_kafka_offsets.kafka.client import OffsetsClient
+    from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
     from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 
 _STORE_TABLE = "kafka_offsets"
@@ -139,6 +138,7 @@ class CommitOffsetsOperator(MovingOperator):
         from airflow_kafka_offsets.moves.checkpoint_commit import retry_while_checkpoint_moves
         from airflow_kafka_offsets.moves.commit import plan_commits
         from airflow_kafka_offsets.readings.log_checks import LogCheck
+        from airflow_kafka_offsets.task.identity import commit_metadata
 
         self._overtaken = None
         with self.run_checked():
@@ -166,6 +166,7 @@ class CommitOffsetsOperator(MovingOperator):
     ) -> dict[str, Any]:
         from airflow_kafka_offsets.moves.apply import apply_position
         from airflow_kafka_offsets.moves.checkpoint_commit import plan_checkpoint_commit
+        from airflow_kafka_offsets.task.identity import commit_metadata
 
         allowed["allow_new_query"] = self.parse_parameter("allow_new_query")
         planned = plan_checkpoint_commit(

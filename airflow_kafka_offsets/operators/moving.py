@@ -19,14 +19,10 @@ from airflow_kafka_offsets.model.checkpoint_policy import (
     parse_quiet_period,
     parse_sink,
 )
-from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
-from airflow_kafka_offsets.model.lineage import Lineage
-from airflow_kafka_offsets.model.move_lineage import MoveRecord, Operation
 from airflow_kafka_offsets.model.parameters import choice_parser, parse_switch
 from airflow_kafka_offsets.operators.base import OffsetsOperator, Parser
 from airflow_kafka_offsets.operators.outlets import MoveTotals
 from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS, parse_location
-from airflow_kafka_offsets.task.identity import commit_metadata
 from airflow_kafka_offsets.task.mapped import one_index_at_a_time
 from airflow_kafka_offsets.task.metrics import CounterName, count, report_lag
 from airflow_kafka_offsets.task.parameter_checks import is_template
@@ -35,6 +31,9 @@ from airflow_kafka_offsets.task.xcom import push_result
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
     from airflow_kafka_offsets.kafka.client import OffsetsClient
+    from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
+    from airflow_kafka_offsets.model.lineage import Lineage
+    from airflow_kafka_offsets.model.move_lineage import Operation
     from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
     from airflow_kafka_offsets.model.window import OffsetWindow
     from airflow_kafka_offsets.task.mapped import OperatorPartial
@@ -162,6 +161,8 @@ class MovingOperator(OffsetsOperator):
         """
 
         def lineage() -> Lineage:
+            from airflow_kafka_offsets.model.move_lineage import MoveRecord
+
             return MoveRecord(
                 self.operation,
                 receipt,
@@ -256,6 +257,8 @@ class PipelineMovingOperator(MovingOperator):
 
     def move_metadata(self, context: Context) -> CommitMetadata:
         """Return the metadata of this task run's commits, which marks them as a deliberate move."""
+        from airflow_kafka_offsets.task.identity import commit_metadata
+
         return replace(commit_metadata(context), tool=self.operation)
 
     def checkpoint_policy(self) -> CheckpointPolicy:

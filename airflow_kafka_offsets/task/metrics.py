@@ -23,12 +23,12 @@ from airflow_kafka_offsets.errors import (
     PlanRefusedError,
     UnknownTopicPartitionError,
 )
-from airflow_kafka_offsets.model.headroom import Headroom, topic_gauges
-from airflow_kafka_offsets.model.lag import Lag
 from airflow_kafka_offsets.model.offsets import TopicPartition
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.model.drift import DriftReport
+    from airflow_kafka_offsets.model.headroom import Headroom
+    from airflow_kafka_offsets.model.lag import Lag
 
 P = ParamSpec("P")
 
@@ -100,6 +100,8 @@ def report_lag(lags: Iterable[Lag], checkpoint: str | None = None) -> None:
 
 
 def _report_headroom(group: str, found: Iterable[tuple[TopicPartition, Headroom]]) -> None:
+    from airflow_kafka_offsets.model.headroom import topic_gauges
+
     for topic, left in topic_gauges(found).items():
         _gauge("headroom", left, group, topic)
 
