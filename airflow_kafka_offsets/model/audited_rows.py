@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import NamedTuple
 
 from airflow_kafka_offsets.errors import AuditError, UsageError
@@ -174,15 +175,14 @@ class RowCheck:
 
 def whole_number(value: object, column: str) -> int:
     """Return a number that was read from a table; raise a UsageError if it is not a whole number."""
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    if not whole and type(value).__name__ == "Decimal" and value == int(value):  # type: ignore[call-overload]
-        whole = True
-    if not whole:
-        raise UsageError(
-            f"column {column!r} holds {shorten(repr(value))} ({type(value).__name__}); expected whole "
-            "numbers: correct the name of the column, or audit a view in which it is a BIGINT"
-        )
-    return int(value)  # type: ignore[call-overload,no-any-return]
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    if isinstance(value, Decimal) and value.is_finite() and value == int(value):
+        return int(value)
+    raise UsageError(
+        f"column {column!r} holds {shorten(repr(value))} ({type(value).__name__}); expected whole "
+        "numbers: correct the name of the column, or audit a view in which it is a BIGINT"
+    )
 
 
 def range_of(ranges: Mapping[TopicPartition, OffsetRange]) -> OffsetRange:

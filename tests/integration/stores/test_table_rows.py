@@ -358,7 +358,7 @@ def test_decimals_with_a_fraction_are_no_offsets():
     from airflow_kafka_offsets.model.audited_rows import whole_number
 
     assert whole_number(Decimal(7), "offset") == 7
-    for value in (Decimal("7.5"), 7.0, True, "7", b"7"):
+    for value in (Decimal("7.5"), Decimal("NaN"), Decimal("Infinity"), 7.0, True, "7", b"7"):
         with pytest.raises(UsageError, match="column 'offset' holds .* expected whole numbers"):
             whole_number(value, "offset")
 
