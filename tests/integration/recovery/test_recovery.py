@@ -329,7 +329,7 @@ def test_a_move_that_was_given_up_before_it_wrote_lets_nobody_go_back(
         raise GroupMovedError("the group was committed; nothing was changed")
 
     with monkeypatch.context() as patch:
-        patch.setattr(plan_apply, "_last_check", moved)
+        patch.setattr(plan_apply, "check_logs_again", moved)
         with pytest.raises(GroupMovedError):
             pipeline.run("reset")
     options = ("--shift-by", "-10", "--quiet-period", "0", "--bootstrap-server", bootstrap_servers)
