@@ -18,8 +18,9 @@ OBJECT_STORES = "tests/integration/object_stores/"
 # What takes longest, and between it what waits a lot, so that the processor has always something to do.
 FIRST = (
     "tests/soak/",  # which needs no Spark: it runs while another process prepares it for all
-    "tests/system/test_alerts.py",  # and so everything that shares its Airflow
     "tests/integration/spark/",
+    "tests/interleavings/",  # which needs nothing at all
+    "tests/system/test_alerts.py",  # and so everything that shares its Airflow
     "tests/integration/kafka/",
     "tests/integration/failover/",
     "tests/system/test_event_driven.py",
@@ -38,10 +39,16 @@ OWN_AIRFLOW = (
 WITH_USERS = (
     "tests/system/test_approval_live.py",
     "tests/system/test_approved_reset.py",
+    "tests/system/test_recover_pipelines.py",
     "tests/system/test_recovery_live.py",
 )
 ONE_FOR_ALL = ("tests/integration/secured/", "tests/integration/failover/", OBJECT_STORES)
-ONE_SPARK = ("tests/integration/spark/", "tests/compatibility/", "tests/integration/operators/test_spark.py")
+ONE_SPARK = (
+    "tests/compatibility/",
+    "tests/integration/operators/test_spark.py",
+    "tests/integration/spark/",
+    "tests/system/test_runbook.py",
+)
 
 
 def scope(nodeid: str) -> str:

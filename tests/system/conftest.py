@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from airflow_users import WithUsers, user_variables
+from fleet_example import FEW, FLEET, write_example
 from running_airflow import RunningAirflow, make_sqlite
 from warm_python import DAG_FOLDER, WarmPython
 
@@ -153,19 +154,22 @@ def airflow_with_users(until_scope_ends, bootstrap_servers, make_topic, postgres
     home = tmp_path_factory.mktemp("with-users")
     # A picture shows the path.
     lake = Path(tempfile.mkdtemp(prefix="lake-"))
+    shared = ("RECOVERY", "APPROVAL", "FLEET")
     variables = {
-        **{f"{name}_HOME": str(home / name.lower()) for name in ("RECOVERY", "APPROVAL")},
-        **{f"{name}_TOPIC": make_topic(1) for name in ("RECOVERY", "APPROVAL")},
+        **{f"{name}_HOME": str(home / name.lower()) for name in shared},
+        **{f"{name}_TOPIC": make_topic(1) for name in shared},
         "LAKE": str(lake),
         "APPROVAL_NAMES": "approved,rejected,unanswered,defaulted,own,planned_again,moved,older,triggered",
         "RACES": "4",
     }
     # A run of a schedule that was deleted is created again when its DAG's file is read.
-    soon = {"AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "5"} if os.environ.get("LONG_TESTS") else {}
+    more = {"AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "5"} if os.environ.get("LONG_TESTS") else {}
+    if FLEET != FEW:
+        more["AIRFLOW__CORE__PARALLELISM"] = "8"
     users = user_variables(home)
-    airflow = WithUsers(
-        home / "airflow", bootstrap_servers, MOVED_BY_USERS, postgres, **variables, **users, **soon
-    )
+    fleet = write_example(home, Path(variables["FLEET_HOME"]), variables["FLEET_TOPIC"])
+    files = [*MOVED_BY_USERS, *fleet]
+    airflow = WithUsers(home / "airflow", bootstrap_servers, files, postgres, **variables, **users, **more)
     with until_scope_ends.enter(airflow) as running:
         vars(running).update(variables=variables)
         yield running

@@ -1,22 +1,18 @@
-"""
-The example of many pipelines on a real scheduler: one plan, one approval, waves, one way back.
-
-``PIPELINES=60`` tries it with a fleet, which takes some minutes.
-"""
+"""The example of many pipelines on a real scheduler: one plan, one approval, waves, one way back."""
 
 from __future__ import annotations
 
 import contextlib
-import os
-import shutil
 import threading
 import time
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
-from airflow_users import User, WithUsers, user_variables
+from airflow_users import User
 from confluent_kafka import Consumer
+from fleet_example import FEW, FLEET, pipeline_names
+from written_query import Query
 
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.kafka.client import OffsetsClient
@@ -24,12 +20,10 @@ from airflow_kafka_offsets.model.offsets import TopicPartition
 
 pytestmark = [pytest.mark.system, pytest.mark.integration, pytest.mark.timeout(1500)]
 
-EXAMPLE = Path(__file__).parents[2] / "dags_examples" / "recover_pipelines.py"
-MANY = int(os.environ.get("PIPELINES", "8"))
 # In the second of four waves, or of eight.
-FAILS = 2 if MANY == 8 else 11
+FAILS = 2 if FLEET == FEW else 11
 READ, BACK, END = 8, 5, 10
-SECONDS = 60 + 10 * MANY
+SECONDS = 60 + 10 * FLEET
 ENDED = ("success", "failed", "upstream_failed", "skipped")
 DAG_ID, TAKE_BACK = "recover_pipelines", "take_back_pipelines"
 
@@ -40,46 +34,21 @@ def client(bootstrap_servers):
         yield client
 
 
-def read(spark, bootstrap_servers, topic, checkpoint):
-    """Let a query of Spark read all there is."""
-    source = spark.readStream.format("kafka").option("kafka.bootstrap.servers", bootstrap_servers)
-    records = source.option("subscribe", topic).option("startingOffsets", "earliest").load()
-    query = records.writeStream.format("noop").option("checkpointLocation", str(checkpoint))
-    assert query.trigger(availableNow=True).start().awaitTermination(60)
-
-
 @pytest.fixture(scope="module")
-def live(bootstrap_servers, make_topic, produce, client, spark, postgres, tmp_path_factory):
-    """An Airflow with the example, for queries of Spark that have read 8 of 10 records, one a minute."""
-    home = tmp_path_factory.mktemp("recover-pipelines")
+def live(airflow_with_users, produce, client):
+    """The Airflow with the example, for queries that have read 8 of 10 records, one a minute."""
+    airflow = airflow_with_users
+    topic, lake = airflow.variables["FLEET_TOPIC"], Path(airflow.variables["FLEET_HOME"])
     now = datetime.now(tz=timezone.utc)
     times = [int((now - timedelta(minutes=10 - minute)).timestamp() * 1000) for minute in range(10)]
-    topic = make_topic(1)
-    produce(topic, {0: READ}, {0: times[:READ]})
-    names = [f"fleet-{number}-{topic}" for number in range(MANY)]
-    lines = []
-    for name in names:
-        read(spark, bootstrap_servers, topic, home / "lake" / name)
+    produce(topic, {0: len(times)}, {0: times})
+    queries = {name: Query(lake / name) for name in pipeline_names(topic)}
+    for name, query in queries.items():
+        query.run(0, {topic: {0: READ}})
         client.commit(name, {TopicPartition(topic, 0): READ})
-        lines.append(f"- {{group_id: {name}, checkpoint_location: {home / 'lake' / name}}}")
-    produce(topic, {0: len(times) - READ}, {0: times[READ:]})
-    (home / "pipelines.yaml").write_text("\n".join(lines))
-    example = Path(shutil.copy(EXAMPLE, home))
-    with (
-        WithUsers(
-            home / "airflow",
-            bootstrap_servers,
-            [example, home / "pipelines.yaml"],
-            postgres,
-            # So that some indexes have not begun when one fails; a fleet goes in the example's waves.
-            AIRFLOW__CORE__PARALLELISM="2" if MANY == 8 else "8",
-            **user_variables(home),
-        ) as airflow,
-        contextlib.closing(User(airflow, "ada")) as ada,
-        contextlib.closing(User(airflow, "bob")) as bob,
-    ):
+    with contextlib.closing(User(airflow, "ada")) as ada, contextlib.closing(User(airflow, "bob")) as bob:
         to = datetime.fromtimestamp(times[BACK] / 1000, tz=timezone.utc).isoformat()
-        vars(airflow).update(names=names, topic=topic, ada=ada, bob=bob, to=to, lake=home / "lake")
+        vars(airflow).update(queries=queries, names=[*queries], topic=topic, ada=ada, bob=bob, to=to)
         yield airflow
 
 
@@ -87,8 +56,7 @@ def at(live, client):
     """Where each pipeline is; both of its stores are there."""
     tp = TopicPartition(live.topic, 0)
     groups = [client.committed(name, [tp])[tp].offset for name in live.names]
-    states = [SparkCheckpoint(str(live.lake / name)).read().kafka_offsets["0"][tp] for name in live.names]
-    assert groups == states
+    assert groups == [query.stands()[0] for query in live.queries.values()]
     return groups
 
 
@@ -145,7 +113,7 @@ def test_one_plan_and_one_approval_a_failure_stops_what_has_not_begun_and_one_re
     run = live.ada.trigger(DAG_ID, {"to_datetime": live.to})
     asked = live.request_of(DAG_ID, run)
     assert (
-        f"of {MANY} pipelines: {MANY * 3} records are read again, {MANY * 5} until the log end"
+        f"of {FLEET} pipelines: {FLEET * 3} records are read again, {FLEET * 5} until the log end"
         in asked["body"]
     )
     with reading(live, bootstrap_servers, client, live.names[FAILS]):
@@ -157,7 +125,7 @@ def test_one_plan_and_one_approval_a_failure_stops_what_has_not_begun_and_one_re
     states = [each["state"] for each in resets]
     assert states[FAILS] == "failed"
     assert states.count("skipped") >= 1
-    assert states.count("success") + states.count("skipped") == MANY - 1
+    assert states.count("success") + states.count("skipped") == FLEET - 1
     assert live.api("GET", f"dags/{DAG_ID}/dagRuns/{run}")["state"] == "failed"
     assert at(live, client) == [BACK if state == "success" else READ for state in states]
     named = [each["rendered_map_index"] for each in resets if each["state"] == "success"]
@@ -167,33 +135,35 @@ def test_one_plan_and_one_approval_a_failure_stops_what_has_not_begun_and_one_re
     live.ended(TAKE_BACK, back, SECONDS)
     took("restore", instances(live, back, "restore", TAKE_BACK))
     assert live.api("GET", f"dags/{TAKE_BACK}/dagRuns/{back}")["state"] == "success"
-    assert at(live, client) == [READ] * MANY
-    moved = [(live.lake / name / "_kafka_offsets" / "0002-restore").exists() for name in live.names]
+    assert at(live, client) == [READ] * FLEET
+    moved = [(query.root / "_kafka_offsets" / "0002-restore").exists() for query in live.queries.values()]
     assert moved == [state == "success" for state in states]
 
 
 @pytest.mark.long
-def test_all_are_moved_found_in_step_and_waited_for(live, client, spark, bootstrap_servers):
+def test_all_are_moved_found_in_step_and_waited_for(live, client):
     run = live.ada.trigger(DAG_ID, {"to_datetime": live.to})
     asked = live.request_of(DAG_ID, run)
     live.bob.respond(DAG_ID, run, asked["options"][0])
     live.wait_until(lambda: state_of(live, run, "check") in ENDED, "the check", SECONDS)
     resets = instances(live, run, "reset")
     took("reset", resets)
-    assert [each["state"] for each in resets] == ["success"] * MANY
+    assert [each["state"] for each in resets] == ["success"] * FLEET
     assert state_of(live, run, "check") == "success"
-    assert at(live, client) == [BACK] * MANY
+    assert at(live, client) == [BACK] * FLEET
     # Airflow 3.3 fails a task whose trigger fires before the scheduler has read that its process ended.
-    waiting = ["deferred"] * MANY
+    waiting = ["deferred"] * FLEET
     live.wait_until(
         lambda: [each["state"] for each in instances(live, run, "wait")] == waiting, "the waits", SECONDS
     )
-    for name in live.names:
-        read(spark, bootstrap_servers, live.topic, live.lake / name)
+    for name, query in live.queries.items():
+        newest = SparkCheckpoint(query.location).read().batch_id
+        assert newest is not None
+        query.run(newest + 1, {live.topic: {0: END}})
         client.commit(name, {TopicPartition(live.topic, 0): END})
-    assert at(live, client) == [END] * MANY
+    assert at(live, client) == [END] * FLEET
     live.ended(DAG_ID, run, SECONDS)
     waits = instances(live, run, "wait")
     took("wait", waits)
-    assert [each["state"] for each in waits] == ["success"] * MANY
+    assert [each["state"] for each in waits] == ["success"] * FLEET
     assert live.api("GET", f"dags/{DAG_ID}/dagRuns/{run}")["state"] == "success"
