@@ -74,6 +74,7 @@ def checker(tmp_path_factory):
     return Checker(tmp_path_factory.mktemp("typed"))
 
 
+@pytest.mark.long  # mypy of the whole tree finds the same, and CI runs it
 def test_the_public_types_are_as_users_use_them(checker):
     assert checker.errors() == []
 
