@@ -27,17 +27,12 @@ from fsspec import AbstractFileSystem
 from fsspec.implementations.local import LocalFileSystem
 
 from airflow_kafka_offsets.cleanup import clean_up
-from airflow_kafka_offsets.errors import (
-    KafkaOffsetsError,
-    StorageError,
-    StorageUnavailableError,
-    UsageError,
-)
+from airflow_kafka_offsets.errors import KafkaOffsetsError, StorageError, UsageError
 from airflow_kafka_offsets.local_disk import replace_by, sync_directory, syncing_new_directories
 from airflow_kafka_offsets.model.location import check_file_uri, check_location_text
 from airflow_kafka_offsets.model.text import MAX_SIZE, shorten, too_large_error
 from airflow_kafka_offsets.model.wording import parameter_text
-from airflow_kafka_offsets.storage_credentials import access_refusal
+from airflow_kafka_offsets.storage_errors import QUERY, access_refusal, storage_error
 
 _FSSPEC_SCHEME = {"s3a": "s3", "s3n": "s3", "abfss": "abfs", "wasb": "abfs", "wasbs": "abfs"}
 """Hadoop's scheme -> fsspec's scheme, if they differ or fsspec does not know Hadoop's scheme."""
@@ -66,8 +61,6 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(?=/)")
 _PASSWORD = re.compile(r"//[^/@:]*:[^/@]*@")
 _KEY_AS_BUCKET = re.compile(r"//[^/]*:")
 """A bucket's name has no colon: this is old Hadoop's ``s3a://key:secret@``; the secret may have slashes."""
-_QUERY = re.compile(r"\?[^\s?=]+=\S*")
-"""The query of a URL in an error text; in WebHDFS it contains the delegation token."""
 
 
 def open_location(
@@ -258,11 +251,10 @@ def modified_at(fs: AbstractFileSystem, path: str, *, listed: bool = False) -> d
 
 def linked_directory(fs: AbstractFileSystem, root: str, path: str) -> str | None:
     """
-    Return the first directory between ``root`` and a file that is a symbolic link; ``None`` without such a
-    link.
+    Return the first directory between ``root`` and a file that is a symbolic link; ``None`` if none is.
 
-    Only a local file system has links. Directories above ``root`` may be links, because the user named that
-    path.
+    Only local file systems have links. ``root`` itself and the directories above it are not checked, because
+    the user named them.
     """
     if not isinstance(fs, LocalFileSystem):
         return None
@@ -297,27 +289,8 @@ def plain_errors(fs: AbstractFileSystem, path: str, doing: str = "read") -> Iter
         ) from error
     except Exception as error:  # noqa: BLE001  # each driver has its own errors, and few are OSErrors
         # The cause in the traceback would show the token that the text leaves out.
-        cause = None if _QUERY.search(str(error)) else error
+        cause = None if QUERY.search(str(error)) else error
         raise storage_error(error, _display_name(fs, path), doing, _credentials.get(fs, _OWN)) from cause
-
-
-def storage_error(error: Exception, location: str, doing: str, credentials: str) -> StorageError:
-    """Return the StorageError for an error of a driver; ``credentials`` is their origin, for the text."""
-    text, why = shorten(_QUERY.sub("?...", str(error))), access_refusal(error)
-    reason = f"{type(error).__name__}: {text}"
-    if why == "no permission":
-        return StorageError(
-            f"{location}: {why} to {doing} it ({text}) with the credentials of {credentials}: allow them to "
-            f"list the directory and {doing} its files, or correct them"
-        )
-    if why is not None:
-        return StorageError(
-            f"{location}: {why} to {doing} it ({reason}); they come from {credentials}: correct them there"
-        )
-    return StorageUnavailableError(
-        f"{location}: the storage could not be {doing if doing == 'read' else 'written'} ({reason}): check "
-        f"that it is reachable from here and that the credentials of {credentials} are valid"
-    )
 
 
 def _is_file_or_directory(path: str) -> bool:

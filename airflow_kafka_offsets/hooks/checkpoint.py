@@ -9,7 +9,8 @@ from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import StorageError, UsageError
 from airflow_kafka_offsets.model.location import check_location
 from airflow_kafka_offsets.model.wording import parameter_error, parameter_text
-from airflow_kafka_offsets.storage import note_credentials, storage_error
+from airflow_kafka_offsets.storage import note_credentials
+from airflow_kafka_offsets.storage_errors import storage_error
 
 
 def spark_checkpoint(location: str, conn_id: str | None = None) -> SparkCheckpoint:

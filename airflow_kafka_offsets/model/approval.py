@@ -104,8 +104,8 @@ class Approval:
         named = [*self.chosen, *self.entered]
         if self.digests:
             # One request for several plans: its option has the digits of their common digest.
-            of_all = self.digests[0] if len(self.digests) == 1 else digest_of_all(self.digests)
-            if of_plan in self.digests and any(of_all[:SHOWN_DIGITS] in text for text in named):
+            of_all = digest_of_all(self.digests)[:SHOWN_DIGITS]
+            if of_plan in self.digests and any(of_all in text for text in named):
                 return []
         elif any(of_plan[:SHOWN_DIGITS] in text for text in named):
             return []
@@ -128,8 +128,8 @@ class Approval:
 
 
 def digest_of_all(digests: Sequence[str]) -> str:
-    """Return the digest of plans that are shown, approved and applied together, in any order."""
-    return digest(sorted(digests))
+    """Return the digest of plans that are shown, approved and applied together; a single plan has its own."""
+    return digests[0] if len(digests) == 1 else digest(sorted(digests))
 
 
 def _is_texts(value: object) -> bool:

@@ -76,8 +76,7 @@ class Fleet:
     @property
     def digest(self) -> str:
         """The common digest of all plans."""
-        digests = [member.plan.digest for member in self.members]
-        return digests[0] if len(digests) == 1 else digest_of_all(digests)
+        return digest_of_all([member.plan.digest for member in self.members])
 
     @property
     def markdown(self) -> str:

@@ -17,10 +17,11 @@ in the past or in the future.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 from airflow_kafka_offsets.model.offsets import LogRange, Logs, Offsets, TopicPartition, summarize
 from airflow_kafka_offsets.model.parameters import duration_text
@@ -42,7 +43,7 @@ NO_TIME = -1
 _LONGEST = 100 * 365.25 * 86_400
 """Longest headroom, in seconds, that is shown as a number."""
 
-_WORST_FIRST: tuple[HeadroomState, ...] = ("lost", "unknown", "time", "none")
+_WORST_FIRST: tuple[HeadroomState, ...] = get_args(HeadroomState)
 
 
 class Retention(NamedTuple):
@@ -270,13 +271,11 @@ def worse_headroom(one: Headroom, other: Headroom | None) -> Headroom:
     """Return the worse of two headrooms of one partition."""
     if other is None:
         return one
-    return min(
-        (one, other),
-        key=lambda each: (
-            _WORST_FIRST.index(each.state),
-            float("inf") if each.by_time is None else each.by_time,
-        ),
-    )
+
+    def rank(each: Headroom) -> tuple[int, float]:
+        return _WORST_FIRST.index(each.state), math.inf if each.by_time is None else each.by_time
+
+    return min(one, other, key=rank)
 
 
 def unknown_lines(headrooms: Headrooms) -> list[str]:

@@ -76,8 +76,8 @@ def parse_existing_group(name: object, parameter: str = "group_id") -> str:
     return name
 
 
-def parse_existing_groups(names: Iterable[object], parameter: str = "group_ids") -> list[str]:
+def parse_existing_groups(names: Iterable[object]) -> list[str]:
     """Return sorted unique names, each checked by :func:`parse_existing_group`; a string is refused."""
     if isinstance(names, str):
-        raise unexpected(parameter, names, "a list of groups")
+        raise unexpected("group_ids", names, "a list of groups")
     return sorted({parse_existing_group(name) for name in names})

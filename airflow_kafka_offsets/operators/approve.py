@@ -90,8 +90,7 @@ class ApprovePlanOperator(ApprovalOperator):
     def _offer(self) -> tuple[list[SavedPlan], str]:
         """Offer the present plans for approval; return them and their common digest."""
         plans = read_plans(self.plan)
-        digests = [saved.digest for saved in plans]
-        shown = digest_of_all(digests) if len(digests) > 1 else digests[0]
+        shown = digest_of_all([saved.digest for saved in plans])
         # Airflow's operator compares the response with this attribute.
         self.APPROVE = approve_option(shown)
         self.options = [self.APPROVE, self.REJECT]

@@ -13,7 +13,7 @@ from botocore.exceptions import (
     PartialCredentialsError,
 )
 
-from airflow_kafka_offsets.storage_credentials import access_refusal
+from airflow_kafka_offsets.storage_errors import access_refusal
 
 
 def of_s3(status: int, code: str, wrapped: type[OSError] = OSError) -> OSError:

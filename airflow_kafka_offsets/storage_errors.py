@@ -1,8 +1,12 @@
-"""Detection of storage drivers' errors about credentials, which a retry cannot fix."""
+"""Errors of storage drivers as ours: those about credentials, which a retry cannot fix, and all others."""
 
 from __future__ import annotations
 
+import re
 from typing import Any, Literal
+
+from airflow_kafka_offsets.errors import StorageError, StorageUnavailableError
+from airflow_kafka_offsets.model.text import shorten
 
 Refusal = Literal["no permission", "no valid credentials"]
 
@@ -17,6 +21,28 @@ _FORBIDDEN = "Forbidden"
 """The beginning of gcsfs's OSError for status 403, which has no status number."""
 
 _PASSES = "rate limit"
+
+QUERY = re.compile(r"\?[^\s?=]+=\S*")
+"""The query of a URL in an error text; in WebHDFS it contains the delegation token."""
+
+
+def storage_error(error: Exception, location: str, doing: str, credentials: str) -> StorageError:
+    """Return the StorageError for an error of a driver; ``credentials`` is their origin, for the text."""
+    text, why = shorten(QUERY.sub("?...", str(error))), access_refusal(error)
+    reason = f"{type(error).__name__}: {text}"
+    if why == "no permission":
+        return StorageError(
+            f"{location}: {why} to {doing} it ({text}) with the credentials of {credentials}: allow them to "
+            f"list the directory and {doing} its files, or correct them"
+        )
+    if why is not None:
+        return StorageError(
+            f"{location}: {why} to {doing} it ({reason}); they come from {credentials}: correct them there"
+        )
+    return StorageUnavailableError(
+        f"{location}: the storage could not be {doing if doing == 'read' else 'written'} ({reason}): check "
+        f"that it is reachable from here and that the credentials of {credentials} are valid"
+    )
 
 
 def access_refusal(error: BaseException) -> Refusal | None:
