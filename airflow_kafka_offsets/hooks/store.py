@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from airflow.providers.common.compat.sdk import AirflowException
 from airflow.sdk import BaseHook
 
-from airflow_kafka_offsets.errors import NoCommitError, SetupError, UsageError
+from airflow_kafka_offsets.errors import NoCommitError, SetupError, StorageUnavailableError, UsageError
 from airflow_kafka_offsets.model.offsets import Offsets
 from airflow_kafka_offsets.model.wording import parameter_text
 
@@ -26,19 +26,26 @@ def stored_offsets(conn_id: str, pipeline: str, table: str = "kafka_offsets") ->
     :raises NoCommitError: if no offsets were saved under the name.
     :raises OffsetsFormatError: if a row does not contain offsets.
     :raises SetupError: if SQLAlchemy is missing.
+    :raises StorageUnavailableError: if the database is down or busy; a retry may succeed.
     :raises UsageError: if the connection does not exist, is not for a database, or the table cannot be read.
     """
     try:
-        from sqlalchemy.exc import ProgrammingError
+        from sqlalchemy.exc import DBAPIError
 
+        from airflow_kafka_offsets.readings.database_errors import driver_error_text, may_pass
         from airflow_kafka_offsets.spark.stores import SqlOffsetStore
     except ImportError as error:
         raise without_sqlalchemy(error) from error
     engine = sql_engine(conn_id, "store_conn_id")
     try:
         offsets = SqlOffsetStore(engine, table).load(pipeline)
-    except ProgrammingError as error:
-        reason = str(error.orig).partition("\n")[0]
+    except DBAPIError as error:
+        reason = driver_error_text(error)
+        if may_pass(error):
+            raise StorageUnavailableError(
+                f"connection {conn_id!r}: table {table!r} could not be read ({reason}): check that the "
+                "database is up"
+            ) from error
         raise UsageError(
             f"connection {conn_id!r}: table {table!r} cannot be read ({reason}): correct the table's name, "
             "or create it with SqlOffsetStore.create_table()"
@@ -74,13 +81,16 @@ def sql_engine(conn_id: str, parameter: str) -> Engine:
             "whose hook is a DbApiHook of the provider common.sql"
         )
     try:
+        from sqlalchemy.exc import NoSuchModuleError
+
         engine: Engine = hook.get_sqlalchemy_engine()
-    except ImportError as error:
+    # The second error is that of a connection whose SQLAlchemy dialect is not installed.
+    except (ImportError, NoSuchModuleError) as error:
         raise without_sqlalchemy(error) from error
     return engine
 
 
-def without_sqlalchemy(error: ImportError) -> SetupError:
+def without_sqlalchemy(error: Exception) -> SetupError:
     """Return the error if SQLAlchemy or a database's driver cannot be imported."""
     return SetupError(
         f"SQLAlchemy 2 or the database's driver is missing ({error}): pip install "

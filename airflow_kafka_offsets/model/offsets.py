@@ -114,6 +114,13 @@ OffsetRanges = dict[TopicPartition, OffsetRange]
 """A range of offsets for each partition."""
 
 
+def check_ranges(ranges: Mapping[TopicPartition, OffsetRange]) -> None:
+    """Raise a UsageError if a range ends before it starts."""
+    if backwards := sorted(tp for tp, offsets in ranges.items() if offsets.end < offsets.start):
+        found = f"ranges end before they start on {summarize(backwards)}"
+        raise UsageError(f"{found} ({backwards[0]}: {ranges[backwards[0]]})")
+
+
 def starting_points(
     committed: Positions, logs: Logs, on_no_commit: MissingCommitPolicy, known: Collection[str] = ()
 ) -> Offsets:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta, timezone
 from functools import partial
@@ -60,9 +61,9 @@ class AuditWindowOperator(OffsetsOperator):
     :param partition_column: name of the column with the partition, an integer. (templated)
     :param offset_column: name of the column with the offset, an integer. (templated)
     :param where: ``{column: value}`` or ``{column: [values]}`` that selects the rows of this window's job,
-        such as ``{"run_id": "{{ run_id }}"}``. A selected row outside the window is then an error. By default
-        only rows with offsets of the window are read, so the table may contain other windows. (templated,
-        except the column names)
+        such as ``{"run_id": "{{ run_id }}"}``. A selected row outside the window, with all its topics, is
+        then an error. By default only rows with offsets of the window are read, so the table may contain
+        other windows. (templated, except the column names)
     :param on_undecided: action if the audit cannot decide: ``fail`` (default), or ``warn`` to succeed with a
         warning. (templated)
     :param read_timeout: maximum time for reading from Kafka: a timedelta, seconds, or text such as ``10m``;
@@ -138,15 +139,17 @@ class AuditWindowOperator(OffsetsOperator):
         """Audit the table, and return the certificate."""
         with self.run_checked():
             undecided_is_good = self.parse_parameter("on_undecided") == "warn"
-            window = self._limited(load_window(self.window, self.window_conn_id))
+            whole = load_window(self.window, self.window_conn_id)
+            window = self._limited(whole)
             at = datetime.now(tz=timezone.utc)
-            rows = self._read_table(window)
+            rows = self._read_table(window, whole)
             missing, failure = self._look_up(window, rows)
             certificate = Certificate.issue(window, rows, missing, self._audited(), at)
             result = certificate.as_json()
             # Pushed first, so that the certificate is in XCom even if the task fails.
             push_result(context, result)
-            self.log.info("%s", "\n  ".join([certificate.summary(), *certificate.findings()]))
+            level = logging.INFO if certificate.verdict == "complete" else logging.WARNING
+            self.log.log(level, "%s", "\n  ".join([certificate.summary(), *certificate.findings()]))
             if self.save_to is not None:
                 write_text(self.save_to, certificate.as_text(), self.save_conn_id, "save_to", "save_conn_id")
             if failure is not None:
@@ -161,7 +164,7 @@ class AuditWindowOperator(OffsetsOperator):
             raise MisnamedError(refusals)
         return window.only(tp for tp in window.ranges if tp in named.scope)
 
-    def _read_table(self, window: OffsetWindow) -> TableRows:
+    def _read_table(self, window: OffsetWindow, whole: OffsetWindow) -> TableRows:
         # Imported here so that a DAG file needs neither the extra nor SQLAlchemy.
         from airflow_kafka_offsets.hooks.store import sql_engine, without_sqlalchemy
 
@@ -178,7 +181,7 @@ class AuditWindowOperator(OffsetsOperator):
         )
         engine = sql_engine(str(self.conn_id), "conn_id")
         try:
-            return read_rows(engine, table, window)
+            return read_rows(engine, table, window, whole)
         finally:
             engine.dispose()
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.exc import CompileError, DBAPIError, OperationalError, SQLAlchemyError
+from sqlalchemy.exc import CompileError, DBAPIError, SQLAlchemyError
 
 from airflow_kafka_offsets.errors import AuditError, UsageError
 from airflow_kafka_offsets.model.audited_rows import (
@@ -30,12 +30,23 @@ from airflow_kafka_offsets.model.row_filter import AuditedTable
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.model.window import OffsetWindow
 from airflow_kafka_offsets.model.wording import parameter_error, parameter_text
+from airflow_kafka_offsets.readings.database_errors import driver_error_text, may_pass
 
 _SNAPSHOTS = {"postgresql": "REPEATABLE READ", "mysql": "REPEATABLE READ", "mariadb": "REPEATABLE READ"}
 """
 Isolation levels in which all statements of a transaction see the same rows, for databases where the level
 needs no set-up.
 """
+
+_EXACT = {
+    "sqlite": "BINARY",
+    "postgresql": "C",
+    "mssql": "Latin1_General_BIN2",
+    # A collation would have to fit the character set of the column: the bytes are compared.
+    "mysql": None,
+    "mariadb": None,
+}
+"""Dialects with columns that ignore case -> a collation that does not."""
 
 _MOST_FOREIGN = 10_000
 """
@@ -47,12 +58,14 @@ def read_rows(
     engine: sa.Engine,
     table: AuditedTable,
     window: OffsetWindow,
-    fingerprint: Fingerprint | None = None,
+    whole: OffsetWindow | None = None,
     most: int = MOST_DIFFERENCES,
 ) -> TableRows:
     """
     Return the rows that a table has for a window.
 
+    :param whole: the window that ``window`` is a part of; its rows are not foreign.
+    :param most: largest number of gaps and doubled offsets that are read.
     :raises UsageError: if the table or a column does not exist, or a column has values of another type.
     :raises AuditError: if rows were added or removed between the two statements; a retry may succeed.
     """
@@ -69,18 +82,12 @@ def read_rows(
         with engine.connect() as connection:
             if level:
                 connection = connection.execution_options(isolation_level=level)
-            return _Reading(
-                connection,
-                table,
-                dict(window.ranges),
-                fingerprint or Fingerprint.random(range_of(window.ranges)),
-                most,
-            ).read()
+            if whole is None or table.topic_column is None:
+                whole = window
+            return _Reading(connection, table, window, whole, most).read()
     except DBAPIError as error:
-        reason = shorten(str(error.orig).partition("\n")[0], 300)
-        # SQLite raises the same error for a missing table and for a table that another process writes to.
-        passes = isinstance(error, OperationalError) and not reason.startswith(("no such", "near"))
-        if passes:
+        reason = driver_error_text(error)
+        if may_pass(error):
             raise AuditError(
                 f"table {table.table!r} could not be read ({reason}): check that the database is up, "
                 "then try again",
@@ -92,7 +99,8 @@ def read_rows(
             f"the database's dialect {engine.dialect.name!r} cannot express the audit "
             f"({shorten(str(error))}): audit the table in Spark with airflow_kafka_offsets.spark.audit_window"
         ) from error
-    except SQLAlchemyError as error:
+    # Drivers raise these errors for a number or a text that they cannot send.
+    except (SQLAlchemyError, OverflowError, UnicodeError) as error:
         raise _unreadable(table, shorten(str(error), 300)) from error
 
 
@@ -112,14 +120,15 @@ class _Reading:
         self,
         connection: sa.Connection,
         table: AuditedTable,
-        ranges: OffsetRanges,
-        fingerprint: Fingerprint,
+        window: OffsetWindow,
+        whole: OffsetWindow,
         most: int,
     ) -> None:
         self._connection = connection
         self._table = table
-        self._ranges = ranges
-        self._fingerprint = fingerprint
+        self._ranges: OffsetRanges = dict(window.ranges)
+        self._whole: OffsetRanges = dict(whole.ranges)
+        self._fingerprint = Fingerprint.random(range_of(window.ranges))
         self._most = most
         schema, _, name = table.table.rpartition(".")
         columns = {name for name in (table.topic_column, table.partition_column, table.offset_column) if name}
@@ -131,8 +140,10 @@ class _Reading:
         self._topic = None if table.topic_column is None else self._source.c[table.topic_column]
         self._partition = self._source.c[table.partition_column]
         self._offset = self._source.c[table.offset_column]
-        self._only = next(iter({tp.topic for tp in ranges}))
+        self._only = next(iter({tp.topic for tp in window.ranges}))
         """The topic of all rows if the table has no topic column."""
+        self._ignores_case = False
+        """Whether the database compares topics without regard to case, so that spellings must be compared."""
 
     def read(self) -> TableRows:
         self._look()
@@ -144,22 +155,29 @@ class _Reading:
         return TableRows(known, foreign)
 
     def _look(self) -> None:
-        """Read the first row, and refuse columns with values of the wrong type."""
-        columns = [self._partition, self._offset, *([] if self._topic is None else [self._topic])]
+        """Read the first row; refuse columns of the wrong type, and learn how topics are compared."""
+        columns: list[Any] = [self._partition, self._offset]
+        if (topic := self._topic) is not None:
+            same = sa.and_(topic == sa.func.upper(topic), topic == sa.func.lower(topic))
+            columns += [topic, sa.case((topic.is_(None), _number(1)), (same, _number(1)), else_=_number(0))]
         row = self._connection.execute(sa.select(*columns).where(*self._selection()).limit(1)).first()
         if row is None:
             return
-        number, offset, *topics = row
+        number, offset, *named = row
         if number is not None:
             self._whole_partition(number)
         if offset is not None:
             self._whole_offset(offset)
-        for topic in topics:
-            if topic is not None and not isinstance(topic, str):
+        if named:
+            found, ignores_case = named
+            if found is not None and not isinstance(found, str):
                 raise UsageError(
-                    f"column {self._table.topic_column!r} holds {shorten(repr(topic))} "
-                    f"({type(topic).__name__}); expected the names of topics: correct topic_column"
+                    f"column {self._table.topic_column!r} holds {shorten(repr(found))} "
+                    f"({type(found).__name__}); expected the names of topics: correct topic_column"
                 )
+            # Other databases distinguish case, and a name without letters does not show it.
+            shows = found is not None and found.lower() != found.upper()
+            self._ignores_case = bool(ignores_case) and (shows or self._connection.dialect.name in _EXACT)
 
     def _sums(self) -> dict[TopicPartition, Sums]:
         """Aggregate the rows of each partition of the window in one scan, for any number of partitions."""
@@ -198,16 +216,19 @@ class _Reading:
         return sums
 
     def _foreign(self, inside: int) -> Sequence[ForeignRows]:
-        """Return the selected rows that are outside the window; normally there are none."""
-        source, selection = self._source, self._selection()
-        every = sa.select(sa.func.count()).select_from(source).where(*selection)
+        """Return the selected rows that are outside the whole window; normally there are none."""
+        selection = self._selection()
+        every = sa.select(sa.func.count()).select_from(self._source).where(*selection)
         outside = self._connection.execute(every).scalar_one() - inside
+        others = {tp: offsets for tp, offsets in self._whole.items() if tp not in self._ranges}
+        if outside and others:
+            outside -= self._connection.execute(every.where(self._inside(others))).scalar_one()
         if not outside:
             return ()
         topic = sa.null() if self._topic is None else self._topic
         keys = [self._partition] if self._topic is None else [self._topic, self._partition]
         # If a column is NULL, a row is neither inside nor outside in SQL.
-        condition = sa.case((self._inside(self._ranges), _number(1)), else_=_number(0)) == _number(0)
+        condition = sa.case((self._inside(self._whole), _number(1)), else_=_number(0)) == _number(0)
         aggregates = (sa.func.count().label("n"), sa.func.min(self._offset), sa.func.max(self._offset))
         statement = (
             sa.select(topic.label("t"), self._partition.label("p"), *aggregates)
@@ -286,6 +307,8 @@ class _Reading:
         conditions = [self._offset >= _number(bounds.start), self._offset < _number(bounds.end)]
         if self._topic is not None:
             conditions.append(self._topic == topics[0] if len(topics) == 1 else self._topic.in_(topics))
+            if self._ignores_case:
+                conditions.append(self._spelled(self._topic, topics))
         # Not by an equality: databases would then estimate few rows, and choose a slower plan with a sort.
         if len({each.start for each in ranges.values()}) > 1:
             conditions.append(
@@ -296,6 +319,19 @@ class _Reading:
                 self._offset < self._by_partition({tp: each.end for tp, each in ranges.items()})
             )
         return conditions
+
+    def _spelled(self, topic: sa.ColumnElement[str], names: Sequence[str]) -> sa.ColumnElement[bool]:
+        """Return the condition for a topic to be spelled like one of the names, whatever its collation."""
+        dialect = self._connection.dialect.name
+        if dialect not in _EXACT or len({name.lower() for name in names}) < len(names):
+            raise UsageError(
+                f"column {self._table.topic_column!r} does not distinguish upper and lower case, so rows of "
+                "another topic could count: audit a view in which it does"
+            )
+        if (collation := _EXACT[dialect]) is None:
+            return sa.cast(topic, sa.LargeBinary).in_([name.encode() for name in names])
+        # citext of PostgreSQL ignores a collation.
+        return sa.collate(sa.cast(topic, sa.Text) if dialect == "postgresql" else topic, collation).in_(names)
 
     def _inside(self, ranges: OffsetRanges) -> sa.ColumnElement[bool]:
         """Return the condition for a row to be in the window."""

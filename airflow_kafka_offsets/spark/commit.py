@@ -10,7 +10,7 @@ from typing import Any, Literal
 from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata, check_group_follows
 from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, other_logs_refusals
-from airflow_kafka_offsets.model.offsets import OffsetRange, Offsets, TopicPartition, summarize
+from airflow_kafka_offsets.model.offsets import OffsetRange, Offsets, TopicPartition, check_ranges, summarize
 from airflow_kafka_offsets.model.parameters import parse_choice
 from airflow_kafka_offsets.model.window import OffsetWindow
 from airflow_kafka_offsets.moves.write import commit_window
@@ -63,6 +63,7 @@ def commit_ranges(
     :param timeout: seconds for each of two steps: reading group and log, and the commit.
     :return: partition -> committed offset: the end of each range whose start the group was at.
     :raises WindowMismatchError: if the group is at another position.
+    :raises UsageError: if a range ends before it starts.
     :raises PlanRefusedError: if the group follows another query or belongs to another cluster or topic, or if
         a range ends beyond the log.
     :raises GroupActiveError: if the group has members.
@@ -76,6 +77,7 @@ def commit_ranges(
         raise UsageError(f"{found}: give options or client_config, to reach the brokers")
     config = librdkafka_config(options or {}) if client_config is None else client_config
     window = ranges if isinstance(ranges, OffsetWindow) else OffsetWindow(dict(ranges))
+    check_ranges(window.ranges)
     with OffsetsClient(config, timeout=timeout) as client:
         commits = client.committed(group_id, window.ranges)
         # Read the ids before the logs: a topic that is created again in between must not pass for the old

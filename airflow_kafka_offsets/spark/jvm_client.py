@@ -52,6 +52,10 @@ _CODES = {
     "SslAuthenticationException": "_SSL",
     "TimeoutException": "REQUEST_TIMED_OUT",
     "DisconnectException": "NETWORK_EXCEPTION",
+    **dict.fromkeys(
+        ("ConfigException", "IllegalArgumentException", "LoginException", "NoSuchFileException"),
+        "_INVALID_ARG",
+    ),
 }
 """Names of Java exceptions without a code, or with another code than librdkafka's."""
 

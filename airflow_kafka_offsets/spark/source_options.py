@@ -51,9 +51,9 @@ def isolation_level(options: Mapping[str, Any]) -> IsolationLevel:
 
 def kafka_settings(options: Mapping[str, Any]) -> dict[str, str]:
     """Return the settings of the source's Kafka clients: its ``kafka.*`` options without that prefix."""
-    return {
-        key[len(_PREFIX) :]: str(value) for key, value in options.items() if key.lower().startswith(_PREFIX)
-    }
+    # Spark ignores the case of options.
+    given = {key.lower(): str(value) for key, value in options.items()}
+    return {key[len(_PREFIX) :]: value for key, value in given.items() if key.startswith(_PREFIX)}
 
 
 def librdkafka_config(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -144,6 +144,8 @@ def _check_effect(source: object, query_source: object, pipeline: object, allow_
         return
     if isinstance(source, str) and "://" in source:
         raise unexpected("source", source, "a group, or SparkCheckpoint(...) for an old checkpoint")
+    if isinstance(source, str) and pipeline is not None:
+        raise parameter_error("pipeline", " has no effect: the source is a group, not a store")
     for name, given in (("query_source", query_source is not None), ("allow_stateful", allow_stateful)):
         if given:
             raise parameter_error(name, " has no effect: the source is not a SparkCheckpoint")

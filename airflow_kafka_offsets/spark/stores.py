@@ -35,9 +35,11 @@ from airflow_kafka_offsets.model.offsets import (
     OffsetRange,
     Offsets,
     TopicPartition,
+    check_ranges,
     is_topic_name,
     summarize,
 )
+from airflow_kafka_offsets.model.parameters import parse_text
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.model.window import OffsetWindow
 
@@ -123,18 +125,16 @@ class SqlOffsetStore:
             offset.
         :raises PlanRefusedError: if another transaction saved the first offsets at the same time.
         :raises OffsetsFormatError: if a row of the pipeline has something other than offsets.
-        :raises UsageError: if the connection commits each statement automatically, or a range ends before it
-            starts.
+        :raises UsageError: if the connection commits each statement automatically, a range ends before it
+            starts, or the name is empty.
         """
         if not isinstance(connection, Connection):
             connection = connection.connection()
         if isinstance(ranges, OffsetWindow):
             ranges = ranges.ranges
         _refuse_autocommit(connection)
-        if backwards := [tp for tp, offsets in ranges.items() if offsets.end < offsets.start]:
-            first = min(backwards)
-            found = f"ranges end before they start on {summarize(backwards)}"
-            raise UsageError(f"{found} ({first}: {ranges[first]})")
+        check_ranges(ranges)
+        parse_text(pipeline, "pipeline")
         stored = self._read_locked_rows(connection, pipeline)
         _refuse_open_sqlite(connection)
         if all(stored.get(tp, offsets.start) == offsets.start for tp, offsets in ranges.items()):
@@ -149,6 +149,9 @@ class SqlOffsetStore:
             # A write locks the rows. SQLite locks the whole file, even if no row is written.
             mine = sa.false() if connection.dialect.name == "sqlite" else self.table.c.pipeline == pipeline
             connection.execute(sa.update(self.table).where(mine).values(updated_at=self.table.c.updated_at))
+            return self._read_rows(connection, pipeline, lock=True)
+        # A job that waited here sees the changed rows, but not rows that were added meanwhile.
+        self._read_rows(connection, pipeline, lock=True)
         return self._read_rows(connection, pipeline, lock=True)
 
     def _read_rows(self, connection: Connection, pipeline: str, *, lock: bool = False) -> Offsets:
@@ -183,9 +186,11 @@ class SqlOffsetStore:
                 connection.execute(adding, [rows[tp] for tp in sorted(new)])
             # Before the first save there is no row to lock, so two first saves collide only here.
             except IntegrityError as error:
+                reason = shorten(str(error.orig).partition("\n")[0])
                 raise PlanRefusedError(
-                    f"another job saved the first offsets of pipeline {pipeline!r} in {summarize(new)} at "
-                    "the same time: roll this transaction back and run the batch again"
+                    f"another job may have saved the first offsets of pipeline {pipeline!r} in "
+                    f"{summarize(new)} at the same time ({reason}): roll this transaction back and run the "
+                    "batch again; if that does not help, correct the table"
                 ) from error
 
     @contextmanager

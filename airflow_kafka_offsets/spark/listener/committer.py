@@ -54,6 +54,8 @@ class _Run:
     query: RunningQuery
     batch: int | None = None
     """Id of the newest finished batch; ``None`` if it must be read from the query."""
+    finished: bool = False
+    """Whether a batch is known to have finished."""
     wanted: bool = False
     """Whether a commit is needed."""
     busy: bool = False
@@ -138,6 +140,7 @@ class Committer:
             run = self._runs.get(run_id)
             if run is not None:
                 run.wanted, run.batch = True, batch
+                run.finished = run.finished or batch is not None
                 run.ended = run.ended or ended
                 if ended and not run.attempts:
                     run.due = 0.0
@@ -267,14 +270,14 @@ class Committer:
             self.outcomes.record_error(run.query, refusal)
             return False
         except Exception as failure:  # noqa: BLE001  # py4j, or a Spark that shuts down, may raise anything
-            if batch is None:
+            if not run.finished:
                 log.debug("Query %s does not report its finished offsets: %s", run.query.name, failure)
             else:
                 text = f"Spark does not report the finished offsets, so nothing is committed: {failure}"
                 self.outcomes.record_error(run.query, SetupError(text))
             return False
         for text in without_group:
-            self.outcomes.warn_once(run.query, "", text, text)
+            self.outcomes.record_without_group(run.query, text)
         retry = False
         silent: dict[str, BrokerUnavailableError] = {}
         for target, wanted in targets.items():
@@ -284,12 +287,12 @@ class Committer:
                     raise silent[target.cluster]
                 self._write(run, target, wanted.settings, wanted.offsets, batch)
                 run.committed = time.monotonic()
-                self.outcomes.record_commit(run.query, target.group_id)
+                self.outcomes.record_commit(run.query, target)
             except KafkaOffsetsError as error:  # noqa: PERF203  # try the next group
                 if isinstance(error, BrokerUnavailableError):
                     silent[target.cluster] = error
                 retry = retry or error.retriable
-                self.outcomes.record_error(run.query, error, target.group_id)
+                self.outcomes.record_error(run.query, error, target)
         return retry
 
     def _write(
@@ -318,7 +321,7 @@ class Committer:
             commit_forward(client, group_id, offsets, texts, query=query.name, check=check)
         except CommitError as error:
             if error.written:
-                self.outcomes.record_commit(query, group_id, wholly=False)
+                self.outcomes.record_commit(query, target, wholly=False)
             raise
         log.debug("Committed and read back: group %r, query %s, batch %s", group_id, query.name, batch)
 

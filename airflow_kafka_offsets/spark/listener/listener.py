@@ -134,7 +134,10 @@ class KafkaOffsetCommitterListener(StreamingQueryListener):  # type: ignore[misc
 
     @property
     def errors(self) -> list[KafkaOffsetsError]:
-        """The errors of groups that are not at their queries' offsets; a later commit removes an error."""
+        """
+        The errors of groups that are not at their queries' offsets, and of topics for which neither a source
+        nor ``group_id`` names a group. A later commit removes an error.
+        """
         return self._committer.outcomes.errors
 
     @property
@@ -207,7 +210,7 @@ class KafkaOffsetCommitterListener(StreamingQueryListener):  # type: ignore[misc
 
     def raise_errors(self) -> None:
         """
-        Raise the error of a group that is not at its query's offsets; do nothing if all are.
+        Raise the error of a group that is not at its query's offsets, or of a topic without a group.
 
         :raises KafkaOffsetsError: the only error, or an error that names all.
         """
@@ -313,8 +316,8 @@ def committing(
     At its end all finished offsets are committed. A query that continues after the block is not followed. The
     parameters before ``raise_errors`` are those of :class:`KafkaOffsetCommitterListener`.
 
-    :param raise_errors: raise at the end if a group is not at its query's offsets. An exception of the block
-        has precedence.
+    :param raise_errors: raise at the end if a group is not at its query's offsets, or a topic has no group.
+        An exception of the block has precedence.
     :param timeout: seconds for the commits at the end, even if brokers or Spark do not answer; the end may
         take one second more.
     :raises KafkaOffsetsError: with ``raise_errors``.

@@ -11,14 +11,18 @@ from airflow_kafka_offsets.errors import (
     CommitError,
     KafkaOffsetsError,
     PlanRefusedError,
+    UsageError,
 )
 from airflow_kafka_offsets.moves.write import AHEAD
-from airflow_kafka_offsets.spark.listener.queries import RunningQuery
+from airflow_kafka_offsets.spark.listener.queries import RunningQuery, Target
 
 log = logging.getLogger(__name__)
 
 _WHOLE_QUERY = ""
-"""Used as the group for an error of the whole query."""
+"""Used instead of a target for an error of the whole query."""
+
+Subject = Target | str
+"""What an error is about: a group of a cluster, the whole query, or a topic without a group (the text)."""
 
 
 class Counts(NamedTuple):
@@ -33,12 +37,12 @@ class Counts(NamedTuple):
 
 
 class Outcomes:
-    """The counts, and the error of each group that is not at its query's offsets."""
+    """The counts, the error of each group that is not at its query's offsets, and topics without a group."""
 
     def __init__(self) -> None:
         self.counts = Counts()
-        self._errors: dict[tuple[str, str], KafkaOffsetsError] = {}
-        self._warned: set[tuple[str, str, str]] = set()
+        self._errors: dict[tuple[str, Subject], KafkaOffsetsError] = {}
+        self._warned: set[tuple[str, Subject, str]] = set()
         self._lock = threading.Lock()
 
     @property
@@ -47,19 +51,19 @@ class Outcomes:
         with self._lock:
             return list(self._errors.values())
 
-    def record_commit(self, query: RunningQuery, group_id: str, *, wholly: bool = True) -> None:
+    def record_commit(self, query: RunningQuery, target: Target, *, wholly: bool = True) -> None:
         """Record a commit that was read back; ``wholly`` if the group is now at the query's offsets."""
         self.counts = self.counts._replace(committed=self.counts.committed + 1)
         if not wholly:
             return
         with self._lock:
-            fixed = [self._errors.pop((query.query_id, about), None) for about in (group_id, _WHOLE_QUERY)]
-            self._warned = {key for key in self._warned if key[:2] != (query.query_id, group_id)}
+            fixed = [self._errors.pop((query.query_id, about), None) for about in (target, _WHOLE_QUERY)]
+            self._warned = {key for key in self._warned if key[:2] != (query.query_id, target)}
         if any(fixed):
-            log.info("Group %r follows query %s again", group_id, query.name)
+            log.info("Group %r follows query %s again", target.group_id, query.name)
 
     def record_error(
-        self, query: RunningQuery, error: KafkaOffsetsError, group_id: str = _WHOLE_QUERY
+        self, query: RunningQuery, error: KafkaOffsetsError, target: Subject = _WHOLE_QUERY
     ) -> None:
         """Record why a group is not at its query's offsets."""
         ahead = isinstance(error, CommitError) and AHEAD in error.failed.values()
@@ -67,8 +71,14 @@ class Outcomes:
         self.counts = self.counts._replace(**{kind: getattr(self.counts, kind) + 1})
         with self._lock:
             self._errors.pop((query.query_id, _WHOLE_QUERY), None)
-            self._errors[query.query_id, group_id] = error
-        self.warn_once(query, group_id, type(error).__name__, str(error))
+            self._errors[query.query_id, target] = error
+        self._warn_once(query, target, type(error).__name__, str(error))
+
+    def record_without_group(self, query: RunningQuery, text: str) -> None:
+        """Record that no group follows a topic of a query."""
+        with self._lock:
+            self._errors[query.query_id, text] = UsageError(f"query {query.name}: {text}")
+        self._warn_once(query, text, "", text)
 
     def record_incomplete(self, query: RunningQuery, text: str) -> None:
         """Record that a query's last offsets were not committed, unless it has a more specific error."""
@@ -76,9 +86,9 @@ class Outcomes:
             if any(query_id == query.query_id for query_id, _ in self._errors):
                 return
             self._errors[query.query_id, _WHOLE_QUERY] = BrokerUnavailableError(f"query {query.name}: {text}")
-        self.warn_once(query, _WHOLE_QUERY, "incomplete", text)
+        self._warn_once(query, _WHOLE_QUERY, "incomplete", text)
 
-    def warn_once(self, query: RunningQuery, about: str, kind: str, text: str) -> None:
+    def _warn_once(self, query: RunningQuery, about: Subject, kind: str, text: str) -> None:
         """Log a warning once; log it again only after a successful commit to the group."""
         key = (query.query_id, about, kind)
         level = logging.DEBUG if key in self._warned else logging.WARNING

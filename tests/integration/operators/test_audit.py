@@ -319,6 +319,10 @@ def test_topics_select_a_part_of_the_window(audit, table, topic, window, make_to
     both = window_of(broker, [topic, other])
     table.add(topic, {0: range(10), 1: range(6)})
     assert audit.run(both, topics=topic)["counts"]["offsets"] == 16
+    # Rows of the window's other topics are not foreign.
+    table.add(other, {0: range(3)})
+    assert audit.run(both, topics=topic, where={"run_id": "this"})["verdict"] == "complete"
+    table.run("DELETE FROM {} WHERE topic = '" + other + "'")
     assert audit.run(both, topics=[topic], topic_column=None)["verdict"] == "complete"
     assert counted(audit.refused(both)[1])["lost"] == 3
     assert counted(audit.run(both, topics=f"{topic}:1")) == {"offsets": 6, "rows": 6}

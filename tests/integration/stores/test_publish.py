@@ -8,7 +8,14 @@ import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
 from sqlalchemy import create_engine
 
-from airflow_kafka_offsets.errors import NoCommitError, OffsetsFormatError, UsageError
+from airflow_kafka_offsets.errors import (
+    NoCommitError,
+    OffsetsFormatError,
+    SetupError,
+    StorageUnavailableError,
+    UsageError,
+)
+from airflow_kafka_offsets.hooks import store
 from airflow_kafka_offsets.hooks.store import stored_offsets
 from airflow_kafka_offsets.model.offsets import OffsetRange, TopicPartition
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
@@ -125,6 +132,25 @@ def test_a_pipeline_that_saved_nothing_is_named(save):
 def test_a_table_that_is_not_there_is_named():
     with pytest.raises(UsageError, match=r"table 'nowhere' cannot be read .*create_table"):
         stored_offsets("results", "shop", "nowhere")
+
+
+def test_a_table_that_sqlite_does_not_have_is_named_and_a_database_that_is_down_is_tried_again(
+    monkeypatch, tmp_path
+):
+    monkeypatch.setattr(store, "sql_engine", lambda *_: create_engine(f"sqlite:///{tmp_path}/there.db"))
+    with pytest.raises(UsageError, match=r"table 'nowhere' cannot be read \(no such table"):
+        stored_offsets("results", "shop", "nowhere")
+    down = f"postgresql+psycopg://postgres@/postgres?host={tmp_path}"
+    monkeypatch.setattr(store, "sql_engine", lambda *_: create_engine(down))
+    with pytest.raises(StorageUnavailableError, match="check that the database is up"):
+        stored_offsets("results", "shop")
+
+
+def test_a_connection_whose_dialect_is_not_installed_says_so(monkeypatch):
+    connection = {"conn_type": "postgres", "extra": {"sqlalchemy_scheme": "postgresql+nodriver"}}
+    monkeypatch.setenv("AIRFLOW_CONN_ODD", json.dumps(connection))
+    with pytest.raises(SetupError, match="the database's driver is missing"):
+        stored_offsets("odd", "shop")
 
 
 def test_a_connection_that_is_no_database_is_refused():

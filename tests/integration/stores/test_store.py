@@ -238,3 +238,33 @@ def test_who_is_refused_a_first_batch_says_what_to_do(postgres):
             waiting.result(DEADLINE)
     assert store.load("shop") == {FIRST: 10}
     engine.dispose()
+
+
+def test_a_job_that_waits_for_the_same_ranges_of_an_added_partition_gets_false(postgres):
+    engine = create_engine(postgres.url)
+    store = SqlOffsetStore(engine, "added_partitions")
+    store.create_table()
+    with engine.begin() as connection:
+        store.save(connection, "shop", ranges((0, 5)))
+    batch = ranges((5, 9), (0, 3))
+    with ThreadPoolExecutor(1) as pool, engine.connect() as first:
+        assert store.save(first, "shop", batch) is True
+
+        def second():
+            with engine.begin() as connection:
+                return store.save(connection, "shop", batch)
+
+        waiting = pool.submit(second)
+        with engine.connect() as looking:
+            blocked = "SELECT count(*) FROM pg_locks WHERE NOT granted"
+            while not looking.exec_driver_sql(blocked).scalar():
+                assert not waiting.done(), "the second save did not wait for the first"
+        first.commit()
+        assert waiting.result(DEADLINE) is False
+    assert store.load("shop") == {FIRST: 9, SECOND: 3}
+    engine.dispose()
+
+
+def test_a_store_needs_the_name_of_a_pipeline(save):
+    with pytest.raises(UsageError, match="pipeline: found NoneType; expected text"):
+        save((0, 10), pipeline=None)

@@ -6,6 +6,7 @@ import os
 import time
 import uuid
 from decimal import Decimal
+from types import SimpleNamespace
 
 import pytest
 import sqlalchemy as sa
@@ -18,7 +19,7 @@ from airflow_kafka_offsets.model.offset_ranges import merge
 from airflow_kafka_offsets.model.offsets import OffsetRange, TopicPartition
 from airflow_kafka_offsets.model.row_filter import AuditedTable
 from airflow_kafka_offsets.model.window import OffsetWindow
-from airflow_kafka_offsets.readings.table_rows import read_rows
+from airflow_kafka_offsets.readings.table_rows import _Reading, read_rows
 
 WINDOW = OffsetWindow(
     {
@@ -442,3 +443,73 @@ def test_the_time_beside_a_plain_scan(engine, large):
         f"audit {audited:.2f} s: {audited / plain:.2f} and {audited / grouped:.2f} of these"
     )
     assert audited < 5 * grouped
+
+
+@pytest.fixture
+def ignores_case(engine):
+    """A column's type that takes Orders for orders."""
+    if engine.dialect.name == "sqlite":
+        return "TEXT COLLATE NOCASE"
+    statement = (
+        "CREATE COLLATION ignores_case (provider = icu, locale = 'und-u-ks-level2', deterministic = false)"
+    )
+    try:
+        with engine.begin() as connection:
+            connection.execute(sa.text(statement))
+    except sa.exc.NotSupportedError as error:
+        pytest.skip(str(error.orig))
+    return "TEXT COLLATE ignores_case"
+
+
+@pytest.mark.parametrize("where", [{}, {"run_id": "this"}])
+def test_rows_of_a_topic_in_other_letters_are_not_the_topics(engine, make_table, ignores_case, where):
+    columns = f'topic {ignores_case}, partition INTEGER, "offset" BIGINT, run_id TEXT'
+    other = [(topic.title(), *rest) for topic, *rest in EVERY]
+    for window in (WINDOW, ORDERS):
+        # Only rows of the other topics; a gap in the middle of the right ones, among the others; all rows.
+        found = held(engine, make_table(other, columns), window, where=where)
+        assert (found.rows, bool(found.foreign)) == (0, bool(where))
+        gap = [row for row in EVERY if row != ("orders", 0, 120)]
+        found = held(engine, make_table([*gap, *other], columns), window, where=where)
+        assert found.missing == {TopicPartition("orders", 0): merge([(120, 121)])}
+        assert held(engine, make_table(EVERY, columns), window).partitions == {
+            tp: COMPLETE[tp] for tp in window.ranges
+        }
+
+
+def test_two_topics_that_the_column_does_not_distinguish_are_refused(engine, make_table, ignores_case):
+    columns = f'topic {ignores_case}, partition INTEGER, "offset" BIGINT, run_id TEXT'
+    window = OffsetWindow({TopicPartition(name, 0): OffsetRange(0, 1) for name in ("orders", "Orders")})
+    with pytest.raises(UsageError, match="column 'topic' does not distinguish upper and lower case"):
+        held(engine, make_table([("orders", 0, 0), ("Orders", 0, 0)], columns), window)
+
+
+@pytest.mark.parametrize(
+    ("dialect", "spelled"),
+    [
+        ("postgresql", '(CAST(topic AS TEXT) COLLATE "C") IN ('),
+        ("mysql", "CAST(topic AS BINARY) IN ("),
+        ("mssql", "(topic COLLATE Latin1_General_BIN2) IN ("),
+    ],
+)
+def test_other_databases_compare_the_spelling_in_their_own_way(dialect, spelled):
+    connection = SimpleNamespace(dialect=sa.create_mock_engine(f"{dialect}://", lambda *_: None).dialect)
+    reading = _Reading(connection, AuditedTable("events"), ORDERS, ORDERS, 1)  # type: ignore[arg-type]
+    condition = reading._spelled(sa.column("topic"), ["orders"])
+    assert spelled in str(condition.compile(dialect=connection.dialect))
+
+
+def test_rows_of_the_other_topics_of_a_window_are_not_foreign(engine, make_table):
+    rows = [*EVERY, ("orders", 0, 99)]
+    audited = AuditedTable(make_table(rows), where={"run_id": "this"})
+    found = read_rows(engine, audited, ORDERS, WINDOW)
+    assert list(found.foreign) == [ForeignRows("orders", 0, 99, 99, 1)]
+
+
+@pytest.mark.parametrize("value", [2**70, "\ud800"])
+def test_a_value_that_the_driver_cannot_send_is_named(engine, make_table, value):
+    if engine.dialect.name == "postgresql" and isinstance(value, int):
+        assert held(engine, make_table(EVERY), where={"partition": value}).rows == 0
+        return
+    with pytest.raises(UsageError, match="cannot be read"):
+        held(engine, make_table(EVERY), where={"partition": value})

@@ -9,7 +9,7 @@ from written_query import Query
 
 from airflow_kafka_offsets.errors import CheckpointError, CheckpointFormatError, UsageError
 from airflow_kafka_offsets.model.offsets import OffsetRange, TopicPartition
-from airflow_kafka_offsets.spark import SparkCheckpoint, batch_ranges, starting_offsets
+from airflow_kafka_offsets.spark import SparkCheckpoint, batch_ranges, commit_ranges, starting_offsets
 
 HEAD = '{"batchWatermarkMs":0,"batchTimestampMs":1700000000000,"conf":{}}'
 
@@ -129,3 +129,8 @@ def test_parameters_without_an_effect_on_the_source_are_refused(checkpoint):
             starting_offsets("orders", topics="t", **given, **wanted)
     with pytest.raises(UsageError, match=r"^source='s3a://lake/old': expected a group, or SparkCheckpoint"):
         starting_offsets("s3a://lake/old", topics="t", on_no_commit="earliest", **wanted)
+
+
+def test_ranges_that_end_before_they_start_are_not_committed():
+    with pytest.raises(UsageError, match="ranges end before they start on orders-0"):
+        commit_ranges("g", {TopicPartition("orders", 0): OffsetRange(8, 2)}, client_config={})

@@ -362,3 +362,58 @@ def test_of_two_queries_that_name_one_group_for_a_partition_the_second_is_refuse
     committer.commit_due()
     assert group.commits == 1
     assert "which query q-1 follows already" in str(committer.outcomes.errors[0])
+
+
+class TwoClusters(Query):
+    """A query that reads one topic of each of two clusters, and names the same group for both."""
+
+    def sources(self):
+        return [
+            SourceState(name, "g", {"kafka.bootstrap.servers": f"{name}:9092"}, {ORDERS: 5})
+            for name in ("here", "there")
+        ]
+
+
+@pytest.mark.parametrize("refuses", ["here", "there"])
+def test_a_commit_on_one_cluster_does_not_hide_a_refusal_on_another(refuses):
+    clusters = {"here:9092": Group(), "there:9092": Group()}
+    clusters[f"{refuses}:9092"].held["g", ORDERS] = Commit(3, '{"query":"q-2"}')
+    committer = Committer(lambda settings: clusters[settings["bootstrap.servers"]])
+    committer.follow("run-1", TwoClusters())
+    committer.record_finished("run-1", 0)
+    committer.flush(2)
+    (error,) = committer.outcomes.errors
+    assert "q-2" in str(error)
+
+
+class WithoutGroup(Query):
+    def sources(self):
+        return [SourceState("a", None, {"kafka.bootstrap.servers": "here:9092"}, {ORDERS: 5})]
+
+
+@pytest.mark.parametrize("group_id", [None, {"oders": "g"}])
+def test_a_topic_without_a_group_is_an_error_at_the_end(group_id):
+    committer = Committer(Group().client, group_id=group_id)
+    committer.follow("run-1", WithoutGroup())
+    committer.record_finished("run-1", 0)
+    committer.flush(1)
+    (error,) = committer.outcomes.errors
+    assert f"names no group for topic {ORDERS.topic}: not committed" in str(error)
+
+
+class Broken(Query):
+    def sources(self):
+        raise RuntimeError("the JVM is gone")
+
+
+@pytest.mark.parametrize("finished", [True, False])
+def test_a_query_that_ends_without_its_offsets_is_an_error_if_a_batch_has_finished(finished):
+    committer = Committer(Group().client)
+    committer.follow("run-1", Broken())
+    if finished:
+        committer.record_finished("run-1", 0)
+    committer.record_ended("run-1")
+    committer.flush(1)
+    assert [str(error) for error in committer.outcomes.errors] == [
+        "Spark does not report the finished offsets, so nothing is committed: the JVM is gone"
+    ] * finished

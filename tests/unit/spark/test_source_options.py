@@ -139,3 +139,9 @@ def test_what_only_a_consumer_needs_does_not_reach_the_client():
         {**SERVERS, "kafka.max.poll.records": "10", "kafka.isolation.level": "read_committed"}
     )
     assert client_config(config) == {"bootstrap.servers": "host:9092"}
+
+
+def test_the_case_of_an_option_does_not_matter_as_in_spark():
+    assert kafka_settings({"Kafka.Bootstrap.Servers": "a:1", "SUBSCRIBE": "t"}) == {
+        "bootstrap.servers": "a:1"
+    }
