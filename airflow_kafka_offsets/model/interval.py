@@ -38,6 +38,7 @@ _EXPECTED = (
 _LONGEST = timedelta(days=366)
 _KEY = re.compile(r"\d{4}-\d{2}-\d{2}(T\d{2}(:\d{2}(:\d{2})?)?)?", re.ASCII)
 """The key, and what Airflow's mappers to hours and days make of it."""
+_SHORTENED = {10: "days", 13: "hours", 16: "minutes"}
 _RANDOM = re.compile(r"(^|[\s,])[hr](\(|/|,|\s|$)", re.IGNORECASE)
 """Fields that croniter fills with a hash or a random number."""
 _AROUND = timedelta(hours=26)
@@ -123,11 +124,13 @@ class IntervalSchedule:
     def of_key(self, key: object, parameter: str = "partition_key") -> Interval:
         """Return a key's interval, or raise a UsageError; Airflow's mappers may have shortened the key."""
         text = parse_text(key, parameter)
-        with suppress(ValueError):
+        with suppress(ValueError, OverflowError):
             if _KEY.fullmatch(text):
                 shown = datetime.fromisoformat(text)
                 found = self.containing(self._moment(shown))
-                if found.key == shown.strftime(KEY_FORMAT):
+                # A day's key is no hour's: a shortened key must not name more than the interval.
+                names = timedelta(**{_SHORTENED[len(text)]: 1}) if len(text) in _SHORTENED else timedelta(0)
+                if found.key == shown.strftime(KEY_FORMAT) and self._moment(shown + names) <= found.end:
                     return found
         now = datetime.now(tz=timezone.utc)
         schedule = f"{parameter_text('every', self.every)} in {self.zone}"

@@ -72,7 +72,8 @@ def check_meaning(
     before = emitted.meaning
     if before == meaning:
         return emitted
-    if start_from is not None and start_from.isoformat() != emitted.start_from:
+    begins_again = start_from is not None and start_from.isoformat() != emitted.start_from
+    if begins_again or emitted.waits_for_start:  # nothing was emitted yet
         return None
     changes = [
         f"{name} was {before.get(name)!r} and is {meaning.get(name)!r}"

@@ -45,7 +45,16 @@ OnEmpty = Literal["skip", "fail", "continue"]
 WINDOW_XCOM = "kafka_offsets.window"
 """Key of the XCom for a job's configuration: the window as JSON text, or the URI of its file."""
 
-_DIGESTED = ("start", "end", "group_id", "topics", "topics_pattern", "max_records", "kafka_config_id")
+_DIGESTED = (
+    "start",
+    "end",
+    "group_id",
+    "topics",
+    "topics_pattern",
+    "max_records",
+    "on_no_commit",
+    "kafka_config_id",
+)
 """Parameters that a window's digest covers: a run with other values plans again, or is refused."""
 
 
@@ -278,7 +287,8 @@ class PlanOffsetWindowOperator(OffsetsOperator):
         if self.every is None:
             self.refuse_unused("without every", timezone="UTC")
             return
-        self.refuse_unused("with every", start="committed", end="latest")
+        # The rest of the interval would be in no window.
+        self.refuse_unused("with every", start="committed", end="latest", max_records=None)
         if not (is_template(self.every) or is_template(self.timezone)):
             with with_task_name(self):
                 IntervalSchedule.parse(self.every, self.timezone)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
+from airflow_kafka_offsets.errors import BrokerUnavailableError, PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.commit_metadata import foreign_logs
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.log_ids import LogIds
@@ -23,7 +23,7 @@ from airflow_kafka_offsets.model.offsets import (
     starting_points,
     summarize,
 )
-from airflow_kafka_offsets.model.parameters import MissingCommitPolicy, parse_pattern
+from airflow_kafka_offsets.model.parameters import MissingCommitPolicy, parse_pattern, timestamp_ms
 from airflow_kafka_offsets.model.place import Place
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.model.window import OffsetWindow, check_bounds
@@ -223,4 +223,36 @@ def _bound_offsets(
     if bound.time is None:
         return found
     # Records that were written after the log end was read belong to the next window.
-    return {tp: min(offset, logs[tp].end) for tp, offset in found.items()}
+    found = {tp: min(offset, logs[tp].end) for tp, offset in found.items()}
+    return found | _without_markers(client, found, logs, timestamp_ms(bound.time))
+
+
+def _without_markers(
+    client: OffsetsClient, found: Offsets, logs: Mapping[TopicPartition, LogRange], moment: int
+) -> Offsets:
+    """
+    Return the first record at or after a time where the lookup has found the marker of a transaction.
+
+    A marker has the broker's time. The records behind it may be older, and are searched by their own times.
+    """
+    low = {tp: offset for tp, offset in found.items() if offset < logs[tp].end}
+    high: Offsets = {}
+    middle = dict(low)
+    while middle:
+        times = client.record_times(middle)
+        if unread := middle.keys() - times.keys():
+            raise BrokerUnavailableError(
+                f"the times of records in {summarize(unread)} could not be read, so the window has no bound "
+                "there: try again"
+            )
+        for tp, offset in middle.items():
+            time = times[tp]
+            if tp not in high and (time is None or time >= moment):
+                del low[tp]  # the lookup's result is right
+            elif time is None or time >= moment:
+                high[tp] = offset
+            else:
+                low[tp] = offset + 1
+                high.setdefault(tp, logs[tp].end)
+        middle = {tp: (low[tp] + high[tp]) // 2 for tp in low if low[tp] < high[tp]}
+    return high

@@ -7,7 +7,12 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from airflow_kafka_offsets.errors import NoCommitError, PlanRefusedError, WindowMismatchError
+from airflow_kafka_offsets.errors import (
+    BrokerUnavailableError,
+    NoCommitError,
+    PlanRefusedError,
+    WindowMismatchError,
+)
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.offsets import (
@@ -99,8 +104,9 @@ def partitions_cut_off(
     asked = timestamp_ms(moment)
     gone = {tp: time for tp, time in times.items() if time is not None and time > asked}
     if unseen := set(doubtful) - set(times):
-        log.warning(
-            "Could not check whether retention has deleted records of the window on %s", summarize(unseen)
+        raise BrokerUnavailableError(
+            f"the times of the first records in {summarize(unseen)} could not be read, so it is unknown "
+            "whether retention has deleted records of the window: try again"
         )
     if not gone:
         return []

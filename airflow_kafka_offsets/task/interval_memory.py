@@ -74,6 +74,7 @@ class IntervalMemory:
         stores: Any = context.get("asset_state_store")
         self._asset = asset
         self._context = context
+        self._found: object = None
         self._store: Any = _VariableStore(asset.name) if stores is None else stores[asset]
 
     def recall(self) -> Emitted | None:
@@ -83,7 +84,7 @@ class IntervalMemory:
         :raises PlanRefusedError: if the kept state cannot be read. The error is retriable if another task is
             about to emit, or if Airflow cannot answer whether a task has emitted.
         """
-        kept = self._store.get(KEY)
+        kept = self._found = self._store.get(KEY)
         if kept is None:
             return None
         emitted, announced = self._parse(kept)
@@ -96,7 +97,7 @@ class IntervalMemory:
 
     def keep(self, emitted: Emitted) -> None:
         """Keep what was emitted."""
-        self._store.set(KEY, _as_json(emitted))
+        self._set(_as_json(emitted))
 
     def announce(self, emitted: Emitted, end: datetime, token: str) -> None:
         """Note that this try of the task, with its token, is about to emit the intervals up to an end."""
@@ -107,7 +108,17 @@ class IntervalMemory:
             **self._task_key,
             **self._try,
         }
-        self._store.set(KEY, _as_json(emitted) | {"announced": announced})
+        self._set(_as_json(emitted) | {"announced": announced})
+
+    def _set(self, value: dict[str, Any]) -> None:
+        if self._store.get(KEY) != self._found:
+            raise PlanRefusedError(
+                f"another task has emitted for the asset {self._asset.name!r} since this task began: "
+                "expected one task at a time; try again when that task has ended",
+                retriable=True,
+            )
+        self._store.set(KEY, value)
+        self._found = value
 
     @property
     def _task_key(self) -> dict[str, Any]:
@@ -157,10 +168,13 @@ class IntervalMemory:
                 "expected one task at a time; try again when that task has ended",
                 retriable=True,
             )
-        # A task that a user has marked as a success has emitted nothing. It has no token.
-        if state == "success" and self._token(ti, announced) == announced["token"]:
-            return True
-        return self._is_in_events(announced)
+        # A user may also mark a task as a success that has failed after its last step: the events decide.
+        try:
+            return self._is_in_events(announced)
+        except PlanRefusedError:
+            if state == "success" and self._token(ti, announced) == announced["token"]:
+                return True
+            raise
 
     def _state(self, ti: Any, by: Mapping[str, Any]) -> str:
         index = by.get("map_index", -1)

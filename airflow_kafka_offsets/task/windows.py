@@ -17,7 +17,7 @@ from airflow.sdk import Context
 
 from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.hooks.checkpoint import storage_from_connection
-from airflow_kafka_offsets.model.commit_metadata import CommitMetadata, RunStart
+from airflow_kafka_offsets.model.commit_metadata import RunStart
 from airflow_kafka_offsets.model.digest import digest
 from airflow_kafka_offsets.model.formats import load_json
 from airflow_kafka_offsets.model.groups import GroupSelection
@@ -27,7 +27,7 @@ from airflow_kafka_offsets.model.window import OffsetWindow
 from airflow_kafka_offsets.pipeline import parse_location
 from airflow_kafka_offsets.readings.window_checks import is_committed_by_run
 from airflow_kafka_offsets.storage import open_location, read_text, replace_file
-from airflow_kafka_offsets.task.identity import iteration, map_index, run_start
+from airflow_kafka_offsets.task.identity import commit_metadata, iteration, map_index, run_start
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.kafka.client import OffsetsClient
@@ -63,13 +63,7 @@ class WindowMemory:
         loop = iteration(context)
         self.run |= {"map_index": map_index(context), "iteration": loop}
         self.run |= dict(zip(RUN_START, start, strict=True))
-        self._run = CommitMetadata(
-            dag=str(self.run["dag_id"]),
-            run=str(self.run["run_id"]),
-            started=start.at,
-            clears=start.clears,
-            iteration=loop,
-        )
+        self._run = commit_metadata(context)
 
     def recall(self) -> OffsetWindow | None:
         """Return the window that was planned before, or ``None``; refuse a window that was changed."""

@@ -54,7 +54,7 @@ class IntervalPosition(Wait):
         :raises DriftError: if the position belongs to other logs, or is beyond the log end.
         :raises PlanRefusedError: if retention has deleted unread records.
         """
-        state = self.read_checkpoint(checkpoint) if self.needs_checkpoint else None
+        state = self.read_checkpoint(checkpoint)
         found = self.find_positions(client, state)
         if not found:
             return None

@@ -9,8 +9,11 @@ from typing import Any
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow.sdk import Asset
+from confluent_kafka import Producer
 from interval_runs import FakeAirflow
 
+from airflow_kafka_offsets.errors import BrokerUnavailableError
+from airflow_kafka_offsets.kafka import record_reads
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
 from airflow_kafka_offsets.operators.completed_intervals import CompletedIntervalsOperator
@@ -244,3 +247,44 @@ def test_a_run_of_an_emitted_day_does_not_read_one_hour(recorded, context):
         plan(started, "2026-03-01T00:00:00", topics=recorded, every="hour")
     day = plan(started, "2026-03-01T00:00:00", topics=recorded, every="day")
     assert day["end"] == {recorded: {"0": 5}}
+
+
+def test_the_marker_of_a_transaction_does_not_end_an_hour(
+    make_topic, commit, group, context, bootstrap_servers
+):
+    topic = make_topic(1, FOREVER)
+    producer = Producer({"bootstrap.servers": bootstrap_servers, "transactional.id": topic, "log_level": 0})
+    producer.init_transactions(20)
+    for hours in ([0.1, 0.2], [0.3, 0.4], [1.1], [2.1], [3.1]):  # the records' own times
+        producer.begin_transaction()
+        for hour in hours:
+            producer.produce(topic, b"", partition=0, timestamp=ms(hour))
+        producer.commit_transaction(20)
+    commit(group, topic, {0: 12})
+    assert Runs(group_id=group, topics=topic).run() == ["00", "01", "02"]
+    windows = [plan(context, f"2026-03-01T0{hour}:00:00", topics=topic, every="hour") for hour in range(3)]
+    assert [(each["start"][topic]["0"], each["end"][topic]["0"]) for each in windows] == [
+        (0, 5),
+        (5, 7),
+        (7, 9),
+    ]
+
+
+def test_a_broker_whose_records_are_slow_hides_no_deleted_ones(
+    make_topic, write, context, delete_before, monkeypatch
+):
+    topic = make_topic(1, FOREVER)
+    write(topic, {0: [0.1, 0.2, 1.1, 2.1]})
+    delete_before(topic, 2)
+    monkeypatch.setattr(record_reads, "_TIMES_WITHIN", 0.002)
+    with pytest.raises(BrokerUnavailableError):
+        plan(context, "2026-03-01T00:00:00", topics=topic, every="hour")
+
+
+def test_the_key_of_a_day_is_no_hour(make_topic, write, context):
+    topic = make_topic(1, FOREVER)
+    write(topic, {0: [0.1, 5.1, 24.1]})
+    with pytest.raises(AirflowFailException, match="is not the start of an interval"):
+        plan(context, "2026-03-01", topics=topic, every="hour")
+    with pytest.raises(AirflowFailException, match="is not the start of an interval"):
+        plan(context, "9999-12-31", topics=topic, every="hour")

@@ -634,3 +634,41 @@ def test_no_interval_is_lost_or_wrong_whatever_happens(steps):
     assert sorted(set(hours)) == expected
     if not taken_back:
         assert hours == expected
+
+
+def test_a_task_that_failed_and_is_marked_as_a_success_has_emitted_nothing():
+    stream = Stream()
+    stream.write(0.5, 1.5)
+    stream.commit(2)
+    stream.run("one", ends="failed")
+    stream.airflow.states["stream", "one", "hours"] = "success"
+    stream.run("two")
+    assert stream.hours() == ["01T00"]
+
+
+def test_a_task_that_was_overtaken_by_another_one_emits_nothing():
+    stream = Stream()
+    stream.write(0.5, 1.5)
+    stream.commit(2)
+    slow, other, begun = stream.operator(task_id="slow"), stream.operator(task_id="other"), []
+
+    class Client(MemoryClient):
+        def log_ranges(self, *named, **parameters):
+            if not begun:
+                begun.append(stream.airflow.run(other, "other"))
+            return super().log_ranges(*named, **parameters)
+
+    slow.open_client = lambda *_: Client(stream.broker)  # type: ignore[method-assign, assignment]
+    with pytest.raises(PlanRefusedError) as refused:
+        stream.airflow.run(slow, "slow")
+    assert refused.value.retriable
+    assert stream.hours() == ["01T00"]
+
+
+def test_a_mistyped_group_is_corrected_before_the_first_event():
+    stream = Stream()
+    stream.write(0.5, 1.5)
+    stream.commit(2)
+    stream.run(group_id="etll", start_from=START)
+    stream.run(start_from=START)
+    assert stream.hours() == ["01T00"]
