@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from airflow.sdk import DAG, Param, task
+from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_kafka_offsets.operators.approve import ApprovePlanOperator
 from airflow_kafka_offsets.operators.check_drift import CheckOffsetDriftOperator
@@ -63,18 +64,18 @@ with DAG(
 with DAG(
     "take_back_pipelines",
     schedule=None,
-    params={"run_id": Param("", type="string", description="The run of recover_pipelines")},
+    params={"run_id": Param(type="string", minLength=1, description="The run of recover_pipelines")},
     max_active_runs=1,
 ) as back:
 
     @task
     def receipts(ti: Any = None, params: Any = None) -> list[Any]:
         """Return the receipts of the pipelines that the run has moved."""
-        indexes = range(len(pipelines))
-        found = ti.xcom_pull(
-            dag_id="recover_pipelines", run_id=params["run_id"], task_ids="reset", map_indexes=indexes
-        )
-        return [receipt for receipt in found if receipt is not None]
+        found = ti.xcom_pull(dag_id="recover_pipelines", run_id=params["run_id"], task_ids="reset")
+        moved = [found] if isinstance(found, dict) else [each for each in found or () if each is not None]
+        if not moved:
+            raise AirflowFailException(f"Run {params['run_id']!r} of recover_pipelines has left no receipt")
+        return moved
 
     RestoreOffsetsOperator.partial(task_id="restore", restore_when="always", max_active_tis_per_dag=8).expand(
         receipt=receipts()

@@ -28,7 +28,7 @@ from airflow_kafka_offsets.cli.options import (
 from airflow_kafka_offsets.cli.recovery_file import Connections, StateFile, connection_of
 from airflow_kafka_offsets.cli.saved_plans import max_age_option
 from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
-from airflow_kafka_offsets.model.checkpoint_policy import QUIET_PERIOD
+from airflow_kafka_offsets.model.checkpoint_policy import QUIET_PERIOD, CheckpointPolicy
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.fleet import Fleet, Member
 from airflow_kafka_offsets.model.groups import GroupSelection
@@ -171,6 +171,11 @@ def apply_command(
             print_result(output, fleet.as_json(), [fleet.markdown, "", *_stages(fleet)])
             click.echo("Nothing was changed: give --execute to apply the plan.", err=True)
             return
+        if undone := [each for each in fleet.members if each.stage in ("restoring", "restored")]:
+            raise UsageError(
+                f"{state.path}: {len(undone)} of {len(fleet.members)} pipelines were restored, and would not "
+                "be moved: finish 'recover restore', then plan again"
+            )
         moves = _moves(fleet, state, broker)
         failures = moves.apply(
             now=partial(datetime.now, tz=timezone.utc),
@@ -189,31 +194,29 @@ def apply_command(
 @recover.command("restore", cls=StrictCommand)
 @file_argument
 @allow_stale_option
-@quiet_period_option
+@move_options
 @at_once_option
-@execute_option
 @broker_options
-@output_option
 def restore_command(
-    file: Path,
-    allow_stale: bool,
-    quiet_period: float,
-    max_active: int,
-    execute: bool,
-    broker: BrokerOptions,
-    output: str,
+    file: Path, allow_stale: bool, execution: Execution, max_active: int, broker: BrokerOptions
 ) -> None:
     """Undo the move of every pipeline that was moved."""
+    output = execution.output
     state = StateFile(file)
     with state.locked():
         fleet = state.require()
-        if not execute:
+        if not execution.execute:
             names = [member.name for member in fleet.begun]
             print_result(output, {"pipelines": names}, [f"group {name} would be restored" for name in names])
             click.echo("Nothing was changed: give --execute to apply the plan.", err=True)
             return
         moves = _moves(fleet, state, broker)
-        failures = moves.restore(quiet_period=quiet_period, allow_stale=allow_stale, at_once=max_active)
+        failures = moves.restore(
+            quiet_period=execution.quiet_period,
+            policy=None if execution.policy == CheckpointPolicy() else execution.policy,
+            allow_stale=allow_stale,
+            at_once=max_active,
+        )
     _conclude(moves.fleet, failures, output, "run 'recover restore' again for these")
 
 

@@ -42,16 +42,19 @@ class StateFile:
 
     def read(self) -> Fleet | None:
         """Return the recovery; ``None`` if no recovery was planned."""
-        from airflow_kafka_offsets.model.formats import load_json
-        from airflow_kafka_offsets.storage import read_text
-
-        text = read_text(str(self.path))
-        if text is None:
-            return None
         name = str(self.path)
-        return Fleet.parse(
-            load_json(text, name, "a recovery, as 'recover plan' writes it", describe=describe_type), name
-        )
+        try:
+            # Without the limits of other files: it is our own, and grows with each receipt.
+            value = json.loads(self.path.read_bytes())
+        except FileNotFoundError:
+            return None
+        except (ValueError, RecursionError):
+            raise UsageError(
+                f"{name}: is not JSON; expected a recovery, as 'recover plan' writes it"
+            ) from None
+        except OSError as error:
+            raise UsageError(f"{name}: cannot be read ({error.strerror})") from None
+        return Fleet.parse(value, name, describe=describe_type)
 
     def require(self) -> Fleet:
         """Return the recovery, or raise an error if no recovery was planned."""

@@ -39,7 +39,9 @@ def read_pipelines(text: str, file: str, parsers: Readers) -> list[dict[str, Any
     :raises UsageError: the text names the file, the entry and the key.
     """
     try:
-        content = load_json(text, file) if file.endswith(".json") else _load_yaml(text, file)
+        content = (
+            load_json(text, file, "a list of pipelines") if file.endswith(".json") else _load_yaml(text, file)
+        )
     except OffsetsFormatError as error:
         raise UsageError(str(error)) from None
     defaults: dict[str, Any] = {}
@@ -69,6 +71,9 @@ def _entry(entry: object, where: str, parsers: Readers) -> dict[str, Any]:
     if "group_id" not in checked:
         missing = parameter_text("group_id")
         raise UsageError(f"{where}: {missing} is missing: name the consumer group", parameter="group_id")
+    if "mirror" in checked and "checkpoint_location" not in checked:
+        location = parameter_text("checkpoint_location")
+        raise UsageError(f"{where}: mirror has no effect without {location}", parameter="mirror")
     return checked
 
 
@@ -141,9 +146,9 @@ def _value(node: Any, file: str, seen: set[int]) -> object:
     if id(node) in seen or kind == "merge":
         raise UsageError(f"{where}: found an alias (*name or <<); expected values that are written out")
     seen.add(id(node))
-    if kind == "seq":
+    if kind == "seq" and isinstance(node, yaml.SequenceNode):
         return [_value(item, file, seen) for item in node.value]
-    if kind == "map":
+    if kind == "map" and isinstance(node, yaml.MappingNode):
         found: dict[object, object] = {}
         for key_node, value_node in node.value:
             key = _value(key_node, file, seen)
@@ -154,7 +159,7 @@ def _value(node: Any, file: str, seen: set[int]) -> object:
                 raise UsageError(f"{file}, line {line}: key {shorten(repr(key))} occurs twice; keep one")
             found[key] = _value(value_node, file, seen)
         return found
-    if kind in ("str", "null"):
+    if kind in ("str", "null") and isinstance(node, yaml.ScalarNode):
         return None if kind == "null" else node.value
     raise UsageError(
         f"{where}: found {shorten(node.value) if isinstance(node.value, str) else 'a value'}, which YAML "

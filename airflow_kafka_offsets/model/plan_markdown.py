@@ -58,7 +58,7 @@ def plans_markdown(plans: Sequence[SavedPlan]) -> str:
         "|---|---|---|--:|--:|---|---|---|",
     ]
     for saved, each in zip(plans, found, strict=True):
-        notes = [text for text in (_lost(saved), _downstream(saved)) if text and text != "nothing"]
+        notes = [text for text in _warnings(saved, each) if text and text != "nothing"]
         cells = [
             ", ".join(_code(group.group_id) for group in saved.groups),
             _from(saved),
@@ -71,6 +71,19 @@ def plans_markdown(plans: Sequence[SavedPlan]) -> str:
         ]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def _warnings(saved: SavedPlan, found: Estimate) -> list[str]:
+    """Return what speaks against a pipeline's plan."""
+    safe = saved.policy.idempotent_sink or saved.policy.sink == "noop" or not found.again
+    return [
+        f"{found.passed:,} records are passed over unread" if found.passed else "",
+        f"unfinished batch {', '.join(map(str, saved.discarded))} is discarded" if saved.discarded else "",
+        _lost(saved),
+        "" if safe else _sink(saved, found.again),
+        f"keeps state: {_state(saved)}" if saved.value.get("stateful") else "",
+        _downstream(saved),
+    ]
 
 
 def _estimate(saved: SavedPlan) -> Estimate:

@@ -30,6 +30,7 @@ from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.plan import OffsetPlan
 from airflow_kafka_offsets.model.receipt import GroupReceipt, read_receipt
 from airflow_kafka_offsets.model.text import DescribeValue, shorten
+from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.model.wording import parameter_text
 
 FORM = "a plan from a reset or failover that only plans, or from '--save-plan'"
@@ -197,7 +198,9 @@ class SavedPlan:
             f"{parameter_text('max_age')} is {duration_text(max_age.total_seconds())}: plan again"
         ]
 
-    def name_refusals(self, group_id: object, checkpoint_location: str | None) -> list[str]:
+    def name_refusals(
+        self, group_id: object, checkpoint_location: str | None, topics: Any = None
+    ) -> list[str]:
         """Return why the plan is for another pipeline than the task or command names."""
         named, location = self.names.group_id, None if self.checkpoint is None else self.checkpoint.location
         refusals = []
@@ -205,6 +208,15 @@ class SavedPlan:
             refusals.append(
                 f"the plan is for group {shorten(named)}, and {parameter_text('group_id')} names "
                 f"{shorten(group_id)}"
+            )
+        if group_id is not None and location is not None and checkpoint_location is None:
+            refusals.append(
+                f"the plan moves {location} too, and {parameter_text('checkpoint_location')} is missing"
+            )
+        if topics is not None and TopicScope.parse(topics) != TopicScope.parse(self.names.topics):
+            refusals.append(
+                f"the plan is for topics {shorten(self.names.topics)}, and {parameter_text('topics')} names "
+                f"{shorten(topics)}"
             )
         if checkpoint_location is not None and checkpoint_location != location:
             refusals.append(

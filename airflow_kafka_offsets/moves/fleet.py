@@ -11,6 +11,7 @@ from threading import Event, Lock
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from airflow_kafka_offsets.errors import KafkaOffsetsError, PlanRefusedError
+from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.fleet import BEGUN, Fleet
 from airflow_kafka_offsets.model.groups import GroupSelection
@@ -123,11 +124,17 @@ class FleetMoves:
         return self._each(todo, move, at_once)
 
     def restore(
-        self, *, quiet_period: float, allow_stale: bool = False, at_once: int = AT_ONCE
+        self,
+        *,
+        quiet_period: float,
+        policy: CheckpointPolicy | None = None,
+        allow_stale: bool = False,
+        at_once: int = AT_ONCE,
     ) -> list[Failure]:
         """
         Undo the move of each pipeline that was moved. If one fails, the others are still restored.
 
+        :param policy: permissions for the checkpoints; by default those of each plan.
         :param allow_stale: whether to undo a move although the pipeline has continued since.
         """
         todo = [n for n, each in enumerate(self.fleet.members) if each.stage in BEGUN]
@@ -148,7 +155,7 @@ class FleetMoves:
                     member.receipt,
                     opened.checkpoint,
                     GroupSelection.parse(names.group_id, names.topics),
-                    policy=member.plan.policy,
+                    policy=policy or member.plan.policy,
                     metadata=self._by,
                     allow_stale=allow_stale,
                     allow_new_cluster=member.plan.allow_new_cluster,

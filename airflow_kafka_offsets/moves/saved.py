@@ -110,11 +110,20 @@ def has_moved(
         archives = read_archived_moves(checkpoint)
         if any(each.made_by.plan == plan_digest and not each.undone for each in archives):
             return True
-    return any(
-        moved_by(plan_digest, group, client.committed(group.group_id, group.after))
-        for group in groups
-        if group.after
-    )
+    elsewhere: list[str] = []
+    for group in groups:
+        commits = client.committed(group.group_id, group.after)
+        if moved_by(plan_digest, group, commits):
+            return True
+        now = {tp: None if commit is None else commit.offset for tp, commit in commits.items()}
+        if checkpoint is None and any(at != group.before.get(tp) for tp, at in now.items()):
+            elsewhere.append(group.group_id)
+    if elsewhere:
+        raise PlanRefusedError(
+            f"group {', '.join(map(repr, elsewhere))} was committed since plan {plan_digest[:8]} began, so "
+            "it is unknown whether the plan has moved it: reset it to the position that you want"
+        )
+    return False
 
 
 def with_saved_parts(group: OffsetPlan, saved: SavedPlan, commits: Commits) -> OffsetPlan:

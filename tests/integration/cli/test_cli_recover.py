@@ -303,3 +303,26 @@ def test_without_execute_nothing_is_done(pipelines, recovering):
     assert recovering("apply", few, "--execute").code == 0
     assert few.names[0] in recovering("restore", few).out
     assert few.at() == {BACK: 2}
+
+
+def test_a_fleet_that_was_restored_is_planned_again_and_not_half_applied(pipelines, recovering):
+    some = pipelines(2)
+    for verb, *options in (("plan", "--shift-by", "-3"), ("apply", "--execute"), ("restore", "--execute")):
+        assert recovering(verb, some, *options).code == 0
+    done = recovering("apply", some, "--execute")
+    assert (done.code, "2 of 2 pipelines were restored" in done.err) == (2, True)
+    assert some.at() == {READ: 2}
+
+
+def test_an_unfinished_batch_is_discarded_by_the_restore_if_that_is_allowed(pipelines, recovering):
+    one = pipelines(1)
+    for verb, *options in (("plan", "--shift-by", "-3"), ("apply", "--execute")):
+        assert recovering(verb, one, *options).code == 0
+    offsets = one.root / one.names[0] / "offsets"
+    newest = max(int(file.name) for file in offsets.glob("[0-9]*"))
+    shutil.copy(offsets / str(newest), offsets / str(newest + 1))
+    refused = recovering("restore", one, "--execute")
+    assert (refused.code, "--on-pending-batch discard" in refused.err) == (1, True)
+    done = recovering("restore", one, "--execute", "--on-pending-batch", "discard", "--sink", "noop")
+    assert done.code == 0, done.err
+    assert one.at() == {READ: 1}

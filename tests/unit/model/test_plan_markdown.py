@@ -130,3 +130,18 @@ def test_a_hostile_name_stays_in_its_cell(name):
         assert line.isprintable()
         unescaped = line.replace("\\|", "")
         assert unescaped.count("|") in (3, 9)
+
+
+def test_the_table_of_a_fleet_has_what_speaks_against_each_plan():
+    plans = []
+    for group in ("a", "b"):
+        saved = plan(group)
+        found = Estimate(5, 10, 9, 9).as_json()
+        plans.append(saved.with_notes(estimate=found, stateful=True))
+    text = plans_markdown(plans)
+    for note in (
+        "10 records are passed over unread",
+        "keeps state: ",
+        "a sink that appends gets the records",
+    ):
+        assert text.count(note) == 2, note
