@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from confluent_kafka import TIMESTAMP_NOT_AVAILABLE
+from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, TIMESTAMP_NOT_AVAILABLE
 
 from airflow_kafka_offsets.kafka.explain import Call
 from airflow_kafka_offsets.kafka.fetching import END_OF_LOG, FetchConnections, fetch
@@ -32,6 +32,8 @@ class Record(NamedTuple):
     """In milliseconds since 1970; -1 if the record has no timestamp."""
     key: bytes | None
     value: bytes | None
+    appended: bool = False
+    """Whether the broker has set the timestamp (``LogAppendTime``)."""
 
 
 Take = Callable[[TopicPartition, Record], None]
@@ -64,7 +66,16 @@ def read_records(
                     if offset < end:
                         kind, timestamp = message.timestamp()
                         time = -1 if kind == TIMESTAMP_NOT_AVAILABLE else timestamp
-                        take(tp, Record(offset, time, message.key(), message.value()))
+                        take(
+                            tp,
+                            Record(
+                                offset,
+                                time,
+                                message.key(),
+                                message.value(),
+                                kind == TIMESTAMP_LOG_APPEND_TIME,
+                            ),
+                        )
                     reached[tp] = min(offset + 1, end)
                 elif failure.code == END_OF_LOG:
                     # No record follows that this isolation level can read.

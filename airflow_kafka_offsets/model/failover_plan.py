@@ -57,6 +57,12 @@ class TranslatedPartition:
     log: LogRange | None = None
     unmirrored: int | None = None
 
+    @property
+    def deleted(self) -> bool:
+        """Whether the mirror has deleted the position."""
+        offset = self.translation.offset
+        return offset is not None and self.log is not None and offset < self.log.start
+
     def or_from(self, offset: int | None) -> TranslatedPartition:
         """Return the partition, with an offset to read from if its position is unknown."""
         if self.translation.offset is not None or offset is None or self.log is None:

@@ -50,7 +50,7 @@ class MirrorCheck:
     @property
     def verdict(self) -> MirrorVerdict:
         """How exactly the pipeline could fail over if the source were gone."""
-        if any(each.translation.offset is None for each in (*self.now, *self.alone)):
+        if any(each.translation.offset is None or each.deleted for each in (*self.now, *self.alone)):
             return "unknown"
         return "exact" if all(each.translation.exact for each in self.alone) else "safe"
 
@@ -73,6 +73,10 @@ class MirrorCheck:
             if unknown:
                 partitions = summarize(each.partition for each in unknown)
                 found.append(f"{when} its position is unknown on {partitions}: {unknown[0].translation.why}")
+            lost = [each for each in translated if each.deleted]
+            if lost:
+                partitions = summarize(each.partition for each in lost)
+                found.append(f"{when} its position on {partitions} is one that the mirror has deleted")
         again = sum(each.translation.again for each in self.alone)
         if max_again is not None and again > max_again:
             found.append(f"once the source is gone {again} records may be read again, above {max_again}")

@@ -22,7 +22,7 @@ from airflow_kafka_offsets.model.translation import DIGEST_LENGTH, LastRead, Rec
 VERSION = 1
 POSITIONS = 5
 """Positions that are kept for each partition."""
-MOST_PARTITIONS = 10_000
+MOST_PARTITIONS = 5_000
 """Most positions that are kept in total: with many partitions, each has fewer positions."""
 _SYNCS_BESIDE = 2
 """Syncs that are kept on each side of a position."""

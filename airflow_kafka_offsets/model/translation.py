@@ -171,6 +171,12 @@ def translate(
     if position == 0:
         return Translation(log.start)
     known = list(syncs)
+    if known and log.end == 0:
+        return Translation(
+            None,
+            why="the topic is empty on the mirror, but the syncs show copied records: it has another name "
+            "there, or was created again",
+        )
     pairs = _pairs(position, log, known, sightings)
     newest = next((each for each in sightings if each.read.position == position), None)
     if newest is None:
@@ -239,7 +245,7 @@ def _after_the_first(found: Bracket, copies: Sequence[int], others: int) -> Tran
         and by_syncs.offset - 1 in copies
     ):
         return by_syncs
-    low = max(found.low, copies[0] + 1)
+    low = max(found.low, min(copies[0] + 1, found.high))
     return Translation(low, max(0, found.high - low) + found.repeated + others, "record")
 
 

@@ -84,7 +84,7 @@ def plan_failover(
     :raises PlanRefusedError: if the names do not match the checkpoint, or it is already on the mirror.
     """
     entered = target.cluster_id()
-    request = digest("failover", entered, selection.group_id, selection.scope.as_json(), mirror.as_json())
+    request = failover_request(entered, selection, mirror)
     begun = begun_failover(checkpoint, request)
     if begun is not None:
         return resume_failover(begun, target, checkpoint, policy.checkpoint)
@@ -115,6 +115,8 @@ def plan_failover(
             MovedPosition(each.partition, each.position, each.translation.offset or 0) for each in translated
         ]
         refusals += unread_refusals(target, mirror, moves)
+    else:
+        refusals += _left_out_refusals(target, sources, scoped)
     groups = _group_plans(target, selection, sources, translated, policy, left)
     after = _sources_after(sources, translated, groups)
     ids = known_log_ids(target, {each.mirrored.topic for each in translated})
@@ -133,6 +135,11 @@ def plan_failover(
     )
     notes = [*evidence.notes, *note, *([running] if running and policy.allow_running_mirror else [])]
     return make_failover_plan(groups, moved, translated, notes)
+
+
+def failover_request(entered: str, selection: GroupSelection, mirror: Mirror) -> str:
+    """Return the identity of a request to fail over to a cluster."""
+    return digest("failover", entered, selection.group_id, selection.scope.as_json(), mirror.as_json())
 
 
 def begun_failover(checkpoint: SparkCheckpoint, request: str) -> ArchivedMove | None:
@@ -187,14 +194,31 @@ def _read_kept(checkpoint: SparkCheckpoint) -> tuple[Readiness, list[str]]:
 
 
 def _refusals(translated: Collection[TranslatedPartition]) -> list[str]:
-    unknown: dict[str, list[TopicPartition]] = {}
+    unknown: dict[tuple[str, bool], list[TopicPartition]] = {}
     for each in translated:
         if each.translation.offset is None:
-            unknown.setdefault(each.translation.why, []).append(each.partition)
+            unknown.setdefault((each.translation.why, each.log is not None), []).append(each.partition)
+    earliest = f", or set {parameter_text('on_unknown', 'earliest')} to read the mirror's whole log there"
     return [
         f"the position on the mirror is unknown on {summarize(partitions)}: {why}; correct the names of the "
-        f"mirror, or set {parameter_text('on_unknown', 'earliest')} to read the mirror's whole log there"
-        for why, partitions in unknown.items()
+        f"mirror{earliest if there else ''}"
+        for (why, there), partitions in unknown.items()
+    ]
+
+
+def _left_out_refusals(
+    target: OffsetsClient, sources: Mapping[str, Offsets], scoped: Mapping[str, Offsets]
+) -> list[str]:
+    """Return why partitions must not stay: their offsets of the old cluster would count on the mirror."""
+    out = {tp for name, offsets in sources.items() for tp in offsets.keys() - scoped[name].keys()}
+    there = target.partitions({tp.topic for tp in out})
+    found = sorted(tp for tp in out if tp.partition in there.get(tp.topic, ()))
+    if not found:
+        return []
+    return [
+        f"{parameter_text('topics', ...)} leaves out {summarize(found)}, which the mirror has under the same "
+        "name: the checkpoint would keep the old cluster's offset there, which is another record; move all "
+        "topics at once"
     ]
 
 
@@ -234,7 +258,12 @@ def _sources_after(
     groups: Collection[OffsetPlan],
 ) -> dict[str, Offsets]:
     """Return the new offsets of each source, with the offsets that were clamped for a group."""
-    clamped = {tp: plan.after[tp] for plan in groups for tp in plan.clamped if tp in plan.after}
+    clamped = {
+        (tp, asked): plan.after[tp]
+        for plan in groups
+        for tp, asked in plan.clamped.items()
+        if tp in plan.after
+    }
     moved = {(each.source, each.partition): each for each in translated}
     after: dict[str, Offsets] = {}
     for name, offsets in sources.items():
@@ -244,7 +273,7 @@ def _sources_after(
                 after.setdefault(name, {})[tp] = at
             elif each.translation.offset is not None:
                 after.setdefault(name, {})[each.mirrored] = clamped.get(
-                    each.mirrored, each.translation.offset
+                    (each.mirrored, each.translation.offset), each.translation.offset
                 )
     return after
 

@@ -16,7 +16,7 @@ from airflow_kafka_offsets.model.failover_plan import FailoverPolicy
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.mirror import Mirror
 from airflow_kafka_offsets.moves.apply import apply_pipeline
-from airflow_kafka_offsets.moves.failover import plan_failover
+from airflow_kafka_offsets.moves.failover import failover_request, plan_failover
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
@@ -115,7 +115,7 @@ def _fail_over(
     execute: bool,
 ) -> Outcome:
     try:
-        if _was_moved_before(member.checkpoint, target):
+        if _was_moved_before(member, target):
             return Outcome(member.name, "moved before")
         plan = plan_failover(
             source, target, member.checkpoint, member.selection, member.mirror, policy=policy
@@ -133,12 +133,11 @@ def _fail_over(
     )
 
 
-def _was_moved_before(checkpoint: SparkCheckpoint, target: OffsetsClient) -> bool:
-    """Return whether a checkpoint was moved to the mirror, and is finished."""
-    moved = newest_archived_move_with_cluster(checkpoint)
-    return (
-        moved is not None and moved.fails_over and moved.done and moved.log_ids.cluster == target.cluster_id()
-    )
+def _was_moved_before(member: FleetMember, target: OffsetsClient) -> bool:
+    """Return whether the same request has moved the checkpoint to the mirror, and is finished."""
+    moved = newest_archived_move_with_cluster(member.checkpoint)
+    request = failover_request(target.cluster_id(), member.selection, member.mirror)
+    return moved is not None and moved.fails_over and moved.done and moved.request == request
 
 
 def outcome_counts(outcomes: Sequence[Outcome]) -> str:

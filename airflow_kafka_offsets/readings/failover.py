@@ -7,13 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from airflow_kafka_offsets.errors import PlanRefusedError
+from airflow_kafka_offsets.errors import MisnamedError, PlanRefusedError
 from airflow_kafka_offsets.model.failover_plan import TranslatedPartition
 from airflow_kafka_offsets.model.mirror import Mirror
 from airflow_kafka_offsets.model.offset_syncs import OffsetSync
 from airflow_kafka_offsets.model.offsets import Logs, Offsets, TopicPartition
 from airflow_kafka_offsets.model.readiness import Readiness
 from airflow_kafka_offsets.model.translation import LastRead, Sighting, Translation, bracket_of, translate
+from airflow_kafka_offsets.model.wording import dag_text, parameter_text
 from airflow_kafka_offsets.readings.mirror import Search, find_syncs_topic, last_reads, look_for, read_syncs
 
 if TYPE_CHECKING:
@@ -113,7 +114,20 @@ def translate_sources(
 ) -> list[TranslatedPartition]:
     """Translate the positions of a query's sources."""
     end = time.monotonic() + _WITHIN
-    wanted = {mirror.partition(tp) for offsets in sources.values() for tp in offsets}
+    partitions = {tp for offsets in sources.values() for tp in offsets}
+    wanted = {mirror.partition(tp) for tp in partitions}
+    if len(wanted) < len(partitions):
+        names: dict[str, set[str]] = {}
+        for tp in partitions:
+            names.setdefault(mirror.topic(tp.topic), set()).add(tp.topic)
+        raise MisnamedError(
+            [
+                f"{dag_text('mirror', parameter_text('topic_map'))} gives {', '.join(sorted(old))} the same "
+                f"name {new!r}; expected another name for each topic"
+                for new, old in names.items()
+                if len(old) > 1
+            ]
+        )
     there = target.partitions({tp.topic for tp in wanted})
     logs = target.log_ranges([tp for tp in wanted if tp.partition in there.get(tp.topic, ())])
     found: list[TranslatedPartition] = []

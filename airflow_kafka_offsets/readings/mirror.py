@@ -242,7 +242,10 @@ class _Scanner:
         _, timestamp, digest = record_identity(record)
         self._records += 1
         if digest == self._wanted.digest:
-            (self._copies if timestamp == self._wanted.timestamp else self._alike).append(record.offset)
+            if timestamp == self._wanted.timestamp:
+                self._copies.append(record.offset)
+            elif record.appended:
+                self._alike.append(record.offset)
         if (timestamp, digest) in self._seen:
             self._repeats += 1
         self._seen.add((timestamp, digest))

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from airflow_kafka_offsets.checkpoint.archive import newest_archived_move_with_cluster
 from airflow_kafka_offsets.checkpoint.readiness_file import read_readiness
 from airflow_kafka_offsets.errors import OffsetsFormatError, PlanRefusedError
 from airflow_kafka_offsets.model.groups import GroupSelection
+from airflow_kafka_offsets.model.log_ids import LogIds, other_logs_refusals
 from airflow_kafka_offsets.model.mirror import Mirror
 from airflow_kafka_offsets.model.mirror_check import MirrorCheck
 from airflow_kafka_offsets.model.offsets import Logs, OffsetRange, Offsets, TopicPartition
@@ -48,6 +50,15 @@ def check_mirror(
             f"both connections lead to cluster {source.cluster_id()}, so there is no mirror to check: "
             "correct the connection; the plan of a failover shows a move to another topic of the cluster"
         )
+    if (moved := newest_archived_move_with_cluster(checkpoint)) is not None and (
+        refusals := other_logs_refusals(
+            f"the newest move of {checkpoint.location}",
+            LogIds(moved.log_ids.cluster),
+            LogIds(source.cluster_id()),
+            remedy="name the cluster that the pipeline is on, and its mirror",
+        )
+    ):
+        raise PlanRefusedError(refusals)
     selection.assign_offsets(state.kafka_offsets)
     sources = {
         name: {tp: at for tp, at in offsets.items() if tp in selection.scope}

@@ -14,6 +14,7 @@ from airflow_kafka_offsets.errors import KafkaOffsetsError, OffsetsFormatError
 from airflow_kafka_offsets.model.mirror import Mirror
 from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition
 from airflow_kafka_offsets.model.readiness import Readiness
+from airflow_kafka_offsets.model.text import size_error
 from airflow_kafka_offsets.model.translation import LastRead
 from airflow_kafka_offsets.readings.mirror import Syncs, find_syncs_topic, last_reads, read_syncs
 
@@ -97,6 +98,9 @@ class ReadinessKeeper:
             # Keep the position without new syncs: the known syncs may be around it.
             found = Syncs({}, known.syncs_topic, known.syncs_next)
         kept = kept.with_syncs(found.by_partition, found.topic, found.next)
+        if size_error("the file", kept.as_text()):
+            errors.append(f"{len(kept.ends)} partitions are too many for their offset syncs to be kept too")
+            kept = replace(kept, syncs={})
         return replace(kept, error="; ".join(errors))
 
     def _read_syncs(self, known: Readiness, partitions: set[TopicPartition]) -> Syncs:

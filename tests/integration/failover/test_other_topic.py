@@ -306,3 +306,19 @@ def test_the_command_line_moves_too(old, new, query, orders, copy, cli, bootstra
     assert done.code == 0, done
     assert at(query) == {new: SHIFTED}
     assert committed(orders.group_id, new) == SHIFTED
+
+
+def test_a_copy_that_lacks_a_record_is_refused_also_if_an_earlier_one_is_alike(
+    make_topic, produce, tmp_path, new_group, context
+):
+    old, new = make_topic(1), make_topic(1)
+    now = 1_700_000_000_000
+    produce(old, [{"value": b"x", "partition": 0, "timestamp": now + n} for n in range(10)])
+    produce(new, [{"value": b"x", "partition": 0, "timestamp": now + n} for n in range(9)])
+    query = Query(tmp_path / "alike")
+    query.run(0, {old: {0: 10}})
+    names = {"group_id": new_group(), "checkpoint_location": query.location, "quiet_period": 0}
+    mirror = {"kafka_config_id": "kafka_default", "topics": {old: new}}
+    with pytest.raises(AirflowFailException):
+        FailOverOperator(task_id="move", mirror=mirror, **names).execute(context)
+    assert query.stands() == {0: 10}

@@ -8,13 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_kafka_offsets.errors import UsageError
+from airflow_kafka_offsets.errors import MisnamedError, UsageError
 from airflow_kafka_offsets.model.failover_plan import TranslatedPartition
 from airflow_kafka_offsets.model.mirror import Mirror
 from airflow_kafka_offsets.model.mirror_check import MirrorCheck
 from airflow_kafka_offsets.model.offset_syncs import OffsetSync, in_this_log, parse_sync
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.model.translation import Translation
+from airflow_kafka_offsets.readings.failover import translate_sources
 
 STANDBY = {"kafka_config_id": "standby"}
 offsets = st.integers(0, 2**63 - 1)
@@ -129,3 +130,9 @@ def test_a_check_names_what_is_missing():
     assert not check.failures(0, 0)
     assert "no data yet" in "\n".join(check.lines())
     assert "lost with it" in "\n".join(check.lines())
+
+
+def test_two_topics_that_get_one_name_on_the_mirror_are_refused():
+    sources = {"0": {TopicPartition("a", 0): 3, TopicPartition("b", 0): 5}}
+    with pytest.raises(MisnamedError, match="gives a, b the same name 'b'"):
+        translate_sources(None, Mirror(topics={"a": "b"}), sources, None)  # type: ignore[arg-type]

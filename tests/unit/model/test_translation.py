@@ -8,8 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from simulated_mirror import Mirror, Record
 
-from airflow_kafka_offsets.model.offsets import TopicPartition
+from airflow_kafka_offsets.model.offset_syncs import OffsetSync
+from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition
 from airflow_kafka_offsets.model.translation import (
+    LastRead,
+    RecordIdentity,
+    Scan,
     Sighting,
     bracket_of,
     translate,
@@ -82,3 +86,15 @@ def test_by_the_last_record_nothing_is_lost_and_no_more_read_again_than_it_says(
     earlier = data.draw(st.integers(0, position))
     read = [last for each in (position, earlier) if (last := mirror.last_read(each)) is not None]
     check(mirror, position, read)
+
+
+def test_a_record_like_the_one_that_was_read_is_no_place_beyond_the_syncs():
+    read = LastRead(60, RecordIdentity(59, 1, "d"))
+    alike = Sighting(read, Scan(70, 90, {59: []}, {59: [75, 80]}, 20))
+    syncs = [OffsetSync(50, 50), OffsetSync(90, 90)]
+    assert (translate(60, LogRange(70, 100), syncs, [alike]).offset or 0) <= 76
+
+
+def test_syncs_of_an_empty_topic_show_another_name():
+    found = translate(70, LogRange(0, 0), [OffsetSync(0, 0)], [])
+    assert (found.offset, "another name" in found.why) == (None, True)
