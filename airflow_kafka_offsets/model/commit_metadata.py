@@ -34,7 +34,7 @@ _NUMBERS = (
 _LEAST_IMPORTANT = (
     *("try_number", "user", "approved_at", "partitions", "at", "approved_by", "task", "dag", "tool"),
     *("map_index", "iteration", "clears", "started", "run", "batch", "move", "plan"),
-    *("token", "key", "topic", "cluster", "query"),
+    *("token", "request", "key", "topic", "cluster", "query"),
 )
 """Fields in the order in which a text that is too long loses them."""
 _LAST_SECOND = 253_402_300_799
@@ -114,6 +114,7 @@ class CommitMetadata:
     plan: str = ""
     approved_by: str = ""
     approved_at: int | None = None
+    request: str = ""
 
     def texts(self, partitions: Collection[TopicPartition], log_ids: LogIds) -> dict[str, str]:
         """Return topic -> the text for a commit of partitions, see :meth:`text`."""
@@ -174,6 +175,10 @@ class CommitMetadata:
         # Before its first try a task has committed nothing: a commit with its name is from a deleted run.
         same = bool(self.identity) and self.identity == earlier.identity and self.try_number != 1
         return same and self.run_start.continues(earlier.run_start)
+
+    def is_other_request(self, earlier: CommitMetadata) -> bool:
+        """Whether an earlier commit of the same task is known to be of other parameters."""
+        return bool(self.request and earlier.request) and self.request != earlier.request
 
     def is_same_plan(self, earlier: CommitMetadata) -> bool:
         """Whether an earlier commit or move applies the same saved plan, made by any task or tool."""

@@ -64,6 +64,11 @@ class MoveRecord:
         return bool(self.receipt["verified"])
 
     @property
+    def plan_only(self) -> bool:
+        """Whether the task only had to plan; the receipt of a refused move says so too."""
+        return bool(self.receipt["plan_only"]) and self.error is None
+
+    @property
     def groups(self) -> Sequence[Mapping[str, Any]]:
         """The receipts of the groups."""
         groups: Sequence[Mapping[str, Any]] = self.receipt.get("groups", [self.receipt])
@@ -117,7 +122,7 @@ class MoveRecord:
             if how_much == "some":
                 entry |= given({"written": written[topic, int(number)]})
             ranges.append(entry)
-        state = "planned" if self.receipt["plan_only"] else _STATES[how_much]
+        state = "planned" if self.plan_only else _STATES[how_much]
         return group_facet(group["group_id"], state, ranges, difference, shown=shown)
 
     def _rows(self, topic: str) -> int | None:
@@ -146,7 +151,7 @@ class MoveRecord:
         }
         return {
             "operation": self.operation,
-            "planOnly": bool(receipt["plan_only"]),
+            "planOnly": self.plan_only,
             "verified": self.verified,
             "groups": [self._totals(group) for group in self.groups],
             **given(named),

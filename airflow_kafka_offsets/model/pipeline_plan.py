@@ -93,6 +93,12 @@ class PipelinePlan:
         return [plan for plan in self.group_plans if plan.after and not plan.already_done]
 
     @property
+    def begun(self) -> bool:
+        """Whether an earlier try has already written a part of the plan."""
+        resumes = self.checkpoint_plan is not None and self.checkpoint_plan.resumes
+        return resumes or any(plan.planned_on != plan.before for plan in self.group_plans)
+
+    @property
     def is_refused(self) -> bool:
         """Whether the plan or one of its parts is refused."""
         refused = any(plan.refusals for plan in self._parts)

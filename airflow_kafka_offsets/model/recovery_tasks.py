@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 SUCCESS = "success"
 FAILED = frozenset({"failed", "upstream_failed"})
+ENDED = FAILED | {SUCCESS, "skipped", "removed"}
+"""States of instances that do not run again, because they were not cleared."""
 
 TaskStates = Mapping[str, Sequence["str | None"]]
 """Task id -> the states of its instances in this run, one for each map index; ``None`` if not run yet."""
@@ -49,9 +51,10 @@ class RecoveryTasks:
         every task has succeeded, only the reset was cleared, and all tasks are outdated.
         """
         # Airflow clears downstream tasks only with its option "Downstream".
-        if not self.not_succeeded:
+        to_run = [task for task, states in self.states.items() if not ENDED.issuperset(states)]
+        if not to_run:
             return self.succeeded
-        after = {later for task in self.not_succeeded for later in self.downstream.get(task, ())}
+        after = {later for task in to_run for later in self.downstream.get(task, ())}
         return [task for task in self.succeeded if task in after]
 
     def describe(self, tasks: Collection[str]) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata, is_partly_moved, log_ids_of
 from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds
 from airflow_kafka_offsets.model.offsets import (
@@ -189,6 +190,12 @@ def _moved_before(
         for group_id, before in positions.items()
     }
     everything = [maker for group in makers.values() for maker in group.values()]
+    for maker in everything:
+        if maker is not None and metadata.is_same_task(maker) and metadata.is_other_request(maker):
+            raise PlanRefusedError(
+                "this task has already moved the group with other parameters, and nothing was committed "
+                "since: undo that move first, or trigger a new run"
+            )
     retried = bool(metadata.token) and any(
         maker is not None and maker.token == metadata.token for maker in everything
     )

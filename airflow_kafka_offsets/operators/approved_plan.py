@@ -49,7 +49,7 @@ class ApprovedPlan:
         """Read a task's ``plan`` and ``approval``, refuse them, or set the task's names from the plan."""
         saved = read_saved_plan(task.plan)
         take_names(task, saved.names._asdict(), context)
-        if refusals := saved.name_refusals(task.group_id, task.checkpoint_location):
+        if refusals := saved.name_refusals(task.group_id, task.checkpoint_location, task.topics):
             raise PlanRefusedError(refusals)
         if task.approval is None:
             return cls(saved)
@@ -76,8 +76,7 @@ class ApprovedPlan:
 
 def skip_after_failure(context: Context, task: Any, plan: PipelinePlan) -> None:
     """Skip a mapped index that has not started its move, if another index has failed in this run."""
-    begun = plan.checkpoint_plan is not None and plan.checkpoint_plan.resumes
-    if begun or any(group.planned_on != group.before for group in plan.group_plans):
+    if plan.begun:
         return
     if failed := failed_indexes(context):
         raise AirflowSkipException(
@@ -110,6 +109,9 @@ def check_plan_parameters(task: Any, **targets: object) -> None:
 
 def check_decided(task: Any, **decided: object) -> None:
     """Check that a task with a plan is not given what the plan has decided: :data:`DECIDED` and others."""
+    # A failover has no policies of its own.
+    policies = {"on_out_of_range": "fail", "on_no_commit": "fail", "allow_new_cluster": False}
+    decided = {name: default for name, default in policies.items() if hasattr(task, name)} | decided
     task.refuse_unused("with plan, which says what was allowed when it was made", **DECIDED, **decided)
     if task.group_id is None:
         names = dict.fromkeys(PIPELINE_PARAMETERS) | {"kafka_config_id": "kafka_default"}

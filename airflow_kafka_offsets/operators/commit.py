@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk import Context, XComArg
 
-from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
+from airflow_kafka_offsets.errors import KafkaOffsetsError, PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.formats import format_csv, offsets_json, parse_offsets
 from airflow_kafka_offsets.model.mirror import Mirror
 from airflow_kafka_offsets.model.offsets import Offsets, Positions
@@ -193,20 +193,24 @@ class CommitOffsetsOperator(MovingOperator):
         from airflow_kafka_offsets.moves.deletion import plan_left_topics
         from airflow_kafka_offsets.moves.write import delete_offsets
 
-        read = {tp for group in plan.group_plans for tp in group.after}
+        read = {tp for group in plan.group_plans for tp in (*group.after, *group.skipped)}
         # Before the commit: a wrong name changes nothing.
         deletions = plan_left_topics(client, self.selection().group_ids, scope, read)
         receipt = self.apply_plan(context, client, plan, metadata, apply, **how)
         receipt["left_topics"] = {each.group_id: offsets_json(each.before) for each in deletions}
         for each in deletions:
-            errors = delete_offsets(client, each.group_id, each.before, self._log_deleted)
-            failed = {tp: error for tp, error in errors.items() if error is not None}
-            if failed:
-                raise PlanRefusedError(
-                    [
-                        f"the offsets are committed; group {each.group_id!r} still has one on {tp}: {error}"
-                        for tp, error in failed.items()
-                    ]
+            try:
+                errors = delete_offsets(client, each.group_id, each.before, self._log_deleted)
+            except PlanRefusedError as error:
+                why = "; ".join(error.refusals)
+                raise KafkaOffsetsError(
+                    f"the new offsets are committed, and those of left_topics stay: {why}", retriable=True
+                ) from error
+            if failed := [f"{tp}: {error}" for tp, error in errors.items() if error is not None]:
+                raise KafkaOffsetsError(
+                    f"the new offsets are committed, and group {each.group_id!r} still has offsets of "
+                    f"left_topics ({'; '.join(failed)})",
+                    retriable=True,
                 )
         return receipt
 

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 from airflow.sdk import Context, XComArg
 
 from airflow_kafka_offsets.model.approval import Approval
+from airflow_kafka_offsets.model.digest import digest
 from airflow_kafka_offsets.model.move_lineage import Operation
 from airflow_kafka_offsets.model.parameters import (
     MissingCommitPolicy,
@@ -272,6 +273,7 @@ class ResetOffsetsOperator(PipelineMovingOperator):
                     )
                     plan = approved.with_approval(again)
                 elif place is not None:
+                    metadata = replace(metadata, request=digest(repr(place), length=12))
                     # If a recovery is cleared before its work was committed, the pipeline is still at the
                     # offsets of its reset.
                     interrupted = images.interrupted or has_work or None
@@ -292,11 +294,12 @@ class ResetOffsetsOperator(PipelineMovingOperator):
                     return save_shown_plan(
                         self, context, client, plan, checkpoint, allow_new_cluster=new_cluster
                     )
+                plan = images.with_first(plan, client, metadata, has_followers=has_work)
                 if self.parse_parameter("stop_after_failure"):
                     skip_after_failure(context, self, plan)
                 # A refused plan writes nothing, and must not replace offsets that an earlier try has kept.
                 if not plan.is_refused:
-                    plan = images.keep(plan, client, metadata, has_followers=has_work)
+                    images.keep(plan)
                 receipt = self.apply_pipeline_plan(context, client, plan, metadata, checkpoint)
                 # After the receipt, so that a try that dies before this line counts as interrupted.
                 images.finish()

@@ -203,7 +203,7 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
                 restored = restore(judged.receipt_to_restore(receipt)) if judged.to_restore else None
                 # An earlier try has restored everything: rebuild its receipt for this try's XCom.
                 if restored is None and judged.restored:
-                    restore(receipt)
+                    self._earlier_restore(context, client, checkpoint, metadata, receipt)
                 states = [work.describe(work.not_succeeded)] if work.not_succeeded else []
                 raise self._failed(
                     "; ".join([*judged.shortfalls, *states]), judged.describe_outcome(receipt, restored)
@@ -250,13 +250,7 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
         receipt: Any,
     ) -> dict[str, Any] | None:
         """Restore a receipt or file; return the receipt of the restore, ``None`` if nothing was moved."""
-        # A second restore could overwrite commits that other clients have made since the first one.
-        done = None if receipt is None else plan_of_earlier_restore(client, checkpoint, receipt, metadata)
-        if done is not None:
-            self.log.info("Nothing is changed: an earlier try of this task has already restored everything")
-            again = self.with_connections(done).make_receipt(verified=True)
-            push_result(context, again)
-            self.keep_move(again)
+        if (again := self._earlier_restore(context, client, checkpoint, metadata, receipt)) is not None:
             return again
         if receipt is not None and read_checkpoint_receipt(receipt) is None:
             checkpoint = None
@@ -269,6 +263,25 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
         # Pushed here so that the receipt is in XCom even if this task then fails.
         push_result(context, restored)
         return restored
+
+    def _earlier_restore(
+        self,
+        context: Context,
+        client: OffsetsClient,
+        checkpoint: SparkCheckpoint | None,
+        metadata: CommitMetadata,
+        receipt: Any,
+    ) -> dict[str, Any] | None:
+        """Return and push the receipt of an earlier try that has restored everything; nothing is written."""
+        # A second restore could overwrite commits that other clients have made since the first one.
+        done = None if receipt is None else plan_of_earlier_restore(client, checkpoint, receipt, metadata)
+        if done is None:
+            return None
+        self.log.info("Nothing is changed: an earlier try of this task has already restored everything")
+        again = self.with_connections(done).make_receipt(verified=True)
+        push_result(context, again)
+        self.keep_move(again)
+        return again
 
     @property
     def _setups(self) -> list[str]:

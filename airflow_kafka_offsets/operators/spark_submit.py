@@ -61,10 +61,12 @@ class KafkaSparkSubmitOperator(SparkSubmitOperator):
                 super().execute(context)
 
     def _refuse_cluster_mode(self) -> None:
-        mode = self._deploy_mode or (self.conf or {}).get("spark.submit.deployMode")
+        mode = self._deploy_mode
         if mode is None:
             with suppress(AirflowNotFoundException):  # the operator ignores this error too
                 mode = BaseHook.get_connection(self._conn_id).extra_dejson.get("deploy-mode")
+        # spark-submit's own option, which the two above become, wins over its configuration.
+        mode = mode or (self.conf or {}).get("spark.submit.deployMode")
         if mode == "cluster":
             raise UsageError(
                 f"task {self.task_id}: found deploy mode cluster, where the driver is on another machine and "

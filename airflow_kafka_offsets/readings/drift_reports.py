@@ -43,7 +43,7 @@ class CheckedPipeline:
         """Return a line for each drifted group, or the reason why the pipeline could not be checked."""
         if self.error is not None:
             named = self.pipeline.group_id
-            groups = [named] if isinstance(named, str) else sorted({*named.values()})
+            groups = sorted({*named.values()}) if isinstance(named, Mapping) else [str(named)]
             names = ", ".join(repr(shorten(group)) for group in groups)
             return [f"group {names} could not be checked: {self.error}"]
         known = remedies()

@@ -40,10 +40,10 @@ class BeforeImages:
         """Whether an earlier try has written and did not finish; ``None`` if this is unknown."""
         return None if self._store is None else bool(self._kept) and not self._kept.get("done")
 
-    def keep(
+    def with_first(
         self, plan: PipelinePlan, client: OffsetsClient, metadata: CommitMetadata, *, has_followers: bool
     ) -> PipelinePlan:
-        """Return the plan with the groups' offsets from before the first write, and keep these offsets."""
+        """Return the plan with the groups' offsets from before the first write."""
         if self._store is None:
             return plan
         # If other tasks follow this one, it continues its earlier move even after a Clear.
@@ -54,13 +54,18 @@ class BeforeImages:
                 if group.group_id in self._kept["groups"]
             }
             plan = plan.with_before(before)
+        return plan
+
+    def keep(self, plan: PipelinePlan) -> None:
+        """Keep the groups' offsets from before the first write."""
+        if self._store is None:
+            return
         groups: Any = {
             group.group_id: offsets_json(group.before) for group in plan.group_plans if group.before
         }
         # Kept before the first write: afterwards the earlier offsets cannot be read any more.
         self._kept = {"mark": self._mark, "groups": groups, "done": False}
         self._store.set(self._KEY, self._kept)
-        return plan
 
     def _before(self, group_plan: OffsetPlan, client: OffsetsClient, metadata: CommitMetadata) -> Positions:
         """Return a group's earlier offsets in the partitions that an earlier try has written."""

@@ -33,6 +33,17 @@ def check_restore(restore: Any) -> None:
     resets = sorted(
         task.task_id for task in restore.upstream_list if task.is_setup and is_move_task(task, "reset")
     )
+    mapped = [
+        task.task_id
+        for task in restore.upstream_list
+        if task.task_id in resets and hasattr(task, "partial_kwargs")
+    ]
+    if mapped and not hasattr(restore, "partial_kwargs"):
+        raise UsageError(
+            f"task {restore.task_id} is the teardown of the mapped task {', '.join(mapped)}, and is not "
+            f"mapped, so its receipt would be a list: use .partial(...).expand(receipt={mapped[0]}.output), "
+            "or put both into a mapped task group"
+        )
     given = list(values_of(restore, "receipt"))
     always = "always" in values_of(restore, "restore_when")
     named = {task.task_id for value in given for task, _ in XComArg.iter_xcom_references(value)}

@@ -1,0 +1,175 @@
+"""Moves that are tried again, cleared with other parameters, or refused: no move is hidden."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from airflow.providers.common.compat.sdk import AirflowFailException
+from airflow.providers.standard.operators.empty import EmptyOperator
+from airflow.sdk import DAG
+from airflow_task import TaskInstance
+
+from airflow_kafka_offsets.errors import UsageError
+from airflow_kafka_offsets.model.recovery_tasks import RecoveryTasks
+from airflow_kafka_offsets.operators import restore as restore_module
+from airflow_kafka_offsets.operators.check_drift import CheckOffsetDriftOperator
+from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
+from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
+from airflow_kafka_offsets.operators.restore import RestoreOffsetsOperator
+from airflow_kafka_offsets.task.before_images import BeforeImages
+
+pytestmark = pytest.mark.integration
+
+
+class KilledError(BaseException):
+    pass
+
+
+class Store(dict):
+    set = dict.__setitem__
+
+
+def ti(task, tries=1, cleared=0, index=-1, **states):
+    found: Any = TaskInstance(**states)
+    found.task_id, found.try_number, found.max_tries, found.map_index = task, tries, cleared, index
+    return found
+
+
+def kill(*_, **__):
+    raise KilledError
+
+
+def reset(group, **parameters):
+    with DAG("flights"):
+        task = ResetOffsetsOperator(task_id="reset", group_id=group, **parameters)
+        task >> EmptyOperator(task_id="job")
+    return task
+
+
+def restore_of(receipt, **names):
+    with DAG("flights"):
+        first = ResetOffsetsOperator(task_id="reset", to_offset=2, **names)
+        last = RestoreOffsetsOperator(task_id="restore", receipt=first.output, **names)
+        first >> EmptyOperator(task_id="job") >> last.as_teardown(setups=first)
+    if receipt is not None:
+        last.receipt = receipt
+    return first, last
+
+
+def test_a_retried_restore_leaves_alone_what_had_passed(topic, group, commit, committed, monkeypatch):
+    commit(group, topic, {0: 5, 1: 4})
+    receipt = restore_of(None, group_id=group)[0].execute({"ti": ti("reset", job=None)})
+    commit(group, topic, {1: 6})
+    last = restore_of(receipt, group_id=group)[1]
+    with monkeypatch.context() as patch:
+        patch.setattr(restore_module, "push_result", kill)
+        with pytest.raises(KilledError):
+            last.execute({"ti": ti("restore", job="failed", reset="success")})
+    assert committed(group, topic) == {0: 5, 1: 6}
+    with pytest.raises(AirflowFailException, match="stays where it is"):
+        restore_of(receipt, group_id=group)[1].execute(
+            {"ti": ti("restore", 2, job="failed", reset="success")}
+        )
+    assert committed(group, topic) == {0: 5, 1: 6}
+
+
+@pytest.mark.parametrize("edited", [{"shift_by": -4}, {"to_offset": "latest"}, {"by_duration": "1h"}])
+def test_a_group_is_not_left_at_the_target_of_other_parameters(edited, topic, group, commit, committed):
+    commit(group, topic, {0: 5, 1: 5})
+    reset(group, shift_by=-1).execute({"ti": ti("reset", job=None)})
+    with pytest.raises(AirflowFailException, match="other parameters"):
+        reset(group, **edited).execute({"ti": ti("reset", 2, 1, job=None)})
+    assert committed(group, topic) == {0: 4, 1: 4}
+
+
+def test_a_try_after_a_write_is_not_skipped_as_not_begun(topic, group, commit, monkeypatch):
+    commit(group, topic, {0: 5, 1: 5})
+    store = Store()
+    one = {"stop_after_failure": True, "to_offset": 2}
+    with monkeypatch.context() as patch:
+        patch.setattr(BeforeImages, "finish", kill)
+        with pytest.raises(KilledError):
+            reset(group, **one).execute({"ti": ti("reset", index=0), "task_state_store": store})
+    again = ti("reset", 2, index=0)
+    again.get_task_states = lambda task_ids, **_: {
+        again.run_id: {"reset_0": "running", "reset_1": "failed"} if task_ids == ["reset"] else {}
+    }
+    receipt = reset(group, **one).execute({"ti": again, "task_state_store": store})
+    assert receipt["before"] == {topic: {"0": 5, "1": 5}}
+
+
+def test_a_refused_retry_keeps_the_offsets_from_before_the_first_try(
+    topic, group, commit, member, monkeypatch
+):
+    commit(group, topic, {0: 5, 1: 5})
+    store = Store()
+    with monkeypatch.context() as patch:
+        patch.setattr(BeforeImages, "finish", kill)
+        with pytest.raises(KilledError):
+            reset(group, to_offset=2).execute({"ti": ti("reset", job=None), "task_state_store": store})
+    member(group, topic)
+    again = ti("reset", 2, job=None)
+    with pytest.raises(AirflowFailException, match="only the members may commit"):
+        reset(group, to_offset=2).execute({"ti": again, "task_state_store": store})
+    assert again.xcoms["return_value"]["before"] == {topic: {"0": 5, "1": 5}}
+
+
+def test_a_refused_move_is_not_taken_back(topic, group, commit, committed):
+    commit(group, topic, {0: 5, 1: 5})
+    refused = ti("reset", job=None)
+    with pytest.raises(AirflowFailException, match="outside its log"):
+        reset(group, to_offset={topic: {"0": 9, "1": 99}}).execute({"ti": refused})
+    commit(group, topic, {0: 7, 1: 6})
+    receipt = refused.xcoms["return_value"]
+    task = RestoreOffsetsOperator(task_id="r", group_id=group, receipt=receipt, restore_when="always")
+    assert task.execute({"ti": ti("r")}) is None
+    assert committed(group, topic) == {0: 7, 1: 6}
+
+
+@pytest.mark.parametrize("state", ["skipped", "failed", "upstream_failed", "removed"])
+def test_a_task_that_will_not_run_again_does_not_hide_a_reset_cleared_alone(state):
+    work = RecoveryTasks(
+        {"job": ["success"], "commit": ["success"], "alert": [state]},
+        {"job": {"commit", "alert"}, "commit": {"alert"}, "alert": ()},
+    )
+    assert work.outdated == ["commit", "job"]
+
+
+def test_left_topics_never_deletes_a_topic_that_is_only_skipped(
+    topic, make_topic, produce, group, commit, committed, new_query, delete_before
+):
+    other = make_topic(1)
+    produce(other, {0: 10})
+    commit(group, other, {0: 2})
+    delete_before(other, 8)
+    query = new_query({topic: {0: 5, 1: 5}, other: {0: 4}})
+    task = CommitOffsetsOperator(
+        task_id="c",
+        group_id=group,
+        checkpoint_location=query.location,
+        left_topics=other,
+        on_out_of_range="skip",
+    )
+    with pytest.raises(AirflowFailException, match="which the pipeline reads"):
+        task.execute({"ti": ti("c")})
+    assert committed(group, other) == {0: 2}
+
+
+def test_a_plan_is_not_applied_beyond_the_named_topics(topic, group, commit, committed):
+    commit(group, topic, {0: 5, 1: 5})
+    plan = reset(group, to_offset=2, plan_only=True).execute({"ti": ti("reset")})
+    with pytest.raises(AirflowFailException, match="the plan is for topics"):
+        reset(group, plan=plan, topics=f"{topic}:0").execute({"ti": ti("reset")})
+    assert committed(group, topic) == {0: 5, 1: 5}
+    for ignored in ({"on_out_of_range": "clamp"}, {"on_no_commit": "skip"}, {"allow_new_cluster": True}):
+        with pytest.raises(UsageError, match="would be ignored with plan"):
+            ResetOffsetsOperator(task_id="r", plan=plan, **ignored)
+
+
+@pytest.mark.parametrize("name", [42, ["a"]])
+def test_a_group_of_another_type_does_not_hide_the_other_pipelines(name, topic, group, new_query):
+    query = new_query({topic: {0: 5, 1: 5}})
+    entries = [{"group_id": each, "checkpoint_location": query.location} for each in (name, group)]
+    with pytest.raises(AirflowFailException, match="2 of 2 pipelines"):
+        CheckOffsetDriftOperator(task_id="d", pipelines=entries).execute({"ti": ti("d")})
