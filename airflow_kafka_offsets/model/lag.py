@@ -155,14 +155,6 @@ class Lag:
             if entry.lag is not None
         }
 
-    def unread_before(self, first_new: Mapping[TopicPartition, int | None]) -> Offsets:
-        """Return the positions before the first offsets at a time (``None``: no record is that new)."""
-        return {
-            tp: position
-            for tp, position in self.first_unread.items()
-            if (first := first_new[tp]) is None or position < first
-        }
-
     def with_time_lags(
         self,
         asked: Collection[TopicPartition],
@@ -177,7 +169,7 @@ class Lag:
         So the next record after the position decides: if there is none, or if it is new enough, the partition
         is not late.
 
-        :param asked: from :meth:`unread_before`.
+        :param asked: the partitions that may be late.
         :param times: timestamp of the next record; ``None`` if no record follows; missing if unknown.
         :param limit: the accepted age in seconds.
         """

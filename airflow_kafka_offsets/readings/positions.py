@@ -51,8 +51,8 @@ def partitions_in_scope(client: PositionsReader, scope: TopicScope) -> list[Topi
     missing = [topic for topic in topics if topic not in on_broker]
     if missing:
         raise UnknownTopicPartitionError(
-            f"topic {', '.join(missing)} is not on the broker: correct {parameter_text('topics', ...)}, or "
-            "the connection",
+            f"topic {', '.join(missing)} is not on the broker: correct "
+            f"{parameter_text(scope.parameter, ...)}, or the connection",
             missing=[TopicPartition(topic, 0) for topic in missing],
         )
     return scope.partitions_on_broker(on_broker)

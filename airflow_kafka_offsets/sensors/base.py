@@ -185,6 +185,9 @@ class OffsetsSensor(CheckedTemplates, BaseSensorOperator):
                 # Pushed before the error is raised, which discards the return value.
                 push_result(context, reading)
             text = "\n".join(str(line) for line in (event.get("message"), event.get("text")) if line)
+            if status == "error" and self.soft_fail:
+                # Airflow would skip the task for an AirflowException, instead of trying it again.
+                raise KafkaOffsetsError(text, retriable=True)
             kinds = {"timeout": AirflowSensorTimeout, "error": AirflowException}
             raise kinds.get(str(status), AirflowFailException)(text)
         self.log.info("%s", event["text"])
@@ -274,8 +277,10 @@ class OffsetsSensor(CheckedTemplates, BaseSensorOperator):
             yield
         except AirflowSkipException:
             raise
-        except Exception as error:
-            soft = self.soft_fail and isinstance(error, (AirflowFailException, AirflowSensorTimeout))
+        except (Exception, AirflowTaskTimeout) as error:
+            soft = self.soft_fail and isinstance(
+                error, (AirflowFailException, AirflowSensorTimeout, AirflowTaskTimeout)
+            )
             if soft or self.never_fail:
                 name = "soft_fail" if soft else "never_fail"
                 raise AirflowSkipException(f"Skipping due to {name} is set to True.") from error

@@ -10,6 +10,7 @@ from typing import Any, cast
 from airflow.sdk import XComArg
 
 from airflow_kafka_offsets.errors import UsageError
+from airflow_kafka_offsets.model.digest import digest
 from airflow_kafka_offsets.sensors.base import OffsetsSensor
 from airflow_kafka_offsets.task.wait_memory import WaitMemory
 from airflow_kafka_offsets.waits.reached import ReachedWait
@@ -63,8 +64,13 @@ class OffsetsReachedSensor(OffsetsSensor):
     def make_wait(self, memory: WaitMemory) -> ReachedWait:
         """Return the wait for the target; freeze the target unless an earlier call has."""
         wait = cast("ReachedWait", super().make_wait(memory))
-        if memory.target is not None:
-            return replace(wait, target=memory.target)
+        if isinstance(wait.target, Mapping):
+            # Offsets and receipts do not move, so nothing is kept: a corrected target counts at once.
+            return wait.freeze(self.open_client(), self.open_checkpoint())
+        frozen_for = digest(wait.parameters | {"target": None, "stalled_after": None, "tolerance": None})
+        kept = memory.target
+        if kept is not None and kept.get("for") == frozen_for:
+            return replace(wait, target=kept["offsets"])
         if wait.target == "latest" and self._loses_state(memory):
             raise UsageError(
                 "target='latest' with mode='reschedule' needs Airflow 3.3 or later, because earlier versions "
@@ -73,5 +79,5 @@ class OffsetsReachedSensor(OffsetsSensor):
             )
         checkpoint = self.open_checkpoint()
         frozen = wait.freeze(self.open_client(), checkpoint)
-        memory.target = cast("Mapping[str, Any]", frozen.target)
+        memory.target = {"for": frozen_for, "offsets": frozen.target}
         return frozen

@@ -181,7 +181,7 @@ class SharedPoller:
         found: dict[PollRequest, Mapping[str, Positions]] = {}
 
         def find(request: PollRequest) -> None:
-            state = states.get(_storage_key(request))
+            state = None if request.checkpoint is None else states.get(_storage_key(request))
             if isinstance(state, Exception):
                 raise state
             found[request] = request.wait.find_positions(reader, state)

@@ -169,10 +169,7 @@ class LagWait(Wait):
         named = self.topics is not None
         lag = Lag.measure(name, positions, logs, self.on_no_commit, self.tolerance, named=named)
         now_ms = int(time.time() * 1000)
-        late: Offsets = {}
-        if self.max_time_lag is not None and (behind := lag.first_unread):
-            limit_ms = max(0, now_ms - int(self.max_time_lag * 1000))
-            late = lag.unread_before(client.offsets_for_time(behind, limit_ms))
+        late = {} if self.max_time_lag is None else lag.first_unread
         expiring: Offsets = {}
         if self.min_headroom is not None:
             read_up_to = lag.counted_positions
@@ -185,6 +182,17 @@ class LagWait(Wait):
             oldest = client.record_times(expiring) if expiring else {}
         else:
             times = oldest = self.record_times(client, expiring | late)
+        if self.max_time_lag is not None and (
+            unread := {tp: at for tp, at in late.items() if tp not in times}
+        ):
+            # Not read in time. If all records before the limit are read by their times, it is not late.
+            limit_ms = max(0, now_ms - int(self.max_time_lag * 1000))
+            new = client.offsets_for_time(unread, limit_ms)
+            late = {
+                tp: at
+                for tp, at in late.items()
+                if tp not in unread or (first := new[tp]) is None or at < first
+            }
         if (least := self.min_headroom) is not None:
             read_ms = int(time.time() * 1000)
             found = measure_headrooms(read_up_to, whole, kept, oldest, read_ms)

@@ -101,16 +101,11 @@ NOW = 1_000_000
 )
 def test_the_record_that_follows_says_how_late_a_partition_is(times, late):
     lag = Lag.measure("g", {A: 7}, {A: LogRange(0, 10)})
-    asked = lag.unread_before({A: None})
+    asked = lag.first_unread
     assert asked == {A: 7}
     timed = lag.with_time_lags(asked, times, NOW, limit=10)
     assert timed.time_lags == late
     assert timed.is_within(None) is (not late)
-
-
-def test_a_position_at_the_first_new_record_is_not_late():
-    lag = Lag.measure("g", {A: 7, B: 7}, {A: LogRange(0, 10), B: LogRange(0, 10)})
-    assert lag.unread_before({A: 7, B: 8}) == {B: 7}
 
 
 def test_the_oldest_record_that_waits_is_the_time_lag():

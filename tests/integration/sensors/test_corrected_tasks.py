@@ -1,0 +1,65 @@
+"""Corrected parameters count from the next poll on, and an old record counts behind a recent one."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from airflow.sdk.exceptions import AirflowRescheduleException
+from waiting import Store, TaskInstance
+
+from airflow_kafka_offsets.sensors.lag import ConsumerGroupLagSensor
+from airflow_kafka_offsets.sensors.reached import OffsetsReachedSensor
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture
+def context():
+    return {"ti": TaskInstance(), "task_state_store": Store()}
+
+
+@pytest.fixture
+def make_read_topic(make_topic, produce, commit, group):
+    """A topic of one partition with five records, of which the group has read none."""
+
+    def make():
+        topic = make_topic(1)
+        produce(topic, {0: 5})
+        commit(group, topic, {0: 0})
+        return topic
+
+    return make
+
+
+def poll(context, group, **parameters):
+    task = OffsetsReachedSensor(task_id="gate", group_id=group, mode="reschedule", **parameters)
+    with pytest.raises(AirflowRescheduleException):
+        task.execute(context)
+
+
+def test_a_corrected_target_counts_at_the_next_poll(group, make_read_topic, commit, context):
+    topic = make_read_topic()
+    poll(context, group, target={topic: {"0": 1}})
+    commit(group, topic, {0: 1})
+    poll(context, group, target={topic: {"0": 5}})
+
+
+def test_corrected_topics_count_at_the_next_poll(group, make_read_topic, commit, context):
+    one, two = make_read_topic(), make_read_topic()
+    poll(context, group, topics=[one], target="latest")
+    commit(group, one, {0: 5})
+    poll(context, group, topics=[one, two], target="latest")
+
+
+def test_a_recent_record_that_was_read_does_not_hide_old_ones(group, make_topic, produce, commit):
+    topic = make_topic(1, config={"retention.ms": "-1"})
+    now = int(time.time() * 1000)
+    produce(topic, {0: 3}, timestamps_ms={0: [now, now - 7_200_000, now - 7_200_000]})
+    commit(group, topic, {0: 1})
+    gate = ConsumerGroupLagSensor(task_id="gate", group_id=group, max_time_lag=600)
+    found = gate.poke({})
+    gate._close()
+    assert found.is_done is False
+    assert found.xcom_value is not None
+    assert found.xcom_value["time_lag"] > 7000
