@@ -20,6 +20,7 @@ from datetime import datetime, timezone
 from functools import cache
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
 import fsspec
@@ -94,9 +95,36 @@ def open_location(
     uri = rest if rest == location else f"{scheme}://{rest.removeprefix('//')}"
     if fs is None:
         fs = _file_system(scheme, uri, dict(storage_options or {}))
+    elif other := _other_storage(fs, uri):
+        raise UsageError(
+            f"the location {shorten(location)} is not on the storage of its connection, which is {other}: "
+            "correct one of them"
+        )
     # fsspec's Databricks driver does not know its own scheme, so it would not remove the scheme.
     path = uri.removeprefix("dbfs://") if scheme == "dbfs" else str(fs._strip_protocol(uri))
     return fs, path.rstrip("/") or path
+
+
+def fsspec_scheme(location: str) -> str:
+    """Return fsspec's scheme of a location, ``file`` for a path."""
+    found = _SCHEME.match(location)
+    scheme = found[1].lower() if found else "file"
+    return _FSSPEC_SCHEME.get(scheme, scheme)
+
+
+def _other_storage(fs: AbstractFileSystem, uri: str) -> str | None:
+    """Return the account or host of a file system if the URI names another one; its driver ignores that."""
+    named = urlsplit(uri)
+    account, url = getattr(fs, "account_name", None), getattr(fs, "url", None)
+    if (
+        isinstance(account, str)
+        and "@" in named.netloc
+        and account != (named.hostname or "").partition(".")[0]
+    ):
+        return account
+    # WebHDFS has a text, and other drivers a method of this name.
+    host = urlsplit(url).hostname if isinstance(url, str) else None
+    return host if None not in (host, named.hostname) and host != named.hostname else None
 
 
 def list_names(fs: AbstractFileSystem, path: str) -> list[str] | None:

@@ -31,7 +31,7 @@ from airflow_kafka_offsets.model.checkpoint_policy import QUIET_PERIOD, parse_qu
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.plan import check_plans
 from airflow_kafka_offsets.model.wording import parameter_text
-from airflow_kafka_offsets.storage import modified_at
+from airflow_kafka_offsets.storage import fsspec_scheme, modified_at
 
 log = logging.getLogger(__name__)
 
@@ -148,6 +148,12 @@ def _begin(
             last_check()
         return
     name, undoes = str(plan.archive), plan.undoes
+    if fsspec_scheme(checkpoint.location) == "dbfs":
+        raise StorageError(
+            f"{checkpoint.location}: fsspec's driver of this storage cannot remove files, which a move "
+            "needs: give the location in the cloud's own storage, such as abfss:// or s3a://; nothing was "
+            "changed"
+        )
     with _nothing_changed():
         claim = Claim(checkpoint, name)
     try:

@@ -259,7 +259,7 @@ def truncate_refusals(
     if refusals := unfinished_refusals(batches, batch_id):
         return refusals
     # Nothing is removed, so nothing has to be checked.
-    if batch_id == max(batches.planned):
+    if batch_id == max(batches.planned | batches.committed):
         return []
     if batch_id > 0 and batch_id - 1 not in batches.planned:
         refusals.append(

@@ -58,18 +58,20 @@ def unfinished_refusal(checkpoint: SparkCheckpoint, archived: ArchivedMove) -> M
     return MoveUnfinishedError(
         f"{checkpoint.location}: move {archived} was begun and not finished: it is running, or was "
         "interrupted. The same task, or the same command, finishes it when it runs again; "
-        f"'airflow-kafka-offsets group restore GROUP --checkpoint {checkpoint.location} --archive "
-        f"{archived.undoes or archived.name}' {'finishes it' if archived.undoes else 'takes it back'}",
+        f"{restore_command(checkpoint, archived.undoes or archived.name)} "
+        f"{'finishes it' if archived.undoes else 'takes it back'}",
         retriable=True,
     )
 
 
-def restore_command(checkpoint: SparkCheckpoint, archived: ArchivedMove, *, pending: bool = False) -> str:
+def restore_command(
+    checkpoint: SparkCheckpoint, archived: ArchivedMove | str, *, pending: bool = False
+) -> str:
     """Return the command that takes a move back, to be quoted in an error text."""
     discard = " --on-pending-batch discard --sink SINK" if pending else ""
     return (
         f"'airflow-kafka-offsets group restore GROUP --checkpoint {checkpoint.location} --archive "
-        f"{archived.name}{discard} --execute'"
+        f"{archived if isinstance(archived, str) else archived.name}{discard} --execute'"
     )
 
 

@@ -12,7 +12,14 @@ from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.checkpoint.sink_logs import delta_batch, hudi_batch, hudi_layout, iceberg_table
 from airflow_kafka_offsets.errors import CheckpointFormatError
 from airflow_kafka_offsets.model.checkpoint_policy import RECORDING_SINKS
-from airflow_kafka_offsets.storage import decode, list_names, may_list_late, open_location, read_bytes
+from airflow_kafka_offsets.storage import (
+    decode,
+    fsspec_scheme,
+    list_names,
+    may_list_late,
+    open_location,
+    read_bytes,
+)
 
 MOST_FILES = 1_000
 """Maximum number of a table's log files to read."""
@@ -69,7 +76,7 @@ def newest_recorded_batch(
     :raises CheckpointFormatError: if the newest batch cannot be determined.
     """
     # Other kinds of storage do not know the checkpoint's credentials, and must not receive them.
-    same = location.partition(":")[0] == checkpoint.location.partition(":")[0]
+    same = fsspec_scheme(location) == fsspec_scheme(checkpoint.location)
     fs, root = open_location(location, checkpoint.fs if same else None)
     log = _Directory(fs, f"{root}/{RECORDING_SINKS[sink]}")
     read: dict[str, Callable[[], int | None]] = {

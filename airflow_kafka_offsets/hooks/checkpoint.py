@@ -9,7 +9,7 @@ from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import StorageError, UsageError
 from airflow_kafka_offsets.model.location import check_location
 from airflow_kafka_offsets.model.wording import parameter_error, parameter_text
-from airflow_kafka_offsets.storage import note_credentials
+from airflow_kafka_offsets.storage import fsspec_scheme, note_credentials
 from airflow_kafka_offsets.storage_errors import storage_error
 
 
@@ -55,7 +55,8 @@ def storage_from_connection(
         ) from error
     source = f"Airflow connection {conn_id!r} ({parameter_text(conn_parameter)})"
     try:
-        fs: AbstractFileSystem = ObjectStoragePath(location, conn_id=conn_id).fs
+        # Only the scheme: Airflow takes the container of abfss://container@account for a connection.
+        fs: AbstractFileSystem = ObjectStoragePath(f"{fsspec_scheme(location)}://", conn_id=conn_id).fs
     except (ImportError, ValueError) as error:
         scheme = location.partition(":")[0]
         raise StorageError(

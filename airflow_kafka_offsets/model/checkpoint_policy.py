@@ -6,6 +6,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Literal, cast, get_args
 
 from airflow_kafka_offsets.errors import UsageError
+from airflow_kafka_offsets.model.location import check_location
 from airflow_kafka_offsets.model.parameters import parse_choice, parse_seconds, parse_switch
 from airflow_kafka_offsets.model.wording import parameter_error, parameter_text, unexpected
 
@@ -59,6 +60,7 @@ class CheckpointPolicy:
         allow_stateful: object = False,
     ) -> CheckpointPolicy:
         """Read the parameters of an operator; errors name the parameter, its value and the choices."""
+        check_location(sink_location, "sink_location")
         policy = cls(
             parse_choice(on_pending_batch, PendingBatch, "on_pending_batch"),
             None if sink is None else parse_sink(sink),

@@ -264,7 +264,7 @@ def group_command(pipeline, cli, bootstrap_servers):
 def test_the_command_line_takes_a_half_done_move_back(half_way, group_command):
     refused = group_command("reset", "--to-earliest")
     assert (refused.code, half_way.at()) == (1, ({0: 60}, BACK))
-    assert "--archive 0001-seek' takes it back" in refused.err
+    assert "--archive 0001-seek --execute' takes it back" in refused.err
     done = group_command("restore", "--archive", "0001-seek")
     assert done.code == 0, done.err
     assert half_way.at() == ({0: 60}, READ)
@@ -286,7 +286,7 @@ def test_a_restore_that_stopped_half_way_is_finished_by_the_command_that_its_err
     with broken_commit():
         assert group_command("restore", "--archive", "0001-seek").code == 1
     assert half_way.at() == ({0: 60}, READ)
-    with pytest.raises(MoveUnfinishedError, match="--archive 0001-seek' finishes it"):
+    with pytest.raises(MoveUnfinishedError, match="--archive 0001-seek --execute' finishes it"):
         half_way.run("reset", tries=1)
     refused = group_command("restore", "--archive", "0002-restore")
     assert "is itself a restore, and was not finished" in refused.err

@@ -7,7 +7,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
-from checkpoint_moves import ORDERS_0, apply_plan, files, spark_starts, truncate
+from checkpoint_moves import ORDERS_0, THREE, apply_plan, files, spark_starts, truncate
 
 from airflow_kafka_offsets.checkpoint import state_store
 from airflow_kafka_offsets.storage import list_names
@@ -183,3 +183,14 @@ def test_whole_states_of_removed_batches_go_with_their_checksums_and_changes_sta
     assert gone == expected | {
         f"{store}/{name}" for store in stores for name in (".3.snapshot.crc", "3.snapshot.crc")
     }
+
+
+def test_a_commit_without_its_offsets_is_not_removed_without_a_look_at_the_sink(checkpoint, tmp_path):
+    root = checkpoint(THREE, [0, 1, 2, 3])
+    assert "does not name the sink" in truncate(root, 2).refusals[0]
+    log = tmp_path / "out" / "_spark_metadata"
+    log.mkdir(parents=True)
+    for number in range(4):
+        (log / str(number)).write_text("v1\n")
+    refused = truncate(root, 2, sink="file", sink_location=str(tmp_path / "out"))
+    assert "has recorded batch 3" in refused.refusals[0]

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import s3fs
 from checkpoint_moves import (
     ORDERS_0,
     THREE,
@@ -22,6 +23,7 @@ from checkpoint_moves import (
 
 from airflow_kafka_offsets.checkpoint.plan_move import plan_seek
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.model.checkpoint_policy import RECORDING_SINKS, CheckpointPolicy
 
 if TYPE_CHECKING:
@@ -432,3 +434,19 @@ def test_no_more_files_of_a_hudi_timeline_are_read_than_hudi_keeps(table, begun)
     assert (
         "found 1,003 commits; expected at most 1,000" in seek(begun, **discarding("hudi", root)).refusals[0]
     )
+
+
+def test_a_password_of_a_sink_is_not_shown():
+    with pytest.raises(UsageError) as refused:
+        CheckpointPolicy.parse(sink="kafka", sink_location="s3a://KEY:SeCrEt@lake/out")
+    assert "SeCrEt" not in str(refused.value)
+
+
+@pytest.mark.parametrize("scheme", ["s3a", "s3", "s3n"])
+def test_a_sink_on_the_checkpoints_storage_is_read_with_its_credentials(scheme, storage_options):
+    fs = s3fs.S3FileSystem(**storage_options)
+    write_checkpoint(fs, f"lake/{scheme}/cp", THREE | {3: 9}, [0, 1, 2])
+    for number in range(3):
+        fs.pipe_file(f"lake/{scheme}/out/_spark_metadata/{number}", b"v1\n")
+    policy = CheckpointPolicy("discard", "file", sink_location=f"{scheme}://lake/{scheme}/out")
+    assert plan_seek(SparkCheckpoint(f"s3a://lake/{scheme}/cp", fs=fs), {}, policy).refusals == ()

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
 from botocore.exceptions import ConnectTimeoutError, ProfileNotFound
+from fsspec.implementations.memory import MemoryFileSystem
 
 from airflow_kafka_offsets.errors import StorageError, UsageError
 from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
@@ -135,3 +136,25 @@ def test_a_connection_of_which_no_storage_can_be_made_is_named(error, retriable,
 def test_a_location_that_is_no_text_is_refused(tmp_path):
     with pytest.raises(UsageError, match="checkpoint_location: found PosixPath; expected text"):
         spark_checkpoint(tmp_path, None)
+
+
+@pytest.mark.parametrize(
+    "location",
+    [
+        "abfss://lake@account.dfs.core.windows.net/cp",
+        "wasbs://lake@account.blob.core.windows.net/cp",
+        "s3n://lake/cp",
+    ],
+)
+def test_the_given_connection_opens_the_storage_whatever_the_container_is_called(location, monkeypatch):
+    name = "az_" + location.partition(":")[0]
+    monkeypatch.setenv(f"AIRFLOW_CONN_{name.upper()}", '{"conn_type": "adls"}')
+    asked = []
+
+    def get_fs(scheme, conn_id, *_, **__):
+        asked.append(conn_id)
+        return MemoryFileSystem()
+
+    monkeypatch.setattr("airflow.sdk.io.get_fs", get_fs)
+    spark_checkpoint(location, name)
+    assert set(asked) == {name}
