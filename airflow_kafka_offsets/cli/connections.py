@@ -54,6 +54,13 @@ class BrokerOptions:
             contradict = {*_VARIABLES} - connection if typed & connection else connection
             # Otherwise a variable that is set for all shells would fail each command with another broker.
             values |= dict.fromkeys(contradict - typed)
+            file = values["command_config"]
+            if file and typed == {"command_config"}:
+                from airflow_kafka_offsets.kafka.config import load_properties
+                from airflow_kafka_offsets.model.kafka_security import SERVERS
+
+                if SERVERS in load_properties(file):
+                    values["bootstrap_server"] = None
         return cls(**values)
 
     @property

@@ -186,9 +186,12 @@ def _token(oauth_cb: Callable[[str], Any] | None, config: Mapping[str, Any]) -> 
     if oauth_cb is None:
         return None
     try:
-        return list(oauth_cb(str(config.get("sasl.oauthbearer.config", ""))))
+        token, expires, *more = oauth_cb(str(config.get("sasl.oauthbearer.config", "")))
+        found = [token, expires + 0.0, *more]
+        json.dumps(found)
     except Exception as error:  # noqa: BLE001  # user code: its text may contain anything
         raise BrokerAuthenticationError(
             f"oauth_cb of the Kafka configuration returned no token ({type(error).__name__}): correct the "
             "connection"
         ) from None
+    return found

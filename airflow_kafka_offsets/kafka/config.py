@@ -194,8 +194,14 @@ def _passes(key: str, value: Any) -> bool:
     if key in _CALLBACKS:
         return callable(value)
     known = _KEPT.fullmatch(_ALIASES.get(key, key)) is not None
+    if known and value is not None and not isinstance(value, str | int | float):
+        # Without it the client would connect with a default, such as one without TLS.
+        raise UsageError(
+            f"{shorten(key)} of the Kafka configuration is neither a text nor a number: correct the Kafka "
+            "connection, or the file or option"
+        )
     # Clients refuse empty texts, and forms store empty fields.
-    return known and isinstance(value, str | int | float) and value != ""
+    return known and value not in (None, "")
 
 
 def _check_value(key: str, value: Any) -> None:

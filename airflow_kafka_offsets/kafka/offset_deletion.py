@@ -51,7 +51,7 @@ def check_deletion(config: Mapping[str, Any]) -> None:
     :raises UsageError: if kafka-python does not have a security setting of the connection.
     """
     translate_settings(config)
-    if find_spec("kafka.admin") is None:
+    if find_spec("kafka") is None or find_spec("kafka.admin") is None:
         raise SetupError(
             "kafka-python, which deletes single offsets, is missing: pip install "
             f"'airflow-kafka-offsets[delete-offsets]', or {_TOOL}"

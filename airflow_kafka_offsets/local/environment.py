@@ -11,12 +11,15 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from airflow_kafka_offsets.errors import BrokerError, SetupError
+from airflow_kafka_offsets.errors import BrokerError, SetupError, UsageError
 from airflow_kafka_offsets.kafka.admin import Admin
-from airflow_kafka_offsets.kafka.config import RETENTION
+from airflow_kafka_offsets.kafka.config import RETENTION, dropped_keys
+from airflow_kafka_offsets.kafka.config import client_config as known_settings
 from airflow_kafka_offsets.kafka.explain import Call
+from airflow_kafka_offsets.kafka.session import LONGEST_TIMEOUT
 from airflow_kafka_offsets.local.java import REMEDY, find_java
-from airflow_kafka_offsets.model.parameters import duration_text
+from airflow_kafka_offsets.model.parameters import duration_text, parse_seconds
+from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.model.wording import unexpected
 
 if TYPE_CHECKING:
@@ -206,13 +209,25 @@ def check_broker(client_config: Mapping[str, object], timeout: float = 15.0) -> 
     """Ask a broker for its ``offsets.retention.minutes``, within ``timeout`` seconds."""
     address = client_config.get("bootstrap.servers", "(bootstrap.servers is not set)")
     try:
-        call = Call("asking the broker", str(address), timeout)
-        with closing(Admin(client_config)) as admin:
+        # As in every other command: no password in an address, no setting that runs code, no dropped key.
+        config = known_settings(client_config)
+        limit = parse_seconds(timeout, "timeout", maximum=LONGEST_TIMEOUT, allow_zero=False) or timeout
+        with closing(Admin(config)) as admin:
+            call = Call("asking the broker", str(address), limit)
             number, retention, error = admin.brokers(call)
-    except (BrokerError, SetupError) as failed:
+    except (BrokerError, SetupError, UsageError) as failed:
         return [Check("broker", "fail", str(failed))]
     reached = Check("broker", "ok", f"{address} answers ({number} broker{'s' if number != 1 else ''})")
-    return [reached, check_retention(retention, error)]
+    left_out = dropped_keys(client_config)
+    unused = [
+        Check(
+            "settings",
+            "warn",
+            f"not used: {', '.join(map(shorten, left_out))}",
+            "correct the names, if they are not a consumer's or producer's",
+        )
+    ]
+    return [reached, *(unused if left_out else []), check_retention(retention, error)]
 
 
 def check_retention(minutes: str | None, error: str | None = None) -> Check:

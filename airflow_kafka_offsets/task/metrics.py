@@ -76,9 +76,15 @@ def report_lag(lags: Iterable[Lag], checkpoint: str | None = None) -> None:
     records: Counter[tuple[str, str]] = Counter()
     seconds: dict[tuple[str, str], float] = {}
     unknown: set[tuple[str, str]] = set()
+    uncounted: set[tuple[str, str]] = set()
     headroom: dict[str, list[tuple[TopicPartition, Headroom]]] = {}
     for lag in lags:
         group = checkpoint or lag.name
+        uncounted |= {
+            (group, each.topic_partition.topic)
+            for each in lag.partitions
+            if each.lag is None and each.log.end > each.log.start
+        }
         for topic, waiting in lag.by_topic.items():
             records[group, topic] += waiting
             if lag.time_lags is not None:
@@ -90,10 +96,11 @@ def report_lag(lags: Iterable[Lag], checkpoint: str | None = None) -> None:
                 seconds[group, tp.topic] = max(late, seconds[group, tp.topic])
         headroom.setdefault(group, []).extend((lag.headroom or {}).items())
     for (group, topic), waiting in records.items():
-        _gauge("lag", waiting, group, topic)
+        if (group, topic) not in uncounted:
+            _gauge("lag", waiting, group, topic)
     for (group, topic), late in seconds.items():
         # A known age is a lower bound. A 0 would be a guess if another partition's age is unknown.
-        if late or (group, topic) not in unknown:
+        if late or (group, topic) not in unknown | uncounted:
             _gauge("time_lag", late, group, topic)
     for group, found in headroom.items():
         _report_headroom(group, found)

@@ -27,6 +27,7 @@ from airflow_kafka_offsets.model.headroom import (
 from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition
 from airflow_kafka_offsets.model.table import to_columns
 from airflow_kafka_offsets.model.text import shorten
+from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.readings.drift import pipeline_drift
 from airflow_kafka_offsets.readings.positions import group_positions, partitions_in_scope
 from airflow_kafka_offsets.readings.retention import read_retentions
@@ -35,6 +36,7 @@ from airflow_kafka_offsets.ui.provenance import read_provenance
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+    from airflow_kafka_offsets.checkpoint.state import CheckpointState
     from airflow_kafka_offsets.kafka.client import OffsetsClient
 
 _TIMES_WITHIN = 1.5
@@ -123,7 +125,7 @@ class PipelineNow:
             found += headroom.values()
             lines += [_line(report, row, late, headroom, compared=compared) for row in report.partitions]
         partitions = to_columns(lines, _COLUMNS)
-        state, members = self._members([report.group_id for report in reports if report.group_id])
+        state, members = self._members(self._named.group_ids and [report.group_id for report in reports])
         lags = [lag for lag in partitions["lag"] if lag is not None]
         makers = read_provenance(self._client, reports)
         rows = [row for report in reports for row in report.partitions]
@@ -162,26 +164,32 @@ class PipelineNow:
         if self._checkpoint is not None and self._named.group_ids:
             return pipeline_drift(self._client, self._checkpoint, self._named, retention=lambda: None)
         if self._checkpoint is not None:
-            return [self._checkpoint_report(self._checkpoint)]
-        return [self._group_report(group_id) for group_id in self._named.group_ids]
+            return self._checkpoint_reports(self._checkpoint)
+        return [self._group_report(group_id, scope) for group_id, scope in self._named.scopes().items()]
 
-    def _group_report(self, group_id: str) -> DriftReport:
-        scope = self._named.scopes()[group_id]
+    def _group_report(self, group_id: str, scope: TopicScope) -> DriftReport:
         positions = group_positions(self._client, group_id, scope)
         logs = self._client.log_ranges(positions)
         rows = tuple(PartitionDrift(tp, None, at, logs.get(tp)) for tp, at in sorted(positions.items()))
         return DriftReport(group_id, NewestBatch(""), rows, datetime.now(tz=timezone.utc))
 
-    def _checkpoint_report(self, checkpoint: SparkCheckpoint) -> DriftReport:
+    def _checkpoint_reports(self, checkpoint: SparkCheckpoint) -> list[DriftReport]:
         state = checkpoint.read()
-        offsets = {tp: at for each in state.kafka_offsets.values() for tp, at in each.items()}
+        sources = state.kafka_offsets or {"": {}}
+        # Two sources of a query may read the same partition, so each has a name in place of a group's.
+        names = {source: f"source:{source}" if len(sources) > 1 else "" for source in sources}
+        return [self._source_report(checkpoint, state, names[each], sources[each]) for each in sources]
+
+    def _source_report(
+        self, checkpoint: SparkCheckpoint, state: CheckpointState, name: str, offsets: Offsets
+    ) -> DriftReport:
         scope = self._named.scope.restricted_to(tp.topic for tp in offsets)
-        there = set(partitions_in_scope(self._client, scope)) if offsets else set()
+        there = set(partitions_in_scope(self._client, scope)) if scope.topics else set()
         logs = self._client.log_ranges(there)
         rows = tuple(PartitionDrift(tp, offsets.get(tp), None, logs.get(tp)) for tp in sorted(there))
         ended_at = None if state.batch_id is None else checkpoint.ended_at(state.batch_id)
         batch = NewestBatch(state.location, state.query_id, state.batch_id, state.pending_batch_id, ended_at)
-        return DriftReport("", batch, rows, datetime.now(tz=timezone.utc))
+        return DriftReport(name, batch, rows, datetime.now(tz=timezone.utc))
 
     def _times(
         self, report: DriftReport

@@ -318,7 +318,7 @@ class ListenerMover(Mover):
             query: Any = Query()
             refusals: list[KafkaOffsetsError] = []
 
-            def not_committed(query: Any, error: KafkaOffsetsError, group_id: str = "") -> None:
+            def not_committed(query: Any, error: KafkaOffsetsError, target: Any = "") -> None:
                 refusals.append(error)
 
             committer.outcomes.record_error = not_committed  # type: ignore[method-assign]

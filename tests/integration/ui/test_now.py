@@ -13,13 +13,16 @@ from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import AdminClient
 from offsets_receipts import receipt
 
+from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
+from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.model.pace import ENOUGH
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
 from airflow_kafka_offsets.sensors.lag import ConsumerGroupLagSensor
 from airflow_kafka_offsets.sensors.reached import OffsetsReachedSensor
+from airflow_kafka_offsets.ui.now import PipelineNow
 
 pytestmark = pytest.mark.integration
 
@@ -492,3 +495,24 @@ def test_forty_pipelines_and_two_thousand_partitions(
     assert len(response.json()["partitions"]["committed"]) == 2_000
     assert {answer.json()["error"] and answer.json()["error"]["message"] for _, answer in answers} == {None}
     assert len(answers) == 41
+
+
+def now(broker, selection, checkpoint=None):
+    return PipelineNow(broker, selection, checkpoint, servers="", end=time.monotonic() + 10).read()
+
+
+def test_each_source_of_a_query_has_its_own_lag(broker, make_topic, produce, new_query):
+    topic = make_topic(1)
+    produce(topic, {0: 10})
+    query = new_query({topic: {0: 4}}, {topic: {0: 10}})
+    found = now(broker, GroupSelection(), SparkCheckpoint(query.location))
+    assert found["totals"]["lag"] == 6
+    assert (found["partitions"]["group"], found["state"]) == (["source:0", "source:1"], None)
+
+
+def test_a_group_of_which_topics_leaves_out_all_is_not_read(broker, make_topic, produce, new_group):
+    topic, other, groups = make_topic(1), make_topic(1), (new_group(), new_group())
+    produce(topic, {0: 10})
+    broker.commit(groups[0], {TopicPartition(topic, 0): 4})
+    named = GroupSelection.parse(dict(zip((topic, other), groups, strict=True)), [topic])
+    assert now(broker, named)["totals"]["lag"] == 6

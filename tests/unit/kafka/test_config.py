@@ -226,3 +226,9 @@ def test_names_and_values_of_a_token_s_extensions_are_taken_out_of_texts(text):
 @pytest.mark.parametrize("password", ["pass\tword", "pass\u202eword", "\x7fpassword"])
 def test_a_password_is_taken_out_where_it_was_made_printable(password):
     assert scrubber({"sasl.password": password})(escape_controls(f"refused {password}")) == "refused ***"
+
+
+@pytest.mark.parametrize("value", [["SASL_SSL"], {"value": "SSL"}])
+def test_a_setting_that_is_no_text_is_not_left_out(value):
+    with pytest.raises(UsageError, match="security.protocol .* neither a text nor a number"):
+        client_config({"bootstrap.servers": "a:1", "security.protocol": value})

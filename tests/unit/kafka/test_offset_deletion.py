@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.machinery
+import sys
+
 import pytest
 
 from airflow_kafka_offsets.errors import SetupError, UsageError
@@ -65,4 +68,17 @@ def test_a_login_by_token_is_refused():
 def test_without_kafka_python_the_error_names_the_extra(monkeypatch):
     monkeypatch.setattr(offset_deletion, "find_spec", lambda _: None)
     with pytest.raises(SetupError, match=r"airflow-kafka-offsets\[delete-offsets\]"):
+        check_deletion(BROKER)
+
+
+def test_without_kafka_python_the_extra_is_named(monkeypatch):
+    find = importlib.machinery.PathFinder.find_spec
+    for name in [name for name in sys.modules if name.split(".")[0] == "kafka"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr(
+        importlib.machinery.PathFinder,
+        "find_spec",
+        lambda name, *more: None if name == "kafka" else find(name, *more),
+    )
+    with pytest.raises(SetupError, match="delete-offsets"):
         check_deletion(BROKER)

@@ -10,6 +10,7 @@ import pytest
 
 from airflow_kafka_offsets.local.environment import (
     Spark,
+    check_broker,
     check_demo,
     check_environment,
     check_java,
@@ -165,3 +166,18 @@ def test_the_checks_import_neither_pyspark_nor_airflow():
         "print(sorted({name.partition('.')[0] for name in sys.modules} & {'pyspark', 'airflow', 'jgo'}))"
     )
     assert subprocess.check_output([sys.executable, "-c", program], text=True).strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        {"plugin.library.paths": "/nowhere.so"},
+        {"ssl.engine.location": "/nowhere.so", "security.protocol": "ssl"},
+    ],
+)
+def test_a_broker_is_asked_without_code_of_the_connection(extra):
+    assert "/nowhere.so" not in str(check_broker({"bootstrap.servers": "127.0.0.1:1", **extra}, 0.5))
+
+
+def test_a_password_in_an_address_is_not_shown():
+    assert "hunter2" not in str(check_broker({"bootstrap.servers": "user:hunter2@127.0.0.1:1"}, 0.5))

@@ -379,7 +379,7 @@ def test_a_commit_on_one_cluster_does_not_hide_a_refusal_on_another(refuses):
     clusters = {"here:9092": Group(), "there:9092": Group()}
     clusters[f"{refuses}:9092"].held["g", ORDERS] = Commit(3, '{"query":"q-2"}')
     committer = Committer(lambda settings: clusters[settings["bootstrap.servers"]])
-    committer.follow("run-1", TwoClusters())
+    committer.follow("run-1", TwoClusters())  # type: ignore[arg-type]
     committer.record_finished("run-1", 0)
     committer.flush(2)
     (error,) = committer.outcomes.errors
@@ -394,7 +394,7 @@ class WithoutGroup(Query):
 @pytest.mark.parametrize("group_id", [None, {"oders": "g"}])
 def test_a_topic_without_a_group_is_an_error_at_the_end(group_id):
     committer = Committer(Group().client, group_id=group_id)
-    committer.follow("run-1", WithoutGroup())
+    committer.follow("run-1", WithoutGroup())  # type: ignore[arg-type]
     committer.record_finished("run-1", 0)
     committer.flush(1)
     (error,) = committer.outcomes.errors
@@ -409,7 +409,7 @@ class Broken(Query):
 @pytest.mark.parametrize("finished", [True, False])
 def test_a_query_that_ends_without_its_offsets_is_an_error_if_a_batch_has_finished(finished):
     committer = Committer(Group().client)
-    committer.follow("run-1", Broken())
+    committer.follow("run-1", Broken())  # type: ignore[arg-type]
     if finished:
         committer.record_finished("run-1", 0)
     committer.record_ended("run-1")
