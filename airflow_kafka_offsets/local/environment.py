@@ -208,26 +208,21 @@ def check_demo() -> Check:
 def check_broker(client_config: Mapping[str, object], timeout: float = 15.0) -> list[Check]:
     """Ask a broker for its ``offsets.retention.minutes``, within ``timeout`` seconds."""
     address = client_config.get("bootstrap.servers", "(bootstrap.servers is not set)")
+    unused: list[Check] = []
     try:
-        # As in every other command: no password in an address, no setting that runs code, no dropped key.
+        # As in every other command: no password in an address, no setting that runs code, no unknown key.
         config = known_settings(client_config)
+        if left_out := dropped_keys(client_config):
+            remedy = "correct the names, if they are not those of a consumer or a producer"
+            unused = [Check("settings", "warn", f"not used: {', '.join(map(shorten, left_out))}", remedy)]
         limit = parse_seconds(timeout, "timeout", maximum=LONGEST_TIMEOUT, allow_zero=False) or timeout
         with closing(Admin(config)) as admin:
             call = Call("asking the broker", str(address), limit)
             number, retention, error = admin.brokers(call)
     except (BrokerError, SetupError, UsageError) as failed:
-        return [Check("broker", "fail", str(failed))]
+        return [*unused, Check("broker", "fail", str(failed))]
     reached = Check("broker", "ok", f"{address} answers ({number} broker{'s' if number != 1 else ''})")
-    left_out = dropped_keys(client_config)
-    unused = [
-        Check(
-            "settings",
-            "warn",
-            f"not used: {', '.join(map(shorten, left_out))}",
-            "correct the names, if they are not a consumer's or producer's",
-        )
-    ]
-    return [reached, *(unused if left_out else []), check_retention(retention, error)]
+    return [*unused, reached, check_retention(retention, error)]
 
 
 def check_retention(minutes: str | None, error: str | None = None) -> Check:

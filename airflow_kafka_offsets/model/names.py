@@ -78,6 +78,6 @@ def parse_existing_group(name: object, parameter: str = "group_id") -> str:
 
 def parse_existing_groups(names: Iterable[object]) -> list[str]:
     """Return sorted unique names, each checked by :func:`parse_existing_group`; a string is refused."""
-    if isinstance(names, str):
+    if isinstance(names, str) or not isinstance(names, Iterable):
         raise unexpected("group_ids", names, "a list of groups")
     return sorted({parse_existing_group(name) for name in names})

@@ -44,6 +44,7 @@ class Readiness:
     :param syncs_topic: topic of the syncs.
     :param syncs_next: offset in the syncs topic where the next commit continues to read.
     :param error: reason why data is missing; empty if the data is complete.
+    :param mirrored: topic -> id of its copy on the mirror, to which the syncs belong.
     """
 
     batch_id: int = -1
@@ -55,6 +56,7 @@ class Readiness:
     syncs_topic: str = ""
     syncs_next: int = 0
     error: str = ""
+    mirrored: Mapping[str, str] = field(default_factory=dict)
 
     def on(self, cluster: str) -> Readiness:
         """Return the data if it is of this cluster, or if an id is unknown; else return empty data."""
@@ -77,6 +79,14 @@ class Readiness:
             if (new := list(read.get(tp, ()))) or tp in known.read
         }
         return replace(known, batch_id=batch_id, at=at, cluster=cluster, read=kept, ends=dict(ends), error="")
+
+    def without_old_syncs(self, mirrored: Mapping[str, str]) -> Readiness:
+        """Return the data without syncs of topics that the mirror has created again; ids may be unknown."""
+        old = {
+            topic for topic, each in mirrored.items() if each and self.mirrored.get(topic) not in (None, each)
+        }
+        kept = {tp: each for tp, each in self.syncs.items() if tp.topic not in old}
+        return replace(self, syncs=kept, mirrored={**self.mirrored, **mirrored})
 
     def with_syncs(
         self, syncs: Mapping[TopicPartition, Iterable[OffsetSync]], topic: str, following: int
@@ -109,6 +119,7 @@ class Readiness:
             "syncs_topic": self.syncs_topic,
             "syncs_next": self.syncs_next,
             "syncs": _nested({tp: [list(sync) for sync in each] for tp, each in self.syncs.items()}),
+            "mirrored": dict(self.mirrored),
         }
         return json.dumps(value, separators=(",", ":"))
 
@@ -132,6 +143,7 @@ class Readiness:
                 syncs_topic=_text(value["syncs_topic"]),
                 syncs_next=_number(value["syncs_next"]),
                 error=_text(value["error"]),
+                mirrored={_text(topic): _text(each) for topic, each in value.get("mirrored", {}).items()},
             )
         except (AttributeError, KeyError, TypeError, ValueError):
             raise OffsetsFormatError(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.providers.common.compat.sdk import AirflowSkipException
 from airflow.sdk import Context
 
-from airflow_kafka_offsets.errors import PlanRefusedError
+from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.approval import Approval
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.parameters import parse_switch, timestamp_ms
@@ -17,7 +17,9 @@ from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.plan_markdown import plan_markdown
 from airflow_kafka_offsets.model.receipt import read_receipt
 from airflow_kafka_offsets.model.saved_plan import MAX_AGE, Names, SavedPlan
+from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.model.topics import plain_names
+from airflow_kafka_offsets.model.wording import parameter_text
 from airflow_kafka_offsets.moves.saved import has_moved, read_saved_plan, save_plan
 from airflow_kafka_offsets.operators.moving import DECIDED
 from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS, parse_location
@@ -88,6 +90,15 @@ def skip_after_failure(context: Context, task: Any, plan: PipelinePlan) -> None:
 def take_names(task: Any, names: Mapping[str, Any], context: Context) -> None:
     """Set the names of a task without names from its plan or receipt, which must have a group."""
     if task.group_id is None:
+        given = {name: getattr(task, name) for name in PIPELINE_PARAMETERS}
+        for name, value in given.items():
+            # The default of kafka_config_id shows no wish.
+            if value not in (None, "kafka_default") and plain_names(value) != names.get(name):
+                raise UsageError(
+                    f"{parameter_text(name, value)} is not that of the plan ({shorten(names.get(name))}), "
+                    f"which names the pipeline without {parameter_text('group_id')}: leave it out",
+                    parameter=name,
+                )
         for name in PIPELINE_PARAMETERS:
             if names.get(name) is not None:
                 setattr(task, name, names[name])

@@ -12,6 +12,7 @@ from airflow.sdk import Asset, Context, XComArg
 
 from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.interval import MOST_INTERVALS, IntervalSchedule, parse_timezone
+from airflow_kafka_offsets.model.log_ids import LogIds, other_logs_refusals
 from airflow_kafka_offsets.model.parameters import (
     choice_parser,
     iso_time,
@@ -198,8 +199,12 @@ class CompletedIntervalsOperator(OffsetsOperator):
                     # The targets of moves count even if the position has passed them again since.
                     back = {tp: at for tp, at in led.items() if tp in logs}
                     moved = RecordProgress(client, back, logs, now=progress.now)
+                    ids: Mapping[str, Any] = {}
+                    if position.position_is_checkpoint:
+                        ids = position.logs_now(client, {tp.topic for tp in logs}).as_json()
+                        _refuse_other_logs(feeds, move, ids)
                     for feed in feeds:
-                        emitted = self._recall_emitted(feed, position.meaning, move, progress, moved)
+                        emitted = self._recall_emitted(feed, position.meaning, move, progress, moved, ids)
                         if emitted is not None:
                             completed.append(self._completed(feed, emitted, progress))
             self.outlets = emit(context, completed)
@@ -223,6 +228,7 @@ class CompletedIntervalsOperator(OffsetsOperator):
         move: int | None,
         progress: RecordProgress,
         moved: RecordProgress,
+        logs: Mapping[str, Any],
     ) -> Emitted | None:
         """
         Return and keep what was emitted for an asset, corrected for resets, or where its intervals begin.
@@ -261,6 +267,7 @@ class CompletedIntervalsOperator(OffsetsOperator):
                     *(feed.asset.name, schedule.containing(end), emitted.end.isoformat()),
                 )
             emitted = replace(emitted, end=end, move=move)
+        emitted = replace(emitted, logs=logs)
         if emitted != feed.emitted:
             # Kept now, so that the beginning or a reset is not forgotten if this task fails.
             feed.memory.keep(emitted)
@@ -334,3 +341,19 @@ def _parse_max_intervals(value: object, parameter: str) -> int | None:
             "can start a run; the next run emits the rest"
         )
     return count
+
+
+def _refuse_other_logs(feeds: Sequence[IntervalFeed], move: int | None, ids: Mapping[str, Any]) -> None:
+    """
+    Refuse the position of a checkpoint if its topics were created again since it was read.
+
+    A move of the checkpoint since then has set it to offsets of the present topics.
+    """
+    for each in (feed.emitted for feed in feeds):
+        if each is not None and each.move == move:
+            remedy = "move the checkpoint to the present topics (ResetOffsetsOperator)"
+            refusals = other_logs_refusals(
+                "the checkpoint", LogIds.parse(each.logs), LogIds.parse(ids), remedy=remedy
+            )
+            if refusals:
+                raise PlanRefusedError(refusals)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk import Context, XComArg
 
+from airflow_kafka_offsets.errors import KafkaOffsetsError
 from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.parameters import exactly_one
@@ -31,6 +32,7 @@ from airflow_kafka_offsets.readings.places import read_place
 from airflow_kafka_offsets.readings.record_times import look_up_times
 
 if TYPE_CHECKING:
+    from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
     from airflow_kafka_offsets.kafka.client import OffsetsClient
 
 
@@ -101,17 +103,22 @@ class PlanResetsOperator(ResetOffsetsOperator):
             def cluster(kafka_config_id: str) -> OffsetsClient:
                 return clients.enter_context(self.open_client(kafka_config_id))
 
-            for pipeline in pipelines:
-                cluster(pipeline.kafka_config_id)
+            checkpoints: dict[int, SparkCheckpoint | KafkaOffsetsError | None] = {}
             # Airflow's connections are looked up in the task's own thread.
-            locations = [pipeline.checkpoint_location for pipeline in pipelines]
-            checkpoints = {
-                id(pipeline): location and spark_checkpoint(location, pipeline.checkpoint_conn_id)
-                for pipeline, location in zip(pipelines, locations, strict=True)
-            }
+            for pipeline in pipelines:
+                location = pipeline.checkpoint_location
+                try:
+                    cluster(pipeline.kafka_config_id)
+                    opened = location and spark_checkpoint(location, pipeline.checkpoint_conn_id)
+                    checkpoints[id(pipeline)] = opened or None
+                except KafkaOffsetsError as error:
+                    checkpoints[id(pipeline)] = error
 
             def plan(pipeline: KafkaPipeline) -> SavedPlan:
-                client, checkpoint = cluster(pipeline.kafka_config_id), checkpoints[id(pipeline)] or None
+                checkpoint = checkpoints[id(pipeline)]
+                if isinstance(checkpoint, KafkaOffsetsError):
+                    raise checkpoint
+                client = cluster(pipeline.kafka_config_id)
                 made = plan_reset(
                     client,
                     checkpoint,

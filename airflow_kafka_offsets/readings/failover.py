@@ -15,7 +15,14 @@ from airflow_kafka_offsets.model.offsets import Logs, Offsets, TopicPartition
 from airflow_kafka_offsets.model.readiness import Readiness
 from airflow_kafka_offsets.model.translation import LastRead, Sighting, Translation, bracket_of, translate
 from airflow_kafka_offsets.model.wording import dag_text, parameter_text
-from airflow_kafka_offsets.readings.mirror import Search, find_syncs_topic, last_reads, look_for, read_syncs
+from airflow_kafka_offsets.readings.mirror import (
+    Search,
+    find_syncs_topic,
+    last_reads,
+    look_for,
+    mirrored_ids,
+    read_syncs,
+)
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.kafka.client import OffsetsClient
@@ -57,6 +64,7 @@ def gather_evidence(
     :param kept: data that commits have kept of the old cluster.
     """
     partitions = {tp for offsets in sources.values() for tp in offsets}
+    kept = kept.without_old_syncs(mirrored_ids(target, mirror, {tp.topic for tp in partitions}))
     notes: list[str] = []
     syncs: dict[TopicPartition, list[OffsetSync]] = {tp: list(each) for tp, each in kept.syncs.items()}
     on = target if mirror.syncs_on == "target" else source

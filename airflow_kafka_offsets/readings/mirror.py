@@ -76,6 +76,12 @@ def _key(name: str) -> str:
     return f"{parameter_text(name)}{dag_text(' of mirror')}"
 
 
+def mirrored_ids(target: OffsetsClient, mirror: Mirror, topics: Collection[str]) -> dict[str, str]:
+    """Return topic -> id of its copy on the mirror; empty for one that the mirror does not have."""
+    ids = target.log_ids({mirror.topic(topic) for topic in topics}).topics
+    return {topic: ids.get(mirror.topic(topic), "") for topic in topics}
+
+
 def read_syncs(
     client: OffsetsClient,
     topic: str,

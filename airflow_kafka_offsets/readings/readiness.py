@@ -16,7 +16,13 @@ from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition
 from airflow_kafka_offsets.model.readiness import Readiness
 from airflow_kafka_offsets.model.text import size_error
 from airflow_kafka_offsets.model.translation import LastRead
-from airflow_kafka_offsets.readings.mirror import Syncs, find_syncs_topic, last_reads, read_syncs
+from airflow_kafka_offsets.readings.mirror import (
+    Syncs,
+    find_syncs_topic,
+    last_reads,
+    mirrored_ids,
+    read_syncs,
+)
 
 if TYPE_CHECKING:
     from typing import Self
@@ -92,7 +98,8 @@ class ReadinessKeeper:
         read, ends, errors = _last_reads(source, sources, self._within)
         kept = known.with_position(int(state.batch_id or 0), int(time.time()), cluster, read, ends)
         try:
-            found = syncs.result()
+            found, mirrored = syncs.result()
+            kept = kept.without_old_syncs(mirrored)
         except KafkaOffsetsError as error:
             errors.append(f"the syncs could not be read: {error}")
             # Keep the position without new syncs: the known syncs may be around it.
@@ -103,11 +110,18 @@ class ReadinessKeeper:
             kept = replace(kept, syncs={})
         return replace(kept, error="; ".join(errors))
 
-    def _read_syncs(self, known: Readiness, partitions: set[TopicPartition]) -> Syncs:
+    def _read_syncs(
+        self, known: Readiness, partitions: set[TopicPartition]
+    ) -> tuple[Syncs, Mapping[str, str]]:
+        """Return the new syncs, and the ids of the mirror's topics."""
         client = self._target if self._mirror.syncs_on == "target" else self._source
-        topic = self._mirror.syncs_topic or known.syncs_topic or find_syncs_topic(client, self._mirror)
+        topic = self._mirror.syncs_topic
+        if not topic and known.syncs_topic and known.syncs_topic in client.partitions([known.syncs_topic]):
+            topic = known.syncs_topic
+        topic = topic or find_syncs_topic(client, self._mirror)
         since = known.syncs_next if topic == known.syncs_topic else 0
-        return read_syncs(client, topic, partitions, since=since, most=MOST_SYNCS, within=self._within)
+        found = read_syncs(client, topic, partitions, since=since, most=MOST_SYNCS, within=self._within)
+        return found, mirrored_ids(self._target, self._mirror, {tp.topic for tp in partitions})
 
 
 def _last_reads(

@@ -6,8 +6,8 @@ is about to emit as *announced*. The next task determines whether they were emit
 has announced intervals, but emitted none.
 
 On Airflow 3.3 and later this state is kept with the asset (``asset_state_store``), on earlier versions in a
-Variable. The asset's events are read only if the states of tasks are not conclusive: before Airflow 3.4, an
-asset's events cannot be read while a run that was started by an event is queued (apache/airflow#71360).
+Variable. The asset's events show whether a task has emitted. Before Airflow 3.4 they cannot be read while a
+run that was started by an event is queued (apache/airflow#71360): then the task's state and its token decide.
 """
 
 from __future__ import annotations
@@ -46,6 +46,9 @@ class Emitted:
     :param start_from: value of this parameter when the first interval was emitted.
     :param move: number of the checkpoint's newest move that was read; ``None`` without a checkpoint.
     :param begin: start of the first interval; ``None`` if unknown.
+    :param logs: ids of the cluster and the topics of a checkpoint's position, see
+        :meth:`~airflow_kafka_offsets.model.log_ids.LogIds.as_json`; empty for a group, whose commits have
+        them.
     """
 
     end: datetime
@@ -53,6 +56,7 @@ class Emitted:
     start_from: str | None = None
     move: int | None = None
     begin: datetime | None = None
+    logs: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def waits_for_start(self) -> bool:
@@ -141,6 +145,7 @@ class IntervalMemory:
                 kept.get("start_from"),
                 kept.get("move"),
                 None if kept.get("begin") is None else _time(kept["begin"]),
+                dict(kept.get("logs") or {}),
             )
             announced = kept.get("announced")
             if announced is not None:
@@ -268,6 +273,7 @@ def _as_json(emitted: Emitted) -> dict[str, Any]:
         "start_from": emitted.start_from,
         "move": emitted.move,
         "begin": None if emitted.begin is None else emitted.begin.isoformat(),
+        **({"logs": dict(emitted.logs)} if emitted.logs else {}),
     }
 
 

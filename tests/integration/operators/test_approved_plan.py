@@ -12,6 +12,7 @@ from airflow.providers.common.compat.sdk import AirflowFailException, AirflowSki
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
+from airflow_kafka_offsets.operators.restore import RestoreOffsetsOperator
 
 pytestmark = pytest.mark.integration
 
@@ -167,4 +168,14 @@ def test_an_index_that_has_not_begun_is_skipped_after_a_failure(pipeline, plan):
         task.execute(context)
     assert pipeline.at() == (READ, READ)
     ResetOffsetsOperator(task_id="reset", plan=plan, quiet_period=0).execute(context)
+    assert pipeline.at() == (BACK, BACK)
+
+
+def test_a_restore_without_a_group_has_no_other_names_than_the_receipt(pipeline, plan):
+    receipt = carry_out(pipeline, plan)
+    task = RestoreOffsetsOperator(
+        task_id="restore", receipt=receipt, restore_when="always", topics="nosuch", quiet_period=0
+    )
+    with pytest.raises(AirflowFailException, match="topics='nosuch' is not that of the plan"):
+        task.execute(pipeline.context("restore"))
     assert pipeline.at() == (BACK, BACK)

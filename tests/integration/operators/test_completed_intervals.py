@@ -288,3 +288,18 @@ def test_the_key_of_a_day_is_no_hour(make_topic, write, context):
         plan(context, "2026-03-01", topics=topic, every="hour")
     with pytest.raises(AirflowFailException, match="is not the start of an interval"):
         plan(context, "9999-12-31", topics=topic, every="hour")
+
+
+def test_a_checkpoint_whose_topic_was_created_again_is_refused_until_it_is_moved(
+    recorded, new_query, recreate, write, context, group
+):
+    query = new_query({recorded: {0: 3}})
+    runs = Runs(checkpoint_location=query.location)
+    assert runs.run() == ["00", "01", "02"]
+    recreate(recorded, 1)
+    write(recorded, {0: [3.1, 3.2, 3.3, 4.5, 5.5]})
+    with pytest.raises(AirflowFailException, match="was deleted and created again"):
+        runs.run()
+    reset(query, group, "earliest", context, topics=recorded)
+    query.run(2, {recorded: {0: 5}})
+    assert runs.run() == ["03", "04"]

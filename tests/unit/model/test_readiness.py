@@ -130,3 +130,12 @@ def test_the_syncs_that_are_kept_are_few_and_hold_those_next_to_each_position(sy
     for at in positions:
         assert {*[sync for sync in ordered if sync.upstream <= at][-1:]} <= {*found}
         assert {*[sync for sync in ordered if sync.upstream > at][:1]} <= {*found}
+
+
+def test_syncs_of_a_topic_that_was_created_again_on_the_mirror_are_not_kept():
+    tp, other = TopicPartition("orders", 0), TopicPartition("clicks", 0)
+    kept = Readiness(
+        syncs={tp: [OffsetSync(7, 7)], other: [OffsetSync(1, 1)]}, mirrored={"orders": "a", "clicks": "b"}
+    )
+    assert kept.without_old_syncs({"orders": "c", "clicks": ""}).syncs == {other: [OffsetSync(1, 1)]}
+    assert Readiness.parse(kept.as_text(), "f") == kept
