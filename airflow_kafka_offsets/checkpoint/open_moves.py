@@ -64,14 +64,12 @@ def unfinished_refusal(checkpoint: SparkCheckpoint, archived: ArchivedMove) -> M
     )
 
 
-def restore_command(
-    checkpoint: SparkCheckpoint, archived: ArchivedMove | str, *, pending: bool = False
-) -> str:
+def restore_command(checkpoint: SparkCheckpoint, archive: str, *, pending: bool = False) -> str:
     """Return the command that takes a move back, to be quoted in an error text."""
     discard = " --on-pending-batch discard --sink SINK" if pending else ""
     return (
         f"'airflow-kafka-offsets group restore GROUP --checkpoint {checkpoint.location} --archive "
-        f"{archived if isinstance(archived, str) else archived.name}{discard} --execute'"
+        f"{archive}{discard} --execute'"
     )
 
 

@@ -150,7 +150,7 @@ def _move_to_continue(
         raise PlanRefusedError(
             f"{checkpoint.location}: this task has already moved the checkpoint with other parameters "
             f"(archive {open_move.name}), and nothing was committed since: undo that move first "
-            f"({restore_command(checkpoint, open_move)}){dag_text(', or trigger a new run')}"
+            f"({restore_command(checkpoint, open_move.name)}){dag_text(', or trigger a new run')}"
         )
     return open_move, False
 
@@ -188,7 +188,7 @@ def _plan_from(
         # The query has started a batch at the target, and has not finished it.
         plan = replace(plan, archive=open_move.name, resumes=True)
     if resumes and plan.refusals:
-        way_out = f"or undo this task's move: {restore_command(checkpoint, open_move, pending=True)}"
+        way_out = f"or undo this task's move: {restore_command(checkpoint, open_move.name, pending=True)}"
         plan = replace(plan, refusals=(*plan.refusals, way_out))
     return plan
 

@@ -109,8 +109,9 @@ class PlanResetsOperator(ResetOffsetsOperator):
                 location = pipeline.checkpoint_location
                 try:
                     cluster(pipeline.kafka_config_id)
-                    opened = location and spark_checkpoint(location, pipeline.checkpoint_conn_id)
-                    checkpoints[id(pipeline)] = opened or None
+                    checkpoints[id(pipeline)] = (
+                        spark_checkpoint(location, pipeline.checkpoint_conn_id) if location else None
+                    )
                 except KafkaOffsetsError as error:
                     checkpoints[id(pipeline)] = error
 

@@ -109,7 +109,7 @@ class KnownMoves:
             return None
         return (
             f"recovery {moved} is neither finished nor undone: {missed}: let its run continue, or undo the "
-            f"recovery: {restore_command(self.checkpoint, moved)}"
+            f"recovery: {restore_command(self.checkpoint, moved.name)}"
         )
 
     def log_unfinished_recovery(self, sources: Mapping[str, Offsets], metadata: CommitMetadata) -> None:

@@ -214,6 +214,13 @@ def test_of_two_first_batches_one_wins(store, at_once):
     assert store.load("shop") == {FIRST: 10, SECOND: 5}
 
 
+def wait_until_blocked(engine, waiting):
+    """Return when PostgreSQL makes a transaction wait for another one's lock."""
+    with engine.connect() as looking:
+        while not looking.exec_driver_sql("SELECT count(*) FROM pg_locks WHERE NOT granted").scalar():
+            assert not waiting.done(), "the second save did not wait for the first"
+
+
 def test_who_is_refused_a_first_batch_says_what_to_do(postgres):
     """
     Two transactions that both saw no row; the second waits for the first one's commit, and is then refused.
@@ -229,10 +236,7 @@ def test_who_is_refused_a_first_batch_says_what_to_do(postgres):
                 return store.save(connection, "shop", ranges((0, 10)))
 
         waiting = pool.submit(second)
-        with engine.connect() as looking:
-            blocked = "SELECT count(*) FROM pg_locks WHERE NOT granted"
-            while not looking.exec_driver_sql(blocked).scalar():
-                assert not waiting.done(), "the second save did not wait for the first"
+        wait_until_blocked(engine, waiting)
         first.commit()
         with pytest.raises(PlanRefusedError, match=r"orders-0 at the same time.*run the batch again"):
             waiting.result(DEADLINE)
@@ -255,10 +259,7 @@ def test_a_job_that_waits_for_the_same_ranges_of_an_added_partition_gets_false(p
                 return store.save(connection, "shop", batch)
 
         waiting = pool.submit(second)
-        with engine.connect() as looking:
-            blocked = "SELECT count(*) FROM pg_locks WHERE NOT granted"
-            while not looking.exec_driver_sql(blocked).scalar():
-                assert not waiting.done(), "the second save did not wait for the first"
+        wait_until_blocked(engine, waiting)
         first.commit()
         assert waiting.result(DEADLINE) is False
     assert store.load("shop") == {FIRST: 9, SECOND: 3}
