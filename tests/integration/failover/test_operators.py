@@ -199,3 +199,27 @@ def test_many_pipelines_move_and_one_that_is_refused_keeps_none_back(
     assert again.code == 0, again
     states = [each["state"] for each in json.loads(again.out)["pipelines"]]
     assert sorted(states) == ["moved", *["moved before"] * 4]
+    # A move of another request is not this one's.
+    entries[0]["group_id"] = new_group()
+    file.write_text(json.dumps({"defaults": defaults, "pipelines": entries}))
+    other = cli(
+        "failover", "apply", "--pipelines", file, *clusters, "--quiet-period", "0", "--output", "json"
+    )
+    assert other.code == 1, other
+    assert json.loads(other.out)["pipelines"][0]["state"] == "refused"
+
+
+def test_partitions_that_topics_leaves_out_must_not_be_read_on_the_mirror(orders, topic, query, context):
+    before = SparkCheckpoint(query.location).read().kafka_offsets
+    task = FailOverOperator(task_id="fail_over", quiet_period=0, topics=f"{topic}:0", **orders)
+    with pytest.raises(
+        AirflowFailException, match=rf"leaves out {topic}-1, which the mirror has under the same"
+    ):
+        task.execute(context)
+    assert SparkCheckpoint(query.location).read().kafka_offsets == before
+
+
+def test_the_check_refuses_a_cluster_that_the_pipeline_has_left(orders, context):
+    FailOverOperator(task_id="fail_over", quiet_period=0, **orders).execute(context)
+    with pytest.raises(AirflowFailException, match="name the cluster that the pipeline is on"):
+        CheckMirrorOperator(task_id="check", **orders).execute(context)

@@ -28,7 +28,7 @@ from airflow_kafka_offsets.checkpoint import apply_move
 from airflow_kafka_offsets.checkpoint.apply_move import apply_checkpoint_plan
 from airflow_kafka_offsets.checkpoint.plan_move import plan_seek
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-from airflow_kafka_offsets.errors import PlanRefusedError
+from airflow_kafka_offsets.errors import PlanRefusedError, StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -122,6 +122,17 @@ def test_a_move_waits_on_a_storage_that_does_not_tell_when_files_were_written(th
     apply_checkpoint_plan(spark, plan_seek(spark, {"0": {ORDERS_0: 3}}), quiet_period=0.3)
     assert time.monotonic() - begun_at >= 0.3
     assert offset_of(three) == 3
+
+
+def test_a_move_on_a_storage_that_cannot_remove_files_does_not_begin(three, monkeypatch):
+    written_ago(three, 3600)
+    before = files(three)
+    spark = SparkCheckpoint(str(three))
+    checkpoint_plan = plan_seek(spark, {"0": {ORDERS_0: 3}})
+    monkeypatch.setattr(spark, "location", "dbfs:/jobs/cp")
+    with pytest.raises(StorageError, match="cannot remove files"):
+        apply_checkpoint_plan(spark, checkpoint_plan, quiet_period=0)
+    assert files(three) == before
 
 
 def test_a_batch_that_begins_is_seen_on_a_storage_without_times(three, waiting):

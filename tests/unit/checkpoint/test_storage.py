@@ -302,3 +302,26 @@ def test_a_directory_that_cannot_be_synced_fails_the_write_where_the_storage_has
     with expected:
         replace_file(LocalFileSystem(), str(tmp_path / "7"), b"after")
     assert [path.name for path in tmp_path.iterdir()] == ["7"]
+
+
+@pytest.mark.parametrize(
+    ("attribute", "of_connection", "location", "refused"),
+    [
+        ("account_name", "mine", "abfss://lake@other.dfs.core.windows.net/cp", True),
+        ("account_name", "mine", "abfss://lake@mine.dfs.core.windows.net/cp", False),
+        ("account_name", "mine", "abfss://lake/cp", False),
+        ("url", "http://one:9870/webhdfs/v1", "webhdfs://two:9870/cp", True),
+        ("url", "http://one:9870/webhdfs/v1", "webhdfs://one:9870/cp", False),
+    ],
+)
+def test_another_account_or_host_than_that_of_the_connection_is_not_read(
+    attribute, of_connection, location, refused
+):
+    fs = MemoryFileSystem()
+    setattr(fs, attribute, of_connection)
+    try:
+        with pytest.raises(UsageError, match="is not on the storage of its") if refused else nullcontext():
+            open_location(location, fs)
+    finally:
+        # fsspec keeps one instance for all.
+        delattr(fs, attribute)

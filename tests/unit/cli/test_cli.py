@@ -180,6 +180,7 @@ def test_a_broker_that_is_not_named_or_named_twice_is_exit_2(run, monkeypatch, o
         # What is typed wins over variables that contradict it.
         ({"BOOTSTRAP_SERVER": "other:1"}, "--kafka-config-id nowhere", "connection 'nowhere' is not def"),
         ({"KAFKA_CONFIG_ID": "k"}, NOBODY, "answer from 127.0.0.1:1"),
+        ({"BOOTSTRAP_SERVER": "127.0.0.1:1"}, "--command-config FILE", "answer from 127.0.0.1:2"),
         (
             {"KAFKA_CONFIG_ID": "k", "BOOTSTRAP_SERVER": "other:1"},
             "",
@@ -192,7 +193,7 @@ def test_the_environment_may_name_the_broker(run, monkeypatch, tmp_path, variabl
     file.write_text("bootstrap.servers=127.0.0.1:2\n")
     for name, value in variables.items():
         monkeypatch.setenv(PREFIX + name, str(file) if value == "FILE" else value)
-    status, error = run(f"group lag g --timeout 0.2 {options}")
+    status, error = run(f"group lag g --timeout 0.2 {options.replace('FILE', str(file))}")
     assert status in (1, 2)
     assert text in error
 

@@ -13,7 +13,7 @@ from airflow_kafka_offsets.model.failover_plan import TranslatedPartition
 from airflow_kafka_offsets.model.mirror import Mirror
 from airflow_kafka_offsets.model.mirror_check import MirrorCheck
 from airflow_kafka_offsets.model.offset_syncs import OffsetSync, in_this_log, parse_sync
-from airflow_kafka_offsets.model.offsets import TopicPartition
+from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition
 from airflow_kafka_offsets.model.translation import Translation
 from airflow_kafka_offsets.readings.failover import translate_sources
 
@@ -122,6 +122,16 @@ def test_the_verdict_of_a_check_is_about_the_day_when_the_source_is_gone(now, al
         "s3a://x", 3, [*map(translated, now)], [*map(translated, alone)], 3, syncs_on_mirror=True
     )
     assert check.as_json()["verdict"] == verdict
+
+
+def test_a_position_that_the_mirror_has_deleted_is_not_ready():
+    orders = TopicPartition("orders", 0)
+    deleted = TranslatedPartition("0", orders, 7, orders, Translation(5), LogRange(6, 9))
+    check = MirrorCheck("s3a://x", 3, [], [deleted], 3, syncs_on_mirror=True)
+    assert check.verdict == "unknown"
+    assert "its position on orders-0 is one that the mirror has deleted" in "\n".join(
+        check.failures(None, None)
+    )
 
 
 def test_a_check_names_what_is_missing():
