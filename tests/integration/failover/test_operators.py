@@ -206,12 +206,25 @@ def test_many_pipelines_move_and_one_that_is_refused_keeps_none_back(
         "failover", "apply", "--pipelines", file, *clusters, "--quiet-period", "0", "--output", "json"
     )
     assert other.code == 1, other
-    assert json.loads(other.out)["pipelines"][0]["state"] == "refused"
+    states = [each["state"] for each in json.loads(other.out)["pipelines"]]
+    assert sorted(states) == [*["moved before"] * 4, "refused"]
 
 
-def test_partitions_that_topics_leaves_out_must_not_be_read_on_the_mirror(orders, topic, query, context):
+def test_partitions_that_topics_leaves_out_must_not_be_read_on_the_mirror(
+    mirrored, tmp_path, new_group, context
+):
+    topic = mirrored.filled_topic("same")
+    query = Query(tmp_path / "checkpoint")
+    query.run(0, {topic: READ})
     before = SparkCheckpoint(query.location).read().kafka_offsets
-    task = FailOverOperator(task_id="fail_over", quiet_period=0, topics=f"{topic}:0", **orders)
+    names = KafkaPipeline(
+        group_id=new_group(),
+        topics=f"{topic}:0",
+        checkpoint_location=query.location,
+        kafka_config_id="primary",
+        mirror={"kafka_config_id": "standby", "syncs_topic": SYNCS["same"]},
+    )
+    task = FailOverOperator(task_id="fail_over", quiet_period=0, **names)
     with pytest.raises(
         AirflowFailException, match=rf"leaves out {topic}-1, which the mirror has under the same"
     ):
