@@ -101,6 +101,10 @@ def test_json_is_read_as_yaml_is(load):
         ),
         ("- group_id: g\n  asset_name: a", "found the key asset_name; expected keys of group_id, topics, "),
         ("- group_id: g\n  group_id: h", "line 2: key 'group_id' occurs twice; keep one"),
+        (
+            "- group_id: g\n  mirror:\n    kafka_config_id: standby",
+            "mirror has no effect without checkpoint_lo",
+        ),
         ("- group_id: g\n  topics:", r"entry 1 \(g\): topics is empty: give a value, or leave the key out"),
         ("- group_id: ''", "group_id is empty: give a value"),
         ("- {group_id: g, topics: [t, ' ']}", "topics is empty"),

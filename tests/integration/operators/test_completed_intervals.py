@@ -12,7 +12,7 @@ from airflow.sdk import Asset
 from confluent_kafka import Producer
 from interval_runs import FakeAirflow
 
-from airflow_kafka_offsets.errors import BrokerUnavailableError
+from airflow_kafka_offsets.errors import BrokerUnavailableError, UsageError
 from airflow_kafka_offsets.kafka import record_reads
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
@@ -237,6 +237,8 @@ def test_a_run_whose_partition_key_names_no_interval_is_refused(recorded, contex
         plan(context, "2026-03-01T02:30:00", topics=recorded, every="hour")
     with pytest.raises(AirflowFailException, match="is in the future"):
         plan(context, "2199-03-01T02:00:00", topics=recorded, every="hour")
+    with pytest.raises(UsageError, match="max_records.*with every"):
+        plan(context, "2026-03-01T02:00:00", topics=recorded, every="hour", max_records=1)
 
 
 def test_a_run_of_an_emitted_day_does_not_read_one_hour(recorded, context):

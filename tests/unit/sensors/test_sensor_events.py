@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException, AirflowSensorTimeout
 
+from airflow_kafka_offsets.errors import KafkaOffsetsError
 from airflow_kafka_offsets.sensors.lag import ConsumerGroupLagSensor
 from airflow_kafka_offsets.task.identity import commit_metadata
 
@@ -33,6 +34,15 @@ def test_a_wait_that_ended_without_its_position_fails_as_it_did_in_the_triggerer
         sensor.execute_complete(context, event)
     assert type(caught.value) is raised
     assert pushed == {"return_value": READING}
+
+
+def test_an_error_that_a_retry_mends_is_not_skipped_by_soft_fail():
+    context: Any = {"ti": SimpleNamespace(xcom_push=lambda key, value: None)}
+    sensor = ConsumerGroupLagSensor(task_id="gate", group_id="etl", max_lag=5, soft_fail=True)
+    with pytest.raises(KafkaOffsetsError, match="the reason") as caught:
+        sensor.execute_complete(context, {"status": "error", "message": "the reason"})
+    # Airflow skips a task with soft_fail for this one.
+    assert not isinstance(caught.value, AirflowException)
 
 
 def test_a_retry_is_the_same_move_and_a_clear_is_another_one():

@@ -124,6 +124,8 @@ def test_parameters_without_an_effect_on_the_source_are_refused(checkpoint):
     with pytest.raises(UsageError, match=r"^pipeline has no effect") as error:
         starting_offsets(SparkCheckpoint(checkpoint.location), pipeline="orders", **wanted)
     assert error.value.parameter == "pipeline"
+    with pytest.raises(UsageError, match=r"^pipeline has no effect: the source is a group"):
+        starting_offsets("orders", pipeline="orders", topics="t", **wanted)
     for given in ({"query_source": 0}, {"allow_stateful": True}):
         with pytest.raises(UsageError, match=f"^{next(iter(given))} has no effect"):
             starting_offsets("orders", topics="t", **given, **wanted)

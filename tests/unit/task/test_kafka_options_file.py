@@ -123,15 +123,16 @@ def test_the_operator_has_the_file_while_the_job_runs(tmp_path, submits, fails):
     assert "kafka-options" not in repr(fields)
 
 
-@pytest.mark.parametrize("where", ["deploy_mode", "conf", "connection"])
+@pytest.mark.parametrize("where", ["deploy_mode", "conf", "connection", "connection over conf"])
 def test_a_driver_on_another_machine_is_refused(submits, monkeypatch, where):
     submits(lambda: pytest.fail("submitted"))
     given: dict[str, Any] = {
         "deploy_mode": {"deploy_mode": "cluster"},
         "conf": {"conf": {"spark.submit.deployMode": "cluster"}},
         "connection": {},
+        "connection over conf": {"conf": {"spark.submit.deployMode": "client"}},
     }
-    if where == "connection":
+    if where.startswith("connection"):
         spark = {"conn_type": "spark", "host": "spark://m", "port": 7077, "extra": {"deploy-mode": "cluster"}}
         monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps(spark))
     with pytest.raises(AirflowFailException, match="task process: found deploy mode cluster.* client"):

@@ -99,6 +99,17 @@ def test_a_reset_that_the_receipt_is_not_of_is_refused():
         read(dag)
 
 
+def test_the_teardown_of_a_mapped_reset_is_mapped_too():
+    names = {name: value for name, value in NAMES.items() if name != "group_id"}
+    with DAG("d") as dag:
+        first = ResetOffsetsOperator.partial(task_id="reset", shift_by=-3, **names).expand(
+            group_id=["a", "b"]
+        )
+        restore(first.output).as_teardown(setups=first.as_setup())
+    with pytest.raises(UsageError, match="teardown of the mapped task reset, and is not mapped"):
+        read(dag)
+
+
 @pytest.mark.parametrize("receipt", [None, "{{ ti.xcom_pull(task_ids='reset') | tojson }}"])
 def test_a_teardown_needs_the_receipt_of_its_reset(receipt):
     with DAG("d") as dag:
