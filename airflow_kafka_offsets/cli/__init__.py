@@ -6,6 +6,7 @@ import gc
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -20,7 +21,16 @@ __all__ = ["cli", "main"]
 PROGRAM = "airflow-kafka-offsets"
 _COLLECT = 100_000
 """Number of new objects that starts a garbage collection; Python's default is 700."""
-DIRECTORY = click.Path(file_okay=False, path_type=Path)
+
+
+class _Directory(click.Path):
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not value:  # it would be the working directory
+            self.fail("it is empty: give a directory, or leave it out", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+DIRECTORY = _Directory(file_okay=False, path_type=Path)
 
 
 COMMANDS = {

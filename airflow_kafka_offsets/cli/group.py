@@ -21,6 +21,7 @@ from airflow_kafka_offsets.cli.options import (
     CommandGroup,
     choice_option,
     group_argument,
+    no_group_error,
     output_option,
     refuse_unused,
     save_option,
@@ -108,6 +109,8 @@ def _lags_of_many(
     from airflow_kafka_offsets.readings.positions import measure_group_lags
 
     lags = measure_group_lags(client, names, isolation_level=isolation_level)
+    if not lags:
+        raise no_group_error()
     rows: list[tuple[str, ...]] = [("GROUP", "PARTITIONS", "LAG", "MAX-PARTITION-LAG", "LOST")]
     errors: list[str] = []
     values: list[dict[str, Any]] = []

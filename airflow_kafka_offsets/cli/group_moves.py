@@ -22,6 +22,7 @@ from airflow_kafka_offsets.cli.options import (
     groups_argument,
     new_cluster_option,
     no_commit_option,
+    no_group_error,
     out_of_range_option,
     place_options,
     refuse_unused,
@@ -35,12 +36,7 @@ from airflow_kafka_offsets.cli.saved_plans import (
     save_plan_option,
 )
 from airflow_kafka_offsets.cli.saved_plans import save as save_to_file
-from airflow_kafka_offsets.errors import (
-    KafkaOffsetsError,
-    OffsetsFormatError,
-    PlanRefusedError,
-    UsageError,
-)
+from airflow_kafka_offsets.errors import KafkaOffsetsError, OffsetsFormatError, UsageError
 from airflow_kafka_offsets.model.checkpoint_plan import read_checkpoint_receipt
 from airflow_kafka_offsets.model.formats import load_json
 from airflow_kafka_offsets.model.groups import GroupSelection
@@ -171,13 +167,8 @@ def reset(
         plan = plan_reset(client, checkpoint, groups, place, policy=execution.policy, **policies)
     else:
         names = [parse_group(name) for name in group_ids]
-        # A broker lists only groups that the user may describe: an empty list more likely means a missing
-        # right than an empty cluster.
         if all_groups and not (names := [found.group_id for found in client.list_groups()]):
-            raise PlanRefusedError(
-                "--all-groups: found no group that this user may see; expected at least one: correct the "
-                "broker, or grant the user Describe on the groups"
-            )
+            raise no_group_error()
         scopes = dict.fromkeys(names, TopicScope.parse(topics))
         log_check = LogCheck(policies.pop("allow_new_cluster"))
         plan = PipelinePlan(plan_resets(client, scopes, place, log_check=log_check, **policies))

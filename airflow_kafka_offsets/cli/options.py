@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from functools import wraps
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import click
 from click.core import ParameterSource
 
-from airflow_kafka_offsets.errors import UsageError
+from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.parameters import (
     LONGEST,
@@ -98,6 +98,16 @@ class OptionWording(Wording):
         return f"no {option}" if value is None or value is False else f"{option} {shorten(value)}"
 
 
+def no_group_error() -> PlanRefusedError:
+    """Return the error for ``--all-groups`` without a visible group."""
+    # A broker lists only groups that the user may describe: an empty list more likely means a missing right
+    # than an empty cluster.
+    return PlanRefusedError(
+        "--all-groups: found no group that this user may see; expected at least one: correct the broker, or "
+        "grant the user Describe on the groups"
+    )
+
+
 def option_name(parameter: str) -> str:
     """Return the option of a parameter."""
     return f"--{parameter.replace('_', '-')}"
@@ -108,11 +118,15 @@ class StrictCommand(click.Command):
     A command that refuses options without a value, such as an unset shell variable.
 
     Its texts name parameters as options, and its help has sections.
+
+    :cvar keys: parameters that come from a file, whose keys the texts name.
     """
+
+    keys: ClassVar[Sequence[str]] = ()
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Read the options."""
-        with worded(OptionWording(self)):
+        with worded(OptionWording(self, self.keys)):
             return super().parse_args(ctx, args)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -130,7 +144,7 @@ class StrictCommand(click.Command):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Check the options, then run the command."""
-        with worded(OptionWording(self)):
+        with worded(OptionWording(self, self.keys)):
             for option in self.params:
                 value = ctx.params.get(str(option.name))
                 texts = value if isinstance(value, list | tuple) else [value]

@@ -44,6 +44,13 @@ if TYPE_CHECKING:
 
 __all__ = ["recover"]
 
+
+class _FileCommand(StrictCommand):
+    """A command on a file of pipelines."""
+
+    keys = ("group_id", "topics", "checkpoint_location", "checkpoint_conn_id")
+
+
 file_argument = click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 at_once_option = click.option(
     "--max-active",
@@ -79,7 +86,7 @@ def _connected(broker: BrokerOptions, every: Sequence[Names]) -> Connections:
     return Connections(broker, list(dict.fromkeys(map(connection_of, every))))
 
 
-@recover.command("plan", cls=StrictCommand)
+@recover.command("plan", cls=_FileCommand)
 @file_argument
 @place_options
 @out_of_range_option
@@ -136,7 +143,7 @@ def plan_command(
     )
 
 
-@recover.command("apply", cls=StrictCommand)
+@recover.command("apply", cls=_FileCommand)
 @file_argument
 @click.option(
     "--digest", metavar="DIGEST", help="Refuse a plan with another digest. Give at least the first 8 digits."
@@ -191,7 +198,7 @@ def apply_command(
     )
 
 
-@recover.command("restore", cls=StrictCommand)
+@recover.command("restore", cls=_FileCommand)
 @file_argument
 @allow_stale_option
 @move_options
@@ -220,7 +227,7 @@ def restore_command(
     _conclude(moves.fleet, failures, output, "run 'recover restore' again for these")
 
 
-@recover.command("status", cls=StrictCommand)
+@recover.command("status", cls=_FileCommand)
 @file_argument
 @broker_options
 @output_option

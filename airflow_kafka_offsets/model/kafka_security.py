@@ -215,8 +215,12 @@ def _certificates(name: str, pem: str) -> str:
 
 def _login(given: dict[str, Any]) -> dict[str, str]:
     # librdkafka's default mechanism is Kerberos.
-    mechanism = given.pop("sasl.mechanisms", None) or given.pop("sasl.mechanism", "GSSAPI")
-    mechanism = mechanism.upper()
+    named = {str(given.pop(name)).upper() for name in ("sasl.mechanisms", "sasl.mechanism") if name in given}
+    if len(named) > 1:
+        raise UsageError(
+            f"sasl.mechanisms and sasl.mechanism are {' and '.join(sorted(named))}: leave one of them out"
+        )
+    mechanism = min(named, default="GSSAPI")
     if mechanism not in _MODULES:
         raise _untranslated(["sasl.mechanism"])
     if mechanism == "OAUTHBEARER":

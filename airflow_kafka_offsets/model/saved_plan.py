@@ -24,6 +24,7 @@ from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.digest import digest
 from airflow_kafka_offsets.model.formats import load_json, offsets_json, parse_positions
 from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds, other_logs_refusals
+from airflow_kafka_offsets.model.mirror import Mirror
 from airflow_kafka_offsets.model.offsets import Offsets, Positions, TopicPartition, summarize
 from airflow_kafka_offsets.model.parameters import duration_text, parse_switch, parse_time
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
@@ -110,6 +111,10 @@ class SavedPlan:
             if not (_is_number(batch_id) and _is_numbers(discarded)):
                 raise OffsetsFormatError(f"{what}: found no batch of its checkpoint; expected {FORM}")
         try:
+            if (mirror := names.get("mirror")) is not None:
+                # On the command line a mirror has no connection id.
+                given = {"kafka_config_id": "-", **mirror} if isinstance(mirror, Mapping) else mirror
+                Mirror.parse(given, "names.mirror")
             return cls(
                 Names(**{name: names.get(name) for name in Names._fields}),
                 tuple(group for group in read_receipt(value, describe=describe) if group.after),

@@ -196,6 +196,8 @@ class CompletedIntervalsOperator(OffsetsOperator):
                     self.log.info("The checkpoint has not finished its first batch: no interval is complete")
                 else:
                     progress, logs = found
+                    if not progress.has_position:
+                        self.log.info("The group has no committed offset: no interval is complete")
                     # The targets of moves count even if the position has passed them again since.
                     back = {tp: at for tp, at in led.items() if tp in logs}
                     moved = RecordProgress(client, back, logs, now=progress.now)
@@ -241,7 +243,6 @@ class CompletedIntervalsOperator(OffsetsOperator):
         if emitted is None:
             first = progress.time if start_from is None else timestamp_ms(start_from)
             if first is None:
-                self.log.info("The group has not committed anything yet: no interval is complete")
                 return None
             if start_from is None and progress.now - first > _OLDEST:
                 raise PlanRefusedError(

@@ -21,11 +21,9 @@ from airflow_kafka_offsets.model.interval import Interval, IntervalSchedule, com
 from airflow_kafka_offsets.model.offsets import Logs, Positions, TopicPartition, summarize
 from airflow_kafka_offsets.model.parameters import iso_time, timestamp_ms
 from airflow_kafka_offsets.model.reached import short_of
-from airflow_kafka_offsets.readings.topic_times import idle_partitions, last_times, record_times
+from airflow_kafka_offsets.readings.topic_times import AHEAD, idle_partitions, last_times, record_times
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
-_AHEAD = 60_000
-"""Largest accepted lead, in milliseconds, of a producer's clock over the local clock."""
 
 
 class _Times(NamedTuple):
@@ -94,6 +92,11 @@ class RecordProgress:
         return _Times(unread, newest, frozenset(ahead - found.keys()))
 
     @property
+    def has_position(self) -> bool:
+        """Whether there is a position in any partition."""
+        return bool(self._known)
+
+    @property
     def time(self) -> int | None:
         """
         The timestamp of the first unread record, at most now; now if all records were read.
@@ -104,7 +107,7 @@ class RecordProgress:
         """
         self._check_known(self._times.unknown & self._known)
         unread = [time for tp, time in self._times.unread.items() if tp in self._known]
-        return min([*unread, self.now]) if self._known else None
+        return min([*unread, self.now]) if self.has_position else None
 
     @property
     def estimate(self) -> int:
@@ -129,7 +132,7 @@ class RecordProgress:
 
     def _look_up(self, moment: int) -> dict[TopicPartition, str]:
         newest = self._times.newest
-        latest = self.now + _AHEAD
+        latest = self.now + AHEAD
         undecided = [tp for tp in sorted(self._at) if not moment <= newest.get(tp, -1) <= latest]
         first = self._client.offsets_for_time(undecided, moment) if undecided else {}
         asked = {tp: offset for tp, offset in first.items() if offset is not None}
@@ -178,7 +181,7 @@ class RecordProgress:
             time = times.get(tp, -1)
             if time is None or time < moment:
                 missing[tp] = "holds no record since that proves it"
-            elif time > self.now + _AHEAD:
+            elif time > self.now + AHEAD:
                 missing[tp] = f"has a record of {iso_time(time)}, ahead of the clock, at offset {offset}"
         return missing
 

@@ -4,12 +4,26 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterable, Mapping
+from typing import NamedTuple
 
+from airflow_kafka_offsets.errors import BrokerUnavailableError
 from airflow_kafka_offsets.kafka.reader import OffsetsReader
-from airflow_kafka_offsets.model.offsets import IsolationLevel, LogRange, Logs, Positions, TopicPartition
+from airflow_kafka_offsets.model.offsets import (
+    IsolationLevel,
+    LogRange,
+    Logs,
+    Offsets,
+    Positions,
+    TopicPartition,
+    offsets_at_time,
+    summarize,
+)
 
 IDLE_AFTER = 600.0
 """Seconds after which a partition is idle by default."""
+
+AHEAD = 60_000
+"""Largest accepted lead, in milliseconds, of a producer's clock over the local clock."""
 
 TIMES_WITHIN = 5.0
 """Time limit in seconds for one fetch of timestamps."""
@@ -31,14 +45,68 @@ def first_records(
     Return the first offset at or after a time; ``None`` if no record is that new.
 
     A lookup by time also finds the marker that ends a transaction, which has the broker's time. So the next
-    record decides; if that record is too old, the last record of the log decides.
+    record decides; if that record is too old, or its time is ahead of the clock, the last record of the log
+    decides.
     """
     found = client.offsets_for_time(partitions, moment)
     asked = {tp: offset for tp, offset in found.items() if offset is not None}
     times = record_times(client, asked, isolation_level)
-    old = {tp: logs[tp] for tp in asked if (at := times.get(tp)) is not None and at < moment}
-    times |= last_times(client, old, isolation_level)
-    return {tp: offset if (times.get(tp) or -1) >= moment else None for tp, offset in found.items()}
+    latest = _now() + AHEAD
+    doubtful = {tp for tp in asked if (at := times.get(tp)) is not None and not moment <= at <= latest}
+    times |= last_times(client, {tp: logs[tp] for tp in doubtful}, isolation_level)
+    return {tp: offset if moment <= (times.get(tp) or -1) <= latest else None for tp, offset in found.items()}
+
+
+class Since(NamedTuple):
+    """
+    The first record at or after a time in each partition, or the log end.
+
+    ``ahead`` has the times of those records that are ahead of the clock, in ms since 1970. Such a record does
+    not prove that all records before the time are in the log before it.
+    """
+
+    offsets: Offsets
+    ahead: Mapping[TopicPartition, int]
+
+
+def records_since(
+    client: OffsetsReader, partitions: Iterable[TopicPartition], moment: int, logs: Logs
+) -> Since:
+    """
+    Return the first record at or after a time, in ms since 1970, by the records' own times.
+
+    A lookup by time may find the marker of a transaction, which has the broker's time. The records behind it
+    may be older, and are searched by their own times.
+
+    :raises BrokerUnavailableError: if a time cannot be read.
+    """
+    found = offsets_at_time(client.offsets_for_time(partitions, max(0, moment)), logs)
+    low = {tp: offset for tp, offset in found.items() if offset < logs[tp].end}
+    high: Offsets = {}
+    times: dict[TopicPartition, int | None] = {}
+    middle = dict(low)
+    while middle:
+        read = client.record_times(middle)
+        if unread := middle.keys() - read.keys():
+            raise BrokerUnavailableError(
+                f"the times of records in {summarize(unread)} could not be read, so the first record since "
+                "the time is unknown there: try again"
+            )
+        for tp, offset in middle.items():
+            time = read[tp]
+            if time is not None and time < moment:
+                low[tp] = offset + 1
+                high.setdefault(tp, logs[tp].end)
+                continue
+            times[tp] = time
+            if tp in high:
+                high[tp] = offset
+            else:
+                del low[tp]  # the lookup's result is right
+        middle = {tp: (low[tp] + high[tp]) // 2 for tp in low if low[tp] < high[tp]}
+    latest = _now() + AHEAD
+    ahead = {tp: time for tp, time in times.items() if time is not None and time > latest}
+    return Since(found | high, ahead)
 
 
 def last_times(
@@ -72,7 +140,7 @@ def idle_partitions(
     :param idle_after: a partition is idle if its newest record is older than this number of seconds.
     """
     silent = list(silent)
-    since = max(0, int((time.time() - idle_after) * 1000))
+    since = max(0, _now() - int(idle_after * 1000))
     newer = client.offsets_for_time(silent, since)
     return [tp for tp in silent if tp.topic in active and newer[tp] is None]
 
@@ -84,3 +152,7 @@ def record_times(
     if not offsets:
         return {}
     return client.record_times(offsets, within=TIMES_WITHIN, isolation_level=isolation_level)
+
+
+def _now() -> int:
+    return int(time.time() * 1000)

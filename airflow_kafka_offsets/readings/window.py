@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from airflow_kafka_offsets.errors import BrokerUnavailableError, PlanRefusedError, UsageError
+from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.commit_metadata import foreign_logs
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.log_ids import LogIds
@@ -23,7 +23,12 @@ from airflow_kafka_offsets.model.offsets import (
     starting_points,
     summarize,
 )
-from airflow_kafka_offsets.model.parameters import MissingCommitPolicy, parse_pattern, timestamp_ms
+from airflow_kafka_offsets.model.parameters import (
+    MissingCommitPolicy,
+    iso_time,
+    parse_pattern,
+    timestamp_ms,
+)
 from airflow_kafka_offsets.model.place import Place
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.model.window import OffsetWindow, check_bounds
@@ -31,6 +36,7 @@ from airflow_kafka_offsets.model.wording import parameter_error, parameter_text
 from airflow_kafka_offsets.readings.log_ids import known_log_ids
 from airflow_kafka_offsets.readings.places import place_offsets
 from airflow_kafka_offsets.readings.positions import partitions_in_scope
+from airflow_kafka_offsets.readings.topic_times import records_since
 from airflow_kafka_offsets.readings.window_checks import (
     emptied_partitions,
     partitions_cut_off,
@@ -219,40 +225,16 @@ def _bound_offsets(
     partitions: Iterable[TopicPartition],
     logs: Mapping[TopicPartition, LogRange],
 ) -> Offsets:
-    found = place_offsets(client, bound, partitions, logs)
     if bound.time is None:
-        return found
+        return place_offsets(client, bound, partitions, logs)
+    since = records_since(client, partitions, timestamp_ms(bound.time), logs)
+    if since.ahead:
+        tp, time = min(since.ahead.items())
+        raise PlanRefusedError(
+            f"the first record since {bound.time.isoformat()} is ahead of the clock on "
+            f"{summarize(since.ahead)} ({tp}: offset {since.offsets[tp]} is of {iso_time(time)}): records of "
+            "the window may follow it; correct the producer's clock, and plan with "
+            f"{parameter_text('start', 'committed')} and {parameter_text('end', 'latest')}, or with offsets"
+        )
     # Records that were written after the log end was read belong to the next window.
-    found = {tp: min(offset, logs[tp].end) for tp, offset in found.items()}
-    return found | _without_markers(client, found, logs, timestamp_ms(bound.time))
-
-
-def _without_markers(
-    client: OffsetsClient, found: Offsets, logs: Mapping[TopicPartition, LogRange], moment: int
-) -> Offsets:
-    """
-    Return the first record at or after a time where the lookup has found the marker of a transaction.
-
-    A marker has the broker's time. The records behind it may be older, and are searched by their own times.
-    """
-    low = {tp: offset for tp, offset in found.items() if offset < logs[tp].end}
-    high: Offsets = {}
-    middle = dict(low)
-    while middle:
-        times = client.record_times(middle)
-        if unread := middle.keys() - times.keys():
-            raise BrokerUnavailableError(
-                f"the times of records in {summarize(unread)} could not be read, so the window has no bound "
-                "there: try again"
-            )
-        for tp, offset in middle.items():
-            time = times[tp]
-            if tp not in high and (time is None or time >= moment):
-                del low[tp]  # the lookup's result is right
-            elif time is None or time >= moment:
-                high[tp] = offset
-            else:
-                low[tp] = offset + 1
-                high.setdefault(tp, logs[tp].end)
-        middle = {tp: (low[tp] + high[tp]) // 2 for tp in low if low[tp] < high[tp]}
-    return high
+    return {tp: min(offset, logs[tp].end) for tp, offset in since.offsets.items()}

@@ -71,25 +71,32 @@ class WindowMemory:
         if stored is not None and not isinstance(stored, Mapping):
             raise PlanRefusedError(f"the task's state {_KEY!r} is not a window: delete this state")
         uri = self._file if stored is None else stored.get("window_file")
+        if self._file and self._file != uri:
+            # The parameter was changed. The window is also written to the new file.
+            self._read_file(self._file)
         if not uri:
             return None if stored is None else OffsetWindow.parse(stored, "the window kept with the task")
         # The file is used, not the copy in the task's state, because the job reads the file.
-        window = read_window_file(uri, self._conn_id)
+        window = self._read_file(uri)
         if window is None:
             if stored is None:
                 return None
             raise PlanRefusedError(
                 f"{uri}, the file with the window of this run, does not exist any more: trigger a new run"
             )
-        if not is_same_task_run(window.source, self.run):
-            # If runs share a file name, this run would read another run's records.
-            raise other_run_refusal(uri, window)
         if stored is not None:
             if stored.get("ranges") not in (None, window.digest):
                 raise changed_file_refusal(uri, "other ranges")
         elif not self._run.run_start.continues(planning_run_start(window)):
             log.info("%s contains the window of a deleted run with this run's id, and is replaced", uri)
             return None
+        return window
+
+    def _read_file(self, uri: str) -> OffsetWindow | None:
+        """Return the window in a file; refuse another run's window, which must not be read or overwritten."""
+        window = read_window_file(uri, self._conn_id)
+        if window is not None and not is_same_task_run(window.source, self.run):
+            raise other_run_refusal(uri, window)
         return window
 
     def keep(self, window: OffsetWindow) -> None:

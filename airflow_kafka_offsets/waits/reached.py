@@ -27,6 +27,7 @@ from airflow_kafka_offsets.model.wording import dag_text, parameter_error, param
 from airflow_kafka_offsets.readings.log_ids import current_logs_refusals
 from airflow_kafka_offsets.readings.places import place_offsets
 from airflow_kafka_offsets.readings.positions import partitions_in_scope
+from airflow_kafka_offsets.readings.topic_times import records_since
 from airflow_kafka_offsets.waits.wait import (
     Reading,
     Wait,
@@ -50,8 +51,9 @@ class ReachedWait(Wait):
     Wait until the position is at or past a frozen target in every partition.
 
     :param target: offsets in Spark's form. Before :meth:`freeze`, it may also be ``latest`` (the log end), a
-        time (each partition's first record at or after it, or else the log end) or a receipt (the offsets
-        after its move). Offsets and receipts may be JSON text.
+        time (each partition's first record at or after it; the log end if there is no such record, or if it
+        is ahead of the clock) or a receipt (the offsets after its move). Offsets and receipts may be JSON
+        text.
     :param tolerance: number of offsets that a partition may be below its target, see
         :class:`~airflow_kafka_offsets.model.lag.Lag`.
     """
@@ -102,10 +104,13 @@ class ReachedWait(Wait):
                 )
         logs = client.log_ranges(partitions, isolation_level=self.isolation_level)
         place = Place.parse(self.target, "target")
-        if place.time is not None:
-            # Checked only when the target is frozen; a retry uses the frozen target.
-            _check_passed(timestamp_ms(place.time))
-        return self._with_target(place_offsets(client, place, partitions, logs))
+        if place.time is None:
+            return self._with_target(place_offsets(client, place, partitions, logs))
+        # Checked only when the target is frozen; a retry uses the frozen target.
+        _check_passed(timestamp_ms(place.time))
+        since = records_since(client, partitions, timestamp_ms(place.time), logs)
+        # Behind a record that is ahead of the clock, there may be records before the target.
+        return self._with_target(since.offsets | {tp: logs[tp].end for tp in since.ahead})
 
     def _with_target(self, target: Offsets) -> ReachedWait:
         return replace(self, target=offsets_json(target))

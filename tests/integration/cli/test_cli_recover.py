@@ -280,6 +280,13 @@ def test_a_plan_names_every_pipeline_that_cannot_be_moved(pipelines, recovering)
     assert f"group {few.names[0]}: " in done.err
     assert f"group {few.names[2]}: " in done.err
     assert not few.state.exists()
+    # The file names the pipelines, so its keys are named, and no options that the command does not have.
+    second = f"group_id: {few.names[1]}"
+    few.file.write_text(few.file.read_text().replace(second, f"{second}\n  topics: [no-such-topic]"))
+    done = recovering("plan", few, "--shift-by", "-3")
+    assert done.code == 1
+    assert "topics" in done.err
+    assert "--topic" not in done.err
 
 
 def test_a_file_that_was_changed_is_refused(pipelines, recovering):

@@ -76,6 +76,15 @@ def test_hours_come_as_the_group_passes_their_last_records(make_topic, write, co
     assert runs.run() == []
 
 
+def test_a_group_without_a_commit_is_told_in_the_log(make_topic, write, group, capsys, caplog):
+    topic = make_topic(1, FOREVER)
+    write(topic, {0: [0.1, 1.2]})
+    for parameters in ({}, {"start_from": None}):
+        assert Runs(group_id=group, topics=topic).run(**parameters) == []
+        said = capsys.readouterr().out + caplog.text
+        assert "The group has no committed offset: no interval is complete" in said
+
+
 @pytest.mark.parametrize("abort", [False, True])
 def test_markers_of_transactions_show_nothing_and_hold_nothing_up(
     make_topic, send_in_transaction, commit, group, abort

@@ -667,6 +667,29 @@ def test_a_file_that_is_gone_is_refused(run, topic, group, tmp_path):
         commit(str(file), group_id=group)
 
 
+@pytest.mark.parametrize("file_before", [False, True])
+def test_a_changed_file_name_does_not_overwrite_another_run_s_window(topic, group, tmp_path, file_before):
+    other = tmp_path / "other.json"
+    plan(Run("other"), group_id=group, window_file=str(other))
+    run, before = Run("1"), other.read_text()
+    plan(run, group_id=group, window_file=str(tmp_path / "mine.json") if file_before else None)
+    with pytest.raises(AirflowFailException, match="contains the window of another run"):
+        plan(run.clear(), group_id=group, window_file=str(other))
+    assert other.read_text() == before
+    new = tmp_path / "new.json"
+    again = plan(run.clear(), group_id=group, window_file=str(new))
+    assert OffsetWindow.parse(again).digest == OffsetWindow.parse(json.loads(new.read_text())).digest
+
+
+def test_a_window_that_would_end_at_a_record_ahead_of_the_clock_is_refused(run, make_topic, produce):
+    topic = make_topic(1, {"retention.ms": "-1", "message.timestamp.after.max.ms": str(2**62)})
+    later = int((datetime.now(tz=timezone.utc) + timedelta(days=30)).timestamp() * 1000)
+    produce(topic, {0: 4}, {0: [TIMES[0], later, TIMES[1], TIMES[9]]})
+    with pytest.raises(AirflowFailException, match="offset 1 is of .* records of the window may follow it"):
+        plan(run, topics=topic, start=NOON, end=HALF)
+    assert plan(Run("2"), topics=topic, start="earliest")["records"] == 4
+
+
 def test_a_window_that_is_too_large_for_an_argument_needs_a_file(
     run, topic, group, tmp_path, monkeypatch, holds
 ):

@@ -275,6 +275,8 @@ def test_an_option_that_nothing_would_read_is_exit_2(cli, line, text):
             f"checkpoint seek cp --to-latest --on-no-commit skip {NOBODY}",
             "--on-no-commit would be ignored where no commit is needed",
         ),
+        ("kafka start --directory ''", "Invalid value for '--directory': it is empty"),
+        ("demo --directory ''", "Invalid value for '--directory': it is empty"),
         ("kafka start --directory cp --port 65536", "--port 65536: expected 1 to 65535"),
         ("kafka start --directory cp --port -1", "--port -1: expected 1 to 65535"),
         (

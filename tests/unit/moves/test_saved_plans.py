@@ -254,6 +254,22 @@ def test_a_plan_that_was_changed_is_refused(pipeline):
         SavedPlan.parse(value)
 
 
+@pytest.mark.parametrize("mirror", ["standby", {"topics": ["orders"]}, {"prefix": 3}])
+def test_a_mirror_that_was_edited_by_hand_is_refused(groups_only, mirror):
+    value = json.loads(json.dumps(groups_only.plan().value))
+    value["names"]["mirror"] = mirror
+    with pytest.raises(OffsetsFormatError, match=r"names\.mirror.*expected"):
+        SavedPlan.parse(value)
+    value["names"]["mirror"] = {"prefix": "primary."}  # as the command line saves it
+    SavedPlan.parse(value)
+
+
+def test_a_plan_with_a_checkpoint_is_refused_for_a_task_that_names_none(with_checkpoint, groups_only):
+    (refusal,) = with_checkpoint.plan().name_refusals("g", None)
+    assert "checkpoint_location is missing" in refusal
+    assert groups_only.plan().name_refusals("g", None) == []
+
+
 @pytest.mark.parametrize(
     "value", ["", "[]", "{}", {"plan_only": True}, {"digest": "x", "plan_only": True}, None, 3]
 )

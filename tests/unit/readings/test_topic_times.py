@@ -1,0 +1,103 @@
+"""First records at or after a time, where a lookup by time finds a marker or a record ahead of the clock."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+from typing import Any
+
+import pytest
+from memory_broker import MemoryBroker, MemoryClient
+
+from airflow_kafka_offsets.errors import BrokerUnavailableError, PlanRefusedError
+from airflow_kafka_offsets.model.groups import GroupSelection
+from airflow_kafka_offsets.model.offsets import OffsetRange, TopicPartition
+from airflow_kafka_offsets.model.place import Place
+from airflow_kafka_offsets.readings.topic_times import first_records, records_since
+from airflow_kafka_offsets.readings.window import plan_window
+from airflow_kafka_offsets.waits.reached import ReachedWait
+from airflow_kafka_offsets.waits.topic import TopicWait
+
+TP = TopicPartition("orders", 0)
+NOW = datetime.now(tz=timezone.utc)
+MS = int(NOW.timestamp() * 1000)
+MINUTE = 60_000
+AHEAD = MS + 7 * 86_400_000
+NOON = MS - 60 * MINUTE
+TARGET = datetime.fromtimestamp(NOON / 1000, tz=timezone.utc)
+
+
+class Log(MemoryClient):
+    """A partition with records of these times; a marker has the time of its broker, and is no record."""
+
+    def __init__(self, *times: int, markers: tuple[int, ...] = (), unreadable: bool = False) -> None:
+        broker = MemoryBroker()
+        broker.create("orders", 1)
+        broker.append("orders", 0, times)
+        super().__init__(broker)
+        self._markers, self._unreadable = markers, unreadable
+
+    def record_times(self, offsets: Any, **parameters: Any) -> Any:
+        if self._unreadable:
+            return {}
+        end = self.log_ranges([TP])[TP].end
+        after = next((n for n in range(offsets[TP], end) if n not in self._markers), end)
+        return super().record_times({TP: after}, **parameters)
+
+
+def since(log: Log, moment: int = NOON) -> tuple[int, bool]:
+    found = records_since(log, [TP], moment, log.log_ranges([TP]))
+    return found.offsets[TP], TP in found.ahead
+
+
+def first(log: Log) -> int | None:
+    return first_records(log, [TP], NOON, log.log_ranges([TP]))[TP]
+
+
+def test_the_first_record_since_a_time_is_found_behind_a_marker():
+    older, later = [NOON - MINUTE] * 5, [NOON + MINUTE] * 2
+    log = Log(NOON - MINUTE, NOON + MINUTE, *older, *later, markers=(1,))
+    assert since(log) == (7, False)
+    assert since(Log(NOON - MINUTE, NOON + MINUTE, *older, markers=(1,))) == (7, False)  # the log end
+    assert since(Log(NOON - MINUTE, NOON + MINUTE, markers=(1,))) == (1, False)
+    assert since(Log(NOON - MINUTE, NOON, NOON + MINUTE)) == (1, False)
+    assert since(Log(NOON - MINUTE)) == (1, False)
+    assert since(Log()) == (0, False)
+
+
+def test_a_record_ahead_of_the_clock_is_named():
+    assert since(Log(NOON - MINUTE, AHEAD, NOON - MINUTE, NOON)) == (1, True)
+    # Found by the search behind the marker, too.
+    assert since(Log(NOON - MINUTE, NOON, NOON - MINUTE, AHEAD, markers=(1,))) == (3, True)
+    # Clocks differ a little.
+    assert since(Log(NOON - MINUTE, MS + MINUTE // 2)) == (1, False)
+
+
+def test_times_that_cannot_be_read_are_an_error():
+    with pytest.raises(BrokerUnavailableError, match=r"the times of records in orders-0 .* try again"):
+        since(Log(NOON, unreadable=True))
+
+
+def test_a_window_does_not_end_at_a_record_ahead_of_the_clock():
+    log = Log(NOON - MINUTE, AHEAD, NOON - MINUTE, NOON + MINUTE)
+    selection = GroupSelection.parse(None, ["orders"], required=False)
+    moment = Place("time", TARGET)
+    with pytest.raises(PlanRefusedError, match=r"ahead of the clock on orders-0 \(orders-0: offset 1 is of"):
+        plan_window(log, selection, Place.parse("earliest", "start"), moment, now=NOW)
+    whole = plan_window(
+        log, selection, Place.parse("earliest", "start"), Place.parse("latest", "end"), now=NOW
+    )
+    assert whole.ranges == {TP: OffsetRange(0, 4)}
+
+
+def test_a_topic_has_not_reached_a_time_by_a_record_ahead_of_the_clock():
+    assert first(Log(NOON - MINUTE, AHEAD)) is None
+    assert first(Log(NOON - MINUTE, AHEAD, NOON - MINUTE)) is None
+    assert first(Log(NOON - MINUTE, AHEAD, NOON)) == 1  # the last record decides
+    wait = TopicWait(topics=["orders"], target=TARGET.isoformat())
+    assert not wait.judge(Log(NOON - MINUTE, AHEAD), {"": {TP: None}}).done
+
+
+def test_the_target_of_a_time_is_the_log_end_behind_a_record_ahead_of_the_clock():
+    wait = ReachedWait(group_id="etl", topics=["orders"], target=TARGET.isoformat())
+    assert wait.freeze(Log(NOON - MINUTE, AHEAD, NOON - MINUTE), None).target == {"orders": {"0": 3}}
+    assert wait.freeze(Log(NOON - MINUTE, NOON, NOON), None).target == {"orders": {"0": 1}}
