@@ -179,3 +179,11 @@ def test_a_restore_without_a_group_has_no_other_names_than_the_receipt(pipeline,
     with pytest.raises(AirflowFailException, match="topics='nosuch' is not that of the plan"):
         task.execute(pipeline.context("restore"))
     assert pipeline.at() == (BACK, BACK)
+
+
+def test_a_connection_that_a_template_names_must_be_the_plans(pipeline, plan):
+    task = ResetOffsetsOperator(task_id="reset", plan=plan, quiet_period=0)
+    task.kafka_config_id = "kafka_other"  # rendered
+    with pytest.raises(AirflowFailException, match="kafka_config_id='kafka_other' is not that of the plan"):
+        task.execute(pipeline.context("reset"))
+    assert pipeline.at() == (READ, READ)

@@ -12,6 +12,7 @@ from airflow_kafka_offsets.errors import OffsetsFormatError
 from airflow_kafka_offsets.model.offset_syncs import OffsetSync
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.model.readiness import POSITIONS, Readiness, around
+from airflow_kafka_offsets.model.text import MAX_VALUES
 from airflow_kafka_offsets.model.translation import LastRead, RecordIdentity, record_digest
 
 PARTITION = TopicPartition("orders", 0)
@@ -51,6 +52,11 @@ def position(at):
 )
 def test_it_is_the_same_when_it_is_read_back(readiness):
     assert Readiness.parse(readiness.as_text(), "file") == readiness
+
+
+def test_a_file_that_is_too_large_is_refused_before_it_is_read():
+    with pytest.raises(OffsetsFormatError, match="values"):
+        Readiness.parse(f"[{',' * (MAX_VALUES + 1)}]", "file")
 
 
 @pytest.mark.parametrize(

@@ -78,7 +78,7 @@ def test_times_that_cannot_be_read_are_an_error():
 
 
 def test_a_window_does_not_end_at_a_record_ahead_of_the_clock():
-    log = Log(NOON - MINUTE, AHEAD, NOON - MINUTE, NOON + MINUTE)
+    log: Any = Log(NOON - MINUTE, AHEAD, NOON - MINUTE, NOON + MINUTE)
     selection = GroupSelection.parse(None, ["orders"], required=False)
     moment = Place("time", TARGET)
     with pytest.raises(PlanRefusedError, match=r"ahead of the clock on orders-0 \(orders-0: offset 1 is of"):
