@@ -17,7 +17,6 @@ from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.place import RESETS
 from airflow_kafka_offsets.operators.audit_window import AuditWindowOperator
-from airflow_kafka_offsets.operators.base import OffsetsOperator
 from airflow_kafka_offsets.operators.check_drift import CheckOffsetDriftOperator
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
 from airflow_kafka_offsets.operators.commit_window import CommitOffsetWindowOperator
@@ -216,8 +215,8 @@ def test_a_pipeline_in_a_list_is_checked_name_by_name(native):
 def test_none_is_the_default(operator, name):
     alone = {key: value for key, value in ALONE.get(name, {}).items() if key in operator.template_fields}
     needed = {key: value for key, value in (GIVEN[operator] | alone).items() if key != name}
-    default = signature(operator).parameters.get(name) or signature(operator.__mro__[1]).parameters.get(name)
-    default = default or signature(OffsetsOperator).parameters[name]
+    signatures = (signature(each).parameters for each in operator.__mro__)
+    default = next(parameters[name] for parameters in signatures if name in parameters)
     if default.default in (default.empty, None) or "None" in str(default.annotation):
         return
     with DAG("d", default_args={name: None}):
