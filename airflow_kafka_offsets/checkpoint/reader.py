@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 from fsspec import AbstractFileSystem
+from fsspec.implementations.local import LocalFileSystem
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from airflow_kafka_offsets.checkpoint import location_hints
@@ -27,7 +29,6 @@ from airflow_kafka_offsets.errors import (
 from airflow_kafka_offsets.model.text import is_plain
 from airflow_kafka_offsets.storage import (
     decode,
-    linked_directory,
     list_names,
     may_list_late,
     modified_at,
@@ -148,13 +149,15 @@ class SparkCheckpoint:
 
     def behind_link(self, path: str) -> str | None:
         """Return why a file must not be changed: a directory above it is a link; ``None`` otherwise."""
-        link = linked_directory(self.fs, self.root, path)
-        if link is None:
-            return None
-        return (
-            f"{self.name(link)}: is a symbolic link, which may lead anywhere; a checkpoint is not "
-            "changed through links: make it a directory"
-        )
+        # Only local file systems have links. The checkpoint's own directory may be one: the user named it.
+        if isinstance(self.fs, LocalFileSystem):
+            for directory in reversed(Path(path).parents[:-1]):
+                if Path(self.root, directory).is_symlink():
+                    return (
+                        f"{self.name(str(directory))}: is a symbolic link, which may lead anywhere; a "
+                        "checkpoint is not changed through links: make it a directory"
+                    )
+        return None
 
     def _inside(self, path: str) -> str:
         if not is_plain(path) or any(part in ("", ".", "..") for part in path.split("/")):
