@@ -146,20 +146,13 @@ def newest_archived_move_with_cluster(checkpoint: SparkCheckpoint) -> ArchivedMo
     return next((archive for archive in found if archive.log_ids.cluster), None)
 
 
-def failover_after(checkpoint: SparkCheckpoint, batch_id: int) -> ArchivedMove | None:
-    """Return the newest failover after a batch; the batch's offsets belong to the cluster before it."""
-    found = (each for each in archived_moves_from_newest(checkpoint) if each.fails_over)
-    return next((each for each in found if each.batch_id > batch_id), None)
-
-
 def read_archived_moves(checkpoint: SparkCheckpoint) -> list[ArchivedMove]:
     """
     Return the archives of a checkpoint, oldest first; skip directories without a manifest.
 
     :raises CheckpointFormatError: if a manifest is invalid.
     """
-    found = [read_archived_move(checkpoint, name) for name in archive_names(checkpoint)]
-    return [archive for archive in found if archive is not None]
+    return list(archived_moves_from_newest(checkpoint))[::-1]
 
 
 def find_archived_move(checkpoint: SparkCheckpoint, name: str | None) -> ArchivedMove:
