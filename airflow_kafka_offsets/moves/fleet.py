@@ -15,7 +15,7 @@ from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.fleet import BEGUN, Fleet, Member, Stage
 from airflow_kafka_offsets.model.groups import GroupSelection
-from airflow_kafka_offsets.model.offsets import Offsets, Positions
+from airflow_kafka_offsets.model.offsets import Offsets, Positions, committed_offsets
 from airflow_kafka_offsets.model.saved_plan import MAX_AGE, SavedPlan
 from airflow_kafka_offsets.moves.apply import apply_pipeline
 from airflow_kafka_offsets.moves.restore import plan_restore_receipt
@@ -198,7 +198,7 @@ def pipeline_state(opened: Opened, saved: SavedPlan) -> PipelineState:
     lag = 0
     for group in saved.groups:
         commits = client.committed(group.group_id, group.after)
-        now = {tp: None if commit is None else commit.offset for tp, commit in commits.items()}
+        now = committed_offsets(commits)
         found |= _states(now, group.before, group.after)
         logs = client.log_ranges(group.after)
         lag += sum(max(0, logs[tp].end - (logs[tp].start if at is None else at)) for tp, at in now.items())
