@@ -607,8 +607,7 @@ def test_no_interval_is_lost_or_wrong_whatever_happens(steps):
         assert hours == expected
 
 
-def test_a_task_that_failed_and_is_marked_as_a_success_has_emitted_nothing():
-    stream = Stream()
+def test_a_task_that_failed_and_is_marked_as_a_success_has_emitted_nothing(stream):
     stream.write(0.5, 1.5, read=2)
     stream.run("one", ends="failed")
     stream.airflow.states["stream", "one", "hours"] = "success"
@@ -616,8 +615,7 @@ def test_a_task_that_failed_and_is_marked_as_a_success_has_emitted_nothing():
     assert stream.hours() == ["01T00"]
 
 
-def test_a_task_that_was_overtaken_by_another_one_emits_nothing():
-    stream = Stream()
+def test_a_task_that_was_overtaken_by_another_one_emits_nothing(stream):
     stream.write(0.5, 1.5, read=2)
     slow, other, begun = stream.operator(task_id="slow"), stream.operator(task_id="other"), []
 
@@ -634,9 +632,8 @@ def test_a_task_that_was_overtaken_by_another_one_emits_nothing():
     assert stream.hours() == ["01T00"]
 
 
-def test_a_mistyped_group_is_corrected_before_the_first_event():
-    stream = Stream()
+def test_a_mistyped_group_is_corrected_before_the_first_event(stream):
     stream.write(0.5, 1.5, read=2)
-    stream.run(group_id="etll", start_from=START)
-    stream.run(start_from=START)
+    stream.run(group_id="etll")
+    stream.run()
     assert stream.hours() == ["01T00"]
