@@ -625,7 +625,7 @@ def test_a_task_that_was_overtaken_by_another_one_emits_nothing(stream):
                 begun.append(stream.airflow.run(other, "other"))
             return super().log_ranges(*named, **parameters)
 
-    slow.open_client = lambda *_: Client(stream.broker)  # type: ignore[method-assign, assignment]
+    slow.open_client = lambda *_: Client(stream.broker)
     with pytest.raises(PlanRefusedError) as refused:
         stream.airflow.run(slow, "slow")
     assert refused.value.retriable
