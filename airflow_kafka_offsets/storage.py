@@ -82,10 +82,7 @@ def open_location(
     :raises StorageError: if the driver is not installed, or cannot be set up.
     """
     check_location_text(location)
-    scheme, rest = "file", location
-    if found := _SCHEME.match(location):
-        scheme, rest = found[1].lower(), location[found.end() :]
-    scheme = _FSSPEC_SCHEME.get(scheme, scheme)
+    scheme, rest = _split_scheme(location)
     if _PASSWORD.match(rest) or (scheme == "s3" and _KEY_AS_BUCKET.match(rest)):
         raise UsageError(
             f"the location ({scheme}://...) holds a password, which logs would show: leave it out of the URI "
@@ -107,9 +104,13 @@ def open_location(
 
 def fsspec_scheme(location: str) -> str:
     """Return fsspec's scheme of a location, ``file`` for a path."""
+    return _split_scheme(location)[0]
+
+
+def _split_scheme(location: str) -> tuple[str, str]:
     found = _SCHEME.match(location)
-    scheme = found[1].lower() if found else "file"
-    return _FSSPEC_SCHEME.get(scheme, scheme)
+    scheme, rest = (found[1].lower(), location[found.end() :]) if found else ("file", location)
+    return _FSSPEC_SCHEME.get(scheme, scheme), rest
 
 
 def _other_storage(fs: AbstractFileSystem, uri: str) -> str | None:
@@ -164,12 +165,14 @@ def read_bytes(fs: AbstractFileSystem, path: str, *, listed: bool = False) -> by
     """
     with plain_errors(fs, path):
         try:
-            # Reading /dev/zero, or a pipe without a writer, would never end.
-            if isinstance(fs, LocalFileSystem) and not _is_file_or_directory(path):
-                raise StorageError(f"{_display_name(fs, path)}: is a pipe or a device; expected a file")
+            if isinstance(fs, LocalFileSystem):
+                mode = Path(path).stat().st_mode
+                # Reading /dev/zero, or a pipe without a writer, would never end.
+                if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+                    raise StorageError(f"{_display_name(fs, path)}: is a pipe or a device; expected a file")
             if not listed and may_list_late(fs):
                 fs.invalidate_cache(path.rpartition("/")[0])
-            data: bytes = fs.cat_file(path, **_plain_read(fs))
+            data: bytes = fs.cat_file(path, **_options_for_one_request(fs.__class__))
             size = len(data) if len(data) <= MAX_SIZE else fs.size(path)
         except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
             return None
@@ -178,19 +181,15 @@ def read_bytes(fs: AbstractFileSystem, path: str, *, listed: bool = False) -> by
     return data
 
 
-def _plain_read(fs: AbstractFileSystem) -> dict[str, int]:
+@cache
+def _options_for_one_request(driver: type[AbstractFileSystem]) -> dict[str, int]:
     """Return the arguments with which a driver reads a file in one request."""
     # No range for an object store, because some refuse a range of an empty object.
-    if isinstance(fs, LocalFileSystem):
+    if issubclass(driver, LocalFileSystem):
         return {"end": MAX_SIZE + 1}
     # Otherwise s3fs would first request the size, or take it from an old listing.
-    return {"max_concurrency": 1} if _takes_max_concurrency(fs.__class__) else {}
-
-
-@cache
-def _takes_max_concurrency(driver: type[AbstractFileSystem]) -> bool:
     read = getattr(driver, "_cat_file", driver.cat_file)
-    return "max_concurrency" in inspect.signature(read).parameters
+    return {"max_concurrency": 1} if "max_concurrency" in inspect.signature(read).parameters else {}
 
 
 def read_text(uri: str, fs: AbstractFileSystem | None = None) -> str | None:
@@ -235,19 +234,17 @@ def replace_file(fs: AbstractFileSystem, path: str, data: bytes) -> None:
                 replace_by(temporary, path, data)
             else:
                 fs.pipe_file(temporary, data)
-                _take_name(fs, temporary, path)
+                if _is_one_of(fs, frozenset({"webhdfs"})):
+                    # fsspec's own rename does not replace an existing file, and raises no error.
+                    fs._call(
+                        "RENAME", method="put", path=temporary, destination=path, renameoptions="OVERWRITE"
+                    )
+                else:
+                    fs.mv(temporary, path)
         except BaseException as error:
             # On a full disk, the partial temporary file would take space.
             clean_up(error, lambda: fs.rm_file(temporary))
             raise
-
-
-def _take_name(fs: AbstractFileSystem, temporary: str, path: str) -> None:
-    if _is_one_of(fs, frozenset({"webhdfs"})):
-        # fsspec's own rename does not replace an existing file, and raises no error; HDFS can replace it.
-        fs._call("RENAME", method="put", path=temporary, destination=path, renameoptions="OVERWRITE")
-    else:
-        fs.mv(temporary, path)
 
 
 def remove_file(fs: AbstractFileSystem, path: str) -> None:
@@ -275,20 +272,6 @@ def modified_at(fs: AbstractFileSystem, path: str, *, listed: bool = False) -> d
     if not isinstance(moment, datetime):
         return None
     return moment if moment.tzinfo is not None else moment.replace(tzinfo=timezone.utc)
-
-
-def linked_directory(fs: AbstractFileSystem, root: str, path: str) -> str | None:
-    """
-    Return the first directory between ``root`` and a file that is a symbolic link; ``None`` if none is.
-
-    Only local file systems have links. ``root`` itself and the directories above it are not checked, because
-    the user named them.
-    """
-    if not isinstance(fs, LocalFileSystem):
-        return None
-    parts = path.split("/")
-    directories = ("/".join(parts[:depth]) for depth in range(1, len(parts)))
-    return next((directory for directory in directories if Path(root, directory).is_symlink()), None)
 
 
 def note_credentials(fs: AbstractFileSystem, source: str) -> None:
@@ -319,12 +302,6 @@ def plain_errors(fs: AbstractFileSystem, path: str, doing: str = "read") -> Iter
         # The cause in the traceback would show the token that the text leaves out.
         cause = None if QUERY.search(str(error)) else error
         raise storage_error(error, _display_name(fs, path), doing, _credentials.get(fs, _OWN)) from cause
-
-
-def _is_file_or_directory(path: str) -> bool:
-    """Return whether a read of a path ends (no pipe, no device); raise an error if nothing is there."""
-    mode = Path(path).stat().st_mode
-    return stat.S_ISREG(mode) or stat.S_ISDIR(mode)
 
 
 def _is_one_of(fs: AbstractFileSystem, schemes: frozenset[str]) -> bool:

@@ -25,6 +25,7 @@ import re
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timezone
 from functools import partial
+from types import NoneType
 from typing import TYPE_CHECKING, Any
 
 from airflow_kafka_offsets.checkpoint.archive_names import ARCHIVE_NAME, DIRECTORY, MANIFEST, archive_names
@@ -52,7 +53,6 @@ VERSION = 1
 
 _MOVED = re.compile(r"(offsets|commits)/(0|[1-9][0-9]{0,18})")
 """The files that a move may write or remove: a restore touches no others."""
-_NoneType = type(None)
 _FROM_PLAN = (
     "kind",
     "location",
@@ -146,20 +146,13 @@ def newest_archived_move_with_cluster(checkpoint: SparkCheckpoint) -> ArchivedMo
     return next((archive for archive in found if archive.log_ids.cluster), None)
 
 
-def failover_after(checkpoint: SparkCheckpoint, batch_id: int) -> ArchivedMove | None:
-    """Return the newest failover after a batch; the batch's offsets belong to the cluster before it."""
-    found = (each for each in archived_moves_from_newest(checkpoint) if each.fails_over)
-    return next((each for each in found if each.batch_id > batch_id), None)
-
-
 def read_archived_moves(checkpoint: SparkCheckpoint) -> list[ArchivedMove]:
     """
     Return the archives of a checkpoint, oldest first; skip directories without a manifest.
 
     :raises CheckpointFormatError: if a manifest is invalid.
     """
-    found = [read_archived_move(checkpoint, name) for name in archive_names(checkpoint)]
-    return [archive for archive in found if archive is not None]
+    return list(archived_moves_from_newest(checkpoint))[::-1]
 
 
 def find_archived_move(checkpoint: SparkCheckpoint, name: str | None) -> ArchivedMove:
@@ -216,7 +209,7 @@ def read_archived_move(checkpoint: SparkCheckpoint, name: str) -> ArchivedMove |
         return _archive(
             name, load_json(decode(data, what), what, describe=describe_type), done=done, undone=undone
         )
-    except (_NotOursError, StorageError, OffsetsFormatError) as error:
+    except (StorageError, OffsetsFormatError) as error:
         raise CheckpointFormatError(
             f"{what}: cannot be read ({str(error).removeprefix(f'{what}: ')}); expected a manifest of "
             f"version {VERSION} as this package writes it: move the archive's directory away, and give "
@@ -224,31 +217,28 @@ def read_archived_move(checkpoint: SparkCheckpoint, name: str) -> ArchivedMove |
         ) from None
 
 
-class _NotOursError(Exception):
-    """A manifest that this package did not write; says which field is wrong, never quotes its value."""
-
-
 def _archive(name: str, manifest: object, *, done: bool, undone: bool) -> ArchivedMove:
+    """Read a manifest; an error names the field that is wrong, and never quotes its value."""
     field = partial(_field, manifest)
     if field("version", int) != VERSION:
-        raise _NotOursError(f"found version {describe_type(field('version', int))}")
+        raise OffsetsFormatError(f"found version {describe_type(field('version', int))}")
     files: dict[str, tuple[str | None, str | None]] = {}
     for number, (path, digests) in enumerate(field("files", dict).items(), 1):
         # A restore writes and removes these paths: none may lead out of the checkpoint.
         if not _MOVED.fullmatch(path):
-            raise _NotOursError(f"entry {number} of files is not a batch in offsets or commits")
-        files[path] = (_field(digests, "before", str, _NoneType), _field(digests, "after", str, _NoneType))
-    query_id, undoes = field("query_id", str), field("undoes", str, _NoneType)
+            raise OffsetsFormatError(f"entry {number} of files is not a batch in offsets or commits")
+        files[path] = (_field(digests, "before", str, NoneType), _field(digests, "after", str, NoneType))
+    query_id, undoes = field("query_id", str), field("undoes", str, NoneType)
     created = field("created", str)
     # Both are shown to users, in commands too.
     if not is_query_id(query_id):
-        raise _NotOursError(f"found {describe_type(query_id)} as query_id")
+        raise OffsetsFormatError(f"found {describe_type(query_id)} as query_id")
     if undoes is not None and not ARCHIVE_NAME.fullmatch(undoes):
-        raise _NotOursError(f"found {describe_type(undoes)} as undoes")
+        raise OffsetsFormatError(f"found {describe_type(undoes)} as undoes")
     try:
         datetime.fromisoformat(created)
     except ValueError:
-        raise _NotOursError(f"found {describe_type(created)} as created") from None
+        raise OffsetsFormatError(f"found {describe_type(created)} as created") from None
     return ArchivedMove(
         name=name,
         created=created,
@@ -257,9 +247,9 @@ def _archive(name: str, manifest: object, *, done: bool, undone: bool) -> Archiv
         after=read_sources(field("after", dict), "after", describe=describe_type),
         files=files,
         undoes=undoes,
-        log_ids=LogIds.parse(field("logs", dict, _NoneType), describe=describe_type),
-        left=LogIds.parse(field("left", dict, _NoneType), "left", describe=describe_type),
-        recovery=field("recovery", bool, _NoneType) or False,
+        log_ids=LogIds.parse(field("logs", dict, NoneType), describe=describe_type),
+        left=LogIds.parse(field("left", dict, NoneType), "left", describe=describe_type),
+        recovery=field("recovery", bool, NoneType) or False,
         **{name: field(name, kind) for name, kind in _PLAIN.items()},
         done=done,
         undone=undone,
@@ -269,5 +259,5 @@ def _archive(name: str, manifest: object, *, done: bool, undone: bool) -> Archiv
 def _field(among: object, key: str, *kinds: type) -> Any:
     found = among.get(key) if isinstance(among, dict) else among
     if type(found) not in kinds:
-        raise _NotOursError(f"found {describe_type(found)} as {key}")
+        raise OffsetsFormatError(f"found {describe_type(found)} as {key}")
     return found

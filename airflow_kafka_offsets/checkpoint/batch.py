@@ -123,7 +123,8 @@ def finished_batch_ends(checkpoint: SparkCheckpoint, batch_id: int) -> dict[str,
         ones.
     """
     refusals = unfinished_refusals(read_checkpoint_batches(checkpoint), batch_id)
-    if refusals := refusals + failover_refusals(checkpoint, batch_id):
+    refusals += failover_refusals(checkpoint, batch_id)
+    if refusals:
         raise PlanRefusedError(refusals)
     return checkpoint.entry(batch_id).kafka_offsets
 

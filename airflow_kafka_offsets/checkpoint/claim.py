@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from airflow_kafka_offsets.checkpoint.archive import read_archived_move
 from airflow_kafka_offsets.checkpoint.archive_names import CLAIM, DIRECTORY, archive_names, archive_number
-from airflow_kafka_offsets.checkpoint.open_moves import has_run_since, unfinished_refusal
+from airflow_kafka_offsets.checkpoint.open_moves import still_unfinished, unfinished_refusal
 from airflow_kafka_offsets.errors import CheckpointMovedError, StorageError
 from airflow_kafka_offsets.storage import list_names
 
@@ -60,10 +60,9 @@ class Claim:
             if archive_number(name) < mine
         )
         newest = next((archive for archive in before if archive is not None), None)
-        if newest is None or newest.is_over or newest.name == undoes:
-            return
-        if not has_run_since(self._checkpoint, newest):
-            raise unfinished_refusal(self._checkpoint, newest)
+        unfinished = still_unfinished(self._checkpoint, newest)
+        if unfinished is not None and unfinished.name != undoes:
+            raise unfinished_refusal(self._checkpoint, unfinished)
 
     def withdraw(self) -> None:
         """Release the checkpoint; if the storage fails, the claim stays but does not block later moves."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
-from airflow_kafka_offsets.checkpoint.archive import failover_after
+from airflow_kafka_offsets.checkpoint.archive import archived_moves_from_newest
 from airflow_kafka_offsets.checkpoint.log import OffsetLogEntry
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.checkpoint.sinks import newest_recorded_batch
@@ -201,7 +201,8 @@ def unfinished_refusals(batches: CheckpointBatches, batch_id: int) -> list[str]:
 
 def failover_refusals(checkpoint: SparkCheckpoint, batch_id: int) -> list[str]:
     """Return why a query cannot go back to a batch: the offsets of the batch are of another cluster."""
-    failover = failover_after(checkpoint, batch_id)
+    moves = archived_moves_from_newest(checkpoint)
+    failover = next((each for each in moves if each.fails_over and each.batch_id > batch_id), None)
     if failover is None:
         return []
     return [

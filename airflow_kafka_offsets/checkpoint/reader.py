@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 from fsspec import AbstractFileSystem
-from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+from fsspec.implementations.local import LocalFileSystem
+from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from airflow_kafka_offsets.checkpoint import location_hints
 from airflow_kafka_offsets.checkpoint.log import (
@@ -27,7 +29,6 @@ from airflow_kafka_offsets.errors import (
 from airflow_kafka_offsets.model.text import is_plain
 from airflow_kafka_offsets.storage import (
     decode,
-    linked_directory,
     list_names,
     may_list_late,
     modified_at,
@@ -46,6 +47,29 @@ _ATTEMPTS = 5
 
 StateAndBatches = tuple[CheckpointState, OffsetLogEntry | None, set[int], set[int]]
 """A state, its batch's file in ``offsets``, and the planned and committed batches that it was read from."""
+
+
+class _FileGoneError(StorageUnavailableError):
+    """A listed file no longer exists: a running query removes old batches."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"{name}: was listed but did not exist when it was read, {_ATTEMPTS} times: the query removes "
+            "batches faster than they can be read; raise spark.sql.streaming.minBatchesToRetain, or try again"
+        )
+
+
+class _NoCommonBatchError(CheckpointFormatError):
+    """No batch is in both directories: read between two listings, or files were removed by hand."""
+
+    def __init__(self, location: str, planned: set[int], committed: set[int]) -> None:
+        offsets = f"{min(planned)} to {max(planned)}" if planned else "of no batch"
+        super().__init__(
+            f"{location}: found commits up to {max(committed)} and offsets {offsets}; expected a "
+            "batch that is in both: files were removed by hand, the copy is not complete, or the query "
+            "removes batches faster than they can be read (then raise "
+            "spark.sql.streaming.minBatchesToRetain, or try again)"
+        )
 
 
 class SparkCheckpoint:
@@ -84,17 +108,38 @@ class SparkCheckpoint:
         state, *_ = self.read_batches()
         return state
 
+    # A running query removes old batches: a file may be removed between the listing and its read. Then list
+    # again and discard the first listing.
+    @retry(
+        retry=retry_if_exception_type((_FileGoneError, _NoCommonBatchError)),
+        stop=stop_after_attempt(_ATTEMPTS),
+        wait=wait_random_exponential(multiplier=0.05, max=0.5),
+        reraise=True,
+    )
     def read_batches(self) -> StateAndBatches:
         """Return the newest state as :meth:`read` does, and the batches that it was read from."""
-        # A running query removes old batches: a file may be removed between the listing and its read. Then
-        # list again and discard the first listing.
-        retrying = Retrying(
-            retry=retry_if_exception_type((_FileGoneError, _NoCommonBatchError)),
-            stop=stop_after_attempt(_ATTEMPTS),
-            wait=wait_random_exponential(multiplier=0.05, max=0.5),
-            reraise=True,
+        query_id = self.query_id()
+        planned, committed = self.listed()
+        done = planned & committed
+        batch_id = max(done, default=None)
+        newest = max(planned, default=None)
+        # Planned but not committed: Spark writes offsets/N before the batch and commits/N after it.
+        pending = None if newest == batch_id else newest
+        if batch_id is None:
+            return CheckpointState(self.location, query_id, None, pending), None, planned, committed
+        entry = parse_offset_log(*self._batch_file("offsets", batch_id))
+        # A commit of unknown format comes from an unknown version of Spark, whose offsets may have another
+        # meaning.
+        check_commit_log(*self._batch_file("commits", batch_id))
+        state = CheckpointState(
+            location=self.location,
+            query_id=query_id,
+            batch_id=batch_id,
+            pending_batch_id=pending,
+            sources=_sources(entry),
+            batch_timestamp_ms=entry.batch_timestamp_ms,
         )
-        return retrying(self._read_once)
+        return state, entry, planned, committed
 
     def ended_at(self, batch_id: int) -> datetime | None:
         """
@@ -148,13 +193,15 @@ class SparkCheckpoint:
 
     def behind_link(self, path: str) -> str | None:
         """Return why a file must not be changed: a directory above it is a link; ``None`` otherwise."""
-        link = linked_directory(self.fs, self.root, path)
-        if link is None:
-            return None
-        return (
-            f"{self.name(link)}: is a symbolic link, which may lead anywhere; a checkpoint is not "
-            "changed through links: make it a directory"
-        )
+        # Only local file systems have links. The checkpoint's own directory may be one: the user named it.
+        if isinstance(self.fs, LocalFileSystem):
+            for directory in reversed(Path(path).parents[:-1]):
+                if Path(self.root, directory).is_symlink():
+                    return (
+                        f"{self.name(str(directory))}: is a symbolic link, which may lead anywhere; a "
+                        "checkpoint is not changed through links: make it a directory"
+                    )
+        return None
 
     def _inside(self, path: str) -> str:
         if not is_plain(path) or any(part in ("", ".", "..") for part in path.split("/")):
@@ -162,30 +209,6 @@ class SparkCheckpoint:
         if refusal := self.behind_link(path):
             raise CheckpointError(refusal)
         return f"{self.root}/{path}"
-
-    def _read_once(self) -> StateAndBatches:
-        query_id = self.query_id()
-        planned, committed = self.listed()
-        done = planned & committed
-        batch_id = max(done, default=None)
-        newest = max(planned, default=None)
-        # Planned but not committed: Spark writes offsets/N before the batch and commits/N after it.
-        pending = None if newest == batch_id else newest
-        if batch_id is None:
-            return CheckpointState(self.location, query_id, None, pending), None, planned, committed
-        entry = parse_offset_log(*self._batch_file("offsets", batch_id))
-        # A commit of unknown format comes from an unknown version of Spark, whose offsets may have another
-        # meaning.
-        check_commit_log(*self._batch_file("commits", batch_id))
-        state = CheckpointState(
-            location=self.location,
-            query_id=query_id,
-            batch_id=batch_id,
-            pending_batch_id=pending,
-            sources=_sources(entry),
-            batch_timestamp_ms=entry.batch_timestamp_ms,
-        )
-        return state, entry, planned, committed
 
     def query_id(self) -> str:
         """
@@ -267,29 +290,6 @@ class SparkCheckpoint:
     def name(self, path: str) -> str:
         """Return the name of a checkpoint's file for messages."""
         return f"{self.location.rstrip('/')}/{path}"
-
-
-class _FileGoneError(StorageUnavailableError):
-    """A listed file no longer exists: a running query removes old batches."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(
-            f"{name}: was listed but did not exist when it was read, {_ATTEMPTS} times: the query removes "
-            "batches faster than they can be read; raise spark.sql.streaming.minBatchesToRetain, or try again"
-        )
-
-
-class _NoCommonBatchError(CheckpointFormatError):
-    """No batch is in both directories: read between two listings, or files were removed by hand."""
-
-    def __init__(self, location: str, planned: set[int], committed: set[int]) -> None:
-        offsets = f"{min(planned)} to {max(planned)}" if planned else "of no batch"
-        super().__init__(
-            f"{location}: found commits up to {max(committed)} and offsets {offsets}; expected a "
-            "batch that is in both: files were removed by hand, the copy is not complete, or the query "
-            "removes batches faster than they can be read (then raise "
-            "spark.sql.streaming.minBatchesToRetain, or try again)"
-        )
 
 
 def _sources(entry: OffsetLogEntry) -> tuple[CheckpointSource, ...]:

@@ -88,11 +88,26 @@ def fail_over_fleet(
         free.put(each)
 
     def run(member: FleetMember) -> Outcome:
-        source, target = mine = free.get()
+        source, target = pair = free.get()
         try:
-            return _fail_over(member, source, target, policy, metadata, quiet_period, execute=execute)
+            if _was_moved_before(member, target):
+                return Outcome(member.name, "moved before")
+            plan = plan_failover(
+                source, target, member.checkpoint, member.selection, member.mirror, policy=policy
+            )
+            plan.check()
+            if execute:
+                apply_pipeline(target, plan, metadata, member.checkpoint, quiet_period)
+        except PlanRefusedError as error:
+            return Outcome(member.name, "refused", error=str(error))
+        except KafkaOffsetsError as error:
+            return Outcome(member.name, "failed", error=str(error))
         finally:
-            free.put(mine)
+            free.put(pair)
+        was = plan.as_json()
+        return Outcome(
+            member.name, "moved" if execute else "planned", was.get("again", 0), was.get("exact", False)
+        )
 
     with ThreadPoolExecutor(len(clients), "failover") as threads:
         futures = [threads.submit(run, member) for member in members]
@@ -102,35 +117,6 @@ def fail_over_fleet(
         finally:
             for future in futures:
                 future.cancel()
-
-
-def _fail_over(
-    member: FleetMember,
-    source: OffsetsClient | None,
-    target: OffsetsClient,
-    policy: FailoverPolicy,
-    metadata: CommitMetadata,
-    quiet_period: float,
-    *,
-    execute: bool,
-) -> Outcome:
-    try:
-        if _was_moved_before(member, target):
-            return Outcome(member.name, "moved before")
-        plan = plan_failover(
-            source, target, member.checkpoint, member.selection, member.mirror, policy=policy
-        )
-        plan.check()
-        if execute:
-            apply_pipeline(target, plan, metadata, member.checkpoint, quiet_period)
-    except PlanRefusedError as error:
-        return Outcome(member.name, "refused", error=str(error))
-    except KafkaOffsetsError as error:
-        return Outcome(member.name, "failed", error=str(error))
-    was = plan.as_json()
-    return Outcome(
-        member.name, "moved" if execute else "planned", was.get("again", 0), was.get("exact", False)
-    )
 
 
 def _was_moved_before(member: FleetMember, target: OffsetsClient) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from airflow_kafka_offsets.errors import KafkaOffsetsError, PlanRefusedError
 from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
-from airflow_kafka_offsets.model.fleet import BEGUN, Fleet
+from airflow_kafka_offsets.model.fleet import BEGUN, Fleet, Member, Stage
 from airflow_kafka_offsets.model.groups import GroupSelection
-from airflow_kafka_offsets.model.offsets import Offsets, Positions
+from airflow_kafka_offsets.model.offsets import Offsets, Positions, committed_offsets
 from airflow_kafka_offsets.model.saved_plan import MAX_AGE, SavedPlan
 from airflow_kafka_offsets.moves.apply import apply_pipeline
 from airflow_kafka_offsets.moves.restore import plan_restore_receipt
@@ -97,31 +97,16 @@ class FleetMoves:
         at_once: int = AT_ONCE,
     ) -> list[Failure]:
         """Move each pipeline that was not moved before. If one fails, no others are started."""
-        todo = [n for n, each in enumerate(self.fleet.members) if each.stage in ("planned", "applying")]
-        failed = Event()
 
-        def move(number: int) -> Failure | None:
-            if failed.is_set():
-                return None
-            member = self.fleet.members[number]
+        def move(number: int, member: Member) -> dict[str, Any]:
             by = replace(self._by, plan=member.plan.digest)
-            try:
-                client, checkpoint = self._open(member.plan)
-                plan = plan_saved(client, checkpoint, member.plan, now=now(), metadata=by, max_age=max_age)
-                plan.check()
-                self._note(number, stage="applying", receipt=plan.make_receipt(), error=None)
-                receipt = apply_pipeline(client, plan, by, checkpoint, quiet_period)
-            except KafkaOffsetsError as error:
-                failed.set()
-                self._note(number, error=str(error))
-                return Failure(member.name, error)
-            except BaseException:
-                failed.set()
-                raise
-            self._note(number, stage="applied", receipt=receipt, error=None)
-            return None
+            client, checkpoint = self._open(member.plan)
+            plan = plan_saved(client, checkpoint, member.plan, now=now(), metadata=by, max_age=max_age)
+            plan.check()
+            self._note(number, stage="applying", receipt=plan.make_receipt(), error=None)
+            return {"stage": "applied", "receipt": apply_pipeline(client, plan, by, checkpoint, quiet_period)}
 
-        return self._each(todo, move, at_once)
+        return self._each(("planned", "applying"), move, at_once, stop_after_failure=True)
 
     def restore(
         self,
@@ -137,49 +122,59 @@ class FleetMoves:
         :param policy: permissions for the checkpoints; by default those of each plan.
         :param allow_stale: whether to undo a move although the pipeline has continued since.
         """
-        todo = [n for n, each in enumerate(self.fleet.members) if each.stage in BEGUN]
 
-        def restore(number: int) -> Failure | None:
-            member = self.fleet.members[number]
-            try:
-                opened = self._open(member.plan)
-                moved = member.stage != "applying" or has_moved(
-                    *opened, member.plan.digest, member.plan.groups
-                )
-                if not moved:
-                    self._note(number, stage="planned", receipt=None, error=None)
-                    return None
-                names = member.plan.names
-                plan = plan_restore_receipt(
-                    opened.client,
-                    member.receipt,
-                    opened.checkpoint,
-                    GroupSelection.parse(names.group_id, names.topics),
-                    policy=policy or member.plan.policy,
-                    metadata=self._by,
-                    allow_stale=allow_stale,
-                    allow_new_cluster=member.plan.allow_new_cluster,
-                )
-                plan = replace(plan, may_be_empty=True)
-                plan.check()
-                self._note(number, stage="restoring", restored=plan.make_receipt(), error=None)
-                restored = apply_pipeline(opened.client, plan, self._by, opened.checkpoint, quiet_period)
-            except KafkaOffsetsError as error:
-                self._note(number, error=str(error))
-                return Failure(member.name, error)
-            self._note(number, stage="restored", restored=restored, error=None)
-            return None
+        def restore(number: int, member: Member) -> dict[str, Any]:
+            opened, names = self._open(member.plan), member.plan.names
+            if member.stage == "applying" and not has_moved(*opened, member.plan.digest, member.plan.groups):
+                return {"stage": "planned", "receipt": None}
+            plan = plan_restore_receipt(
+                opened.client,
+                member.receipt,
+                opened.checkpoint,
+                GroupSelection.parse(names.group_id, names.topics),
+                policy=policy or member.plan.policy,
+                metadata=self._by,
+                allow_stale=allow_stale,
+                allow_new_cluster=member.plan.allow_new_cluster,
+            )
+            plan = replace(plan, may_be_empty=True)
+            plan.check()
+            self._note(number, stage="restoring", restored=plan.make_receipt(), error=None)
+            restored = apply_pipeline(opened.client, plan, self._by, opened.checkpoint, quiet_period)
+            return {"stage": "restored", "restored": restored}
 
-        return self._each(todo, restore, at_once)
+        return self._each(BEGUN, restore, at_once)
 
     def _each(
-        self, numbers: Sequence[int], move: Callable[[int], Failure | None], at_once: int
+        self,
+        stages: Collection[Stage],
+        move: Callable[[int, Member], dict[str, Any]],
+        at_once: int,
+        *,
+        stop_after_failure: bool = False,
     ) -> list[Failure]:
-        if not numbers:
-            return []
-        with ThreadPoolExecutor(min(at_once, len(numbers))) as threads:
-            found: Iterable[Failure | None] = list(threads.map(move, numbers))
-        return [each for each in found if each is not None]
+        """Call a function for each pipeline in some stages; save its changes or its error."""
+        numbers = [number for number, each in enumerate(self.fleet.members) if each.stage in stages]
+        failed = Event()
+
+        def attempt(number: int) -> Failure | None:
+            if stop_after_failure and failed.is_set():
+                return None
+            member = self.fleet.members[number]
+            try:
+                changes = move(number, member)
+            except KafkaOffsetsError as error:
+                failed.set()
+                self._note(number, error=str(error))
+                return Failure(member.name, error)
+            except BaseException:
+                failed.set()
+                raise
+            self._note(number, error=None, **changes)
+            return None
+
+        with ThreadPoolExecutor(min(at_once, len(numbers) or 1)) as threads:
+            return [each for each in threads.map(attempt, numbers) if each is not None]
 
     def _note(self, number: int, **changes: Any) -> None:
         """Save the progress of a pipeline before its next step."""
@@ -203,7 +198,7 @@ def pipeline_state(opened: Opened, saved: SavedPlan) -> PipelineState:
     lag = 0
     for group in saved.groups:
         commits = client.committed(group.group_id, group.after)
-        now = {tp: None if commit is None else commit.offset for tp, commit in commits.items()}
+        now = committed_offsets(commits)
         found |= _states(now, group.before, group.after)
         logs = client.log_ranges(group.after)
         lag += sum(max(0, logs[tp].end - (logs[tp].start if at is None else at)) for tp, at in now.items())

@@ -1,9 +1,9 @@
 """
 The calls of a client that the writer needs.
 
-librdkafka's :class:`~airflow_kafka_offsets.kafka.client.OffsetsClient` has all of them. The client in a Spark
-driver's JVM has those that a streaming query needs. Only :mod:`airflow_kafka_offsets.moves.write` calls the
-methods that change a group.
+librdkafka's :class:`~airflow_kafka_offsets.kafka.client.OffsetsClient` has all of them, and describes
+them. The client in a Spark driver's JVM has those that a streaming query needs. Only
+:mod:`airflow_kafka_offsets.moves.write` calls the methods that change a group.
 """
 
 from __future__ import annotations
@@ -29,13 +29,7 @@ class CommitPort(LogIdsReader, Protocol):
         metadata: str | Mapping[str, str] = "",
         check: Callable[[Commits], object] | None = None,
     ) -> None:
-        """
-        Commit offsets.
-
-        :param metadata: the metadata of all offsets, or topic -> its metadata.
-        :param check: called with the group's commits right before they are overwritten, also before another
-            attempt; an error that it raises ends the commit.
-        """
+        """Commit offsets; ``check`` gets the commits right before they are overwritten, at each attempt."""
 
 
 class GroupPort(CommitPort, Protocol):
@@ -51,14 +45,7 @@ class GroupPort(CommitPort, Protocol):
         metadata: str | Mapping[str, str],
         left: Callable[[Commits], Offsets],
     ) -> Offsets:
-        """
-        Commit offsets as a member of the group, so that no other client commits between the check and the
-        write.
-
-        :param left: called with the group's commits; returns the offsets that remain to be written. An error
-            that it raises ends the commit.
-        :return: the offsets that were written and read back.
-        """
+        """Commit, as a member of the group, the offsets that ``left`` returns for the group's commits."""
 
     def describe_groups(self, group_ids: Iterable[str]) -> Mapping[str, GroupDescription]:
         """Return state and members of groups; a group that does not exist is ``Dead``."""

@@ -92,9 +92,14 @@ def plan_reset(
     request = digest(repr(place), selection.group_id, selection.scope.as_json())
     if saved is not None:
         request = digest("plan", who.plan)
-    open_move, resumes = _move_to_continue(
-        client, checkpoint, who, request, place, cleared=bool(interrupted), saved=saved is not None
-    )
+    open_move = _open_move(client, checkpoint, who, request, place, cleared=bool(interrupted))
+    resumes = open_move is not None and (open_move.request == request or not open_move.is_over)
+    if open_move is not None and not resumes:
+        if saved is None:
+            _refuse_relative_to_own_move(checkpoint, open_move, place)
+        else:
+            # A saved plan has its own start, also after an earlier move of this task.
+            open_move = None
     before: dict[str, Positions] = {}
     known = saved
     if open_move is None:
@@ -128,23 +133,8 @@ def plan_reset(
     return PipelinePlan.combine(groups, checkpoint_plan).with_before(before)
 
 
-def _move_to_continue(
-    client: OffsetsClient,
-    checkpoint: SparkCheckpoint,
-    metadata: CommitMetadata,
-    request: str,
-    place: Place,
-    *,
-    cleared: bool,
-    saved: bool,
-) -> tuple[ArchivedMove | None, bool]:
-    """Return the move that a reset continues, see :func:`_open_move`, and whether the reset finishes it."""
-    open_move = _open_move(client, checkpoint, metadata, request, place, cleared=cleared)
-    if open_move is None or open_move.request == request or not open_move.is_over:
-        return open_move, open_move is not None
-    if saved:
-        # A saved plan has its own start, also after an earlier move of this task.
-        return None, False
+def _refuse_relative_to_own_move(checkpoint: SparkCheckpoint, open_move: ArchivedMove, place: Place) -> None:
+    """Refuse another place that depends on where this task's own move has left the pipeline."""
     # The move has rewritten this batch's file, so the end of the batch has changed.
     if place.relative or place.starts_from_commits or place == Place("batch", open_move.batch_id):
         raise PlanRefusedError(
@@ -152,7 +142,6 @@ def _move_to_continue(
             f"(archive {open_move.name}), and nothing was committed since: undo that move first "
             f"({restore_command(checkpoint, open_move.name)}){dag_text(', or trigger a new run')}"
         )
-    return open_move, False
 
 
 def _to_known(

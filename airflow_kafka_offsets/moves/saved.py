@@ -13,7 +13,7 @@ from airflow_kafka_offsets.errors import KafkaOffsetsError, PlanRefusedError, Us
 from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.groups import GroupSelection
-from airflow_kafka_offsets.model.offsets import Commits, Positions, committed_texts
+from airflow_kafka_offsets.model.offsets import Commits, Positions, committed_offsets, committed_texts
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.place import Place
 from airflow_kafka_offsets.model.plan import OffsetPlan
@@ -115,8 +115,8 @@ def has_moved(
         commits = client.committed(group.group_id, group.after)
         if moved_by(plan_digest, group, commits):
             return True
-        now = {tp: None if commit is None else commit.offset for tp, commit in commits.items()}
-        if checkpoint is None and any(at != group.before.get(tp) for tp, at in now.items()):
+        now = committed_offsets(commits).items()
+        if checkpoint is None and any(at != group.before.get(tp) for tp, at in now):
             elsewhere.append(group.group_id)
     if elsewhere:
         raise PlanRefusedError(

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, ClassVar
-
-from airflow.sdk import BaseOperator, XComArg
 
 from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
 from airflow_kafka_offsets.kafka.worker import start_worker_early
@@ -14,15 +12,14 @@ from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.mirror import Mirror
 from airflow_kafka_offsets.operators.links import LINKS
 from airflow_kafka_offsets.operators.outlets import GroupOutlets
-from airflow_kafka_offsets.pipeline import FILE_PARSERS, PIPELINE_PARAMETERS
+from airflow_kafka_offsets.pipeline import FILE_PARSERS
 from airflow_kafka_offsets.task.failures import fail_without_retry
 from airflow_kafka_offsets.task.metrics import count_refused
-from airflow_kafka_offsets.task.parameter_checks import CheckedTemplates, check_literals
+from airflow_kafka_offsets.task.parameter_checks import PipelineTask, check_literals
 
 if TYPE_CHECKING:
     from airflow.providers.openlineage.extractors import OperatorLineage
 
-    from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
     from airflow_kafka_offsets.kafka.client import OffsetsClient
     from airflow_kafka_offsets.model.lineage import Lineage
 
@@ -30,29 +27,21 @@ Parser = Callable[[Any, str], Any]
 """Reads a parameter from its value and name."""
 
 
-class OffsetsOperator(CheckedTemplates, BaseOperator):
+class OffsetsOperator(PipelineTask):
     """
     Base of the operators that name a pipeline and read its offsets.
 
     A task that commits nothing sends no event for the groups' assets in its ``outlets``.
 
-    Every name must select something, see :mod:`airflow_kafka_offsets.model.groups`. A given option must not
-    render to an empty value, see :mod:`airflow_kafka_offsets.task.parameter_checks`.
+    Every name must select something, see :mod:`airflow_kafka_offsets.model.groups`.
 
-    :param group_id: the consumer group, or ``{topic: group}``. A key ``"source:<index or name>"``
-        distinguishes two sources of the same topic. (templated, except the mapping's keys)
-    :param topics: allow-list of topics or ``topic:0,1``; by default all Kafka topics of the checkpoint, or
-        all topics that the group has commits for and that the connection's user may see. The log names the
-        topics and partitions that the list leaves out. (templated)
-    :param checkpoint_location: URI of the Spark checkpoint, exactly as in the Spark job. (templated)
-    :param checkpoint_conn_id: Airflow connection of the checkpoint's storage; without it fsspec's defaults
-        are used. (templated)
-    :param kafka_config_id: Airflow connection of the Kafka cluster. (templated)
+    The names of the pipeline are those of :class:`~airflow_kafka_offsets.task.parameter_checks.PipelineTask`.
+    The log names the topics and partitions that ``topics`` leaves out.
+
     :param mirror: the mirror of that cluster, as :class:`~airflow_kafka_offsets.pipeline.KafkaPipeline`
         passes it on. A commit of the checkpoint, a failover and the check of the mirror use it.
     """
 
-    template_fields: Sequence[str] = PIPELINE_PARAMETERS
     template_fields_renderers: ClassVar[dict[str, str]] = dict.fromkeys(
         ("group_id", "topics", "offsets", "to_offset", "window", "start", "end", "receipt"), "json"
     )
@@ -67,32 +56,18 @@ class OffsetsOperator(CheckedTemplates, BaseOperator):
     def __init__(
         self,
         *,
-        group_id: str | Mapping[str, str] | XComArg | None = None,
-        topics: str | Sequence[str] | XComArg | None = None,
-        checkpoint_location: str | XComArg | None = None,
-        checkpoint_conn_id: str | None = None,
-        kafka_config_id: str = "kafka_default",
         mirror: Mapping[str, Any] | Mirror | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.group_id: Any = group_id
-        self.topics: Any = topics
-        self.checkpoint_location: Any = checkpoint_location
-        self.checkpoint_conn_id = checkpoint_conn_id
-        self.kafka_config_id = kafka_config_id
         self.mirror: Any = mirror
         self.servers: dict[str, str] = {}
         """Connection id -> bootstrap servers, for each connection that the task has opened."""
         self._lineage: Callable[[], Lineage] | None = None
         self._touched: dict[str, set[str]] = {}
         self._group_outlets = GroupOutlets(())
-        if group_id is None and self.needs_group:
+        if self.group_id is None and self.needs_group:
             raise self.missing_group()
-        if checkpoint_location is None:
-            self.refuse_unused_unless_default(
-                "checkpoint_conn_id", kwargs.get("default_args"), "without checkpoint_location"
-            )
 
     def check_parameters(self) -> None:
         """Check the parameters that are literals in the DAG file; each constructor calls this at its end."""
@@ -130,22 +105,13 @@ class OffsetsOperator(CheckedTemplates, BaseOperator):
         self.servers = {**self.servers, conn_id: client.servers}
         return client
 
-    def open_checkpoint(self) -> SparkCheckpoint | None:
-        """Return the pipeline's checkpoint, ``None`` without a ``checkpoint_location``."""
-        if self.checkpoint_location is None:
-            return None
-        # Imported here because a DAG file does not need the storage libraries.
-        from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
-
-        return spark_checkpoint(self.checkpoint_location, self.checkpoint_conn_id)
-
     @contextmanager
     def run_checked(self) -> Iterator[None]:
         """Check the rendered options, count refusals, and let Airflow retry only temporary errors."""
-        self.reset_lineage()
+        # If a task runs twice in one process, the first run has left its lineage, and removed some outlets.
+        self.servers, self._lineage = {}, None
         # Before there is a plan, only the named groups are known.
         self._touched = {group: set() for group in self._named_groups()}
-        # If a task runs twice in one process, the first run has removed some of its outlets.
         self._group_outlets = GroupOutlets(self._group_outlets.declared or self.outlets)
         self.outlets = self._group_outlets.outlets_with_events
         # The Kafka client that reads topic ids takes some time to start.
@@ -160,10 +126,6 @@ class OffsetsOperator(CheckedTemplates, BaseOperator):
 
     # The OpenLineage provider asks for the lineage in a fork of the task's process, when the task has ended.
     # It is computed only then, from values in memory: no broker, connection or XCom is read.
-
-    def reset_lineage(self) -> None:
-        """Remove the results of an earlier try in the same process."""
-        self.servers, self._lineage = {}, None
 
     def keep_lineage(self, lineage: Callable[[], Lineage]) -> None:
         """Keep the function that computes the lineage; it replaces an earlier one."""

@@ -12,7 +12,6 @@ from airflow.sdk import Asset, Context, XComArg
 
 from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.interval import MOST_INTERVALS, IntervalSchedule, parse_timezone
-from airflow_kafka_offsets.model.log_ids import LogIds, other_logs_refusals
 from airflow_kafka_offsets.model.parameters import (
     choice_parser,
     iso_time,
@@ -29,6 +28,7 @@ from airflow_kafka_offsets.operators.interval_outlets import (
     check_assets,
     check_meaning,
     emit,
+    refuse_other_logs,
 )
 from airflow_kafka_offsets.readings.record_progress import (
     RecordProgress,
@@ -54,6 +54,16 @@ UTC = ZoneInfo("UTC")
 _SHOWN = 3
 _OLDEST = 366 * 86_400_000
 """Milliseconds: an older first record probably has a wrong timestamp."""
+
+
+def _parse_max_intervals(value: object, parameter: str) -> int | None:
+    count = parse_count(value, parameter, minimum=1)
+    if count is not None and count > MOST_INTERVALS:
+        raise UsageError(
+            f"{parameter}={count}: expected at most {MOST_INTERVALS}, since each interval is an event that "
+            "can start a run; the next run emits the rest"
+        )
+    return count
 
 
 class CompletedIntervalsOperator(OffsetsOperator):
@@ -123,7 +133,7 @@ class CompletedIntervalsOperator(OffsetsOperator):
         "on_idle_partition": choice_parser(IdlePartitionPolicy),
         "idle_after": parse_interval,
         "start_from": parse_time,
-        "max_intervals": lambda value, name: _parse_max_intervals(value, name),
+        "max_intervals": _parse_max_intervals,
         "position": choice_parser(PositionSource),
     }
     template_fields: Sequence[str] = (*OffsetsOperator.template_fields, *parsers)
@@ -154,7 +164,6 @@ class CompletedIntervalsOperator(OffsetsOperator):
         self.start_from: Any = start_from
         self.max_intervals = max_intervals
         self.position = position
-        self._declared: list[Any] = []
         self.check_parameters()
 
     @classmethod
@@ -176,10 +185,9 @@ class CompletedIntervalsOperator(OffsetsOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Emit the intervals that have become complete, and return them."""
-        # Airflow sends an event for each asset that is in outlets when the task ends.
-        self._declared = self._declared or list(self.outlets)
-        self.outlets = []
         with self.run_checked():
+            # Airflow sends an event for each asset that is in outlets when the task ends.
+            self.outlets = []
             names = ("group_id", "topics", "checkpoint_location", "kafka_config_id", "position")
             position = IntervalPosition(**{name: getattr(self, name) for name in names})
             feeds = self._feeds(context)
@@ -204,7 +212,7 @@ class CompletedIntervalsOperator(OffsetsOperator):
                     ids: Mapping[str, Any] = {}
                     if position.position_is_checkpoint:
                         ids = position.logs_now(client, {tp.topic for tp in logs}).as_json()
-                        _refuse_other_logs(feeds, move, ids)
+                        refuse_other_logs(feeds, move, ids)
                     for feed in feeds:
                         emitted = self._recall_emitted(feed, position.meaning, move, progress, moved, ids)
                         if emitted is not None:
@@ -217,7 +225,7 @@ class CompletedIntervalsOperator(OffsetsOperator):
         }
 
     def _feeds(self, context: Context) -> list[IntervalFeed]:
-        pairs = zip(self._assets(self._declared), self._schedules(), strict=True)
+        pairs = zip(self._assets(self._group_outlets.declared), self._schedules(), strict=True)
         memories = [(*pair, IntervalMemory(context, pair[0])) for pair in pairs]
         return [
             IntervalFeed(asset, schedule, memory, memory.recall()) for asset, schedule, memory in memories
@@ -237,7 +245,8 @@ class CompletedIntervalsOperator(OffsetsOperator):
 
         Return ``None`` while nothing determines where the intervals begin.
         """
-        schedule, start_from = feed.schedule, self._start_from()
+        schedule = feed.schedule
+        start_from = None if self.start_from is None else self.parse_parameter("start_from").astimezone(UTC)
         meaning = {"every": schedule.cron or schedule.every, "timezone": schedule.zone, **position}
         emitted = feed.emitted and check_meaning(feed.asset, feed.emitted, meaning, start_from)
         if emitted is None:
@@ -314,9 +323,6 @@ class CompletedIntervalsOperator(OffsetsOperator):
             )
         return completed
 
-    def _start_from(self) -> datetime | None:
-        return None if self.start_from is None else self.parse_parameter("start_from").astimezone(UTC)
-
     def _schedules(self) -> list[IntervalSchedule]:
         schedules = [IntervalSchedule.parse(each, self.timezone) for each in _as_list(self.every)]
         if len({each.canonical for each in schedules}) < len(schedules):
@@ -332,29 +338,3 @@ def _as_list(every: object) -> list[Any]:
     if not values:
         raise UsageError("every=[] names no intervals: give 'hour', 'day' or a cron expression")
     return values
-
-
-def _parse_max_intervals(value: object, parameter: str) -> int | None:
-    count = parse_count(value, parameter, minimum=1)
-    if count is not None and count > MOST_INTERVALS:
-        raise UsageError(
-            f"{parameter}={count}: expected at most {MOST_INTERVALS}, since each interval is an event that "
-            "can start a run; the next run emits the rest"
-        )
-    return count
-
-
-def _refuse_other_logs(feeds: Sequence[IntervalFeed], move: int | None, ids: Mapping[str, Any]) -> None:
-    """
-    Refuse the position of a checkpoint if its topics were created again since it was read.
-
-    A move of the checkpoint since then has set it to offsets of the present topics.
-    """
-    for each in (feed.emitted for feed in feeds):
-        if each is not None and each.move == move:
-            remedy = "move the checkpoint to the present topics (ResetOffsetsOperator)"
-            refusals = other_logs_refusals(
-                "the checkpoint", LogIds.parse(each.logs), LogIds.parse(ids), remedy=remedy
-            )
-            if refusals:
-                raise PlanRefusedError(refusals)

@@ -11,6 +11,7 @@ from airflow.sdk import Asset, Context
 
 from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.interval import Interval, IntervalSchedule
+from airflow_kafka_offsets.model.log_ids import LogIds, other_logs_refusals
 from airflow_kafka_offsets.task.interval_memory import KEY, Emitted, IntervalMemory
 
 
@@ -85,6 +86,22 @@ def check_meaning(
         f"({'; '.join(changes)}): use another asset for the new intervals, or set start_from to a new time, "
         f"such as {emitted.end.isoformat()!r}, to begin there"
     )
+
+
+def refuse_other_logs(feeds: Sequence[IntervalFeed], move: int | None, ids: Mapping[str, Any]) -> None:
+    """
+    Refuse the position of a checkpoint if its topics were created again since it was read.
+
+    A move of the checkpoint since then has set it to offsets of the present topics.
+    """
+    for each in (feed.emitted for feed in feeds):
+        if each is not None and each.move == move:
+            remedy = "move the checkpoint to the present topics (ResetOffsetsOperator)"
+            refusals = other_logs_refusals(
+                "the checkpoint", LogIds.parse(each.logs), LogIds.parse(ids), remedy=remedy
+            )
+            if refusals:
+                raise PlanRefusedError(refusals)
 
 
 def emit(context: Context, completed: Sequence[CompletedIntervals]) -> list[Asset]:

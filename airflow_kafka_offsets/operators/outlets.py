@@ -11,6 +11,7 @@ from airflow.sdk import Asset, AssetAlias, Context
 from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.pipeline import KAFKA_GROUP_SCHEME, group_uri
 from airflow_kafka_offsets.task.airflow_errors import AirflowRuntimeError, is_missing_asset
+from airflow_kafka_offsets.task.identity import map_index
 
 if TYPE_CHECKING:
     from typing import Self
@@ -74,8 +75,7 @@ class GroupOutlets:
         """Refuse the asset of a group that is not the task's, unless another map index may have it."""
         own = sorted({group_uri(kafka_config_id, group_id) for group_id in group_ids if group_id})
         others = [uri for outlet in self.groups if (uri := _uri(outlet)) not in own]
-        mapped = (getattr(context.get("ti"), "map_index", -1) or 0) >= 0
-        if others and not mapped:
+        if others and map_index(context) < 0:
             raise PlanRefusedError(
                 f"outlets names {_shown(others)}, the asset of a group that this task does not commit to "
                 f"(its own: {_shown(own)}): a DAG scheduled on that asset would run without new data; use "

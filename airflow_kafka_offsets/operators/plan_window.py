@@ -161,9 +161,7 @@ class PlanOffsetWindowOperator(OffsetsOperator):
         if topics_pattern is not None and self.topics is not None:
             raise self.parameter_error("topics and topics_pattern are both given: give only one")
         if window_file is None:
-            self.refuse_unused_unless_default(
-                "window_conn_id", kwargs.get("default_args"), "without window_file"
-            )
+            self.refuse_unused_unless_default("window_conn_id", "without window_file")
         self.check_parameters()
         self._check_every()
         if every is None and not (is_template(start) or is_template(end)):

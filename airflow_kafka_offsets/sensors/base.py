@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -17,15 +17,14 @@ from airflow.providers.common.compat.sdk import (
     AirflowTaskTimeout,
     conf,
 )
-from airflow.sdk import BaseSensorOperator, Context, PokeReturnValue, XComArg
+from airflow.sdk import BaseSensorOperator, Context, PokeReturnValue
 
 from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
-from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
 from airflow_kafka_offsets.model.offsets import IsolationLevel
 from airflow_kafka_offsets.operators.links import LINKS
 from airflow_kafka_offsets.task.failures import fail_without_retry
 from airflow_kafka_offsets.task.metrics import report_lag
-from airflow_kafka_offsets.task.parameter_checks import CheckedTemplates, check_literals, with_task_name
+from airflow_kafka_offsets.task.parameter_checks import PipelineTask, check_literals, with_task_name
 from airflow_kafka_offsets.task.wait_memory import WaitMemory
 from airflow_kafka_offsets.task.xcom import push_result
 from airflow_kafka_offsets.waits.progress import Progress
@@ -39,7 +38,7 @@ TRIGGERER_MAY_BE_LATE = 120.0
 """Seconds after the timeout at which Airflow ends a wait that the triggerer has not ended itself."""
 
 
-class OffsetsSensor(CheckedTemplates, BaseSensorOperator):
+class OffsetsSensor(PipelineTask, BaseSensorOperator):
     """
     Base of the sensors that wait for a position.
 
@@ -49,18 +48,11 @@ class OffsetsSensor(CheckedTemplates, BaseSensorOperator):
     fails or is skipped. With ``mode="reschedule"`` this is the reading of the last poll, if the broker
     answered that poll.
 
-    ``poke_interval`` is also the interval in the triggerer. In the UI a mapped task has the name of its
-    group, unless ``map_index_template`` is given. Durations are seconds, a timedelta or text such as ``30m``
-    or ``PT30M``.
+    ``poke_interval`` is also the interval in the triggerer. Durations are seconds, a timedelta or text such
+    as ``30m`` or ``PT30M``. The names of the pipeline are those of
+    :class:`~airflow_kafka_offsets.task.parameter_checks.PipelineTask`; with a checkpoint, ``group_id`` is
+    optional.
 
-    :param group_id: the consumer group, or ``{topic: group}``. Optional with a checkpoint. (templated, except
-        a mapping's keys)
-    :param topics: allow-list of topics or ``topic:0,1``; by default all Kafka topics of the checkpoint, or
-        all topics that the group has commits for and that the connection's user may see. (templated)
-    :param checkpoint_location: URI of the Spark checkpoint, exactly as in the Spark job. (templated)
-    :param checkpoint_conn_id: Airflow connection of the checkpoint's storage; without it fsspec's defaults
-        are used. (templated)
-    :param kafka_config_id: Airflow connection of the Kafka cluster. (templated)
     :param mirror: not used by sensors; :class:`~airflow_kafka_offsets.pipeline.KafkaPipeline` passes it on.
     :param isolation_level: ``read_uncommitted`` (default) measures up to the high watermark,
         ``read_committed`` up to the last stable offset. (templated)
@@ -71,18 +63,12 @@ class OffsetsSensor(CheckedTemplates, BaseSensorOperator):
     """
 
     wait_class: ClassVar[type[Wait]]
-    template_fields_renderers: ClassVar[dict[str, str]] = {"group_id": "json", "topics": "json"}
     ui_color = "#e8f0f8"
     operator_extra_links = LINKS
 
     def __init__(
         self,
         *,
-        group_id: str | Mapping[str, str] | XComArg | None = None,
-        topics: str | Sequence[str] | XComArg | None = None,
-        checkpoint_location: str | XComArg | None = None,
-        checkpoint_conn_id: str | None = None,
-        kafka_config_id: str = "kafka_default",
         mirror: Mapping[str, Any] | None = None,  # noqa: ARG002  # one of the pipeline's names
         isolation_level: IsolationLevel | str = "read_uncommitted",
         stalled_after: float | timedelta | str | None = None,
@@ -90,11 +76,6 @@ class OffsetsSensor(CheckedTemplates, BaseSensorOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.group_id: Any = group_id
-        self.topics: Any = topics
-        self.checkpoint_location: Any = checkpoint_location
-        self.checkpoint_conn_id = checkpoint_conn_id
-        self.kafka_config_id = kafka_config_id
         self.isolation_level = isolation_level
         self.stalled_after = stalled_after
         self.deferrable = deferrable
@@ -103,10 +84,6 @@ class OffsetsSensor(CheckedTemplates, BaseSensorOperator):
         self._wait: Wait | None = None
         self._progress: Progress | None = None
         self._last: Reading | None = None
-        if checkpoint_location is None:
-            self.refuse_unused_unless_default(
-                "checkpoint_conn_id", kwargs.get("default_args"), "without checkpoint_location"
-            )
 
     def check_parameters(self) -> None:
         """Refuse invalid literals; each constructor calls this at its end."""
@@ -239,8 +216,8 @@ class OffsetsSensor(CheckedTemplates, BaseSensorOperator):
 
     def open_checkpoint(self) -> SparkCheckpoint | None:
         """Return the pipeline's checkpoint, ``None`` without a ``checkpoint_location``."""
-        if self._checkpoint is None and self.checkpoint_location is not None:
-            self._checkpoint = spark_checkpoint(self.checkpoint_location, self.checkpoint_conn_id)
+        if self._checkpoint is None:
+            self._checkpoint = super().open_checkpoint()
         return self._checkpoint
 
     def _remember(self, memory: WaitMemory) -> None:

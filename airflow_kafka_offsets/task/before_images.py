@@ -44,8 +44,6 @@ class BeforeImages:
         self, plan: PipelinePlan, client: OffsetsClient, metadata: CommitMetadata, *, has_followers: bool
     ) -> PipelinePlan:
         """Return the plan with the groups' offsets from before the first write."""
-        if self._store is None:
-            return plan
         # If other tasks follow this one, it continues its earlier move even after a Clear.
         if self._kept and (has_followers or self.interrupted or self._kept.get("mark") == self._mark):
             before = {

@@ -10,7 +10,7 @@ version in its own directory.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import attrs
 from airflow.providers.openlineage.extractors import OperatorLineage
@@ -25,23 +25,25 @@ SITE = "https://airflow-kafka-offsets.github.io/airflow-kafka-offsets/"
 """Address of the documentation, as in ``mkdocs.yml``."""
 
 
-def _schema(version: str, name: str) -> str:
-    return f"{SITE}spec/facets/{version}/{name}.json#/$defs/{name}"
+class _Published:
+    """A facet whose schema is in a file of its name."""
+
+    version: ClassVar[str] = "1-0-0"
+
+    @classmethod
+    def _get_schema(cls) -> str:
+        return f"{SITE}spec/facets/{cls.version}/{cls.__name__}.json#/$defs/{cls.__name__}"
 
 
 @attrs.define
-class KafkaOffsetsRangesInputDatasetFacet(InputDatasetFacet):
+class KafkaOffsetsRangesInputDatasetFacet(_Published, InputDatasetFacet):
     """Offset ranges of a topic, for each group."""
 
     groups: Sequence[Mapping[str, Any]]
 
-    @staticmethod
-    def _get_schema() -> str:
-        return _schema("1-0-0", "KafkaOffsetsRangesInputDatasetFacet")
-
 
 @attrs.define
-class KafkaOffsetsMoveRunFacet(RunFacet):
+class KafkaOffsetsMoveRunFacet(_Published, RunFacet):
     """A move of groups, or its plan."""
 
     operation: str
@@ -56,20 +58,12 @@ class KafkaOffsetsMoveRunFacet(RunFacet):
     batchId: int | None = None  # noqa: N815
     digest: str | None = None
 
-    @staticmethod
-    def _get_schema() -> str:
-        return _schema("1-0-0", "KafkaOffsetsMoveRunFacet")
-
 
 @attrs.define
-class KafkaOffsetsLagRunFacet(RunFacet):
+class KafkaOffsetsLagRunFacet(_Published, RunFacet):
     """Lag and headroom of groups."""
 
     groups: Sequence[Mapping[str, Any]]
-
-    @staticmethod
-    def _get_schema() -> str:
-        return _schema("1-0-0", "KafkaOffsetsLagRunFacet")
 
 
 RUN_FACETS: Mapping[str, type[RunFacet]] = {MOVE: KafkaOffsetsMoveRunFacet, LAG: KafkaOffsetsLagRunFacet}

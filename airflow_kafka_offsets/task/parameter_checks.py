@@ -9,27 +9,27 @@ group with the name ``None``.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import wraps
 from inspect import signature
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from airflow.sdk import BaseOperator, Context, XComArg
 from jinja2.nativetypes import NativeEnvironment
 
 from airflow_kafka_offsets.errors import OffsetsFormatError, UsageError
 from airflow_kafka_offsets.model.parameters import is_blank
 from airflow_kafka_offsets.model.text import shorten
+from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS
 from airflow_kafka_offsets.task.failures import fail_without_retry
+from airflow_kafka_offsets.task.identity import map_index
 from airflow_kafka_offsets.task.mapped import is_being_mapped, is_group_argument
 
 if TYPE_CHECKING:
     import jinja2
-    from airflow.sdk import BaseOperator, Context
 
-    _Base = BaseOperator
-else:
-    _Base = object
+    from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 
 _HINTS = {
     "data_interval": (
@@ -74,15 +74,48 @@ def none_is_default(init: Callable[..., None]) -> Callable[..., None]:
     return make
 
 
-class CheckedTemplates(_Base):
+class PipelineTask(BaseOperator):
     """
-    Keeps the templates of a task's options, and compares them with the rendered values.
+    Base of the operators and sensors: the names of a pipeline, and checks of the task's options.
 
-    Also replaces ``None`` by defaults, and gives mapped tasks a name in the UI. Among the bases of a class it
-    must be before Airflow's class.
+    A given option must not render to an empty value: the templates are kept, and compared with their values.
+    ``None`` is replaced by a parameter's default. In the UI a mapped task has the name of its group, unless
+    ``map_index_template`` is given.
+
+    :param group_id: the consumer group, or ``{topic: group}``. A key ``"source:<index or name>"``
+        distinguishes two sources of the same topic. (templated, except the mapping's keys)
+    :param topics: allow-list of topics or ``topic:0,1``; by default all Kafka topics of the checkpoint, or
+        all topics that the group has commits for and that the connection's user may see. (templated)
+    :param checkpoint_location: URI of the Spark checkpoint, exactly as in the Spark job. (templated)
+    :param checkpoint_conn_id: Airflow connection of the checkpoint's storage; without it fsspec's defaults
+        are used. (templated)
+    :param kafka_config_id: Airflow connection of the Kafka cluster. (templated)
     """
 
+    template_fields: Sequence[str] = PIPELINE_PARAMETERS
+    template_fields_renderers: ClassVar[dict[str, str]] = {"group_id": "json", "topics": "json"}
     _templates: Mapping[str, object] | None = None
+
+    @none_is_default
+    def __init__(
+        self,
+        *,
+        group_id: str | Mapping[str, str] | XComArg | None = None,
+        topics: str | Sequence[str] | XComArg | None = None,
+        checkpoint_location: str | XComArg | None = None,
+        checkpoint_conn_id: str | None = None,
+        kafka_config_id: str = "kafka_default",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.group_id: Any = group_id
+        self.topics: Any = topics
+        self.checkpoint_location: Any = checkpoint_location
+        self.checkpoint_conn_id = checkpoint_conn_id
+        self.kafka_config_id = kafka_config_id
+        self._default_args: Mapping[str, object] = kwargs.get("default_args") or {}
+        if checkpoint_location is None:
+            self.refuse_unused_unless_default("checkpoint_conn_id", "without checkpoint_location")
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -111,17 +144,23 @@ class CheckedTemplates(_Base):
         if native is None:  # whether templates are rendered to objects
             dag: Any = getattr(self, "dag", None) if self.has_dag() else None  # type: ignore[no-untyped-call]
             native = bool(getattr(dag, "render_template_as_native_obj", False))
-        index = getattr(context.get("ti"), "map_index", None)
         named = any(getattr(self, name, None) for name in ("group_id", "checkpoint_location", "topics"))
-        if index is not None and index >= 0 and named and not context.get("map_index_template"):
+        if map_index(context) >= 0 and named and not context.get("map_index_template"):
             # A default of the constructor would not be seen: Airflow reads it from the mapped operator.
             context["map_index_template"] = MAP_INDEX_TEMPLATE % ("| tojson" if native else "")
 
-    def refuse_unused_unless_default(
-        self, name: str, default_args: Mapping[str, object] | None, why: str
-    ) -> None:
+    def open_checkpoint(self) -> SparkCheckpoint | None:
+        """Return the pipeline's checkpoint, ``None`` without a ``checkpoint_location``."""
+        if self.checkpoint_location is None:
+            return None
+        # Imported here because a DAG file does not need the storage libraries.
+        from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
+
+        return spark_checkpoint(self.checkpoint_location, self.checkpoint_conn_id)
+
+    def refuse_unused_unless_default(self, name: str, why: str) -> None:
         """Refuse a parameter that would have no effect, unless ``default_args`` set it for all tasks."""
-        if getattr(self, name) not in (None, (default_args or {}).get(name)):
+        if getattr(self, name) not in (None, self._default_args.get(name)):
             text = f"task {self.task_id}: {name} would be ignored {why}: leave it out"
             raise UsageError(text, parameter=name)
 

@@ -25,9 +25,10 @@ def related_tasks(
 
     In a mapped task group only tasks with the same map index count.
     """
-    found = [task.dag.get_task(name) for name in _flat(task, upstream=upstream) if name not in without]
+    names = set(task.get_flat_relative_ids(upstream=upstream)).difference(without)
+    found = [task.dag.get_task(name) for name in names]
     tasks = {each.task_id: each for each in found if not getattr(each, "is_teardown", False)}
-    downstream = {name: _flat(each, upstream=False) for name, each in tasks.items()}
+    downstream = {name: set(each.get_flat_relative_ids(upstream=False)) for name, each in tasks.items()}
     return RecoveryTasks(_states(context, tasks, task), downstream)
 
 
@@ -87,10 +88,6 @@ def clear_command(dag: DAG, task_id: str, logical_date: datetime) -> str | None:
         return None
     at = logical_date.isoformat()
     return shlex.join(["airflow", "tasks", "clear", "-d", "-t", task_id, "-s", at, "-e", at, dag.dag_id])
-
-
-def _flat(task: Any, *, upstream: bool) -> set[str]:
-    return set(task.get_flat_relative_ids(upstream=upstream))
 
 
 def _states(context: Context, tasks: Mapping[str, Any], of: Any) -> dict[str, list[str | None]]:

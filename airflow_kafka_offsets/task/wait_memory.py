@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
 from airflow.sdk import Context
 
@@ -37,7 +37,7 @@ class WaitMemory:
     @target.setter
     def target(self, target: Mapping[str, Any]) -> None:
         if self.is_kept:
-            self._store.set(self._target, cast("Any", target))
+            self._store.set(self._target, target)
 
     @property
     def progress(self) -> Mapping[str, Any]:

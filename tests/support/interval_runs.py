@@ -119,7 +119,7 @@ class FakeAirflow:
         inlets = type("Inlets", (InletEvents,), {"recorded": self.events, "unreadable": self.unreadable})
         context: dict[str, Any] = {"ti": ti, "outlet_events": outlet_events, "inlet_events": inlets([])}
         if self.partitions:
-            declared = [asset.name for asset in operator._declared or operator.outlets]
+            declared = [asset.name for asset in operator._group_outlets.declared or operator.outlets]
             context["asset_state_store"] = _ByAsset(
                 lambda name: _Kept(self, name) if name in declared else None
             )

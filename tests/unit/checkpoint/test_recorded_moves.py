@@ -95,26 +95,20 @@ def targets_of(checkpoint: SparkCheckpoint, to: str) -> dict[str, dict[TopicPart
     }
 
 
+EVERYTHING_ALLOWED = CheckpointPolicy("discard", "noop", allow_stateful=True)
+
+
 @pytest.mark.parametrize(
-    "directory", [path for path in RECORDED if case_of(path) in REFUSED], ids=lambda path: path.name
+    ("directory", "policy"),
+    [(path, None) for path in RECORDED if case_of(path) in REFUSED]
+    + [(path, EVERYTHING_ALLOWED) for path in RECORDED if case_of(path) in NEVER],
+    ids=lambda value: getattr(value, "name", "allowed" if value else "by default"),
 )
 def test_a_recorded_checkpoint_that_must_not_be_moved_so_is_refused_with_the_reason(
-    directory, tmp_path, assert_refused
+    directory, policy, tmp_path, assert_refused
 ):
     root = shutil.copytree(directory / "checkpoint", tmp_path / "cp")
     spark = SparkCheckpoint(str(root))
-    assert_refused(root, plan_seek(spark, targets_of(spark, "zero")), REFUSED[case_of(directory)])
-
-
-@pytest.mark.parametrize(
-    "directory", [path for path in RECORDED if case_of(path) in NEVER], ids=lambda path: path.name
-)
-def test_a_recorded_checkpoint_that_spark_would_not_start_from_is_refused_whatever_is_allowed(
-    directory, tmp_path, assert_refused
-):
-    root = shutil.copytree(directory / "checkpoint", tmp_path / "cp")
-    spark = SparkCheckpoint(str(root))
-    policy = CheckpointPolicy("discard", "noop", allow_stateful=True)
     assert_refused(root, plan_seek(spark, targets_of(spark, "zero"), policy), REFUSED[case_of(directory)])
 
 

@@ -19,6 +19,7 @@ from airflow_kafka_offsets.checkpoint.open_moves import unfinished_move
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import CheckpointMovedError, MoveUnfinishedError, PlanRefusedError
 
+SAME_TIME = "another move of this checkpoint began at the same time"
 STEPS = 60
 """More than a move has."""
 
@@ -56,7 +57,7 @@ def test_the_claim_of_a_move_that_died_is_in_nobodys_way(three):
     spark = SparkCheckpoint(str(three))
     planned = seek(three, 3)
     Claim(spark, str(planned.archive))
-    with pytest.raises(CheckpointMovedError, match="another move of this checkpoint began at the same time"):
+    with pytest.raises(CheckpointMovedError, match=SAME_TIME):
         apply_plan(three, planned)
     apply_plan(three, seek(three, 4))
     assert offset_of(three) == 4
@@ -126,9 +127,7 @@ def test_of_two_moves_that_were_planned_together_the_one_that_claims_later_is_re
 
     def write(*arguments: Any) -> None:
         monkeypatch.setattr(apply_move, "write_archive", write_archive)
-        with pytest.raises(
-            CheckpointMovedError, match="another move of this checkpoint began at the same time"
-        ):
+        with pytest.raises(CheckpointMovedError, match=SAME_TIME):
             apply_plan(three, other)
         write_archive(*arguments)
 
@@ -148,7 +147,7 @@ def test_a_move_notices_one_that_was_planned_after_its_claim_and_done_before_its
         write_archive(*arguments)
 
     monkeypatch.setattr(apply_move, "write_archive", write)
-    with pytest.raises(CheckpointMovedError, match="another move of this checkpoint began at the same time"):
+    with pytest.raises(CheckpointMovedError, match=SAME_TIME):
         apply_plan(three, seek(three, 3))
 
     assert offset_of(three) == 4
@@ -159,6 +158,6 @@ def test_a_move_that_was_planned_before_another_one_leaves_its_archive_alone(thr
     late = seek(three, 3)
     apply_plan(three, seek(three, 4))
     before = files(three)
-    with pytest.raises(CheckpointMovedError, match="another move of this checkpoint began at the same time"):
+    with pytest.raises(CheckpointMovedError, match=SAME_TIME):
         apply_plan(three, late)
     assert files(three) == before

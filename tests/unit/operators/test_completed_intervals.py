@@ -32,9 +32,12 @@ class Stream:
         self.airflow = FakeAirflow(**airflow)
         self.runs = 0
 
-    def write(self, *hours: float, partition: int = 0) -> None:
+    def write(self, *hours: float, partition: int = 0, read: int | None = None) -> None:
+        """Write records of these times; then the group commits an offset, if it is given."""
         times = [int((DAY + timedelta(hours=each)).timestamp() * 1000) for each in hours]
         self.broker.append("orders", partition, times)
+        if read is not None:
+            self.commit(read)
 
     def commit(self, *offsets: int, group: str = "etl") -> None:
         with MemoryClient(self.broker) as client:
@@ -76,8 +79,7 @@ def stream() -> Stream:
 
 
 def test_each_complete_hour_is_an_event_with_its_key_once(stream):
-    stream.write(0.5, 1.5, 3.5)
-    stream.commit(1)
+    stream.write(0.5, 1.5, 3.5, read=1)
     result = stream.run()
     assert result["assets"]["hours"]["intervals"] == [
         {
@@ -101,8 +103,7 @@ def test_each_complete_hour_is_an_event_with_its_key_once(stream):
 
 
 def test_a_task_without_a_new_interval_sends_no_event(stream):
-    stream.write(0.5)
-    stream.commit(1)
+    stream.write(0.5, read=1)
     operator = stream.operator()
     stream.airflow.run(operator, "run")
     assert operator.outlets == []
@@ -114,16 +115,14 @@ def test_a_task_without_a_new_interval_sends_no_event(stream):
 
 
 def test_hours_and_days_go_to_their_assets(stream):
-    stream.write(0.5, 47.9, 48.1)
-    stream.commit(2)
+    stream.write(0.5, 47.9, 48.1, read=2)
     stream.run(every=["hour", "day"], outlets=[HOURS, DAYS])
     assert len(stream.hours()) == 48
     assert stream.airflow.keys("days") == ["2026-03-01T00:00:00", "2026-03-02T00:00:00"]
 
 
 def test_days_of_a_time_zone_have_the_keys_of_its_clock(stream):
-    stream.write(24 * 27 + 23.5, 24 * 30)
-    stream.commit(2)
+    stream.write(24 * 27 + 23.5, 24 * 30, read=2)
     stream.run(every="day", timezone="Europe/Berlin", start_from="2026-03-29T00:30:00+01:00")
     assert stream.airflow.keys() == ["2026-03-29T00:00:00", "2026-03-30T00:00:00"]
     assert stream.airflow.events["hours"][0].extra["end"] == "2026-03-30T22:00:00+00:00"
@@ -144,8 +143,7 @@ def test_on_airflow_before_3_3_one_event_has_all_intervals_in_its_extra(monkeypa
     monkeypatch.setattr("airflow_kafka_offsets.task.interval_memory.Variable", Variable)
     stream = Stream(partitions=1)
     stream.airflow.partitions = False
-    stream.write(0.5, 2.5, 3.5)
-    stream.commit(1)
+    stream.write(0.5, 2.5, 3.5, read=1)
     stream.run()
     stream.commit(2)
     stream.run()
@@ -156,8 +154,7 @@ def test_on_airflow_before_3_3_one_event_has_all_intervals_in_its_extra(monkeypa
     assert list(variables) == ["kafka_offsets.intervals.hours"]
     # Airflow says only in the log that it could not set a Variable.
     monkeypatch.setattr(Variable, "set", lambda *_, **__: None)
-    stream.write(4.5)
-    stream.commit(4)
+    stream.write(4.5, read=4)
     with pytest.raises(PlanRefusedError, match="could not be set") as refused:
         stream.run()
     assert refused.value.retriable
@@ -167,8 +164,7 @@ def test_on_airflow_before_3_3_one_event_has_all_intervals_in_its_extra(monkeypa
 
 
 def test_by_default_the_interval_in_which_the_position_is_comes_first(stream):
-    stream.write(0.5, 1.2, 1.8, 2.5, 3.5)
-    stream.commit(2)
+    stream.write(0.5, 1.2, 1.8, 2.5, 3.5, read=2)
     assert stream.run(start_from=None)["assets"]["hours"]["intervals"] == []
     stream.commit(4)
     stream.run(start_from=None)
@@ -178,8 +174,7 @@ def test_by_default_the_interval_in_which_the_position_is_comes_first(stream):
 def test_where_it_begins_is_not_forgotten_if_the_first_task_is_killed():
     for kill_at in range(1, 8):
         stream = Stream()
-        stream.write(0.5, 1.5, 2.5, 3.5)
-        stream.commit(1)
+        stream.write(0.5, 1.5, 2.5, 3.5, read=1)
         stream.run("first", start_from=None, kill_at=kill_at)
         if not stream.airflow.kept:
             continue
@@ -200,16 +195,14 @@ def test_a_group_without_a_commit_begins_when_it_commits(stream):
 
 
 def test_an_old_first_record_needs_a_place_to_begin(stream):
-    stream.write(-24 * 20_000, 0.5)
-    stream.commit(0)
+    stream.write(-24 * 20_000, 0.5, read=0)
     with pytest.raises(AirflowFailException, match="1971-.*set start_from"):
         stream.run(start_from=None)
     assert stream.airflow.kept == {}
 
 
 def test_another_start_from_has_no_effect_later_and_the_log_says_so(stream, capsys, caplog):
-    stream.write(0.5, 1.5, 2.5)
-    stream.commit(2)
+    stream.write(0.5, 1.5, 2.5, read=2)
     stream.run(start_from="2026-03-01T01:10:00")
     assert "has no effect" not in capsys.readouterr().out + caplog.text
     stream.run(start_from=START)
@@ -224,8 +217,7 @@ def test_another_start_from_has_no_effect_later_and_the_log_says_so(stream, caps
 
 @pytest.mark.parametrize("forgotten", [None, "2026-03-01T02:10:00"])
 def test_an_earlier_start_from_counts_before_the_first_event(stream, forgotten):
-    stream.write(0.5, 1.5, 2.5)
-    stream.commit(3)
+    stream.write(0.5, 1.5, 2.5, read=3)
     stream.run(start_from=forgotten)
     assert stream.hours() == []
     stream.run("second", start_from=START, kill_at=5)
@@ -256,8 +248,7 @@ def test_a_position_before_start_from_is_no_reset(stream):
 
 
 def test_after_its_state_was_deleted_an_asset_begins_again(stream):
-    stream.write(0.5, 1.5, 2.5)
-    stream.commit(3)
+    stream.write(0.5, 1.5, 2.5, read=3)
     for _ in range(2):
         stream.run()
         stream.airflow.kept.clear()
@@ -280,8 +271,7 @@ def test_idle_partitions_hold_hours_up_unless_they_are_left_out():
 
 
 def test_more_than_the_limit_goes_on_in_the_next_run(stream):
-    stream.write(0.5, 10.5)
-    stream.commit(2)
+    stream.write(0.5, 10.5, read=2)
     results = [stream.run(max_intervals=4)["assets"]["hours"] for _ in range(3)]
     assert [len(each["intervals"]) for each in results] == [4, 4, 2]
     assert [each["more"] for each in results] == [True, True, False]
@@ -295,8 +285,7 @@ def test_killed_at_any_step_a_task_loses_no_interval_and_emits_none_twice():
     steps = 0
     for kill_at in range(1, 40):
         stream = Stream()
-        stream.write(0.5, 1.5, 2.5, 3.5)
-        stream.commit(1)
+        stream.write(0.5, 1.5, 2.5, 3.5, read=1)
         stream.run("before")
         stream.commit(3)
         stream.run("killed", kill_at=kill_at)
@@ -311,16 +300,14 @@ def test_killed_at_any_step_a_task_loses_no_interval_and_emits_none_twice():
 
 
 def test_a_task_that_fails_after_its_execution_has_emitted_nothing(stream):
-    stream.write(0.5, 1.5)
-    stream.commit(2)
+    stream.write(0.5, 1.5, read=2)
     stream.run("one", ends="failed")  # such as in post_execute
     stream.run("two")
     assert stream.hours() == ["01T00"]
 
 
 def test_a_task_that_a_user_marks_as_a_success_has_emitted_nothing(stream):
-    stream.write(0.5, 1.5)
-    stream.commit(2)
+    stream.write(0.5, 1.5, read=2)
     announced = 0
     for kill_at in range(1, 30):
         airflow = stream.airflow = FakeAirflow()
@@ -335,29 +322,25 @@ def test_a_task_that_a_user_marks_as_a_success_has_emitted_nothing(stream):
 
 
 def test_a_cleared_task_emits_nothing_twice(stream):
-    stream.write(0.5, 1.5)
-    stream.commit(2)
+    stream.write(0.5, 1.5, read=2)
     stream.run("one")
     stream.run("one", max_tries=1)
     assert stream.hours() == ["01T00"]
-    stream.write(2.5)
-    stream.commit(3)
+    stream.write(2.5, read=3)
     stream.run("two")
     stream.run("one", max_tries=2)
     assert stream.hours() == ["01T00", "01T01"]
 
 
 def test_a_task_that_failed_and_was_cleared_emits_what_it_had_not(stream):
-    stream.write(0.5, 1.5)
-    stream.commit(2)
+    stream.write(0.5, 1.5, read=2)
     stream.run("one", ends="failed")
     stream.run("one", max_tries=1)
     assert stream.hours() == ["01T00"]
 
 
 def test_while_airflow_does_not_say_what_was_emitted_a_task_waits(stream):
-    stream.write(0.5, 1.5)
-    stream.commit(2)
+    stream.write(0.5, 1.5, read=2)
     stream.run("one", ends="failed")
     stream.airflow.unreadable = ValueError("start_date: Input should be a valid datetime")
     with pytest.raises(PlanRefusedError, match="run that was started by an event is queued") as refused:
@@ -372,8 +355,7 @@ def test_while_airflow_does_not_say_what_was_emitted_a_task_waits(stream):
 
 
 def test_a_task_waits_while_another_one_emits_for_its_asset(stream):
-    stream.write(0.5, 1.5)
-    stream.commit(2)
+    stream.write(0.5, 1.5, read=2)
     stream.run("one", ends="running")
     with pytest.raises(PlanRefusedError, match="task stream.hours of run one is emitting") as refused:
         stream.run("two", task_id="too")
@@ -384,11 +366,9 @@ def test_a_task_waits_while_another_one_emits_for_its_asset(stream):
 
 
 def test_two_tasks_after_one_another_agree(stream):
-    stream.write(0.5, 1.5)
-    stream.commit(2)
+    stream.write(0.5, 1.5, read=2)
     stream.run(task_id="one")
-    stream.write(2.5)
-    stream.commit(3)
+    stream.write(2.5, read=3)
     stream.run(task_id="two")
     assert stream.hours() == ["01T00", "01T01"]
 
@@ -397,8 +377,7 @@ def test_two_tasks_after_one_another_agree(stream):
 
 
 def test_what_a_reset_takes_back_is_emitted_again_when_it_is_complete_again(stream):
-    stream.write(0.5, 1.5, 2.5, 3.5, 4.5)
-    stream.commit(4)
+    stream.write(0.5, 1.5, 2.5, 3.5, 4.5, read=4)
     stream.run()
     stream.commit(2)
     assert stream.run()["assets"]["hours"]["complete_until"] == "2026-03-01T02:00:00+00:00"
@@ -413,8 +392,7 @@ def test_what_a_reset_takes_back_is_emitted_again_when_it_is_complete_again(stre
 def test_a_reset_that_was_seen_is_not_forgotten_by_a_task_that_is_killed():
     for kill_at in range(1, 20):
         stream = Stream()
-        stream.write(0.5, 1.5, 2.5, 3.5)
-        stream.commit(4)
+        stream.write(0.5, 1.5, 2.5, 3.5, read=4)
         stream.run()
         stream.commit(1)
         stream.run("seen", kill_at=kill_at)
@@ -426,8 +404,7 @@ def test_a_reset_that_was_seen_is_not_forgotten_by_a_task_that_is_killed():
 
 
 def test_a_reset_takes_back_the_days_that_it_concerns(stream):
-    stream.write(0.5, 23.5, 30.5, 47.5, 48.5)
-    stream.commit(5)
+    stream.write(0.5, 23.5, 30.5, 47.5, 48.5, read=5)
     parameters: dict[str, Any] = {"every": ["hour", "day"], "outlets": [HOURS, DAYS]}
     stream.run(**parameters)
     stream.commit(2)
@@ -439,8 +416,7 @@ def test_a_reset_takes_back_the_days_that_it_concerns(stream):
 
 
 def test_a_group_whose_commits_kafka_forgot_takes_nothing_back(stream):
-    stream.write(0.5, 1.5, 2.5)
-    stream.commit(2)
+    stream.write(0.5, 1.5, 2.5, read=2)
     stream.run()
     stream.broker.forget("etl")
     stream.run()
@@ -478,8 +454,7 @@ def test_other_intervals_for_an_asset_are_refused_until_it_is_said_where_they_be
 
 
 def test_the_same_intervals_under_another_name_are_the_same(stream):
-    stream.write(0.5, 1.5, 2.5)
-    stream.commit(2)
+    stream.write(0.5, 1.5, 2.5, read=2)
     stream.run()
     stream.commit(3)
     stream.run(every="0 * * * *", lateness="PT5M", topics=["orders"])
@@ -487,8 +462,7 @@ def test_the_same_intervals_under_another_name_are_the_same(stream):
 
 
 def test_a_larger_lateness_takes_nothing_back(stream):
-    stream.write(0.5, 1.5)
-    stream.commit(2)
+    stream.write(0.5, 1.5, read=2)
     stream.run()
     stream.run(lateness="PT45M")
     stream.run()
@@ -496,8 +470,7 @@ def test_a_larger_lateness_takes_nothing_back(stream):
 
 
 def test_records_that_were_deleted_unread_are_refused(stream):
-    stream.write(0.5, 1.5, 2.5)
-    stream.commit(1)
+    stream.write(0.5, 1.5, 2.5, read=1)
     stream.broker.delete_records("orders", 0, 2)
     with pytest.raises(AirflowFailException, match="1 records of orders-0 were deleted by retention"):
         stream.run()
@@ -507,8 +480,7 @@ def test_records_that_were_deleted_unread_are_refused(stream):
 
 
 def test_a_position_beyond_the_log_end_is_refused(stream):
-    stream.write(0.5, 1.5, 2.5)
-    stream.commit(3)
+    stream.write(0.5, 1.5, 2.5, read=3)
     stream.broker.topics["orders"] = stream.broker.topics["orders"]._replace(
         logs=(stream.broker.topics["orders"].logs[0]._replace(times=()),)
     )
@@ -517,8 +489,7 @@ def test_a_position_beyond_the_log_end_is_refused(stream):
 
 
 def test_what_is_kept_with_the_asset_and_cannot_be_read_is_refused(stream):
-    stream.write(0.5, 1.5)
-    stream.commit(2)
+    stream.write(0.5, 1.5, read=2)
     for kept in ("x", {"version": 2}, {"version": 1, "end": "2026-03-01T00:00:00", "meaning": {}}):
         stream.airflow.kept["hours"] = {"kafka_offsets.intervals": kept}
         with pytest.raises(AirflowFailException, match="of the asset 'hours'.*delete the value"):
@@ -636,20 +607,16 @@ def test_no_interval_is_lost_or_wrong_whatever_happens(steps):
         assert hours == expected
 
 
-def test_a_task_that_failed_and_is_marked_as_a_success_has_emitted_nothing():
-    stream = Stream()
-    stream.write(0.5, 1.5)
-    stream.commit(2)
+def test_a_task_that_failed_and_is_marked_as_a_success_has_emitted_nothing(stream):
+    stream.write(0.5, 1.5, read=2)
     stream.run("one", ends="failed")
     stream.airflow.states["stream", "one", "hours"] = "success"
     stream.run("two")
     assert stream.hours() == ["01T00"]
 
 
-def test_a_task_that_was_overtaken_by_another_one_emits_nothing():
-    stream = Stream()
-    stream.write(0.5, 1.5)
-    stream.commit(2)
+def test_a_task_that_was_overtaken_by_another_one_emits_nothing(stream):
+    stream.write(0.5, 1.5, read=2)
     slow, other, begun = stream.operator(task_id="slow"), stream.operator(task_id="other"), []
 
     class Client(MemoryClient):
@@ -658,17 +625,15 @@ def test_a_task_that_was_overtaken_by_another_one_emits_nothing():
                 begun.append(stream.airflow.run(other, "other"))
             return super().log_ranges(*named, **parameters)
 
-    slow.open_client = lambda *_: Client(stream.broker)  # type: ignore[method-assign, assignment]
+    slow.open_client = lambda *_: Client(stream.broker)
     with pytest.raises(PlanRefusedError) as refused:
         stream.airflow.run(slow, "slow")
     assert refused.value.retriable
     assert stream.hours() == ["01T00"]
 
 
-def test_a_mistyped_group_is_corrected_before_the_first_event():
-    stream = Stream()
-    stream.write(0.5, 1.5)
-    stream.commit(2)
-    stream.run(group_id="etll", start_from=START)
-    stream.run(start_from=START)
+def test_a_mistyped_group_is_corrected_before_the_first_event(stream):
+    stream.write(0.5, 1.5, read=2)
+    stream.run(group_id="etll")
+    stream.run()
     assert stream.hours() == ["01T00"]

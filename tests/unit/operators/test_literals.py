@@ -24,7 +24,8 @@ from airflow_kafka_offsets.sensors.reached import OffsetsReachedSensor
 from airflow_kafka_offsets.sensors.topic import TopicReachedSensor
 
 GROUP: dict[str, Any] = {"group_id": "orders"}
-ORDERS: dict[str, Any] = GROUP | {"checkpoint_location": "/cp/orders"}
+CHECKPOINT: dict[str, Any] = {"checkpoint_location": "/cp/orders"}
+ORDERS: dict[str, Any] = GROUP | CHECKPOINT
 OFFSETS = GROUP | {"offsets": {"orders": {"0": 1}}}
 WINDOW: dict[str, Any] = GROUP | {"window": "/window.json"}
 WHOLE_WINDOW: dict[str, Any] = {
@@ -32,8 +33,11 @@ WHOLE_WINDOW: dict[str, Any] = {
     **{name: {"orders": {"0": 1}} for name in ("start", "end", "committed")},
 }
 RESET: dict[str, Any] = ORDERS | {"to_offset": "earliest"}
+OF_FILES = RESET | {"sink": "file"}
 TABLE: dict[str, Any] = {"conn_id": "lake", "table": "orders"}
 AUDIT: dict[str, Any] = TABLE | {"window": "/window.json"}
+WITH_PASSWORD = "s3a://key:a-secret@bucket/x"
+PASSWORD = r" \(s3a://...\) holds a password, .* name it with "
 
 WRONG = [
     (CheckOffsetDriftOperator, ORDERS, "grace", "P8D", "='P8D': expected seconds.* of at most 7 days"),
@@ -62,13 +66,7 @@ WRONG = [
     (PlanOffsetWindowOperator, GROUP, "on_empty", "go", "='go': expected one of 'skip', 'fail', 'continue'"),
     (PlanOffsetWindowOperator, GROUP, "on_no_commit", "zero", "='zero': expected one of"),
     (PlanOffsetWindowOperator, GROUP, "start", "", "='': expected 'committed', 'earliest', a time"),
-    (
-        PlanOffsetWindowOperator,
-        GROUP,
-        "start",
-        "yesterday",
-        "='yesterday': expected 'committed', 'earliest', a time",
-    ),
+    (PlanOffsetWindowOperator, GROUP, "start", "yesterday", "='yesterday': expected 'committed', 'earliest'"),
     (PlanOffsetWindowOperator, GROUP, "start", "latest", "='latest': expected 'committed', 'earliest'"),
     (PlanOffsetWindowOperator, GROUP, "max_records", 0, "=0: expected 1 or more"),
     (PlanOffsetWindowOperator, GROUP, "topics_pattern", "[", r"='\[' is not a regular expression"),
@@ -76,68 +74,25 @@ WRONG = [
     (CommitOffsetsOperator, ORDERS, "kafka_config_id", "", "='' is empty: expected a value"),
     (CommitOffsetsOperator, GROUP, "checkpoint_location", " ", "=' ' is empty: expected a value"),
     (CommitOffsetsOperator, GROUP, "checkpoint_location", Path("/cp"), ": found PosixPath; expected text"),
-    (
-        CommitOffsetsOperator,
-        GROUP,
-        "checkpoint_location",
-        "s3a://key:a-secret@bucket/cp",
-        r" \(s3a://...\) holds a password, .* name it with checkpoint_conn_id",
-    ),
-    (
-        ResetOffsetsOperator,
-        RESET | {"sink": "file"},
-        "sink_location",
-        "s3a://key:a-secret@bucket/out",
-        r" \(s3a://...\) holds a password, .* name it with checkpoint_conn_id",
-    ),
-    *(
-        (operator, names, "from_file", "s3a://key:a-secret@bucket/f", r" \(s3a://...\) holds a password, ")
-        for operator, names in ((ResetOffsetsOperator, GROUP), (RestoreOffsetsOperator, GROUP))
-    ),
+    (CommitOffsetsOperator, GROUP, "checkpoint_location", WITH_PASSWORD, f"{PASSWORD}checkpoint_conn_id"),
+    (ResetOffsetsOperator, OF_FILES, "sink_location", WITH_PASSWORD, f"{PASSWORD}checkpoint_conn_id"),
+    (ResetOffsetsOperator, GROUP, "from_file", WITH_PASSWORD, r" \(s3a://...\) holds a password, "),
+    (RestoreOffsetsOperator, GROUP, "from_file", WITH_PASSWORD, r" \(s3a://...\) holds a password, "),
     (AuditWindowOperator, {"conn_id": "lake", "window": "/w.json"}, "table", " ", "=' ' is empty"),
-    (
-        AuditWindowOperator,
-        AUDIT,
-        "save_to",
-        "s3a://key:a-secret@bucket/c",
-        r" \(s3a://...\) holds a password, .* name it with save_conn_id",
-    ),
-    *(
-        (
-            operator,
-            GROUP,
-            parameter,
-            "s3a://key:a-secret@bucket/w",
-            r" \(s3a://...\) holds a password, .* name it with window_conn_id",
-        )
-        for operator, parameter in (
-            (PlanOffsetWindowOperator, "window_file"),
-            (CommitOffsetWindowOperator, "window"),
-        )
-    ),
-    (
-        CommitOffsetsOperator,
-        {"checkpoint_location": "/cp"},
-        "group_id",
-        "",
-        ": found ''; expected the name of a consumer group",
-    ),
+    (AuditWindowOperator, AUDIT, "save_to", WITH_PASSWORD, f"{PASSWORD}save_conn_id"),
+    (PlanOffsetWindowOperator, GROUP, "window_file", WITH_PASSWORD, f"{PASSWORD}window_conn_id"),
+    (CommitOffsetWindowOperator, GROUP, "window", WITH_PASSWORD, f"{PASSWORD}window_conn_id"),
+    (CommitOffsetsOperator, CHECKPOINT, "group_id", "", ": found ''; expected the name of a consumer group"),
     (CommitOffsetsOperator, ORDERS, "topics", "", ": found ''; expected the name of a topic"),
     (CommitOffsetsOperator, GROUP | {"store_conn_id": "db"}, "store_table", "", "='' is empty"),
     (CommitOffsetsOperator, GROUP | {"store_conn_id": "db"}, "store_pipeline", "", "='' is empty"),
-    (ResetOffsetsOperator, RESET | {"sink": "file"}, "sink_location", "", "='' is empty"),
+    (ResetOffsetsOperator, OF_FILES, "sink_location", "", "='' is empty"),
     (RestoreOffsetsOperator, ORDERS, "receipt", {"a": 1}, "|found {'a': 1}; expected a receipt of version 1"),
     (RestoreOffsetsOperator, ORDERS, "receipt", "", "='' is empty: expected a value"),
     (CommitOffsetWindowOperator, GROUP, "window", {}, ": found {}; expected a window of version 1"),
     (CommitOffsetWindowOperator, GROUP, "window", "", "='' is empty: expected a value"),
     (PlanOffsetWindowOperator, GROUP, "end", "earliest", "='earliest': expected 'latest'"),
-    (
-        PlanOffsetWindowOperator,
-        GROUP,
-        "max_records",
-        "many",
-        "='many': expected 1 or more, as a whole number",
-    ),
+    (PlanOffsetWindowOperator, GROUP, "max_records", "many", "='many': expected 1 or more, as a whole"),
     (
         OffsetsReachedSensor,
         GROUP,
@@ -159,11 +114,7 @@ def test_a_literal_is_refused_when_the_dag_is_parsed(operator, names, parameter,
     [
         (OffsetsReachedSensor, GROUP, "target is missing: give 'latest', a time such as .*, offsets"),
         (TopicReachedSensor, {"topics": "orders"}, "target is missing: give a time such as"),
-        (
-            ConsumerGroupLagSensor,
-            GROUP,
-            "no threshold: give max_lag, .*, max_time_lag or min_headroom",
-        ),
+        (ConsumerGroupLagSensor, GROUP, "no threshold: give max_lag, .*, max_time_lag or min_headroom"),
         (TopicReachedSensor, {"target": "2026-03-01"}, "no topic to read: give topics"),
         (OffsetsReachedSensor, {"target": "latest"}, "no position to read"),
         (ConsumerGroupLagSensor, {"max_lag": 0}, "no position to read"),
@@ -305,16 +256,8 @@ def test_templates_may_fill_in_the_scenario(scenarios):
             GROUP | {"from_file": "/before.csv", "receipt": {}},
             "receipt and from_file are both given",
         ),
-        (
-            CommitOffsetsOperator,
-            OFFSETS | {"store_conn_id": "db"},
-            "offsets and store_conn_id are both",
-        ),
-        (
-            AuditWindowOperator,
-            AUDIT | {"save_conn_id": "s3"},
-            "save_conn_id would be ignored without",
-        ),
+        (CommitOffsetsOperator, OFFSETS | {"store_conn_id": "db"}, "offsets and store_conn_id are both"),
+        (AuditWindowOperator, AUDIT | {"save_conn_id": "s3"}, "save_conn_id would be ignored without"),
         (
             AuditWindowOperator,
             TABLE | {"window": WHOLE_WINDOW, "window_conn_id": "s3"},

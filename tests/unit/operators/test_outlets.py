@@ -107,11 +107,12 @@ def test_an_event_of_many_topics_has_the_totals_of_the_group_only():
     assert len(str(extra)) < 200
 
 
-def test_the_asset_of_another_group_is_refused_where_the_task_is_not_mapped():
+@pytest.mark.parametrize("map_index", [-1, None])
+def test_the_asset_of_another_group_is_refused_where_the_task_is_not_mapped(map_index):
     with pytest.raises(
         PlanRefusedError, match="nothing was changed: outlets names kafka-group://.*/orders-4"
     ):
-        told(GroupOutlets([ASSETS[3], ASSETS[4]]), "orders-3", context())
+        told(GroupOutlets([ASSETS[3], ASSETS[4]]), "orders-3", context(map_index))
     elsewhere = KafkaPipeline(group_id="orders-3", kafka_config_id="kafka_dr").asset
     with pytest.raises(PlanRefusedError, match="outlets names kafka-group://kafka_dr/orders-3"):
         told(GroupOutlets([elsewhere]), "orders-3", context())

@@ -1,4 +1,4 @@
-"""What a sensor makes of the triggerer's event, and a task of its tries."""
+"""What a sensor makes of the triggerer's event."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from airflow.providers.common.compat.sdk import AirflowException, AirflowFailExc
 
 from airflow_kafka_offsets.errors import KafkaOffsetsError
 from airflow_kafka_offsets.sensors.lag import ConsumerGroupLagSensor
-from airflow_kafka_offsets.task.identity import commit_metadata
 
 READING = {"total_lag": 7}
 
@@ -43,13 +42,3 @@ def test_an_error_that_a_retry_mends_is_not_skipped_by_soft_fail():
         sensor.execute_complete(context, {"status": "error", "message": "the reason"})
     # Airflow skips a task with soft_fail for this one.
     assert not isinstance(caught.value, AirflowException)
-
-
-def test_a_retry_is_the_same_move_and_a_clear_is_another_one():
-    def token(**of_task):
-        names = {"dag_id": "d", "run_id": "r", "task_id": "t", "map_index": -1}
-        context: Any = {"ti": SimpleNamespace(**{**names, "try_number": 1, "max_tries": 2, **of_task})}
-        return commit_metadata(context).token
-
-    assert token() == token(try_number=2)
-    assert len({token(), token(max_tries=3), token(run_id="s"), token(map_index=0)}) == 4

@@ -52,6 +52,7 @@ def test_an_earlier_try_is_known_by_its_token(again):
         (context(run={"start_date": BEGUN + timedelta(hours=1)}), False),
         (context({"try_number": 2}, {"start_date": BEGUN + timedelta(hours=1)}), False),
         (context({"map_index": 0}), False),
+        (context({"run_id": "scheduled__2"}), False),
         # A task loop of Airflow 3.4 repeats a task that is not mapped.
         (context({"try_number": 2, "region_index": 1, "region_id": "a"}, loop=1), False),
     ],
@@ -61,6 +62,7 @@ def test_an_earlier_try_is_known_by_its_token(again):
         "created again",
         "created again, and tried again",
         "another map index",
+        "another run",
         "another iteration",
     ],
 )

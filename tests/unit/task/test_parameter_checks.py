@@ -17,7 +17,6 @@ from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.place import RESETS
 from airflow_kafka_offsets.operators.audit_window import AuditWindowOperator
-from airflow_kafka_offsets.operators.base import OffsetsOperator
 from airflow_kafka_offsets.operators.check_drift import CheckOffsetDriftOperator
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
 from airflow_kafka_offsets.operators.commit_window import CommitOffsetWindowOperator
@@ -71,6 +70,14 @@ def rendered(operator, *, native=False, context=CONTEXT, **parameters):
         task = operator(task_id="t", **parameters)
     task.render_template_fields(context)
     return task
+
+
+def rendered_index(mapped, dag, index=0, **values):
+    """Render one index of a mapped task; return its context, which then has the task."""
+    context: Any = {"ti": SimpleNamespace(map_index=index), "dag": dag, "dag_run": SimpleNamespace(conf={})}
+    context |= values
+    mapped.render_template_fields(context)
+    return context
 
 
 @pytest.mark.parametrize("native", [False, True], ids=["text", "native"])
@@ -137,9 +144,7 @@ def test_a_mapped_task_is_checked_with_its_own_values():
         mapped = CommitOffsetsOperator.partial(task_id="t", checkpoint_location="/cp").expand(
             group_id=["orders", "{{ nothing }}"]
         )
-    ti = SimpleNamespace(map_index=1)
-    context: Any = {"nothing": None, "ti": ti, "dag": dag, "dag_run": SimpleNamespace(conf={})}
-    mapped.render_template_fields(context)
+    context = rendered_index(mapped, dag, 1, nothing=None)
     with pytest.raises(UsageError, match="group_id={{ nothing }} rendered to 'None'"):
         context["task"].check_rendered_parameters()
 
@@ -216,8 +221,8 @@ def test_a_pipeline_in_a_list_is_checked_name_by_name(native):
 def test_none_is_the_default(operator, name):
     alone = {key: value for key, value in ALONE.get(name, {}).items() if key in operator.template_fields}
     needed = {key: value for key, value in (GIVEN[operator] | alone).items() if key != name}
-    default = signature(operator).parameters.get(name) or signature(operator.__mro__[1]).parameters.get(name)
-    default = default or signature(OffsetsOperator).parameters[name]
+    signatures = (signature(each).parameters for each in operator.__mro__)
+    default = next(parameters[name] for parameters in signatures if name in parameters)
     if default.default in (default.empty, None) or "None" in str(default.annotation):
         return
     with DAG("d", default_args={name: None}):
@@ -293,11 +298,9 @@ def test_names_that_cannot_be_names_are_refused_when_the_dag_is_parsed(operator,
         operator(task_id="t", **GIVEN[operator] | names)
 
 
-LAG, REACHED, TOPIC = (
-    {"group_id": "g", "max_lag": 0},
-    {"group_id": "g", "target": "latest"},
-    {"topics": "a", "target": "2026-03-01"},
-)
+LAG = {"group_id": "g", "max_lag": 0}
+REACHED = {"group_id": "g", "target": "latest"}
+TOPIC = {"topics": "a", "target": "2026-03-01"}
 TIME = "2026-03-01T00:00:00Z"
 CANNOT_BE = [
     (ConsumerGroupLagSensor, LAG | {"max_lag": -1}, "max_lag=-1: expected 0 or more, as a whole number"),
@@ -317,11 +320,7 @@ CANNOT_BE = [
     (OffsetsReachedSensor, REACHED | {"target": {"a": {"0": -1}}}, "target"),
     (TopicReachedSensor, TOPIC | {"target": "noon"}, "target='noon': expected a time"),
     (TopicReachedSensor, TOPIC | {"on_idle_partition": "skip"}, "on_idle_partition='skip': expected one of"),
-    (
-        TopicReachedSensor,
-        TOPIC | {"idle_after": 60},
-        "idle_after is given, but idle partitions are not ignored",
-    ),
+    (TopicReachedSensor, TOPIC | {"idle_after": 60}, "idle_after is given, but idle partitions are not ign"),
 ]
 
 
@@ -366,14 +365,8 @@ def test_a_duration_is_seconds_a_timedelta_or_text(duration):
         group_id="g", min_time_lag=duration, refire_after=duration, poll_interval=duration
     )
     assert (trigger.min_time_lag, trigger.refire_after, trigger.poll_interval) == (600, 600, 600)
-    task = ConsumerGroupLagSensor(
-        task_id="t",
-        group_id="g",
-        max_time_lag=duration,
-        min_headroom=duration,
-        stalled_after=duration,
-        topics="a",
-    )
+    durations = dict.fromkeys(("max_time_lag", "min_headroom", "stalled_after"), duration)
+    task = ConsumerGroupLagSensor(task_id="t", group_id="g", topics="a", **durations)
     wait = task.make_wait(WaitMemory({}))
     assert isinstance(wait, LagWait)
     assert (wait.max_time_lag, wait.min_headroom, wait.stalled_after) == (600, 600, 600)
@@ -447,15 +440,7 @@ def test_a_mapped_task_is_called_after_its_group(pipeline, label, native):
     with DAG("d", render_template_as_native_obj=native) as dag:
         given = {} if "target" in pipeline else {"target": "latest"}
         mapped = sensor.partial(task_id="t", **given).expand_kwargs([pipeline])
-    ti = SimpleNamespace(map_index=0)
-    context: Any = {
-        "env": "test",
-        "ti": ti,
-        "dag": dag,
-        "dag_run": SimpleNamespace(conf={}),
-        "map_index_template": None,
-    }
-    mapped.render_template_fields(context)
+    context = rendered_index(mapped, dag, env="test", map_index_template=None)
     template = dag.get_template_env().from_string(context["map_index_template"])
     assert template.render(context) == label
 
@@ -465,13 +450,7 @@ def test_the_name_of_a_mapped_task_may_be_given():
         mapped = ConsumerGroupLagSensor.partial(
             task_id="t", max_lag=0, map_index_template="{{ mine }}"
         ).expand(group_id=["a", "b"])
-    context: Any = {
-        "ti": SimpleNamespace(map_index=0),
-        "dag": dag,
-        "dag_run": SimpleNamespace(conf={}),
-        "map_index_template": mapped.map_index_template,
-    }
-    mapped.render_template_fields(context)
+    context = rendered_index(mapped, dag, map_index_template=mapped.map_index_template)
     assert context["map_index_template"] == "{{ mine }}"
 
 
