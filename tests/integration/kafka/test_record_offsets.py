@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Producer
 from deadlines import until
 
-from airflow_kafka_offsets.kafka import record_offsets
+from airflow_kafka_offsets.kafka import fetching, record_offsets
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.offset_ranges import merge
 from airflow_kafka_offsets.model.offsets import TopicPartition
@@ -80,7 +80,7 @@ def test_the_end_of_the_log_may_be_all_markers(client, make_topic, transactions,
     assert look_up(client, {partition: [(1, 122)]}) == ({partition: merge([(1, 2)])}, {})
 
 
-def test_far_ranges_are_reached_by_a_seek(client, make_topic, produce, monkeypatch):
+def test_far_ranges_are_read_without_what_is_between(client, make_topic, produce, monkeypatch):
     monkeypatch.setattr(record_offsets, "_LARGEST_GAP_READ", 50)
     topic = make_topic(2)
     produce(topic, {0: 3_000, 1: 3_000})
@@ -90,7 +90,7 @@ def test_far_ranges_are_reached_by_a_seek(client, make_topic, produce, monkeypat
 
 
 def test_more_partitions_than_are_read_at_once(client, make_topic, produce, monkeypatch):
-    monkeypatch.setattr(record_offsets, "_PARTITIONS", 2)
+    monkeypatch.setattr(fetching, "_PARTITIONS", 2)
     topic = make_topic(5)
     produce(topic, dict.fromkeys(range(5), 4))
     ranges = {TopicPartition(topic, number): [(number % 3, 3)] for number in range(5)}
