@@ -27,7 +27,7 @@ _STATES = {"PREPARING_REBALANCING": "PreparingRebalance", "COMPLETING_REBALANCIN
 # cause is looked up, so a wrong password is reported early.
 _FIRST_WAIT = 0.5
 _CHUNK = 500
-"""Partitions, or topics, in one request: the client is far slower with many at once."""
+"""Partitions, topics or groups in one request: the client is far slower with many at once."""
 
 _UNANSWERED = Failure("_TIMED_OUT", "no answer for this partition")
 
@@ -122,10 +122,13 @@ def _for_each(
     method: str, value: Callable[[Any], Any], collection: Callable[[list[str]], Any] = list
 ) -> Callable[[AdminSession, dict[str, None]], dict[str, PartResult]]:
     def call(session: AdminSession, names: dict[str, None]) -> dict[str, PartResult]:
-        futures = getattr(session.admin, method)(
-            collection(list(names)), request_timeout=session.seconds_left
-        )
-        return {name: session.part(future, value) for name, future in futures.items()}
+        wanted = list(names)
+        futures: dict[Any, Any] = {}
+        for first in range(0, len(wanted), _CHUNK):
+            some = collection(wanted[first : first + _CHUNK])
+            futures |= getattr(session.admin, method)(some, request_timeout=session.seconds_left)
+        # Configurations are returned for resources, everything else for names.
+        return {getattr(key, "name", key): session.part(future, value) for key, future in futures.items()}
 
     return call
 
@@ -226,19 +229,12 @@ def _brokers(session: AdminSession, _: None) -> dict[str, Any]:
     return {"number": len(brokers), "retention": found, "failure": failure}
 
 
-def _topic_settings(session: AdminSession, topics: dict[str, None]) -> dict[str, PartResult]:
-    names = list(topics)
-    futures: dict[str, Any] = {}
-    for first in range(0, len(names), _CHUNK):
-        resources = [ConfigResource(ResourceType.TOPIC, name) for name in names[first : first + _CHUNK]]
-        asked = session.admin.describe_configs(resources, request_timeout=session.seconds_left)
-        futures |= {resource.name: future for resource, future in asked.items()}
-    return {
-        name: session.part(
-            future, lambda found: {key: found[key].value for key in TOPIC_SETTINGS if key in found}
-        )
-        for name, future in futures.items()
-    }
+def _topics(names: list[str]) -> list[ConfigResource]:
+    return [ConfigResource(ResourceType.TOPIC, name) for name in names]
+
+
+def _topic_settings(found: Any) -> dict[str, str | None]:
+    return {key: found[key].value for key in TOPIC_SETTINGS if key in found}
 
 
 def _topic_id(description: Any) -> str | None:
@@ -338,5 +334,5 @@ CALLS: dict[str, Callable[[AdminSession, Any], Any]] = {
     "describe": _described,
     "list": _list,
     "topic_ids": _for_each("describe_topics", _topic_id, TopicCollection),
-    "topic_settings": _topic_settings,
+    "topic_settings": _for_each("describe_configs", _topic_settings, _topics),
 }

@@ -31,6 +31,7 @@ from airflow_kafka_offsets.errors import (
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.offsets import TopicPartition
+from airflow_kafka_offsets.spark import spark_py_files
 from airflow_kafka_offsets.spark.jvm_client import JvmOffsetsClient
 from airflow_kafka_offsets.spark.listener import launcher
 from airflow_kafka_offsets.spark.listener import listener as listener_module
@@ -366,7 +367,7 @@ def test_the_launcher_runs_a_job_with_nothing_but_the_zip(
     (job.parent / "beside_the_job.py").touch()
     package = str(Path(launcher.__file__).parents[2])
     (elsewhere / "sitecustomize.py").write_text(NOTHING_INSTALLED.format(package=package))
-    zipped = launcher.spark_py_files()
+    zipped = spark_py_files()
     settings = [word for name, value in spark_settings.items() for word in ("--conf", f"{name}={value}")]
     arguments = [bootstrap_servers, topic, zipped, str(tmp_path / "checkpoint"), "--its", "own"]
     environment = os.environ | {
