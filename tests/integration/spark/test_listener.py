@@ -124,11 +124,11 @@ def test_a_group_that_is_ahead_is_not_taken_back_and_the_other_partitions_follow
 
 
 def test_a_group_with_members_is_theirs(
-    spark, stream, run, make_topic, produce, location, new_group, reading_member, holds
+    spark, stream, run, make_topic, produce, location, new_group, member, holds
 ):
     topic, group = make_topic(1), new_group()
     produce(topic, {0: 3})
-    reading_member(group, topic)
+    member(group, topic)
     with committing(spark) as listener:
         run(stream(topic, **{OPTION: group}), location)
     (error,) = listener.errors
