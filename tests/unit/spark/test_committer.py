@@ -69,6 +69,11 @@ class Group:
         self.open -= 1
 
 
+def on(cluster, group=""):
+    """The options of a source on a cluster that names a group, if any."""
+    return {"kafka.bootstrap.servers": f"{cluster}:9092", "consumer.commit.groupid": group}
+
+
 class Query:
     def __init__(self, query_id="q-1"):
         self.query_id = self.name = query_id
@@ -78,8 +83,8 @@ class Query:
         return self.active
 
     def sources(self):
-        options = {"kafka.bootstrap.servers": "here:9092", "kafka.group.id": "reads"}
-        return [SourceState("KafkaV2[Subscribe[orders]]", "g", options, self.ends)] if self.ends else []
+        options = {**on("here", "g"), "kafka.group.id": "reads"}
+        return [SourceState("KafkaV2[Subscribe[orders]]", options, self.ends)] if self.ends else []
 
     def newest_batch(self):
         return 7
@@ -257,13 +262,12 @@ def test_a_spark_that_does_not_tell_is_an_error_only_if_something_was_finished(c
 
 
 def test_sources_that_share_a_group_meet_at_the_smaller_offset_whatever_else_differs():
-    here = {"kafka.bootstrap.servers": "here:9092"}
     other = TopicPartition("orders", 1)
     states = [
-        SourceState("a", "g", here, {ORDERS: 5, other: 2}),
-        SourceState("b", "g", here | {"kafka.max.poll.records": "10"}, {ORDERS: 3}),
-        SourceState("c", "g", {"kafka.bootstrap.servers": "there:9092"}, {ORDERS: 9}),
-        SourceState("d", None, here, {TopicPartition("rest", 0): 1}),
+        SourceState("a", on("here", "g"), {ORDERS: 5, other: 2}),
+        SourceState("b", on("here", "g") | {"kafka.max.poll.records": "10"}, {ORDERS: 3}),
+        SourceState("c", on("there", "g"), {ORDERS: 9}),
+        SourceState("d", on("here"), {TopicPartition("rest", 0): 1}),
     ]
     targets, without = group_targets(states, {"orders": "unused"})
     assert {target: found.offsets for target, found in targets.items()} == {
@@ -368,10 +372,7 @@ class TwoClusters(Query):
     """A query that reads one topic of each of two clusters, and names the same group for both."""
 
     def sources(self):
-        return [
-            SourceState(name, "g", {"kafka.bootstrap.servers": f"{name}:9092"}, {ORDERS: 5})
-            for name in ("here", "there")
-        ]
+        return [SourceState(name, on(name, "g"), {ORDERS: 5}) for name in ("here", "there")]
 
 
 @pytest.mark.parametrize("refuses", ["here", "there"])
@@ -388,7 +389,7 @@ def test_a_commit_on_one_cluster_does_not_hide_a_refusal_on_another(refuses):
 
 class WithoutGroup(Query):
     def sources(self):
-        return [SourceState("a", None, {"kafka.bootstrap.servers": "here:9092"}, {ORDERS: 5})]
+        return [SourceState("a", on("here"), {ORDERS: 5})]
 
 
 @pytest.mark.parametrize("group_id", [None, {"oders": "g"}])
