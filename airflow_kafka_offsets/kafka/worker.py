@@ -61,8 +61,8 @@ class AdminWorker:
                 self._socket, standard = map(opened.enter_context, socket.socketpair())
                 self._process = subprocess.Popen(
                     [sys.executable, "-c", _START],
-                    stdin=standard,
-                    stdout=standard,
+                    stdin=standard.fileno(),
+                    stdout=standard.fileno(),
                     stderr=self._errors,
                     env={**_SMALL, **os.environ, "PYTHONPATH": path, "PYTHONIOENCODING": "utf-8"},
                 )

@@ -31,7 +31,7 @@ def forked_workers() -> Iterator[None]:
         # Some tests want another Python, or modules of their own.
         if sys.executable != python or os.environ.get("PYTHONPATH") != search:
             return subprocess.Popen(arguments, **how)
-        return Forked(server, how["env"], [how[name].fileno() for name in ("stdin", "stdout", "stderr")])
+        return Forked(server, how["env"], [how["stdin"], how["stdout"], how["stderr"].fileno()])
 
     vars(worker)["subprocess"] = SimpleNamespace(Popen=start, TimeoutExpired=subprocess.TimeoutExpired)
     try:
