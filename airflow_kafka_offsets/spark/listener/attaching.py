@@ -50,18 +50,19 @@ def detach(session: SparkSession, listener: Any, timeout: float) -> bool:
         PySpark 4.0 to 4.2 waits for the thread while holding the lock that the thread needs: it would wait
         forever, see apache/spark#58897. Other versions are not changed.
         """
-        bus = getattr(session.streams, "_sqlb", None)
+        bus: Any = getattr(session.streams, "_sqlb", None)
         thread = getattr(bus, "_execution_thread", None)
         if not isinstance(thread, threading.Thread) or vars(bus).keys() != _BUS_ATTRIBUTES:
             remove()
             return
         bus._execution_thread = SimpleNamespace(join=lambda: None)
         remove()
-        if bus._execution_thread is None:
+        with bus._lock:
+            was_last = bus._execution_thread is None
+            if not was_last:
+                bus._execution_thread = thread
+        if was_last:
             thread.join()
-        else:
-            # The session has other listeners.
-            bus._execution_thread = thread
 
     try:
         DaemonCall(remove_and_wait, "kafka-offset-committer-detaches").wait(timeout)

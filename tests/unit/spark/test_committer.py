@@ -78,7 +78,7 @@ class Query:
     def __init__(self, query_id="q-1", sources=None):
         self.query_id = self.name = query_id
         self.ends, self.active, self.forgotten = {}, True, False
-        self.sources = sources or self.sources
+        self.sources = sources or self.sources  # type: ignore[method-assign]
 
     def is_active(self):
         return self.active
