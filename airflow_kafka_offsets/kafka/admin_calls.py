@@ -13,21 +13,21 @@ from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicC
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from airflow_kafka_offsets.kafka.config import RETENTION, missing_file
-from airflow_kafka_offsets.kafka.failures import RETRIABLE, BackgroundErrors, CallError, Failure
+from airflow_kafka_offsets.kafka.failures import BackgroundErrors, CallError, Deadline, Failure
 from airflow_kafka_offsets.kafka.groups import OTHER
 from airflow_kafka_offsets.kafka.listener_probe import probe_listener
 from airflow_kafka_offsets.kafka.offset_deletion import delete_offsets
 from airflow_kafka_offsets.kafka.requests import OFFSETS_TOPIC, read_metadata
+from airflow_kafka_offsets.kafka.retry import retry_until
 from airflow_kafka_offsets.model.headroom import TOPIC_SETTINGS
 from airflow_kafka_offsets.model.log_ids import URL_SAFE
 
 # States whose librdkafka name, in title case, is not Kafka's name.
 _STATES = {"PREPARING_REBALANCING": "PreparingRebalance", "COMPLETING_REBALANCING": "CompletingRebalance"}
-# Seconds of the first attempt to connect; each later attempt takes twice as long. After each attempt the
-# cause is looked up, so a wrong password is reported early.
 _FIRST_WAIT = 0.5
+"""Seconds of the first attempt to connect: after it the cause is looked up, such as a wrong password."""
 _CHUNK = 500
-"""Partitions, or topics, in one request: the client is far slower with many at once."""
+"""Partitions, topics or groups in one request: the client is far slower with many at once."""
 
 _UNANSWERED = Failure("_TIMED_OUT", "no answer for this partition")
 
@@ -47,12 +47,12 @@ class AdminSession:
         self.background_errors = BackgroundErrors(find=partial(probe_listener, config))
         self.config = config
         self._token = token
-        self._end = 0.0
+        self._deadline = Deadline(0)
         self.admin: Any = None
 
     def begin(self, end: float) -> None:
         """Begin a request that ends at ``end`` (monotonic clock); first create and connect the client."""
-        self._end = end
+        self._deadline = Deadline(end - time.monotonic())
         if self.admin is None:
             self.admin = self._client()
             self._connect()
@@ -62,7 +62,7 @@ class AdminSession:
     @property
     def seconds_left(self) -> float:
         """Seconds until the end of the request."""
-        return max(0.1, self._end - time.monotonic())
+        return max(0.1, self._deadline.seconds_left)
 
     def _client(self) -> AdminClient:
         settings = {
@@ -84,21 +84,16 @@ class AdminSession:
 
     def _connect(self) -> None:
         """Wait for a connection: without one, a group call may abort, and reports no cause."""
-        wait = _FIRST_WAIT
-        while True:
+
+        def attempt(seconds: float) -> None:
             try:
                 # Ask for one topic instead of all topics.
-                self.admin.list_topics(OFFSETS_TOPIC, timeout=min(wait, self.seconds_left))
-            except KafkaException as error:  # noqa: PERF203  # this is a wait
-                failure = Failure.from_error(error)
+                self.admin.list_topics(OFFSETS_TOPIC, timeout=seconds)
+            except KafkaException as error:
                 self.admin.poll(0)
-                self.background_errors.probe(failure, self.seconds_left)
-                final = self.background_errors.fatal is not None
-                if final or self._end <= time.monotonic() or failure.code not in RETRIABLE:
-                    raise CallError(failure) from None
-                wait *= 2
-            else:
-                return
+                raise CallError(Failure.from_error(error)) from None
+
+        retry_until(self._deadline, attempt, lambda: self.background_errors, first_attempt=_FIRST_WAIT)
 
     def background_failures(self) -> list[Failure]:
         """Return the errors that the client reported in the background."""
@@ -109,7 +104,7 @@ class AdminSession:
     def part(self, future: Any, value: Callable[[Any], Any]) -> PartResult:
         """Wait for a future, and return its value or its failure."""
         try:
-            return value(future.result(max(0.0, self._end - time.monotonic()))), None
+            return value(future.result(self._deadline.seconds_left)), None
         except CallError as error:
             return None, error.failure
         except KafkaException as error:
@@ -122,10 +117,13 @@ def _for_each(
     method: str, value: Callable[[Any], Any], collection: Callable[[list[str]], Any] = list
 ) -> Callable[[AdminSession, dict[str, None]], dict[str, PartResult]]:
     def call(session: AdminSession, names: dict[str, None]) -> dict[str, PartResult]:
-        futures = getattr(session.admin, method)(
-            collection(list(names)), request_timeout=session.seconds_left
-        )
-        return {name: session.part(future, value) for name, future in futures.items()}
+        wanted = list(names)
+        futures: dict[Any, Any] = {}
+        for first in range(0, len(wanted), _CHUNK):
+            some = collection(wanted[first : first + _CHUNK])
+            futures |= getattr(session.admin, method)(some, request_timeout=session.seconds_left)
+        # Configurations are returned for resources, everything else for names.
+        return {getattr(key, "name", key): session.part(future, value) for key, future in futures.items()}
 
     return call
 
@@ -226,19 +224,12 @@ def _brokers(session: AdminSession, _: None) -> dict[str, Any]:
     return {"number": len(brokers), "retention": found, "failure": failure}
 
 
-def _topic_settings(session: AdminSession, topics: dict[str, None]) -> dict[str, PartResult]:
-    names = list(topics)
-    futures: dict[str, Any] = {}
-    for first in range(0, len(names), _CHUNK):
-        resources = [ConfigResource(ResourceType.TOPIC, name) for name in names[first : first + _CHUNK]]
-        asked = session.admin.describe_configs(resources, request_timeout=session.seconds_left)
-        futures |= {resource.name: future for resource, future in asked.items()}
-    return {
-        name: session.part(
-            future, lambda found: {key: found[key].value for key in TOPIC_SETTINGS if key in found}
-        )
-        for name, future in futures.items()
-    }
+def _topics(names: list[str]) -> list[ConfigResource]:
+    return [ConfigResource(ResourceType.TOPIC, name) for name in names]
+
+
+def _topic_settings(found: Any) -> dict[str, str | None]:
+    return {key: found[key].value for key in TOPIC_SETTINGS if key in found}
 
 
 def _topic_id(description: Any) -> str | None:
@@ -338,5 +329,5 @@ CALLS: dict[str, Callable[[AdminSession, Any], Any]] = {
     "describe": _described,
     "list": _list,
     "topic_ids": _for_each("describe_topics", _topic_id, TopicCollection),
-    "topic_settings": _topic_settings,
+    "topic_settings": _for_each("describe_configs", _topic_settings, _topics),
 }

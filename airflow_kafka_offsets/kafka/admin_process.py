@@ -25,7 +25,7 @@ from airflow_kafka_offsets.errors import BrokerAuthenticationError, ClientCrashe
 from airflow_kafka_offsets.kafka.config import scrubber
 from airflow_kafka_offsets.kafka.explain import Call
 from airflow_kafka_offsets.kafka.failures import BackgroundErrors, CallError, Failure
-from airflow_kafka_offsets.kafka.retry import FIRST_ATTEMPT, retry_until
+from airflow_kafka_offsets.kafka.retry import retry_until
 from airflow_kafka_offsets.kafka.worker import GRACE, MODULE, AdminWorker, take_worker
 from airflow_kafka_offsets.model.text import shorten
 
@@ -79,9 +79,8 @@ class AdminProcess:
         crashes: list[str] = []
 
         def attempt(seconds: float) -> Any:
-            within = call.with_timeout(first_attempt * seconds / FIRST_ATTEMPT)
             try:
-                return self.run_once(within, name, arguments, background_errors)
+                return self.run_once(call.with_timeout(seconds), name, arguments, background_errors)
             except ClientCrashedError as error:
                 crashes.append(str(error))
                 if len(crashes) > most_crashes:
@@ -89,7 +88,7 @@ class AdminProcess:
                 raise CallError(Failure("_RETRY", str(error))) from None
 
         try:
-            return retry_until(call, attempt, lambda: background_errors)
+            return retry_until(call, attempt, lambda: background_errors, first_attempt=first_attempt)
         except CallError as error:
             if crashes and error.failure.code == "_RETRY":
                 raise ClientCrashedError(f"{call.what}: {crashes[-1]}") from None

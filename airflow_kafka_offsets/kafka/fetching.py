@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import threading
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from operator import methodcaller
 from typing import Any
@@ -23,7 +24,27 @@ from airflow_kafka_offsets.kafka.failures import (
 )
 from airflow_kafka_offsets.kafka.requests import read_offsets
 from airflow_kafka_offsets.kafka.session import Session
-from airflow_kafka_offsets.model.offsets import IsolationLevel, Offsets, TopicPartition
+from airflow_kafka_offsets.model.offsets import (
+    IsolationLevel,
+    OffsetRange,
+    Offsets,
+    TopicPartition,
+    check_partitions,
+    summarize,
+)
+
+log = logging.getLogger(__name__)
+
+SAMPLES = {
+    # One record of each partition, or a few. A larger batch is still fetched, one in each response.
+    "fetch.message.max.bytes": 32 * 1024,
+    "queued.max.messages.kbytes": 4 * 1024,
+    # All partitions share one queue: the next fetch waits until the queue is empty.
+    "queued.min.messages": 1,
+}
+"""Settings to read few records of each partition."""
+SCANS = {"fetch.message.max.bytes": 512 * 1024, "queued.max.messages.kbytes": 16 * 1024}
+"""Settings to read all records of a range."""
 
 _SETTINGS = {
     # Reports the end of a log, even if only transaction markers precede it.
@@ -34,21 +55,32 @@ _SETTINGS = {
     "fetch.wait.max.ms": 10,
     "fetch.error.backoff.ms": 100,
 }
+_PARTITIONS = 200
+"""Number of partitions that are fetched together: a response has up to 32 or 512 KB for each."""
+_LEAST = 0.5
+"""Minimum seconds of these partitions, so that those without a leader do not take all the time."""
 _AT_ONCE = 1_000
 _POLL = 1.0
 """Seconds after which a waiting call looks for an error, such as a wrong password."""
 _FIND = 1.0
 """Seconds to find leaders in advance; the fetch itself finds the other ones later."""
 _CLOSE = 1.0
-END_OF_LOG = "_PARTITION_EOF"
+_END_OF_LOG = "_PARTITION_EOF"
 """Code of the message at the end of a log; not an error."""
 _OF_THE_GROUP = "GROUP_AUTHORIZATION_FAILED"
 """Code that is ignored: fetching needs no group."""
 
+Take = Callable[[TopicPartition, Message], object]
+"""Takes a message; returns whether its partition was read far enough. A partition's messages are in order."""
+
+
+class EnoughError(Exception):
+    """Raised by a :data:`Take` to end the whole read; never raised outside of this package."""
+
 
 class FetchConnections:
     """
-    The Consumers for one kind of fetch, one for each isolation level.
+    The Consumers for one kind of read, one for each isolation level.
 
     Calls of several threads wait for each other, but not for other calls of the client.
 
@@ -71,18 +103,56 @@ class FetchConnections:
             finally:
                 self._lock.release()
 
-    @contextmanager
-    def use(
+    def read(
         self,
-        partitions: Collection[TopicPartition],
+        ranges: Mapping[TopicPartition, OffsetRange],
+        take: Take,
         call: Call,
-        isolation_level: IsolationLevel = "read_uncommitted",
-    ) -> Iterator[Connection | None]:
+        isolation_level: IsolationLevel,
+    ) -> tuple[Offsets, set[TopicPartition]]:
         """
-        Lend the Consumer of an isolation level; ``None`` if other threads use it until the call's deadline.
+        Give the messages of ranges to ``take`` until the call's deadline.
 
-        :raises BrokerError: for a :class:`CallError`; names the right to read.
+        :return: how far each partition was read, and the partitions without another record that this
+            isolation level can read.
+        :raises BrokerError: if the broker refuses; names the right to read.
         """
+        reached = {tp: each.start for tp, each in ranges.items()}
+        ended: set[TopicPartition] = set()
+        todo = [tp for tp, each in sorted(ranges.items()) if each.size > 0]
+        check_partitions(todo)
+        if not todo:
+            return reached, ended
+        with self._use(todo, call, isolation_level) as connection, suppress(EnoughError):
+            while connection is not None and todo and call.seconds_left > 0:
+                some, todo = todo[:_PARTITIONS], todo[_PARTITIONS:]
+                parts = 1 + -(-len(todo) // _PARTITIONS)
+                share = Deadline(min(call.seconds_left, max(_LEAST, call.seconds_left / parts)))
+                left = set(some)
+                for tp, message, failure in _fetch(connection, {tp: reached[tp] for tp in some}, left, share):
+                    end, offset = ranges[tp].end, message.offset()
+                    if failure is None:
+                        reached[tp] = min(offset + 1, end)
+                        if offset >= end or take(tp, message) or reached[tp] == end:
+                            left.remove(tp)
+                        continue
+                    left.remove(tp)
+                    if failure.code == _END_OF_LOG:
+                        reached[tp] = max(reached[tp], min(offset, end))
+                        ended.add(tp)
+                    else:
+                        log.info("Read no further: %s", connection.scrub(str(failure)))
+                # At the end of the list: the others must not wait for partitions without a leader.
+                todo += [tp for tp in some if tp in left]
+            if todo:
+                log.debug("Not read to the end before the deadline: %s", summarize(todo))
+        return reached, ended
+
+    @contextmanager
+    def _use(
+        self, partitions: Collection[TopicPartition], call: Call, isolation_level: IsolationLevel
+    ) -> Iterator[Connection | None]:
+        """Lend the Consumer of an isolation level; ``None`` if other threads use it until the deadline."""
         if not self._lock.acquire(timeout=call.seconds_left):
             yield None
             return
@@ -121,14 +191,13 @@ class FetchConnections:
             self._topics |= {(isolation_level, topic) for topic in new}
 
 
-def fetch(
+def _fetch(
     connection: Connection, positions: Offsets, left: set[TopicPartition], deadline: Deadline
 ) -> Iterator[tuple[TopicPartition, Message, Failure | None]]:
     """
     Fetch partitions from their positions on; yield records, and errors that the client does not retry.
 
     :param left: the partitions to fetch: the caller removes those that it has read far enough.
-    :raises CallError: if the broker refuses, for example because a right is missing.
     """
     start = [ClientPartition(*tp, offset) for tp, offset in positions.items()]
     connection.ask(methodcaller("assign", start))

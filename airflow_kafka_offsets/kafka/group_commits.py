@@ -131,7 +131,7 @@ class GroupCommits:
                     raise CallError(failure)
 
         try:
-            retry_until(call, attempt, lambda: background_errors)
+            retry_until(call, attempt, lambda: background_errors, first_attempt=FIRST_ATTEMPT)
         except CallError as error:
             raise call.explain(error.failure, "Read", background_errors).append(
                 "nothing was changed"
@@ -143,7 +143,7 @@ class GroupCommits:
         """Send a commit once; raise :class:`CallError` if its result is unknown."""
         parts = list(commit_chunks(self._group_id, offsets, texts))
         try:
-            within = call.with_timeout(min(ATTEMPT, FIRST_ATTEMPT * seconds))
+            within = call.with_timeout(min(ATTEMPT, seconds))
             return self._admin.commit(self._group_id, parts, texts, within, background_errors)
         except ClientCrashedError as error:
             # The client also crashes if a coordinator has just moved.
@@ -196,7 +196,7 @@ class GroupCommits:
             progress.take_results(results, lambda unknown: self._missing(unknown, call))
 
         try:
-            retry_until(call, attempt, lambda: background_errors, passing=[OCCUPIED])
+            retry_until(call, attempt, lambda: background_errors, [OCCUPIED], FIRST_ATTEMPT)
         except CallError as error:
             progress.reason = call.explain(error.failure, "Read", background_errors)
         except (GroupMovedError, PlanRefusedError) as error:

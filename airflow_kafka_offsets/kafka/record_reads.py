@@ -5,18 +5,19 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
+from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
+
 from airflow_kafka_offsets.errors import BrokerUnavailableError, UsageError
-from airflow_kafka_offsets.kafka import record_offsets, record_sizes, record_times, records
-from airflow_kafka_offsets.kafka.fetching import FetchConnections
+from airflow_kafka_offsets.kafka.fetching import SAMPLES, SCANS, FetchConnections
 from airflow_kafka_offsets.kafka.logs import read_logs
 from airflow_kafka_offsets.kafka.record_offsets import RecordOffsets, read_record_offsets
-from airflow_kafka_offsets.kafka.record_sizes import read_record_sizes
-from airflow_kafka_offsets.kafka.record_times import positions_in_logs, read_record_times
 from airflow_kafka_offsets.kafka.records import Take, read_records
 from airflow_kafka_offsets.kafka.session import LONGEST_TIMEOUT, Session
 from airflow_kafka_offsets.model.offset_ranges import RangesByPartition, count_offsets
 from airflow_kafka_offsets.model.offsets import (
+    MAX_OFFSET,
     IsolationLevel,
+    LogRange,
     OffsetRange,
     Offsets,
     TopicPartition,
@@ -28,6 +29,8 @@ log = logging.getLogger(__name__)
 
 _TIMES_WITHIN, _RECORDS_WITHIN = 10.0, 30.0
 """Seconds for all partitions, if the caller gives none."""
+_SAMPLE = 100
+"""Maximum number of records of a partition whose sizes are read."""
 
 
 class RecordReads:
@@ -39,15 +42,13 @@ class RecordReads:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._times = FetchConnections(session, record_times.SETTINGS)
-        self._records = FetchConnections(session, records.SETTINGS)
-        self._sizes = FetchConnections(session, record_sizes.SETTINGS)
-        self._offsets = FetchConnections(session, record_offsets.SETTINGS)
+        self._samples = FetchConnections(session, SAMPLES)
+        self._scans = FetchConnections(session, SCANS)
 
     def _close_readers(self) -> None:
         """Close the Consumers of these calls."""
-        for connections in (self._times, self._records, self._sizes, self._offsets):
-            connections.close()
+        self._samples.close()
+        self._scans.close()
 
     def record_times(
         self,
@@ -86,10 +87,18 @@ class RecordReads:
             except BrokerUnavailableError as error:
                 log.info("The times of records stay unknown: %s", error)
                 return {}
-            positions = positions_in_logs(offsets, logs)
+            times: dict[TopicPartition, int | None] = {}
+
+            def take(tp: TopicPartition, message: Message) -> bool:
+                kind, time = message.timestamp()
+                if kind != TIMESTAMP_NOT_AVAILABLE and time >= 0:
+                    times[tp] = time
+                return True
+
             # This uses a separate Consumer, so that other threads' calls need not wait.
-            times = read_record_times(self._times, positions, call, isolation_level) if positions else {}
-        return {tp: times.get(tp) for tp in wanted if tp in times or tp not in positions}
+            ranges = {tp: OffsetRange(at, MAX_OFFSET) for tp, at in positions_in_logs(offsets, logs).items()}
+            _, ended = self._samples.read(ranges, take, call, isolation_level)
+        return {tp: times.get(tp) for tp in wanted if tp in times or tp in ended or tp not in ranges}
 
     def read_records(
         self,
@@ -108,7 +117,7 @@ class RecordReads:
         """
         timeout = min(self._session.timeout, _RECORDS_WITHIN) if within is None else within
         with self._session.begin_call(f"reading records of {summarize(ranges)}", timeout) as call:
-            return read_records(self._records, ranges, take, call, isolation_level)
+            return read_records(self._scans, ranges, take, call, isolation_level)
 
     def record_sizes(self, offsets: Offsets, *, within: float = 5.0) -> dict[TopicPartition, list[int]]:
         """
@@ -121,11 +130,19 @@ class RecordReads:
         :param within: seconds for the whole call.
         :raises BrokerAuthenticationError: if the broker denies the call.
         """
-        if not offsets:
-            return {}
-        what = f"reading the sizes of records in {summarize(offsets)}"
-        with self._session.begin_call(what, within) as call:
-            return read_record_sizes(self._sizes, offsets, call)
+        sizes: dict[TopicPartition, list[int]] = {}
+
+        def take(tp: TopicPartition, message: Message) -> bool:
+            headers = sum(len(name) + len(value or b"") for name, value in message.headers() or ())
+            sizes.setdefault(tp, []).append(len(message.key() or b"") + len(message.value() or b"") + headers)
+            return len(sizes[tp]) >= _SAMPLE
+
+        ranges = {tp: OffsetRange(at, MAX_OFFSET) for tp, at in offsets.items()}
+        with self._session.begin_call(
+            f"reading the sizes of records in {summarize(offsets)}", within
+        ) as call:
+            self._samples.read(ranges, take, call, "read_uncommitted")
+        return sizes
 
     def record_offsets(
         self, ranges: RangesByPartition, *, within: float, most: int = 100_000
@@ -142,4 +159,12 @@ class RecordReads:
         """
         what = f"looking up records at {count_offsets(ranges):,} offsets of {summarize(ranges)}"
         with self._session.begin_call(what, within) as call:
-            return read_record_offsets(self._offsets, ranges, call, most)
+            return read_record_offsets(self._scans, ranges, call, most)
+
+
+def positions_in_logs(
+    offsets: Mapping[TopicPartition, int], logs: Mapping[TopicPartition, LogRange]
+) -> Offsets:
+    """Return the read position of each partition that may have a record at or after its offset."""
+    inside = {tp: max(offset, logs[tp].start) for tp, offset in offsets.items()}
+    return {tp: offset for tp, offset in inside.items() if offset < logs[tp].end}

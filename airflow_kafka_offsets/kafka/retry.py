@@ -18,8 +18,8 @@ from airflow_kafka_offsets.kafka.failures import (
 
 T = TypeVar("T")
 
-FIRST_ATTEMPT = 1.0
-"""Seconds of the first attempt, which finds a wrong password; each later one may take twice as long."""
+_FIRST_ATTEMPT = 1.0
+"""Seconds of the first attempt, which finds a wrong password."""
 # Seconds: a shorter attempt gets no response, and its timeout would hide the previous attempt's error.
 _LEAST = 0.1
 
@@ -29,6 +29,7 @@ def retry_until(
     attempt: Callable[[float], T],
     background_errors: Callable[[], BackgroundErrors] = BackgroundErrors,
     passing: Collection[str] = (),
+    first_attempt: float = _FIRST_ATTEMPT,
 ) -> T:
     """
     Make a call until it succeeds, fails permanently, or runs out of time.
@@ -37,6 +38,7 @@ def retry_until(
     :param background_errors: returns the errors that the client reported in the background; a cause that
         waiting does not fix ends the call.
     :param passing: codes that are temporary for this call, in addition to those that always are.
+    :param first_attempt: seconds of the first attempt; each later one may take twice as long.
     :raises CallError: with the last error.
     """
 
@@ -58,5 +60,5 @@ def retry_until(
         reraise=True,
     )
     return retrying(
-        lambda: attempt(max(_LEAST, min(deadline.seconds_left, FIRST_ATTEMPT * 2 ** next(numbers))))
+        lambda: attempt(max(_LEAST, min(deadline.seconds_left, first_attempt * 2 ** next(numbers))))
     )

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import os
-import selectors
+import socket
 import subprocess
 import sys
 import tempfile
 import time
 import weakref
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Any
 
 import airflow_kafka_offsets
 from airflow_kafka_offsets.errors import SetupError
@@ -23,10 +23,12 @@ GRACE = 1.0
 
 # Like python -m, but does not import modules from the working directory (-P exists since Python 3.11).
 _START = f"import sys; sys.path = [at for at in sys.path if at]; from {MODULE} import main; main()"
-_PIPE = 1 << 20
+_PART = 1 << 20
 """Number of bytes read at once."""
 _SMALL = {"MALLOC_ARENA_MAX": "2"}
 """GNU's allocator reserves memory for each thread, and the client has many threads that do little."""
+_LEAST = 0.001
+"""Minimum seconds of a wait: with 0, Python would not wait at all."""
 _LEAST_TOKEN = 60.0
 """Minimum seconds that an oauth_cb token must still be valid; otherwise a new worker is started."""
 
@@ -46,29 +48,32 @@ class AdminWorker:
             )
         self._owner = os.getpid()
         self._expires = float("inf")
-        self._unsent = b""
+        self._settings = b""
         root = str(Path(airflow_kafka_offsets.__file__).parents[1])
         # The worker imports the package from the same place as this process.
         path = os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), root)))
         # A file, not a pipe: a pipe would fill up, because its content is read only at the end.
         self._errors = _temporary_file()
         try:
-            self._process = subprocess.Popen(
-                [sys.executable, "-c", _START],
-                bufsize=0,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=self._errors,
-                env={**_SMALL, **os.environ, "PYTHONPATH": path, "PYTHONIOENCODING": "utf-8"},
-            )
+            with ExitStack() as opened:
+                opened.enter_context(self._errors)
+                # Not pipes, because a socket has a timeout.
+                self._socket, standard = map(opened.enter_context, socket.socketpair())
+                self._process = subprocess.Popen(
+                    [sys.executable, "-c", _START],
+                    stdin=standard.fileno(),
+                    stdout=standard.fileno(),
+                    stderr=self._errors,
+                    env={**_SMALL, **os.environ, "PYTHONPATH": path, "PYTHONIOENCODING": "utf-8"},
+                )
+                standard.close()
+                opened.pop_all()
         except OSError as error:
-            self._errors.close()
             raise SetupError(f"{sys.executable} cannot be started ({error}): group calls need it") from error
-        self._stdin = cast("IO[bytes]", self._process.stdin)
-        self._stdout = cast("IO[bytes]", self._process.stdout)
-        os.set_blocking(self._stdin.fileno(), False)
         # Ends the worker if the client is never closed; also at the end of this process.
-        self._finalizer = weakref.finalize(self, _end, self._process, self._errors, self._owner)
+        self._finalizer = weakref.finalize(
+            self, _end, self._process, self._socket, self._errors, self._owner, GRACE
+        )
 
     def configure(self, settings: str, token: Sequence[Any] | None) -> None:
         """
@@ -79,7 +84,7 @@ class AdminWorker:
         :param token: the worker's token, if it needs one, with its expiry time in seconds.
         """
         self._expires = float("inf") if token is None else token[1] - _LEAST_TOKEN
-        self._unsent = settings.encode() + b"\n"
+        self._settings = settings.encode() + b"\n"
 
     @property
     def is_usable(self) -> bool:
@@ -92,31 +97,24 @@ class AdminWorker:
 
         :return: the response, incomplete if the worker has ended; ``None`` after a timeout.
         """
-        self._unsent += request.encode() + b"\n"
         received = bytearray()
         end = time.monotonic() + timeout
-        with selectors.DefaultSelector() as selector:
-            selector.register(self._stdout, selectors.EVENT_READ)
-            selector.register(self._stdin, selectors.EVENT_WRITE)
-            while (left := end - time.monotonic()) > 0:
-                for key, _ in selector.select(left):
-                    if key.fileobj is self._stdin:
-                        if not self._send():
-                            selector.unregister(self._stdin)
-                    else:
-                        more = os.read(self._stdout.fileno(), _PIPE)
-                        received += more
-                        if not more or more.endswith(b"\n"):
-                            return received.decode("utf-8", "replace")
-        return None
-
-    def _send(self) -> bool:
-        """Send as much as the pipe accepts; return whether there is more."""
+        self._socket.settimeout(timeout)
         try:
-            self._unsent = self._unsent[os.write(self._stdin.fileno(), self._unsent) :]
-        except BrokenPipeError:  # the worker has ended: its output shows it
-            self._unsent = b""
-        return bool(self._unsent)
+            self._socket.sendall(self._settings + request.encode() + b"\n")
+            self._settings = b""
+            while not received.endswith(b"\n"):
+                self._socket.settimeout(max(_LEAST, end - time.monotonic()))
+                more = self._socket.recv(_PART)
+                if not more:
+                    break
+                received += more
+        except TimeoutError:
+            return None
+        except ConnectionError:
+            # The worker has ended: the caller reads why.
+            pass
+        return received.decode("utf-8", "replace")
 
     def end(self, patience: float = GRACE) -> tuple[int, str]:
         """
@@ -125,7 +123,7 @@ class AdminWorker:
         :return: the exit status, and the text on standard error.
         """
         self._finalizer.detach()
-        return _end(self._process, self._errors, self._owner, patience)
+        return _end(self._process, self._socket, self._errors, self._owner, patience)
 
 
 def _temporary_file() -> IO[bytes]:
@@ -138,11 +136,9 @@ def _temporary_file() -> IO[bytes]:
 
 
 def _end(
-    process: subprocess.Popen[bytes], errors: IO[bytes], owner: int, patience: float = GRACE
+    process: subprocess.Popen[bytes], sock: socket.socket, errors: IO[bytes], owner: int, patience: float
 ) -> tuple[int, str]:
-    for pipe in (process.stdin, process.stdout):
-        if pipe is not None:
-            pipe.close()
+    sock.close()
     with errors:
         if owner != os.getpid():
             # This process is a fork of the one that started the worker.
@@ -169,17 +165,13 @@ def start_worker_early() -> Iterator[None]:
     Importing the client takes 0.15 s in either process, so both import it in parallel. A worker that is not
     used is killed at the end. If it cannot be started, the call that needs it reports the reason.
     """
-    early: list[AdminWorker] = []
     with suppress(SetupError):
-        early.append(AdminWorker())
-    _early.extend(early)
+        _early.append(AdminWorker())
     try:
         yield
     finally:
-        for worker in early:
-            if worker in _early:
-                _early.remove(worker)
-                worker.end(0)
+        while _early:
+            _early.pop().end(0)
 
 
 def take_worker(settings: str, token: Sequence[Any] | None) -> AdminWorker:

@@ -20,7 +20,7 @@ _MODULES = {
     "read_window": "spark.read",
     "reading_window": "spark.read",
     "spark_kafka_options": "spark.kafka_options",
-    "spark_py_files": "spark.listener.launcher",
+    "spark_py_files": "spark.listener.py_files",
     "starting_offsets": "spark.starting",
 }
 """Public name -> the module that defines it."""

@@ -6,11 +6,11 @@ from airflow_kafka_offsets.spark.batch import batch_ranges as batch_ranges
 from airflow_kafka_offsets.spark.commit import commit_ranges as commit_ranges
 from airflow_kafka_offsets.spark.kafka_options import spark_kafka_options as spark_kafka_options
 from airflow_kafka_offsets.spark.listener.launcher import launcher_path as launcher_path
-from airflow_kafka_offsets.spark.listener.launcher import spark_py_files as spark_py_files
 from airflow_kafka_offsets.spark.listener.listener import (
     KafkaOffsetCommitterListener as KafkaOffsetCommitterListener,
 )
 from airflow_kafka_offsets.spark.listener.listener import committing as committing
+from airflow_kafka_offsets.spark.listener.py_files import spark_py_files as spark_py_files
 from airflow_kafka_offsets.spark.names import pipeline_names as pipeline_names
 from airflow_kafka_offsets.spark.read import read_window as read_window
 from airflow_kafka_offsets.spark.read import reading_window as reading_window

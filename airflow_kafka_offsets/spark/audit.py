@@ -22,7 +22,6 @@ from airflow_kafka_offsets.model.fingerprint import PRIME, Fingerprint
 from airflow_kafka_offsets.model.offset_ranges import (
     RangesByPartition,
     covering_ranges,
-    intersect,
     merge,
     subtract,
 )
@@ -274,15 +273,13 @@ def _records(
     pieces = {tp: covering_ranges(each, _MOST_READS, _LARGEST_GAP_READ) for tp, each in ranges.items()}
     keys = ["topic", "partition", "offset"]
     fixed = {"failOnDataLoss": "true", "kafka.isolation.level": "read_committed"}
-    lost: dict[TopicPartition, list[tuple[int, int]]] = {}
-    unread: dict[TopicPartition, list[tuple[int, int]]] = {}
+    lost: dict[TopicPartition, list[tuple[int, int]]] = {tp: [] for tp in pieces}
+    read: dict[TopicPartition, list[tuple[int, int]]] = {tp: [] for tp in pieces}
     left = _MOST_LOST
     for number in range(max(map(len, pieces.values()))):
-        piece = {tp: each[number] for tp, each in pieces.items() if number < len(each)}
         if left <= 0:
-            for tp, offsets in piece.items():
-                unread.setdefault(tp, []).append(offsets)
-            continue
+            break
+        piece = {tp: each[number] for tp, each in pieces.items() if number < len(each)}
         plan = OffsetWindow(piece).spark_options()
         records = spark.read.format("kafka").options(**{**options, **plan, **fixed}).load()
         try:
@@ -295,14 +292,12 @@ def _records(
                 retriable=True,
             ) from error
         for row in found:
-            tp = TopicPartition(row["topic"], row["partition"])
-            lost.setdefault(tp, []).append((row["offset"], row["offset"] + 1))
+            lost[TopicPartition(row["topic"], row["partition"])].append((row["offset"], row["offset"] + 1))
         left -= len(found)
-        if left < 0:
+        if left >= 0:
             for tp, offsets in piece.items():
-                unread.setdefault(tp, []).append(offsets)
-    records_found = {tp: merge(each) for tp, each in lost.items()}
-    return records_found, {
-        tp: subtract(intersect(ranges[tp], merge(each)), records_found.get(tp, ()))
-        for tp, each in unread.items()
+                read[tp].append(offsets)
+    unread = {tp: subtract(each, merge([*read[tp], *lost[tp]])) for tp, each in ranges.items()}
+    return {tp: merge(each) for tp, each in lost.items() if each}, {
+        tp: each for tp, each in unread.items() if each
     }

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from airflow_kafka_offsets.errors import BrokerError, SetupError, UnknownTopicPartitionError
+from airflow_kafka_offsets.kafka.commits import Texts, check_commit, commit_chunks
 from airflow_kafka_offsets.kafka.config import RETENTION, scrubber
 from airflow_kafka_offsets.kafka.explain import Call, commit_error
 from airflow_kafka_offsets.kafka.failures import RETRIABLE, UNKNOWN_PARTITION, CallError, Failure
@@ -25,9 +26,6 @@ from airflow_kafka_offsets.model.offsets import (
 )
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.spark.java_offsets import JavaOffsets, java_list
-
-MAX_PARTITIONS = 1_000
-"""Partitions in one request, which Kafka stores as one batch of at most 1 MB: our metadata are short."""
 
 _ARRIVED = 100
 """Milliseconds to wait for a result that should have arrived already."""
@@ -124,15 +122,13 @@ class JvmOffsetsClient:
         :param check: called with the group's commits right before they are overwritten; an exception from it
             ends the call.
         """
-        parse_group(group_id)
+        texts = check_commit(group_id, offsets, metadata)
         if check is not None:
             check(self.committed(group_id, offsets))
         what = f"committing to group {group_id!r}"
         written: list[TopicPartition] = []
-        partitions = sorted(offsets)
-        for at in range(0, len(partitions), MAX_PARTITIONS):
-            part = {tp: offsets[tp] for tp in partitions[at : at + MAX_PARTITIONS]}
-            failures = self._commit(what, group_id, part, metadata)
+        for part in commit_chunks(group_id, offsets, texts):
+            failures = self._commit(what, group_id, part, texts)
             written += [tp for tp in part if tp not in failures]
             if not failures:
                 continue
@@ -237,18 +233,15 @@ class JvmOffsetsClient:
         return {tp: found.get(key).offset() for tp, key in keys.items()}
 
     def _commit(
-        self, what: str, group_id: str, offsets: Offsets, metadata: str | Mapping[str, str]
+        self, what: str, group_id: str, offsets: Offsets, texts: Texts
     ) -> dict[TopicPartition, Failure]:
-        # librdkafka ends its metadata with a NUL, and reads beyond the end of metadata without a NUL.
-        texts = (
-            dict.fromkeys({tp.topic for tp in offsets}, metadata) if isinstance(metadata, str) else metadata
-        )
         with self._explaining(what):
             commits = self._jvm.java.util.HashMap()
-            for topic, text in texts.items():
+            for topic in {tp.topic for tp in offsets}:
                 part = {tp: offset for tp, offset in offsets.items() if tp.topic == topic}
-                if part:
-                    commits.putAll(self._java_offsets(part, f"{text}\0" if text else text))
+                # librdkafka ends its metadata with a NUL, and reads beyond the end of metadata without a NUL.
+                text = f"{texts[topic]}\0" if texts[topic] else ""
+                commits.putAll(self._java_offsets(part, text))
             result = self._admin.alterConsumerGroupOffsets(group_id, commits)
         if self._failure(result.all()) is None:
             return {}

@@ -304,8 +304,8 @@ class ListenerMover(Mover):
                 return True
 
             def sources(self) -> list[SourceState]:
-                options = {"kafka.bootstrap.servers": "memory"}
-                return [SourceState("KafkaV2[Subscribe]", GROUP, options, to)]
+                options = {"kafka.bootstrap.servers": "memory", "consumer.commit.groupid": GROUP}
+                return [SourceState("KafkaV2[Subscribe]", options, to)]
 
             def newest_batch(self) -> int:
                 return 1

@@ -11,7 +11,7 @@ import subprocess
 import sys
 from contextlib import suppress
 from types import SimpleNamespace
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 from airflow_kafka_offsets.kafka import worker
 
@@ -31,10 +31,9 @@ def forked_workers() -> Iterator[None]:
         # Some tests want another Python, or modules of their own.
         if sys.executable != python or os.environ.get("PYTHONPATH") != search:
             return subprocess.Popen(arguments, **how)
-        return Forked(server, how["env"], how["stderr"])
+        return Forked(server, how["env"], [how["stdin"], how["stdout"], how["stderr"].fileno()])
 
-    names = {name: getattr(subprocess, name) for name in ("PIPE", "TimeoutExpired")}
-    vars(worker)["subprocess"] = SimpleNamespace(Popen=start, **names)
+    vars(worker)["subprocess"] = SimpleNamespace(Popen=start, TimeoutExpired=subprocess.TimeoutExpired)
     try:
         yield
     finally:
@@ -73,16 +72,12 @@ class ForkServer:
 class Forked:
     """What the package uses of :class:`subprocess.Popen`."""
 
-    def __init__(self, server: ForkServer, environment: dict[str, str], stderr: IO[bytes]) -> None:
-        read, stdin = os.pipe()
-        stdout, write = os.pipe()
+    def __init__(self, server: ForkServer, environment: dict[str, str], standard: list[int]) -> None:
         self._status, told = os.pipe()
-        self.stdin, self.stdout = os.fdopen(stdin, "wb", 0), os.fdopen(stdout, "rb", 0)
         try:
-            server.fork(environment, [read, write, stderr.fileno(), told])
+            server.fork(environment, [*standard, told])
         finally:
-            for file in (read, write, told):
-                os.close(file)
+            os.close(told)
         self.returncode: int | None = None
         self.pid = self._told()
 

@@ -26,7 +26,7 @@ from airflow_kafka_offsets.kafka.groups import (
     GroupMember,
     check_states,
 )
-from airflow_kafka_offsets.kafka.record_times import positions_in_logs
+from airflow_kafka_offsets.kafka.record_reads import positions_in_logs
 from airflow_kafka_offsets.model.log_ids import LogIds
 from airflow_kafka_offsets.model.names import parse_existing_groups, parse_group
 from airflow_kafka_offsets.model.offsets import (

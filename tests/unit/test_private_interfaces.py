@@ -51,7 +51,7 @@ ATTRIBUTES = {
     "hooks/offsets.py": {"_build_config"},
     "spark/broker.py": {"_jvm"},
     "spark/jvm_client.py": {"_origin"},
-    "spark/listener/attaching.py": {"_execution_thread", "_jvm", "_sqlb"},
+    "spark/listener/attaching.py": {"_execution_thread", "_jvm", "_lock", "_sqlb"},
     "spark/listener/launcher.py": {"_jsparkSession", "_spark"},
     "spark/listener/listener.py": {"_jsc", "_jvm"},
     "spark/listener/queries.py": {"_gateway_client", "_jsq"},

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +15,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _BUS_ATTRIBUTES = {"_sqm", "_listener_bus", "_execution_thread", "_lock"}
-_POLL = 0.05
-"""Seconds between two checks whether a thread waits for the event thread."""
 
 
 def attach(session: SparkSession, listener: Any) -> None:
@@ -30,8 +27,6 @@ def attach(session: SparkSession, listener: Any) -> None:
     if _in_jvm(session):
         session.streams.addListener(listener)
     else:
-        # First, before any thread has used the original lock.
-        _let_events_end(session)
         DaemonCall(lambda: session.streams.addListener(listener), "kafka-offset-committer-attaches").wait()
 
 
@@ -47,9 +42,30 @@ def detach(session: SparkSession, listener: Any, timeout: float) -> bool:
     if _in_jvm(session):
         remove()
         return True
+
+    def remove_and_wait() -> None:
+        """
+        Wait for PySpark's event thread after the removal instead of during it.
+
+        PySpark 4.0 to 4.2 waits for the thread while holding the lock that the thread needs: it would wait
+        forever, see apache/spark#58897. Other versions are not changed.
+        """
+        bus: Any = getattr(session.streams, "_sqlb", None)
+        thread = getattr(bus, "_execution_thread", None)
+        if not isinstance(thread, threading.Thread) or vars(bus).keys() != _BUS_ATTRIBUTES:
+            remove()
+            return
+        bus._execution_thread = SimpleNamespace(join=lambda: None)
+        remove()
+        with bus._lock:
+            was_last = bus._execution_thread is None
+            if not was_last:
+                bus._execution_thread = thread
+        if was_last:
+            thread.join()
+
     try:
-        _let_events_end(session)
-        DaemonCall(remove, "kafka-offset-committer-detaches").wait(timeout)
+        DaemonCall(remove_and_wait, "kafka-offset-committer-detaches").wait(timeout)
     except TimeoutError:
         return False
     return True
@@ -57,51 +73,3 @@ def detach(session: SparkSession, listener: Any, timeout: float) -> bool:
 
 def _in_jvm(session: SparkSession) -> bool:
     return getattr(session, "_jvm", None) is not None
-
-
-def _let_events_end(session: SparkSession) -> None:
-    """
-    Keep PySpark from waiting for its event thread while holding the lock that this thread needs.
-
-    PySpark 4.0 to 4.2 would wait forever, see apache/spark#58897. Other versions are not changed.
-    """
-    bus = getattr(session.streams, "_sqlb", None)
-    if bus is None or vars(bus).keys() != _BUS_ATTRIBUTES:
-        return
-    if not isinstance(bus._lock, _BusLock):
-        bus._lock = _BusLock(bus._lock)
-    if isinstance(bus._execution_thread, threading.Thread):
-        bus._execution_thread = SimpleNamespace(join=partial(bus._lock.join, bus._execution_thread))
-
-
-class _BusLock:
-    """
-    PySpark's lock; the event thread skips it while the lock's owner waits for that thread to end.
-
-    All other threads wait: a listener that was attached in between would get no events.
-    """
-
-    def __init__(self, lock: threading.Lock) -> None:
-        self.awaited: threading.Thread | None = None
-        self._lock = lock
-        self._skipped = False
-
-    def __enter__(self) -> None:
-        while not self._lock.acquire(timeout=_POLL):
-            if threading.current_thread() is self.awaited:
-                self._skipped = True
-                return
-
-    def __exit__(self, *_: object) -> None:
-        if self._skipped and threading.current_thread() is self.awaited:
-            self._skipped = False
-        else:
-            self._lock.release()
-
-    def join(self, thread: threading.Thread) -> None:
-        """Wait for PySpark's event thread, as the owner of the lock."""
-        self.awaited = thread
-        try:
-            thread.join()
-        finally:
-            self.awaited = None

@@ -26,18 +26,6 @@ def launcher_path() -> str:
     return str(Path(__file__).resolve())
 
 
-def spark_py_files() -> str:
-    """
-    Return the path of a zip with the modules that the launcher needs, for ``py_files=``.
-
-    The zip is created on the caller's machine, once for each state of the package, in a directory below the
-    temporary directory that only this user can access.
-    """
-    from airflow_kafka_offsets.spark.listener.py_files import package_zip
-
-    return str(package_zip())
-
-
 def main(arguments: list[str]) -> None:
     """
     Run a job with the listener attached, and commit the remaining offsets when the job has ended.
@@ -48,12 +36,19 @@ def main(arguments: list[str]) -> None:
     """
     from airflow_kafka_offsets.spark.listener.refusals import topic_groups
 
+    def groups(text: str) -> Any:
+        try:
+            return topic_groups(text)
+        except ValueError as error:
+            # argparse shows the text of this error only.
+            raise argparse.ArgumentTypeError(str(error)) from None
+
     about = "Run a Spark job whose Kafka offsets are committed."
     parser = argparse.ArgumentParser(prog="launcher.py", description=about)
     add = parser.add_argument
     add(
         "--group-id",
-        type=_argparse_type(topic_groups),
+        type=groups,
         help="the group of sources whose options name none",
     )
     add("--allow-new-query", action="store_true", help="use a group that has followed another query")
@@ -78,18 +73,6 @@ def main(arguments: list[str]) -> None:
         for _, listener in listeners:
             # Also after an exception of the job: the offsets of finished batches are final.
             listener.stop(options.timeout)
-
-
-def _argparse_type(read: Callable[[str], Any]) -> Callable[[str], Any]:
-    """Return a parser of an option whose errors argparse shows."""
-
-    def explained(text: str) -> Any:
-        try:
-            return read(text)
-        except ValueError as error:
-            raise argparse.ArgumentTypeError(str(error)) from None
-
-    return explained
 
 
 def _attach_before_each_start(listeners: list[tuple[Any, Any]], options: argparse.Namespace) -> None:

@@ -23,13 +23,14 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
 @functools.cache
-def package_zip() -> Path:
+def spark_py_files() -> str:
     """
-    Return the path of the zip; create it if needed.
+    Return the path of a zip with the modules that the launcher needs, for ``py_files=``.
 
-    Its name contains a digest of its content. It is created atomically, so several processes may create it at
-    the same time.
+    The zip is created on the caller's machine, once for each state of the package, in a directory below the
+    temporary directory that only this user can access.
     """
+    # Named after its content and created atomically: several processes may create it at the same time.
     content = _zipped()
     directory = private_tmp_dir()
     path = directory / f"{ROOT.name}-{hashlib.sha256(content).hexdigest()[:16]}.zip"
@@ -37,7 +38,7 @@ def package_zip() -> Path:
         with tempfile.NamedTemporaryFile(dir=directory, delete=False) as part:
             part.write(content)
         Path(part.name).replace(path)
-    return path
+    return str(path)
 
 
 def _zipped() -> bytes:

@@ -35,8 +35,6 @@ class SourceState(NamedTuple):
 
     name: str
     """Spark's description, such as ``KafkaV2[Subscribe[orders]]``."""
-    group_id: str | None
-    """The group that the source's options name."""
     options: Mapping[str, str]
     """The source's options; empty with Spark Connect."""
     offsets: Offsets
@@ -116,7 +114,7 @@ class ClassicQuery:
         for source, name, options in self._found:
             offset = committed.get(source)
             if offset.isDefined() and (ends := _ends(name, offset.get().json())):
-                states.append(SourceState(name, commit_group(options), options, ends))
+                states.append(SourceState(name, options, ends))
         return states
 
     def newest_batch(self) -> int | None:
@@ -189,7 +187,7 @@ class ConnectQuery:
         # Events may arrive late: an older event must not move the group back.
         if batch >= self._batch:
             states = [
-                SourceState(name, None, {}, ends)
+                SourceState(name, {}, ends)
                 for source in progress.sources
                 if (name := str(source.description)).startswith("Kafka")
                 and (ends := _ends(name, source.endOffset))
@@ -235,11 +233,12 @@ def group_targets(
     targets: dict[Target, TargetOffsets] = {}
     without: dict[str, None] = {}
     for state in states:
+        named = commit_group(state.options)
         options = {key: value for key, value in state.options.items() if key.lower() not in GROUP_OPTIONS}
         settings = kafka_settings(options)
         for tp, offset in state.offsets.items():
             default = group_id if group_id is None or isinstance(group_id, str) else group_id.get(tp.topic)
-            group = state.group_id or default
+            group = named or default
             if group is None:
                 without[f"its source {state.name} names no group for topic {tp.topic}: not committed"] = None
                 continue

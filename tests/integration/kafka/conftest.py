@@ -165,21 +165,18 @@ def _error_codes(frame: bytes, api_key: int, version: int) -> list[int]:
     if api_key == FIND_COORDINATOR:
         assert version <= 2, f"FindCoordinator v{version}"
         return [4 if version == 0 else 8]
+    assert version in (8, 9), f"request {api_key} v{version}"
     if api_key == OFFSET_FETCH:
-        assert version <= 9, f"OffsetFetch v{version}"
-        # The last field; behind it the tags: of the answer, from v8 on also of the (one) group.
-        return [len(frame) - 2 - (0 if version < 6 else 1 if version < 8 else 2)]
-    assert version <= 9, f"OffsetCommit v{version}"
-    return _commit_error_codes(frame, flexible=version >= 8, position=8 if version >= 3 else 4)
+        # The last field; behind it the tags of the answer and of the (one) group.
+        return [len(frame) - 4]
+    return _commit_error_codes(frame)
 
 
-def _commit_error_codes(frame: bytes, *, flexible: bool, position: int) -> list[int]:
-    def count(size: str) -> int:
+def _commit_error_codes(frame: bytes) -> list[int]:
+    position = 9  # behind the header and the throttle time
+
+    def count() -> int:
         nonlocal position
-        if not flexible:
-            (number,) = struct.unpack_from(size, frame, position)
-            position += struct.calcsize(size)
-            return number
         number = shift = 0
         while True:
             byte = frame[position]
@@ -189,15 +186,14 @@ def _commit_error_codes(frame: bytes, *, flexible: bool, position: int) -> list[
                 return number - 1
             shift += 7
 
-    position += flexible  # the tags of the header
     found = []
-    for _ in range(count(">i")):
-        length = count(">h")
+    for _ in range(count()):
+        length = count()
         position += length
-        for _ in range(count(">i")):
+        for _ in range(count()):
             found.append(position + 4)
-            position += 6 + flexible
-        position += flexible
+            position += 7
+        position += 1
     return found
 
 

@@ -47,24 +47,25 @@ def reset(client, group, partition, query=None, to=2):
     return apply_pipeline(client, plan, BY, checkpoint, quiet_period=0)
 
 
-def test_a_commit_that_is_acknowledged_and_not_written_is_an_error(on_proxy, proxy, new_group):
+@pytest.fixture
+def unwritten(on_proxy, proxy, new_group):
+    """A client, a partition, and a group at 5 whose further commits are acknowledged and not written."""
     client, partition = on_proxy
     group = new_group()
     client.commit(group, {partition: 5})
     proxy.refuse((OFFSET_COMMIT,), NO_ERROR)
+    return client, partition, group
 
+
+def test_a_commit_that_is_acknowledged_and_not_written_is_an_error(unwritten):
+    client, partition, group = unwritten
     with pytest.raises(CommitError, match=rf"{partition}: planned 2, read back 5"):
         reset(client, group, partition)
 
 
-def test_a_reset_with_a_checkpoint_whose_commit_is_not_written_is_an_error(
-    on_proxy, proxy, new_group, new_query
-):
-    client, partition = on_proxy
-    group, query = new_group(), new_query({partition.topic: {0: 5}})
-    client.commit(group, {partition: 5})
-    proxy.refuse((OFFSET_COMMIT,), NO_ERROR)
-
+def test_a_reset_with_a_checkpoint_whose_commit_is_not_written_is_an_error(unwritten, proxy, new_query):
+    client, partition, group = unwritten
+    query = new_query({partition.topic: {0: 5}})
     with pytest.raises(CommitError, match=r"planned 2, read back 5.*the checkpoint .* was moved before"):
         reset(client, group, partition, query)
     proxy.refuse((), NO_ERROR)
@@ -73,46 +74,31 @@ def test_a_reset_with_a_checkpoint_whose_commit_is_not_written_is_an_error(
     assert client.committed(group, [partition])[partition].offset == query.stands()[0] == 2
 
 
-def test_a_first_commit_after_a_checkpoint_that_is_not_written_is_an_error(
-    on_proxy, proxy, new_group, new_query
-):
-    client, partition = on_proxy
-    group, query = new_group(), new_query({partition.topic: {0: 5}})
-    proxy.refuse((OFFSET_COMMIT,), NO_ERROR)
-
+def test_a_first_commit_after_a_checkpoint_that_is_not_written_is_an_error(unwritten, new_group, new_query):
+    client, partition, _ = unwritten
     with pytest.raises(CommitError, match=r"planned 2, read back None"):
-        reset(client, group, partition, query)
+        reset(client, new_group(), partition, new_query({partition.topic: {0: 5}}))
 
 
-def test_a_fenced_commit_that_is_not_written_is_made_again(on_proxy, proxy, new_group):
-    client, partition = on_proxy
-    group = new_group()
-    client.commit(group, {partition: 5})
+def test_a_fenced_commit_that_is_not_written_is_made_again(unwritten, proxy):
+    client, partition, group = unwritten
     proxy.refuse((OFFSET_COMMIT,), NO_ERROR, times=1)
-
     window = OffsetWindow({partition: OffsetRange(5, 9)})
     assert commit_window(client, group, window, "mine", fenced=True) == window.end
     assert proxy.refused == 1
     assert client.committed(group, [partition]) == {partition: Commit(9, "mine")}
 
 
-def test_a_window_that_is_not_fenced_and_not_written_is_an_error(on_proxy, proxy, new_group):
-    client, partition = on_proxy
-    group = new_group()
-    client.commit(group, {partition: 5})
-    proxy.refuse((OFFSET_COMMIT,), NO_ERROR)
-
+def test_a_window_that_is_not_fenced_and_not_written_is_an_error(unwritten):
+    client, partition, group = unwritten
     with pytest.raises(CommitError, match=rf"{partition}: planned 9, read back 5"):
         commit_window(client, group, OffsetWindow({partition: OffsetRange(5, 9)}), fenced=False)
 
 
-def test_a_commit_of_the_listener_that_is_not_written_is_an_error(on_proxy, proxy, new_group):
-    client, partition = on_proxy
-    group = new_group()
-    proxy.refuse((OFFSET_COMMIT,), NO_ERROR)
-
+def test_a_commit_of_the_listener_that_is_not_written_is_an_error(unwritten):
+    client, partition, group = unwritten
     with pytest.raises(CommitError, match="does not hold the offsets"):
-        commit_forward(client, group, {partition: 5}, {partition.topic: ""}, query="flights", check=dict)
+        commit_forward(client, group, {partition: 7}, {partition.topic: ""}, query="flights", check=dict)
 
 
 @pytest.fixture

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
+from functools import partial
 
 import pytest
-from confluent_kafka import Producer
 from deadlines import until
 
-from airflow_kafka_offsets.kafka import record_offsets
+from airflow_kafka_offsets.kafka import fetching, record_offsets
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.offset_ranges import merge
 from airflow_kafka_offsets.model.offsets import TopicPartition
@@ -25,29 +26,16 @@ def look_up(client, ranges, **parameters):
 
 
 @pytest.fixture
-def transactions(bootstrap_servers, broker):
-    """transactions(topic, "cac...", partition=0): each commits or aborts three records, and adds a marker."""
-    producers = {}
+def transactions(client, send_in_transaction):
+    """transactions(partition, "cac...") commits or aborts a record each, and adds a marker."""
 
-    def write(topic, outcomes, partition=0):
-        if (topic, partition) not in producers:
-            settings = {"bootstrap.servers": bootstrap_servers, "transactional.id": f"{topic}-{partition}"}
-            producers[topic, partition] = Producer({**settings, "log_level": 0})
-            producers[topic, partition].init_transactions(30)
-        producer = producers[topic, partition]
+    def write(partition, outcomes):
+        end = client.log_ranges([partition])[partition].end + 2 * len(outcomes)
         for outcome in outcomes:
-            producer.begin_transaction()
-            for _ in range(3):
-                producer.produce(topic, b"x", partition=partition)
-            producer.flush(20)
-            {"c": producer.commit_transaction, "a": producer.abort_transaction}[outcome](20)
+            send_in_transaction(partition, time.time_ns() // 1_000_000, abort=outcome == "a")
         # The broker writes a marker some time after it has confirmed the end of a transaction.
-        tp = TopicPartition(topic, partition)
-
-        def markers():
-            return 4 * len(outcomes) <= broker.log_ranges([tp], isolation_level="read_committed")[tp].end
-
-        until(markers, "the marker of the last transaction")
+        stable = partial(client.log_ranges, [partition], isolation_level="read_committed")
+        until(lambda: stable()[partition].end == end, "the marker of the last transaction")
 
     return write
 
@@ -64,23 +52,23 @@ def test_records_in_ranges_and_nothing_between(client, make_topic, produce):
 
 def test_markers_and_aborted_records_are_no_records(client, make_topic, transactions):
     partition = TopicPartition(make_topic(1), 0)
-    transactions(partition.topic, "caacca")
-    # c: 0-2 and marker 3; a: 4-6, 7; a: 8-10, 11; c: 12-14, 15; c: 16-18, 19; a: 20-22, 23.
-    records = merge([(0, 3), (12, 15), (16, 19)])
-    assert look_up(client, {partition: [(0, 24)]}) == ({partition: records}, {})
-    for gap in ((3, 12), (15, 16), (19, 24), (20, 21), (22, 24)):
+    transactions(partition, "caacca")
+    # Committed 0, 6 and 8, aborted 2, 4 and 10, and a marker behind each.
+    records = merge([(0, 1), (6, 7), (8, 9)])
+    assert look_up(client, {partition: [(0, 12)]}) == ({partition: records}, {})
+    for gap in ((1, 6), (7, 8), (9, 12), (10, 11), (11, 12)):
         assert look_up(client, {partition: [gap]}) == ({}, {})
-    assert look_up(client, {partition: [(2, 13), (19, 24)]})[0] == {partition: merge([(2, 3), (12, 13)])}
+    assert look_up(client, {partition: [(0, 7), (9, 12)]})[0] == {partition: merge([(0, 1), (6, 7)])}
 
 
 def test_the_end_of_the_log_may_be_all_markers(client, make_topic, transactions, produce):
     partition = TopicPartition(make_topic(1), 0)
     produce(partition.topic, {0: 2})
-    transactions(partition.topic, "a" * 30)
-    assert look_up(client, {partition: [(1, 122)]}) == ({partition: merge([(1, 2)])}, {})
+    transactions(partition, "a" * 30)
+    assert look_up(client, {partition: [(1, 62)]}) == ({partition: merge([(1, 2)])}, {})
 
 
-def test_far_ranges_are_reached_by_a_seek(client, make_topic, produce, monkeypatch):
+def test_far_ranges_are_read_without_what_is_between(client, make_topic, produce, monkeypatch):
     monkeypatch.setattr(record_offsets, "_LARGEST_GAP_READ", 50)
     topic = make_topic(2)
     produce(topic, {0: 3_000, 1: 3_000})
@@ -90,7 +78,7 @@ def test_far_ranges_are_reached_by_a_seek(client, make_topic, produce, monkeypat
 
 
 def test_more_partitions_than_are_read_at_once(client, make_topic, produce, monkeypatch):
-    monkeypatch.setattr(record_offsets, "_PARTITIONS", 2)
+    monkeypatch.setattr(fetching, "_PARTITIONS", 2)
     topic = make_topic(5)
     produce(topic, dict.fromkeys(range(5), 4))
     ranges = {TopicPartition(topic, number): [(number % 3, 3)] for number in range(5)}

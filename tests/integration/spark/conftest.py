@@ -1,13 +1,10 @@
 from __future__ import annotations
 
 import json
-import threading
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer
 from spark_session import (  # noqa: F401
-    DEADLINE,
     grow,
     holds,
     location,
@@ -51,42 +48,3 @@ def says(bootstrap_servers):
         return json.loads(text)
 
     return metadata
-
-
-@pytest.fixture
-def reading_member(bootstrap_servers):
-    """
-    reading_member(group, topic) -> a function that ends it; the consumer has joined and polls until then.
-    """
-    ends = []
-
-    def join(group, topic):
-        settings = {
-            "bootstrap.servers": bootstrap_servers,
-            "group.id": group,
-            "client.id": "a-reader",
-            "enable.auto.commit": False,
-        }
-        consumer = Consumer(settings)
-        joined, stop = threading.Event(), threading.Event()
-        consumer.subscribe([topic], on_assign=lambda *_: joined.set())
-
-        def read():
-            while not stop.is_set():
-                consumer.poll(0.1)
-            consumer.close()
-
-        thread = threading.Thread(target=read)
-
-        def end():
-            stop.set()
-            thread.join(DEADLINE)
-
-        ends.append(end)
-        thread.start()
-        assert joined.wait(DEADLINE), "the consumer did not join its group"
-        return end
-
-    yield join
-    for end in ends:
-        end()

@@ -31,6 +31,7 @@ from airflow_kafka_offsets.errors import (
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.offsets import TopicPartition
+from airflow_kafka_offsets.spark import spark_py_files
 from airflow_kafka_offsets.spark.jvm_client import JvmOffsetsClient
 from airflow_kafka_offsets.spark.listener import launcher
 from airflow_kafka_offsets.spark.listener import listener as listener_module
@@ -123,11 +124,11 @@ def test_a_group_that_is_ahead_is_not_taken_back_and_the_other_partitions_follow
 
 
 def test_a_group_with_members_is_theirs(
-    spark, stream, run, make_topic, produce, location, new_group, reading_member, holds
+    spark, stream, run, make_topic, produce, location, new_group, member, holds
 ):
     topic, group = make_topic(1), new_group()
     produce(topic, {0: 3})
-    reading_member(group, topic)
+    member(group, topic)
     with committing(spark) as listener:
         run(stream(topic, **{OPTION: group}), location)
     (error,) = listener.errors
@@ -366,7 +367,7 @@ def test_the_launcher_runs_a_job_with_nothing_but_the_zip(
     (job.parent / "beside_the_job.py").touch()
     package = str(Path(launcher.__file__).parents[2])
     (elsewhere / "sitecustomize.py").write_text(NOTHING_INSTALLED.format(package=package))
-    zipped = launcher.spark_py_files()
+    zipped = spark_py_files()
     settings = [word for name, value in spark_settings.items() for word in ("--conf", f"{name}={value}")]
     arguments = [bootstrap_servers, topic, zipped, str(tmp_path / "checkpoint"), "--its", "own"]
     environment = os.environ | {

@@ -35,8 +35,6 @@ def test_a_state_that_no_group_has_is_refused(client, states):
 class Worker:
     """A worker process that does at each call what the test says: dies, answers, or is interrupted."""
 
-    usable = True
-
     def __init__(self, calls):
         self._calls, self.ended = calls, False
 

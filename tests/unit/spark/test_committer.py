@@ -69,17 +69,23 @@ class Group:
         self.open -= 1
 
 
+def on(cluster, group=""):
+    """The options of a source on a cluster that names a group, if any."""
+    return {"kafka.bootstrap.servers": f"{cluster}:9092", "consumer.commit.groupid": group}
+
+
 class Query:
-    def __init__(self, query_id="q-1"):
+    def __init__(self, query_id="q-1", sources=None):
         self.query_id = self.name = query_id
         self.ends, self.active, self.forgotten = {}, True, False
+        self.sources = sources or self.sources  # type: ignore[method-assign]
 
     def is_active(self):
         return self.active
 
     def sources(self):
-        options = {"kafka.bootstrap.servers": "here:9092", "kafka.group.id": "reads"}
-        return [SourceState("KafkaV2[Subscribe[orders]]", "g", options, self.ends)] if self.ends else []
+        options = {**on("here", "g"), "kafka.group.id": "reads"}
+        return [SourceState("KafkaV2[Subscribe[orders]]", options, self.ends)] if self.ends else []
 
     def newest_batch(self):
         return 7
@@ -98,11 +104,24 @@ def query():
     return Query()
 
 
-@pytest.fixture
-def committer(group, query):
-    made = Committer(group.client)
+def following(query, client, **options):
+    """A committer that follows a query."""
+    made = Committer(client, **options)
     made.follow("run-1", query)
     return made
+
+
+@pytest.fixture
+def committer(group, query):
+    return following(query, group.client)
+
+
+@pytest.fixture
+def now(monkeypatch):
+    """The time, in a list: a test may change it."""
+    time_is = [1000.0]
+    monkeypatch.setattr(time, "monotonic", lambda: time_is[0])
+    return time_is
 
 
 def test_of_many_batches_only_the_newest_is_committed(committer, group, query):
@@ -116,11 +135,7 @@ def test_of_many_batches_only_the_newest_is_committed(committer, group, query):
     assert committer.outcomes.counts == Counts(committed=1)
 
 
-def test_a_running_query_is_committed_once_a_second_at_most_and_at_its_end(
-    committer, group, query, monkeypatch
-):
-    now = [1000.0]
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+def test_a_running_query_is_committed_once_a_second_at_most_and_at_its_end(committer, group, query, now):
     for batch in range(3):
         query.ends = {ORDERS: batch + 1}
         committer.record_finished("run-1", batch)
@@ -164,10 +179,8 @@ def test_a_query_without_new_data_commits_again_after_an_hour(committer, group, 
     ("minutes", "seconds"), [(8, 120), (10_080, 3600), (None, 3600), (RuntimeError("the JVM is gone"), 3600)]
 )
 def test_an_idle_query_commits_again_before_the_broker_forgets_its_group(
-    minutes, seconds, committer, group, query, monkeypatch
+    minutes, seconds, committer, group, query, now
 ):
-    now = [1000.0]
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
     group.minutes, query.ends = minutes, {ORDERS: 1}
     for _ in range(3):
         committer.record_idle("run-1")
@@ -243,27 +256,13 @@ def test_a_flush_of_an_ended_query_does_not_give_up_before_its_time(committer, g
     assert group.held["g", ORDERS].offset == 1
 
 
-def test_a_spark_that_does_not_tell_is_an_error_only_if_something_was_finished(committer, query, monkeypatch):
-    def fail():
-        raise AssertionError("logicalPlan must be initialized in QueryExecutionThread")
-
-    monkeypatch.setattr(query, "sources", fail)
-    committer.record_idle("run-1")
-    committer.commit_due()
-    assert committer.outcomes.errors == []
-    committer.record_finished("run-1", 3)
-    committer.commit_due()
-    assert "does not report the finished offsets" in str(committer.outcomes.errors[0])
-
-
 def test_sources_that_share_a_group_meet_at_the_smaller_offset_whatever_else_differs():
-    here = {"kafka.bootstrap.servers": "here:9092"}
     other = TopicPartition("orders", 1)
     states = [
-        SourceState("a", "g", here, {ORDERS: 5, other: 2}),
-        SourceState("b", "g", here | {"kafka.max.poll.records": "10"}, {ORDERS: 3}),
-        SourceState("c", "g", {"kafka.bootstrap.servers": "there:9092"}, {ORDERS: 9}),
-        SourceState("d", None, here, {TopicPartition("rest", 0): 1}),
+        SourceState("a", on("here", "g"), {ORDERS: 5, other: 2}),
+        SourceState("b", on("here", "g") | {"kafka.max.poll.records": "10"}, {ORDERS: 3}),
+        SourceState("c", on("there", "g"), {ORDERS: 9}),
+        SourceState("d", on("here"), {TopicPartition("rest", 0): 1}),
     ]
     targets, without = group_targets(states, {"orders": "unused"})
     assert {target: found.offsets for target, found in targets.items()} == {
@@ -326,8 +325,7 @@ def test_a_group_that_follows_another_query_is_not_taken_over_unless_allowed(gro
     query.ends = {ORDERS: 5}
     for allowed in (False, True):
         group.held["g", ORDERS] = Commit(3, '{"query":"q-2"}')
-        committer = Committer(group.client, allow_new_query=allowed)
-        committer.follow("run-1", query)
+        committer = following(query, group.client, allow_new_query=allowed)
         committer.record_finished("run-1", 0)
         committer.commit_due()
         assert (group.commits, len(committer.outcomes.errors)) == ((1, 0) if allowed else (0, 1))
@@ -364,55 +362,40 @@ def test_of_two_queries_that_name_one_group_for_a_partition_the_second_is_refuse
     assert "which query q-1 follows already" in str(committer.outcomes.errors[0])
 
 
-class TwoClusters(Query):
-    """A query that reads one topic of each of two clusters, and names the same group for both."""
-
-    def sources(self):
-        return [
-            SourceState(name, "g", {"kafka.bootstrap.servers": f"{name}:9092"}, {ORDERS: 5})
-            for name in ("here", "there")
-        ]
-
-
 @pytest.mark.parametrize("refuses", ["here", "there"])
 def test_a_commit_on_one_cluster_does_not_hide_a_refusal_on_another(refuses):
     clusters = {"here:9092": Group(), "there:9092": Group()}
     clusters[f"{refuses}:9092"].held["g", ORDERS] = Commit(3, '{"query":"q-2"}')
-    committer = Committer(lambda settings: clusters[settings["bootstrap.servers"]])
-    committer.follow("run-1", TwoClusters())  # type: ignore[arg-type]
+    sources = [SourceState(name, on(name, "g"), {ORDERS: 5}) for name in ("here", "there")]
+    query = Query(sources=lambda: sources)
+    committer = following(query, lambda settings: clusters[settings["bootstrap.servers"]])
     committer.record_finished("run-1", 0)
     committer.flush(2)
     (error,) = committer.outcomes.errors
     assert "q-2" in str(error)
 
 
-class WithoutGroup(Query):
-    def sources(self):
-        return [SourceState("a", None, {"kafka.bootstrap.servers": "here:9092"}, {ORDERS: 5})]
-
-
 @pytest.mark.parametrize("group_id", [None, {"oders": "g"}])
 def test_a_topic_without_a_group_is_an_error_at_the_end(group_id):
-    committer = Committer(Group().client, group_id=group_id)
-    committer.follow("run-1", WithoutGroup())  # type: ignore[arg-type]
+    query = Query(sources=lambda: [SourceState("a", on("here"), {ORDERS: 5})])
+    committer = following(query, Group().client, group_id=group_id)
     committer.record_finished("run-1", 0)
     committer.flush(1)
     (error,) = committer.outcomes.errors
     assert f"names no group for topic {ORDERS.topic}: not committed" in str(error)
 
 
-class Broken(Query):
-    def sources(self):
-        raise RuntimeError("the JVM is gone")
+def broken():
+    raise RuntimeError("the JVM is gone")
 
 
 @pytest.mark.parametrize("finished", [True, False])
-def test_a_query_that_ends_without_its_offsets_is_an_error_if_a_batch_has_finished(finished):
-    committer = Committer(Group().client)
-    committer.follow("run-1", Broken())  # type: ignore[arg-type]
+@pytest.mark.parametrize("then", ["record_idle", "record_ended"])
+def test_a_query_without_its_offsets_is_an_error_if_a_batch_has_finished(finished, then):
+    committer = following(Query(sources=broken), Group().client)
     if finished:
         committer.record_finished("run-1", 0)
-    committer.record_ended("run-1")
+    getattr(committer, then)("run-1")
     committer.flush(1)
     assert [str(error) for error in committer.outcomes.errors] == [
         "Spark does not report the finished offsets, so nothing is committed: the JVM is gone"

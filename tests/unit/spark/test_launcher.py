@@ -16,7 +16,7 @@ from airflow_kafka_offsets.errors import SetupError
 from airflow_kafka_offsets.spark.listener import launcher
 from airflow_kafka_offsets.spark.listener.listener import KafkaOffsetCommitterListener
 from airflow_kafka_offsets.spark.listener.outcomes import Counts
-from airflow_kafka_offsets.spark.listener.py_files import package_zip
+from airflow_kafka_offsets.spark.listener.py_files import spark_py_files
 from airflow_kafka_offsets.spark.listener.refusals import refuse_delegation_tokens, token_targets
 
 
@@ -24,9 +24,9 @@ from airflow_kafka_offsets.spark.listener.refusals import refuse_delegation_toke
 def fresh(monkeypatch, tmp_path):
     """Where the zip is made, as if for the first time."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    package_zip.cache_clear()
+    spark_py_files.cache_clear()
     yield tmp_path
-    package_zip.cache_clear()
+    spark_py_files.cache_clear()
 
 
 def python(*arguments):
@@ -35,7 +35,7 @@ def python(*arguments):
 
 def test_a_dag_file_can_name_launcher_and_zip_without_importing_spark_or_kafka(fresh):
     code = (
-        "import sys; from airflow_kafka_offsets.spark.listener.launcher import launcher_path, spark_py_files;"
+        "import sys; from airflow_kafka_offsets.spark import launcher_path, spark_py_files;"
         "launcher_path(); spark_py_files();"
         "print([m for m in ('pyspark', 'py4j', 'confluent_kafka', 'fsspec', 'airflow') if m in sys.modules])"
     )
@@ -43,14 +43,14 @@ def test_a_dag_file_can_name_launcher_and_zip_without_importing_spark_or_kafka(f
 
 
 def test_the_zip_holds_what_a_driver_needs_and_is_made_once(fresh):
-    path = Path(launcher.spark_py_files())
+    path = Path(spark_py_files())
     names = zipfile.ZipFile(path).namelist()
     assert "airflow_kafka_offsets/spark/listener/listener.py" in names
     assert not [name for name in names if "/operators/" in name or "/cli/" in name]
     assert path.parent.stat().st_mode & 0o077 == 0
     made = path.stat().st_mtime_ns
-    package_zip.cache_clear()
-    assert launcher.spark_py_files() == str(path)
+    spark_py_files.cache_clear()
+    assert spark_py_files() == str(path)
     assert path.stat().st_mtime_ns == made
 
 
@@ -63,25 +63,25 @@ def test_what_is_in_the_zip_needs_nothing_else_of_this_package(fresh):
         " if not name.endswith('__init__.py')]"
     )
     packages = sysconfig.get_path("purelib")
-    done = python("-I", "-S", "-c", code, launcher.spark_py_files(), packages)
+    done = python("-I", "-S", "-c", code, spark_py_files(), packages)
     assert done.returncode == 0, done.stderr
 
 
 def test_a_zip_with_other_content_is_made_anew(fresh):
-    path = Path(launcher.spark_py_files())
+    path = Path(spark_py_files())
     content = path.read_bytes()
     path.write_bytes(b"something else")
-    package_zip.cache_clear()
-    assert Path(launcher.spark_py_files()).read_bytes() == content
+    spark_py_files.cache_clear()
+    assert Path(spark_py_files()).read_bytes() == content
     assert [file.name for file in path.parent.iterdir()] == [path.name]
 
 
 def test_a_directory_that_others_may_write_to_is_refused(fresh):
-    directory = Path(launcher.spark_py_files()).parent
+    directory = Path(spark_py_files()).parent
     directory.chmod(0o777)
-    package_zip.cache_clear()
+    spark_py_files.cache_clear()
     with pytest.raises(SetupError, match="is not a directory that only this user can access.*set TMPDIR"):
-        launcher.spark_py_files()
+        spark_py_files()
 
 
 @pytest.mark.parametrize(

@@ -67,10 +67,10 @@ def test_the_isolation_level_is_the_consumers_unless_it_is_named():
     assert isolation_level({"kafka.isolation.level": "READ_COMMITTED"}) == "read_committed"
 
 
-def test_kafkas_settings_are_those_with_the_prefix():
+def test_kafkas_settings_are_those_with_the_prefix_in_any_case_as_in_spark():
     options = {
         **SERVERS,
-        "Kafka.security.protocol": "SSL",
+        "Kafka.Security.Protocol": "SSL",
         "subscribe": "t",
         "kafkaConsumer.pollTimeoutMs": 5,
     }
@@ -139,9 +139,3 @@ def test_what_only_a_consumer_needs_does_not_reach_the_client():
         {**SERVERS, "kafka.max.poll.records": "10", "kafka.isolation.level": "read_committed"}
     )
     assert client_config(config) == {"bootstrap.servers": "host:9092"}
-
-
-def test_the_case_of_an_option_does_not_matter_as_in_spark():
-    assert kafka_settings({"Kafka.Bootstrap.Servers": "a:1", "SUBSCRIBE": "t"}) == {
-        "bootstrap.servers": "a:1"
-    }
