@@ -10,12 +10,7 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from airflow_kafka_offsets.cli.connections import (
-    BrokerOptions,
-    connection_config,
-    open_checkpoint,
-    open_client,
-)
+from airflow_kafka_offsets.cli.connections import BrokerOptions, open_checkpoint
 from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
 from airflow_kafka_offsets.model.fleet import Fleet
 from airflow_kafka_offsets.model.saved_plan import Names
@@ -23,7 +18,6 @@ from airflow_kafka_offsets.model.text import describe_type, shorten
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-    from airflow_kafka_offsets.kafka.client import OffsetsClient
     from airflow_kafka_offsets.moves.fleet import Opened
 
 SUFFIX = ".recovery.json"
@@ -101,13 +95,7 @@ class Connections:
                 "Airflow's connections, or give each cluster its own file"
             )
         # Open them here, in the command's own thread, which also closes them. Each connection is read once.
-        self._clients: dict[str, OffsetsClient] = {}
-        for name in names:
-            if broker.option_names:
-                client = broker.open_client(limited=False)
-            else:
-                client = open_client(connection_config(name, "FILE"), broker.timeout, limited=False)
-            self._clients[name] = client
+        self._clients = {name: broker.open_connection(name, "FILE", limited=False) for name in names}
         self._lock = Lock()
         self._checkpoints: dict[tuple[str, str | None], SparkCheckpoint] = {}
 
