@@ -244,9 +244,6 @@ named_broker_options = combine_options(
     *_broker_options[:-1],
 )
 """The broker options of a command that defines ``--timeout`` differently."""
-client_options = combine_options(
-    "client", lambda **values: BrokerOptions.from_options(**values).open_client(), *_broker_options
-)
 admin_client_options = combine_options("client", _open_admin_client, *_broker_options)
 
 checkpoint_conn_id_option = click.option(

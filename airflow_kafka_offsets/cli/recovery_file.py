@@ -84,10 +84,11 @@ class Connections:
     The clients of a recovery, one for each Kafka connection, and its checkpoints.
 
     :param broker: the broker of the command line, which replaces the connection in the file.
-    :param names: the connections that the pipelines name.
+    :param pipelines: the names of the pipelines.
     """
 
-    def __init__(self, broker: BrokerOptions, names: Sequence[str]) -> None:
+    def __init__(self, broker: BrokerOptions, pipelines: Sequence[Names]) -> None:
+        names = dict.fromkeys(map(_connection_of, pipelines))
         if broker.option_names and len(names) > 1:
             raise UsageError(
                 f"the pipelines have {len(names)} Kafka connections ({shorten(', '.join(names))}), and "
@@ -103,7 +104,7 @@ class Connections:
         """Return the client and the checkpoint of a pipeline."""
         from airflow_kafka_offsets.moves.fleet import Opened
 
-        return Opened(self._clients[connection_of(names)], self._checkpoint(names))
+        return Opened(self._clients[_connection_of(names)], self._checkpoint(names))
 
     def _checkpoint(self, names: Names) -> SparkCheckpoint | None:
         location, conn_id = names.checkpoint_location, names.checkpoint_conn_id
@@ -115,6 +116,6 @@ class Connections:
             return self._checkpoints[location, conn_id]
 
 
-def connection_of(names: Names) -> str:
+def _connection_of(names: Names) -> str:
     """Return the Kafka connection that a pipeline names."""
     return names.kafka_config_id or "kafka_default"
