@@ -20,6 +20,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from airflow_kafka_offsets.errors import KafkaOffsetsError
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.local.broker_config import LOOPBACK, free_port
+from airflow_kafka_offsets.local.jars import tools_classpath
 from airflow_kafka_offsets.local.kafka import EmbeddedKafka
 from airflow_kafka_offsets.local.tools import CONSUMER_GROUPS, java_command
 from airflow_kafka_offsets.model.offsets import TopicPartition
@@ -108,7 +109,7 @@ class Cluster:
         """The flags with which Kafka's tool starts fastest; its shell script does not set them."""
         log4j = self.directory / "log4j2.properties"
         log4j.write_text(_LOG4J)
-        return java_command("-Xmx256m", f"-Dlog4j2.configurationFile={log4j}", tools=True)
+        return java_command(tools_classpath(), "-Xmx256m", f"-Dlog4j2.configurationFile={log4j}")
 
     def create(self, name: str, partitions: int) -> None:
         """Create a topic, and wait until it can be read."""

@@ -96,6 +96,23 @@ class BrokerOptions:
         """
         return open_client(self.client_config(), self.timeout, limited=limited)
 
+    def open_connection(self, kafka_config_id: str, option: str, *, limited: bool = True) -> OffsetsClient:
+        """
+        Return a client of the command line's broker, else of the Airflow connection that a file names.
+
+        :param option: names the file in error texts.
+        """
+        if self.option_names:
+            return self.open_client(limited=limited)
+        return open_client(connection_config(kafka_config_id, option), self.timeout, limited=limited)
+
+
+def start_admin_process() -> None:
+    """Start the admin process early, so that it starts while the command reads its options."""
+    from airflow_kafka_offsets.kafka.worker import start_worker_early
+
+    click.get_current_context().with_resource(start_worker_early())
+
 
 def named_config(servers: str | None, file: Path | None, missing: str) -> dict[str, Any]:
     """Return the configuration in a file of properties, with the given servers; ``missing`` is the error."""
@@ -128,16 +145,16 @@ def connection_config(kafka_config_id: str, option: str) -> dict[str, Any]:
 
 def _open_admin_client(**values: Any) -> OffsetsClient:
     """Return a client for a command that describes or moves groups."""
-    from airflow_kafka_offsets.kafka.worker import start_worker_early
     from airflow_kafka_offsets.model.kafka_security import SERVERS
 
-    context = click.get_current_context()
-    context.with_resource(start_worker_early())
+    start_admin_process()
     broker = BrokerOptions.from_options(**values)
     config = broker.client_config()
     # Open the client first: it refuses an address that contains a password.
     client = open_client(config, broker.timeout)
-    if "execute" in context.params and (variables := {*broker.option_names} & {*_VARIABLES.values()}):
+    if "execute" in click.get_current_context().params and (
+        variables := {*broker.option_names} & {*_VARIABLES.values()}
+    ):
         # The typed command does not show the cluster whose offsets it moves.
         click.echo(f"On {config[SERVERS]}, as {' and '.join(sorted(variables))} says.", err=True)
     return client
@@ -227,9 +244,6 @@ named_broker_options = combine_options(
     *_broker_options[:-1],
 )
 """The broker options of a command that defines ``--timeout`` differently."""
-client_options = combine_options(
-    "client", lambda **values: BrokerOptions.from_options(**values).open_client(), *_broker_options
-)
 admin_client_options = combine_options("client", _open_admin_client, *_broker_options)
 
 checkpoint_conn_id_option = click.option(

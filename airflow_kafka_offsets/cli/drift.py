@@ -15,9 +15,7 @@ from airflow_kafka_offsets.cli.connections import (
     BrokerOptions,
     broker_options,
     checkpoint_conn_id_option,
-    connection_config,
     open_checkpoint,
-    open_client,
 )
 from airflow_kafka_offsets.cli.execution import REFUSED, UNCHECKED, print_result
 from airflow_kafka_offsets.cli.options import (
@@ -187,10 +185,7 @@ def _clients(pipelines: Sequence[KafkaPipeline], broker: BrokerOptions) -> Calla
 
     @cache
     def cluster(kafka_config_id: str) -> tuple[OffsetsClient, Callable[[], int | None]]:
-        if broker.option_names:
-            client = broker.open_client()
-        else:
-            client = open_client(connection_config(kafka_config_id, "--pipelines"), broker.timeout)
+        client = broker.open_connection(kafka_config_id, "--pipelines")
         return client, cache(client.offsets_retention_minutes)
 
     return cluster

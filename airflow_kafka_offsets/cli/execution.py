@@ -211,6 +211,13 @@ _sink_options = (
 )
 
 
+quiet_period_option = duration_option(
+    "--quiet-period",
+    f"{QUIET_PERIOD:g}s",
+    "without a write to the checkpoint, after which the query counts as stopped.",
+)
+
+
 def _move_options(
     *policy: Option,
     make: Callable[..., Execution] = Execution,
@@ -221,11 +228,7 @@ def _move_options(
         make,
         *output,
         combine_options("policy", CheckpointPolicy.parse, *policy),
-        duration_option(
-            "--quiet-period",
-            f"{QUIET_PERIOD:g}s",
-            "without a write to the checkpoint, after which the query counts as stopped.",
-        ),
+        quiet_period_option,
     )
 
 

@@ -16,6 +16,7 @@ from airflow_kafka_offsets.cli.connections import (
     checkpoint_conn_id_option,
     open_checkpoint,
     open_client,
+    start_admin_process,
 )
 from airflow_kafka_offsets.cli.drift import CheckCommand, naming_keys
 from airflow_kafka_offsets.cli.execution import REFUSED, Execution, print_result, verb_options
@@ -154,13 +155,11 @@ def failover_apply(plan_file: str | None, max_age: float, **options: Any) -> Non
         refuse_unused("without --plan", "max_age")
         _move_one_or_many(**options)
         return
-    from airflow_kafka_offsets.kafka.worker import start_worker_early
-
     broker: BrokerOptions = options["broker"]
     if options["uri"] is not None:
         raise UsageError("--plan names the checkpoint and its groups: leave URI and GROUP out")
     refuse_unused("with --plan", *_NOT_WITH_PLAN)
-    click.get_current_context().with_resource(start_worker_early())
+    start_admin_process()
     target = open_client(options["to"].config(), broker.timeout)
     apply_saved_failover(options["execution"], plan_file, target, max_age)
 
@@ -206,10 +205,9 @@ def failover_check(
 
     Exit 1 if a position is unknown or a threshold is exceeded, 3 if the check was not possible.
     """
-    from airflow_kafka_offsets.kafka.worker import start_worker_early
     from airflow_kafka_offsets.readings.mirror_check import check_mirror
 
-    click.get_current_context().with_resource(start_worker_early())
+    start_admin_process()
     source = open_client(broker.client_config(), broker.timeout)
     target = open_client(to.config(), broker.timeout)
     found = check_mirror(source, target, checkpoint, groups, mirror)
@@ -267,10 +265,9 @@ def _move(
     execution: Execution,
     save_plan: Path | None = None,
 ) -> None:
-    from airflow_kafka_offsets.kafka.worker import start_worker_early
     from airflow_kafka_offsets.moves.failover import plan_failover
 
-    click.get_current_context().with_resource(start_worker_early())
+    start_admin_process()
     left, entered = (to.config, broker.client_config) if back else (broker.client_config, to.config)
     if back:
         mirror = mirror.back()

@@ -14,6 +14,7 @@ from airflow_kafka_offsets.cli.connections import (
     connection_config,
     open_checkpoint,
     open_client,
+    start_admin_process,
 )
 from airflow_kafka_offsets.cli.execution import REFUSED, Execution, print_result
 from airflow_kafka_offsets.cli.mirror_connections import MirrorBroker, reachable
@@ -46,7 +47,6 @@ def move_fleet(
 
     :param at_once: number of pipelines that move at the same time, each with its own clients.
     """
-    from airflow_kafka_offsets.kafka.worker import start_worker_early
     from airflow_kafka_offsets.moves.failover_fleet import (
         Clients,
         FleetMember,
@@ -55,7 +55,7 @@ def move_fleet(
         outcome_counts,
     )
 
-    click.get_current_context().with_resource(start_worker_early())
+    start_admin_process()
     pipelines = _load(file)
     left, entered = _configs(pipelines, broker, to)
     members = [

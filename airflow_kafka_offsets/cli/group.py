@@ -19,8 +19,8 @@ from airflow_kafka_offsets.cli.execution import (
 )
 from airflow_kafka_offsets.cli.options import (
     CommandGroup,
-    choice_option,
     group_argument,
+    isolation_option,
     no_group_error,
     output_option,
     refuse_unused,
@@ -57,12 +57,7 @@ def group() -> None:
 @click.argument("group_ids", metavar="[GROUP]...", nargs=-1)
 @click.option("--all-groups", is_flag=True, help="All groups of the cluster, one line for each.")
 @topics_option
-@choice_option(
-    "--isolation-level",
-    IsolationLevel,
-    "read_uncommitted",
-    "Measure to the high watermark, or to the last stable offset.",
-)
+@isolation_option
 @click.option("--headroom", is_flag=True, help="Also time until retention deletes unread records.")
 @watch_option
 @broker_options

@@ -14,6 +14,7 @@ from click.core import ParameterSource
 
 from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.groups import GroupSelection
+from airflow_kafka_offsets.model.offsets import IsolationLevel
 from airflow_kafka_offsets.model.parameters import (
     LONGEST,
     MissingCommitPolicy,
@@ -302,6 +303,13 @@ no_commit_option = choice_option(
     MissingCommitPolicy,
     "fail",
     "Where to move a partition whose commit is needed but missing.",
+)
+
+isolation_option = choice_option(
+    "--isolation-level",
+    IsolationLevel,
+    "read_uncommitted",
+    "Measure to the high watermark, or to the last stable offset.",
 )
 
 place_options = combine_options(

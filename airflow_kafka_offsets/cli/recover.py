@@ -13,22 +13,27 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from airflow_kafka_offsets.cli.connections import BrokerOptions, broker_options
-from airflow_kafka_offsets.cli.execution import REFUSED, Execution, move_options, print_result
+from airflow_kafka_offsets.cli.execution import (
+    REFUSED,
+    Execution,
+    move_options,
+    print_result,
+    quiet_period_option,
+)
 from airflow_kafka_offsets.cli.options import (
     CommandGroup,
     StrictCommand,
     allow_stale_option,
-    duration_option,
     new_cluster_option,
     no_commit_option,
     out_of_range_option,
     output_option,
     place_options,
 )
-from airflow_kafka_offsets.cli.recovery_file import Connections, StateFile, connection_of
+from airflow_kafka_offsets.cli.recovery_file import Connections, StateFile
 from airflow_kafka_offsets.cli.saved_plans import max_age_option
 from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
-from airflow_kafka_offsets.model.checkpoint_policy import QUIET_PERIOD, CheckpointPolicy
+from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.fleet import Fleet, Member
 from airflow_kafka_offsets.model.groups import GroupSelection
@@ -59,11 +64,6 @@ at_once_option = click.option(
     show_default=True,
     help="Pipelines to move at the same time.",
 )
-quiet_period_option = duration_option(
-    "--quiet-period",
-    f"{QUIET_PERIOD:g}s",
-    "without a write to a checkpoint after which its query counts as stopped.",
-)
 execute_option = click.option("--execute", is_flag=True, help="Do it. Default: show what would be done.")
 
 
@@ -80,10 +80,6 @@ def recover() -> None:
 def _names(pipeline: KafkaPipeline) -> Names:
     named: Mapping[str, Any] = {name: plain_names(value) for name, value in pipeline.items()}
     return Names(**named)
-
-
-def _connected(broker: BrokerOptions, every: Sequence[Names]) -> Connections:
-    return Connections(broker, list(dict.fromkeys(map(connection_of, every))))
 
 
 @recover.command("plan", cls=_FileCommand)
@@ -115,7 +111,7 @@ def plan_command(
         raise UsageError("--execute is for 'recover apply': a plan moves nothing")
     every = [_names(pipeline) for pipeline in KafkaPipeline.load(file)]
     state, now = StateFile(file), datetime.now(tz=timezone.utc)
-    connections = _connected(broker, every)
+    connections = Connections(broker, every)
 
     def plan(names: Names) -> SavedPlan:
         client, checkpoint = connections.open(names)
@@ -234,7 +230,7 @@ def restore_command(
 def status_command(file: Path, broker: BrokerOptions, output: str) -> None:
     """Show the progress of each pipeline, and where its groups and checkpoint are now."""
     fleet = StateFile(file).require()
-    connections = _connected(broker, [member.plan.names for member in fleet.members])
+    connections = Connections(broker, [member.plan.names for member in fleet.members])
     rows, found = [["PIPELINE", "STAGE", "NOW", "LAG", "ERROR"]], []
     for member in fleet.members:
         state, lag = _where(member, connections)
@@ -259,7 +255,7 @@ def _where(member: Member, connections: Connections) -> tuple[str, str]:
 def _moves(fleet: Fleet, state: StateFile, broker: BrokerOptions) -> FleetMoves:
     from airflow_kafka_offsets.moves.fleet import FleetMoves
 
-    connections = _connected(broker, [member.plan.names for member in fleet.members])
+    connections = Connections(broker, [member.plan.names for member in fleet.members])
     by = CommitMetadata(tool=click.get_current_context().command_path, at=int(time.time()))
     return FleetMoves(fleet, state.write, lambda saved: connections.open(saved.names), by)
 

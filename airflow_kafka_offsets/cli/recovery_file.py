@@ -10,12 +10,7 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from airflow_kafka_offsets.cli.connections import (
-    BrokerOptions,
-    connection_config,
-    open_checkpoint,
-    open_client,
-)
+from airflow_kafka_offsets.cli.connections import BrokerOptions, open_checkpoint
 from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
 from airflow_kafka_offsets.model.fleet import Fleet
 from airflow_kafka_offsets.model.saved_plan import Names
@@ -23,7 +18,6 @@ from airflow_kafka_offsets.model.text import describe_type, shorten
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-    from airflow_kafka_offsets.kafka.client import OffsetsClient
     from airflow_kafka_offsets.moves.fleet import Opened
 
 SUFFIX = ".recovery.json"
@@ -90,10 +84,11 @@ class Connections:
     The clients of a recovery, one for each Kafka connection, and its checkpoints.
 
     :param broker: the broker of the command line, which replaces the connection in the file.
-    :param names: the connections that the pipelines name.
+    :param pipelines: the names of the pipelines.
     """
 
-    def __init__(self, broker: BrokerOptions, names: Sequence[str]) -> None:
+    def __init__(self, broker: BrokerOptions, pipelines: Sequence[Names]) -> None:
+        names = dict.fromkeys(map(_connection_of, pipelines))
         if broker.option_names and len(names) > 1:
             raise UsageError(
                 f"the pipelines have {len(names)} Kafka connections ({shorten(', '.join(names))}), and "
@@ -101,13 +96,7 @@ class Connections:
                 "Airflow's connections, or give each cluster its own file"
             )
         # Open them here, in the command's own thread, which also closes them. Each connection is read once.
-        self._clients: dict[str, OffsetsClient] = {}
-        for name in names:
-            if broker.option_names:
-                client = broker.open_client(limited=False)
-            else:
-                client = open_client(connection_config(name, "FILE"), broker.timeout, limited=False)
-            self._clients[name] = client
+        self._clients = {name: broker.open_connection(name, "FILE", limited=False) for name in names}
         self._lock = Lock()
         self._checkpoints: dict[tuple[str, str | None], SparkCheckpoint] = {}
 
@@ -115,7 +104,7 @@ class Connections:
         """Return the client and the checkpoint of a pipeline."""
         from airflow_kafka_offsets.moves.fleet import Opened
 
-        return Opened(self._clients[connection_of(names)], self._checkpoint(names))
+        return Opened(self._clients[_connection_of(names)], self._checkpoint(names))
 
     def _checkpoint(self, names: Names) -> SparkCheckpoint | None:
         location, conn_id = names.checkpoint_location, names.checkpoint_conn_id
@@ -127,6 +116,6 @@ class Connections:
             return self._checkpoints[location, conn_id]
 
 
-def connection_of(names: Names) -> str:
+def _connection_of(names: Names) -> str:
     """Return the Kafka connection that a pipeline names."""
     return names.kafka_config_id or "kafka_default"

@@ -23,11 +23,11 @@ from airflow_kafka_offsets.cli.options import (
     choice_option,
     combine_options,
     duration_option,
+    isolation_option,
     output_option,
     topics_option,
 )
 from airflow_kafka_offsets.errors import KafkaOffsetsError
-from airflow_kafka_offsets.model.offsets import IsolationLevel
 from airflow_kafka_offsets.model.parameters import MissingCommitPolicy, duration_text, iso_time
 
 if TYPE_CHECKING:
@@ -122,12 +122,6 @@ waiting_options = combine_options(
     output_option,
 )
 
-isolation_option = choice_option(
-    "--isolation-level",
-    IsolationLevel,
-    "read_uncommitted",
-    "Measure to the high watermark, or to the last stable offset.",
-)
 stalled_option = duration_option(
     "--stalled-after",
     None,

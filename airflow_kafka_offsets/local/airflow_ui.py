@@ -18,7 +18,7 @@ import click
 
 from airflow_kafka_offsets.errors import SetupError
 from airflow_kafka_offsets.local.broker_config import LOOPBACK, free_port
-from airflow_kafka_offsets.local.process import SupervisedProcess
+from airflow_kafka_offsets.local.process import SupervisedProcess, log_tail
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -112,8 +112,9 @@ class AirflowUI:
         for component, process in self._running.items():
             if process.status is not None:
                 log = self._log(component)
-                tail = "\n".join(log.read_text(encoding="utf-8", errors="replace").splitlines()[-_TAIL:])
-                raise SetupError(f"Airflow's {component} has ended; its log {log} ends with:\n{tail}")
+                raise SetupError(
+                    f"Airflow's {component} has ended; its log {log} ends with:\n{log_tail(log, _TAIL)}"
+                )
 
     def _wait_until_ready(self) -> None:
         deadline = time.monotonic() + READY

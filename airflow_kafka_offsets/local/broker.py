@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from airflow_kafka_offsets.errors import SetupError
 from airflow_kafka_offsets.local import broker_config
-from airflow_kafka_offsets.local.process import SupervisedProcess, find_processes
+from airflow_kafka_offsets.local.jars import kafka_classpath
+from airflow_kafka_offsets.local.process import SupervisedProcess, find_processes, log_tail
 from airflow_kafka_offsets.local.tools import java_command
 
 if TYPE_CHECKING:
@@ -98,13 +99,12 @@ class Broker:
 
     def log_tail(self) -> str:
         """Return the last lines of the broker's output."""
-        lines = self.log_file.read_text(encoding="utf-8", errors="replace").splitlines()[-_LOG_LINES:]
-        return "\n".join(lines or ["(it is empty)"])
+        return log_tail(self.log_file, _LOG_LINES) or "(it is empty)"
 
 
 def broker_command(home: Path, heap: str) -> list[str]:
     """Return the command for the brokers of the Kafka in a directory, up to the class."""
-    return java_command(_mark(home), f"-Xmx{heap}", "-Dlog4j2.level=INFO")
+    return java_command(kafka_classpath(), _mark(home), f"-Xmx{heap}", "-Dlog4j2.level=INFO")
 
 
 def find_brokers(home: Path) -> list[psutil.Process]:

@@ -26,7 +26,7 @@ from airflow_kafka_offsets.local.demo_days import MARK
 from airflow_kafka_offsets.local.environment import check_environment
 from airflow_kafka_offsets.local.java import find_java
 from airflow_kafka_offsets.local.kafka import EmbeddedKafka
-from airflow_kafka_offsets.local.process import SupervisedProcess
+from airflow_kafka_offsets.local.process import SupervisedProcess, log_tail
 from airflow_kafka_offsets.local.tools import describe_group
 
 GROUP = "flights-daily"
@@ -43,9 +43,7 @@ _STARTING = re.compile(r"\[DAG TEST\] starting task_id=(\w+)")
 
 def run_demo(directory: Path | None = None, days: int = 3, *, keep: bool = False, ui: bool = False) -> int:
     """Run the demo in a directory, by default a new one; return its exit status, 0 if all numbers agree."""
-    home = directory.absolute() if directory else Path(tempfile.mkdtemp(prefix="airflow-kafka-offsets-demo-"))
-    home.mkdir(parents=True, exist_ok=True)
-    click.echo(f"All files of the demo are in {home}")
+    home = demo_directory(directory)
     try:
         check_machine()
         with EmbeddedKafka(home / "kafka", progress=click.echo) as kafka:
@@ -68,6 +66,14 @@ def run_demo(directory: Path | None = None, days: int = 3, *, keep: bool = False
     if ui and not keep:
         click.echo("Stopped; no process is left running.")
     return 0 if agrees else 1
+
+
+def demo_directory(directory: Path | None) -> Path:
+    """Create the directory for all files of a demo, by default a new one, and show it."""
+    home = directory.absolute() if directory else Path(tempfile.mkdtemp(prefix="airflow-kafka-offsets-demo-"))
+    home.mkdir(parents=True, exist_ok=True)
+    click.echo(f"All files of the demo are in {home}")
+    return home
 
 
 def find_dag() -> Path:
@@ -165,10 +171,8 @@ def _lines(command: list[str], environment: Mapping[str, str], log: Path) -> Ite
     finally:
         process.end()
     if process.status:
-        tail = "\n".join(log.read_text(encoding="utf-8", errors="replace").splitlines()[-25:])
-        raise SetupError(
-            f"{' '.join(command[:2])} ended with status {process.status}; its log {log} ends with:\n{tail}"
-        )
+        ended_with = f"{' '.join(command[:2])} ended with status {process.status}"
+        raise SetupError(f"{ended_with}; its log {log} ends with:\n{log_tail(log, 25)}")
 
 
 def _recover(environment: Mapping[str, str], home: Path) -> None:

@@ -11,7 +11,6 @@ import json
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Mapping
 from datetime import timedelta
@@ -29,6 +28,7 @@ from airflow_kafka_offsets.local.demo import (
     GROUP,
     check_machine,
     copy_dags,
+    demo_directory,
     demo_environment,
     find_dag,
     migrate_airflow,
@@ -53,9 +53,7 @@ CAUGHT_UP = 60.0
 
 def run_fail_over_demo(directory: Path | None = None) -> int:
     """Run the demo in a directory, by default a new one; return the exit status, 0 if all results agree."""
-    home = directory.absolute() if directory else Path(tempfile.mkdtemp(prefix="airflow-kafka-offsets-demo-"))
-    home.mkdir(parents=True, exist_ok=True)
-    click.echo(f"All files of the demo are in {home}")
+    home = demo_directory(directory)
     try:
         check_machine()
         with (

@@ -20,11 +20,11 @@ from airflow_kafka_offsets.local.jars import (
     silent,
     with_dependencies,
 )
-from airflow_kafka_offsets.local.java import find_java
 from airflow_kafka_offsets.local.process import SupervisedProcess
+from airflow_kafka_offsets.local.tools import java_command
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
     from typing import Self
 
 _MAIN = "org.apache.kafka.connect.mirror.MirrorMaker"
@@ -104,9 +104,8 @@ class MirrorMaker:
         self.log = directory / "mirror.log"
         properties = directory / "mirror.properties"
         properties.write_text(properties_text(settings), encoding="utf-8")
-        quick = [f"-Xmx{heap}", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Dlog4j2.level=WARN"]
-        classpath = os.pathsep.join(map(str, mirror_maker_classpath(progress)))
-        self._command = [str(find_java().path), *quick, "-cp", classpath, _MAIN, str(properties)]
+        java = java_command(mirror_maker_classpath(progress), f"-Xmx{heap}", "-Dlog4j2.level=WARN")
+        self._command = [*java, _MAIN, str(properties)]
         self._directory = directory
         self._process: SupervisedProcess | None = None
 
@@ -138,11 +137,13 @@ class MirrorMaker:
 
         :raises SetupError: if MirrorMaker ends first, or the time is up; the error has the end of its log.
         """
-        for _ in _ticks(seconds):
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
             if condition():
                 return
             if self.status is not None:
                 break
+            time.sleep(0.1)
         tail = self.log.read_text(encoding="utf-8", errors="replace")[-3_000:]
         raise SetupError(f"waited in vain for {what}; MirrorMaker (status {self.status}) logged:\n{tail}")
 
@@ -151,10 +152,3 @@ class MirrorMaker:
 
     def __exit__(self, *exception: object) -> None:
         self.stop()
-
-
-def _ticks(seconds: float) -> Iterator[None]:
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        yield
-        time.sleep(0.1)

@@ -96,6 +96,11 @@ class SupervisedProcess:
             self._supervisor.communicate()
 
 
+def log_tail(log: Path, lines: int) -> str:
+    """Return the last lines of a program's output."""
+    return "\n".join(log.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:])
+
+
 def find_processes(*wanted: str) -> list[psutil.Process]:
     """Return live processes (not zombies) with these arguments, without their supervisors."""
     return [

@@ -7,31 +7,32 @@ import subprocess
 from typing import TYPE_CHECKING
 
 from airflow_kafka_offsets.errors import SetupError
-from airflow_kafka_offsets.local.jars import kafka_classpath, silent, tools_classpath
+from airflow_kafka_offsets.local.jars import kafka_classpath, tools_classpath
 from airflow_kafka_offsets.local.java import find_java
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Iterable
+    from pathlib import Path
 
 CONSUMER_GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 """The class behind ``kafka-consumer-groups``."""
 
 
-def java_command(*options: str, progress: Callable[[str], None] = silent, tools: bool = False) -> list[str]:
-    """Return the Java command for a class in Kafka's jars (or its tools' jars), up to the class name."""
-    classpath = os.pathsep.join(map(str, (tools_classpath if tools else kafka_classpath)(progress)))
+def java_command(jars: Iterable[Path], *options: str) -> list[str]:
+    """Return the Java command for a class in these jars, up to the class name."""
     # Only the fast compiler and a simple collector: faster start, less memory.
-    return [str(find_java().path), *options, "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", classpath]
+    quick = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+    return [str(find_java().path), *options, *quick, "-cp", os.pathsep.join(map(str, jars))]
 
 
 def run_tool(class_name: str, *arguments: str, timeout: float = 60.0) -> subprocess.CompletedProcess[str]:
     """Run a class of Kafka's tools without its log; raise a SetupError after a timeout."""
+    # StorageTool and some others are in the broker's jar: their package is kafka, not org.apache.kafka.
+    jars = kafka_classpath() if class_name.startswith("kafka.") else tools_classpath()
     options = ("-Xmx256m", "-Dlog4j2.level=OFF", "-Dlog4j2.statusLoggerLevel=OFF")
     try:
         return subprocess.run(
-            # StorageTool and some others are in the broker's jar: their package is kafka, not
-            # org.apache.kafka.
-            [*java_command(*options, tools=not class_name.startswith("kafka.")), class_name, *arguments],
+            [*java_command(jars, *options), class_name, *arguments],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

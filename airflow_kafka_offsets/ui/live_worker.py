@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any
 
 from airflow_kafka_offsets.checkpoint.archived_move import ArchivedMove
@@ -68,14 +68,14 @@ class ClusterClient:
         self._hook = KafkaOffsetsHook(kafka_config_id, timeout=_CALL)
         self._lock = threading.Lock()
         self._client: OffsetsClient | None = None
-        self._servers = ""
+        self.servers = ""
         self._shut_until = 0.0
         self._failure = ""
 
     @contextmanager
-    def lend(self, end: float) -> Iterator[tuple[OffsetsClient, str]]:
+    def lend(self, end: float) -> Iterator[OffsetsClient]:
         """
-        Lend the client, together with the broker's addresses.
+        Lend the client; :attr:`servers` are then the broker's addresses.
 
         After a failure the client is created again, because the connection may have been corrected.
 
@@ -88,12 +88,12 @@ class ClusterClient:
                 raise KafkaOffsetsError(self._failure)
             if self._client is None:
                 config = self._hook.client_config()
-                self._servers = str(config[SERVERS])
+                self.servers = str(config[SERVERS])
                 self._client = OffsetsClient(config, timeout=_CALL)
-            yield self._client, self._servers
+            yield self._client
         except BrokerError as error:
             text = (
-                f"the broker of connection {self._hook.kafka_config_id!r}: {error_text(error, self._servers)}"
+                f"the broker of connection {self._hook.kafka_config_id!r}: {error_text(error, self.servers)}"
             )
             if _is_cluster_error(error):
                 self._shut_until, self._failure = time.monotonic() + _SHUT, text
@@ -155,8 +155,9 @@ class LiveWorker:
             checkpoint = ReadAhead(
                 spark_checkpoint(names["checkpoint_location"], names["checkpoint_conn_id"])
             )
-        with self._cluster(names["kafka_config_id"]).lend(end) as (client, servers):
-            reading = PipelineNow(client, named, checkpoint, servers=servers, end=end).read()
+        cluster = self._cluster(names["kafka_config_id"])
+        with cluster.lend(end) as client:
+            reading = PipelineNow(client, named, checkpoint, servers=cluster.servers, end=end).read()
         return {**reading, "pace": self._rates.after_reading(json.dumps(names, sort_keys=True), reading)}
 
     def _times(self, request: Mapping[str, Any], end: float) -> dict[str, Any]:
@@ -172,10 +173,8 @@ class LiveWorker:
                 self._clusters[name] = ClusterClient(name)
             return self._clusters[name]
 
-    @contextmanager
-    def _lend(self, kafka_config_id: str | None, end: float) -> Iterator[OffsetsClient]:
-        with self._cluster(kafka_config_id).lend(end) as (client, _):
-            yield client
+    def _lend(self, kafka_config_id: str | None, end: float) -> AbstractContextManager[OffsetsClient]:
+        return self._cluster(kafka_config_id).lend(end)
 
     def _batches(self, request: Mapping[str, Any], end: float) -> dict[str, Any]:
         names = request["names"]

@@ -58,8 +58,7 @@ def static_response(request: Request, name: str) -> Response:
 
 def shell_response(request: Request) -> Response:
     """Return the page; its script determines from the address what to show."""
-    shell = files().get(SHELL)
-    data = b"<!doctype html><title>Kafka offsets</title>" if shell is None else shell.data
+    data = files()[SHELL].data
     # Counted in the address as the browser sees it, where a %2F is not a path separator.
     raw: bytes = request.scope.get("raw_path") or request.scope["path"].encode()
     prefix: str = request.scope.get("root_path", "")

@@ -101,7 +101,7 @@ class Pipeline:
     @property
     def unresolved_parameters(self) -> list[str]:
         """The parameters whose templates no run has rendered."""
-        return unresolved_parameters(self.names)
+        return [name for name in PIPELINE_PARAMETERS if is_unknown(self.names.get(name))]
 
     @cached_property
     def key(self) -> str:
@@ -122,11 +122,6 @@ def is_unknown(value: object) -> bool:
     if isinstance(value, list):
         return any(map(is_unknown, value))
     return is_template(value) or (isinstance(value, str) and (value == "***" or value.startswith(_TRUNCATED)))
-
-
-def unresolved_parameters(names: Names) -> list[str]:
-    """Return the parameters that are known only when the task runs."""
-    return [name for name in PIPELINE_PARAMETERS if is_unknown(names.get(name))]
 
 
 def named_tasks(dag_id: str, listed: Iterable[Mapping[str, Any]]) -> list[NamedTask]:

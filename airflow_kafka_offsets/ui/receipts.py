@@ -104,18 +104,7 @@ def read_outcome(instance: TaskInstance, kind: str, value: Value) -> TaskOutcome
         case "drift":
             return _drift_outcome(instance, value)
         case "window":
-            groups = (
-                value.get("source", {}).get("group_id") if isinstance(value.get("source"), Mapping) else None
-            )
-            return TaskOutcome(
-                instance,
-                "window",
-                _texts(groups),
-                None,
-                _count(value.get("records")),
-                offset=sum_offsets(value["end"]),
-                plan_only=True,
-            )
+            return _window_outcome(instance, value)
         case "certificate":
             return _certificate_outcome(instance, value)
         case "mirror":
@@ -158,16 +147,35 @@ def _receipt_outcome(instance: TaskInstance, kind: str, value: Value) -> TaskOut
     )
 
 
+def _window_outcome(instance: TaskInstance, value: Value) -> TaskOutcome:
+    ends = [offset for _, _, offset in offset_cells(value["end"]) if offset is not None]
+    return TaskOutcome(
+        instance,
+        "window",
+        _source_groups(value),
+        moved_by=_count(value.get("records")),
+        offset=sum(ends) if ends else None,
+        plan_only=True,
+    )
+
+
 def _certificate_outcome(instance: TaskInstance, value: Value) -> TaskOutcome | None:
     try:
         certificate = Certificate.parse(value)
     except OffsetsFormatError:
         return None
-    source = certificate.window.get("source")
-    groups = _texts(source.get("group_id")) if isinstance(source, Mapping) else ()
     return TaskOutcome(
-        instance, "audit", groups, moved_by=certificate.counts["offsets"], verdict=certificate.verdict
+        instance,
+        "audit",
+        _source_groups(certificate.window),
+        moved_by=certificate.counts["offsets"],
+        verdict=certificate.verdict,
     )
+
+
+def _source_groups(window: Value) -> tuple[str, ...]:
+    source = window.get("source")
+    return _texts(source.get("group_id")) if isinstance(source, Mapping) else ()
 
 
 def _mirror_outcome(instance: TaskInstance, value: Value) -> TaskOutcome:
@@ -237,12 +245,6 @@ def offset_cells(offsets: object) -> Iterator[tuple[str, int, int | None]]:
                 and (offset is None or _count(offset) is not None)
             ):
                 yield str(topic), int(number), offset
-
-
-def sum_offsets(*offsets: object) -> int | None:
-    """Return the sum of offsets in Spark's format, ``None`` without offsets."""
-    known = [offset for each in offsets for _, _, offset in offset_cells(each) if offset is not None]
-    return sum(known) if known else None
 
 
 def _offsets_of(offsets: object, partitions: Iterable[TopicPartition]) -> Iterator[int]:

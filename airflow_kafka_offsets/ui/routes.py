@@ -275,7 +275,6 @@ def _overview(request: Request, listed: ListedPipelines) -> PipelinesResponse:
 
 
 def _response(pipeline: Pipeline) -> PipelineResponse:
-    conn_id = pipeline.names.get("checkpoint_conn_id")
     return PipelineResponse(
         dag_id=pipeline.dag_id,
         key=pipeline.key,
@@ -283,7 +282,7 @@ def _response(pipeline: Pipeline) -> PipelineResponse:
         topics=pipeline.topics,
         checkpoint=pipeline.checkpoint,
         kafka_config_id=pipeline.kafka_config_id,
-        checkpoint_conn_id=conn_id,
+        checkpoint_conn_id=pipeline.names.get("checkpoint_conn_id"),
         tasks=[TaskResponse(task_id=task.task_id, operator=task.operator) for task, _ in pipeline.tasks],
         found_in=sorted(pipeline.found_in),
         unresolved=pipeline.unresolved_parameters,

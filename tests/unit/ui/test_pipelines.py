@@ -15,7 +15,6 @@ from airflow_kafka_offsets.ui.pipelines import (
     merge_pipelines,
     named_tasks,
     read_pipelines,
-    unresolved_parameters,
 )
 from airflow_kafka_offsets.ui.receipts import TaskInstance, TaskOutcome
 
@@ -78,7 +77,9 @@ def test_what_airflow_has_cut_off_names_nothing():
     cut = "Truncated. You can change this behaviour in [core]max_templated_field_length. [{'group_id': 'g"
 
     assert read_pipelines(cut) == []
-    assert unresolved_parameters({"group_id": "g", "checkpoint_location": cut}) == ["checkpoint_location"]
+    assert Pipeline("d", {"group_id": "g", "checkpoint_location": cut}).unresolved_parameters == [
+        "checkpoint_location"
+    ]
 
 
 @pytest.mark.parametrize("value", ["***", "{{ x }}", ["a", "***"]])
