@@ -60,5 +60,5 @@ def retry_until(
         reraise=True,
     )
     return retrying(
-        lambda: attempt(max(_LEAST, min(deadline.seconds_left, first_attempt * 2 ** next(numbers))))
+        lambda: attempt(max(_LEAST, min(deadline.seconds_left, first_attempt * 2 ** min(next(numbers), 20))))
     )
