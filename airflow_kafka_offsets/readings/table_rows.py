@@ -140,8 +140,10 @@ class _Reading:
         self._topic = None if table.topic_column is None else self._source.c[table.topic_column]
         self._partition = self._source.c[table.partition_column]
         self._offset = self._source.c[table.offset_column]
-        self._only = next(iter({tp.topic for tp in window.ranges}))
-        """The topic of all rows if the table has no topic column."""
+        self._keys = [self._partition] if self._topic is None else [self._topic, self._partition]
+        # Without a topic column, all rows are of the window's only topic.
+        topic = sa.literal(next(iter(window.ranges)).topic) if self._topic is None else self._topic
+        self._names = (topic.label("t"), self._partition.label("p"))
         self._ignores_case = False
         """Whether the database compares topics without regard to case, so that spellings must be compared."""
 
@@ -225,15 +227,13 @@ class _Reading:
             outside -= self._connection.execute(every.where(self._inside(others))).scalar_one()
         if not outside:
             return ()
-        topic = sa.null() if self._topic is None else self._topic
-        keys = [self._partition] if self._topic is None else [self._topic, self._partition]
         # If a column is NULL, a row is neither inside nor outside in SQL.
         condition = sa.case((self._inside(self._whole), _number(1)), else_=_number(0)) == _number(0)
         aggregates = (sa.func.count().label("n"), sa.func.min(self._offset), sa.func.max(self._offset))
         statement = (
-            sa.select(topic.label("t"), self._partition.label("p"), *aggregates)
+            sa.select(*self._names, *aggregates)
             .where(*selection, condition)
-            .group_by(*keys)
+            .group_by(*self._keys)
             .order_by(sa.desc("n"))
             .limit(_MOST_FOREIGN + 1)
         )
@@ -241,7 +241,7 @@ class _Reading:
         self._refuse_many(len(found))
         rows = [
             ForeignRows(
-                self._only if self._topic is None else None if name is None else shorten(str(name), 249),
+                None if name is None else shorten(str(name), 249),
                 None if number is None else self._whole_partition(number),
                 None if first is None else self._whole_offset(first),
                 None if last is None else self._whole_offset(last),
@@ -267,13 +267,9 @@ class _Reading:
     def _differences(self, partitions: Sequence[TopicPartition]) -> Iterator[Difference]:
         """Return each row whose offset is not the previous row's offset plus one."""
         ranges = {tp: self._ranges[tp] for tp in partitions}
-        topic = sa.literal(self._only) if self._topic is None else self._topic
-        keys = [self._partition] if self._topic is None else [self._topic, self._partition]
-        before = sa.func.lag(self._offset).over(partition_by=keys, order_by=self._offset)
+        before = sa.func.lag(self._offset).over(partition_by=self._keys, order_by=self._offset)
         rows = (
-            sa.select(
-                topic.label("t"), self._partition.label("p"), self._offset.label("o"), before.label("b")
-            )
+            sa.select(*self._names, self._offset.label("o"), before.label("b"))
             .where(*self._selection(), self._inside(ranges))
             .subquery("ordered")
         )
