@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from spark_session import (  # noqa: F401
-    delete_before,
     grow,
     holds,
     location,

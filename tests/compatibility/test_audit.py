@@ -107,12 +107,12 @@ def test_markers_and_aborted_records_are_no_loss(
 
 
 def test_what_retention_has_deleted_and_what_is_not_asked_cannot_be_said(
-    spark, make_topic, produce, options, delete_before
+    spark, make_topic, produce, options, delete_records
 ):
     topic = make_topic(1)
     produce(topic, {0: 10})
     frame = spark.createDataFrame([(topic, 0, offset, "x") for offset in range(3, 9)], SCHEMA)
-    delete_before(topic, 0, 2)
+    delete_records(topic, {0: 2})
     planned = window(topic, (0, 10))
     found = audit_window(frame, planned, options=options)
     assert counted(found) == {"offsets": 10, "rows": 6, "lost": 2, "undecided": 2}

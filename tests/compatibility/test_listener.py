@@ -9,7 +9,6 @@ import time
 import pytest
 
 from airflow_kafka_offsets.errors import PlanRefusedError, SetupError, UsageError
-from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.spark import KafkaOffsetCommitterListener, committing
 
@@ -17,12 +16,11 @@ OPTION = "kafka.consumer.commit.groupid"
 
 
 @pytest.fixture
-def says(bootstrap_servers):
+def says(broker):
     """says(group, topic) -> what the commit for its partition 0 says of itself."""
 
     def metadata(group, topic):
-        with OffsetsClient({"bootstrap.servers": bootstrap_servers}) as client:
-            (commit,) = client.committed(group, [TopicPartition(topic, 0)]).values()
+        (commit,) = broker.committed(group, [TopicPartition(topic, 0)]).values()
         assert commit
         assert commit.metadata
         return json.loads(commit.metadata)
@@ -354,11 +352,10 @@ def test_spark_connect(connect, bootstrap_servers, make_topic, produce, location
 
 
 @pytest.fixture
-def commit_elsewhere(bootstrap_servers):
+def commit_elsewhere(broker):
     """commit_elsewhere(group, offsets) commits them as somebody else would."""
 
     def commit(group, offsets):
-        with OffsetsClient({"bootstrap.servers": bootstrap_servers}) as client:
-            client.commit(group, offsets)
+        broker.commit(group, offsets)
 
     return commit

@@ -89,9 +89,9 @@ def test_spark_refuses_the_changed_query_which_then_starts_without_its_state(
     assert counts == {topic: 7, 0: 2}
 
 
-def test_offsets_that_the_log_no_longer_has_are_refused(topic, old, produce, delete_before, wanted):
+def test_offsets_that_the_log_no_longer_has_are_refused(topic, old, produce, delete_records, wanted):
     produce(topic, {0: 5})
-    delete_before(topic, 0, 4)
+    delete_records(topic, {0: 4})
     with pytest.raises(
         PlanRefusedError, match=rf"batch 0 of .*{topic}-0 is at 2, .* 4 to 7.* 2 records are lost"
     ):

@@ -15,7 +15,6 @@ from airflow_kafka_offsets.errors import (
     UsageError,
     WindowMismatchError,
 )
-from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.offsets import OffsetRange, TopicPartition
 from airflow_kafka_offsets.model.window import OffsetWindow
 from airflow_kafka_offsets.spark import batch_ranges, commit_ranges, starting_offsets
@@ -24,12 +23,6 @@ from airflow_kafka_offsets.spark import batch_ranges, commit_ranges, starting_of
 def ranges(topic, **each):
     """ranges(topic, p0=(0, 5)) -> the range of partition 0."""
     return {TopicPartition(topic, int(name[1:])): OffsetRange(*ends) for name, ends in each.items()}
-
-
-@pytest.fixture(scope="module")
-def client(bootstrap_servers):
-    with OffsetsClient({"bootstrap.servers": bootstrap_servers}) as client:
-        yield client
 
 
 @pytest.fixture
@@ -117,7 +110,7 @@ def test_a_partition_that_was_added_begins_at_its_log_start(
 
 
 def test_an_added_partition_that_lost_records_begins_at_its_log_start_where_spark_may_skip_them(
-    spark, stream, run, make_topic, produce, location, grow, produce_anew, options, delete_before
+    spark, stream, run, make_topic, produce, location, grow, produce_anew, options, delete_records
 ):
     topic = make_topic(1)
     produce(topic, {0: 2})
@@ -130,7 +123,7 @@ def test_an_added_partition_that_lost_records_begins_at_its_log_start_where_spar
     run(stream(topic, failOnDataLoss="false"), location, batch_does=ask)
     grow(topic, 2)
     produce_anew(topic, {1: 6})
-    delete_before(topic, 1, 4)
+    delete_records(topic, {1: 4})
     run(stream(topic, failOnDataLoss="false"), location, batch_does=ask)
     assert told[1] == ranges(topic, p0=(2, 2), p1=(4, 6))
 
@@ -164,11 +157,11 @@ def test_two_sources_of_one_partition_have_a_range_each(stream, run, make_topic,
 
 
 def test_a_new_checkpoint_goes_on_exactly_where_the_group_stands(
-    spark, stream, run, make_topic, produce, location, new_group, client, options, seen, grow, produce_anew
+    spark, stream, run, make_topic, produce, location, new_group, broker, options, seen, grow, produce_anew
 ):
     topic, group = make_topic(2), new_group()
     produce(topic, {0: 5, 1: 4})
-    client.commit(group, {TopicPartition(topic, 0): 3, TopicPartition(topic, 1): 4})
+    broker.commit(group, {TopicPartition(topic, 0): 3, TopicPartition(topic, 1): 4})
     grow(topic, 3)
     produce_anew(topic, {2: 2})
     begin = starting_offsets(group, checkpoint=location, topics=topic, options=options, spark=spark)
@@ -208,11 +201,11 @@ def test_a_topic_without_a_commit_is_a_decision(make_topic, produce, location, n
 
 
 def test_a_group_outside_the_log_is_clamped_only_when_asked(
-    make_topic, produce, location, new_group, client, options, caplog
+    make_topic, produce, location, new_group, broker, options, caplog
 ):
     topic, group = make_topic(1), new_group()
     produce(topic, {0: 5})
-    client.commit(group, {TopicPartition(topic, 0): 8})
+    broker.commit(group, {TopicPartition(topic, 0): 8})
     wanted = {"checkpoint": location, "topics": topic, "options": options}
     with pytest.raises(PlanRefusedError, match=f"{topic}-0 is at 8, the log holds 0 to 5"):
         starting_offsets(group, **wanted)
@@ -236,11 +229,11 @@ def test_a_store_says_where_to_start_as_well(spark, make_topic, produce, locatio
 
 
 def test_an_added_partition_that_is_named_alone_starts_at_its_log_start(
-    spark, make_topic, produce, location, new_group, client, options
+    spark, make_topic, produce, location, new_group, broker, options
 ):
     topic, group = make_topic(2), new_group()
     produce(topic, {0: 5, 1: 3})
-    client.commit(group, {TopicPartition(topic, 0): 5})
+    broker.commit(group, {TopicPartition(topic, 0): 5})
     begin = starting_offsets(
         group, topics=f"{topic}:1", checkpoint=location, options=options, spark=spark, on_no_commit="latest"
     )
@@ -248,7 +241,7 @@ def test_an_added_partition_that_is_named_alone_starts_at_its_log_start(
 
 
 def test_a_job_commits_what_it_has_read_from_its_own_threads(
-    stream, run, make_topic, produce, location, new_group, client, options, monkeypatch
+    stream, run, make_topic, produce, location, new_group, broker, options, monkeypatch
 ):
     monkeypatch.setenv("AIRFLOW_CTX_DAG_ID", "flights")
     topic, group = make_topic(2), new_group()
@@ -271,7 +264,7 @@ def test_a_job_commits_what_it_has_read_from_its_own_threads(
     produce(topic, {0: 2})
     run(stream(topic), location, batch_does=work)
     assert [len(offsets) for offsets in written] == [2, 1]
-    held = client.committed(group, [TopicPartition(topic, 0), TopicPartition(topic, 1)])
+    held = broker.committed(group, [TopicPartition(topic, 0), TopicPartition(topic, 1)])
     assert [commit.offset for commit in held.values()] == [5, 1]
     said = json.loads(held[TopicPartition(topic, 0)].metadata)
     assert {name: said[name] for name in ("tool", "query", "batch", "dag")} == {
@@ -283,7 +276,7 @@ def test_a_job_commits_what_it_has_read_from_its_own_threads(
 
 
 def test_the_same_ranges_are_committed_once_and_late_ones_not_at_all(
-    make_topic, produce, new_group, client, options
+    make_topic, produce, new_group, broker, options
 ):
     topic, group = make_topic(1), new_group()
     partition = TopicPartition(topic, 0)
@@ -295,7 +288,7 @@ def test_the_same_ranges_are_committed_once_and_late_ones_not_at_all(
     for late in ((0, 3), (7, 9)):
         with pytest.raises(WindowMismatchError, match="found 6"):
             commit_ranges(group, ranges(topic, p0=late), options=options)
-    assert client.committed(group, [partition])[partition].offset == 6
+    assert broker.committed(group, [partition])[partition].offset == 6
 
 
 def test_a_group_without_a_commit_is_at_the_beginning_unless_that_is_refused(

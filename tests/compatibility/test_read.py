@@ -137,11 +137,11 @@ def test_headers_and_more_spark_partitions_are_the_sources_own_options(spark, ma
 
 
 def test_records_that_retention_has_taken_are_counted_and_refused(
-    spark, make_topic, produce, options, delete_before
+    spark, make_topic, produce, options, delete_records
 ):
     topic = make_topic(2)
     produce(topic, {0: 10, 1: 2})
-    delete_before(topic, 0, 6)
+    delete_records(topic, {0: 6})
     with pytest.raises(
         WindowReadError, match="nothing was read: 4 records of the window are lost"
     ) as refused:
@@ -171,7 +171,7 @@ def test_a_block_that_has_read_a_window_whole_ends_well(spark, make_topic, produ
 
 
 def test_records_that_go_while_a_block_reads_are_noticed_at_its_end(
-    spark, make_topic, produce, options, delete_before
+    spark, make_topic, produce, options, delete_records
 ):
     topic = make_topic(1)
     produce(topic, {0: 5})
@@ -179,19 +179,19 @@ def test_records_that_go_while_a_block_reads_are_noticed_at_its_end(
     def job():
         with reading_window(spark, window(topic, (0, 5)), options) as records:
             assert records.count() == 5
-            delete_before(topic, 0, 2)
+            delete_records(topic, {0: 2})
 
     with pytest.raises(WindowReadError, match="do not commit it: 2 records of the window are lost"):
         job()
 
 
-def test_a_failing_block_keeps_its_own_error(spark, make_topic, produce, options, delete_before):
+def test_a_failing_block_keeps_its_own_error(spark, make_topic, produce, options, delete_records):
     topic = make_topic(1)
     produce(topic, {0: 5})
 
     def job():
         with reading_window(spark, window(topic, (0, 5)), options):
-            delete_before(topic, 0, 2)
+            delete_records(topic, {0: 2})
             raise ArithmeticError("of the job")
 
     with pytest.raises(ArithmeticError, match="of the job"):
@@ -199,12 +199,12 @@ def test_a_failing_block_keeps_its_own_error(spark, make_topic, produce, options
 
 
 def test_rows_are_not_left_out_when_records_go_before_they_are_read(
-    spark, make_topic, produce, options, delete_before
+    spark, make_topic, produce, options, delete_records
 ):
     topic = make_topic(1)
     produce(topic, {0: 5})
     frame = read_window(spark, window(topic, (0, 5)), options)
-    delete_before(topic, 0, 2)
+    delete_records(topic, {0: 2})
     with pytest.raises(
         Exception, match=r"(?i)data may have been (lost|missed)|KAFKA_DATA_LOSS|OffsetOutOfRange"
     ):

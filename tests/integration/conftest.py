@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 from command_line_words import words_of_dags
 from confluent_kafka import Consumer, Producer
+from spark_session import grow  # noqa: F401
 from written_query import QUERY_ID, Query
 
 from airflow_kafka_offsets.cli import main
@@ -54,11 +55,12 @@ def client(bootstrap_servers: str) -> Iterator[OffsetsClient]:
 
 
 @pytest.fixture
-def commit(broker: OffsetsClient) -> Callable[[str, str, Mapping[int, int]], None]:
-    """commit(group, topic, {0: 5})."""
+def commit(broker: OffsetsClient) -> Callable[..., None]:
+    """commit(group, topic, {0: 5}, metadata="")."""
 
-    def make(group: str, topic: str, offsets: Mapping[int, int]) -> None:
-        broker.commit(group, {TopicPartition(topic, number): offset for number, offset in offsets.items()})
+    def make(group: str, topic: str, offsets: Mapping[int, int], metadata: str = "") -> None:
+        to = {TopicPartition(topic, number): offset for number, offset in offsets.items()}
+        broker.commit(group, to, metadata)
 
     return make
 

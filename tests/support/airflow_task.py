@@ -8,8 +8,6 @@ from functools import partial
 from typing import Any
 
 import pytest
-from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AdminClient
 from recovery_pipeline import ENDS, READ, Pipeline
 
 
@@ -40,18 +38,6 @@ def topic(make_topic: Callable[..., str], produce: Callable[..., None]) -> str:
     name = make_topic(2)
     produce(name, {0: 10, 1: 6})
     return name
-
-
-@pytest.fixture
-def delete_before(bootstrap_servers: str) -> Callable[..., None]:
-    """delete_before(topic, offset, partition=0) deletes a partition's first records, as retention does."""
-    admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
-
-    def delete(topic: str, offset: int, partition: int = 0) -> None:
-        (done,) = admin.delete_records([TopicPartition(topic, partition, offset)]).values()
-        done.result(20)
-
-    return delete
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from breakable_kafka import BreakableKafka
 from confluent_kafka import Producer
+from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 
 from airflow_kafka_offsets.kafka.client import OffsetsClient
@@ -24,7 +25,7 @@ from airflow_kafka_offsets.readings.mirror import last_reads
 from airflow_kafka_offsets.readings.readiness import ReadinessKeeper
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
@@ -126,6 +127,14 @@ class Mirrored:
         """Let the source compact a topic, and wait until fewer records are left."""
         alter_topic(self.source, tp.topic, {"cleanup.policy": "compact"})
         self.until(lambda: len(self.records(self.on_source, tp)) < fewer_than, f"the compaction of {tp}")
+
+    def delete_records(self, topic: str, before: Mapping[int, int]) -> None:
+        """Delete the first records of a topic on the mirror, as retention does."""
+        admin = AdminClient({"bootstrap.servers": self.target, "log_level": 0})
+        for deleted in admin.delete_records(
+            [ClientPartition(topic, *each) for each in before.items()]
+        ).values():
+            deleted.result(30)
 
     def until(self, condition: Any, what: str, seconds: float = 60.0) -> None:
         self.maker.wait(condition, what, seconds)

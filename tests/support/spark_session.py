@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 from deadlines import until
 
@@ -227,12 +226,11 @@ def run(start: Callable[..., StreamingQuery]) -> Callable[..., StreamingQuery]:
 
 
 @pytest.fixture
-def holds(bootstrap_servers: str) -> Callable[[str], dict[tuple[str, int], int]]:
+def holds(broker: OffsetsClient) -> Callable[[str], dict[tuple[str, int], int]]:
     """holds(group) -> {(topic, partition): offset} of everything that the group has committed."""
 
     def committed(group: str) -> dict[tuple[str, int], int]:
-        with OffsetsClient({"bootstrap.servers": bootstrap_servers}) as client:
-            found = client.committed_everywhere(group)
+        found = broker.committed_everywhere(group)
         return {(partition.topic, partition.partition): commit.offset for partition, commit in found.items()}
 
     return committed
@@ -251,26 +249,13 @@ def options(bootstrap_servers: str) -> dict[str, str]:
 
 
 @pytest.fixture(scope="session")
-def delete_before(bootstrap_servers: str) -> Callable[[str, int, int], None]:
-    """delete_before(topic, partition, offset) does what retention does."""
-    admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
-
-    def delete(topic: str, partition: int, offset: int) -> None:
-        (deleted,) = admin.delete_records([ClientPartition(topic, partition, offset)]).values()
-        deleted.result(DEADLINE)
-
-    return delete
-
-
-@pytest.fixture(scope="session")
-def grow(bootstrap_servers: str) -> Callable[[str, int], None]:
+def grow(bootstrap_servers: str, broker: OffsetsClient) -> Callable[[str, int], None]:
     """grow(topic, partitions) adds partitions, and waits until they are led."""
     admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
 
     def add(topic: str, partitions: int) -> None:
         admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(DEADLINE)
-        with OffsetsClient({"bootstrap.servers": bootstrap_servers}) as client:
-            until(lambda: len(client.partitions([topic]).get(topic, ())) == partitions)
-            client.log_ranges([TopicPartition(topic, number) for number in range(partitions)])
+        until(lambda: len(broker.partitions([topic]).get(topic, ())) == partitions)
+        broker.log_ranges([TopicPartition(topic, number) for number in range(partitions)])
 
     return add

@@ -41,6 +41,13 @@ class TaskInstance:
         return self.first_reschedule
 
 
+def reading_of(sensor: Any) -> tuple[bool, Any]:
+    """Poke a sensor once; return whether its wait is over, and what it has read."""
+    looked = sensor.poke({})
+    sensor._close()
+    return looked.is_done, looked.xcom_value
+
+
 def again(trigger: Any) -> Any:
     """The trigger after its journey as JSON into the triggerer."""
     path, parameters = trigger.serialize()

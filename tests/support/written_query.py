@@ -18,9 +18,14 @@ QUERY_ID = "11111111-2222-3333-4444-555555555555"
 COMMIT_LOG = 'v1\n{"nextBatchWatermarkMs":0}'
 
 
-def offset_log(*sources: Mapping[str, Mapping[int, int]] | str) -> str:
-    """Return the file of a batch: of each source {topic: {partition: offset}}, or the line as it is."""
-    head = {"batchWatermarkMs": 0, "batchTimestampMs": int(time.time() * 1_000), "conf": {}}
+def offset_log(*sources: Mapping[str, Mapping[int, int]] | str, at: float | None = None) -> str:
+    """
+    Return the file of a batch: of each source {topic: {partition: offset}}, or the line as it is.
+
+    :param at: when the batch was planned, in seconds since 1970; by default now.
+    """
+    planned = int((time.time() if at is None else at) * 1_000)
+    head = {"batchWatermarkMs": 0, "batchTimestampMs": planned, "conf": {}}
     lines = [line if isinstance(line, str) else json.dumps(line) for line in (head, *sources)]
     return "\n".join(["v1", *lines])
 
@@ -39,14 +44,22 @@ class Query:
         file.write_text(text)
         file.with_name(f".{file.name}.crc").write_bytes(b"crc\0" + path.encode())
 
-    def plan(self, batch: int, *sources: Mapping[str, Mapping[int, int]] | str) -> None:
+    def plan(
+        self, batch: int, *sources: Mapping[str, Mapping[int, int]] | str, at: float | None = None
+    ) -> None:
         """Begin a batch that ends at these offsets, {topic: {partition: offset}} for each source."""
-        self.write(f"offsets/{batch}", offset_log(*sources))
+        self.write(f"offsets/{batch}", offset_log(*sources, at=at))
 
-    def run(self, batch: int, *sources: Mapping[str, Mapping[int, int]] | str) -> None:
-        """Begin a batch and finish it."""
-        self.plan(batch, *sources)
+    def finish(self, batch: int) -> None:
+        """Finish a batch that has begun."""
         self.write(f"commits/{batch}", COMMIT_LOG)
+
+    def run(
+        self, batch: int, *sources: Mapping[str, Mapping[int, int]] | str, at: float | None = None
+    ) -> None:
+        """Begin a batch and finish it."""
+        self.plan(batch, *sources, at=at)
+        self.finish(batch)
 
     def files(self) -> dict[str, bytes]:
         """Everything that is there."""

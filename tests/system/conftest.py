@@ -3,10 +3,12 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import runpy
 import shutil
 import subprocess
 import sys
 import tempfile
+from datetime import date
 from pathlib import Path
 
 import pytest
@@ -134,6 +136,27 @@ def run_dag(airflow):
         return json.loads(told[0][2:])
 
     return run
+
+
+@pytest.fixture(scope="module")
+def two_days_of_flights(make_topic, produce):
+    """A topic with two days of flights, in the order in which they left."""
+    flights = runpy.run_path(str(EXAMPLES / "daily_flights.py"))
+    days = date(2013, 1, 1), date(2013, 1, 2)
+    events = [event for day in days for event in flights["departures"](day)]
+    name = make_topic(3, config={"retention.ms": "-1"})
+    produce(
+        name,
+        [
+            {
+                "partition": flights["AIRPORTS"].index(event["origin"]),
+                "value": json.dumps(event),
+                "timestamp": event["timestamp"],
+            }
+            for event in sorted(events, key=lambda event: event["timestamp"])
+        ],
+    )
+    return name
 
 
 @pytest.fixture(scope="session")

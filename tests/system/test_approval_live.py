@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import json
-import time
 from pathlib import Path
 
 import pytest
 from airflow_users import User
+from written_query import Query
 
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.offsets import TopicPartition
 
@@ -28,26 +27,15 @@ def topic(airflow_with_users, produce):
 
 
 @pytest.fixture(scope="module")
-def client(bootstrap_servers):
-    with OffsetsClient({"bootstrap.servers": bootstrap_servers}) as client:
-        yield client
-
-
-@pytest.fixture(scope="module")
-def live(airflow_with_users, topic, client):
+def live(airflow_with_users, topic, broker):
     """The Airflow in which ada has triggered every DAG once."""
     variables = airflow_with_users.variables
     pipelines, names = Path(variables["APPROVAL_HOME"]), variables["APPROVAL_NAMES"].split(",")
-    head = json.dumps({"batchWatermarkMs": 0, "batchTimestampMs": int(time.time() * 1000), "conf": {}})
     for name in names:
-        root = pipelines / name
-        for batch, offset in ((0, 10), (1, READ)):
-            for directory in ("offsets", "commits"):
-                (root / directory).mkdir(parents=True, exist_ok=True)
-            (root / "offsets" / str(batch)).write_text(f"v1\n{head}\n{json.dumps({topic: {'0': offset}})}")
-            (root / "commits" / str(batch)).write_text('v1\n{"nextBatchWatermarkMs":0}')
-        (root / "metadata").write_text(json.dumps({"id": f"11111111-2222-3333-4444-{name:x>12.12}"}))
-        client.commit(f"{name}-{topic}", {TopicPartition(topic, 0): READ})
+        query = Query(pipelines / name, f"11111111-2222-3333-4444-{name:x>12.12}")
+        for batch, offset in enumerate((10, READ)):
+            query.run(batch, {topic: {0: offset}})
+        broker.commit(f"{name}-{topic}", {TopicPartition(topic, 0): READ})
     airflow = airflow_with_users
     with contextlib.closing(User(airflow, "ada")) as ada, contextlib.closing(User(airflow, "bob")) as bob:
         ada.trigger("feeds")
@@ -58,13 +46,13 @@ def live(airflow_with_users, topic, client):
 
 
 @pytest.fixture
-def at(live, topic, client):
+def at(live, topic, broker):
     """at(name) -> where the group and the checkpoint of a pipeline are."""
     tp = TopicPartition(topic, 0)
 
     def look(name):
         state = SparkCheckpoint(str(live.pipelines / name)).read()
-        return client.committed(f"{name}-{topic}", [tp])[tp].offset, state.kafka_offsets["0"][tp]
+        return broker.committed(f"{name}-{topic}", [tp])[tp].offset, state.kafka_offsets["0"][tp]
 
     return look
 
@@ -92,7 +80,7 @@ def wait_for_log(live, name, task, text, tries=1):
     live.wait_until(says, f"{text!r} in the log of {name}.{task}")
 
 
-def test_an_approved_plan_is_carried_out_and_says_who_approved_it(live, at, topic, client):
+def test_an_approved_plan_is_carried_out_and_says_who_approved_it(live, at, topic, broker):
     asked = request_of(live, "approved")
     plan = live.xcom("approved", live.begun["approved"], "plan")
     assert asked["subject"] == f"Move approved-{topic}? Plan {plan['digest'][:8]}"
@@ -104,7 +92,7 @@ def test_an_approved_plan_is_carried_out_and_says_who_approved_it(live, at, topi
     receipt = live.xcom("approved", live.begun["approved"], "reset")
     assert (receipt["plan"], receipt["approval"]["by"]) == (plan["digest"], "bob")
     tp = TopicPartition(topic, 0)
-    made = CommitMetadata.parse(client.committed(f"approved-{topic}", [tp])[tp].metadata)
+    made = CommitMetadata.parse(broker.committed(f"approved-{topic}", [tp])[tp].metadata)
     assert made is not None
     assert (made.approved_by, made.user, made.plan) == ("bob", "ada", plan["digest"])
 
@@ -133,18 +121,18 @@ def test_who_triggered_the_run_must_not_approve_it_where_that_is_forbidden(live,
     wait_for_log(live, "own", "reset", "ada triggered the run and approved its plan")
 
 
-def test_a_plan_whose_group_has_moved_since_is_refused_although_it_is_approved(live, at, topic, client):
+def test_a_plan_whose_group_has_moved_since_is_refused_although_it_is_approved(live, at, topic, broker):
     asked = request_of(live, "moved")
-    client.commit(f"moved-{topic}", {TopicPartition(topic, 0): READ + 1})
+    broker.commit(f"moved-{topic}", {TopicPartition(topic, 0): READ + 1})
     live.bob.respond("moved", live.begun["moved"], asked["options"][0])
     assert ended(live, "moved")["reset"] == "failed"
     assert at("moved") == (READ + 1, READ)
     wait_for_log(live, "moved", "reset", "is no longer valid: group")
 
 
-def test_an_old_text_that_is_shown_after_a_clear_approves_nothing(live, at, topic, client):
+def test_an_old_text_that_is_shown_after_a_clear_approves_nothing(live, at, topic, broker):
     asked = request_of(live, "planned_again")
-    client.commit(f"planned_again-{topic}", {TopicPartition(topic, 0): READ + 1})
+    broker.commit(f"planned_again-{topic}", {TopicPartition(topic, 0): READ + 1})
     clear(live, "planned_again", "plan", "approve")
     again = request_of(live, "planned_again")
     plan = live.xcom("planned_again", live.begun["planned_again"], "plan")
@@ -160,7 +148,7 @@ def test_an_old_text_that_is_shown_after_a_clear_approves_nothing(live, at, topi
         wait_for_log(live, "planned_again", "approve", "is for another plan; expected", 2)
 
 
-def test_the_approval_of_an_older_plan_is_refused(live, at, topic, client):
+def test_the_approval_of_an_older_plan_is_refused(live, at, topic, broker):
     asked = request_of(live, "older")
     live.bob.respond("older", live.begun["older"], asked["options"][0])
     assert ended(live, "older")["reset"] == "success"

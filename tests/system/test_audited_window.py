@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import runpy
-from datetime import date
-from pathlib import Path
 
 import pytest
 from sqlalchemy import create_engine, text
@@ -15,8 +12,6 @@ from airflow_kafka_offsets.model.offsets import TopicPartition
 
 pytestmark = [pytest.mark.system, pytest.mark.spark, pytest.mark.integration, pytest.mark.timeout(600)]
 
-EXAMPLES = Path(__file__).parents[2] / "dags_examples"
-DAYS = ("2013-01-01", "2013-01-02")
 GROUP = "flights-audited"
 # A sink that drops one record without a word.
 LOSE = (
@@ -29,23 +24,8 @@ MEND = ("DROP TRIGGER lossy ON flights_bronze", "DROP FUNCTION lose()")
 
 
 @pytest.fixture(scope="module")
-def topic(make_topic, produce):
-    """Two days of flights, in the order in which they left."""
-    flights = runpy.run_path(str(EXAMPLES / "daily_flights.py"))
-    events = [event for day in DAYS for event in flights["departures"](date.fromisoformat(day))]
-    name = make_topic(3, config={"retention.ms": "-1"})
-    produce(
-        name,
-        [
-            {
-                "partition": flights["AIRPORTS"].index(event["origin"]),
-                "value": json.dumps(event),
-                "timestamp": event["timestamp"],
-            }
-            for event in sorted(events, key=lambda event: event["timestamp"])
-        ],
-    )
-    return name
+def topic(two_days_of_flights):
+    return two_days_of_flights
 
 
 @pytest.fixture

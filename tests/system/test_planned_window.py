@@ -5,41 +5,21 @@ again.
 
 from __future__ import annotations
 
-import json
 import os
-import runpy
-from datetime import date
-from pathlib import Path
 
 import pytest
 from pyarrow import parquet
 
 pytestmark = [pytest.mark.system, pytest.mark.spark, pytest.mark.integration, pytest.mark.timeout(600)]
 
-EXAMPLES = Path(__file__).parents[2] / "dags_examples"
 FIRST, SECOND = "2013-01-01", "2013-01-02"
 LEFT = {FIRST: 838, SECOND: 935}
 GROUP = "flights-planned"
 
 
 @pytest.fixture(scope="module")
-def topic(make_topic, produce):
-    """Two days of flights, in the order in which they left."""
-    flights = runpy.run_path(str(EXAMPLES / "daily_flights.py"))
-    events = [event for day in LEFT for event in flights["departures"](date.fromisoformat(day))]
-    name = make_topic(3, config={"retention.ms": "-1"})
-    produce(
-        name,
-        [
-            {
-                "partition": flights["AIRPORTS"].index(event["origin"]),
-                "value": json.dumps(event),
-                "timestamp": event["timestamp"],
-            }
-            for event in sorted(events, key=lambda event: event["timestamp"])
-        ],
-    )
-    return name
+def topic(two_days_of_flights):
+    return two_days_of_flights
 
 
 @pytest.fixture(scope="module")

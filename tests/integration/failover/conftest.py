@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from airflow_task import context  # noqa: F401
 from mirrored_clusters import mirrored_clusters
 from spark_session import location, run, start  # noqa: F401
 

@@ -6,7 +6,6 @@ import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
-from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from mirrored_clusters import MIRRORS, READ, SYNCS, Mirrored, keep_readiness, produce, produce_in_transactions
 from written_query import Query
@@ -248,9 +247,7 @@ def test_what_the_mirror_has_deleted_is_refused_unless_it_may_be_clamped(
     mirrored, tmp_path, new_group, failover
 ):
     pipeline = make("other", {"other": mirrored.filled_topic()}, tmp_path, new_group)
-    gone = ClientPartition(pipeline.mirrored, 0, 90)
-    admin = AdminClient({"bootstrap.servers": mirrored.target, "log_level": 0})
-    admin.delete_records([gone])[gone].result(30)
+    mirrored.delete_records(pipeline.mirrored, {0: 90})
     done = failover("apply", pipeline)
     assert done.code == 1
     assert "deleted" in done.err

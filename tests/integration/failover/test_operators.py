@@ -5,7 +5,6 @@ The operators that fail over, check the mirror, and keep what a failover needs; 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
 
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
@@ -24,19 +23,9 @@ from airflow_kafka_offsets.pipeline import KafkaPipeline
 from airflow_kafka_offsets.sensors.lag import ConsumerGroupLagSensor
 from airflow_kafka_offsets.triggers.event import LagEventTrigger
 
-if TYPE_CHECKING:
-    pass
-
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("connections")]
 
 MIRROR = {"kafka_config_id": "standby", "prefix": "other.", "syncs_topic": SYNCS["other"]}
-
-
-@pytest.fixture
-def context() -> dict[str, Any]:
-    from airflow_task import TaskInstance
-
-    return {"ti": TaskInstance()}
 
 
 @pytest.fixture

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
-from airflow_task import TaskInstance
+from airflow_task import kafka_connection  # noqa: F401
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from deadlines import until
@@ -31,18 +30,6 @@ ENDS = {0: 10, 1: 6}
 READ = {0: 7, 1: 4}
 SHIFT = 3
 """Records that the new topic had before the copy."""
-
-
-@pytest.fixture(autouse=True)
-def connection(bootstrap_servers: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The connection kafka_default."""
-    value = json.dumps({"conn_type": "kafka", "extra": {"bootstrap.servers": bootstrap_servers}})
-    monkeypatch.setenv("AIRFLOW_CONN_KAFKA_DEFAULT", value)
-
-
-@pytest.fixture
-def context() -> dict[str, Any]:
-    return {"ti": TaskInstance()}
 
 
 @pytest.fixture
@@ -217,15 +204,11 @@ def test_a_copy_that_is_not_finished_is_refused(old, new, query, copy, move):
 
 
 def test_a_partition_that_was_added_to_the_old_topic_is_not_lost(
-    old, new, bootstrap_servers, query, copy, move, broker
+    old, new, bootstrap_servers, query, copy, move, grow
 ):
-    from confluent_kafka.admin import NewPartitions
-
     copy(old, new)
-    admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
     for topic in (old, new):
-        admin.create_partitions([NewPartitions(topic, 3)])[topic].result(30)
-    until(lambda: all(len(found) == 3 for found in broker.partitions([old, new]).values()))
+        grow(topic, 3)
     producer = Producer({"bootstrap.servers": bootstrap_servers, "log_level": 0})
     producer.produce(old, b"not read", partition=2)
     assert producer.flush(30) == 0

@@ -13,7 +13,6 @@ from airflow_kafka_offsets.checkpoint.apply_move import apply_checkpoint_plan
 from airflow_kafka_offsets.checkpoint.plan_move import plan_put_back_archive, plan_truncate
 from airflow_kafka_offsets.errors import StorageError
 from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
-from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
 from airflow_kafka_offsets.operators.check_drift import CheckOffsetDriftOperator
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
@@ -64,10 +63,9 @@ def lake(s3, bootstrap_servers, monkeypatch):
 
 
 @pytest.fixture
-def committed(bootstrap_servers):
+def committed(broker):
     def of(group):
-        with OffsetsClient({"bootstrap.servers": bootstrap_servers}) as client:
-            found = client.committed_everywhere(group)
+        found = broker.committed_everywhere(group)
         return {str(tp.partition): commit.offset for tp, commit in found.items()}
 
     return of

@@ -1,7 +1,6 @@
-from airflow_task import (  # noqa: F401  # noqa: F401
+from airflow_task import (  # noqa: F401
     connect,
     context,
-    delete_before,
     group,
     holds,
     kafka_connection,
@@ -9,3 +8,4 @@ from airflow_task import (  # noqa: F401  # noqa: F401
     recovery_topic,
     topic,
 )
+from spark_session import location, run, start, stream  # noqa: F401

@@ -221,13 +221,13 @@ def test_a_compacted_topic_has_lost_nothing(audit, table, own_kafka, make_topic,
     }
 
 
-def test_what_retention_has_deleted_cannot_be_said(audit, table, topic, window, delete_before):
+def test_what_retention_has_deleted_cannot_be_said(audit, table, topic, window, delete_records):
     table.add(topic, {0: range(3, 10), 1: range(6)})
-    delete_before(topic, 2)
+    delete_records(topic, {0: 2})
     error, found = audit.refused(window)
     assert "1 record lost" in error
     assert counted(found) == {"offsets": 16, "rows": 13, "lost": 1, "undecided": 2}
-    delete_before(topic, 5)
+    delete_records(topic, {0: 5})
     error, found = audit.refused(window)
     assert f"cannot decide whether a record is lost at {topic}-0: offsets 0 to 2: retention" in error
     assert found["verdict"] == "undecided"

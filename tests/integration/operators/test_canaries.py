@@ -16,6 +16,7 @@ import pytest
 from breakable_kafka import create_users
 from canaries import Canaries, watching
 from canary_tasks import DONE
+from written_query import Query
 
 SUPPORT = Path(__file__).parents[2] / "support"
 USER = "canary"
@@ -85,15 +86,7 @@ def run(tmp_path, connections, canaries):
         directory.mkdir()
     checkpoint = home / "checkpoint"
     # Later than its records: else they would be of a topic that was made anew.
-    now = int(time.time() * 1000) + 60_000
-    head = f'{{"batchWatermarkMs":0,"batchTimestampMs":{now},"conf":{{}}}}'
-    for name, text in {
-        "metadata": '{"id":"11111111-2222-3333-4444-555555555555"}',
-        "offsets/0": f'v1\n{head}\n{{"{topic}":{{"0":2}}}}',
-        "commits/0": 'v1\n{"nextBatchWatermarkMs":0}',
-    }.items():
-        (checkpoint / name).parent.mkdir(parents=True, exist_ok=True)
-        (checkpoint / name).write_text(text)
+    Query(checkpoint).run(0, {topic: {0: 2}}, at=time.time() + 60)
     secrets = tmp_path / "secrets"
     secrets.mkdir()
 

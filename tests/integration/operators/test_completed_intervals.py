@@ -282,11 +282,11 @@ def test_the_marker_of_a_transaction_does_not_end_an_hour(
 
 
 def test_a_broker_whose_records_are_slow_hides_no_deleted_ones(
-    make_topic, write, context, delete_before, monkeypatch
+    make_topic, write, context, delete_records, monkeypatch
 ):
     topic = make_topic(1, FOREVER)
     write(topic, {0: [0.1, 0.2, 1.1, 2.1]})
-    delete_before(topic, 2)
+    delete_records(topic, {0: 2})
     monkeypatch.setattr(record_reads, "_TIMES_WITHIN", 0.002)
     with pytest.raises(BrokerUnavailableError):
         plan(context, "2026-03-01T00:00:00", topics=topic, every="hour")

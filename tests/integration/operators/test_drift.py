@@ -6,16 +6,16 @@ import time
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
-import deadlines
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from confluent_kafka.admin import AdminClient, NewTopic
+from deadlines import until
 from fsspec.implementations.local import LocalFileSystem
+from written_query import Query
 
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import DriftError, UnknownTopicPartitionError
 from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
-from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.offsets import TopicPartition
@@ -34,18 +34,12 @@ def checkpoint(tmp_path):
     """Writes a checkpoint as Spark does: checkpoint({topic: {0: 5}}, ended_at=..., done=True)."""
 
     def write(topics, *, batch=0, planned_at=None, ended_at=LONG_AGO, done=True):
-        root = tmp_path / "checkpoint"
-        (root / "offsets").mkdir(parents=True, exist_ok=True)
-        (root / "commits").mkdir(exist_ok=True)
-        (root / "metadata").write_text(json.dumps({"id": "query-a"}))
-        planned = int((time.time() if planned_at is None else planned_at) * 1_000)
-        head = json.dumps({"batchWatermarkMs": 0, "batchTimestampMs": planned, "conf": {}})
-        line = json.dumps({t: {str(p): o for p, o in held.items()} for t, held in topics.items()})
-        (root / "offsets" / str(batch)).write_text(f"v1\n{head}\n{line}")
+        query = Query(tmp_path / "checkpoint", "query-a")
+        query.plan(batch, topics, at=planned_at)
         if done:
-            (root / "commits" / str(batch)).write_text('v1\n{"nextBatchWatermarkMs":0}')
-            os.utime(root / "commits" / str(batch), (ended_at, ended_at))
-        return str(root)
+            query.finish(batch)
+            os.utime(query.root / "commits" / str(batch), (ended_at, ended_at))
+        return query.location
 
     return write
 
@@ -55,30 +49,12 @@ def admin(bootstrap_servers):
     return AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
 
 
-@pytest.fixture
-def commit(bootstrap_servers):
-    def send(group, topic, offsets, metadata=""):
-        with OffsetsClient({"bootstrap.servers": bootstrap_servers}) as client:
-            client.commit(group, {TopicPartition(topic, p): o for p, o in offsets.items()}, metadata)
-
-    return send
-
-
-@pytest.fixture
-def until(bootstrap_servers):
-    """Waits until a question to a client is answered with something true."""
-
-    def wait(question):
-        def answer():
-            with OffsetsClient({"bootstrap.servers": bootstrap_servers}) as client:
-                try:
-                    return question(client)
-                except UnknownTopicPartitionError:
-                    return False
-
-        deadlines.until(answer)
-
-    return wait
+def has_logs(broker, *partitions):
+    """Whether new partitions can be read."""
+    try:
+        return bool(broker.log_ranges(partitions))
+    except UnknownTopicPartitionError:
+        return False
 
 
 def check(context, **parameters):
@@ -145,11 +121,11 @@ def test_warn_says_it_in_the_log_and_succeeds(checkpoint, topic, new_group, cont
 
 
 def test_records_that_retention_deleted_before_they_were_read_are_counted(
-    checkpoint, topic, new_group, commit, context, delete_before
+    checkpoint, topic, new_group, commit, context, delete_records
 ):
     group = new_group()
     commit(group, topic, {0: 3, 1: 6})
-    delete_before(topic, 7)
+    delete_records(topic, {0: 7})
     with pytest.raises(
         AirflowFailException, match=r"records lost on 1 of 2 partitions \(topic-\w+-0, 4 records\)"
     ):
@@ -157,25 +133,24 @@ def test_records_that_retention_deleted_before_they_were_read_are_counted(
     assert verdicts(context) == {0: "records lost", 1: "in step"}
 
 
-def test_a_partition_that_was_added_is_named(checkpoint, topic, new_group, commit, context, admin, until):
+def test_a_partition_that_was_added_is_named(checkpoint, topic, new_group, commit, context, grow):
     group, location = new_group(), checkpoint({topic: {0: 10, 1: 6}})
     commit(group, topic, {0: 10, 1: 6})
-    admin.create_partitions([NewPartitions(topic, 3)])[topic].result(DEADLINE)
-    until(lambda client: client.log_ranges([TopicPartition(topic, 2)]))
+    grow(topic, 3)
     with pytest.raises(AirflowFailException, match="partition added on 1 of 3"):
         check(context, group_id=group, checkpoint_location=location)
     assert verdicts(context) == {0: "in step", 1: "in step", 2: "partition added"}
 
 
 def test_a_topic_that_was_deleted_does_not_hide_the_others_and_is_known_when_it_comes_again(
-    checkpoint, topic, make_topic, new_group, commit, context, admin, until
+    checkpoint, topic, make_topic, new_group, commit, context, admin, broker
 ):
     other, group = make_topic(1), new_group()
     location = checkpoint({topic: {0: 10}, other: {0: 0}})
     commit(group, topic, {0: 10})
     commit(group, other, {0: 0})
     admin.delete_topics([topic])[topic].result(DEADLINE)
-    until(lambda client: topic not in client.partitions([topic]))
+    until(lambda: topic not in broker.partitions([topic]))
     names = {"group_id": group, "checkpoint_location": location, "topics": [f"{topic}:0", other]}
     with pytest.raises(AirflowFailException, match="topic gone on 1 of 2"):
         check(context, **names)
@@ -183,7 +158,7 @@ def test_a_topic_that_was_deleted_does_not_hide_the_others_and_is_known_when_it_
     assert shown["verdicts"] == {"topic gone": 1, "in step": 1}
 
     create(admin, topic)
-    until(lambda client: client.log_ranges([TopicPartition(topic, 0)]))
+    until(lambda: has_logs(broker, TopicPartition(topic, 0)))
     with pytest.raises(AirflowFailException, match="topic recreated on 1 of 2"):
         check(context, **names)
 
@@ -304,7 +279,7 @@ def test_the_age_of_the_last_commit_is_shown_against_what_the_broker_keeps(
 
 
 def test_a_group_that_followed_a_running_query_meanwhile_is_not_taken_to_be_ahead(
-    checkpoint, topic, new_group, commit, bootstrap_servers
+    checkpoint, topic, new_group, commit, broker
 ):
     group = new_group()
 
@@ -317,26 +292,24 @@ def test_a_group_that_followed_a_running_query_meanwhile_is_not_taken_to_be_ahea
             return state
 
     running = Running(checkpoint({topic: {0: 4, 1: 6}}))
-    with OffsetsClient({"bootstrap.servers": bootstrap_servers}) as client:
-        (report,) = pipeline_drift(client, running, GroupSelection(group))
+    (report,) = pipeline_drift(broker, running, GroupSelection(group))
     assert (report.batch.batch_id, report.drifted) == (1, False)
 
 
 def test_where_the_storage_tells_no_time_a_batch_counts_from_when_it_was_planned(
-    checkpoint, topic, new_group, bootstrap_servers
+    checkpoint, topic, new_group, broker
 ):
     class Timeless(LocalFileSystem):
         def modified(self, path):
             raise NotImplementedError
 
     location = checkpoint({topic: {0: 4}}, planned_at=LONG_AGO, ended_at=time.time())
-    with OffsetsClient({"bootstrap.servers": bootstrap_servers}) as client:
-        (report,) = pipeline_drift(
-            client,
-            SparkCheckpoint(location, fs=Timeless()),
-            GroupSelection.parse(new_group(), f"{topic}:0"),
-            grace=timedelta(minutes=5),
-        )
+    (report,) = pipeline_drift(
+        broker,
+        SparkCheckpoint(location, fs=Timeless()),
+        GroupSelection.parse(new_group(), f"{topic}:0"),
+        grace=timedelta(minutes=5),
+    )
     assert report.batch.ended_at == datetime.fromtimestamp(LONG_AGO, tz=timezone.utc)
     assert report.drifted
 
@@ -349,7 +322,7 @@ def test_a_topic_that_was_created_again_with_more_records_is_no_group_that_is_be
     location = checkpoint({topic: {0: 10, 1: 5}}, planned_at=planned_at)
     commit(group, topic, {0: 10, 1: 5})
     recreate(topic, 2)
-    deadlines.until(lambda: time.time() > planned_at + 1)
+    until(lambda: time.time() > planned_at + 1)
     produce(topic, {0: 30, 1: 30})
     commit(group, topic, {0: 10})
     with pytest.raises(AirflowFailException) as failure:
@@ -359,11 +332,10 @@ def test_a_topic_that_was_created_again_with_more_records_is_no_group_that_is_be
 
 
 def test_the_id_of_the_topic_tells_one_that_was_created_again(
-    checkpoint, topic, new_group, commit, context, bootstrap_servers
+    checkpoint, topic, new_group, commit, context, broker
 ):
     group, location = new_group(), checkpoint({topic: {0: 10, 1: 5}})
-    with OffsetsClient({"bootstrap.servers": bootstrap_servers}) as client:
-        ids = client.log_ids([topic])
+    ids = broker.log_ids([topic])
     same = CommitMetadata(query="query-a").texts([TopicPartition(topic, 0)], ids)[topic]
     commit(group, topic, {0: 10, 1: 5}, same)
     assert not check(context, group_id=group, checkpoint_location=location)["drifted"]
@@ -402,4 +374,4 @@ def test_a_group_that_follows_another_query_is_not_in_step_where_the_offsets_are
 def create(admin, topic):
     """Create a topic that was just deleted; for a moment Kafka still says that it is there."""
     new = NewTopic(topic, num_partitions=1, replication_factor=1)
-    deadlines.until(lambda: admin.create_topics([new])[topic].exception(DEADLINE) is None, "the topic")
+    until(lambda: admin.create_topics([new])[topic].exception(DEADLINE) is None, "the topic")

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import socket
 import subprocess
 import sys
 import threading
-import time
 from functools import partial
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
+from written_query import Query
 
 from airflow_kafka_offsets.task.metrics import count, report_drift, report_lag
 
@@ -66,13 +65,7 @@ def run(make_topic, produce, tmp_path, bootstrap_servers):
     """
     topic = make_topic()
     produce(topic, {0: 10, 1: 6})
-    (tmp_path / "offsets").mkdir()
-    (tmp_path / "commits").mkdir()
-    (tmp_path / "metadata").write_text('{"id": "query-a"}')
-    line = json.dumps({topic: {"0": 10, "1": 5, "2": 0}})
-    head = json.dumps({"batchWatermarkMs": 0, "batchTimestampMs": int(time.time() * 1_000), "conf": {}})
-    (tmp_path / "offsets" / "0").write_text(f"v1\n{head}\n{line}")
-    (tmp_path / "commits" / "0").write_text('v1\n{"nextBatchWatermarkMs":0}')
+    Query(tmp_path, "query-a").run(0, {topic: {0: 10, 1: 5, 2: 0}})
 
     def start(code, group, variables=None, **metrics):
         section = {f"AIRFLOW__METRICS__{name.upper()}": str(value) for name, value in metrics.items()}

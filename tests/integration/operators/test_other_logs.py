@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from functools import partial
 
@@ -211,8 +210,7 @@ def test_a_marker_before_the_position_is_not_taken_for_a_newer_record(
         assert time.monotonic() < deadline
     produce(topic, {0: 1}, timestamps_ms={0: [later]})
     query = new_query({topic: {0: 4}})
-    head = json.dumps({"batchWatermarkMs": 0, "batchTimestampMs": now - 30 * SECOND, "conf": {}})
-    query.write("offsets/1", "\n".join(["v1", head, json.dumps({topic: {"0": 4}})]))
+    query.plan(1, {topic: {0: 4}}, at=now / SECOND - 30)
     commit_checkpoint(group, query)
     assert at(broker, group, topic) == 4
 
@@ -274,7 +272,7 @@ def test_the_logs_are_looked_at_again_right_before_a_checkpoint_is_moved(
     commit,
     reset,
     broker,
-    delete_before,
+    delete_records,
     monkeypatch,
 ):
     topic, group = make_topic(1), new_group()
@@ -288,7 +286,7 @@ def test_the_logs_are_looked_at_again_right_before_a_checkpoint_is_moved(
             recreate(topic, 1)
             produce(topic, {0: 200})
         else:
-            delete_before(topic, 40)
+            delete_records(topic, {0: 40})
 
     monkeypatch.setattr(apply_move, "wait_until_quiet", meanwhile)
     # What retention has moved is worth another try, and so no AirflowFailException.
@@ -300,11 +298,11 @@ def test_the_logs_are_looked_at_again_right_before_a_checkpoint_is_moved(
 
 
 def test_a_partition_that_stays_where_it_is_may_have_lost_its_records(
-    make_topic, produce, new_query, new_group, reset, delete_before
+    make_topic, produce, new_query, new_group, reset, delete_records
 ):
     topic, group = make_topic(2), new_group()
     produce(topic, {0: 9, 1: 9})
     query = new_query({topic: {0: 9, 1: 2}})
-    delete_before(topic, 5, 1)
+    delete_records(topic, {1: 5})
     reset(group, topics=f"{topic}:0", to_offset=4, checkpoint_location=query.location, quiet_period=0)
     assert query.stands() == {0: 4, 1: 2}

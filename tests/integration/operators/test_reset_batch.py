@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow.sdk import DAG
+from recovery_pipeline import broken_commit
 
 from airflow_kafka_offsets.errors import BrokerUnavailableError
-from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
 
 pytestmark = pytest.mark.integration
@@ -85,13 +85,8 @@ def test_a_retry_and_a_clear_lead_to_the_same_offsets(topic, group, query, commi
 
 
 def test_a_move_that_was_interrupted_is_finished_by_the_retry(topic, group, query, committed, context):
-    def fail(*_, **__):
-        raise BrokerUnavailableError("the broker went away")
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(OffsetsClient, "commit", fail)
-        with pytest.raises(BrokerUnavailableError):
-            reset(context, query, group, to_batch=1)
+    with broken_commit(), pytest.raises(BrokerUnavailableError):
+        reset(context, query, group, to_batch=1)
     assert (query.stands(), committed(group, topic)) == (FIRST, READ)
     assert reset(context, query, group, to_batch=1)["before"] == {topic: {"0": 8, "1": 3}}
     assert query.stands() == committed(group, topic) == FIRST
@@ -168,9 +163,9 @@ def test_a_batch_that_is_not_finished_or_not_there_is_refused_and_nothing_is_cha
 
 
 def test_what_retention_has_deleted_is_for_on_out_of_range(
-    topic, group, query, committed, context, delete_before
+    topic, group, query, committed, context, delete_records
 ):
-    delete_before(topic, 7)
+    delete_records(topic, {0: 7})
     before = query.files()
     with pytest.raises(AirflowFailException, match=f"offset 5 of {topic}-0 is outside its log"):
         reset(context, query, group, to_batch=1)

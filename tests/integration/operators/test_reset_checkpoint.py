@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import json
 import threading
-from contextlib import contextmanager
 from copy import copy
 from datetime import datetime, timedelta, timezone
-from pathlib import PurePath
 
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
 from kafka_shell import parse_describe
+from recovery_pipeline import broken_commit
 from waiting import Store
 
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import BrokerUnavailableError
-from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
@@ -185,13 +183,6 @@ def test_topics_narrows_both(topic, group, query, committed, context):
     assert query.stands() == {0: 1, 1: 3, 2: 4}
 
 
-def test_a_plan_only_changes_neither_and_its_receipt_says_so(topic, group, query, unmoved, context):
-    receipt = reset(context, query, group, to_offset="earliest", plan_only=True)
-    assert (receipt["plan_only"], receipt["verified"]) == (True, False)
-    assert receipt["checkpoint"]["after"] == {"0": receipt["after"]}
-    assert unmoved()
-
-
 def test_a_group_with_a_member_is_refused_and_the_checkpoint_stays(
     topic, group, query, unmoved, member, context
 ):
@@ -219,36 +210,9 @@ def test_what_cannot_be_done_is_refused_and_neither_is_changed(
     assert unmoved()
 
 
-@pytest.mark.parametrize(
-    ("parameters", "says"),
-    [
-        ({}, "batch 2 was begun and not finished: running the query once would finish it"),
-        ({"on_pending_batch": "discard"}, "set sink to 'kafka'"),
-        ({"on_pending_batch": "discard", "sink": "delta"}, "set sink_location to the directory of the sink"),
-    ],
-)
-def test_an_unfinished_batch_is_refused_unless_it_may_be_discarded(
-    parameters, says, topic, group, query, committed, context
-):
-    query.plan(2, {topic: ENDS})
-    before = query.files()
-    with pytest.raises(AirflowFailException, match=says):
-        reset(context, query, group, to_offset=1, **parameters)
-    assert (query.files(), committed(group, topic)) == (before, COMMITTED)
-
-
-def test_an_unfinished_batch_is_discarded_and_kept(topic, group, query, committed, context):
-    query.plan(2, {topic: ENDS})
-    receipt = reset(context, query, group, to_offset=1, on_pending_batch="discard", idempotent_sink=True)
-    assert receipt["checkpoint"]["discarded"] == [2]
-    assert query.stands() == committed(group, topic) == {0: 1, 1: 1, 2: 1}
-    of_the_batch = [file for file in query.files() if PurePath(file).name in ("2", ".2.crc")]
-    assert of_the_batch == ["_kafka_offsets/0001-seek/offsets/2"]
-
-
 @pytest.mark.parametrize("recorded", [1, 2])
 def test_after_data_loss_a_batch_that_the_table_has_not_recorded_is_discarded(
-    recorded, make_log, new_group, new_query, commit, committed, context, delete_before, tmp_path
+    recorded, make_log, new_group, new_query, commit, committed, context, delete_records, tmp_path
 ):
     topic, group = make_log(), new_group()
     commit(group, topic, READ)
@@ -259,7 +223,7 @@ def test_after_data_loss_a_batch_that_the_table_has_not_recorded_is_discarded(
     for batch in range(recorded + 1):
         transaction = {"txn": {"appId": "11111111-2222-3333-4444-555555555555", "version": batch}}
         (log / f"{batch:020}.json").write_text(json.dumps(transaction) + "\n")
-    delete_before(topic, 9)
+    delete_records(topic, {0: 9})
     how = {"to_offset": "committed", "on_out_of_range": "clamp", "on_pending_batch": "discard"}
     how |= {"sink": "delta", "sink_location": str(log.parent)}
     if recorded == 2:
@@ -356,18 +320,6 @@ def test_the_pipeline_is_committed_as_ever_afterwards(topic, group, query, commi
     assert committed(group, topic) == ENDS
 
 
-@contextmanager
-def broken_commit():
-    """Within it the broker does not answer to commits."""
-
-    def fail(*_, **__):
-        raise BrokerUnavailableError("the broker went away")
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(OffsetsClient, "commit", fail)
-        yield
-
-
 @pytest.mark.parametrize("store", [True, False], ids=["task-state-store", "no-store"])
 @pytest.mark.parametrize(
     ("scenario", "expected"),
@@ -398,24 +350,18 @@ def test_a_reset_that_ended_between_checkpoint_and_group_is_finished_by_its_retr
 
 
 def test_a_reset_that_ended_between_two_groups_is_finished_by_its_retry(
-    topic, make_log, new_group, new_query, commit, committed, context, monkeypatch
+    topic, make_log, new_group, new_query, commit, committed, context
 ):
     topic, other = sorted([topic, make_log()])  # the order in which they are committed
     query = new_query({topic: {0: 8}, other: {0: 9}})
     groups = {topic: new_group(), other: new_group()}
     for name, group in groups.items():
         commit(group, name, {0: 6})
-    real = OffsetsClient.commit
-
-    def first_only(client, group, *args, **how):
-        if group == groups[other]:
-            raise BrokerUnavailableError("the broker went away")
-        return real(client, group, *args, **how)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(OffsetsClient, "commit", first_only)
-        with pytest.raises(BrokerUnavailableError, match=f"written before: group {groups[topic]}"):
-            reset(context, query, groups, shift_by=-1)
+    with (
+        broken_commit(of=groups[other]),
+        pytest.raises(BrokerUnavailableError, match=f"written before: group {groups[topic]}"),
+    ):
+        reset(context, query, groups, shift_by=-1)
     assert [committed(groups[name], name) for name in (topic, other)] == [{0: 5}, {0: 6}]
     receipt = reset(context, query, groups, shift_by=-1)
     assert [committed(groups[name], name) for name in (topic, other)] == [{0: 5}, {0: 5}]

@@ -29,39 +29,12 @@ pytestmark = [
 ]
 
 
-@pytest.fixture
-def stream(spark, bootstrap_servers):
-    """A stream over a topic; options are the Kafka source's."""
-
-    def read(topic, **options):
-        reader = spark.readStream.format("kafka").option("kafka.bootstrap.servers", bootstrap_servers)
-        reader = reader.option("subscribe", topic).option("startingOffsets", "earliest")
-        return reader.options(**options).load()
-
-    return read
-
-
-@pytest.fixture
-def location(tmp_path):
-    return str(tmp_path / "checkpoint")
-
-
-def start(frame, location, **trigger):
-    writer = frame.writeStream.format("noop").option("checkpointLocation", location)
-    return writer.trigger(**trigger).start()
-
-
-def run(frame, location):
-    """Run a query over everything that is there."""
-    start(frame, location, availableNow=True).awaitTermination()
-
-
 def commit(context, **parameters):
     return CommitOffsetsOperator(task_id="commit", **parameters).execute(context)
 
 
 def test_all_batches_of_a_run_are_committed_and_kafkas_tool_shows_lag_0(
-    stream, make_topic, produce, location, new_group, kafka_tools, context
+    stream, run, make_topic, produce, location, new_group, kafka_tools, context
 ):
     topic, group = make_topic(), new_group()
     produce(topic, {0: 10, 1: 7})
@@ -80,7 +53,7 @@ def test_all_batches_of_a_run_are_committed_and_kafkas_tool_shows_lag_0(
 
 
 def test_an_always_on_query_is_committed_while_it_runs(
-    stream, make_topic, produce, location, new_group, holds, context
+    stream, start, make_topic, produce, location, new_group, holds, context
 ):
     topic, group = make_topic(2), new_group()
     produce(topic, {0: 1})
@@ -102,7 +75,7 @@ def test_an_always_on_query_is_committed_while_it_runs(
 
 
 def test_two_sources_of_one_topic_are_refused_one_group_and_given_one_each(
-    stream, make_topic, produce, location, new_group, holds, context
+    stream, start, make_topic, produce, location, new_group, holds, context
 ):
     topic, group, first, second = make_topic(1), new_group(), new_group(), new_group()
     produce(topic, {0: 6})
@@ -122,7 +95,7 @@ def test_two_sources_of_one_topic_are_refused_one_group_and_given_one_each(
 
 
 def test_a_new_checkpoint_is_a_new_query_and_an_old_copy_goes_backwards(
-    stream, make_topic, produce, location, tmp_path, new_group, holds, context
+    stream, run, make_topic, produce, location, tmp_path, new_group, holds, context
 ):
     topic, group = make_topic(1), new_group()
     produce(topic, {0: 4})

@@ -137,12 +137,12 @@ def test_a_task_that_will_not_run_again_does_not_hide_a_reset_cleared_alone(stat
 
 
 def test_left_topics_never_deletes_a_topic_that_is_only_skipped(
-    topic, make_topic, produce, group, commit, committed, new_query, delete_before
+    topic, make_topic, produce, group, commit, committed, new_query, delete_records
 ):
     other = make_topic(1)
     produce(other, {0: 10})
     commit(group, other, {0: 2})
-    delete_before(other, 8)
+    delete_records(other, {0: 8})
     query = new_query({topic: {0: 5, 1: 5}, other: {0: 4}})
     task = CommitOffsetsOperator(
         task_id="c",

@@ -156,12 +156,11 @@ def test_bytes_delete_before_time_does_and_nothing_was_promised(quick, make_topi
         ({"cleanup.policy": "compact", "retention.bytes": "1000000"}, "none"),
     ],
 )
-def test_what_a_topic_is_set_to_decides(bootstrap_servers, make_topic, produce, config, state):
+def test_what_a_topic_is_set_to_decides(broker, make_topic, produce, config, state):
     tp = TopicPartition(make_topic(1, config), 0)
     produce(tp.topic, [{"value": b"x", "key": b"k"}] * 2)
-    with OffsetsClient({"bootstrap.servers": bootstrap_servers}) as client:
-        assert headroom_at(client, tp, 0).state == state
-        assert headroom_at(client, tp, 2).state == "none"
+    assert headroom_at(broker, tp, 0).state == state
+    assert headroom_at(broker, tp, 2).state == "none"
 
 
 def test_a_topic_without_retention_of_its_own_has_the_brokers(quick, make_topic, produce):
@@ -193,18 +192,15 @@ def test_a_topic_without_retention_of_its_own_has_the_brokers(quick, make_topic,
                 brokers(name, None, AlterConfigOpType.DELETE)
 
 
-def test_settings_of_many_topics_are_one_call_and_are_remembered(bootstrap_servers, make_topic):
+def test_settings_of_many_topics_are_one_call_and_are_remembered(client, make_topic):
     topics = [make_topic(1, {"retention.ms": str(number)}) for number in range(3)]
-    with OffsetsClient({"bootstrap.servers": bootstrap_servers}) as client:
-        found = client.topic_settings(topics)
-        read = {
-            topic: Retention.from_settings(each) for topic, each in found.items() if isinstance(each, dict)
-        }
-        assert read == {topic: Retention(number) for number, topic in enumerate(topics)}
-        cached = CachedReader(client)
-        assert cached.topic_settings(topics) == found
-        client.close()
-        assert cached.topic_settings(topics[:2]) == {topic: found[topic] for topic in topics[:2]}
+    found = client.topic_settings(topics)
+    read = {topic: Retention.from_settings(each) for topic, each in found.items() if isinstance(each, dict)}
+    assert read == {topic: Retention(number) for number, topic in enumerate(topics)}
+    cached = CachedReader(client)
+    assert cached.topic_settings(topics) == found
+    client.close()
+    assert cached.topic_settings(topics[:2]) == {topic: found[topic] for topic in topics[:2]}
 
 
 def test_a_topic_that_goes_meanwhile_is_an_error(bootstrap_servers):

@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
-from confluent_kafka import TopicPartition as KafkaPartition
-from confluent_kafka.admin import AdminClient
 from fsspec.implementations.local import LocalFileSystem
 from recovery_pipeline import broken_commit
 
@@ -290,7 +288,7 @@ def test_a_topic_of_a_file_that_the_query_does_not_read_moves_only_in_the_group(
 
 
 @pytest.fixture
-def shortened(make_topic, produce, broker, bootstrap_servers, new_group, new_query, context):
+def shortened(make_topic, produce, broker, delete_records, new_group, new_query, context):
     """
     A pipeline that was at 2 of 10 records and was reset to the log end, after which the first 5 were deleted.
 
@@ -305,8 +303,7 @@ def shortened(make_topic, produce, broker, bootstrap_servers, new_group, new_que
             broker.commit(group, {tp: 2})
         names = {"group_id": group, "checkpoint_location": query.location, "quiet_period": 0}
         receipt = ResetOffsetsOperator(task_id="reset", to_offset="latest", **names).execute(context)
-        admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
-        admin.delete_records([KafkaPartition(topic, 0, 5)])[KafkaPartition(topic, 0, 5)].result(30)
+        delete_records(topic, {0: 5})
 
         def run(**parameters):
             task = RestoreOffsetsOperator(

@@ -20,9 +20,9 @@ from airflow.providers.common.compat.sdk import (
 from airflow.sdk import timezone
 from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as ClientPartition
-from confluent_kafka.admin import AdminClient, NewPartitions
+from confluent_kafka.admin import AdminClient
 from deadlines import until
-from waiting import WAYS, Store, TaskInstance, deferred, end_of, wait_by
+from waiting import WAYS, TaskInstance, deferred, end_of, reading_of, wait_by
 
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.offsets import TopicPartition
@@ -43,11 +43,6 @@ def now_ms():
 
 
 @pytest.fixture
-def context():
-    return {"ti": TaskInstance(), "task_state_store": Store()}
-
-
-@pytest.fixture
 def admin(bootstrap_servers):
     return AdminClient({"bootstrap.servers": bootstrap_servers})
 
@@ -56,12 +51,6 @@ def lag_sensor(group, **parameters):
     if not any(name.endswith("_lag") for name in parameters):
         parameters["max_lag"] = 0
     return ConsumerGroupLagSensor(task_id="gate", group_id=group, **parameters)
-
-
-def reading_of(sensor):
-    looked = sensor.poke({})
-    sensor._close()
-    return looked.is_done, looked.xcom_value
 
 
 # -- time lag --
@@ -185,12 +174,12 @@ def test_offsets_that_compaction_removed_count_until_they_are_passed(
 
 
 def test_records_that_retention_took_are_lost_and_not_waited_for(
-    group, make_topic, produce, commit, delete_before
+    group, make_topic, produce, commit, delete_records
 ):
     topic = make_topic(partitions=1)
     produce(topic, {0: 10})
     commit(group, topic, {0: 2})
-    delete_before(topic, 10)
+    delete_records(topic, {0: 10})
     done, value = reading_of(lag_sensor(group))
     assert done
     assert (value["total_lag"], value["lost"], value["partitions"][0]["lost"]) == (0, 8, 8)
@@ -275,15 +264,14 @@ def test_a_position_beyond_the_log_is_no_lag_of_0(isolation_level, make_topic, p
 
 
 def test_a_partition_that_is_added_during_a_wait_is_waited_for(
-    group, bootstrap_servers, make_topic, produce, commit, admin
+    group, bootstrap_servers, make_topic, produce, commit, grow
 ):
     topic = make_topic(partitions=1)
     produce(topic, {0: 5})
     commit(group, topic, {0: 4})
     gate = lag_sensor(group, on_no_commit="earliest")
     assert gate.poke({}).is_done is False
-    admin.create_partitions([NewPartitions(topic, 2)])[topic].result(20)
-    until(lambda: len(admin.list_topics(topic, timeout=10).topics[topic].partitions) == 2)
+    grow(topic, 2)
     # The other producer does not know of the partition yet.
     producer = Producer({"bootstrap.servers": bootstrap_servers, "log_level": 0})
     for _ in range(3):

@@ -165,8 +165,3 @@ def test_a_connection_whose_template_came_out_empty_is_refused():
     task.render_template_fields({})
     with pytest.raises(AirflowFailException, match="store_conn_id=.* which is empty"):
         task.execute({})
-
-
-def test_two_things_to_commit_are_refused():
-    with pytest.raises(UsageError, match="both given"):
-        publish("shop", offsets={"orders": {"0": 1}})
