@@ -30,7 +30,7 @@ from fsspec.implementations.local import LocalFileSystem
 from airflow_kafka_offsets.cleanup import clean_up
 from airflow_kafka_offsets.errors import KafkaOffsetsError, StorageError, UsageError
 from airflow_kafka_offsets.local_disk import replace_by, sync_directory, syncing_new_directories
-from airflow_kafka_offsets.model.location import check_file_uri, check_location_text
+from airflow_kafka_offsets.model.location import check_location_text, check_uri
 from airflow_kafka_offsets.model.text import MAX_SIZE, shorten, too_large_error
 from airflow_kafka_offsets.model.wording import parameter_text
 from airflow_kafka_offsets.storage_errors import QUERY, access_refusal, storage_error
@@ -88,7 +88,7 @@ def open_location(
             f"the location ({scheme}://...) holds a password, which logs would show: leave it out of the URI "
             "and put the credentials into an Airflow connection, or the storage's own configuration"
         )
-    check_file_uri(location)
+    check_uri(location)
     uri = rest if rest == location else f"{scheme}://{rest.removeprefix('//')}"
     if fs is None:
         fs = _file_system(scheme, uri, dict(storage_options or {}))

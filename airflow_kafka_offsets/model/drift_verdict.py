@@ -86,8 +86,9 @@ def remedies() -> Mapping[Verdict, str]:
             "lag"
         ),
         "no commit": (
-            "run the task that commits; if it has run, Kafka has deleted the offsets of a group without "
-            f"members, or the group was deleted; a topic that the task leaves out must be {left_out} here too"
+            "run the task that commits, or correct the name of the group; if it has run, Kafka has deleted "
+            "the offsets of a group without members, or the group was deleted; a topic that the task leaves "
+            f"out must be {left_out} here too"
         ),
         "partition added": (
             "run the query once: Spark reads a new partition from its start; then commit. A partition that "

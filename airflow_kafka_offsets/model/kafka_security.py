@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from airflow_kafka_offsets.errors import UsageError
+from airflow_kafka_offsets.model.text import shorten
 
 SERVERS = "bootstrap.servers"
 
@@ -215,12 +216,12 @@ def _certificates(name: str, pem: str) -> str:
 
 def _login(given: dict[str, Any]) -> dict[str, str]:
     # librdkafka's default mechanism is Kerberos.
-    named = {str(given.pop(name)).upper() for name in ("sasl.mechanisms", "sasl.mechanism") if name in given}
-    if len(named) > 1:
-        raise UsageError(
-            f"sasl.mechanisms and sasl.mechanism are {' and '.join(sorted(named))}: leave one of them out"
-        )
-    mechanism = min(named, default="GSSAPI")
+    found = {name: given.pop(name, None) for name in ("sasl.mechanisms", "sasl.mechanism")}
+    named = {name: str(value).upper() for name, value in found.items() if value}
+    if len(set(named.values())) > 1:
+        both = " and ".join(f"{name}={shorten(value)}" for name, value in named.items())
+        raise UsageError(f"found {both}; expected one mechanism: leave one of them out")
+    mechanism = next(iter(named.values()), "GSSAPI")
     if mechanism not in _MODULES:
         raise _untranslated(["sasl.mechanism"])
     if mechanism == "OAUTHBEARER":

@@ -11,6 +11,7 @@ from airflow_kafka_offsets.model.wording import parameter_error, parameter_text
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 """Control characters and changes of the text direction, which would break the lines of logs."""
 _NO_FILE_HERE = re.compile(r"(?:file|local):(?!/(?:[^/]|$)|///)", re.IGNORECASE)
+_NO_BUCKET = re.compile(r"(?:s3[an]?|gs|gcs|abfss?|wasbs?|az):(?!//[^/])", re.IGNORECASE)
 _PASSWORD = re.compile(r"(?i:s3[an]?)://[^/@:]*:[^@]*@|[A-Za-z0-9+.-]+://[^/@:]*:[^/@]*@")
 """Old Hadoop versions accepted ``s3a://KEY:SECRET@bucket``, where the secret may contain slashes."""
 
@@ -26,14 +27,20 @@ def check_location_text(location: str) -> None:
         )
 
 
-def check_file_uri(location: str) -> None:
+def check_uri(location: str) -> None:
     """
-    Refuse a file URI that names a host, such as ``file://`` with two slashes, or that has a relative path.
+    Refuse a URI of an object store without a bucket, such as ``s3a:/path``, and a file URI that names a host,
+    such as ``file://`` with two slashes, or that has a relative path.
 
     fsspec would read the host as a directory below the working directory, and Spark refuses such a URI.
 
-    :raises UsageError: if the URI names a host or has a relative path.
+    :raises UsageError: for such a URI.
     """
+    if _NO_BUCKET.match(location):
+        raise UsageError(
+            f"the location {shorten(location)} names no bucket: expected two slashes and a bucket, such as "
+            "s3a://bucket/path"
+        )
     if _NO_FILE_HERE.match(location):
         raise UsageError(
             f"the location {shorten(location)} names a host, or has a relative path; expected file:///path: "

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from airflow_kafka_offsets.errors import NoCommitError, PlanRefusedError
 from airflow_kafka_offsets.kafka.groups import GroupDescription, name_members
-from airflow_kafka_offsets.model.offsets import Positions, TopicPartition
+from airflow_kafka_offsets.model.commit_metadata import foreign_query
+from airflow_kafka_offsets.model.offsets import Commit, Positions, TopicPartition
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.model.wording import parameter_text
 from airflow_kafka_offsets.readings.positions import group_positions
@@ -61,10 +62,15 @@ def _committed(client: OffsetsClient, group_id: str) -> Positions:
 
 @dataclass(frozen=True)
 class OffsetDeletion:
-    """The offsets of a group to delete."""
+    """The commits of a group to delete."""
 
     group_id: str
-    before: Positions
+    commits: Mapping[TopicPartition, Commit]
+
+    @property
+    def before(self) -> Positions:
+        """The offsets to delete."""
+        return {tp: commit.offset for tp, commit in self.commits.items()}
 
 
 def plan_offset_deletion(client: OffsetsClient, group_id: str, scope: TopicScope) -> OffsetDeletion:
@@ -91,18 +97,24 @@ def plan_offset_deletion(client: OffsetsClient, group_id: str, scope: TopicScope
             "of topics that no member reads can be deleted; stop them first"
         )
     commits = client.committed(group_id, partitions)
-    return OffsetDeletion(group_id, {tp: commit.offset for tp, commit in commits.items() if commit})
+    return OffsetDeletion(group_id, {tp: commit for tp, commit in commits.items() if commit})
 
 
 def plan_left_topics(
-    client: OffsetsClient, group_ids: Iterable[str], scope: TopicScope, read: Collection[TopicPartition]
+    client: OffsetsClient,
+    group_ids: Iterable[str],
+    scope: TopicScope,
+    read: Collection[TopicPartition],
+    query: str,
 ) -> list[OffsetDeletion]:
     """
     Plan the deletion of a pipeline's offsets in topics that it no longer reads; omit groups without such
     offsets.
 
     :param read: the partitions that the pipeline reads.
-    :raises PlanRefusedError: if the pipeline reads one of the topics, and as :func:`plan_offset_deletion`.
+    :param query: the pipeline's query; empty if it is unknown, or may replace another query in the group.
+    :raises PlanRefusedError: if the pipeline reads one of the topics, another query of the group does, and as
+        :func:`plan_offset_deletion`.
     """
     still = sorted({tp.topic for tp in read if scope.allows(tp.topic)})
     if still:
@@ -113,6 +125,9 @@ def plan_left_topics(
     states = client.describe_groups(group_ids)
     there = [group_id for group_id, group in states.items() if group.state != "Dead"]
     plans = [plan_offset_deletion(client, group_id, scope) for group_id in there]
+    others = [foreign_query(each.group_id, each.commits, query) for each in plans if query]
+    if refusals := [f"{parameter_text(scope.parameter)}: {other}" for other in others if other]:
+        raise PlanRefusedError(refusals)
     return [plan for plan in plans if plan.before]
 
 

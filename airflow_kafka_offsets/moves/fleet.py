@@ -17,6 +17,7 @@ from airflow_kafka_offsets.model.fleet import BEGUN, Fleet, Member, Stage
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.offsets import Offsets, Positions, committed_offsets
 from airflow_kafka_offsets.model.saved_plan import MAX_AGE, SavedPlan
+from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.moves.apply import apply_pipeline
 from airflow_kafka_offsets.moves.restore import plan_restore_receipt
 from airflow_kafka_offsets.moves.saved import has_moved, plan_saved
@@ -62,7 +63,8 @@ def plan_all(
     """
     Plan each pipeline; raise refusals only after every pipeline was tried.
 
-    :raises PlanRefusedError: with each pipeline that cannot be moved, and the reason.
+    :raises PlanRefusedError: with each pipeline that cannot be moved, and the reason. Also if two pipelines
+        move the same checkpoint or partition of a group, because only one of the plans could be applied.
     """
 
     def attempt(entry: T) -> SavedPlan | Failure:
@@ -77,7 +79,23 @@ def plan_all(
         raise PlanRefusedError(
             [f"{each}" for each in failures], retriable=all(each.error.retriable for each in failures)
         )
-    return [each for each in found if isinstance(each, SavedPlan)]
+    plans = [each for each in found if isinstance(each, SavedPlan)]
+    moved: set[tuple[str, str]] = set()
+    for each in plans:
+        parts = {
+            (f"{tp} of group {shorten(group.group_id)}", str(each.names.kafka_config_id))
+            for group in each.groups
+            for tp in group.after
+        }
+        if each.checkpoint is not None:
+            parts.add((f"checkpoint {each.checkpoint.location}", ""))
+        if twice := sorted(moved & parts):
+            raise PlanRefusedError(
+                f"two pipelines move {twice[0][0]}: give them one entry, in which group_id maps topics to "
+                "groups"
+            )
+        moved |= parts
+    return plans
 
 
 class FleetMoves:

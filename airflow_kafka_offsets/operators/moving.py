@@ -12,7 +12,6 @@ from airflow.sdk import Context
 from airflow_kafka_offsets.errors import KafkaOffsetsError
 from airflow_kafka_offsets.model.checkpoint_policy import (
     QUIET_PERIOD,
-    RECORDING_SINKS,
     CheckpointPolicy,
     PendingBatch,
     Sink,
@@ -25,7 +24,7 @@ from airflow_kafka_offsets.operators.outlets import MoveTotals
 from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS, parse_location
 from airflow_kafka_offsets.task.mapped import one_index_at_a_time
 from airflow_kafka_offsets.task.metrics import CounterName, count, report_lag
-from airflow_kafka_offsets.task.parameter_checks import is_template
+from airflow_kafka_offsets.task.parameter_checks import is_template, with_task_name
 from airflow_kafka_offsets.task.xcom import push_result
 
 if TYPE_CHECKING:
@@ -248,13 +247,14 @@ class PipelineMovingOperator(MovingOperator):
         """Check also that parameters of a checkpoint are given only with a checkpoint."""
         super().check_parameters()
         self.check_checkpoint_parameters()
+        if not any(is_template(getattr(self, name)) for name in _POLICY):
+            with with_task_name(self):
+                self.checkpoint_policy()
 
     def check_checkpoint_parameters(self) -> None:
         """Check that what concerns a checkpoint is given only with one."""
         if self.checkpoint_location is None:
             self.refuse_unused("without checkpoint_location", **_CHECKPOINT_DEFAULTS)
-        elif self.sink not in tuple(RECORDING_SINKS) and not is_template(self.sink):
-            self.refuse_unused(f"without sink={' or '.join(map(repr, RECORDING_SINKS))}", sink_location=None)
 
     def move_metadata(self, context: Context) -> CommitMetadata:
         """Return the metadata of this task run's commits, which marks them as a deliberate move."""

@@ -11,7 +11,7 @@ from urllib.parse import unquote, urlsplit
 
 from airflow_kafka_offsets.errors import UnknownTopicPartitionError, UsageError, WindowReadError
 from airflow_kafka_offsets.model.formats import load_json
-from airflow_kafka_offsets.model.location import check_file_uri
+from airflow_kafka_offsets.model.location import check_uri
 from airflow_kafka_offsets.model.offsets import TopicPartition, summarize
 from airflow_kafka_offsets.model.text import MAX_SIZE, describe_type, shorten, too_large_error
 from airflow_kafka_offsets.model.window import WINDOW_CONF_KEY, OffsetWindow
@@ -200,7 +200,7 @@ def _read_text(spark: SparkSession, uri: str) -> str:
     try:
         if _REMOTE.match(uri):
             return str(spark.read.text(uri, wholetext=True).collect()[0][0])
-        check_file_uri(uri)
+        check_uri(uri)
         path = Path(unquote(urlsplit(uri).path) if uri.startswith("file:") else uri)
         if (size := path.stat().st_size) > MAX_SIZE:
             raise UsageError(too_large_error(f"the window's file {shorten(uri)}", size))

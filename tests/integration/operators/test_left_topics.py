@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
+from written_query import Query
 
 from airflow_kafka_offsets.errors import CommitError, KafkaOffsetsError, PlanRefusedError
+from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.moves import write
 from airflow_kafka_offsets.moves.deletion import plan_offset_deletion
 from airflow_kafka_offsets.moves.write import delete_offsets
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
+
+OTHER_ID = "aaaaaaaa-2222-3333-4444-555555555555"
 
 pytestmark = pytest.mark.integration
 pytest.importorskip("kafka")
@@ -81,6 +85,25 @@ def test_offsets_that_were_committed_since_the_plan_are_not_deleted(group, left,
         delete_offsets(broker, group, plan.before, saved.append)
     assert held(broker, group)[left] == 5
     assert not saved
+
+
+def test_what_another_query_of_the_group_has_committed_is_not_deleted(
+    context, group, left, kept, broker, tmp_path
+):
+    mine = Query(tmp_path / "mine")
+    mine.run(0, {kept: {0: 6}})
+    broker.commit(group, {TopicPartition(left, 0): 4}, CommitMetadata(query=OTHER_ID).text())
+    names = {
+        "task_id": "commit",
+        "group_id": group,
+        "checkpoint_location": mine.location,
+        "left_topics": left,
+    }
+    with pytest.raises(AirflowFailException, match=f"left_topics: the last commit of .* on {left}-0 is of"):
+        CommitOffsetsOperator(**names).execute(context)
+    assert held(broker, group) == {left: 4, kept: 5}
+    CommitOffsetsOperator(**names, allow_new_query=True).execute(context)
+    assert held(broker, group) == {kept: 6}
 
 
 @pytest.mark.parametrize("refused", [True, False])

@@ -247,6 +247,14 @@ def test_a_file_on_another_machine_is_no_file_below_the_working_directory(locati
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize(
+    "location", ["s3:/lake/cp", "s3a:lake/cp", "S3A:///cp", "abfss:/c@account/cp", "gs://"]
+)
+def test_an_object_store_without_a_bucket_is_refused(location):
+    with pytest.raises(UsageError, match=r"names no bucket: expected .* such as s3a://bucket/path"):
+        open_location(location)
+
+
 @given(st.text(alphabet="abcFILEfile:/.%", max_size=12))
 def test_a_uri_of_a_file_leads_to_its_own_path_or_nowhere(rest):
     try:

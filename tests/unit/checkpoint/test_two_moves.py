@@ -17,6 +17,8 @@ from airflow_kafka_offsets.checkpoint.open_moves import unfinished_move
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import CheckpointMovedError, MoveUnfinishedError
 
+SAME_TIME = "another move of this checkpoint began at the same time"
+
 
 def test_the_claim_of_a_move_that_died_is_in_nobodys_way(three):
     spark = SparkCheckpoint(str(three))

@@ -125,8 +125,8 @@ def test_whether_the_host_name_is_checked_is_passed_on(setting, java):
 
 def test_both_names_of_the_mechanism_may_be_given_if_they_agree():
     both = {**SCRAM, "sasl.mechanisms": "scram-sha-512"}
-    assert java_settings(both) == java_settings(SCRAM)
-    with pytest.raises(UsageError, match="PLAIN and SCRAM-SHA-512: leave one of them out"):
+    assert java_settings(both) == java_settings(SCRAM) == java_settings({**SCRAM, "sasl.mechanisms": ""})
+    with pytest.raises(UsageError, match="sasl.mechanisms=PLAIN and sasl.mechanism=SCRAM-SHA-512; expected"):
         java_settings({**both, "sasl.mechanisms": "PLAIN"})
 
 

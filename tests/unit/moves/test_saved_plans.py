@@ -20,6 +20,7 @@ from airflow_kafka_offsets.model.place import Place
 from airflow_kafka_offsets.model.saved_plan import Names, SavedPlan, saved_plan
 from airflow_kafka_offsets.moves import apply, write
 from airflow_kafka_offsets.moves.apply import apply_pipeline
+from airflow_kafka_offsets.moves.fleet import plan_all
 from airflow_kafka_offsets.moves.reset import plan_reset
 from airflow_kafka_offsets.moves.saved import plan_saved
 
@@ -252,6 +253,15 @@ def test_a_plan_that_was_changed_is_refused(pipeline):
     value["after"]["orders"]["0"] = 0
     with pytest.raises(OffsetsFormatError, match="the plan was changed after it was made"):
         SavedPlan.parse(value)
+
+
+def test_two_plans_of_a_fleet_do_not_move_the_same_checkpoint_or_partition(pipeline):
+    saved = pipeline.plan()
+    what = f"checkpoint {pipeline.query.location}" if pipeline.query else "orders-0 of group g"
+    with pytest.raises(PlanRefusedError, match=f"two pipelines move {what}: give them one entry"):
+        plan_all(["a", "b"], lambda _: saved, str)
+    elsewhere = replace(saved, names=saved.names._replace(kafka_config_id="other"), checkpoint=None)
+    assert plan_all([saved, elsewhere], lambda each: each, str) == [saved, elsewhere]
 
 
 @pytest.mark.parametrize("mirror", ["standby", {"topics": ["orders"]}, {"prefix": 3}])

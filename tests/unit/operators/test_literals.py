@@ -16,6 +16,7 @@ from airflow_kafka_offsets.operators.audit_window import AuditWindowOperator
 from airflow_kafka_offsets.operators.check_drift import CheckOffsetDriftOperator
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
 from airflow_kafka_offsets.operators.commit_window import CommitOffsetWindowOperator
+from airflow_kafka_offsets.operators.plan_resets import PlanResetsOperator
 from airflow_kafka_offsets.operators.plan_window import PlanOffsetWindowOperator
 from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
 from airflow_kafka_offsets.operators.restore import RestoreOffsetsOperator
@@ -223,7 +224,22 @@ def test_templates_may_fill_in_the_scenario(scenarios):
         (
             ResetOffsetsOperator,
             RESET | {"sink": "kafka", "sink_location": "/out"},
-            "sink_location would be ignored without sink='file'",
+            "sink_location='/out' would be ignored with sink='kafka'",
+        ),
+        (
+            ResetOffsetsOperator,
+            RESET | {"on_pending_batch": "discard"},
+            "on_pending_batch='discard' needs the sink: set sink to 'kafka'",
+        ),
+        (
+            RestoreOffsetsOperator,
+            ORDERS | {"receipt": "{{ it }}", "on_pending_batch": "discard", "sink": "delta"},
+            "on_pending_batch='discard' with sink='delta' needs sink_location",
+        ),
+        (
+            PlanResetsOperator,
+            {"pipelines": [GROUP], "to_offset": "earliest", "quiet_period": "{{ params.it }}"},
+            "quiet_period would be ignored by a plan: give it to the reset that applies it",
         ),
         (
             CommitOffsetWindowOperator,
