@@ -91,8 +91,7 @@ def plan_all(
             parts.add((f"checkpoint {each.checkpoint.location}", ""))
         if twice := sorted(moved & parts):
             raise PlanRefusedError(
-                f"two pipelines move {twice[0][0]}: give them one entry, in which group_id maps topics to "
-                "groups"
+                f"two pipelines move {twice[0][0]}: give them one entry, with a group for each topic"
             )
         moved |= parts
     return plans
