@@ -40,9 +40,10 @@ def first_records(
     moment: int,
     logs: Logs,
     isolation_level: IsolationLevel = "read_uncommitted",
-) -> Positions:
+) -> tuple[Positions, set[TopicPartition]]:
     """
-    Return the first offset at or after a time; ``None`` if no record is that new.
+    Return the first offset at or after a time, ``None`` if no record is that new; and the partitions in which
+    this record is ahead of the clock.
 
     A lookup by time also finds the marker that ends a transaction, which has the broker's time. So the next
     record decides; if that record is too old, or its time is ahead of the clock, the last record of the log
@@ -53,8 +54,10 @@ def first_records(
     times = record_times(client, asked, isolation_level)
     latest = _now() + AHEAD
     doubtful = {tp for tp in asked if (at := times.get(tp)) is not None and not moment <= at <= latest}
+    ahead = {tp for tp in doubtful if (times[tp] or 0) > latest}
     times |= last_times(client, {tp: logs[tp] for tp in doubtful}, isolation_level)
-    return {tp: offset if moment <= (times.get(tp) or -1) <= latest else None for tp, offset in found.items()}
+    proven = {tp for tp, at in times.items() if at is not None and moment <= at <= latest}
+    return {tp: offset if tp in proven else None for tp, offset in found.items()}, ahead
 
 
 class Since(NamedTuple):

@@ -93,7 +93,7 @@ class TopicWait(Wait):
         if not partitions:
             return self.reading_without_batch(reached=False, offsets={}, log_end={}, idle={})
         logs = client.log_ranges(partitions, isolation_level=self.isolation_level)
-        found = first_records(client, partitions, moment, logs, self.isolation_level)
+        found, ahead = first_records(client, partitions, moment, logs, self.isolation_level)
         first = {tp: at if at is not None and at < logs[tp].end else None for tp, at in found.items()}
         silent = [tp for tp, offset in first.items() if offset is None]
         idle = []
@@ -112,7 +112,7 @@ class TopicWait(Wait):
             log_end=offsets_json(ends),
             idle=offsets_json({tp: ends[tp] for tp in idle}),
         )
-        text = self._table(first, ends, idle, missing)
+        text = self._table(first, ends, idle, missing, ahead)
         return Reading(not missing, lambda: value, text, positions={"": ends})
 
     def base_json(self, **values: Any) -> dict[str, Any]:
@@ -120,10 +120,16 @@ class TopicWait(Wait):
         return {"version": 1, "target": self.target, **values}
 
     def _table(
-        self, first: Positions, ends: Positions, idle: list[TopicPartition], missing: list[TopicPartition]
+        self,
+        first: Positions,
+        ends: Positions,
+        idle: list[TopicPartition],
+        missing: list[TopicPartition],
+        ahead: set[TopicPartition],
     ) -> str:
         state = dict.fromkeys(first, "reached")
-        state |= dict.fromkeys(missing, "no record yet") | dict.fromkeys(idle, "idle")
+        state |= {tp: "ahead of the clock" if tp in ahead else "no record yet" for tp in missing}
+        state |= dict.fromkeys(idle, "idle")
         rows = {tp: (offset_cell(first[tp]), offset_cell(ends[tp]), state[tp]) for tp in first}
         lead = f"all records before {self.target} are in the topics"
         if missing:

@@ -50,7 +50,8 @@ def since(log: Log, moment: int = NOON) -> tuple[int, bool]:
 
 
 def first(log: Log) -> int | None:
-    return first_records(log, [TP], NOON, log.log_ranges([TP]))[TP]
+    found, _ = first_records(log, [TP], NOON, log.log_ranges([TP]))
+    return found[TP]
 
 
 def test_the_first_record_since_a_time_is_found_behind_a_marker():
@@ -94,7 +95,10 @@ def test_a_topic_has_not_reached_a_time_by_a_record_ahead_of_the_clock():
     assert first(Log(NOON - MINUTE, AHEAD, NOON - MINUTE)) is None
     assert first(Log(NOON - MINUTE, AHEAD, NOON)) == 1  # the last record decides
     wait = TopicWait(topics=["orders"], target=TARGET.isoformat())
-    assert not wait.judge(Log(NOON - MINUTE, AHEAD), {"": {TP: None}}).done
+    reading = wait.judge(Log(NOON - MINUTE, AHEAD), {"": {TP: None}})
+    assert not reading.done
+    assert "ahead of the clock" in reading.text
+    assert "no record yet" in wait.judge(Log(NOON - MINUTE), {"": {TP: None}}).text
 
 
 def test_the_target_of_a_time_is_the_log_end_behind_a_record_ahead_of_the_clock():
