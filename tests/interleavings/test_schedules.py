@@ -1,8 +1,9 @@
 """
 Two movers of one group or pipeline, in every schedule within a bound, see `tests/support/every_schedule.py`.
 
-By default the turn changes twice, and a crash is in the place of both changes (on a group: of one of them);
-where both movers move a checkpoint the turn changes once, and a crash is in its place. To go further:
+By default the turn changes twice, and a crash is in the place of both changes (on a group: of one of them).
+Where both movers move a checkpoint, it changes twice without a crash, or once with a crash in its place. To
+go further:
 
     SCHEDULE_CHANGES=3 SCHEDULE_CRASH_COSTS=0 pytest -s tests/interleavings/test_schedules.py -k "group"
 """
@@ -19,6 +20,8 @@ from judged_pairs import Pair, Scripts, explore
 
 PAIRS = [("group", Pair(*pair)) for pair in group_pairs()]
 PAIRS += [("pipeline", Pair(*pair)) for pair in pipeline_pairs()]
+NO_CRASH = 99
+"""More changes than there are: a crash is in the place of so many."""
 LARGEST = {"pipeline: restore, restore", "pipeline: reset, same reset"}
 
 
@@ -38,24 +41,27 @@ def scripts():
     print(f" in {seconds:.1f} s: {found / seconds:,.0f} schedules a second")
 
 
-def bounds(where: str, pair: Pair) -> dict[str, int]:
-    heavy = where == "pipeline" and all(mover.moves_checkpoint for mover in pair)
-    changes = int(os.environ.get("SCHEDULE_CHANGES", "1" if heavy else "2"))
-    costs = 1 if where == "group" else changes
-    return {"changes": changes, "crash_costs": int(os.environ.get("SCHEDULE_CRASH_COSTS", costs))}
+def cases():
+    """Each pair, with the bounds of its schedules."""
+    for where, pair in PAIRS:
+        name = f"{where}: {pair}"
+        bounds = {"": (2, 1 if where == "group" else 2)}
+        if where == "pipeline" and all(mover.moves_checkpoint for mover in pair):
+            bounds = {", two changes": (2, NO_CRASH), ", a crash": (1, 1)}
+        for kind, (changes, crash_costs) in bounds.items():
+            limits = {
+                "changes": int(os.environ.get("SCHEDULE_CHANGES", changes)),
+                "crash_costs": int(os.environ.get("SCHEDULE_CRASH_COSTS", crash_costs)),
+            }
+            long = name in LARGEST and crash_costs != NO_CRASH
+            yield pytest.param(
+                where, pair, limits, id=f"{name}{kind}", marks=pytest.mark.long if long else []
+            )
 
 
-@pytest.mark.parametrize(
-    ("where", "pair"),
-    [
-        pytest.param(*each, id=name, marks=pytest.mark.long if name in LARGEST else [])
-        for each in PAIRS
-        if (name := f"{each[0]}: {each[1]}")
-    ],
-)
-def test_every_schedule_ends_where_one_of_the_two_has_put_it(where, pair, scripts):
+@pytest.mark.parametrize(("where", "pair", "limits"), list(cases()))
+def test_every_schedule_ends_where_one_of_the_two_has_put_it(where, pair, limits, scripts):
     known, totals = scripts
-    limits = bounds(where, pair)
     with deterministic():
         found, _ = explore(pair, known[where], **limits)
     totals["schedules"] += found.schedules
