@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timezone
 from typing import Annotated, Any
@@ -14,7 +15,6 @@ from airflow_kafka_offsets.model.text import is_plain
 from airflow_kafka_offsets.ui import history, instance_now, instances
 from airflow_kafka_offsets.ui.access import AsUserDep, ReadableDags, ReadableDagsDep, may_read_dag
 from airflow_kafka_offsets.ui.airflow_api import AsUser, RefusedError, run_in_thread
-from airflow_kafka_offsets.ui.bodies import pack_model, packed_response
 from airflow_kafka_offsets.ui.dags import FRESH, LISTED, Dags, ListedPipelines
 from airflow_kafka_offsets.ui.discovery import DagPipelines
 from airflow_kafka_offsets.ui.live_client import Answer, LiveClient
@@ -170,6 +170,21 @@ async def task_instance_now(
 def as_json(found: BaseModel) -> Response:
     """Return a response that FastAPI does not serialize again in the server's event loop."""
     return Response(found.model_dump_json(), media_type="application/json")
+
+
+def pack_model(found: BaseModel) -> bytes:
+    """Return a model as compressed JSON, once for all viewers; Airflow would compress it for each viewer."""
+    # The level of Airflow's own middleware.
+    return gzip.compress(found.model_dump_json().encode(), 5)
+
+
+def packed_response(request: Request, body: bytes) -> Response:
+    """Return a response with compressed JSON, decompressed for a client that does not accept gzip."""
+    # Airflow's middleware does not change a response that has an encoding.
+    headers = {"Content-Encoding": "gzip", "Vary": "Accept-Encoding"}
+    if "gzip" not in request.headers.get("accept-encoding", ""):
+        body, headers = gzip.decompress(body), {"Vary": "Accept-Encoding"}
+    return Response(body, headers=headers, media_type="application/json")
 
 
 async def visible_maker(

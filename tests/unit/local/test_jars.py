@@ -17,6 +17,7 @@ from airflow_kafka_offsets.local.jars import (
     tools_version,
     write_listing,
 )
+from airflow_kafka_offsets.local.kafka import EmbeddedKafka
 
 
 @pytest.fixture
@@ -126,6 +127,14 @@ def test_an_unreachable_registry_is_said_with_a_remedy_and_without_credentials(t
         kafka_classpath(said.append, tmp_path)
     assert "geheim" not in str(refused.value)
     assert "://" not in str(refused.value)
+    assert said == ["fetching Apache Kafka 4.1.0 (about 45 MB, once)"]
+
+
+def test_an_embedded_kafka_says_that_it_fetches_its_jars(monkeypatch, tmp_path, dead_network):
+    monkeypatch.setenv("AIRFLOW_KAFKA_OFFSETS_CACHE", str(tmp_path / "cache"))
+    said = []
+    with pytest.raises(SetupError, match="could not be fetched"):
+        EmbeddedKafka(tmp_path / "kafka", progress=said.append).start()
     assert said == ["fetching Apache Kafka 4.1.0 (about 45 MB, once)"]
 
 
