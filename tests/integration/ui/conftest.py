@@ -64,6 +64,22 @@ def metadata(database) -> Any:
     SomeDagsOnly.without_xcom = {}
 
 
+@pytest.fixture
+def statements(database) -> Iterator[list[Any]]:
+    """The statements that are sent to the database, with their parameters."""
+    from airflow import settings
+    from sqlalchemy import event
+
+    sent: list[Any] = []
+
+    def note(connection: Any, cursor: Any, statement: str, parameters: Any, *_: Any) -> None:
+        sent.append((statement, parameters))
+
+    event.listen(settings.engine, "before_cursor_execute", note)
+    yield sent
+    event.remove(settings.engine, "before_cursor_execute", note)
+
+
 class Browser:
     """A client of Airflow's app, as one user or without a login."""
 
