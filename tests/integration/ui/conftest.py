@@ -57,9 +57,15 @@ def metadata(database) -> Any:
     made = Metadata()
     yield made
     made.clear()
+
+
+@pytest.fixture
+def rights(database) -> Iterator[Any]:
+    """What users may read: ``readable`` and ``without_xcom`` name DAGs by user; others may read all."""
     # Airflow must not be imported before its home is set.
     from some_dags_only import SomeDagsOnly
 
+    yield SomeDagsOnly
     SomeDagsOnly.readable = {}
     SomeDagsOnly.without_xcom = {}
 

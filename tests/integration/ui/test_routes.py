@@ -43,7 +43,11 @@ def test_lists_a_pipeline_once_with_its_tasks(browser, orders):
 
 
 def test_a_drift_check_is_in_the_history(browser, metadata):
-    names = {"group_id": "orders", "topics": ["orders"], "checkpoint_location": "/data/orders"}
+    names: dict[str, Any] = {
+        "group_id": "orders",
+        "topics": ["orders"],
+        "checkpoint_location": "/data/orders",
+    }
     with metadata.new_dag("looks"):
         CheckOffsetDriftOperator(task_id="drift", **names)
     report = {"version": 1, "drifted": False, "pipelines": [{**names, "groups": []}]}
