@@ -16,7 +16,7 @@ import select
 import signal
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from confluent_kafka import KafkaException
@@ -59,11 +59,7 @@ def main() -> None:
     """Read the settings and respond to requests until the input ends."""
     # As in the command line: many values live until they are sent.
     gc.set_threshold(100_000)
-    # Redirect the client's own output to standard error.
-    out = os.dup(1)
-    os.dup2(2, 1)
-    lines: queue.SimpleQueue[bytearray] = queue.SimpleQueue()
-    threading.Thread(target=read_lines, args=(lines, os.getppid()), daemon=True).start()
+    lines, write = open_channel()
     session = AdminSession(**json.loads(lines.get()))
     last = False
     while not last:
@@ -74,11 +70,28 @@ def main() -> None:
         response = respond(session, request)
         signal.alarm(0)
         last = response["last"]
-        text = json.dumps(response, separators=(",", ":")).encode() + b"\n"
-        while text:
-            text = text[os.write(out, text) :]
+        write(response)
     # Closing the client may abort or hang.
     os._exit(0)
+
+
+def open_channel() -> tuple[queue.SimpleQueue[bytearray], Callable[[Mapping[str, Any]], None]]:
+    """
+    Return the lines from the parent process, and a function that sends it a value as a line of JSON.
+
+    Other output of this process, such as a client's own, is redirected to standard error.
+    """
+    out = os.dup(1)
+    os.dup2(2, 1)
+    lines: queue.SimpleQueue[bytearray] = queue.SimpleQueue()
+    threading.Thread(target=read_lines, args=(lines, os.getppid()), daemon=True).start()
+
+    def write(value: Mapping[str, Any]) -> None:
+        text = json.dumps(value, separators=(",", ":")).encode() + b"\n"
+        while text:
+            text = text[os.write(out, text) :]
+
+    return lines, write
 
 
 def read_lines(lines: queue.SimpleQueue[bytearray], parent: int) -> None:

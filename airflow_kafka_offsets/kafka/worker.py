@@ -1,4 +1,4 @@
-"""The parent's side of the admin worker's process; has few imports, so that the process can start early."""
+"""The parent's side of child processes; has few imports, so that the admin worker can start early."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 import tempfile
 import time
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
@@ -22,7 +22,7 @@ GRACE = 1.0
 """Seconds that a worker may exceed its deadline, or take to end, before it is killed."""
 
 # Like python -m, but does not import modules from the working directory (-P exists since Python 3.11).
-_START = f"import sys; sys.path = [at for at in sys.path if at]; from {MODULE} import main; main()"
+_START = "import sys; sys.path = [at for at in sys.path if at]; from {module} import main; main()"
 _PART = 1 << 20
 """Number of bytes read at once."""
 _SMALL = {"MALLOC_ARENA_MAX": "2"}
@@ -49,25 +49,13 @@ class AdminWorker:
         self._owner = os.getpid()
         self._expires = float("inf")
         self._settings = b""
-        root = str(Path(airflow_kafka_offsets.__file__).parents[1])
-        # The worker imports the package from the same place as this process.
-        path = os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), root)))
         # A file, not a pipe: a pipe would fill up, because its content is read only at the end.
         self._errors = _temporary_file()
         try:
-            with ExitStack() as opened:
-                opened.enter_context(self._errors)
-                # Not pipes, because a socket has a timeout.
-                self._socket, standard = map(opened.enter_context, socket.socketpair())
-                self._process = subprocess.Popen(
-                    [sys.executable, "-c", _START],
-                    stdin=standard.fileno(),
-                    stdout=standard.fileno(),
-                    stderr=self._errors,
-                    env={**_SMALL, **os.environ, "PYTHONPATH": path, "PYTHONIOENCODING": "utf-8"},
-                )
-                standard.close()
-                opened.pop_all()
+            with ExitStack() as undo:
+                undo.push(self._errors)
+                self._process, self._socket = start_child(MODULE, os.environ, self._errors)
+                undo.pop_all()
         except OSError as error:
             raise SetupError(f"{sys.executable} cannot be started ({error}): group calls need it") from error
         # Ends the worker if the client is never closed; also at the end of this process.
@@ -124,6 +112,34 @@ class AdminWorker:
         """
         self._finalizer.detach()
         return _end(self._process, self._socket, self._errors, self._owner, patience)
+
+
+def start_child(
+    module: str, environment: Mapping[str, str], errors: IO[bytes] | None = None
+) -> tuple[subprocess.Popen[bytes], socket.socket]:
+    """
+    Run the ``main`` of a module in another Python process.
+
+    :param errors: file for its standard error; by default that of this process.
+    :return: the process, and a socket to its standard input and output.
+    :raises OSError: if it cannot be started.
+    """
+    root = str(Path(airflow_kafka_offsets.__file__).parents[1])
+    # The child imports the package from the same place as this process.
+    path = os.pathsep.join(filter(None, (environment.get("PYTHONPATH"), root)))
+    # Not pipes, because a socket has a timeout.
+    ours, standard = socket.socketpair()
+    with standard, ExitStack() as undo:
+        undo.push(ours)
+        process = subprocess.Popen(
+            [sys.executable, "-c", _START.format(module=module)],
+            stdin=standard.fileno(),
+            stdout=standard.fileno(),
+            stderr=errors,
+            env={**_SMALL, **environment, "PYTHONPATH": path, "PYTHONIOENCODING": "utf-8"},
+        )
+        undo.pop_all()
+    return process, ours
 
 
 def _temporary_file() -> IO[bytes]:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     import psutil
 
+    from airflow_kafka_offsets.local.jars import Progress
+
 _MAIN = "kafka.Kafka"
 # Lines of the broker's log in the error text.
 _LOG_LINES = 40
@@ -102,9 +104,9 @@ class Broker:
         return log_tail(self.log_file, _LOG_LINES) or "(it is empty)"
 
 
-def broker_command(home: Path, heap: str) -> list[str]:
+def broker_command(home: Path, heap: str, progress: Progress) -> list[str]:
     """Return the command for the brokers of the Kafka in a directory, up to the class."""
-    return java_command(kafka_classpath(), _mark(home), f"-Xmx{heap}", "-Dlog4j2.level=INFO")
+    return java_command(kafka_classpath(progress), _mark(home), f"-Xmx{heap}", "-Dlog4j2.level=INFO")
 
 
 def find_brokers(home: Path) -> list[psutil.Process]:

@@ -186,7 +186,7 @@ def _report(home: Path, servers: str) -> bool:
     output, checkpoint = home / "flights" / "output", home / "flights" / "checkpoint"
     # Includes the files of earlier demos in this directory.
     published = sum(json.loads(file.read_text())["rows"] for file in (output / "published").glob("*.json"))
-    described = describe_group(servers, GROUP)
+    described = describe_group(servers, GROUP, click.echo)
     click.echo(f"kafka-consumer-groups --describe, Kafka's own tool, prints:{described}")
     # GROUP TOPIC PARTITION CURRENT-OFFSET LOG-END-OFFSET LAG
     rows = [line.split() for line in described.splitlines() if line.startswith(f"{GROUP} ")]

@@ -45,8 +45,7 @@ PARTITIONS = 3
 OLD_RECORDS = 1_000
 """Records of each partition that the first Kafka deletes before the first day."""
 PIPELINE = 'checkpoint_location=f"{HOME}/checkpoint",'
-MIRROR = {"kafka_config_id": "kafka_standby"}
-MIRRORED = "\n    ".join([PIPELINE, "=".join(["mirror", f"{MIRROR},"])])
+MIRRORED = f"{PIPELINE}\n    mirror={{'kafka_config_id': 'kafka_standby'}},"
 """A line of the DAG's pipeline, with the mirror that the demo adds."""
 CAUGHT_UP = 60.0
 
@@ -176,7 +175,7 @@ def _report(home: Path, servers: str, translated: Mapping[str, object]) -> bool:
         agrees = agrees and published == there == once > 0
         kafka = "primary" if number < 2 else "standby"
         rows.append((day, kafka, str(published), str(there), str(once), str(there - once)))
-    described = describe_group(servers, GROUP)
+    described = describe_group(servers, GROUP, click.echo)
     lines = [line.split() for line in described.splitlines() if line.startswith(f"{GROUP} ")]
     lag = sum(int(line[5]) for line in lines if line[5] != "-")
     agrees = agrees and lag == 0 and bool(lines)

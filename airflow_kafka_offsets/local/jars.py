@@ -56,22 +56,19 @@ class Program(NamedTuple):
     resolve: Callable[[MavenContext], list[Path]]
 
 
-def kafka_classpath(progress: Progress = silent, directory: Path | None = None) -> list[Path]:
+def kafka_classpath(progress: Progress = silent) -> list[Path]:
     """
     Return the jars of the embedded Kafka; fetch them if they are missing.
 
-    :param directory: directory of the jars; default: ``jars`` in the cache directory.
     :raises SetupError: if jars are missing and cannot be fetched, for example because jgo is not installed.
     """
-    return cached_jars(_KAFKA, listing_file(directory), progress)
+    return cached_jars(_KAFKA, listing_file(), progress)
 
 
-def tools_classpath(progress: Progress = silent, directory: Path | None = None) -> list[Path]:
+def tools_classpath(progress: Progress = silent) -> list[Path]:
     """Return the jars of Kafka's command line tools, see :func:`kafka_classpath`."""
-    listing = listing_file(directory)
-    return cached_jars(
-        _TOOLS, listing.with_name(f"kafka-tools-for-{listing.name[len('kafka-') :]}"), progress
-    )
+    listing = listing_file().with_name(f"kafka-tools-for-{KAFKA_VERSION}.classpath")
+    return cached_jars(_TOOLS, listing, progress)
 
 
 def cached_jars(program: Program, listing: Path, progress: Progress = silent) -> list[Path]:
@@ -98,9 +95,9 @@ def cached_jars(program: Program, listing: Path, progress: Progress = silent) ->
     return jars
 
 
-def listing_file(directory: Path | None = None) -> Path:
+def listing_file() -> Path:
     """Return the file that lists the jars after all were fetched."""
-    return (directory or cache_directory() / "jars") / f"kafka-{KAFKA_VERSION}.classpath"
+    return cache_directory() / "jars" / f"kafka-{KAFKA_VERSION}.classpath"
 
 
 def read_listing(listing: Path) -> list[Path] | None:

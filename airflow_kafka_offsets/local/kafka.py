@@ -159,7 +159,7 @@ class EmbeddedKafka:
 
     def start_broker(self, number: int) -> None:
         """Start one broker again with its ports and data; :meth:`wait_until_ready` waits for it."""
-        self.brokers[number].start(broker_command(self.directory, self._heap))
+        self.brokers[number].start(broker_command(self.directory, self._heap, self._progress))
 
     def leave_running(self) -> None:
         """Let the brokers outlive this process."""
@@ -237,7 +237,7 @@ class EmbeddedKafka:
         for number, broker in self.brokers.items():
             broker.configure(self.server_properties(number))
         # Before other tools, which would fetch the jars without a progress message.
-        command = broker_command(self.directory, self._heap)
+        command = broker_command(self.directory, self._heap, self._progress)
         self._format()
         self._progress(f"starting Kafka on {self.bootstrap_servers}")
         for broker in self.brokers.values():

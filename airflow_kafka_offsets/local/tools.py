@@ -7,12 +7,14 @@ import subprocess
 from typing import TYPE_CHECKING
 
 from airflow_kafka_offsets.errors import SetupError
-from airflow_kafka_offsets.local.jars import kafka_classpath, tools_classpath
+from airflow_kafka_offsets.local.jars import kafka_classpath, silent, tools_classpath
 from airflow_kafka_offsets.local.java import find_java
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
+
+    from airflow_kafka_offsets.local.jars import Progress
 
 CONSUMER_GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 """The class behind ``kafka-consumer-groups``."""
@@ -43,8 +45,9 @@ def run_tool(class_name: str, *arguments: str, timeout: float = 60.0) -> subproc
         raise SetupError(f"{class_name} did not finish within {timeout:g} s") from error
 
 
-def describe_group(bootstrap_servers: str, group: str) -> str:
+def describe_group(bootstrap_servers: str, group: str, progress: Progress = silent) -> str:
     """Return the output of ``kafka-consumer-groups --describe --group``; raise a SetupError if it fails."""
+    tools_classpath(progress)
     done = run_tool(CONSUMER_GROUPS, "--bootstrap-server", bootstrap_servers, "--describe", "--group", group)
     output = f"{done.stdout}\n{done.stderr}"
     # The tool exits with 0 even after an error.

@@ -119,19 +119,13 @@ def read_instance(instance: InstanceResult) -> TaskInstanceResponse:
         found.problems.append("the value in XCom is not in this package's format, and is not shown")
         return found
     found.move = move_response(move)
-    match value_kind(value):
-        case "receipt":
-            found.receipt = receipt_table(value, move)
-            found.restore_command, problems = restore_command(value, move)
-            found.problems += problems
-        case "drift":
-            found.drift = dict(value)
-        case "certificate":
-            found.certificate = dict(value)
-        case "mirror":
-            found.mirror = dict(value)
-        case _:
-            found.reading = dict(value)
+    kind = value_kind(value)
+    if kind == "receipt":
+        found.receipt = receipt_table(value, move)
+        found.restore_command, problems = restore_command(value, move)
+        found.problems += problems
+    else:
+        found.report, found.report_kind = dict(value), kind
     return found
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import sys
 import threading
 import time
 import zlib
@@ -146,7 +145,7 @@ class LiveClient:
         if self._child is None or not self._child.is_usable:
             # Airflow reads connections from its database only in a server process.
             environment = {**os.environ, "_AIRFLOW_PROCESS_CONTEXT": "server"}
-            self._child = WorkerProcess([sys.executable, "-c", _start(self._worker)], environment)
+            self._child = WorkerProcess(self._worker, environment)
         return self._child
 
     def _answered(self, key: str, result: Future[Any], done: Future[Answer]) -> None:
@@ -174,8 +173,3 @@ class LiveClient:
 
 def _size(answer: Answer) -> int:
     return len(answer.packed) + _BESIDE
-
-
-def _start(module: str) -> str:
-    # Like python -m, but files in the working directory are not imported as modules.
-    return f"import sys; sys.path = [at for at in sys.path if at]; from {module} import main; main()"

@@ -27,7 +27,7 @@ from airflow_kafka_offsets.errors import (
 )
 from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
 from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
-from airflow_kafka_offsets.kafka.admin_worker import read_lines
+from airflow_kafka_offsets.kafka.admin_worker import open_channel
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.kafka.failures import GUARDED
 from airflow_kafka_offsets.model.groups import GroupSelection
@@ -256,24 +256,16 @@ def _sum(positions: list[tuple[TopicPartition, int]]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Answer the requests on standard input until it ends, or until there are no requests for a while."""
-    out = os.dup(1)
-    # Standard output has only answers, one on each line.
-    os.dup2(2, 1)  # output of Airflow and its providers goes to standard error
+    """Answer requests until the parent ends, or until there are no requests for a while."""
     # Standard error is shared with the API server, whose log should not grow with each request.
     logging.disable(logging.INFO)
-    lines: queue.SimpleQueue[bytearray] = queue.SimpleQueue()
-    threading.Thread(target=read_lines, args=(lines, os.getppid()), daemon=True).start()
+    lines, write = open_channel()
     worker, writing = LiveWorker(), threading.Lock()
 
     def reply(line: bytearray) -> None:
-        write(worker.answer(json.loads(line)))
-
-    def write(value: Mapping[str, Any]) -> None:
-        text = json.dumps(value, separators=(",", ":")).encode() + b"\n"
+        answer = worker.answer(json.loads(line))
         with writing:
-            while text:
-                text = text[os.write(out, text) :]
+            write(answer)
 
     pool = ThreadPoolExecutor(_AT_ONCE)
     write({"ready": True})

@@ -258,10 +258,10 @@ class TaskInstanceResponse(BaseModel):
     state: str | None
     move: MoveResponse | None = None
     receipt: ReceiptResponse | None = None
-    reading: dict[str, Any] | None = None
-    drift: dict[str, Any] | None = None
-    certificate: dict[str, Any] | None = None
-    mirror: dict[str, Any] | None = None
+    report: dict[str, Any] | None = None
+    """The result as it is in XCom, if it is not a receipt."""
+    report_kind: str | None = None
+    """``certificate``, ``drift``, ``mirror``, ``reading`` or ``window``."""
     restore_command: str | None = None
     problems: list[str] = []
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timezone
 from typing import Annotated, Any
@@ -14,7 +15,6 @@ from airflow_kafka_offsets.model.text import is_plain
 from airflow_kafka_offsets.ui import history, instance_now, instances
 from airflow_kafka_offsets.ui.access import AsUserDep, ReadableDags, ReadableDagsDep, may_read_dag
 from airflow_kafka_offsets.ui.airflow_api import AsUser, RefusedError, run_in_thread
-from airflow_kafka_offsets.ui.bodies import pack_model, packed_response
 from airflow_kafka_offsets.ui.dags import FRESH, LISTED, Dags, ListedPipelines
 from airflow_kafka_offsets.ui.discovery import DagPipelines
 from airflow_kafka_offsets.ui.live_client import Answer, LiveClient
@@ -27,8 +27,6 @@ from airflow_kafka_offsets.ui.responses import (
     NowResponse,
     PipelineResponse,
     PipelinesResponse,
-    TaskInstanceNowResponse,
-    TaskInstanceResponse,
     TaskResponse,
 )
 from airflow_kafka_offsets.ui.single_flight_cache import SingleFlightCache
@@ -43,31 +41,31 @@ user_routes = APIRouter()
 dag_routes = APIRouter(dependencies=[Depends(may_read_dag)])
 
 
-@user_routes.get("/", include_in_schema=False)
+@user_routes.get("/")
 async def all_pipelines_page(request: Request) -> Response:
     """Show all pipelines."""
     return shell_response(request)
 
 
-@user_routes.get("/static/{name}", include_in_schema=False)
+@user_routes.get("/static/{name}")
 async def static_file(request: Request, name: str) -> Response:
     """Return a file that the pages load."""
     return static_response(request, name)
 
 
-@user_routes.get("/api/pipelines", response_model=PipelinesResponse)
+@user_routes.get("/api/pipelines")
 async def all_pipelines(request: Request, readable: ReadableDagsDep, ask: AsUserDep) -> Response:
     """Return the pipelines of all DAGs that the user may read."""
     return as_json(_overview(request, await _all_pipelines(request, readable, ask)))
 
 
-@dag_routes.get("/dags/{dag_id}", include_in_schema=False)
+@dag_routes.get("/dags/{dag_id}")
 async def dag_page(request: Request, dag_id: str) -> Response:  # noqa: ARG001  # the guard reads it
     """Show the pipelines of one DAG."""
     return shell_response(request)
 
 
-@dag_routes.get("/dags/{dag_id}/runs/{run_id:path}/tasks/{task_id}/{map_index}", include_in_schema=False)
+@dag_routes.get("/dags/{dag_id}/runs/{run_id:path}/tasks/{task_id}/{map_index}")
 async def task_instance_page(
     request: Request,
     dag_id: str,  # noqa: ARG001
@@ -79,7 +77,7 @@ async def task_instance_page(
     return shell_response(request)
 
 
-@dag_routes.get("/api/dags/{dag_id}/pipelines", response_model=PipelinesResponse)
+@dag_routes.get("/api/dags/{dag_id}/pipelines")
 async def dag_pipelines(request: Request, dag_id: str, ask: AsUserDep) -> Response:
     """Return the pipelines of one DAG; an unknown DAG has none."""
     found = await _dags(request).get_one(ask, dag_id)
@@ -88,7 +86,7 @@ async def dag_pipelines(request: Request, dag_id: str, ask: AsUserDep) -> Respon
 
 # No route waits in one of the API server's threads, which a hundred open pages would keep busy. Large answers
 # are processed in the tab's own thread, not in the server's event loop.
-@dag_routes.get("/api/dags/{dag_id}/pipelines/{key}/now", response_model=NowResponse)
+@dag_routes.get("/api/dags/{dag_id}/pipelines/{key}/now")
 async def now(
     request: Request,
     dag_id: str,
@@ -107,7 +105,7 @@ async def now(
     return await run_in_thread(_now, answer, value, partitions)
 
 
-@dag_routes.get("/api/dags/{dag_id}/pipelines/{key}/history", response_model=HistoryResponse)
+@dag_routes.get("/api/dags/{dag_id}/pipelines/{key}/history")
 async def pipeline_history(
     request: Request,
     dag_id: str,
@@ -137,9 +135,7 @@ async def pipeline_history(
     return packed_response(request, await histories.get(viewed, read))
 
 
-@dag_routes.get(
-    "/api/dags/{dag_id}/runs/{run_id:path}/tasks/{task_id}/{map_index}", response_model=TaskInstanceResponse
-)
+@dag_routes.get("/api/dags/{dag_id}/runs/{run_id:path}/tasks/{task_id}/{map_index}")
 async def task_instance(
     request: Request, dag_id: str, run_id: str, task_id: str, map_index: str, ask: AsUserDep
 ) -> Response:
@@ -153,10 +149,7 @@ async def task_instance(
     return packed_response(request, await receipts.get((dag_id, run_id, task_id, map_index), read))
 
 
-@dag_routes.get(
-    "/api/dags/{dag_id}/runs/{run_id:path}/tasks/{task_id}/{map_index}/now",
-    response_model=TaskInstanceNowResponse,
-)
+@dag_routes.get("/api/dags/{dag_id}/runs/{run_id:path}/tasks/{task_id}/{map_index}/now")
 async def task_instance_now(
     request: Request, dag_id: str, run_id: str, task_id: str, map_index: str, ask: AsUserDep
 ) -> Response:
@@ -170,6 +163,21 @@ async def task_instance_now(
 def as_json(found: BaseModel) -> Response:
     """Return a response that FastAPI does not serialize again in the server's event loop."""
     return Response(found.model_dump_json(), media_type="application/json")
+
+
+def pack_model(found: BaseModel) -> bytes:
+    """Return a model as compressed JSON, once for all viewers; Airflow would compress it for each viewer."""
+    # The level of Airflow's own middleware.
+    return gzip.compress(found.model_dump_json().encode(), 5)
+
+
+def packed_response(request: Request, body: bytes) -> Response:
+    """Return a response with compressed JSON, decompressed for a client that does not accept gzip."""
+    # Airflow's middleware does not change a response that has an encoding.
+    headers = {"Content-Encoding": "gzip", "Vary": "Accept-Encoding"}
+    if "gzip" not in request.headers.get("accept-encoding", ""):
+        body, headers = gzip.decompress(body), {"Vary": "Accept-Encoding"}
+    return Response(body, headers=headers, media_type="application/json")
 
 
 async def visible_maker(

@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import selectors
 import subprocess
 import threading
 import time
 import weakref
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
-from pathlib import Path
-from typing import IO, Any, cast
+from contextlib import suppress
+from typing import Any
 
-import airflow_kafka_offsets
+from airflow_kafka_offsets.kafka.worker import GRACE, start_child
 
 _START = 60.0
 """Seconds that the process may take to start."""
 
-# Bytes that are read at once: more than a pipe's buffer.
-_CHUNK = 1 << 20
-# Seconds between two checks for overdue requests; four times as often while a request is open.
+# Bytes that are read at once.
+_PART = 1 << 20
 _TICK = 0.5
-# Seconds that end() waits for the thread, and for the end of a killed process.
-_GRACE = 1.0
-_FULL = 0.5
-"""Seconds for which the pipe to the process may stay full. After them the process counts as hanging."""
+"""
+Seconds between two checks for overdue requests. Also the time in which the process must take a request: if it
+takes longer, it counts as hanging, and must not block the API server's threads.
+"""
 
 # Half of the threads of the process (_AT_ONCE in live_worker.py). The other threads still answer until the
 # process is replaced.
@@ -43,29 +40,18 @@ class WorkerProcess:
     """
     The child process and its open requests.
 
-    The process reads one request from each line of its input, ``{"id", "seconds", ...}``, and writes answers
+    The process reads one request from each line of its input, ``{"id", "end", ...}``, and writes answers
     in any order, ``{"id", ...}``. Its first line is ``{"ready": true}``. If the process answers no request at
     all, or has left several requests unanswered, it gets no more requests. It is killed after the other
     requests are answered or overdue.
 
-    :param command: arguments of the process, which must not contain secrets.
+    :param module: module whose ``main`` the process runs.
     """
 
-    def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
-        root = str(Path(airflow_kafka_offsets.__file__).parents[1])
-        path = os.pathsep.join(filter(None, (root, environment.get("PYTHONPATH"))))
-        self._process = subprocess.Popen(
-            list(command),
-            bufsize=0,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env={**environment, "PYTHONPATH": path, "PYTHONIOENCODING": "utf-8"},
-        )
+    def __init__(self, module: str, environment: Mapping[str, str]) -> None:
+        self._process, self._socket = start_child(module, environment)
+        self._socket.settimeout(_TICK)
         self._owner = os.getpid()
-        self._stdin = cast("IO[bytes]", self._process.stdin)
-        self._stdout = cast("IO[bytes]", self._process.stdout)
-        # Otherwise a hanging process would block the API server's thread after the pipe is full.
-        os.set_blocking(self._stdin.fileno(), False)
         self._lock = threading.Lock()
         self._open: dict[int, tuple[float, Future[Any], float]] = {}
         self._number = 0
@@ -97,34 +83,25 @@ class WorkerProcess:
             self._open[number] = (now + seconds, answer, now)
             line = json.dumps({"id": number, "end": now + seconds, **question}).encode() + b"\n"
             try:
-                self._retired |= not self._write(line)
-            except (OSError, ValueError):  # the process has ended, which the thread detects
+                self._socket.sendall(line)
+            except OSError:  # the process has ended or hangs
                 self._retired = True
         return answer
-
-    def _write(self, line: bytes) -> bool:
-        """Write a line, which may exceed the pipe's buffer; return whether the whole line was written."""
-        with selectors.DefaultSelector() as selector:
-            selector.register(self._stdin, selectors.EVENT_WRITE)
-            while line and selector.select(_FULL):
-                line = line[self._stdin.write(line) or 0 :]
-        return not line
 
     def end(self) -> None:
         """End the process; its open requests fail."""
         self._retired = True
         self._finalizer()
         if self._thread is not threading.current_thread():
-            self._thread.join(_GRACE)
+            self._thread.join(GRACE)
 
     def _listen(self) -> None:
         received = b""
-        with selectors.DefaultSelector() as selector:
-            selector.register(self._stdout, selectors.EVENT_READ)
+        # The connection is reset if the process ends before it has read all requests.
+        with suppress(ConnectionError):
             while not (self._retired and not self._open):
-                if selector.select(_TICK / 4 if self._open else _TICK):
-                    more = os.read(self._stdout.fileno(), _CHUNK)
-                    if not more:
+                with suppress(TimeoutError):
+                    if not (more := self._socket.recv(_PART)):
                         break
                     *lines, received = (received + more).split(b"\n")
                     for line in lines:
@@ -133,8 +110,7 @@ class WorkerProcess:
         self.end()
         with self._lock:
             self._ended = True
-            self._stdin.close()
-            self._stdout.close()
+            self._socket.close()
         for answer in self._pop_requests(list(self._open)):
             answer.set_exception(NoAnswerError(_ENDED))
 
@@ -170,11 +146,7 @@ class WorkerProcess:
 
 
 def _kill(process: subprocess.Popen[bytes], owner: int) -> None:
-    if owner != os.getpid():
-        return
-    try:
-        process.wait(0)
-    except subprocess.TimeoutExpired:
+    if owner == os.getpid():
         process.kill()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(_GRACE)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(GRACE)

@@ -29,7 +29,8 @@ def forked_workers() -> Iterator[None]:
 
     def start(arguments: list[str], **how: Any) -> Any:
         # Some tests want another Python, or modules of their own.
-        if sys.executable != python or os.environ.get("PYTHONPATH") != search:
+        other = sys.executable != python or os.environ.get("PYTHONPATH") != search
+        if other or worker.MODULE not in arguments[-1]:
             return subprocess.Popen(arguments, **how)
         return Forked(server, how["env"], [how["stdin"], how["stdout"], how["stderr"].fileno()])
 

@@ -41,6 +41,8 @@ export function rowsOf(columns) {
 
 const ENDED = new Set(["success", "failed", "skipped", "upstream_failed", "removed"]);
 const REFRESH = 10;
+/** Kind of a report -> heading of its section; all other kinds are readings. */
+const TITLES = { drift: "Drift", certificate: "Certificate", mirror: "Failover to the mirror" };
 
 /** Show the time of the record at an offset; `undefined` while the time is being read. */
 function recordTime(value) {
@@ -170,11 +172,11 @@ function rowsTable(caption, rows) {
 }
 
 /** Show a report, which is plain JSON: its values, then a table or a section for each list of objects. */
-function report(values) {
+function reportOf(values) {
   const isRows = (value) => Array.isArray(value) && value.length > 0 && value.every((each) => each && typeof each === "object");
   const entries = Object.entries(values).filter(([key]) => key !== "version");
   const parts = entries.filter(([, value]) => isRows(value)).flatMap(([key, value]) =>
-    (key === "partitions" ? [rowsTable(label(key), value)] : value.flatMap(report)));
+    (key === "partitions" ? [rowsTable(label(key), value)] : value.flatMap(reportOf)));
   const singles = entries.filter(([, value]) => !isRows(value)).map(([key, value]) => {
     if (key === "progress" && value) return [label(key), `${count(Math.round(value.records_per_second))} records/s`];
     return [label(key), Array.isArray(value) ? names(value.map(String)) : plain(value)];
@@ -187,7 +189,7 @@ export async function show(page, where) {
   const { dagId, runId, taskId, mapIndex } = where;
   const address = path("api", "dags", dagId, "runs", runId, "tasks", taskId, mapIndex);
   const found = await get(address);
-  const { move, receipt, reading, drift, certificate, mirror, state } = found;
+  const { move, receipt, report, state } = found;
   const moved = receipt ? receiptOf(receipt, move) : null;
   const progress = h("section");
   const since = h("div");
@@ -214,15 +216,11 @@ export async function show(page, where) {
       copyable(found.restore_command),
       receipt?.checkpoint ? "" : h("p", { class: "quiet" }, "The command only moves the group. A checkpoint keeps its "
         + "offsets, and the next commit of these moves the group back there."))] : []),
-    ...(reading ? [h("section", {}, h("h2", {}, ENDED.has(state) ? "Last reading" : "Reading when the wait began"),
-      ...report(reading))] : []),
-    ...(drift ? [h("section", {}, h("h2", {}, "Drift"),
-      drift.verdict ? h("p", {}, h("span", { class: `tag ${tone(drift.verdict)}` }, drift.verdict)) : "", ...report(drift))] : []),
-    ...(certificate ? [h("section", {}, h("h2", {}, "Certificate"),
-      h("p", {}, h("span", { class: `tag ${tone(certificate.verdict)}` }, certificate.verdict)), ...report(certificate))] : []),
-    ...(mirror ? [h("section", {}, h("h2", {}, "Failover to the mirror"),
-      h("p", {}, h("span", { class: `tag ${tone(mirror.verdict)}` }, mirror.verdict)), ...report(mirror))] : []),
-    receipt || reading || drift || certificate || mirror ? "" : h("p", { class: "quiet" },
+    ...(report ? [h("section", {},
+      h("h2", {}, TITLES[found.report_kind] ?? (ENDED.has(state) ? "Last reading" : "Reading when the wait began")),
+      report.verdict ? h("p", {}, h("span", { class: `tag ${tone(report.verdict)}` }, report.verdict)) : "",
+      ...reportOf(report))] : []),
+    receipt || report ? "" : h("p", { class: "quiet" },
       "This task has stored no receipt and no reading: "
       + (state === "success" ? "" : ENDED.has(state) ? "the task ended before it had one, or " : "the task has not run yet, or ")
       + "it does not move or wait for Kafka offsets."),

@@ -57,11 +57,33 @@ def metadata(database) -> Any:
     made = Metadata()
     yield made
     made.clear()
+
+
+@pytest.fixture
+def rights(database) -> Iterator[Any]:
+    """What users may read: ``readable`` and ``without_xcom`` name DAGs by user; others may read all."""
     # Airflow must not be imported before its home is set.
     from some_dags_only import SomeDagsOnly
 
+    yield SomeDagsOnly
     SomeDagsOnly.readable = {}
     SomeDagsOnly.without_xcom = {}
+
+
+@pytest.fixture
+def statements(database) -> Iterator[list[Any]]:
+    """The statements that are sent to the database, with their parameters."""
+    from airflow import settings
+    from sqlalchemy import event
+
+    sent: list[Any] = []
+
+    def note(connection: Any, cursor: Any, statement: str, parameters: Any, *_: Any) -> None:
+        sent.append((statement, parameters))
+
+    event.listen(settings.engine, "before_cursor_execute", note)
+    yield sent
+    event.remove(settings.engine, "before_cursor_execute", note)
 
 
 class Browser:

@@ -84,12 +84,10 @@ def test_a_token_that_is_not_airflows_is_refused(browser, two_dags):
         assert response.status_code in (401, 403), address
 
 
-def test_who_may_read_one_of_two_dags_sees_nothing_of_the_other(browser, two_dags):
-    from some_dags_only import SomeDagsOnly
-
+def test_who_may_read_one_of_two_dags_sees_nothing_of_the_other(browser, two_dags, rights):
     everything = browser.get("/api/pipelines").json()["pipelines"]
     key = next(each["key"] for each in everything if each["dag_id"] == "secret")
-    SomeDagsOnly.readable = {"bob": {"orders"}}
+    rights.readable = {"bob": {"orders"}}
 
     listed = browser.get("/api/pipelines", "bob")
     hidden = [
@@ -109,33 +107,27 @@ def test_who_may_read_one_of_two_dags_sees_nothing_of_the_other(browser, two_dag
         assert secret.status_code == 403, address
 
 
-def test_a_key_of_another_dag_is_not_found_in_the_own_one(browser, two_dags):
-    from some_dags_only import SomeDagsOnly
-
+def test_a_key_of_another_dag_is_not_found_in_the_own_one(browser, two_dags, rights):
     key = browser.get("/api/dags/secret/pipelines").json()["pipelines"][0]["key"]
-    SomeDagsOnly.readable = {"bob": {"orders"}}
+    rights.readable = {"bob": {"orders"}}
 
     for what in ("now", "history"):
         assert browser.get(f"/api/dags/orders/pipelines/{key}/{what}", "bob").status_code == 404
     assert browser.get("/api/dags/orders/runs/run-of-secret/tasks/commit/-1", "bob").status_code == 404
 
 
-def test_without_the_right_to_the_xcom_of_a_dag_it_has_no_pipelines(browser, two_dags):
-    from some_dags_only import SomeDagsOnly
-
-    SomeDagsOnly.without_xcom = {"bob": {"secret"}}
+def test_without_the_right_to_the_xcom_of_a_dag_it_has_no_pipelines(browser, two_dags, rights):
+    rights.without_xcom = {"bob": {"secret"}}
 
     assert [each["dag_id"] for each in browser.get("/api/pipelines", "bob").json()["pipelines"]] == ["orders"]
     assert browser.get("/api/dags/secret/pipelines", "bob").status_code == 403
 
 
-def test_events_of_another_dag_show_to_those_who_may_read_it(browser, metadata, shared):
-    from some_dags_only import SomeDagsOnly
-
+def test_events_of_another_dag_show_to_those_who_may_read_it(browser, metadata, shared, rights):
     with metadata.new_dag("secret"):
         pass
     metadata.add_event("kafka-group://kafka_default/shared", "secret", "run 1", "commit", moved_by=7)
-    SomeDagsOnly.readable = {"bob": {"orders"}}
+    rights.readable = {"bob": {"orders"}}
 
     assert [move["moved_by"] for move in browser.moves("orders")] == [7]
     assert browser.moves("orders", "bob") == []
@@ -159,9 +151,7 @@ def test_a_reset_by_another_dag_is_shown_as_what_it_was(browser, metadata, share
     assert shown["reset_two"] == ["reset", "recovery", None, None, "success"]
 
 
-def test_a_reset_by_another_dag_without_outlets_is_shown_too(browser, metadata, shared):
-    from some_dags_only import SomeDagsOnly
-
+def test_a_reset_by_another_dag_without_outlets_is_shown_too(browser, metadata, shared, rights):
     with metadata.new_dag("recovery"):
         ResetOffsetsOperator(task_id="reset", group_id="shared", to_offset="earliest")
         ResetOffsetsOperator(task_id="reset_other", group_id="another", to_offset="earliest")
@@ -170,8 +160,8 @@ def test_a_reset_by_another_dag_without_outlets_is_shown_too(browser, metadata, 
         )
     groups = {"reset": "shared", "reset_other": "another", "reset_there": "shared"}
     metadata.add_run("recovery", {task: receipt(group, 60, 10) for task, group in groups.items()})
-    SomeDagsOnly.readable = {"bob": {"orders"}}
-    SomeDagsOnly.without_xcom = {"eve": {"recovery"}}
+    rights.readable = {"bob": {"orders"}}
+    rights.without_xcom = {"eve": {"recovery"}}
     names = ("task_id", "kind", "offset", "lag")
 
     assert [[move[name] for name in names] for move in browser.moves("orders")] == [
@@ -242,10 +232,8 @@ def test_an_index_that_is_none_is_not_found(browser, two_dags, map_index):
     assert browser.get(f"/api/dags/orders/runs/run-of-orders/tasks/commit/{map_index}").status_code == 404
 
 
-def test_who_committed_shows_to_those_who_may_read_that_dag(browser, two_dags, monkeypatch):
+def test_who_committed_shows_to_those_who_may_read_that_dag(browser, two_dags, monkeypatch, rights):
     from concurrent.futures import Future
-
-    from some_dags_only import SomeDagsOnly
 
     from airflow_kafka_offsets.ui.live_client import Answer, pack_json
 
@@ -258,7 +246,7 @@ def test_who_committed_shows_to_those_who_may_read_that_dag(browser, two_dags, m
         return done
 
     monkeypatch.setattr(browser.tab.state.live, "ask", ask)
-    SomeDagsOnly.readable = {"bob": {"orders"}}
+    rights.readable = {"bob": {"orders"}}
     path = browser.address("orders", "now")
 
     answers = {user: browser.get(path, user).json() for user in ("bob", "ann")}

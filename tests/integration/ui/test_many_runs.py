@@ -28,22 +28,6 @@ def add(metadata):
     return make
 
 
-@pytest.fixture
-def statements():
-    """The statements that are sent to the database, with their parameters."""
-    from airflow import settings
-    from sqlalchemy import event
-
-    sent = []
-
-    def note(connection, cursor, statement, parameters, *_):
-        sent.append((statement, parameters))
-
-    event.listen(settings.engine, "before_cursor_execute", note)
-    yield sent
-    event.remove(settings.engine, "before_cursor_execute", note)
-
-
 def pipelines(browser):
     return browser.get("/api/pipelines").json()["pipelines"]
 

@@ -17,18 +17,25 @@ from airflow_kafka_offsets.local.jars import (
     tools_version,
     write_listing,
 )
+from airflow_kafka_offsets.local.kafka import EmbeddedKafka
+
+
+@pytest.fixture(autouse=True)
+def directory(monkeypatch, tmp_path):
+    """The directory of the jars, which is not there yet."""
+    monkeypatch.setenv("AIRFLOW_KAFKA_OFFSETS_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "jars"
 
 
 @pytest.fixture
-def cache(tmp_path):
-    """A cache directory that holds two jars and their listing."""
-    names = ["repository/a/a-1.jar", "repository/with space/b-2.jar"]
-    for name in names:
-        jar = tmp_path / name
+def cache(directory):
+    """The directory with two jars and their listing."""
+    jars = [directory / "repository/a/a-1.jar", directory / "repository/with space/b-2.jar"]
+    for jar in jars:
         jar.parent.mkdir(parents=True)
-        jar.write_bytes(b"jar of " + name.encode())
-    write_listing(listing_file(tmp_path), [tmp_path / name for name in names])
-    return tmp_path
+        jar.write_bytes(b"jar of " + jar.name.encode())
+    write_listing(listing_file(), jars)
+    return directory
 
 
 @pytest.fixture
@@ -65,16 +72,16 @@ def dead_network(monkeypatch):
 
 
 def test_jars_that_are_there_need_neither_jgo_nor_network(cache, without_jgo):
-    assert kafka_classpath(directory=cache) == [
+    assert kafka_classpath() == [
         cache / "repository/a/a-1.jar",
         cache / "repository/with space/b-2.jar",
     ]
 
 
-def test_the_listing_moves_with_its_directory(cache, tmp_path_factory):
-    moved = tmp_path_factory.mktemp("elsewhere") / "jars"
-    cache.rename(moved)
-    assert kafka_classpath(directory=moved)[0] == moved / "repository/a/a-1.jar"
+def test_the_listing_moves_with_its_directory(cache, tmp_path, monkeypatch):
+    cache.parent.rename(tmp_path / "moved")
+    monkeypatch.setenv("AIRFLOW_KAFKA_OFFSETS_CACHE", str(tmp_path / "moved"))
+    assert kafka_classpath()[0] == tmp_path / "moved/jars/repository/a/a-1.jar"
 
 
 @pytest.mark.parametrize(
@@ -104,48 +111,55 @@ def test_a_jar_that_is_not_whole_makes_the_listing_void(cache, damage):
         jar.unlink()
     else:
         jar.write_bytes(b"ja")
-    assert read_listing(listing_file(cache)) is None
+    assert read_listing(listing_file()) is None
 
 
 @pytest.mark.parametrize("text", ["", "no size\n", "12\n", "\0"])
 def test_a_listing_that_makes_no_sense_is_void(cache, text):
-    listing_file(cache).write_text(text)
-    assert read_listing(listing_file(cache)) is None
+    listing_file().write_text(text)
+    assert read_listing(listing_file()) is None
 
 
-def test_missing_jgo_is_said_with_the_command_that_installs_it(tmp_path, without_jgo):
+def test_missing_jgo_is_said_with_the_command_that_installs_it(without_jgo):
     with pytest.raises(
         SetupError, match=r"jgo.*is not installed: pip install 'airflow-kafka-offsets\[demo\]'"
     ):
-        kafka_classpath(directory=tmp_path)
+        kafka_classpath()
 
 
-def test_an_unreachable_registry_is_said_with_a_remedy_and_without_credentials(tmp_path, dead_network):
+def test_an_unreachable_registry_is_said_with_a_remedy_and_without_credentials(dead_network):
     said = []
     with pytest.raises(SetupError, match=r"could not be fetched \(ProxyError.*check the network") as refused:
-        kafka_classpath(said.append, tmp_path)
+        kafka_classpath(said.append)
     assert "geheim" not in str(refused.value)
     assert "://" not in str(refused.value)
     assert said == ["fetching Apache Kafka 4.1.0 (about 45 MB, once)"]
 
 
-def test_what_a_killed_process_left_half_written_is_fetched_again(tmp_path, dead_network):
-    repository = tmp_path / "repository"
-    repository.mkdir()
+def test_an_embedded_kafka_says_that_it_fetches_its_jars(tmp_path, dead_network):
+    said = []
+    with pytest.raises(SetupError, match="could not be fetched"):
+        EmbeddedKafka(tmp_path / "kafka", progress=said.append).start()
+    assert said == ["fetching Apache Kafka 4.1.0 (about 45 MB, once)"]
+
+
+def test_what_a_killed_process_left_half_written_is_fetched_again(directory, dead_network):
+    repository = directory / "repository"
+    repository.mkdir(parents=True)
     (repository / "half.jar").write_bytes(b"PK\x03\x04 and no end")
     (repository / "half.pom").write_text("<project><modelVersion>4.0")
     (repository / "whole.pom").write_text("<project/>\n")
     with zipfile.ZipFile(repository / "whole.jar", "w") as jar:
         jar.writestr("a.txt", "a")
     with pytest.raises(SetupError):
-        kafka_classpath(directory=tmp_path)
+        kafka_classpath()
     assert sorted(path.name for path in repository.iterdir() if path.is_file()) == ["whole.jar", "whole.pom"]
 
 
 def test_a_directory_that_cannot_be_made_is_said_with_a_remedy(tmp_path):
-    (tmp_path / "file").write_text("")
+    (tmp_path / "cache").write_text("")
     with pytest.raises(SetupError, match="name another directory in AIRFLOW_KAFKA_OFFSETS_CACHE"):
-        kafka_classpath(directory=tmp_path / "file" / "jars")
+        kafka_classpath()
 
 
 def test_two_processes_do_not_fetch_at_once(cache):
@@ -155,7 +169,7 @@ def test_two_processes_do_not_fetch_at_once(cache):
         "from airflow_kafka_offsets.local.cache import lock_file\n"
         "with lock_file(Path(sys.argv[1]), 'fetching', 5): print('held', flush=True); sys.stdin.read()\n"
     )
-    listing = listing_file(cache)
+    listing = listing_file()
     draft = listing.rename(cache / "aside")
     first = subprocess.Popen(
         [sys.executable, "-c", hold, str(cache / "lock")], stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -168,7 +182,7 @@ def test_two_processes_do_not_fetch_at_once(cache):
         draft.rename(listing)
         first.communicate()
 
-    assert len(kafka_classpath(waiting, cache)) == 2
+    assert len(kafka_classpath(waiting)) == 2
 
 
 def test_a_download_that_takes_forever_is_ended(monkeypatch):

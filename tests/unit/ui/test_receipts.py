@@ -52,17 +52,11 @@ def test_a_receipt_in_short():
 
 def test_a_receipt_of_several_groups_adds_up():
     parts = [receipt("a", 0, 10, topic="x"), receipt("b", 5, 25, topic="y")]
-    value = {"version": 1, "groups": parts, "changed": 2, "moved_by": 30, "plan_only": False, "source": {}}
 
-    found = move(value, "reset")
+    found = move(of_several(parts), "reset")
 
-    assert (found.kind, found.groups, found.offset, found.log_end, found.lag) == (
-        "reset",
-        ("a", "b"),
-        35,
-        200,
-        165,
-    )
+    assert (found.kind, found.groups) == ("reset", ("a", "b"))
+    assert (found.offset, found.log_end, found.lag) == (35, 200, 165)
 
 
 def test_a_reading_of_a_sensor():
@@ -311,7 +305,7 @@ def test_a_certificate_has_a_verdict_about_the_groups_of_its_window(group_id, gr
     assert move_response(found).verdict == "incomplete"
     assert move({**value, "verdict": "complete"}, "audit") is None
     left = InstanceResult({"operator": "AuditWindowOperator", **ROW}, value, WHEN)
-    assert read_instance(left).certificate == value
+    assert read_instance(left).report == value
 
 
 def test_a_check_of_a_mirror_has_a_verdict_about_its_pipeline():
@@ -320,12 +314,10 @@ def test_a_check_of_a_mirror_has_a_verdict_about_its_pipeline():
     assert parse_package_value(json.dumps(value)) == value
     found = move(value, "mirror")
     assert found is not None
-    assert (found.kind, found.groups, found.checkpoint, found.verdict) == (
-        *("mirror", ("g",), "s3a://lake/g"),
-        "exact",
-    )
+    assert (found.kind, found.groups) == ("mirror", ("g",))
+    assert (found.checkpoint, found.verdict) == ("s3a://lake/g", "exact")
     left = InstanceResult({"operator": "CheckMirrorOperator", **ROW}, value, WHEN)
-    assert read_instance(left).mirror == value
+    assert read_instance(left).report == value
 
 
 def test_a_failover_is_a_move_of_its_own_kind():

@@ -8,7 +8,7 @@ import pytest
 from pydantic import BaseModel
 from starlette.requests import Request
 
-from airflow_kafka_offsets.ui.bodies import pack_model, packed_response
+from airflow_kafka_offsets.ui.routes import pack_model, packed_response
 
 
 class Page(BaseModel):
