@@ -95,7 +95,7 @@ class CompletedIntervalsOperator(OffsetsOperator):
 
     - The position is of another cluster or topic, or beyond the log end.
     - Retention deleted records before they were read.
-    - The intervals have another length, time zone or group than the asset's earlier intervals, and
+    - The intervals have another length, time zone, group or query than the asset's earlier intervals, and
       ``start_from`` has not changed.
     - Another task emits for the same asset at the same time.
 
@@ -213,8 +213,9 @@ class CompletedIntervalsOperator(OffsetsOperator):
                     if position.position_is_checkpoint:
                         ids = position.logs_now(client, {tp.topic for tp in logs}).as_json()
                         refuse_other_logs(feeds, move, ids)
+                    meaning = position.meaning(checkpoint)
                     for feed in feeds:
-                        emitted = self._recall_emitted(feed, position.meaning, move, progress, moved, ids)
+                        emitted = self._recall_emitted(feed, meaning, move, progress, moved, ids)
                         if emitted is not None:
                             completed.append(self._completed(feed, emitted, progress))
             self.outlets = emit(context, completed)

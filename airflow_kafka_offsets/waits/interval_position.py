@@ -29,11 +29,18 @@ class IntervalPosition(Wait):
     A recreated topic is refused, because its timestamps do not belong to the records before the position.
     """
 
-    @property
-    def meaning(self) -> dict[str, Any]:
-        """The owner of the position, as plain JSON."""
-        whose: dict[str, Any] = {"checkpoint_location": self.checkpoint_location}
-        if not self.position_is_checkpoint:
+    def meaning(self, checkpoint: SparkCheckpoint | None) -> dict[str, Any]:
+        """
+        Return the owner of the position, as plain JSON.
+
+        A new query in the same location may have skipped records that the earlier one had not read.
+        """
+        if checkpoint is not None and self.position_is_checkpoint:
+            whose: dict[str, Any] = {
+                "checkpoint_location": self.checkpoint_location,
+                "query_id": checkpoint.query_id(),
+            }
+        else:
             group_id = self.group_id
             whose = {"group_id": dict(group_id) if isinstance(group_id, Mapping) else group_id}
         topics = None if self.topics is None else self.selection.scope.as_json()

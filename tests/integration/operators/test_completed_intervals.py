@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from datetime import datetime, timedelta, timezone
 from types import SimpleNamespace
 from typing import Any
@@ -11,6 +12,7 @@ from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow.sdk import Asset
 from confluent_kafka import Producer
 from interval_runs import FakeAirflow
+from written_query import Query
 
 from airflow_kafka_offsets.errors import BrokerUnavailableError, UsageError
 from airflow_kafka_offsets.kafka import record_reads
@@ -159,6 +161,20 @@ def test_the_hours_of_a_checkpoint_need_no_group(recorded, new_query):
     assert runs.run() == ["00", "01", "02"]
     query.run(2, {recorded: {0: 5}})
     assert runs.run() == ["03"]
+
+
+def test_a_new_query_in_the_same_location_is_refused_until_it_is_told_where_to_begin(recorded, new_query):
+    query = new_query({recorded: {0: 2}})
+    runs = Runs(checkpoint_location=query.location)
+    assert runs.run() == ["00", "01"]
+    # The query was started anew without its checkpoint, and has skipped records.
+    shutil.rmtree(query.root)
+    Query(query.root, "aaaaaaaa-2222-3333-4444-555555555555").run(0, {recorded: {0: 5}})
+    with pytest.raises(
+        AirflowFailException, match="query_id was '.*' and is 'aaaaaaaa-.*start_from to a new"
+    ):
+        runs.run()
+    assert runs.run(start_from=(DAY + timedelta(hours=3)).isoformat()) == ["03"]
 
 
 def test_before_its_first_batch_a_checkpoint_has_no_hours(recorded, tmp_path):
