@@ -20,7 +20,7 @@ from airflow_kafka_offsets.model.checkpoint_policy import (
 )
 from airflow_kafka_offsets.model.parameters import choice_parser, parse_switch
 from airflow_kafka_offsets.operators.base import OffsetsOperator, Parser
-from airflow_kafka_offsets.operators.outlets import MoveTotals
+from airflow_kafka_offsets.operators.outlets import event_extra
 from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS, parse_location
 from airflow_kafka_offsets.task.mapped import one_index_at_a_time
 from airflow_kafka_offsets.task.metrics import CounterName, count, report_lag
@@ -104,7 +104,8 @@ class MovingOperator(OffsetsOperator):
         """
         plan, planned = self._present(context, client, plan)
         batch_id = plan.stamp(metadata).batch
-        self._group_outlets.set_events(context, self.groups_config_id, self._moves(planned), batch_id)
+        extras = self._event_extras(planned, batch_id)
+        self._group_outlets.set_events(context, self.groups_config_id, extras)
         self.keep_move(planned, begun=True)
         try:
             receipt = apply(client, plan, metadata, **how)
@@ -114,8 +115,8 @@ class MovingOperator(OffsetsOperator):
         self.keep_move(receipt)
         if plan.is_empty:
             self.log.warning("Nothing was written: the plan has no partitions left")
-        if self._moves(receipt) != self._moves(planned):
-            self._group_outlets.set_events(context, self.groups_config_id, self._moves(receipt), batch_id)
+        if (moved := self._event_extras(receipt, batch_id)) != extras:
+            self._group_outlets.set_events(context, self.groups_config_id, moved)
         count(self.counter, self._touched)
         if self.reports_lag:
             report_lag(group_plan.lag for group_plan in plan.to_write)
@@ -177,10 +178,9 @@ class MovingOperator(OffsetsOperator):
 
         self.keep_lineage(lineage)
 
-    def _moves(self, receipt: Mapping[str, Any]) -> list[MoveTotals]:
-        """Return the totals of the groups in a receipt that are written."""
+    def _event_extras(self, receipt: Mapping[str, Any], batch_id: int | None) -> list[dict[str, Any]]:
         groups = receipt.get("groups", [receipt])
-        return [MoveTotals.from_receipt(group) for group in groups if group["group_id"] in self._touched]
+        return [event_extra(group, batch_id) for group in groups if group["group_id"] in self._touched]
 
 
 class PipelineMovingOperator(MovingOperator):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 from airflow.sdk import Asset, AssetAlias, Context
 
@@ -13,43 +13,29 @@ from airflow_kafka_offsets.pipeline import KAFKA_GROUP_SCHEME, group_uri
 from airflow_kafka_offsets.task.airflow_errors import AirflowRuntimeError, is_missing_asset
 from airflow_kafka_offsets.task.identity import map_index
 
-if TYPE_CHECKING:
-    from typing import Self
-
 log = logging.getLogger(__name__)
 
 # Number of assets that an error names.
 _SHOWN = 5
 
-
 MOST_TOPICS = 50
 """Maximum number of topics that an event lists. With more topics, it has only the group's totals."""
 
 
-class MoveTotals(NamedTuple):
-    """The totals of one group's move."""
-
-    group_id: str
-    partitions: int
-    changed: int
-    moved_by: int
-    topics: Mapping[str, Mapping[str, int]]
-    """Topic -> ``from`` and ``until``, summed over its partitions, and the number of partitions."""
-
-    @classmethod
-    def from_receipt(cls, receipt: Mapping[str, Any]) -> Self:
-        """Return the totals of one group's receipt."""
-        partitions = sum(map(len, receipt["after"].values()))
-        totals = receipt["group_id"], partitions, receipt["changed"], receipt["moved_by"]
-        return cls(*totals, {topic: _topic(receipt, topic) for topic in receipt["after"]})
-
-    def as_event(self, batch_id: int | None) -> dict[str, Any]:
-        """Return the ``extra`` of the asset event."""
-        totals = {"version": 1, **self._asdict(), "batch_id": batch_id}
-        if len(self.topics) > MOST_TOPICS:
-            # The receipt in XCom has all topics.
-            del totals["topics"]
-        return totals
+def event_extra(receipt: Mapping[str, Any], batch_id: int | None) -> dict[str, Any]:
+    """Return the ``extra`` of the asset event for one group's receipt: the totals of its move."""
+    extra = {
+        "version": 1,
+        "group_id": receipt["group_id"],
+        "partitions": sum(map(len, receipt["after"].values())),
+        "changed": receipt["changed"],
+        "moved_by": receipt["moved_by"],
+        "batch_id": batch_id,
+    }
+    # The receipt in XCom has all topics.
+    if len(receipt["after"]) <= MOST_TOPICS:
+        extra["topics"] = {topic: _topic(receipt, topic) for topic in receipt["after"]}
+    return extra
 
 
 class GroupOutlets:
@@ -82,13 +68,11 @@ class GroupOutlets:
                 "asset or assets of the same KafkaPipeline"
             )
 
-    def set_events(
-        self, context: Context, kafka_config_id: str, moves: Iterable[MoveTotals], batch_id: int | None
-    ) -> None:
+    def set_events(self, context: Context, kafka_config_id: str, extras: Iterable[dict[str, Any]]) -> None:
         """Let Airflow send events for the groups that the task is about to commit, if it then succeeds."""
         if "outlet_events" not in context:
             return
-        by_uri = {group_uri(kafka_config_id, move.group_id): move.as_event(batch_id) for move in moves}
+        by_uri = {group_uri(kafka_config_id, extra["group_id"]): extra for extra in extras}
         self.sent = [outlet for outlet in self.groups if _uri(outlet) in by_uri]
         for outlet in self.sent:
             context["outlet_events"][outlet].extra = by_uri[_uri(outlet)]
@@ -99,8 +83,8 @@ class GroupOutlets:
                 events.asset_alias_events = [
                     event for event in events.asset_alias_events if not _uri(event.dest_asset_key)
                 ]
-                for uri, totals in by_uri.items():
-                    _add(events, uri, totals)
+                for uri, extra in by_uri.items():
+                    _add(events, uri, extra)
 
     def log_unsent(self) -> None:
         """Log the groups' assets without an event."""
@@ -110,6 +94,7 @@ class GroupOutlets:
 
 
 def _topic(receipt: Mapping[str, Any], topic: str) -> dict[str, int]:
+    """Return ``from`` and ``until``, summed over the partitions of a topic, and their number."""
     # Without a commit a group reads from the log start. So until - from is the number of records.
     starts = receipt["log_start"][topic]
     before = [starts[number] if at is None else at for number, at in receipt["before"][topic].items()]

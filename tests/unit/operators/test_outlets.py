@@ -13,7 +13,7 @@ from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition
 from airflow_kafka_offsets.model.plan import OffsetPlan, PartitionMove
 from airflow_kafka_offsets.model.receipt import make_receipt
-from airflow_kafka_offsets.operators.outlets import GroupOutlets, MoveTotals
+from airflow_kafka_offsets.operators.outlets import GroupOutlets, event_extra
 from airflow_kafka_offsets.pipeline import KafkaPipeline
 
 PIPELINES = [KafkaPipeline(group_id=f"orders-{number}") for number in range(40)]
@@ -43,15 +43,18 @@ def supervisor(monkeypatch):
     )
 
 
-def move(group):
-    plan = OffsetPlan(group, (PartitionMove(TopicPartition("orders", 0), 5, 8, LogRange(0, 9)),))
-    return MoveTotals.from_receipt(make_receipt([plan]))
+def extra_of(*moves, group="orders-3", batch_id=None):
+    return event_extra(make_receipt([OffsetPlan(group, moves)]), batch_id)
+
+
+def move(group, batch_id=7):
+    moved = PartitionMove(TopicPartition("orders", 0), 5, 8, LogRange(0, 9))
+    return extra_of(moved, group=group, batch_id=batch_id)
 
 
 def told(outlets, group_id, context, *committed):
-    moves = [move(group) for group in committed or (group_id,)]
     outlets.check_groups(context, "kafka_default", [group_id])
-    outlets.set_events(context, "kafka_default", moves, 7)
+    outlets.set_events(context, "kafka_default", [move(group) for group in committed or (group_id,)])
     return outlets.outlets_with_events
 
 
@@ -76,11 +79,6 @@ def test_an_event_has_the_totals_of_its_group():
         "topics": {"orders": {"from": 5, "until": 8, "partitions": 1}},
         "batch_id": 7,
     }
-
-
-def extra_of(*moves):
-    plan = OffsetPlan("orders-3", moves)
-    return MoveTotals.from_receipt(make_receipt([plan])).as_event(None)
 
 
 def test_the_offsets_of_a_topic_are_summed_so_that_their_difference_is_the_records():
@@ -121,7 +119,7 @@ def test_the_asset_of_another_group_is_refused_where_the_task_is_not_mapped(map_
 def test_a_group_of_the_task_that_has_nothing_to_commit_this_time_is_not_told():
     outlets = GroupOutlets(ASSETS[:2])
     outlets.check_groups(context(), "kafka_default", ["orders-0", "orders-1"])
-    outlets.set_events(context(), "kafka_default", [move("orders-1")], None)
+    outlets.set_events(context(), "kafka_default", [move("orders-1")])
     assert outlets.outlets_with_events == [ASSETS[1]]
 
 
@@ -137,10 +135,10 @@ def test_an_alias_stands_for_the_groups_that_are_committed(supervisor):
     )
     alias, run = AssetAlias("all orders"), context()
     outlets = GroupOutlets([alias])
-    moves = [move("orders-3"), move("orders-4")]
-    outlets.set_events(run, "kafka_default", moves, 1)
     # A commit that finds its checkpoint moved begins again.
-    outlets.set_events(run, "kafka_default", moves, 2)
+    for batch_id in (1, 2):
+        moves = [move("orders-3", batch_id), move("orders-4", batch_id)]
+        outlets.set_events(run, "kafka_default", moves)
     assert outlets.outlets_with_events == [alias]
     assert [event.extra["batch_id"] for event in run["outlet_events"][alias].asset_alias_events] == [2, 2]
     added = {
