@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from copy import copy
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, get_args
 
-from airflow_kafka_offsets.errors import BrokerError, BrokerUnavailableError, ClientCrashedError, SetupError
+from airflow_kafka_offsets.errors import BrokerError, BrokerUnavailableError, SetupError
 from airflow_kafka_offsets.kafka.failures import NO_LEADER
 from airflow_kafka_offsets.model.log_ids import LogIds
-from airflow_kafka_offsets.model.offsets import Commit, Commits, IsolationLevel, LogRange, TopicPartition
-from airflow_kafka_offsets.model.topics import TopicScope
+from airflow_kafka_offsets.model.offsets import Commit, IsolationLevel, LogRange, TopicPartition
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.kafka.client import OffsetsClient
@@ -36,49 +35,39 @@ Largest number of cached timestamps. They are dropped with the metadata, because
 recreated.
 """
 
-K = TypeVar("K")
-V = TypeVar("V")
 
+class _LogRanges:
+    """The ranges of logs, read once a round; the first request reads the last round's partitions."""
 
-class _Round(Generic[K, V]):
-    """Values of partitions, read once a round; the first request reads the last round's partitions."""
-
-    def __init__(self, read: Callable[[K, Iterable[TopicPartition]], Mapping[TopicPartition, V]]) -> None:
-        self._read = read
-        self._known: dict[K, dict[TopicPartition, V]] = {}
-        self._wanted: dict[K, set[TopicPartition]] = {}
-        self._before: dict[K, set[TopicPartition]] = {}
+    def __init__(self, client: OffsetsClient, isolation_level: IsolationLevel) -> None:
+        self._client = client
+        self._isolation_level = isolation_level
+        self._known: dict[TopicPartition, LogRange] = {}
+        self._wanted: set[TopicPartition] = set()
+        self._before: set[TopicPartition] = set()
 
     def begin(self) -> None:
         self._known = {}
-        self._before, self._wanted = self._wanted, {}
+        self._before, self._wanted = self._wanted, set()
 
-    def before(self, key: K) -> set[TopicPartition] | None:
-        """Return the partitions that the last round requested; ``None`` if it requested none."""
-        return self._before.get(key)
-
-    def put(self, key: K, values: Mapping[TopicPartition, V]) -> None:
-        """Add values that another request has read."""
-        # These values must not be read again together with the first missing partition.
-        self._before.pop(key, None)
-        self._known.setdefault(key, {}).update(values)
-
-    def get(self, key: K, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, V]:
+    def get(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, LogRange]:
         wanted = set(partitions)
-        self._wanted.setdefault(key, set()).update(wanted)
-        known = self._known.setdefault(key, {})
-        if missing := wanted - known.keys():
-            more = self._before.pop(key, set()) - known.keys()
-            known.update(self._read_more(key, missing, more) or self._read(key, missing))
-        return {tp: known[tp] for tp in wanted}
+        self._wanted |= wanted
+        if missing := wanted - self._known.keys():
+            more, self._before = self._before - self._known.keys(), set()
+            self._known |= self._read_more(missing, more) or self._read(missing)
+        return {tp: self._known[tp] for tp in wanted}
+
+    def _read(self, partitions: set[TopicPartition]) -> dict[TopicPartition, LogRange]:
+        return self._client.log_ranges(partitions, isolation_level=self._isolation_level)
 
     def _read_more(
-        self, key: K, missing: set[TopicPartition], more: set[TopicPartition]
-    ) -> Mapping[TopicPartition, V]:
+        self, missing: set[TopicPartition], more: set[TopicPartition]
+    ) -> dict[TopicPartition, LogRange]:
         if more <= missing:
             return {}
         try:
-            return self._read(key, missing | more)
+            return self._read(missing | more)
         except BrokerError as error:
             if isinstance(error, BrokerUnavailableError) and error.code != NO_LEADER:
                 raise
@@ -100,44 +89,30 @@ class CachedReader:
 
     def __init__(self, client: OffsetsClient) -> None:
         self._client = client
-        self._commits: _Round[str, Commit | None] = _Round(self._read_commits)
-        self._group_results: dict[str, BrokerError | None] = {}
-        self._logs: _Round[IsolationLevel, LogRange] = _Round(
-            lambda isolation_level, partitions: client.log_ranges(partitions, isolation_level=isolation_level)
-        )
+        self._commits: dict[str, dict[TopicPartition, Commit] | BrokerError] = {}
+        self._logs = {level: _LogRanges(client, level) for level in get_args(IsolationLevel)}
         self._topics: dict[str, tuple[float, list[int]]] = {}
-        self._topics_of: dict[str, tuple[float, frozenset[str]]] = {}
         self._settings: dict[str, tuple[float, dict[str, str | None]]] = {}
         self._record_times: dict[tuple[str, TopicPartition, int], int] = {}
         self._record_times_since = 0.0
 
     def next_round(self) -> None:
         """Start a round: positions and logs are read again."""
-        self._commits.begin()
-        self._logs.begin()
-        self._group_results = {}
+        self._commits = {}
+        for logs in self._logs.values():
+            logs.begin()
 
     def read_groups(self, group_ids: Collection[str]) -> None:
-        """Read the commits of this round's groups with one request."""
+        """Read the commits of this round's groups with one request, for all partitions of all waits."""
         if not group_ids:
             return
-        wanted = {group_id: self._commits.before(group_id) for group_id in group_ids}
         try:
-            # The partitions of the last round; any other partition of a wait takes a separate request.
-            found = self._client.committed_groups(wanted, within=_TOGETHER)
-        except (BrokerError, SetupError, OSError) as error:
-            # Includes the case that no process can be started now, which must not end a wait.
-            found = dict.fromkeys(
-                group_ids, error if isinstance(error, BrokerError) else BrokerUnavailableError(str(error))
-            )
-        for group_id, commits in found.items():
-            if not isinstance(commits, BrokerError):
-                self._group_results[group_id] = None
-                self._commits.put(group_id, {**dict.fromkeys(wanted[group_id] or ()), **commits})
-            elif isinstance(commits, BrokerUnavailableError | ClientCrashedError):
-                self._group_results[group_id] = commits
-            # For any other error, each wait requests its own partitions, because another wait's partition may
-            # be the cause.
+            self._commits |= self._client.committed_groups(dict.fromkeys(group_ids), within=_TOGETHER)
+        except BrokerError as error:
+            self._commits |= dict.fromkeys(group_ids, error)
+        except (SetupError, OSError) as error:
+            # No process can be started now, which must not end a wait.
+            self._commits |= dict.fromkeys(group_ids, BrokerUnavailableError(str(error)))
 
     def partitions(self, topics: Iterable[str] | None = None) -> dict[str, list[int]]:
         """Return the partitions of topics, cached for at most :data:`METADATA_AGE`."""
@@ -187,41 +162,17 @@ class CachedReader:
         self, group_id: str, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, Commit | None]:
         """Return a group's commits."""
-        return self._commits.get(group_id, partitions)
-
-    def _read_commits(self, group_id: str, partitions: Iterable[TopicPartition]) -> Commits:
-        if group_id not in self._group_results:
-            return self._client.committed(group_id, partitions)
-        if (error := self._group_results[group_id]) is not None:
-            raise copy(error)
-        # Not over a connection for the group, because many groups may have partitions without a commit.
-        wanted = list(partitions)
-        commits = self._client.committed_groups({group_id: wanted})[group_id]
-        if isinstance(commits, BrokerError):
-            raise commits
-        return {tp: commits.get(tp) for tp in wanted}
+        everywhere = self.committed_everywhere(group_id)
+        return {tp: everywhere.get(tp) for tp in partitions}
 
     def committed_everywhere(self, group_id: str) -> dict[TopicPartition, Commit]:
-        """Return all commits of a group; its list of topics is cached for at most :data:`METADATA_AGE`."""
-        since, topics = self._topics_of.get(group_id, (0.0, frozenset()))
-        if topics and since > time.monotonic() - METADATA_AGE:
-            wanted = TopicScope(dict.fromkeys(topics)).partitions_on_broker(self.partitions(topics))
-            commits = sorted(self.committed(group_id, wanted).items())
-            if found := {tp: commit for tp, commit in commits if commit is not None}:
-                return found
-        everywhere = self._read_everywhere(group_id)
-        self._topics_of[group_id] = (time.monotonic(), frozenset(tp.topic for tp in everywhere))
-        return everywhere
-
-    def _read_everywhere(self, group_id: str) -> dict[TopicPartition, Commit]:
-        if group_id not in self._group_results:
-            return self._client.committed_everywhere(group_id)
-        if (error := self._group_results[group_id]) is not None:
-            raise copy(error)
-        everywhere = self._client.committed_groups({group_id: None})[group_id]
-        if isinstance(everywhere, BrokerError):
-            raise everywhere
-        return everywhere
+        """Return all commits of a group."""
+        if group_id not in self._commits:
+            self.read_groups([group_id])
+        found = self._commits[group_id]
+        if isinstance(found, BrokerError):
+            raise copy(found)  # callers append text to an error
+        return found
 
     def sees_all_topics(self) -> bool:
         """Return whether the user may see all topics, according to the broker."""
@@ -239,7 +190,7 @@ class CachedReader:
     ) -> dict[TopicPartition, LogRange]:
         """Return the ranges of the logs."""
         try:
-            return self._logs.get(isolation_level, partitions)
+            return self._logs[isolation_level].get(partitions)
         except BrokerError:
             # A topic may have been deleted.
             for tp in partitions:
