@@ -33,7 +33,6 @@ from airflow_kafka_offsets.readings.places import place_offsets
 from airflow_kafka_offsets.readings.positions import (
     check_partitions,
     group_positions,
-    log_ranges,
     measure_lag,
     partitions_in_scope,
 )
@@ -163,8 +162,8 @@ class KafkaOffsetsHook(KafkaBaseHook):
     ) -> dict[str, dict[str, dict[str, int | None]]]:
         """Return ``log_start`` and ``log_end`` of topics, each as ``{topic: {partition: offset}}``."""
         with self.get_offsets_client() as client:
-            logs = log_ranges(client, TopicScope.parse(topics), isolation_level)
-        return log_json(logs)
+            partitions = partitions_in_scope(client, TopicScope.parse(topics))
+            return log_json(client.log_ranges(partitions, isolation_level=isolation_level))
 
     def offsets_for_time(
         self, topics: str | Sequence[str], time: datetime | str

@@ -18,8 +18,7 @@ from airflow_kafka_offsets.checkpoint.open_moves import (
     unfinished_move_of_request,
 )
 from airflow_kafka_offsets.checkpoint.plan_move import plan_checkpoint_failover
-from airflow_kafka_offsets.checkpoint.readiness_file import read_readiness
-from airflow_kafka_offsets.errors import OffsetsFormatError, PlanRefusedError
+from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan
 from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
 from airflow_kafka_offsets.model.digest import digest
@@ -38,16 +37,21 @@ from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition, summari
 from airflow_kafka_offsets.model.parameters import OutOfRangePolicy
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.plan import OffsetPlan
-from airflow_kafka_offsets.model.readiness import Readiness
 from airflow_kafka_offsets.model.text import describe_type, shorten
 from airflow_kafka_offsets.model.wording import dag_text, parameter_text
 from airflow_kafka_offsets.moves.commit import plan_commits
 from airflow_kafka_offsets.moves.reset import movable_sources
-from airflow_kafka_offsets.readings.failover import gather_evidence, translate_sources
+from airflow_kafka_offsets.readings.failover import (
+    gather_evidence,
+    read_kept,
+    selected_sources,
+    translate_sources,
+)
 from airflow_kafka_offsets.readings.known_moves import archived_group_offsets
 from airflow_kafka_offsets.readings.log_checks import LogCheck
 from airflow_kafka_offsets.readings.log_ids import known_log_ids
 from airflow_kafka_offsets.readings.mirror_state import running_mirror
+from airflow_kafka_offsets.readings.positions import existing_partitions
 from airflow_kafka_offsets.readings.renamed_topics import (
     MovedPosition,
     check_partitions,
@@ -88,18 +92,14 @@ def plan_failover(
     begun = begun_failover(checkpoint, request)
     if begun is not None:
         return resume_failover(begun, target, checkpoint, policy.checkpoint)
-    kept, note = _read_kept(checkpoint)
+    kept, note = read_kept(checkpoint)
     left = _cluster_to_leave(source, checkpoint, entered, kept.cluster, mirror)
     same = left.cluster == entered
     usable = kept.on(left.cluster)
     if kept.at and not usable.at:
         note.append(f"the data kept beside the checkpoint is ignored: it is of cluster {kept.cluster}")
     sources = movable_sources(checkpoint)
-    selection.assign_offsets(sources)  # refuses names that do not match
-    scoped = {
-        name: {tp: at for tp, at in offsets.items() if tp in selection.scope}
-        for name, offsets in sources.items()
-    }
+    scoped = selected_sources(selection, sources)
     if same:
         scoped = renamed_sources(mirror, sources, scoped)
         evidence = gather_records(target, scoped, usable)
@@ -184,15 +184,6 @@ def _cluster_to_leave(
     return LogIds(asked or known or kept)
 
 
-def _read_kept(checkpoint: SparkCheckpoint) -> tuple[Readiness, list[str]]:
-    """Return the data kept beside the checkpoint, and notes about missing data."""
-    try:
-        kept = read_readiness(checkpoint)
-    except OffsetsFormatError as error:
-        return Readiness(), [str(error)]
-    return kept, [f"the data kept beside the checkpoint is incomplete: {kept.error}"] if kept.error else []
-
-
 def _refusals(translated: Collection[TranslatedPartition]) -> list[str]:
     unknown: dict[tuple[str, bool], list[TopicPartition]] = {}
     for each in translated:
@@ -211,8 +202,7 @@ def _left_out_refusals(
 ) -> list[str]:
     """Return why partitions must not stay: their offsets of the old cluster would count on the mirror."""
     out = {tp for name, offsets in sources.items() for tp in offsets.keys() - scoped[name].keys()}
-    there = target.partitions({tp.topic for tp in out})
-    found = sorted(tp for tp in out if tp.partition in there.get(tp.topic, ()))
+    found = existing_partitions(target, out)
     if not found:
         return []
     return [

@@ -20,7 +20,7 @@ from airflow_kafka_offsets.model.wording import parameter_text
 from airflow_kafka_offsets.moves.commit import plan_commits
 from airflow_kafka_offsets.moves.write import commit_groups, commit_window
 from airflow_kafka_offsets.readings.log_checks import LogCheck
-from airflow_kafka_offsets.readings.window_checks import window_logs_refusals
+from airflow_kafka_offsets.readings.log_ids import current_logs_refusals
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.kafka.client import OffsetsClient
@@ -64,7 +64,9 @@ def plan_window_commits(
     """
     by_group = targets.by_group
     part = window.only(tp for offsets in by_group.values() for tp in offsets)
-    elsewhere = [] if allow_new_cluster else window_logs_refusals(client, part)
+    elsewhere: list[str] = []
+    if not allow_new_cluster:
+        elsewhere = current_logs_refusals(client, "the window", part.log_ids, remedy="trigger a new run")
     group_plans = {}
     for group, offsets in by_group.items() if committed_at and not elsewhere else ():
         if done := _plan_after_commit(client, group, window.only(offsets), source, str(committed_at)):

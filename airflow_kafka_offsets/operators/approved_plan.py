@@ -16,7 +16,7 @@ from airflow_kafka_offsets.model.parameters import parse_switch, timestamp_ms
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.plan_markdown import plan_markdown
 from airflow_kafka_offsets.model.receipt import read_receipt
-from airflow_kafka_offsets.model.saved_plan import MAX_AGE, Names, SavedPlan
+from airflow_kafka_offsets.model.saved_plan import Names, SavedPlan
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.model.topics import plain_names
 from airflow_kafka_offsets.model.wording import parameter_text
@@ -107,26 +107,21 @@ def take_names(task: Any, names: Mapping[str, Any], context: Context) -> None:
         task.name_mapped(context)
 
 
-def check_plan_parameters(task: Any, **targets: object) -> None:
+def check_plan_parameters(task: Any, *targets: str) -> None:
     """Check that a task is not given what has no effect with or without a plan, or without an approval."""
     if task.plan is None:
-        unused = {"approval": None, "allow_self_approval": True, "max_age": MAX_AGE}
-        task.refuse_unused("without plan", **unused)
+        task.refuse_unused("without plan", "approval", "allow_self_approval", "max_age")
+    else:
+        task.refuse_unused("with plan", *targets, "plan_only")
     if task.approval is None:
-        task.refuse_unused("without approval", allow_self_approval=True)
-    if task.plan is not None:
-        task.refuse_unused("with plan", **targets, plan_only=False)
+        task.refuse_unused("without approval", "allow_self_approval")
 
 
-def check_decided(task: Any, **decided: object) -> None:
+def check_decided(task: Any, *decided: str) -> None:
     """Check that a task with a plan is not given what the plan has decided: :data:`DECIDED` and others."""
-    # A failover has no policies of its own.
-    policies = {"on_out_of_range": "fail", "on_no_commit": "fail", "allow_new_cluster": False}
-    decided = {name: default for name, default in policies.items() if hasattr(task, name)} | decided
-    task.refuse_unused("with plan, which says what was allowed when it was made", **DECIDED, **decided)
+    task.refuse_unused("with plan, which says what was allowed when it was made", *DECIDED, *decided)
     if task.group_id is None:
-        names = dict.fromkeys(PIPELINE_PARAMETERS) | {"kafka_config_id": "kafka_default"}
-        task.refuse_unused("without group_id: the plan names the pipeline then", **names)
+        task.refuse_unused("without group_id: the plan names the pipeline then", *PIPELINE_PARAMETERS)
 
 
 def was_not_applied(

@@ -15,7 +15,7 @@ from airflow_kafka_offsets.operators.outlets import GroupOutlets
 from airflow_kafka_offsets.pipeline import FILE_PARSERS
 from airflow_kafka_offsets.task.failures import fail_without_retry
 from airflow_kafka_offsets.task.metrics import count_refused
-from airflow_kafka_offsets.task.parameter_checks import PipelineTask, check_literals
+from airflow_kafka_offsets.task.parameter_checks import PipelineTask, check_literals, default_values
 
 if TYPE_CHECKING:
     from airflow.providers.openlineage.extractors import OperatorLineage
@@ -77,13 +77,22 @@ class OffsetsOperator(PipelineTask):
         """Return the error for a task that names no group."""
         return self.parameter_error("group_id is missing: name the consumer group, or **pipeline")
 
+    def check_mirrored(self) -> None:
+        """Check that the parameters name a checkpoint and a mirror."""
+        missing = [name for name in ("checkpoint_location", "mirror") if getattr(self, name) is None]
+        if missing:
+            raise self.parameter_error(
+                f"{missing[0]} is missing: give it, or **pipeline of a KafkaPipeline that has both"
+            )
+
     def parameter_error(self, text: str) -> UsageError:
         """Return the error for an invalid combination of parameters."""
         return UsageError(f"task {self.task_id}: {text}")
 
-    def refuse_unused(self, why: str, **defaults: object) -> None:
-        """Refuse parameters, given with their defaults, that would have no effect; ``why`` says when."""
-        given = [name for name, default in defaults.items() if getattr(self, name) != default]
+    def refuse_unused(self, why: str, *names: str) -> None:
+        """Refuse parameters that would have no effect, unless they have their defaults; ``why`` says when."""
+        defaults = default_values(type(self))
+        given = [name for name in names if getattr(self, name) != defaults[name]]
         if given:
             raise self.parameter_error(f"{' and '.join(given)} would be ignored {why}: leave it out")
 

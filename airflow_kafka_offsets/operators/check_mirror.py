@@ -44,11 +44,7 @@ class CheckMirrorOperator(OffsetsOperator):
         super().__init__(**kwargs)
         self.max_again = max_again
         self.max_behind = max_behind
-        if self.checkpoint_location is None or self.mirror is None:
-            missing = "checkpoint_location" if self.checkpoint_location is None else "mirror"
-            raise self.parameter_error(
-                f"{missing} is missing: give it, or **pipeline of a KafkaPipeline with both"
-            )
+        self.check_mirrored()
         self.check_parameters()
 
     def execute(self, context: Context) -> dict[str, Any]:

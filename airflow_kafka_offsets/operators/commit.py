@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
     from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 
-_STORE_TABLE = "kafka_offsets"
 _MIRROR_TIMEOUT = 15.0
 """Seconds for all calls to the mirror."""
 
@@ -96,7 +96,7 @@ class CommitOffsetsOperator(MovingOperator):
         *,
         offsets: Mapping[str, Mapping[str, int]] | str | XComArg | None = None,
         store_conn_id: str | None = None,
-        store_table: str = _STORE_TABLE,
+        store_table: str = "kafka_offsets",
         store_pipeline: str | None = None,
         left_topics: str | Sequence[str] | None = None,
         allow_rewind: bool | str = False,
@@ -118,14 +118,14 @@ class CommitOffsetsOperator(MovingOperator):
         if offsets is not None and store_conn_id is not None:
             raise self.parameter_error("offsets and store_conn_id are both given: give only one")
         if offsets is not None or store_conn_id is not None:
-            self.refuse_unused("with offsets or store_conn_id", allow_new_query=False)
+            self.refuse_unused("with offsets or store_conn_id", "allow_new_query")
         elif self.checkpoint_location is None:
             raise self.parameter_error(
                 "nothing to commit: give checkpoint_location (the URI in the Spark job), offsets or "
                 "store_conn_id"
             )
         if store_conn_id is None:
-            self.refuse_unused("without store_conn_id", store_table=_STORE_TABLE, store_pipeline=None)
+            self.refuse_unused("without store_conn_id", "store_table", "store_pipeline")
         self._overtaken: PipelinePlan | None = None
         self.reports_lag = offsets is None
         self.check_parameters()
@@ -224,22 +224,26 @@ class CommitOffsetsOperator(MovingOperator):
         if self.mirror is None:
             yield
             return
+        from airflow_kafka_offsets.checkpoint.readiness_file import write_readiness
         from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
-        from airflow_kafka_offsets.readings.readiness import ReadinessKeeper
+        from airflow_kafka_offsets.readings.readiness import read_newest
 
         mirror = Mirror.parse(self.mirror)
-        error, keeper = "", None
+        error, reading = "", None
         with ExitStack() as stack:
             try:
                 hook = KafkaOffsetsHook(mirror.kafka_config_id, timeout=_MIRROR_TIMEOUT)
                 target = stack.enter_context(hook.get_offsets_client(total=_MIRROR_TIMEOUT))
-                keeper = stack.enter_context(ReadinessKeeper(client, target, checkpoint, mirror))
+                # Both clusters are read while the offsets are committed.
+                threads = stack.enter_context(ThreadPoolExecutor(1, "readiness"))
+                reading = threads.submit(read_newest, client, target, checkpoint, mirror)
             except Exception as raised:  # noqa: BLE001 - the offsets are to be committed all the same
                 error = f"{type(raised).__name__}: {raised}"
             yield
-            if keeper is not None:
+            if reading is not None:
                 try:
-                    error = keeper.keep().error
+                    write_readiness(checkpoint, kept := reading.result())
+                    error = kept.error
                 except Exception as raised:  # noqa: BLE001 - the offsets are committed
                     error = f"{type(raised).__name__}: {raised}"
         if error:

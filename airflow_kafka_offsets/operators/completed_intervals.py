@@ -181,7 +181,7 @@ class CompletedIntervalsOperator(OffsetsOperator):
             if not is_template(self.every):
                 self._assets(self.outlets)
         if self.on_idle_partition == "wait":
-            self.refuse_unused("with on_idle_partition='wait'", idle_after=None)
+            self.refuse_unused("with on_idle_partition='wait'", "idle_after")
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Emit the intervals that have become complete, and return them."""
@@ -259,7 +259,7 @@ class CompletedIntervalsOperator(OffsetsOperator):
                     f"the first unread record is of {iso_time(first)}, and intervals would be emitted from "
                     "this time on: set start_from to a time in the first interval to emit"
                 )
-            begin = schedule.containing(datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=first))
+            begin = schedule.containing(datetime.fromtimestamp(first / 1000, tz=UTC))
             self.log.info("%s: the first interval is %s", feed.asset.name, begin)
             text = None if start_from is None else start_from.isoformat()
             emitted = Emitted(begin.start, meaning, text, move, begin.start)

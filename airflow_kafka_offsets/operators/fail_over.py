@@ -114,10 +114,9 @@ class FailOverOperator(PipelineMovingOperator):
         max_age: timedelta | float | str = MAX_AGE,
         approval: Mapping[str, Any] | str | XComArg | None = None,
         allow_self_approval: bool | str = True,
-        max_active_tis_per_dag: int | None = 1,
         **kwargs: Any,
     ) -> None:
-        super().__init__(max_active_tis_per_dag=max_active_tis_per_dag, **kwargs)
+        super().__init__(**kwargs)
         self.on_unknown = on_unknown
         self.on_out_of_range = on_out_of_range
         self.allow_running_mirror = allow_running_mirror
@@ -136,11 +135,9 @@ class FailOverOperator(PipelineMovingOperator):
         if self.plan is None:
             super().check_checkpoint_parameters()
             return
-        check_decided(
-            self, on_unknown="fail", on_out_of_range="fail", allow_running_mirror=False, ask_source=True
-        )
+        check_decided(self, "on_unknown", "on_out_of_range", "allow_running_mirror", "ask_source")
         if self.group_id is None:
-            self.refuse_unused("without group_id: the plan names the pipeline then", mirror=None)
+            self.refuse_unused("without group_id: the plan names the pipeline then", "mirror")
 
     def check_parameters(self) -> None:
         """Check also what only concerns a plan."""
@@ -150,11 +147,7 @@ class FailOverOperator(PipelineMovingOperator):
     def _check_names(self) -> None:
         if self.group_id is None:
             raise self.missing_group()
-        if self.checkpoint_location is None or self.mirror is None:
-            missing = "checkpoint_location" if self.checkpoint_location is None else "mirror"
-            raise self.parameter_error(
-                f"{missing} is missing: give it, or **pipeline of a KafkaPipeline that has both"
-            )
+        self.check_mirrored()
 
     @property
     def groups_config_id(self) -> str:

@@ -23,7 +23,7 @@ from airflow_kafka_offsets.operators.base import OffsetsOperator, Parser
 from airflow_kafka_offsets.operators.outlets import event_extra
 from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS, parse_location
 from airflow_kafka_offsets.task.mapped import one_index_at_a_time
-from airflow_kafka_offsets.task.metrics import CounterName, count, report_lag
+from airflow_kafka_offsets.task.metrics import count, report_lag
 from airflow_kafka_offsets.task.parameter_checks import is_template, with_task_name
 from airflow_kafka_offsets.task.xcom import push_result
 
@@ -38,17 +38,6 @@ if TYPE_CHECKING:
     from airflow_kafka_offsets.task.mapped import OperatorPartial
 
 
-_CHECKPOINT_DEFAULTS: Mapping[str, object] = {
-    "on_pending_batch": "fail",
-    "sink": None,
-    "idempotent_sink": False,
-    "sink_location": None,
-    "allow_stateful": False,
-    "quiet_period": QUIET_PERIOD,
-}
-"""The parameters that only affect a checkpoint, each with its default."""
-DECIDED = {name: default for name, default in _CHECKPOINT_DEFAULTS.items() if name != "quiet_period"}
-"""The checkpoint parameters that a saved plan has already fixed."""
 _POLICY = [field.name for field in fields(CheckpointPolicy)]
 
 
@@ -62,10 +51,8 @@ class MovingOperator(OffsetsOperator):
     represents the groups that are committed.
     """
 
-    shows_times: ClassVar[bool] = False
-    """Whether log and receipt show the times of the records; a move waits a few seconds at most for these."""
-    counter: ClassVar[CounterName] = "commit"
-    """The metric in which an applied plan counts."""
+    moves_on_purpose: ClassVar[bool] = False
+    """Whether the task moves a group to other offsets than those that its job has read."""
 
     @property
     def groups_config_id(self) -> str:
@@ -117,7 +104,7 @@ class MovingOperator(OffsetsOperator):
             self.log.warning("Nothing was written: the plan has no partitions left")
         if (moved := self._event_extras(receipt, batch_id)) != extras:
             self._group_outlets.set_events(context, self.groups_config_id, moved)
-        count(self.counter, self._touched)
+        count("reset" if self.moves_on_purpose else "commit", self._touched)
         if self.reports_lag:
             report_lag(group_plan.lag for group_plan in plan.to_write)
         self.outlets = self._group_outlets.outlets_with_events
@@ -139,7 +126,8 @@ class MovingOperator(OffsetsOperator):
         self._touched = {
             group_plan.group_id: {tp.topic for tp in group_plan.after} for group_plan in plan.to_write
         }
-        if plan_only or self.shows_times:
+        # A commit does not wait the few seconds that the times of records may take.
+        if plan_only or self.moves_on_purpose:
             from airflow_kafka_offsets.readings.record_times import look_up_times
 
             plan = look_up_times(client, plan)
@@ -206,9 +194,7 @@ class PipelineMovingOperator(MovingOperator):
     """
 
     moves_on_purpose: ClassVar[bool] = True
-    shows_times: ClassVar[bool] = True
     reports_lag = False
-    counter: ClassVar[CounterName] = "reset"
     parsers: ClassVar[Mapping[str, Parser]] = {
         "on_pending_batch": choice_parser(PendingBatch),
         "sink": parse_sink,
@@ -228,9 +214,11 @@ class PipelineMovingOperator(MovingOperator):
         sink_location: str | None = None,
         allow_stateful: bool | str = False,
         quiet_period: timedelta | float | str = QUIET_PERIOD,
+        max_active_tis_per_dag: int | None = 1,
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
+        # Two runs that move the same group at once would each overwrite the offsets that the other reads.
+        super().__init__(max_active_tis_per_dag=max_active_tis_per_dag, **kwargs)
         self.on_pending_batch = on_pending_batch
         self.sink = sink
         self.idempotent_sink = idempotent_sink
@@ -254,7 +242,7 @@ class PipelineMovingOperator(MovingOperator):
     def check_checkpoint_parameters(self) -> None:
         """Check that what concerns a checkpoint is given only with one."""
         if self.checkpoint_location is None:
-            self.refuse_unused("without checkpoint_location", **_CHECKPOINT_DEFAULTS)
+            self.refuse_unused("without checkpoint_location", *PipelineMovingOperator.parsers)
 
     def move_metadata(self, context: Context) -> CommitMetadata:
         """Return the metadata of this task run's commits, which marks them as a deliberate move."""
@@ -279,3 +267,7 @@ class PipelineMovingOperator(MovingOperator):
 
         how = {"checkpoint": checkpoint, "quiet_period": self.parse_parameter("quiet_period")}
         return self.apply_plan(context, client, plan, metadata, apply_pipeline, **how)
+
+
+DECIDED = tuple(name for name in PipelineMovingOperator.parsers if name != "quiet_period")
+"""The checkpoint parameters that a saved plan has already fixed."""

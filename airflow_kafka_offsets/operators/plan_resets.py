@@ -12,7 +12,6 @@ from airflow.sdk import Context, XComArg
 
 from airflow_kafka_offsets.errors import KafkaOffsetsError
 from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
-from airflow_kafka_offsets.model.checkpoint_policy import QUIET_PERIOD
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.parameters import exactly_one
 from airflow_kafka_offsets.model.place import RESETS
@@ -82,9 +81,8 @@ class PlanResetsOperator(ResetOffsetsOperator):
 
     def check_parameters(self) -> None:
         """Also check that no parameter names a single pipeline, or applies a plan."""
-        names = dict.fromkeys(PIPELINE_PARAMETERS) | {"kafka_config_id": "kafka_default"}
-        self.refuse_unused("with pipelines", **names, plan=None, plan_only=False, stop_after_failure=False)
-        self.refuse_unused("by a plan: give it to the reset that applies it", quiet_period=QUIET_PERIOD)
+        self.refuse_unused("with pipelines", *PIPELINE_PARAMETERS, "plan", "plan_only", "stop_after_failure")
+        self.refuse_unused("by a plan: give it to the reset that applies it", "quiet_period")
         super().check_parameters()
 
     def check_checkpoint_parameters(self) -> None:

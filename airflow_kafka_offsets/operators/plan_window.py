@@ -172,7 +172,7 @@ class PlanOffsetWindowOperator(OffsetsOperator):
         if every is not None or (
             not is_template(start) and self.parse_parameter("start").kind != "committed"
         ):
-            self.refuse_unused("with a start that is not 'committed'", on_no_commit="fail")
+            self.refuse_unused("with a start that is not 'committed'", "on_no_commit")
 
     def spark_conf(self) -> dict[str, str]:
         """
@@ -283,10 +283,10 @@ class PlanOffsetWindowOperator(OffsetsOperator):
 
     def _check_every(self) -> None:
         if self.every is None:
-            self.refuse_unused("without every", timezone="UTC")
+            self.refuse_unused("without every", "timezone")
             return
         # The rest of the interval would be in no window.
-        self.refuse_unused("with every", start="committed", end="latest", max_records=None)
+        self.refuse_unused("with every", "start", "end", "max_records")
         if not (is_template(self.every) or is_template(self.timezone)):
             with with_task_name(self):
                 IntervalSchedule.parse(self.every, self.timezone)

@@ -167,11 +167,9 @@ class ResetOffsetsOperator(PipelineMovingOperator):
         approval: Mapping[str, Any] | str | XComArg | None = None,
         allow_self_approval: bool | str = True,
         stop_after_failure: bool | str = False,
-        max_active_tis_per_dag: int | None = 1,
         **kwargs: Any,
     ) -> None:
-        # Two runs that move the same group at once would each overwrite the offsets that the other reads.
-        super().__init__(max_active_tis_per_dag=max_active_tis_per_dag, **kwargs)
+        super().__init__(**kwargs)
         self.to_offset = to_offset
         self.to_datetime = to_datetime
         self.shift_by = shift_by
@@ -200,13 +198,13 @@ class ResetOffsetsOperator(PipelineMovingOperator):
         if self.plan is None:
             super().check_checkpoint_parameters()
             return
-        check_decided(self)
+        check_decided(self, "on_out_of_range", "on_no_commit", "allow_new_cluster")
 
     def check_parameters(self) -> None:
         """Check also that one scenario is given, or that templates may render to one."""
         super().check_parameters()
         self.check_group_named()
-        check_plan_parameters(self, **dict.fromkeys(RESETS))
+        check_plan_parameters(self, *RESETS)
         if self.plan is not None:
             return
         given = {name: value for name in RESETS if not is_blank(value := getattr(self, name))}
@@ -230,7 +228,7 @@ class ResetOffsetsOperator(PipelineMovingOperator):
             why = f"with {', '.join(given)}, which does not start from a commit"
             if with_checkpoint:
                 why = "with checkpoint_location: a partition without a commit starts where the checkpoint is"
-            self.refuse_unused(why, on_no_commit="fail")
+            self.refuse_unused(why, "on_no_commit")
 
     def _permissions(self) -> dict[str, Any]:
         """Return the parameters of :func:`plan_reset` that say what the reset may do."""

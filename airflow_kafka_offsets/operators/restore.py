@@ -131,10 +131,9 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
         on_out_of_range: OutOfRangePolicy | str = "fail",
         allow_new_cluster: bool | str = False,
         allow_stale: bool | str = False,
-        max_active_tis_per_dag: int | None = 1,
         **kwargs: Any,
     ) -> None:
-        super().__init__(max_active_tis_per_dag=max_active_tis_per_dag, **kwargs)
+        super().__init__(**kwargs)
         self.receipt: Any = receipt
         self.from_file: Any = from_file
         self.restore_when = restore_when
@@ -149,8 +148,8 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
         if receipt is None and from_file is None and restore_when == "always":
             raise self.parameter_error("nothing to restore: give receipt, usually reset.output, or from_file")
         if from_file is not None:
-            self.refuse_unused("with from_file, which has no partition without a commit", on_no_commit="skip")
-            self.refuse_unused("with from_file, which does not record a move", allow_stale=False)
+            self.refuse_unused("with from_file, which has no partition without a commit", "on_no_commit")
+            self.refuse_unused("with from_file, which does not record a move", "allow_stale")
         self.check_parameters()
 
     def check_checkpoint_parameters(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING
 
@@ -35,7 +35,11 @@ from airflow_kafka_offsets.model.wording import parameter_text
 from airflow_kafka_offsets.readings.known_moves import KnownMoves
 from airflow_kafka_offsets.readings.log_checks import LogCheck, last_commit_time, newer_records
 from airflow_kafka_offsets.readings.log_ids import known_log_ids
-from airflow_kafka_offsets.readings.positions import check_partitions, partitions_in_scope
+from airflow_kafka_offsets.readings.positions import (
+    check_partitions,
+    existing_partitions,
+    partitions_in_scope,
+)
 from airflow_kafka_offsets.readings.retention import read_headrooms, read_retentions
 
 if TYPE_CHECKING:
@@ -74,8 +78,8 @@ def pipeline_drift(
     :raises BrokerError: if the broker does not answer.
     """
     state = checkpoint.read()
-    moves = None if state.batch_id is None else KnownMoves(checkpoint, newest_archived_move(checkpoint))
-    unfinished = None if moves is None else still_unfinished(checkpoint, moves.newest)
+    moves = KnownMoves(checkpoint, None if state.batch_id is None else newest_archived_move(checkpoint))
+    unfinished = still_unfinished(checkpoint, moves.newest)
     targets = _targets(state, selection)
     committed = _committed(client, state, targets, selection)
     # Without a second read, an active pipeline could be reported as a group ahead of its checkpoint.
@@ -85,24 +89,24 @@ def pipeline_drift(
         targets = _targets(state, selection)
     # The logs are read last, so that no position of an active pipeline is beyond the log end.
     looked_at = {group: {*committed[group], *targets.get(group, ())} for group in committed}
-    found_in = _Logs.compare(client, checkpoint, committed)
+    moved_to, now = _log_ids(client, checkpoint, committed)
     logs = _log_ranges(client, set().union(*looked_at.values()))
     batch = _newest_batch(checkpoint, state)
     # With many pipelines, each cluster is asked once.
     minutes = (retention or client.offsets_retention_minutes)()
     checked_at = datetime.now(tz=timezone.utc)
-    topics = {tp.topic for tp in logs}
-    kept = {} if min_headroom is None else read_retentions(client, topics)
-    recovery = None if moves is None else moves.unfinished_recovery(state.kafka_offsets, committed)
+    kept = {} if min_headroom is None else read_retentions(client, {tp.topic for tp in logs})
+    recovery = moves.unfinished_recovery(state.kafka_offsets, committed)
     read = {tp.topic for offsets in state.kafka_offsets.values() for tp in offsets}
     # If a move has rewritten the batch's file, its offsets are not those that the batch has read.
-    rewritten = moves is not None and moves.has_rewritten(state.batch_id)
-    read_at = None if rewritten else state.batch_timestamp_ms
+    read_at = None if moves.has_rewritten(state.batch_id) else state.batch_timestamp_ms
     reports = []
     for group, partitions in looked_at.items():
         positions, wanted = committed_offsets(committed[group]), targets.get(group, {})
         held = {tp: offset for tp, offset in wanted.items() if tp in logs}
-        again = found_in.recreated(committed[group], held, read_at)
+        again, silent = _recreated(committed[group], held, moved_to, now)
+        if read_at is not None:
+            again |= newer_records(client, silent, read_at).keys()
         found = [
             PartitionDrift(
                 tp,
@@ -203,57 +207,42 @@ def _committed(
     return found
 
 
-@dataclass(frozen=True)
-class _Logs:
+def _log_ids(
+    client: OffsetsClient, checkpoint: SparkCheckpoint, committed: Mapping[str, Commits]
+) -> tuple[LogIds, LogIds]:
     """
-    The logs that the connection leads to, and the logs that the positions belong to.
+    Return the ids that the newest move has recorded, and the current ids; refuse another cluster.
 
-    :param moved: the ids that the newest move of the checkpoint has recorded.
-    :param now: the current ids, without topics for which no id was recorded.
+    The current ids are those of the topics for which an id was recorded.
     """
+    now = LogIds(client.cluster_id())
+    allowed = parameter_text("allow_new_cluster", True)
+    remedy = f"commit or reset with {allowed} if the pipeline was moved there"
+    check = LogCheck(checkpoint=checkpoint, remedy=remedy)
+    archive = newest_archived_move_with_cluster(checkpoint)
+    moved = UNKNOWN_LOGS if archive is None else archive.log_ids
+    topics = set(moved.topics)
+    for group, commits in committed.items():
+        if refusals := check.refusals(now, group, commits):
+            raise DriftError("; ".join(refusals))
+        topics.update(log_ids_of(commits, now).topics)
+    return moved, known_log_ids(client, topics) if topics else now
 
-    client: OffsetsClient
-    moved: LogIds
-    now: LogIds
 
-    @classmethod
-    def compare(
-        cls, client: OffsetsClient, checkpoint: SparkCheckpoint, committed: Mapping[str, Commits]
-    ) -> _Logs:
-        """Compare the recorded ids with the current ones; another cluster raises a DriftError."""
-        now = LogIds(client.cluster_id())
-        allowed = parameter_text("allow_new_cluster", True)
-        remedy = f"commit or reset with {allowed} if the pipeline was moved there"
-        check = LogCheck(checkpoint=checkpoint, remedy=remedy)
-        archive = newest_archived_move_with_cluster(checkpoint)
-        moved = UNKNOWN_LOGS if archive is None else archive.log_ids
-        topics = set(moved.topics)
-        for group, commits in committed.items():
-            if refusals := check.refusals(now, group, commits):
-                raise DriftError("; ".join(refusals))
-            topics.update(log_ids_of(commits, now).topics)
-        return cls(client, moved, known_log_ids(client, topics) if topics else now)
-
-    def recreated(self, commits: Commits, offsets: Offsets, read_at: int | None) -> set[TopicPartition]:
-        """
-        Return the partitions whose positions belong to another log.
-
-        :param offsets: the checkpoint's offsets.
-        :param read_at: when Spark planned the batch that ends at these offsets, in ms since 1970; ``None`` if
-            unknown.
-        """
-        found: set[TopicPartition] = set()
-        silent: Offsets = {}
-        for tp in {*commits, *offsets}:
-            made = log_ids_of({tp: commits.get(tp)}, self.now)
-            then = made if made.topics else self.moved.restricted_to([tp.topic])
-            if then.recreated_topics(self.now):
-                found.add(tp)
-            elif not (made.cluster or then.topics) and tp in offsets:
-                silent[tp] = offsets[tp]
-        if silent and read_at is not None:
-            found |= newer_records(self.client, silent, read_at).keys()
-        return found
+def _recreated(
+    commits: Commits, offsets: Offsets, moved: LogIds, now: LogIds
+) -> tuple[set[TopicPartition], Offsets]:
+    """Return the partitions whose positions belong to another log, and the offsets that record no log."""
+    found: set[TopicPartition] = set()
+    silent: Offsets = {}
+    for tp in {*commits, *offsets}:
+        made = log_ids_of({tp: commits.get(tp)}, now)
+        then = made if made.topics else moved.restricted_to([tp.topic])
+        if then.recreated_topics(now):
+            found.add(tp)
+        elif not (made.cluster or then.topics) and tp in offsets:
+            silent[tp] = offsets[tp]
+    return found, silent
 
 
 def _of_other_query(commit: Commit | None, query_id: str) -> bool:
@@ -271,9 +260,7 @@ def _ahead(committed: Mapping[str, Commits], targets: Mapping[str, Offsets]) -> 
 
 def _log_ranges(client: OffsetsClient, wanted: set[TopicPartition]) -> dict[TopicPartition, LogRange]:
     """Return the ranges of the logs, without partitions that the broker does not have."""
-    # The partitions are asked for first, because the client waits long before it reports a missing partition.
-    on_broker = client.partitions({tp.topic for tp in wanted})
-    wanted = {tp for tp in wanted if tp.partition in on_broker.get(tp.topic, ())}
+    wanted = existing_partitions(client, wanted)
     try:
         return client.log_ranges(wanted)
     except UnknownTopicPartitionError as error:

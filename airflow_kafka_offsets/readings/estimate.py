@@ -149,7 +149,7 @@ def _time_lag(
 ) -> float | None:
     inside = {tp: offset for tp, offset in after.items() if logs[tp].start <= offset < logs[tp].end}
     try:
-        times = client.record_times(inside, within=_WITHIN) if inside else {}
+        times = client.record_times(inside, within=_WITHIN)
     except BrokerError as error:
         reasons["time_lag"] = str(error)
         return None

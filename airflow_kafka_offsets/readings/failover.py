@@ -7,8 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from airflow_kafka_offsets.errors import MisnamedError, PlanRefusedError
+from airflow_kafka_offsets.checkpoint.readiness_file import read_readiness
+from airflow_kafka_offsets.errors import MisnamedError, OffsetsFormatError, PlanRefusedError
 from airflow_kafka_offsets.model.failover_plan import TranslatedPartition
+from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.mirror import Mirror
 from airflow_kafka_offsets.model.offset_syncs import OffsetSync
 from airflow_kafka_offsets.model.offsets import Logs, Offsets, TopicPartition
@@ -23,8 +25,10 @@ from airflow_kafka_offsets.readings.mirror import (
     mirrored_ids,
     read_syncs,
 )
+from airflow_kafka_offsets.readings.positions import existing_partitions
 
 if TYPE_CHECKING:
+    from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
     from airflow_kafka_offsets.kafka.client import OffsetsClient
 
 _WITHIN = 120.0
@@ -47,6 +51,24 @@ class Evidence:
     ends: Mapping[TopicPartition, int] = field(default_factory=dict)
     read: Mapping[TopicPartition, Sequence[LastRead]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+
+
+def selected_sources(selection: GroupSelection, sources: Mapping[str, Offsets]) -> dict[str, Offsets]:
+    """Return the selected offsets of each source; refuse names that do not match."""
+    selection.assign_offsets(sources)
+    return {
+        name: {tp: at for tp, at in offsets.items() if tp in selection.scope}
+        for name, offsets in sources.items()
+    }
+
+
+def read_kept(checkpoint: SparkCheckpoint) -> tuple[Readiness, list[str]]:
+    """Return the data kept beside the checkpoint, and notes about missing data."""
+    try:
+        kept = read_readiness(checkpoint)
+    except OffsetsFormatError as error:
+        return Readiness(), [str(error)]
+    return kept, [f"the data kept beside the checkpoint is incomplete: {kept.error}"] if kept.error else []
 
 
 def gather_evidence(
@@ -96,11 +118,13 @@ def read_last(
     sources: Mapping[str, Offsets],
     logs: Logs,
     kept: Mapping[TopicPartition, Sequence[LastRead]],
+    *,
+    within: float = 20.0,
 ) -> dict[TopicPartition, list[LastRead]]:
     """Return the last records before positions, and those that were kept."""
     read = {tp: list(each) for tp, each in kept.items()}
     for offsets in sources.values():
-        for tp, last in last_reads(source, offsets, logs).items():
+        for tp, last in last_reads(source, offsets, logs, within=within).items():
             # The kept entry may count records that compaction has removed since.
             known = [each for each in read.get(tp, ()) if each.position == last.position]
             read[tp] = known + [each for each in (last, *read.get(tp, ())) if each not in known]
@@ -136,8 +160,7 @@ def translate_sources(
                 if len(old) > 1
             ]
         )
-    there = target.partitions({tp.topic for tp in wanted})
-    logs = target.log_ranges([tp for tp in wanted if tp.partition in there.get(tp.topic, ())])
+    logs = target.log_ranges(existing_partitions(target, wanted))
     found: list[TranslatedPartition] = []
     for name, offsets in sources.items():
         translations = _translate(target, mirror, offsets, logs, evidence, end)

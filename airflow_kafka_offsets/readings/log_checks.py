@@ -159,7 +159,7 @@ def newer_records(client: OffsetsClient, offsets: Offsets, read_at: int) -> dict
     later = client.offsets_for_time(read, since)
     doubtful = [tp for tp in read if (first := later[tp]) is not None and first < offsets[tp]]
     whole = [tp for tp in doubtful if later[tp] == 0]
-    ahead = client.offsets_for_time(whole, now) if whole else {}
+    ahead = client.offsets_for_time(whole, now)
     times = _times_before(client, {tp: offsets[tp] for tp in doubtful if later[tp] != 0})
     newer: dict[TopicPartition, int | None] = {tp: at for tp, at in times.items() if since <= at <= now}
     return newer | {tp: None for tp in whole if ahead[tp] != 0}

@@ -99,22 +99,12 @@ def read_syncs(
     """
     where = TopicPartition(topic, 0)  # MirrorMaker creates the topic with one partition
     found: dict[TopicPartition, list[OffsetSync]] = {}
-    last = since - 1
 
     def take(_: TopicPartition, record: Record) -> None:
-        nonlocal last
-        last = record.offset
         parsed = parse_sync(record.key, record.value)
         if parsed is not None and parsed[0] in partitions:
             found.setdefault(parsed[0], []).append(parsed[1])
 
-    if since:
-        # Few records are new in most cases. The end of the log shows that all of them were read.
-        span = OffsetRange(since, since + most)
-        reached = client.read_records({where: span}, take, within=within)[where]
-        if reached == span.end and last + 1 < span.end:
-            return Syncs({tp: in_this_log(each) for tp, each in found.items()}, topic, last + 1)
-        found.clear()
     log_range = client.log_ranges([where])[where]
     start = max(log_range.start, since if since <= log_range.end else 0, log_range.end - most)
     reached = client.read_records({where: OffsetRange(start, log_range.end)}, take, within=within)[where]

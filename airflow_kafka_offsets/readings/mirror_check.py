@@ -6,16 +6,20 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from airflow_kafka_offsets.checkpoint.archive import newest_archived_move_with_cluster
-from airflow_kafka_offsets.checkpoint.readiness_file import read_readiness
-from airflow_kafka_offsets.errors import OffsetsFormatError, PlanRefusedError
+from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.log_ids import LogIds, other_logs_refusals
 from airflow_kafka_offsets.model.mirror import Mirror
 from airflow_kafka_offsets.model.mirror_check import MirrorCheck
 from airflow_kafka_offsets.model.offsets import Logs, OffsetRange, Offsets, TopicPartition
-from airflow_kafka_offsets.model.readiness import Readiness
-from airflow_kafka_offsets.model.translation import LastRead, RecordIdentity, Scan, bracket_of
-from airflow_kafka_offsets.readings.failover import Evidence, gather_evidence, translate_sources
+from airflow_kafka_offsets.model.translation import LastRead, bracket_of
+from airflow_kafka_offsets.readings.failover import (
+    Evidence,
+    gather_evidence,
+    read_kept,
+    selected_sources,
+    translate_sources,
+)
 from airflow_kafka_offsets.readings.mirror import Search, look_for, record_identities
 
 if TYPE_CHECKING:
@@ -59,18 +63,9 @@ def check_mirror(
         )
     ):
         raise PlanRefusedError(refusals)
-    selection.assign_offsets(state.kafka_offsets)
-    sources = {
-        name: {tp: at for tp, at in offsets.items() if tp in selection.scope}
-        for name, offsets in state.kafka_offsets.items()
-    }
-    notes: list[str] = []
-    try:
-        kept = read_readiness(checkpoint).on(source.cluster_id())
-    except OffsetsFormatError as error:
-        kept, notes = Readiness(), [str(error)]
-    if kept.error:
-        notes.append(f"the data kept beside the checkpoint is incomplete: {kept.error}")
+    sources = selected_sources(selection, state.kafka_offsets)
+    kept, notes = read_kept(checkpoint)
+    kept = kept.on(source.cluster_id())
     evidence = gather_evidence(source, target, mirror, sources, kept)
     now = translate_sources(target, mirror, sources, evidence)
     alone = translate_sources(target, mirror, sources, gather_evidence(None, target, mirror, sources, kept))
@@ -120,21 +115,15 @@ def _copies_aborted(
     ranges = {tp: OffsetRange(max(logs[tp].start, logs[tp].end - _BACK), logs[tp].end) for tp in sample}
     every = record_identities(source, ranges, 10.0, committed=False)
     committed = record_identities(source, ranges, 10.0, committed=True)
-    found: bool | None = None
+    searches: dict[TopicPartition, Search] = {}
     for tp in sample:
         real = {each[1:] for each in committed.get(tp, ())}
         aborted = [each for each in every.get(tp, ()) if each[1:] not in real]
         # The mirror may not have copied the last records yet.
         if aborted and committed.get(tp) and aborted[0].offset < committed[tp][-1].offset:
-            log = there[mirror.partition(tp)]
-            start = max(log.start, log.end - 2 * _BACK)
-            copies = _copies(target, mirror.partition(tp), aborted[0], start, log.end)
-            found = bool(found or copies)
-    return found
-
-
-def _copies(
-    target: OffsetsClient, copy: TopicPartition, record: RecordIdentity, start: int, end: int
-) -> bool:
-    scan: Scan = look_for(target, {copy: Search(LastRead(record.offset + 1, record), start, end)})[copy]
-    return bool(scan.copies_of(LastRead(record.offset + 1, record), start, end))
+            copy = mirror.partition(tp)
+            log = there[copy]
+            last = LastRead(aborted[0].offset + 1, aborted[0])
+            searches[copy] = Search(last, max(log.start, log.end - 2 * _BACK), log.end)
+    scans = look_for(target, searches)
+    return any(scans[copy].copies_of(*each) for copy, each in searches.items()) if searches else None

@@ -3,30 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable
 
 from airflow_kafka_offsets.errors import UnknownTopicPartitionError
-from airflow_kafka_offsets.kafka.reader import LogIdsReader
+from airflow_kafka_offsets.kafka.reader import PositionsReader
 from airflow_kafka_offsets.model.certificate import MissingOffsets, Reason, judge, undecide
 from airflow_kafka_offsets.model.offset_ranges import RangesByPartition, clip, count_offsets, merge
-from airflow_kafka_offsets.model.offsets import IsolationLevel, LogRange, TopicPartition
+from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.model.window import OffsetWindow
 from airflow_kafka_offsets.readings.log_ids import current_logs_refusals
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
 log = logging.getLogger(__name__)
-
-
-class LogsReader(LogIdsReader, Protocol):
-    """The log requests that this module needs."""
-
-    def log_ranges(
-        self, partitions: Iterable[TopicPartition], *, isolation_level: IsolationLevel = "read_uncommitted"
-    ) -> Mapping[TopicPartition, LogRange]:
-        """Return the ranges of the logs."""
 
 
 Found = tuple[RangesByPartition, RangesByPartition]
@@ -34,7 +21,7 @@ Found = tuple[RangesByPartition, RangesByPartition]
 
 
 def find_missing(
-    client: LogsReader,
+    client: PositionsReader,
     window: OffsetWindow,
     missing: RangesByPartition,
     read: Callable[[RangesByPartition], Found],

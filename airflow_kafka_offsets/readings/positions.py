@@ -22,7 +22,6 @@ from airflow_kafka_offsets.model.offsets import (
     Commit,
     Commits,
     IsolationLevel,
-    LogRange,
     Positions,
     TopicPartition,
     committed_offsets,
@@ -70,6 +69,14 @@ def check_partitions(client: PositionsReader, partitions: Collection[TopicPartit
             "the connection",
             missing=missing,
         )
+
+
+def existing_partitions(
+    client: PositionsReader, partitions: Collection[TopicPartition]
+) -> set[TopicPartition]:
+    """Return the partitions that are on the broker: asking for the log of a missing partition takes long."""
+    on_broker = client.partitions({tp.topic for tp in partitions})
+    return {tp for tp in partitions if tp.partition in on_broker.get(tp.topic, ())}
 
 
 def group_positions(client: OffsetsReader, group_id: str, scope: TopicScope) -> Positions:
@@ -226,10 +233,3 @@ def _positions_of_all(
         )
     partitions = (TopicPartition(topic, number) for topic in topics for number in on_broker[topic])
     return committed_offsets({tp: commits.get(tp) for tp in partitions})
-
-
-def log_ranges(
-    client: OffsetsReader, scope: TopicScope, isolation_level: IsolationLevel = "read_uncommitted"
-) -> dict[TopicPartition, LogRange]:
-    """Return the ranges of the logs in a scope with named topics."""
-    return client.log_ranges(partitions_in_scope(client, scope), isolation_level=isolation_level)

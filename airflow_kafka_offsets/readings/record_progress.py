@@ -23,8 +23,6 @@ from airflow_kafka_offsets.model.parameters import iso_time, timestamp_ms
 from airflow_kafka_offsets.model.reached import short_of
 from airflow_kafka_offsets.readings.topic_times import AHEAD, idle_partitions, last_times, record_times
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
-
 
 class _Times(NamedTuple):
     """
@@ -134,7 +132,7 @@ class RecordProgress:
         newest = self._times.newest
         latest = self.now + AHEAD
         undecided = [tp for tp in sorted(self._at) if not moment <= newest.get(tp, -1) <= latest]
-        first = self._client.offsets_for_time(undecided, moment) if undecided else {}
+        first = self._client.offsets_for_time(undecided, moment)
         asked = {tp: offset for tp, offset in first.items() if offset is not None}
         silent = [tp for tp in undecided if first[tp] is None]
         short = short_of({tp: self._at[tp] for tp in asked}, asked, self._logs)
@@ -158,7 +156,7 @@ class RecordProgress:
         times = self._times
         older = {tp for tp, time in times.unread.items() if time < moment} | times.unknown
         asked = sorted(older & self._known)
-        first = self._client.offsets_for_time(asked, moment) if asked else {}
+        first = self._client.offsets_for_time(asked, moment)
         target = {tp: offset for tp, offset in first.items() if offset is not None}
         short = short_of({tp: self._at[tp] for tp in target}, target, self._logs)
         self._check_known(short.keys() & times.unknown)
@@ -239,7 +237,8 @@ def end_after_reset(progress: RecordProgress, schedule: IntervalSchedule, end: d
     back = progress.taken_back(timestamp_ms(end))
     if not back:
         return end
-    read = schedule.containing(_EPOCH + timedelta(milliseconds=progress.first_unread(back))).start
+    first = datetime.fromtimestamp(progress.first_unread(back) / 1000, tz=timezone.utc)
+    read = schedule.containing(first).start
     probe = schedule.containing(read).end
     while read < probe < end:
         if progress.taken_back(timestamp_ms(probe)):

@@ -21,6 +21,7 @@ from airflow_kafka_offsets.model.translation import Translation
 from airflow_kafka_offsets.model.wording import dag_text, parameter_text
 from airflow_kafka_offsets.readings.failover import Evidence, read_last
 from airflow_kafka_offsets.readings.mirror import Search, last_reads, look_for
+from airflow_kafka_offsets.readings.positions import existing_partitions
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.kafka.client import OffsetsClient
@@ -81,8 +82,9 @@ def gather_records(client: OffsetsClient, sources: Mapping[str, Offsets], kept: 
 
     :param kept: the readiness file's content for this cluster. Its syncs are of another cluster.
     """
-    there = _existing(client, {tp for offsets in sources.values() for tp in offsets})
-    gone = sorted({tp for offsets in sources.values() for tp in offsets} - there)
+    partitions = {tp for offsets in sources.values() for tp in offsets}
+    there = existing_partitions(client, partitions)
+    gone = partitions - there
     notes = (f"{summarize(gone)}: deleted, so only what commits have kept is known",) if gone else ()
     logs = client.log_ranges(there)
     existing = {
@@ -141,7 +143,7 @@ def unread_refusals(client: OffsetsClient, mirror: Mirror, moved: Iterable[Moved
     logs = client.log_ranges(partitions)
     unread = {tp: log for tp, log in logs.items() if max(positions.get(tp, 0), log.start) < log.end}
     newest = last_reads(client, {tp: log.end for tp, log in unread.items()}, unread)
-    new_logs = client.log_ranges(_existing(client, [mirror.partition(tp) for tp in unread]))
+    new_logs = client.log_ranges(existing_partitions(client, [mirror.partition(tp) for tp in unread]))
     searches: dict[TopicPartition, Search] = {}
     missing: list[TopicPartition] = []
     for tp in unread:
@@ -153,24 +155,16 @@ def unread_refusals(client: OffsetsClient, mirror: Mirror, moved: Iterable[Moved
             continue
         start = max(log.start, targets.get(tp, 0))
         searches[mirror.partition(tp)] = Search(last, min(start, log.end), log.end)
-    scans = look_for(client, searches) if searches else {}
+    scans = look_for(client, searches)
     missing += [
         tp
         for tp in unread
-        if (search := searches.get(mirror.partition(tp))) is not None
-        and not scans[mirror.partition(tp)].copies_of(search.read, search.start, search.end)
+        if (copy := mirror.partition(tp)) in searches and not scans[copy].copies_of(*searches[copy])
     ]
     if not missing:
         return []
     return [
-        f"the query has not read {summarize(sorted(missing))} to the end, and the new topic does not "
+        f"the query has not read {summarize(missing)} to the end, and the new topic does not "
         "hold the last record of the old one: let the query read the old topic to its end, or let the copy "
         f"finish; a reset to the end ({parameter_text('to_offset', 'latest')}) skips these records on purpose"
     ]
-
-
-def _existing(
-    client: OffsetsClient, partitions: Sequence[TopicPartition] | set[TopicPartition]
-) -> set[TopicPartition]:
-    there = client.partitions({tp.topic for tp in partitions})
-    return {tp for tp in partitions if tp.partition in there.get(tp.topic, ())}

@@ -68,12 +68,13 @@ def read_headrooms(
     Return the headroom of positions; ``strict`` as in :func:`read_retentions`.
 
     :param logs: logs up to the log end, because retention also deletes uncommitted records.
+    :param min_headroom: required headroom in seconds.
     """
     if retentions is None:
         retentions = read_retentions(client, {tp.topic for tp in positions}, strict=strict)
     wanted = positions_needing_time(positions, logs, retentions)
     try:
-        times = client.record_times(wanted) if wanted else {}
+        times = client.record_times(wanted)
     # One topic without the right Read refuses the whole lookup, and the response does not name the allowed
     # topics.
     except BrokerAuthenticationError:
@@ -83,14 +84,12 @@ def read_headrooms(
         retentions = {**retentions, **refused}
     now_ms = int(time.time() * 1000)
     found = measure_headrooms(positions, logs, retentions, times, now_ms)
-    return (
-        found
-        if min_headroom is None
-        else found | decide_by_time_lookup(client, found, positions, retentions, min_headroom, now_ms)
-    )
+    if min_headroom is not None:
+        found |= _decide_by_time_lookup(client, found, positions, retentions, min_headroom, now_ms)
+    return found
 
 
-def decide_by_time_lookup(
+def _decide_by_time_lookup(
     client: OffsetsReader,
     found: Headrooms,
     positions: Offsets,
@@ -103,8 +102,6 @@ def decide_by_time_lookup(
 
     The lookup returns an offset instead of a record for each partition, so it works for any number of
     partitions.
-
-    :param min_headroom: required headroom in seconds.
     """
     decided: dict[TopicPartition, Headroom] = {}
     for kept, partitions in partitions_without_verdict(found, retentions).items():

@@ -152,8 +152,6 @@ def record_times(
     client: OffsetsReader, offsets: Mapping[TopicPartition, int], isolation_level: IsolationLevel
 ) -> dict[TopicPartition, int | None]:
     """Return the timestamp of the first record at or after each offset, as far as it is read in time."""
-    if not offsets:
-        return {}
     return client.record_times(offsets, within=TIMES_WITHIN, isolation_level=isolation_level)
 
 

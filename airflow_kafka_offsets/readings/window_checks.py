@@ -29,7 +29,7 @@ from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.model.window import OffsetWindow
 from airflow_kafka_offsets.model.wording import parameter_text
 from airflow_kafka_offsets.readings.log_ids import current_logs_refusals
-from airflow_kafka_offsets.readings.positions import group_commits, group_positions, last_commits
+from airflow_kafka_offsets.readings.positions import group_commits
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.kafka.client import OffsetsClient
@@ -39,8 +39,8 @@ log = logging.getLogger(__name__)
 
 def check_window(client: OffsetsClient, window: OffsetWindow, selection: GroupSelection) -> None:
     """Refuse a window that can no longer be read: records are deleted, or a topic was recreated."""
-    refusals = [*window_logs_refusals(client, window), *window.refusals(client.log_ranges(window.ranges))]
-    if refusals:
+    refusals = current_logs_refusals(client, "the window", window.log_ids, remedy="trigger a new run")
+    if refusals := [*refusals, *window.refusals(client.log_ranges(window.ranges))]:
         raise PlanRefusedError(refusals)
     # Only a warning: the window can be read at any position of the group, and the group may still move before
     # the commit.
@@ -48,15 +48,6 @@ def check_window(client: OffsetsClient, window: OffsetWindow, selection: GroupSe
         warn_group_elsewhere(
             window, window_positions(client, selection.with_scope(TopicScope.exactly(window.ranges)))
         )
-
-
-def window_logs_refusals(client: OffsetsClient, window: OffsetWindow) -> list[str]:
-    """
-    Return why a window now means other records: another cluster, or a recreated topic.
-
-    :raises BrokerError: if the window has recorded ids, but the broker does not return the current ones.
-    """
-    return current_logs_refusals(client, "the window", window.log_ids, remedy="trigger a new run")
 
 
 def is_committed_by_run(client: OffsetsClient, selection: GroupSelection, run: CommitMetadata) -> bool:
@@ -69,12 +60,12 @@ def is_committed_by_run(client: OffsetsClient, selection: GroupSelection, run: C
     first = -1 if run.iteration is None else run.iteration
     for group, topics in selection.scopes().items():
         try:
-            partitions = group_positions(client, group, topics)
+            commits = group_commits(client, group, topics)
         # The run has not committed a group without commits; other groups may have its commits.
         except NoCommitError:
             continue
-        for commit in last_commits(client, group, partitions).values():
-            by = None if commit is None else commit.by
+        for commit in commits.values():
+            by = None if commit is None else CommitMetadata.parse(commit.metadata)
             loop = -1 if by is None or by.iteration is None else by.iteration
             if by is not None and run.is_same_run(by) and loop >= first:
                 return True
@@ -100,7 +91,7 @@ def partitions_cut_off(
     # Only a start at a log start above 0 may hide deleted records. An empty log has no timestamp to compare;
     # emptied_partitions() handles it.
     doubtful = {tp: offset for tp, offset in starts.items() if 0 < offset == logs[tp].start < logs[tp].end}
-    times = client.record_times(doubtful) if doubtful else {}
+    times = client.record_times(doubtful)
     asked = timestamp_ms(moment)
     gone = {tp: time for tp, time in times.items() if time is not None and time > asked}
     if unseen := set(doubtful) - set(times):

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from functools import wraps
+from functools import cache, wraps
 from inspect import signature
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -72,6 +72,15 @@ def none_is_default(init: Callable[..., None]) -> Callable[..., None]:
             init(self, **given)
 
     return make
+
+
+@cache
+def default_values(kind: type) -> dict[str, object]:
+    """Return the defaults of a constructor's parameters, and of those that it passes on to base classes."""
+    found: dict[str, object] = {}
+    for each in reversed(kind.__mro__):
+        found |= {name: it.default for name, it in signature(each.__init__).parameters.items()}  # type: ignore[misc]
+    return found
 
 
 class PipelineTask(BaseOperator):

@@ -9,15 +9,9 @@ from typing import Any, ClassVar
 
 from airflow_kafka_offsets.errors import NoCommitError, UsageError
 from airflow_kafka_offsets.kafka.reader import OffsetsReader
-from airflow_kafka_offsets.model.headroom import (
-    Headroom,
-    headrooms_json,
-    measure_headrooms,
-    positions_needing_time,
-    worse_headroom,
-)
+from airflow_kafka_offsets.model.headroom import Headroom, headrooms_json, worse_headroom
 from airflow_kafka_offsets.model.lag import Lag
-from airflow_kafka_offsets.model.offsets import Offsets, Positions, TopicPartition
+from airflow_kafka_offsets.model.offsets import Positions, TopicPartition
 from airflow_kafka_offsets.model.parameters import (
     MissingCommitPolicy,
     choice_parser,
@@ -27,7 +21,7 @@ from airflow_kafka_offsets.model.parameters import (
     parse_seconds,
 )
 from airflow_kafka_offsets.model.wording import parameter_text
-from airflow_kafka_offsets.readings.retention import decide_by_time_lookup, read_retentions
+from airflow_kafka_offsets.readings.retention import read_headrooms
 from airflow_kafka_offsets.waits.wait import SHOWN, Reading, Wait, check_in_log, unknown_groups_text
 
 THRESHOLDS = ("max_lag", "max_partition_lag", "max_time_lag", "min_headroom")
@@ -168,39 +162,25 @@ class LagWait(Wait):
             check_in_log(name, beyond, client.log_ranges(beyond) if committed else logs)
         named = self.topics is not None
         lag = Lag.measure(name, positions, logs, self.on_no_commit, self.tolerance, named=named)
-        now_ms = int(time.time() * 1000)
-        late = {} if self.max_time_lag is None else lag.first_unread
-        expiring: Offsets = {}
-        if self.min_headroom is not None:
+        if (least := self.min_headroom) is not None:
             read_up_to = lag.counted_positions
             # Retention also deletes uncommitted records.
             whole = client.log_ranges(read_up_to) if committed else logs
-            kept = read_retentions(client, {tp.topic for tp in read_up_to})
-            expiring = positions_needing_time(read_up_to, whole, kept)
-        if committed:
-            times = self.record_times(client, late)
-            oldest = client.record_times(expiring) if expiring else {}
-        else:
-            times = oldest = self.record_times(client, expiring | late)
-        if self.max_time_lag is not None and (
-            unread := {tp: at for tp, at in late.items() if tp not in times}
-        ):
-            # Not read in time. If all records before the limit are read by their times, it is not late.
-            limit_ms = max(0, now_ms - int(self.max_time_lag * 1000))
-            new = client.offsets_for_time(unread, limit_ms)
-            late = {
-                tp: at
-                for tp, at in late.items()
-                if tp not in unread or (first := new[tp]) is None or at < first
-            }
-        if (least := self.min_headroom) is not None:
-            read_ms = int(time.time() * 1000)
-            found = measure_headrooms(read_up_to, whole, kept, oldest, read_ms)
-            found |= decide_by_time_lookup(client, found, read_up_to, kept, least, read_ms)
+            found = read_headrooms(client, read_up_to, whole, min_headroom=least)
             lag = replace(lag, headroom=found, min_headroom=least)
-        return (
-            lag if self.max_time_lag is None else lag.with_time_lags(late, times, now_ms, self.max_time_lag)
-        )
+        return lag if self.max_time_lag is None else self._with_time_lags(client, lag, self.max_time_lag)
+
+    def _with_time_lags(self, client: OffsetsReader, lag: Lag, limit: float) -> Lag:
+        now_ms = int(time.time() * 1000)
+        late = lag.first_unread
+        times = client.record_times(late, isolation_level=self.isolation_level)
+        # Not read in time. If all records before the limit are read by their times, it is not late.
+        unread = late.keys() - times.keys()
+        new = client.offsets_for_time(unread, max(0, now_ms - int(limit * 1000)))
+        late = {
+            tp: at for tp, at in late.items() if tp not in unread or (first := new[tp]) is None or at < first
+        }
+        return lag.with_time_lags(late, times, now_ms, limit)
 
 
 def _latest(lags: tuple[Lag, ...]) -> dict[TopicPartition, float | None]:

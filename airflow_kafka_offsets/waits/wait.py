@@ -268,14 +268,6 @@ class Wait:
             False, lambda: self.base_json(**values), "the checkpoint has not finished its first batch"
         )
 
-    def record_times(
-        self, client: OffsetsReader, offsets: Offsets, within: float | None = None
-    ) -> dict[TopicPartition, int | None]:
-        """Return the timestamp of the first record at or after each offset."""
-        if not offsets:
-            return {}
-        return client.record_times(offsets, within=within, isolation_level=self.isolation_level)
-
 
 def partition_table(
     lead: str,

@@ -15,6 +15,7 @@ from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 
+from airflow_kafka_offsets.checkpoint.readiness_file import write_readiness
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.local.mirror_maker import IDENTITY, MirrorMaker, mirror_settings
 from airflow_kafka_offsets.model.mirror import Mirror
@@ -22,7 +23,7 @@ from airflow_kafka_offsets.model.offsets import OffsetRange, TopicPartition
 from airflow_kafka_offsets.model.readiness import Readiness
 from airflow_kafka_offsets.readings.failover import gather_evidence, translate_sources
 from airflow_kafka_offsets.readings.mirror import last_reads
-from airflow_kafka_offsets.readings.readiness import ReadinessKeeper
+from airflow_kafka_offsets.readings.readiness import read_newest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -235,8 +236,9 @@ def keep_readiness(
     source: OffsetsClient, target: OffsetsClient, checkpoint: SparkCheckpoint, mirror: Mirror
 ) -> Readiness:
     """Keep beside a checkpoint what a failover needs, as a commit does."""
-    with ReadinessKeeper(source, target, checkpoint, mirror) as keeper:
-        return keeper.keep()
+    kept = read_newest(source, target, checkpoint, mirror)
+    write_readiness(checkpoint, kept)
+    return kept
 
 
 def alter_topic(servers: str, topic: str, settings: dict[str, str]) -> None:

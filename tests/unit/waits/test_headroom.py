@@ -78,13 +78,11 @@ def test_records_behind_a_transaction_that_hangs_expire_too(isolation_level: Iso
     assert (lag.headroom or {})[A].seconds == pytest.approx(HOUR, abs=60)
 
 
-def test_the_time_lag_keeps_its_isolation_level() -> None:
+@pytest.mark.parametrize("isolation_level", ["read_committed", "read_uncommitted"])
+def test_the_time_lag_keeps_its_isolation_level(isolation_level: IsolationLevel) -> None:
     broker = Broker()
-    reading(broker, 40, isolation_level="read_committed", max_time_lag=60)
-    assert broker.asked == [("read_committed", {A: 40}), ("read_uncommitted", {A: 40})]
-    broker = Broker()
-    reading(broker, 40, max_time_lag=60)
-    assert broker.asked == [("read_uncommitted", {A: 40})]
+    reading(broker, 40, isolation_level=isolation_level, max_time_lag=60)
+    assert broker.asked == [("read_uncommitted", {A: 40}), (isolation_level, {A: 40})]
 
 
 def test_the_tolerance_is_not_for_retention() -> None:
