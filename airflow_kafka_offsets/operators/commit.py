@@ -17,6 +17,7 @@ from airflow_kafka_offsets.model.parameters import OutOfRangePolicy, choice_pars
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.operators.base import Parser
 from airflow_kafka_offsets.operators.moving import MovingOperator
+from airflow_kafka_offsets.task.identity import commit_metadata
 from airflow_kafka_offsets.task.metrics import count
 
 if TYPE_CHECKING:
@@ -138,7 +139,6 @@ class CommitOffsetsOperator(MovingOperator):
         from airflow_kafka_offsets.moves.checkpoint_commit import retry_while_checkpoint_moves
         from airflow_kafka_offsets.moves.commit import plan_commits
         from airflow_kafka_offsets.readings.log_checks import LogCheck
-        from airflow_kafka_offsets.task.identity import commit_metadata
 
         self._overtaken = None
         with self.run_checked():
@@ -166,7 +166,6 @@ class CommitOffsetsOperator(MovingOperator):
     ) -> dict[str, Any]:
         from airflow_kafka_offsets.moves.apply import apply_position
         from airflow_kafka_offsets.moves.checkpoint_commit import plan_checkpoint_commit
-        from airflow_kafka_offsets.task.identity import commit_metadata
 
         allowed["allow_new_query"] = self.parse_parameter("allow_new_query")
         planned = plan_checkpoint_commit(

@@ -136,12 +136,7 @@ def _size(
         reasons["bytes"] = mean
         return None
     reasons["bytes"] = f"by a sample of {sum(map(len, samples)):,} records, before compression"
-    return _rounded(mean * records)
-
-
-def _rounded(size: float) -> int:
-    """Round an estimated size to two significant digits."""
-    return int(float(f"{size:.2g}"))
+    return int(float(f"{mean * records:.2g}"))  # two significant digits
 
 
 def _time_lag(

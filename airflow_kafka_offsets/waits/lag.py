@@ -87,7 +87,8 @@ class LagWait(Wait):
             None if self.min_headroom is None else _worst(lags),
             self.min_headroom or 0.0,
         )
-        unknown = self._unknown(client, positions) if (within := self._within(together)) else ""
+        within = together.is_within(self.max_lag, self.max_partition_lag)
+        unknown = self._unknown(client, positions) if within else ""
         # The table shows the current values, and the last line the thresholds.
         last = [unknown or f"the wait ends at {self._thresholds}"] if unknown or not within else []
         return Reading(
@@ -102,9 +103,6 @@ class LagWait(Wait):
             moving=True,
             unknown=unknown,
         )
-
-    def _within(self, lag: Lag) -> bool:
-        return lag.is_within(self.max_lag, self.max_partition_lag)
 
     @property
     def _thresholds(self) -> str:

@@ -15,7 +15,7 @@ from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.kafka.reader import OffsetsReader
 from airflow_kafka_offsets.model.formats import load_json, offsets_json, parse_offsets
 from airflow_kafka_offsets.model.groups import GroupSelection
-from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds
+from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS
 from airflow_kafka_offsets.model.offsets import Logs, Offsets, Positions, TopicPartition
 from airflow_kafka_offsets.model.parameters import iso_time, parse_count, time_example, timestamp_ms
 from airflow_kafka_offsets.model.place import Place
@@ -85,7 +85,9 @@ class ReachedWait(Wait):
         scope = self.selection.scope
         if isinstance(self.target, Mapping):
             target = parameter_text("target")
-            refuse_other_logs(current_logs_refusals(client, target, self._recorded, remedy=_NEW_RECEIPT))
+            receipts = read_receipt(self.target) if _is_receipt(self.target) else ()
+            recorded = reduce(or_, (each.log_ids for each in receipts), UNKNOWN_LOGS)
+            refuse_other_logs(current_logs_refusals(client, target, recorded, remedy=_NEW_RECEIPT))
             named = {"target": self._target}
             if refusals := GroupSelection(None, scope).unmatched_names(named, "the target", partitions=True):
                 raise UsageError("; ".join(refusals))
@@ -164,12 +166,6 @@ class ReachedWait(Wait):
         if _is_receipt(self.target):
             return _receipt_targets(self.target)
         return parse_offsets(self.target, parameter_text("target"))
-
-    @property
-    def _recorded(self) -> LogIds:
-        """Ids of the logs that a receipt's offsets belong to, as far as they are recorded."""
-        receipts = read_receipt(self.target) if _is_receipt(self.target) else ()
-        return reduce(or_, (each.log_ids for each in receipts), UNKNOWN_LOGS)
 
 
 def _read_target(value: object, parameter: str) -> str | dict[str, Any]:
