@@ -8,6 +8,7 @@ in order of their offsets. SQLAlchemy quotes the names of tables and columns, an
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import sqlalchemy as sa
@@ -33,10 +34,7 @@ from airflow_kafka_offsets.model.wording import parameter_error, parameter_text
 from airflow_kafka_offsets.readings.database_errors import driver_error_text, may_pass
 
 _SNAPSHOTS = {"postgresql": "REPEATABLE READ", "mysql": "REPEATABLE READ", "mariadb": "REPEATABLE READ"}
-"""
-Isolation levels in which all statements of a transaction see the same rows, for databases where the level
-needs no set-up.
-"""
+"""Isolation levels in which all statements of a transaction see the same rows."""
 
 _EXACT = {
     "sqlite": "BINARY",
@@ -49,9 +47,7 @@ _EXACT = {
 """Dialects with columns that ignore case -> a collation that does not."""
 
 _MOST_FOREIGN = 10_000
-"""
-Largest number of topics and partitions outside the window; with more, the column names are probably wrong.
-"""
+"""Most topics and partitions outside the window; with more, the column names are probably wrong."""
 
 
 def read_rows(
@@ -59,13 +55,11 @@ def read_rows(
     table: AuditedTable,
     window: OffsetWindow,
     whole: OffsetWindow | None = None,
-    most: int = MOST_DIFFERENCES,
 ) -> TableRows:
     """
     Return the rows that a table has for a window.
 
     :param whole: the window that ``window`` is a part of; its rows are not foreign.
-    :param most: largest number of gaps and doubled offsets that are read.
     :raises UsageError: if the table or a column does not exist, or a column has values of another type.
     :raises AuditError: if rows were added or removed between the two statements; a retry may succeed.
     """
@@ -77,14 +71,13 @@ def read_rows(
             f"with the topic, or limit the audit to one topic with {parameter_text('topics')}",
             None,
         )
-    level = _SNAPSHOTS.get(engine.dialect.name)
     try:
         with engine.connect() as connection:
-            if level:
+            if level := _SNAPSHOTS.get(engine.dialect.name):
                 connection = connection.execution_options(isolation_level=level)
             if whole is None or table.topic_column is None:
                 whole = window
-            return _Reading(connection, table, window, whole, most).read()
+            return _Reading(connection, table, window, whole).read()
     except DBAPIError as error:
         reason = driver_error_text(error)
         if may_pass(error):
@@ -117,26 +110,18 @@ class _Reading:
     """The statements of one audit, in one transaction."""
 
     def __init__(
-        self,
-        connection: sa.Connection,
-        table: AuditedTable,
-        window: OffsetWindow,
-        whole: OffsetWindow,
-        most: int,
+        self, connection: sa.Connection, table: AuditedTable, window: OffsetWindow, whole: OffsetWindow
     ) -> None:
         self._connection = connection
         self._table = table
         self._ranges: OffsetRanges = dict(window.ranges)
         self._whole: OffsetRanges = dict(whole.ranges)
         self._fingerprint = Fingerprint.random(range_of(window.ranges))
-        self._most = most
         schema, _, name = table.table.rpartition(".")
-        columns = {name for name in (table.topic_column, table.partition_column, table.offset_column) if name}
-        source = sa.table(
-            name, *(sa.column(column) for column in sorted({*columns, *table.where})), schema=schema or None
-        )
+        named = {table.topic_column, table.partition_column, table.offset_column, *table.where}
+        columns = [sa.column(each) for each in sorted(filter(None, named))]
         # The alias qualifies each column, because SQLite reads a quoted name that is not a column as a text.
-        self._source = source.alias("audited")
+        self._source = sa.table(name, *columns, schema=schema or None).alias("audited")
         self._topic = None if table.topic_column is None else self._source.c[table.topic_column]
         self._partition = self._source.c[table.partition_column]
         self._offset = self._source.c[table.offset_column]
@@ -144,6 +129,8 @@ class _Reading:
         # Without a topic column, all rows are of the window's only topic.
         topic = sa.literal(next(iter(window.ranges)).topic) if self._topic is None else self._topic
         self._names = (topic.label("t"), self._partition.label("p"))
+        self._whole_partition = partial(whole_number, column=table.partition_column)
+        self._whole_offset = partial(whole_number, column=table.offset_column)
         self._ignores_case = False
         """Whether the database compares topics without regard to case, so that spellings must be compared."""
 
@@ -152,7 +139,7 @@ class _Reading:
         sums = self._sums()
         check = RowCheck(self._ranges, self._fingerprint, sums)
         differing = check.differing
-        known = check.rows(self._differences(differing) if differing else (), self._most)
+        known = check.rows(self._differences(differing) if differing else (), MOST_DIFFERENCES)
         foreign = self._foreign(sum(each.rows for each in sums.values())) if self._table.where else ()
         return TableRows(known, foreign)
 
@@ -184,10 +171,9 @@ class _Reading:
     def _sums(self) -> dict[TopicPartition, Sums]:
         """Aggregate the rows of each partition of the window in one scan, for any number of partitions."""
         topics = self._topics(self._ranges)
-        named = self._topic is not None and len(topics) > 1
         columns = [self._partition.label("p"), self._offset.label("o")]
-        if named and self._topic is not None:
-            columns.append(self._topic.label("t"))
+        if named := self._topic is not None and len(topics) > 1:
+            columns.append(self._names[0])
         conditions = [*self._selection(), *self._window(self._ranges)]
         rows = sa.select(*columns).where(*conditions).subquery("selected")
         keys = [rows.c.t, rows.c.p] if named else [rows.c.p]
@@ -277,11 +263,11 @@ class _Reading:
             sa.select(rows.c.t, rows.c.p, rows.c.b, rows.c.o)
             .where(rows.c.o - rows.c.b != _number(1))
             .order_by(rows.c.t, rows.c.p, rows.c.o)
-            .limit(self._most + 1)
+            .limit(MOST_DIFFERENCES + 1)
         )
         for found, number, low, high in self._connection.execute(statement):
-            tp = TopicPartition(str(found), int(number))
-            yield Difference(tp, self._whole_offset(low), self._whole_offset(high))
+            bounds = (self._whole_offset(low), self._whole_offset(high))
+            yield Difference(TopicPartition(str(found), int(number)), *bounds)
 
     def _selection(self) -> list[sa.ColumnElement[bool]]:
         """Return the conditions of ``where``; the database converts the types of the values."""
@@ -293,27 +279,21 @@ class _Reading:
         return conditions
 
     def _window(self, ranges: OffsetRanges) -> list[sa.ColumnElement[bool]]:
-        """
-        Return the conditions for a row to be in the range of its partition; they do not exclude other
-        partitions.
-
-        An index or the partitioning of the table can serve the first conditions.
-        """
+        """Return the conditions for a row to be in its partition's range; they do not exclude others."""
         bounds, topics = range_of(ranges), self._topics(ranges)
+        # An index or the partitioning of the table can serve these.
         conditions = [self._offset >= _number(bounds.start), self._offset < _number(bounds.end)]
         if self._topic is not None:
             conditions.append(self._topic == topics[0] if len(topics) == 1 else self._topic.in_(topics))
             if self._ignores_case:
                 conditions.append(self._spelled(self._topic, topics))
         # Not by an equality: databases would then estimate few rows, and choose a slower plan with a sort.
-        if len({each.start for each in ranges.values()}) > 1:
-            conditions.append(
-                self._offset >= self._by_partition({tp: each.start for tp, each in ranges.items()})
-            )
-        if len({each.end for each in ranges.values()}) > 1:
-            conditions.append(
-                self._offset < self._by_partition({tp: each.end for tp, each in ranges.items()})
-            )
+        starts = {tp: each.start for tp, each in ranges.items()}
+        if len({*starts.values()}) > 1:
+            conditions.append(self._offset >= self._by_partition(starts))
+        ends = {tp: each.end for tp, each in ranges.items()}
+        if len({*ends.values()}) > 1:
+            conditions.append(self._offset < self._by_partition(ends))
         return conditions
 
     def _spelled(self, topic: sa.ColumnElement[str], names: Sequence[str]) -> sa.ColumnElement[bool]:
@@ -341,10 +321,7 @@ class _Reading:
         return sa.and_(*self._window(ranges), sa.or_(*known))
 
     def _by_partition(self, offsets: Mapping[TopicPartition, int]) -> sa.ColumnElement[int]:
-        """
-        Return an expression for the offset of a row's partition; any number for a partition outside the
-        window.
-        """
+        """Return an expression for the offset of a row's partition; any number outside the window."""
         trees = {
             topic: self._search(
                 [(tp.partition, at) for tp, at in sorted(offsets.items()) if tp.topic == topic]
@@ -356,10 +333,7 @@ class _Reading:
         return sa.case(*((self._topic == topic, tree) for topic, tree in trees.items()), else_=_number(-1))
 
     def _search(self, offsets: Sequence[tuple[int, int]]) -> sa.ColumnElement[int]:
-        """
-        Return an expression that searches the partition number in a binary tree, for topics with many
-        partitions.
-        """
+        """Return an expression that searches the partition in a binary tree: a topic may have many."""
         if len({at for _, at in offsets}) == 1:
             return _number(offsets[0][1])
         middle = len(offsets) // 2
@@ -369,12 +343,6 @@ class _Reading:
     @staticmethod
     def _topics(ranges: OffsetRanges) -> list[str]:
         return sorted({tp.topic for tp in ranges})
-
-    def _whole_partition(self, value: object) -> int:
-        return whole_number(value, self._table.partition_column)
-
-    def _whole_offset(self, value: object) -> int:
-        return whole_number(value, self._table.offset_column)
 
 
 def _number(value: int) -> sa.ColumnElement[int]:

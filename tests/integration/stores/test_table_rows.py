@@ -347,10 +347,11 @@ def test_many_partitions_in_one_statement(engine, make_table):
     }
 
 
-def test_more_differences_than_are_read_are_said(engine, make_table):
+def test_more_differences_than_are_read_are_said(engine, make_table, monkeypatch):
+    monkeypatch.setattr("airflow_kafka_offsets.readings.table_rows.MOST_DIFFERENCES", 10)
     window = OffsetWindow({TopicPartition("orders", 0): OffsetRange(0, 100)})
     table = make_table([("orders", 0, offset) for offset in range(0, 100, 2)])
-    found = read_rows(engine, AuditedTable(table), window, most=10).partitions[TopicPartition("orders", 0)]
+    found = held(engine, table, window).partitions[TopicPartition("orders", 0)]
     assert found.missing == merge((offset, offset + 1) for offset in range(1, 20, 2))
     assert found.unlisted == merge([(20, 100)])
 
