@@ -114,9 +114,10 @@ class FailOverOperator(PipelineMovingOperator):
         max_age: timedelta | float | str = MAX_AGE,
         approval: Mapping[str, Any] | str | XComArg | None = None,
         allow_self_approval: bool | str = True,
+        max_active_tis_per_dag: int | None = 1,
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
+        super().__init__(max_active_tis_per_dag=max_active_tis_per_dag, **kwargs)
         self.on_unknown = on_unknown
         self.on_out_of_range = on_out_of_range
         self.allow_running_mirror = allow_running_mirror

@@ -215,11 +215,9 @@ class PipelineMovingOperator(MovingOperator):
         sink_location: str | None = None,
         allow_stateful: bool | str = False,
         quiet_period: timedelta | float | str = QUIET_PERIOD,
-        max_active_tis_per_dag: int | None = 1,
         **kwargs: Any,
     ) -> None:
-        # Two runs that move the same group at once would each overwrite the offsets that the other reads.
-        super().__init__(max_active_tis_per_dag=max_active_tis_per_dag, **kwargs)
+        super().__init__(**kwargs)
         self.on_pending_batch = on_pending_batch
         self.sink = sink
         self.idempotent_sink = idempotent_sink

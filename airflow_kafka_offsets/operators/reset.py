@@ -167,9 +167,11 @@ class ResetOffsetsOperator(PipelineMovingOperator):
         approval: Mapping[str, Any] | str | XComArg | None = None,
         allow_self_approval: bool | str = True,
         stop_after_failure: bool | str = False,
+        max_active_tis_per_dag: int | None = 1,
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
+        # Two runs that move the same group at once would each overwrite the offsets that the other reads.
+        super().__init__(max_active_tis_per_dag=max_active_tis_per_dag, **kwargs)
         self.to_offset = to_offset
         self.to_datetime = to_datetime
         self.shift_by = shift_by

@@ -131,9 +131,10 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
         on_out_of_range: OutOfRangePolicy | str = "fail",
         allow_new_cluster: bool | str = False,
         allow_stale: bool | str = False,
+        max_active_tis_per_dag: int | None = 1,
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
+        super().__init__(max_active_tis_per_dag=max_active_tis_per_dag, **kwargs)
         self.receipt: Any = receipt
         self.from_file: Any = from_file
         self.restore_when = restore_when

@@ -203,7 +203,7 @@ def _translate(
                     read, *bracket_of(read.position, log, evidence.syncs.get(tp, ()), read).search
                 )
         left = end - time.monotonic()
-        if not searches or left <= 0 or number == _ROUNDS:
+        if not searches or left <= 0:
             break
         scans = look_for(target, {mirror.partition(tp): each for tp, each in searches.items()}, within=left)
         for tp, each in searches.items():
@@ -213,9 +213,8 @@ def _translate(
 
 def _records_to_find(position: int, read: Sequence[LastRead]) -> list[LastRead]:
     """Return the records to search for: the last one before the position, then earlier ones."""
-    fitting = [last for last in read if last.position <= position]
-    newest_first = sorted(fitting, key=lambda last: -last.position)
-    once = {last.position: last for last in reversed(newest_first)}
+    # Of several records before one position, the first in the list.
+    once = {last.position: last for last in reversed(read) if last.position <= position}
     return [once[at] for at in sorted(once, reverse=True)][:_ROUNDS]
 
 

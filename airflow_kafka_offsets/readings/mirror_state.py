@@ -23,19 +23,15 @@ _WORKERS = "{}-mm2"
 """The group of a dedicated MirrorMaker's workers on the mirror."""
 
 
-def copied_groups(client: OffsetsClient, groups: Collection[str], left: str, entered: str) -> list[str]:
-    """Return the groups with commits that were made on the old cluster and copied to the mirror."""
-    found = []
-    for group in groups:
-        commits = client.committed_everywhere(group).values()
-        made = [CommitMetadata.parse(commit.metadata) for commit in commits]
-        clusters = {each.cluster for each in made if each is not None and each.cluster}
-        if clusters - {entered} and (not left or left in clusters):
-            found.append(group)
-    return found
+def _is_copied(client: OffsetsClient, group: str, left: str, entered: str) -> bool:
+    """Whether a group has commits that were made on the old cluster and copied to the mirror."""
+    commits = client.committed_everywhere(group).values()
+    made = [CommitMetadata.parse(commit.metadata) for commit in commits]
+    clusters = {each.cluster for each in made if each is not None and each.cluster}
+    return bool(clusters - {entered}) and (not left or left in clusters)
 
 
-def workers(client: OffsetsClient) -> list[str]:
+def _workers(client: OffsetsClient) -> list[str]:
     """
     Return the groups of MirrorMaker's workers that are running now.
 
@@ -43,10 +39,10 @@ def workers(client: OffsetsClient) -> list[str]:
     """
     found = filter(None, map(_OWN_TOPICS.fullmatch, client.partitions()))
     names = sorted({_WORKERS.format(each["syncs"] or each["checkpoints"]) for each in found})
+    if not names:
+        return []
     try:
-        return (
-            [name for name, group in client.describe_groups(names).items() if group.members] if names else []
-        )
+        return [name for name, group in client.describe_groups(names).items() if group.members]
     except BrokerError as error:
         log.info("It is unknown whether a mirror is running: %s", error)
         return []
@@ -59,8 +55,8 @@ def running_mirror(client: OffsetsClient, groups: Collection[str], left: str, en
     :param left: id of the old cluster; empty if unknown.
     :param entered: id of the mirror.
     """
-    copied = copied_groups(client, groups, left, entered)
-    running = workers(client) if copied else []
+    copied = [group for group in groups if _is_copied(client, group, left, entered)]
+    running = _workers(client) if copied else []
     if not running:
         return None
     return (

@@ -119,7 +119,7 @@ class _Reading:
         self._fingerprint = Fingerprint.random(range_of(window.ranges))
         schema, _, name = table.table.rpartition(".")
         named = {table.topic_column, table.partition_column, table.offset_column, *table.where}
-        columns = [sa.column(each) for each in sorted(filter(None, named))]
+        columns: Any = (sa.column(each) for each in sorted(filter(None, named)))
         # The alias qualifies each column, because SQLite reads a quoted name that is not a column as a text.
         self._source = sa.table(name, *columns, schema=schema or None).alias("audited")
         self._topic = None if table.topic_column is None else self._source.c[table.topic_column]

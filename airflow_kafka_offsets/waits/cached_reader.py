@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from airflow_kafka_offsets.kafka.client import OffsetsClient
 
 METADATA_AGE = 60.0
-"""Seconds after which a topic's partitions are read again, to find added partitions."""
+"""Seconds after which what is known of topics is read again."""
 
 _TOGETHER = 5.0
 """
@@ -30,10 +30,7 @@ Time limit in seconds for the timestamps of one wait; other waits are due, and t
 """
 
 _RECORD_TIMES = 10_000
-"""
-Largest number of cached timestamps. They are dropped with the metadata, because a topic may have been
-recreated.
-"""
+"""Largest number of cached timestamps."""
 
 
 class _LogRanges:
@@ -81,8 +78,8 @@ class CachedReader:
     An :class:`~airflow_kafka_offsets.kafka.reader.OffsetsReader` that sends each request once in a round.
 
     A round has two steps for all waits together: first the positions, then the logs. One request reads the
-    commits of all groups. The partitions of topics are cached for :data:`METADATA_AGE`, and read again if a
-    partition is missing.
+    commits of all groups. What is known of topics is cached for :data:`METADATA_AGE`, and partitions are read
+    again if one is missing.
 
     :param client: sends the requests.
     """
@@ -91,13 +88,19 @@ class CachedReader:
         self._client = client
         self._commits: dict[str, dict[TopicPartition, Commit] | BrokerError] = {}
         self._logs = {level: _LogRanges(client, level) for level in get_args(IsolationLevel)}
-        self._topics: dict[str, tuple[float, list[int]]] = {}
-        self._settings: dict[str, tuple[float, dict[str, str | None]]] = {}
+        self._forget()
+
+    def _forget(self) -> None:
+        """Forget what is known of topics: partitions are added, and topics are deleted and created again."""
+        self._since = time.monotonic()
+        self._partitions: dict[str, list[int]] = {}
+        self._settings: dict[str, dict[str, str | None] | BrokerError] = {}
         self._record_times: dict[tuple[str, TopicPartition, int], int] = {}
-        self._record_times_since = 0.0
 
     def next_round(self) -> None:
         """Start a round: positions and logs are read again."""
+        if time.monotonic() > self._since + METADATA_AGE:
+            self._forget()
         self._commits = {}
         for logs in self._logs.values():
             logs.begin()
@@ -115,40 +118,24 @@ class CachedReader:
             self._commits |= dict.fromkeys(group_ids, BrokerUnavailableError(str(error)))
 
     def partitions(self, topics: Iterable[str] | None = None) -> dict[str, list[int]]:
-        """Return the partitions of topics, cached for at most :data:`METADATA_AGE`."""
+        """Return the partitions of topics; those of given topics are cached."""
         if topics is None:
             return self._client.partitions()
         wanted = sorted(set(topics))
-        now = time.monotonic()
-        oldest = now - METADATA_AGE
-        stale = [topic for topic in wanted if self._topics.get(topic, (oldest, ()))[0] <= oldest]
-        if stale:
-            # Removed before the request, so that a deleted topic does not stay in the result.
-            for topic in stale:
-                self._topics.pop(topic, None)
-            self._topics |= {topic: (now, found) for topic, found in self._client.partitions(stale).items()}
-        return {topic: self._topics[topic][1] for topic in wanted if topic in self._topics}
+        if unknown := [topic for topic in wanted if topic not in self._partitions]:
+            self._partitions |= self._client.partitions(unknown)
+        return {topic: self._partitions[topic] for topic in wanted if topic in self._partitions}
 
     def topic_settings(self, topics: Iterable[str]) -> dict[str, dict[str, str | None] | BrokerError]:
-        """Return settings of topics, cached for at most :data:`METADATA_AGE`."""
-        now = time.monotonic()
-        found: dict[str, dict[str, str | None] | BrokerError] = {
-            topic: self._settings[topic][1]
-            for topic in topics
-            if topic in self._settings and self._settings[topic][0] > now - METADATA_AGE
-        }
-        if missing := set(topics) - found.keys():
+        """Return the cached settings of topics; a topic without an answer is asked for again."""
+        wanted = set(topics)
+        if unknown := {each for each in wanted if not isinstance(self._settings.get(each), dict)}:
             try:
-                found |= self._client.topic_settings(missing)
+                self._settings |= self._client.topic_settings(unknown)
             except (SetupError, OSError) as error:
                 # As above: no process can be started now.
                 raise BrokerUnavailableError(str(error)) from error
-            self._settings |= {
-                topic: (now, settings)
-                for topic in missing
-                if not isinstance(settings := found[topic], BrokerError)
-            }
-        return found
+        return {topic: self._settings[topic] for topic in wanted}
 
     def cluster_id(self) -> str:
         """Return the id of the cluster from the client."""
@@ -194,7 +181,7 @@ class CachedReader:
         except BrokerError:
             # A topic may have been deleted.
             for tp in partitions:
-                self._topics.pop(tp.topic, None)
+                self._partitions.pop(tp.topic, None)
             raise
 
     def offsets_for_time(
@@ -211,10 +198,8 @@ class CachedReader:
         isolation_level: IsolationLevel = "read_uncommitted",
     ) -> dict[TopicPartition, int | None]:
         """Return the timestamp of the first record at or after each offset; known timestamps are cached."""
-        now = time.monotonic()
-        # The whole cache, including deleted and recreated topics.
-        if len(self._record_times) > _RECORD_TIMES or self._record_times_since < now - METADATA_AGE:
-            self._record_times, self._record_times_since = {}, now
+        if len(self._record_times) > _RECORD_TIMES:
+            self._record_times = {}
         keys = {tp: (isolation_level, tp, offset) for tp, offset in offsets.items()}
         known: dict[TopicPartition, int | None] = {
             tp: self._record_times[key] for tp, key in keys.items() if key in self._record_times

@@ -495,7 +495,7 @@ def test_two_topics_that_the_column_does_not_distinguish_are_refused(engine, mak
 )
 def test_other_databases_compare_the_spelling_in_their_own_way(dialect, spelled):
     connection = SimpleNamespace(dialect=sa.create_mock_engine(f"{dialect}://", lambda *_: None).dialect)
-    reading = _Reading(connection, AuditedTable("events"), ORDERS, ORDERS, 1)  # type: ignore[arg-type]
+    reading = _Reading(connection, AuditedTable("events"), ORDERS, ORDERS)  # type: ignore[arg-type]
     condition = reading._spelled(sa.column("topic"), ["orders"])
     assert spelled in str(condition.compile(dialect=connection.dialect))
 

@@ -33,7 +33,7 @@ def at(hours: float) -> int:
 
 
 class Counting(MemoryClient):
-    """Counts the questions about times."""
+    """Counts the questions about times; a client asks a broker nothing without partitions."""
 
     def __init__(self, broker: MemoryBroker) -> None:
         super().__init__(broker)
@@ -42,11 +42,13 @@ class Counting(MemoryClient):
         self.unknown: set[TopicPartition] = set()
 
     def offsets_for_time(self, partitions: Any, timestamp_ms: int) -> Any:
-        self.asked["offsets_for_time"] += 1
+        if partitions:
+            self.asked["offsets_for_time"] += 1
         return super().offsets_for_time(partitions, timestamp_ms)
 
     def record_times(self, offsets: Any, **parameters: Any) -> Any:
-        self.asked["record_times"] += 1
+        if offsets:
+            self.asked["record_times"] += 1
         # What is a marker holds no record: the next one counts.
         found = {}
         for tp, offset in offsets.items():

@@ -37,7 +37,7 @@ class Log(MemoryClient):
         self._markers, self._unreadable = markers, unreadable
 
     def record_times(self, offsets: Any, **parameters: Any) -> Any:
-        if self._unreadable:
+        if self._unreadable or not offsets:
             return {}
         end = self.log_ranges([TP])[TP].end
         after = next((n for n in range(offsets[TP], end) if n not in self._markers), end)
