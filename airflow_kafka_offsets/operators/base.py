@@ -100,6 +100,10 @@ class OffsetsOperator(PipelineTask):
         """Return the parsed value of a parameter."""
         return self.parsers[name](getattr(self, name), name)
 
+    def parse_parameters(self, *names: str) -> dict[str, Any]:
+        """Return the parsed values of parameters, by name."""
+        return {name: self.parse_parameter(name) for name in names}
+
     def selection(self) -> GroupSelection:
         """Return the groups and topics that the parameters name."""
         return GroupSelection.parse(self.group_id, self.topics, required=self.needs_group)

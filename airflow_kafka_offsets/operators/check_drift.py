@@ -104,7 +104,7 @@ class CheckOffsetDriftOperator(OffsetsOperator):
         """Check, and return the report."""
         with self.run_checked(), ExitStack() as clients:
             policy = self.parse_parameter("on_drift")
-            grace = parse_grace(self.grace)
+            how = self.parse_parameters("grace", "min_headroom")
             pipelines = named_pipelines(self, context)
 
             @cache
@@ -112,7 +112,7 @@ class CheckOffsetDriftOperator(OffsetsOperator):
                 client = clients.enter_context(self.open_client(kafka_config_id))
                 return client, cache(client.offsets_retention_minutes)
 
-            checked = [self._check(pipeline, cluster, grace) for pipeline in pipelines]
+            checked = [self._check(pipeline, cluster, how) for pipeline in pipelines]
             report = pipelines_json(checked)
             push_result(context, report)
             self.keep_lineage(partial(lineage_of_report, report, self.servers))
@@ -126,18 +126,12 @@ class CheckOffsetDriftOperator(OffsetsOperator):
                 )
             return report
 
-    def _check(self, pipeline: KafkaPipeline, cluster: ClusterClient, grace: timedelta) -> CheckedPipeline:
+    def _check(self, pipeline: KafkaPipeline, cluster: ClusterClient, how: dict[str, Any]) -> CheckedPipeline:
         try:
             checkpoint = spark_checkpoint(_location(pipeline), pipeline.checkpoint_conn_id)
             client, retention = cluster(pipeline.kafka_config_id)
-            reports = pipeline_drift(
-                client,
-                checkpoint,
-                GroupSelection.parse(pipeline.group_id, pipeline.topics),
-                grace=grace,
-                min_headroom=parse_interval(self.min_headroom, "min_headroom"),
-                retention=retention,
-            )
+            groups = GroupSelection.parse(pipeline.group_id, pipeline.topics)
+            reports = pipeline_drift(client, checkpoint, groups, retention=retention, **how)
         except KafkaOffsetsError as error:
             self.log.error("Group %s could not be checked: %s", shorten(pipeline.group_id), error)  # noqa: TRY400 - it says all
             return CheckedPipeline(pipeline, error=str(error), retriable=error.retriable)

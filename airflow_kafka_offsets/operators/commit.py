@@ -144,20 +144,18 @@ class CommitOffsetsOperator(MovingOperator):
         with self.run_checked():
             offsets, source = self._given_offsets()
             checkpoint = self.open_checkpoint() if offsets is None else None
-            allowed = {name: self.parse_parameter(name) for name in ("on_out_of_range", "allow_rewind")}
-            new_cluster = self.parse_parameter("allow_new_cluster")
+            allowed = self.parse_parameters("on_out_of_range", "allow_rewind")
             with self.open_client() as client:
                 if checkpoint is not None:
-                    allowed["allow_new_cluster"] = new_cluster
+                    allowed |= self.parse_parameters("allow_new_cluster", "allow_new_query")
                     with self._keeping_readiness(client, checkpoint):
                         return retry_while_checkpoint_moves()(
                             self._commit_checkpoint, context, client, checkpoint, **allowed
                         )
                 origin = "offsets" if self.offsets is not None else "the store"
                 targets = self.selection().assign_offsets({"given": offsets or {}}, origin)
-                group_plans = plan_commits(
-                    client, targets, source=source, log_check=LogCheck(new_cluster), **allowed
-                )
+                log_check = LogCheck(self.parse_parameter("allow_new_cluster"))
+                group_plans = plan_commits(client, targets, source=source, log_check=log_check, **allowed)
                 plan = PipelinePlan(group_plans)
                 return self._apply(context, client, plan, commit_metadata(context), apply_groups)
 
@@ -167,7 +165,6 @@ class CommitOffsetsOperator(MovingOperator):
         from airflow_kafka_offsets.moves.apply import apply_position
         from airflow_kafka_offsets.moves.checkpoint_commit import plan_checkpoint_commit
 
-        allowed["allow_new_query"] = self.parse_parameter("allow_new_query")
         planned = plan_checkpoint_commit(
             client, checkpoint, self.selection(), commit_metadata(context), **allowed
         )

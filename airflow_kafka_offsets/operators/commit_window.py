@@ -90,12 +90,11 @@ class CommitOffsetWindowOperator(MovingOperator):
                     window,
                     targets,
                     source={"window": dict(window.source)},
-                    on_out_of_range=self.parse_parameter("on_out_of_range"),
                     committed_at=memory.committed_at,
-                    allow_new_cluster=self.parse_parameter("allow_new_cluster"),
+                    **self.parse_parameters("on_out_of_range", "allow_new_cluster"),
                 )
                 metadata = commit_metadata(context)
-                how = {"window": window, "fenced": self.parse_parameter("fenced")}
+                how = {"window": window, **self.parse_parameters("fenced")}
                 plan = PipelinePlan(group_plans)
                 receipt = self.apply_plan(context, client, plan, metadata, apply_window, **how)
                 # A group whose partitions were all skipped is not at the window's end.

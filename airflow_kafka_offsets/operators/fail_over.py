@@ -179,17 +179,12 @@ class FailOverOperator(PipelineMovingOperator):
                 metadata = approved.stamp(metadata)
                 return self.apply_pipeline_plan(context, target, plan, metadata, checkpoint)
             source = self._source(clients) if self.parse_parameter("ask_source") else None
-            policy = FailoverPolicy(
-                on_unknown=self.parse_parameter("on_unknown"),
-                on_out_of_range=self.parse_parameter("on_out_of_range"),
-                allow_running_mirror=self.parse_parameter("allow_running_mirror"),
-                checkpoint=self.checkpoint_policy(),
-            )
+            allowed = self.parse_parameters("on_unknown", "on_out_of_range", "allow_running_mirror")
+            policy = FailoverPolicy(**allowed, checkpoint=self.checkpoint_policy())
             plan = plan_failover(source, target, checkpoint, self.selection(), mirror, policy=policy)
             if self.parse_parameter("plan_only"):
-                allowed = {"allow_running_mirror": policy.allow_running_mirror}
-                named = mirror.as_json()
-                return save_shown_plan(self, context, target, plan, checkpoint, mirror=named, **allowed)
+                how = {"mirror": mirror.as_json(), "allow_running_mirror": policy.allow_running_mirror}
+                return save_shown_plan(self, context, target, plan, checkpoint, **how)
             return self.apply_pipeline_plan(context, target, plan, metadata, checkpoint)
 
     def _source(self, clients: ExitStack) -> OffsetsClient | None:

@@ -243,8 +243,7 @@ class PlanOffsetWindowOperator(OffsetsOperator):
             start,
             end,
             now=now,
-            max_records=self.parse_parameter("max_records"),
-            on_no_commit=self.parse_parameter("on_no_commit"),
+            **self.parse_parameters("max_records", "on_no_commit"),
         )
         names = ("topics", "topics_pattern", "kafka_config_id", "max_records")
         asked = {name: getattr(self, name) for name in names}

@@ -234,9 +234,8 @@ class ResetOffsetsOperator(PipelineMovingOperator):
 
     def _permissions(self) -> dict[str, Any]:
         """Return the parameters of :func:`plan_reset` that say what the reset may do."""
-        names = ("on_out_of_range", "on_no_commit", "allow_new_cluster")
-        parsed = {name: self.parse_parameter(name) for name in names}
-        return {**parsed, "policy": self.checkpoint_policy()}
+        allowed = self.parse_parameters("on_out_of_range", "on_no_commit", "allow_new_cluster")
+        return {**allowed, "policy": self.checkpoint_policy()}
 
     def may_render_blank(self, name: str, template: object) -> bool:
         """Return whether the parameter is a scenario: ``params`` may select one, see :func:`exactly_one`."""

@@ -311,11 +311,11 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
         receipt: object,
         metadata: CommitMetadata,
     ) -> PipelinePlan:
-        allowed = {name: self.parse_parameter(name) for name in ("on_out_of_range", "allow_new_cluster")}
+        allowed = self.parse_parameters("on_out_of_range", "allow_new_cluster")
         allowed["policy"] = self.checkpoint_policy()
         if self.from_file is not None:
             return plan_restore_file(client, self.from_file, checkpoint, self.selection(), **allowed)
-        allowed |= {"on_no_commit": self.parse_parameter("on_no_commit"), "metadata": metadata}
+        allowed |= {**self.parse_parameters("on_no_commit"), "metadata": metadata}
         allowed["same_run"] = not self.upstream_task_ids.isdisjoint(tasks_that_move(self))
         # A teardown must also take back a recovery that has made progress without finishing.
         given = self.parse_parameter("allow_stale")
