@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 from airflow.sdk import Context
 
 from airflow_kafka_offsets.errors import PlanRefusedError
+from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
 from airflow_kafka_offsets.model.mirror import Mirror
 from airflow_kafka_offsets.model.parameters import parse_count
 from airflow_kafka_offsets.operators.base import OffsetsOperator, Parser
@@ -54,9 +55,7 @@ class CheckMirrorOperator(OffsetsOperator):
 
         with self.run_checked(), ExitStack() as clients:
             mirror = Mirror.parse(self.mirror)
-            checkpoint = self.open_checkpoint()
-            if checkpoint is None:
-                raise self.parameter_error("checkpoint_location is missing")
+            checkpoint = spark_checkpoint(self.checkpoint_location, self.checkpoint_conn_id)
             source = clients.enter_context(self.open_client())
             target = clients.enter_context(self.open_client(mirror.kafka_config_id))
             found = check_mirror(source, target, checkpoint, self.selection(), mirror)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from airflow.sdk import Context, XComArg
 
 from airflow_kafka_offsets.errors import BrokerUnavailableError
+from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
 from airflow_kafka_offsets.model.approval import Approval
 from airflow_kafka_offsets.model.failover_plan import DeletedPolicy, FailoverPolicy, UnknownPolicy
 from airflow_kafka_offsets.model.mirror import Mirror
@@ -167,9 +168,7 @@ class FailOverOperator(PipelineMovingOperator):
             self._check_names()
             mirror = Mirror.parse(self.mirror)
             metadata = self.move_metadata(context)
-            checkpoint = self.open_checkpoint()
-            if checkpoint is None:
-                raise self.parameter_error("checkpoint_location is missing")
+            checkpoint = spark_checkpoint(self.checkpoint_location, self.checkpoint_conn_id)
             target = clients.enter_context(self.open_client(mirror.kafka_config_id))
             if approved is not None:
                 now, max_age = datetime.now(tz=timezone.utc), self.parse_parameter("max_age")

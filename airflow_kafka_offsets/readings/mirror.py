@@ -232,28 +232,19 @@ class _Scanner:
         self._seen: set[tuple[int, str]] = set()
         self._copies: list[int] = []
         self._alike: list[int] = []
-        self._records = self._repeats = 0
+        self._records = 0
 
     def take(self, record: Record) -> None:
         _, timestamp, digest = record_identity(record)
         self._records += 1
+        self._seen.add((timestamp, digest))
         if digest == self._wanted.digest:
             if timestamp == self._wanted.timestamp:
                 self._copies.append(record.offset)
             elif record.appended:
                 self._alike.append(record.offset)
-        if (timestamp, digest) in self._seen:
-            self._repeats += 1
-        self._seen.add((timestamp, digest))
 
     def scan(self, start: int, end: int, *, by_time: bool) -> Scan:
         upstream = self._wanted.offset
-        return Scan(
-            start,
-            end,
-            {upstream: self._copies},
-            {upstream: self._alike},
-            self._records,
-            self._repeats,
-            by_time,
-        )
+        found = {upstream: self._copies}, {upstream: self._alike}
+        return Scan(start, end, *found, self._records, self._records - len(self._seen), by_time)

@@ -118,10 +118,6 @@ class RecordProgress:
             default=self.now,
         )
 
-    def reached(self, moment: int) -> bool:
-        """Whether all partitions and the clock have reached a time."""
-        return moment <= self.now and not self.missing(moment)
-
     def missing(self, moment: int) -> dict[TopicPartition, str]:
         """Return why partitions have not reached a time; empty if all have. Results are cached."""
         if moment not in self._missing:
@@ -256,7 +252,7 @@ def _reached(progress: RecordProgress, moments: Sequence[int]) -> int:
     estimate = progress.estimate
     probe = max(1, sum(moment <= estimate for moment in moments))
     while low + 1 < high:
-        if progress.reached(moments[probe - 1]):
+        if not progress.missing(moments[probe - 1]):
             low, probe = probe, min(high - 1, probe + step)
             step *= 2
         else:

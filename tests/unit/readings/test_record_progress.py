@@ -255,7 +255,7 @@ def test_the_search_finds_what_a_look_at_each_hour_finds(logs, data):
     one_by_one = []
     for number in range(15):
         fresh = progress(client, positions, idle_after=idle_after, now=now)
-        one_by_one.append(fresh.reached(at(number + 1)))
+        one_by_one.append(not fresh.missing(at(number + 1)))
     # Once an hour is not complete, no later one is.
     assert one_by_one == sorted(one_by_one, reverse=True)
     assert len(complete(read)) == sum(one_by_one)
