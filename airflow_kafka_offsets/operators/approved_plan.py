@@ -1,10 +1,10 @@
-"""Reads and checks ``plan`` and ``approval`` of a reset or a failover, and plans the move again."""
+"""Base of the moves that can be planned, approved and then applied: the reset and the failover."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.providers.common.compat.sdk import AirflowSkipException
 from airflow.sdk import Context
@@ -12,7 +12,7 @@ from airflow.sdk import Context
 from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.approval import Approval
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
-from airflow_kafka_offsets.model.parameters import parse_switch, timestamp_ms
+from airflow_kafka_offsets.model.parameters import parse_duration, parse_switch, timestamp_ms
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.plan_markdown import plan_markdown
 from airflow_kafka_offsets.model.receipt import read_receipt
@@ -21,7 +21,8 @@ from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.model.topics import plain_names
 from airflow_kafka_offsets.model.wording import parameter_text
 from airflow_kafka_offsets.moves.saved import has_moved, read_saved_plan, save_plan
-from airflow_kafka_offsets.operators.moving import DECIDED
+from airflow_kafka_offsets.operators.base import Parser
+from airflow_kafka_offsets.operators.moving import PipelineMovingOperator
 from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS, parse_location
 from airflow_kafka_offsets.task.run_tasks import failed_indexes
 from airflow_kafka_offsets.task.triggered import triggered_by_commits
@@ -30,6 +31,9 @@ from airflow_kafka_offsets.task.xcom import push_result
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
     from airflow_kafka_offsets.kafka.client import OffsetsClient
+
+DECIDED = tuple(name for name in PipelineMovingOperator.parsers if name != "quiet_period")
+"""The parameters of a checkpoint that a plan has decided."""
 
 
 def check_plan(value: Any, parameter: str) -> Any:
@@ -45,22 +49,6 @@ class ApprovedPlan:
 
     saved: SavedPlan
     approval: Approval | None = None
-
-    @classmethod
-    def of(cls, task: Any, context: Context) -> ApprovedPlan:
-        """Read a task's ``plan`` and ``approval``, refuse them, or set the task's names from the plan."""
-        saved = read_saved_plan(task.plan)
-        take_names(task, saved.names._asdict(), context)
-        if refusals := saved.name_refusals(task.group_id, task.checkpoint_location, task.topics):
-            raise PlanRefusedError(refusals)
-        if task.approval is None:
-            return cls(saved)
-        approval = Approval.parse(task.approval)
-        allowed = parse_switch(task.allow_self_approval, "allow_self_approval")
-        triggered_by = getattr(context.get("dag_run"), "triggering_user_name", None)
-        if refusals := approval.refusals(saved.digest, triggered_by, allow_self_approval=allowed):
-            raise PlanRefusedError(refusals)
-        return cls(saved, approval)
 
     def stamp(self, metadata: CommitMetadata) -> CommitMetadata:
         """Return metadata for the commits that also has the plan and its approver."""
@@ -107,23 +95,6 @@ def take_names(task: Any, names: Mapping[str, Any], context: Context) -> None:
         task.name_mapped(context)
 
 
-def check_plan_parameters(task: Any, *targets: str) -> None:
-    """Check that a task is not given what has no effect with or without a plan, or without an approval."""
-    if task.plan is None:
-        task.refuse_unused("without plan", "approval", "allow_self_approval", "max_age")
-    else:
-        task.refuse_unused("with plan", *targets, "plan_only")
-    if task.approval is None:
-        task.refuse_unused("without approval", "allow_self_approval")
-
-
-def check_decided(task: Any, *decided: str) -> None:
-    """Check that a task with a plan is not given what the plan has decided: :data:`DECIDED` and others."""
-    task.refuse_unused("with plan, which says what was allowed when it was made", *DECIDED, *decided)
-    if task.group_id is None:
-        task.refuse_unused("without group_id: the plan names the pipeline then", *PIPELINE_PARAMETERS)
-
-
 def was_not_applied(
     task: Any, client: OffsetsClient, checkpoint: SparkCheckpoint | None, receipt: Mapping[str, Any]
 ) -> bool:
@@ -135,32 +106,91 @@ def was_not_applied(
     return not has_moved(client, checkpoint, plan, read_receipt(receipt))
 
 
-def with_triggered(context: Context, task: Any, saved: SavedPlan) -> SavedPlan:
-    """Return a plan with the runs and events that depend on the commits it undoes."""
-    found = triggered_by_commits(context, task, saved)
-    if found is None:
-        return saved
-    saved = saved.with_notes(triggered=found)
-    return saved.with_notes(markdown=plan_markdown(saved))
+class PlannedMoveOperator(PipelineMovingOperator):
+    """Base of the reset and the failover: the parameters of plans and approvals."""
 
+    needs_group: ClassVar[bool] = False
+    """A plan names the group itself; without one the constructor asks for it."""
+    names_of_plan: ClassVar[Sequence[str]] = PIPELINE_PARAMETERS
+    """The names that a plan has for a task without a group."""
+    targets: ClassVar[Sequence[str]] = ()
+    """The parameters that a plan replaces."""
+    permissions: ClassVar[Sequence[str]]
+    """The parameters that a plan has decided, besides :data:`DECIDED`."""
+    parsers: ClassVar[Mapping[str, Parser]] = {
+        **PipelineMovingOperator.parsers,
+        "plan_only": parse_switch,
+        "plan": check_plan,
+        "max_age": parse_duration,
+        "approval": Approval.parse,
+        "allow_self_approval": parse_switch,
+    }
+    plan: Any
+    approval: Any
 
-def save_shown_plan(
-    task: Any,
-    context: Context,
-    client: OffsetsClient,
-    plan: PipelinePlan,
-    checkpoint: SparkCheckpoint | None,
-    *,
-    mirror: Mapping[str, Any] | None = None,
-    **allowed: Any,
-) -> dict[str, Any]:
-    """Show a plan, with the mirror if it is a failover's, and return it for an approval and a later move."""
-    plan = task.show_plan(context, client, plan)
-    names: dict[str, Any] = {name: plain_names(getattr(task, name)) for name in PIPELINE_PARAMETERS}
-    policy = task.checkpoint_policy()
-    saved = save_plan(client, checkpoint, plan, Names(**names, mirror=mirror), policy=policy, **allowed)
-    # A failover undoes no commits.
-    saved = saved if mirror else with_triggered(context, task, saved)
-    push_result(context, saved.value)
-    task.log.info("Plan %s:\n%s", saved.digest, saved.markdown)
-    return dict(saved.value)
+    def check_checkpoint_parameters(self) -> None:
+        """Check that what a saved plan has decided is not given as well."""
+        if self.plan is None:
+            super().check_checkpoint_parameters()
+            return
+        decided = (*DECIDED, *self.permissions)
+        self.refuse_unused("with plan, which says what was allowed when it was made", *decided)
+        if self.group_id is None:
+            self.refuse_unused("without group_id: the plan names the pipeline then", *self.names_of_plan)
+
+    def check_parameters(self) -> None:
+        """Check also what has no effect with or without a plan, or without an approval."""
+        super().check_parameters()
+        if self.plan is None:
+            self.refuse_unused("without plan", "approval", "allow_self_approval", "max_age")
+        else:
+            self.refuse_unused("with plan", *self.targets, "plan_only")
+        if self.approval is None:
+            self.refuse_unused("without approval", "allow_self_approval")
+
+    def approved_plan(self, context: Context) -> ApprovedPlan | None:
+        """Read ``plan`` and ``approval``, refuse them, or set the task's names; ``None`` without a plan."""
+        if self.plan is None:
+            return None
+        saved = read_saved_plan(self.plan)
+        take_names(self, saved.names._asdict(), context)
+        if refusals := saved.name_refusals(self.group_id, self.checkpoint_location, self.topics):
+            raise PlanRefusedError(refusals)
+        if self.approval is None:
+            return ApprovedPlan(saved)
+        approval = Approval.parse(self.approval)
+        allowed = self.parse_parameter("allow_self_approval")
+        triggered_by = getattr(context.get("dag_run"), "triggering_user_name", None)
+        if refusals := approval.refusals(saved.digest, triggered_by, allow_self_approval=allowed):
+            raise PlanRefusedError(refusals)
+        return ApprovedPlan(saved, approval)
+
+    def save_shown_plan(
+        self,
+        context: Context,
+        client: OffsetsClient,
+        plan: PipelinePlan,
+        checkpoint: SparkCheckpoint | None,
+        *,
+        mirror: Mapping[str, Any] | None = None,
+        **allowed: Any,
+    ) -> dict[str, Any]:
+        """Show a plan, with the mirror of a failover, and return it; refuse it as its move would be."""
+        plan, _ = self._present(context, client, plan, plan_only=True)
+        plan.check()
+        names: dict[str, Any] = {name: plain_names(getattr(self, name)) for name in PIPELINE_PARAMETERS}
+        policy = self.checkpoint_policy()
+        saved = save_plan(client, checkpoint, plan, Names(**names, mirror=mirror), policy=policy, **allowed)
+        # A failover undoes no commits.
+        saved = saved if mirror else self.with_triggered(context, saved)
+        push_result(context, saved.value)
+        self.log.info("Plan %s:\n%s", saved.digest, saved.markdown)
+        return dict(saved.value)
+
+    def with_triggered(self, context: Context, saved: SavedPlan) -> SavedPlan:
+        """Return a plan with the runs and events that depend on the commits it undoes."""
+        found = triggered_by_commits(context, self, saved)
+        if found is None:
+            return saved
+        saved = saved.with_notes(triggered=found)
+        return saved.with_notes(markdown=plan_markdown(saved))

@@ -11,21 +11,13 @@ from airflow.sdk import Context, XComArg
 
 from airflow_kafka_offsets.errors import BrokerUnavailableError
 from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
-from airflow_kafka_offsets.model.approval import Approval
 from airflow_kafka_offsets.model.failover_plan import DeletedPolicy, FailoverPolicy, UnknownPolicy
 from airflow_kafka_offsets.model.mirror import Mirror
 from airflow_kafka_offsets.model.move_lineage import Operation
-from airflow_kafka_offsets.model.parameters import choice_parser, parse_duration, parse_switch
+from airflow_kafka_offsets.model.parameters import choice_parser, parse_switch
 from airflow_kafka_offsets.model.saved_plan import MAX_AGE
-from airflow_kafka_offsets.operators.approved_plan import (
-    ApprovedPlan,
-    check_decided,
-    check_plan,
-    check_plan_parameters,
-    save_shown_plan,
-)
+from airflow_kafka_offsets.operators.approved_plan import PlannedMoveOperator
 from airflow_kafka_offsets.operators.base import Parser
-from airflow_kafka_offsets.operators.moving import PipelineMovingOperator
 from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS
 
 if TYPE_CHECKING:
@@ -35,7 +27,7 @@ _SOURCE_TIMEOUT = 10.0
 """Seconds in which the old cluster must answer; otherwise the failover uses what commits have kept."""
 
 
-class FailOverOperator(PipelineMovingOperator):
+class FailOverOperator(PlannedMoveOperator):
     """
     Move a pipeline to a mirror of its Kafka cluster: its Spark checkpoint, and its groups.
 
@@ -86,20 +78,15 @@ class FailOverOperator(PipelineMovingOperator):
     """
 
     operation: ClassVar[Operation] = "failover"
-    needs_group: ClassVar[bool] = False
-    """A plan names the group itself; without one :meth:`check_parameters` asks for it."""
-    parsers: ClassVar[Mapping[str, Parser]] = {
-        **PipelineMovingOperator.parsers,
+    names_of_plan: ClassVar[Sequence[str]] = (*PIPELINE_PARAMETERS, "mirror")
+    _own: ClassVar[Mapping[str, Parser]] = {
         "on_unknown": choice_parser(UnknownPolicy),
         "on_out_of_range": choice_parser(DeletedPolicy),
         "allow_running_mirror": parse_switch,
         "ask_source": parse_switch,
-        "plan_only": parse_switch,
-        "plan": check_plan,
-        "max_age": parse_duration,
-        "approval": Approval.parse,
-        "allow_self_approval": parse_switch,
     }
+    permissions: ClassVar[Sequence[str]] = tuple(_own)
+    parsers: ClassVar[Mapping[str, Parser]] = {**PlannedMoveOperator.parsers, **_own}
     template_fields: Sequence[str] = (*PIPELINE_PARAMETERS, *parsers)
     calls_timeout: ClassVar[float | None] = 600.0
 
@@ -132,20 +119,6 @@ class FailOverOperator(PipelineMovingOperator):
             self._check_names()
         self.check_parameters()
 
-    def check_checkpoint_parameters(self) -> None:
-        """Check that what a saved plan has decided is not given as well."""
-        if self.plan is None:
-            super().check_checkpoint_parameters()
-            return
-        check_decided(self, "on_unknown", "on_out_of_range", "allow_running_mirror", "ask_source")
-        if self.group_id is None:
-            self.refuse_unused("without group_id: the plan names the pipeline then", "mirror")
-
-    def check_parameters(self) -> None:
-        """Check also what only concerns a plan."""
-        super().check_parameters()
-        check_plan_parameters(self)
-
     def _check_names(self) -> None:
         if self.group_id is None:
             raise self.missing_group()
@@ -162,7 +135,7 @@ class FailOverOperator(PipelineMovingOperator):
         from airflow_kafka_offsets.moves.saved_failover import plan_saved_failover
 
         with self.run_checked(), ExitStack() as clients:
-            approved = None if self.plan is None else ApprovedPlan.of(self, context)
+            approved = self.approved_plan(context)
             if approved is not None and self.mirror is None:
                 self.mirror = approved.saved.names.mirror
             self._check_names()
@@ -183,7 +156,7 @@ class FailOverOperator(PipelineMovingOperator):
             plan = plan_failover(source, target, checkpoint, self.selection(), mirror, policy=policy)
             if self.parse_parameter("plan_only"):
                 how = {"mirror": mirror.as_json(), "allow_running_mirror": policy.allow_running_mirror}
-                return save_shown_plan(self, context, target, plan, checkpoint, **how)
+                return self.save_shown_plan(context, target, plan, checkpoint, **how)
             return self.apply_pipeline_plan(context, target, plan, metadata, checkpoint)
 
     def _source(self, clients: ExitStack) -> OffsetsClient | None:

@@ -111,12 +111,6 @@ class MovingOperator(OffsetsOperator):
         self.outlets = self._group_outlets.outlets_with_events
         return receipt
 
-    def show_plan(self, context: Context, client: OffsetsClient, plan: PipelinePlan) -> PipelinePlan:
-        """Show a plan and push its receipt; refuse a plan that a move would refuse. Nothing is written."""
-        plan, _ = self._present(context, client, plan, plan_only=True)
-        plan.check()
-        return plan
-
     def _present(
         self, context: Context, client: OffsetsClient, plan: PipelinePlan, *, plan_only: bool = False
     ) -> tuple[PipelinePlan, dict[str, Any]]:
@@ -264,7 +258,3 @@ class PipelineMovingOperator(MovingOperator):
 
         how = {"checkpoint": checkpoint, "quiet_period": self.parse_parameter("quiet_period")}
         return self.apply_plan(context, client, plan, metadata, apply_pipeline, **how)
-
-
-DECIDED = tuple(name for name in PipelineMovingOperator.parsers if name != "quiet_period")
-"""The checkpoint parameters that a saved plan has already fixed."""

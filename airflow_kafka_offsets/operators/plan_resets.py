@@ -22,10 +22,9 @@ from airflow_kafka_offsets.model.topics import plain_names
 from airflow_kafka_offsets.moves.fleet import plan_all
 from airflow_kafka_offsets.moves.reset import plan_reset
 from airflow_kafka_offsets.moves.saved import save_plan
-from airflow_kafka_offsets.operators.approved_plan import with_triggered
+from airflow_kafka_offsets.operators.approved_plan import DECIDED
 from airflow_kafka_offsets.operators.base import Parser
 from airflow_kafka_offsets.operators.check_drift import named_pipelines, read_pipelines
-from airflow_kafka_offsets.operators.moving import DECIDED
 from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
 from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS, KafkaPipeline
 from airflow_kafka_offsets.readings.places import read_place
@@ -59,7 +58,7 @@ class PlanResetsOperator(ResetOffsetsOperator):
     template_fields: Sequence[str] = (
         "pipelines",
         *RESETS,
-        *("on_out_of_range", "on_no_commit", "allow_new_cluster"),
+        *ResetOffsetsOperator.permissions,
         *DECIDED,
     )
     parsers: ClassVar[Mapping[str, Parser]] = {
@@ -136,6 +135,6 @@ class PlanResetsOperator(ResetOffsetsOperator):
                 return save_plan(client, checkpoint, made, Names(**named), now=now, **how)
 
             plans = plan_all(pipelines, plan, lambda pipeline: f"group {shorten(pipeline.group_id)}")
-            plans = [with_triggered(context, self, saved) for saved in plans]
+            plans = [self.with_triggered(context, saved) for saved in plans]
             self.log.info("%s", plans_markdown(plans))
             return [dict(saved.value) for saved in plans]

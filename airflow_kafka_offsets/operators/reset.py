@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 
 from airflow.sdk import Context, XComArg
 
-from airflow_kafka_offsets.model.approval import Approval
 from airflow_kafka_offsets.model.digest import digest
 from airflow_kafka_offsets.model.move_lineage import Operation
 from airflow_kafka_offsets.model.parameters import (
@@ -18,24 +17,15 @@ from airflow_kafka_offsets.model.parameters import (
     choice_parser,
     exactly_one,
     is_blank,
-    parse_duration,
     parse_switch,
 )
 from airflow_kafka_offsets.model.place import RESETS, Place
 from airflow_kafka_offsets.model.saved_plan import MAX_AGE
 from airflow_kafka_offsets.moves.reset import plan_reset
 from airflow_kafka_offsets.moves.saved import plan_saved
-from airflow_kafka_offsets.operators.approved_plan import (
-    ApprovedPlan,
-    check_decided,
-    check_plan,
-    check_plan_parameters,
-    save_shown_plan,
-    skip_after_failure,
-)
+from airflow_kafka_offsets.operators.approved_plan import PlannedMoveOperator, skip_after_failure
 from airflow_kafka_offsets.operators.base import Parser
 from airflow_kafka_offsets.operators.kept_work import cleared_work, receipt_without_move
-from airflow_kafka_offsets.operators.moving import PipelineMovingOperator
 from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS
 from airflow_kafka_offsets.readings.places import read_place
 from airflow_kafka_offsets.task.before_images import BeforeImages
@@ -44,7 +34,7 @@ from airflow_kafka_offsets.task.teardowns import check_restore, restores_of
 from airflow_kafka_offsets.task.xcom import push_result
 
 
-class ResetOffsetsOperator(PipelineMovingOperator):
+class ResetOffsetsOperator(PlannedMoveOperator):
     """
     Move a pipeline to other offsets: its consumer groups, and its Spark checkpoint with them.
 
@@ -132,18 +122,13 @@ class ResetOffsetsOperator(PipelineMovingOperator):
     """
 
     operation: ClassVar[Operation] = "reset"
-    needs_group: ClassVar[bool] = False
-    """A plan names the group itself; without one :meth:`check_parameters` asks for it."""
+    targets: ClassVar[Sequence[str]] = tuple(RESETS)
+    permissions: ClassVar[Sequence[str]] = ("on_out_of_range", "on_no_commit", "allow_new_cluster")
     parsers: ClassVar[Mapping[str, Parser]] = {
-        **PipelineMovingOperator.parsers,
+        **PlannedMoveOperator.parsers,
         "on_out_of_range": choice_parser(OutOfRangePolicy),
         "on_no_commit": choice_parser(MissingCommitPolicy),
         "allow_new_cluster": parse_switch,
-        "plan_only": parse_switch,
-        "plan": check_plan,
-        "max_age": parse_duration,
-        "approval": Approval.parse,
-        "allow_self_approval": parse_switch,
         "stop_after_failure": parse_switch,
     }
     template_fields: Sequence[str] = (*PIPELINE_PARAMETERS, *RESETS, *parsers)
@@ -195,18 +180,10 @@ class ResetOffsetsOperator(PipelineMovingOperator):
         if self.plan is None and self.group_id is None:
             raise self.missing_group()
 
-    def check_checkpoint_parameters(self) -> None:
-        """Check that what a saved plan has decided is not given as well."""
-        if self.plan is None:
-            super().check_checkpoint_parameters()
-            return
-        check_decided(self, "on_out_of_range", "on_no_commit", "allow_new_cluster")
-
     def check_parameters(self) -> None:
         """Check also that one scenario is given, or that templates may render to one."""
         super().check_parameters()
         self.check_group_named()
-        check_plan_parameters(self, *RESETS)
         if self.plan is not None:
             return
         given = {name: value for name in RESETS if not is_blank(value := getattr(self, name))}
@@ -234,8 +211,7 @@ class ResetOffsetsOperator(PipelineMovingOperator):
 
     def _permissions(self) -> dict[str, Any]:
         """Return the parameters of :func:`plan_reset` that say what the reset may do."""
-        allowed = self.parse_parameters("on_out_of_range", "on_no_commit", "allow_new_cluster")
-        return {**allowed, "policy": self.checkpoint_policy()}
+        return {**self.parse_parameters(*self.permissions), "policy": self.checkpoint_policy()}
 
     def may_render_blank(self, name: str, template: object) -> bool:
         """Return whether the parameter is a scenario: ``params`` may select one, see :func:`exactly_one`."""
@@ -250,7 +226,7 @@ class ResetOffsetsOperator(PipelineMovingOperator):
                 # Checked before anything is moved: an invalid restore would not take the move back.
                 check_restore(restore)
             work, has_work = (None, False) if plan_only else cleared_work(self, context)
-            approved = None if self.plan is None else ApprovedPlan.of(self, context)
+            approved = self.approved_plan(context)
             scenarios = {name: getattr(self, name) for name in RESETS}
             place = None if approved else read_place(*exactly_one(scenarios))
             metadata = self.move_metadata(context)
@@ -290,8 +266,8 @@ class ResetOffsetsOperator(PipelineMovingOperator):
                     plan = replace(plan, checkpoint_plan=replace(plan.checkpoint_plan, recovery=True))
                 if plan_only:
                     new_cluster = self.parse_parameter("allow_new_cluster")
-                    return save_shown_plan(
-                        self, context, client, plan, checkpoint, allow_new_cluster=new_cluster
+                    return self.save_shown_plan(
+                        context, client, plan, checkpoint, allow_new_cluster=new_cluster
                     )
                 plan = images.with_first(plan, client, metadata, has_followers=has_work)
                 if self.parse_parameter("stop_after_failure"):
