@@ -15,7 +15,7 @@ from airflow_kafka_offsets.operators.outlets import GroupOutlets
 from airflow_kafka_offsets.pipeline import FILE_PARSERS
 from airflow_kafka_offsets.task.failures import fail_without_retry
 from airflow_kafka_offsets.task.metrics import count_refused
-from airflow_kafka_offsets.task.parameter_checks import PipelineTask, check_literals, default_values
+from airflow_kafka_offsets.task.parameter_checks import PipelineTask, check_literals
 
 if TYPE_CHECKING:
     from airflow.providers.openlineage.extractors import OperatorLineage
@@ -88,13 +88,6 @@ class OffsetsOperator(PipelineTask):
     def parameter_error(self, text: str) -> UsageError:
         """Return the error for an invalid combination of parameters."""
         return UsageError(f"task {self.task_id}: {text}")
-
-    def refuse_unused(self, why: str, *names: str) -> None:
-        """Refuse parameters that would have no effect, unless they have their defaults; ``why`` says when."""
-        defaults = default_values(type(self))
-        given = [name for name in names if getattr(self, name) != defaults[name]]
-        if given:
-            raise self.parameter_error(f"{' and '.join(given)} would be ignored {why}: leave it out")
 
     def parse_parameter(self, name: str) -> Any:
         """Return the parsed value of a parameter."""

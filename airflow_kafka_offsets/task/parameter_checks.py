@@ -167,11 +167,17 @@ class PipelineTask(BaseOperator):
 
         return spark_checkpoint(self.checkpoint_location, self.checkpoint_conn_id)
 
+    def refuse_unused(self, why: str, *names: str) -> None:
+        """Refuse parameters that would have no effect, unless they have their defaults; ``why`` says when."""
+        defaults = default_values(type(self))
+        if given := [name for name in names if getattr(self, name) != defaults[name]]:
+            text = f"task {self.task_id}: {' and '.join(given)} would be ignored {why}: leave it out"
+            raise UsageError(text, parameter=given[0])
+
     def refuse_unused_unless_default(self, name: str, why: str) -> None:
         """Refuse a parameter that would have no effect, unless ``default_args`` set it for all tasks."""
-        if getattr(self, name) not in (None, self._default_args.get(name)):
-            text = f"task {self.task_id}: {name} would be ignored {why}: leave it out"
-            raise UsageError(text, parameter=name)
+        if getattr(self, name) != self._default_args.get(name):
+            self.refuse_unused(why, name)
 
     def check_rendered_parameters(self) -> None:
         """Refuse given options that rendered to an empty value; the error names the first one."""
