@@ -168,10 +168,9 @@ def _check_many(
         raise SystemExit(UNCHECKED)
 
 
-def _clients(pipelines: Sequence[KafkaPipeline], broker: BrokerOptions) -> Callable[[str], Any]:
+def _clients(pipelines: Sequence[KafkaPipeline], broker: BrokerOptions) -> Callable[[str], OffsetsClient]:
     """
-    Return a function that opens the client of a connection, and a reader of its cluster's retention of
-    offsets.
+    Return a function that opens the client of a connection.
 
     A broker on the command line replaces the only connection in the file.
     """
@@ -182,16 +181,12 @@ def _clients(pipelines: Sequence[KafkaPipeline], broker: BrokerOptions) -> Calla
             f"{' and '.join(broker.option_names)} one broker for all: leave it out to use Airflow's "
             "connections, or give each cluster a separate file"
         )
-
-    @cache
-    def cluster(kafka_config_id: str) -> tuple[OffsetsClient, Callable[[], int | None]]:
-        client = broker.open_connection(kafka_config_id, "--pipelines")
-        return client, cache(client.offsets_retention_minutes)
-
-    return cluster
+    return cache(lambda kafka_config_id: broker.open_connection(kafka_config_id, "--pipelines"))
 
 
-def _check(pipeline: KafkaPipeline, clients: Callable[[str], Any], how: dict[str, Any]) -> CheckedPipeline:
+def _check(
+    pipeline: KafkaPipeline, clients: Callable[[str], OffsetsClient], how: dict[str, Any]
+) -> CheckedPipeline:
     from airflow_kafka_offsets.readings.drift import pipeline_drift
     from airflow_kafka_offsets.readings.drift_reports import CheckedPipeline
 
@@ -199,9 +194,8 @@ def _check(pipeline: KafkaPipeline, clients: Callable[[str], Any], how: dict[str
         checkpoint = open_checkpoint(
             str(pipeline.checkpoint_location), pipeline.checkpoint_conn_id, option="--pipelines"
         )
-        client, retention = clients(pipeline.kafka_config_id)
         groups = GroupSelection.parse(pipeline.group_id, pipeline.topics)
-        reports = pipeline_drift(client, checkpoint, groups, retention=retention, **how)
+        reports = pipeline_drift(clients(pipeline.kafka_config_id), checkpoint, groups, **how)
     except KafkaOffsetsError as error:
         return CheckedPipeline(pipeline, error=str(error), retriable=error.retriable)
     return CheckedPipeline(pipeline, tuple(reports))

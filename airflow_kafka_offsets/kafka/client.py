@@ -64,6 +64,7 @@ class OffsetsClient(RecordReads):
         self._admin = Admin(self._session.config)
         self._topics = Topics(self._session)
         self._assigned: dict[str, frozenset[TopicPartition]] = {}
+        self._retention_minutes: int | None = None
 
     @property
     def servers(self) -> str:
@@ -309,6 +310,12 @@ class OffsetsClient(RecordReads):
             return self._admin.delete_offsets(parse_group(group_id), sorted(partitions), call)
 
     def offsets_retention_minutes(self) -> int | None:
-        """Return the minutes that the broker keeps a memberless group's offsets; ``None`` if unknown."""
-        with self._session.begin_call("reading the broker's configuration") as call:
-            return self._admin.retention_minutes(call)
+        """
+        Return the minutes that the broker keeps a memberless group's offsets; ``None`` if unknown.
+
+        The value is read once.
+        """
+        if self._retention_minutes is None:
+            with self._session.begin_call("reading the broker's configuration") as call:
+                self._retention_minutes = self._admin.retention_minutes(call)
+        return self._retention_minutes

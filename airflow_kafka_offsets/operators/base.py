@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
+from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
@@ -110,6 +111,10 @@ class OffsetsOperator(PipelineTask):
         client = KafkaOffsetsHook(conn_id).get_offsets_client(total=self.calls_timeout)
         self.servers = {**self.servers, conn_id: client.servers}
         return client
+
+    def open_each(self, clients: ExitStack) -> Callable[[str], OffsetsClient]:
+        """Return a function that opens a client for each connection once; the stack closes them."""
+        return cache(lambda kafka_config_id: clients.enter_context(self.open_client(kafka_config_id)))
 
     @contextmanager
     def run_checked(self) -> Iterator[None]:

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from datetime import timedelta
-from functools import cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from airflow.providers.common.compat.sdk import AirflowException
@@ -33,9 +33,6 @@ if TYPE_CHECKING:
 
 DriftPolicy = Literal["fail", "warn"]
 """Action if a pipeline has drifted."""
-
-ClusterClient = Callable[[str], "tuple[OffsetsClient, Callable[[], int | None]]"]
-"""Returns the client of a Kafka connection, and a function that reads the cluster's offset retention."""
 
 
 class CheckOffsetDriftOperator(OffsetsOperator):
@@ -106,13 +103,8 @@ class CheckOffsetDriftOperator(OffsetsOperator):
             policy = self.parse_parameter("on_drift")
             how = self.parse_parameters("grace", "min_headroom")
             pipelines = named_pipelines(self, context)
-
-            @cache
-            def cluster(kafka_config_id: str) -> tuple[OffsetsClient, Callable[[], int | None]]:
-                client = clients.enter_context(self.open_client(kafka_config_id))
-                return client, cache(client.offsets_retention_minutes)
-
-            checked = [self._check(pipeline, cluster, how) for pipeline in pipelines]
+            client_of = self.open_each(clients)
+            checked = [self._check(pipeline, client_of, how) for pipeline in pipelines]
             report = pipelines_json(checked)
             push_result(context, report)
             self.keep_lineage(partial(lineage_of_report, report, self.servers))
@@ -126,12 +118,13 @@ class CheckOffsetDriftOperator(OffsetsOperator):
                 )
             return report
 
-    def _check(self, pipeline: KafkaPipeline, cluster: ClusterClient, how: dict[str, Any]) -> CheckedPipeline:
+    def _check(
+        self, pipeline: KafkaPipeline, client_of: Callable[[str], OffsetsClient], how: dict[str, Any]
+    ) -> CheckedPipeline:
         try:
             checkpoint = spark_checkpoint(_location(pipeline), pipeline.checkpoint_conn_id)
-            client, retention = cluster(pipeline.kafka_config_id)
             groups = GroupSelection.parse(pipeline.group_id, pipeline.topics)
-            reports = pipeline_drift(client, checkpoint, groups, retention=retention, **how)
+            reports = pipeline_drift(client_of(pipeline.kafka_config_id), checkpoint, groups, **how)
         except KafkaOffsetsError as error:
             self.log.error("Group %s could not be checked: %s", shorten(pipeline.group_id), error)  # noqa: TRY400 - it says all
             return CheckedPipeline(pipeline, error=str(error), retriable=error.retriable)

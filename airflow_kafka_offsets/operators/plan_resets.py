@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from datetime import datetime, timezone
-from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk import Context, XComArg
@@ -32,7 +31,6 @@ from airflow_kafka_offsets.readings.record_times import look_up_times
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-    from airflow_kafka_offsets.kafka.client import OffsetsClient
 
 
 class PlanResetsOperator(ResetOffsetsOperator):
@@ -97,17 +95,13 @@ class PlanResetsOperator(ResetOffsetsOperator):
             now, by = datetime.now(tz=timezone.utc), self.move_metadata(context)
             allowed = self._permissions()
             pipelines = named_pipelines(self, context)
-
-            @cache
-            def cluster(kafka_config_id: str) -> OffsetsClient:
-                return clients.enter_context(self.open_client(kafka_config_id))
-
+            client_of = self.open_each(clients)
             checkpoints: dict[int, SparkCheckpoint | KafkaOffsetsError | None] = {}
             # Airflow's connections are looked up in the task's own thread.
             for pipeline in pipelines:
                 location = pipeline.checkpoint_location
                 try:
-                    cluster(pipeline.kafka_config_id)
+                    client_of(pipeline.kafka_config_id)
                     checkpoints[id(pipeline)] = (
                         spark_checkpoint(location, pipeline.checkpoint_conn_id) if location else None
                     )
@@ -118,7 +112,7 @@ class PlanResetsOperator(ResetOffsetsOperator):
                 checkpoint = checkpoints[id(pipeline)]
                 if isinstance(checkpoint, KafkaOffsetsError):
                     raise checkpoint
-                client = cluster(pipeline.kafka_config_id)
+                client = client_of(pipeline.kafka_config_id)
                 made = plan_reset(
                     client,
                     checkpoint,

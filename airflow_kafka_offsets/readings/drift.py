@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING
@@ -58,7 +58,7 @@ def pipeline_drift(
     *,
     grace: timedelta = timedelta(0),
     min_headroom: float | None = None,
-    retention: Callable[[], int | None] | None = None,
+    ask_retention: bool = True,
 ) -> list[DriftReport]:
     """
     Compare the groups of one pipeline with its checkpoint and with the logs, without changing anything.
@@ -70,7 +70,7 @@ def pipeline_drift(
     :param grace: how long after the end of a batch its commit may be missing.
     :param min_headroom: required headroom in seconds; ``None`` does not measure headroom, which otherwise
         needs the rights to describe the topics' settings and to read their records.
-    :param retention: returns the broker's ``offsets.retention.minutes``; by default the broker is asked.
+    :param ask_retention: whether to ask the broker for its ``offsets.retention.minutes``.
     :return: a report for each group.
     :raises CheckpointError: if the checkpoint cannot be read, or has no Kafka offsets.
     :raises DriftError: if the group, or the checkpoint, was last moved on another cluster.
@@ -92,8 +92,7 @@ def pipeline_drift(
     moved_to, now = _log_ids(client, checkpoint, committed)
     logs = _log_ranges(client, set().union(*looked_at.values()))
     batch = _newest_batch(checkpoint, state)
-    # With many pipelines, each cluster is asked once.
-    minutes = (retention or client.offsets_retention_minutes)()
+    minutes = client.offsets_retention_minutes() if ask_retention else None
     checked_at = datetime.now(tz=timezone.utc)
     kept = {} if min_headroom is None else read_retentions(client, {tp.topic for tp in logs})
     recovery = moves.unfinished_recovery(state.kafka_offsets, committed)

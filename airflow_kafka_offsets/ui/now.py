@@ -162,7 +162,7 @@ class PipelineNow:
 
     def _reports(self) -> list[DriftReport]:
         if self._checkpoint is not None and self._named.group_ids:
-            return pipeline_drift(self._client, self._checkpoint, self._named, retention=lambda: None)
+            return pipeline_drift(self._client, self._checkpoint, self._named, ask_retention=False)
         if self._checkpoint is not None:
             return self._checkpoint_reports(self._checkpoint)
         return [self._group_report(group_id, scope) for group_id, scope in self._named.scopes().items()]
