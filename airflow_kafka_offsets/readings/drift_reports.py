@@ -9,6 +9,7 @@ from typing import Any
 from airflow_kafka_offsets.model.drift import REPORT_VERSION, DriftReport, reports_json
 from airflow_kafka_offsets.model.drift_verdict import remedies
 from airflow_kafka_offsets.model.text import shorten
+from airflow_kafka_offsets.model.topics import plain_names
 from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS, KafkaPipeline
 
 
@@ -34,9 +35,7 @@ class CheckedPipeline:
 
     def as_json(self) -> dict[str, Any]:
         """Return plain JSON: the five names, ``drifted``, ``groups``, ``error`` and ``retriable``."""
-        names = {name: self.pipeline[name] for name in PIPELINE_PARAMETERS}
-        if isinstance(self.pipeline.group_id, Mapping):
-            names["group_id"] = dict(self.pipeline.group_id)
+        names = {name: plain_names(self.pipeline[name]) for name in PIPELINE_PARAMETERS}
         return {**names, **reports_json(self.reports), "error": self.error, "retriable": self.retriable}
 
     def failures(self) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,7 @@ from airflow_kafka_offsets.kafka.reader import OffsetsReader
 from airflow_kafka_offsets.model.log_ids import LogIds
 from airflow_kafka_offsets.model.offsets import Logs, Positions, summarize
 from airflow_kafka_offsets.model.reached import furthest_behind
+from airflow_kafka_offsets.model.topics import plain_names
 from airflow_kafka_offsets.model.wording import parameter_text
 from airflow_kafka_offsets.readings.log_ids import known_log_ids
 from airflow_kafka_offsets.readings.record_progress import RecordProgress
@@ -35,14 +36,10 @@ class IntervalPosition(Wait):
 
         A new query in the same location may have skipped records that the earlier one had not read.
         """
+        whose: dict[str, Any] = {"group_id": plain_names(self.group_id)}
         if checkpoint is not None and self.position_is_checkpoint:
-            whose: dict[str, Any] = {
-                "checkpoint_location": self.checkpoint_location,
-                "query_id": checkpoint.query_id(),
-            }
-        else:
-            group_id = self.group_id
-            whose = {"group_id": dict(group_id) if isinstance(group_id, Mapping) else group_id}
+            location = self.checkpoint_location
+            whose = {"checkpoint_location": location, "query_id": checkpoint.query_id()}
         topics = None if self.topics is None else self.selection.scope.as_json()
         return {"kafka_config_id": self.kafka_config_id, "topics": topics, **whose}
 
