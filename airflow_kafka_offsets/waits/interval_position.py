@@ -7,8 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from airflow_kafka_offsets.checkpoint.archive import read_archived_move, read_attachment
-from airflow_kafka_offsets.checkpoint.archive_names import archive_names, archive_number
+from airflow_kafka_offsets.checkpoint.archive import read_archived_moves, read_attachment
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.kafka.reader import OffsetsReader
@@ -84,14 +83,11 @@ class IntervalPosition(Wait):
             return None, {}
         newest = 0
         led: list[Positions] = []
-        for name in archive_names(checkpoint):
-            archive = read_archived_move(checkpoint, name)
-            if archive is None:
-                continue
+        for archive in read_archived_moves(checkpoint):
             if not archive.is_over:
                 break
             newest = archive.number
-            if since is None or archive_number(name) <= since or archive.undone:
+            if since is None or newest <= since or archive.undone:
                 continue
             if self.position_is_checkpoint or read_attachment(checkpoint, archive, "after.csv"):
                 led += [dict(offsets) for offsets in archive.after.values()]
