@@ -25,7 +25,7 @@ from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds
 from airflow_kafka_offsets.model.offsets import (
     Commit,
     Commits,
-    LogRange,
+    Logs,
     Offsets,
     TopicPartition,
     committed_offsets,
@@ -139,7 +139,7 @@ def pipeline_drift(
 def _with_headroom(
     client: OffsetsClient,
     partitions: Sequence[PartitionDrift],
-    logs: Mapping[TopicPartition, LogRange],
+    logs: Logs,
     kept: Mapping[str, Retention | str],
     min_headroom: float,
 ) -> list[PartitionDrift]:
@@ -257,7 +257,7 @@ def _ahead(committed: Mapping[str, Commits], targets: Mapping[str, Offsets]) -> 
     )
 
 
-def _log_ranges(client: OffsetsClient, wanted: set[TopicPartition]) -> dict[TopicPartition, LogRange]:
+def _log_ranges(client: OffsetsClient, wanted: set[TopicPartition]) -> Logs:
     """Return the ranges of the logs, without partitions that the broker does not have."""
     wanted = existing_partitions(client, wanted)
     try:

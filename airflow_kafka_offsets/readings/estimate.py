@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -20,7 +19,7 @@ from airflow_kafka_offsets.model.estimate import (
     replay_seconds,
 )
 from airflow_kafka_offsets.model.failover_plan import FailoverPlan
-from airflow_kafka_offsets.model.offsets import LogRange, Offsets, Positions, TopicPartition
+from airflow_kafka_offsets.model.offsets import LogRange, Logs, Offsets, Positions, TopicPartition
 from airflow_kafka_offsets.readings.retention import read_headrooms, read_retentions
 
 if TYPE_CHECKING:
@@ -65,7 +64,7 @@ def estimate(client: OffsetsClient, plan: PipelinePlan, checkpoint: SparkCheckpo
     return replace(found, reasons=reasons)
 
 
-def _moved_positions(plan: PipelinePlan) -> tuple[Positions, Offsets, Mapping[TopicPartition, LogRange]]:
+def _moved_positions(plan: PipelinePlan) -> tuple[Positions, Offsets, Logs]:
     """Return the offsets before and after the move, and the logs; of the query if a checkpoint moves."""
     before: Positions = {}
     after: Offsets = {}
@@ -107,11 +106,7 @@ def _duration(records: int, checkpoint: SparkCheckpoint | None, reasons: dict[st
 
 
 def _size(
-    client: OffsetsClient,
-    after: Offsets,
-    logs: Mapping[TopicPartition, LogRange],
-    records: int,
-    reasons: dict[str, str],
+    client: OffsetsClient, after: Offsets, logs: Logs, records: int, reasons: dict[str, str]
 ) -> int | None:
     """Return the bytes up to the log ends, estimated from a sample of records."""
     if not records:
@@ -139,9 +134,7 @@ def _size(
     return int(float(f"{mean * records:.2g}"))  # two significant digits
 
 
-def _time_lag(
-    client: OffsetsClient, after: Offsets, logs: Mapping[TopicPartition, LogRange], reasons: dict[str, str]
-) -> float | None:
+def _time_lag(client: OffsetsClient, after: Offsets, logs: Logs, reasons: dict[str, str]) -> float | None:
     inside = {tp: offset for tp, offset in after.items() if logs[tp].start <= offset < logs[tp].end}
     try:
         times = client.record_times(inside, within=_WITHIN)

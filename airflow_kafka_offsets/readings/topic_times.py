@@ -10,7 +10,6 @@ from airflow_kafka_offsets.errors import BrokerUnavailableError
 from airflow_kafka_offsets.kafka.reader import OffsetsReader
 from airflow_kafka_offsets.model.offsets import (
     IsolationLevel,
-    LogRange,
     Logs,
     Offsets,
     Positions,
@@ -114,7 +113,7 @@ def records_since(
 
 def last_times(
     client: OffsetsReader,
-    logs: Mapping[TopicPartition, LogRange],
+    logs: Logs,
     isolation_level: IsolationLevel = "read_uncommitted",
     back: int = 1,
 ) -> dict[TopicPartition, int | None]:

@@ -14,7 +14,7 @@ from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.log_ids import LogIds
 from airflow_kafka_offsets.model.offsets import (
     Commits,
-    LogRange,
+    Logs,
     OffsetRange,
     Offsets,
     Positions,
@@ -23,12 +23,7 @@ from airflow_kafka_offsets.model.offsets import (
     starting_points,
     summarize,
 )
-from airflow_kafka_offsets.model.parameters import (
-    MissingCommitPolicy,
-    iso_time,
-    parse_pattern,
-    timestamp_ms,
-)
+from airflow_kafka_offsets.model.parameters import MissingCommitPolicy, iso_time, parse_pattern, timestamp_ms
 from airflow_kafka_offsets.model.place import Place
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.model.window import OffsetWindow, check_bounds
@@ -194,10 +189,7 @@ def _known_topics(client: OffsetsClient, selection: GroupSelection, wanted: Posi
 
 
 def _from_commits(
-    wanted: Positions,
-    known: set[str],
-    logs: Mapping[TopicPartition, LogRange],
-    on_no_commit: MissingCommitPolicy,
+    wanted: Positions, known: set[str], logs: Logs, on_no_commit: MissingCommitPolicy
 ) -> Offsets:
     added = [tp for tp, offset in wanted.items() if offset is None and tp.topic in known]
     unknown = [tp for tp, offset in wanted.items() if offset is None and tp.topic not in known]
@@ -220,10 +212,7 @@ def _from_commits(
 
 
 def _bound_offsets(
-    client: OffsetsClient,
-    bound: Place,
-    partitions: Iterable[TopicPartition],
-    logs: Mapping[TopicPartition, LogRange],
+    client: OffsetsClient, bound: Place, partitions: Iterable[TopicPartition], logs: Logs
 ) -> Offsets:
     if bound.time is None:
         return place_offsets(client, bound, partitions, logs)

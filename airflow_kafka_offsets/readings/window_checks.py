@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -17,10 +16,9 @@ from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.offsets import (
     Commits,
-    LogRange,
+    Logs,
     Offsets,
     Positions,
-    TopicPartition,
     committed_offsets,
     summarize,
 )
@@ -84,9 +82,7 @@ def window_commits(client: OffsetsClient, selection: GroupSelection) -> dict[str
     return {group: group_commits(client, group, topics) for group, topics in scopes.items()}
 
 
-def partitions_cut_off(
-    client: OffsetsClient, starts: Offsets, logs: Mapping[TopicPartition, LogRange], moment: datetime
-) -> list[str]:
+def partitions_cut_off(client: OffsetsClient, starts: Offsets, logs: Logs, moment: datetime) -> list[str]:
     """Return refusals for logs that start later than the window, whose records may be deleted."""
     # Only a start at a log start above 0 may hide deleted records. An empty log has no timestamp to compare;
     # emptied_partitions() handles it.
@@ -110,9 +106,7 @@ def partitions_cut_off(
     ]
 
 
-def emptied_partitions(
-    window: OffsetWindow, positions: Positions, logs: Mapping[TopicPartition, LogRange]
-) -> list[str]:
+def emptied_partitions(window: OffsetWindow, positions: Positions, logs: Logs) -> list[str]:
     """
     Return a refusal if retention has deleted all records of a partition, and records of the window may be
     among them.

@@ -17,11 +17,7 @@ from concurrent.futures import wait as wait_for_futures
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from airflow_kafka_offsets.errors import (
-    BrokerUnavailableError,
-    KafkaOffsetsError,
-    StorageUnavailableError,
-)
+from airflow_kafka_offsets.errors import BrokerUnavailableError, KafkaOffsetsError, StorageUnavailableError
 from airflow_kafka_offsets.model.offsets import Positions
 from airflow_kafka_offsets.waits.wait import Reading, Wait
 
