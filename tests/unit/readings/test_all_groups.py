@@ -37,18 +37,7 @@ class Client:
     def committed_groups(self, wanted, within=None):
         if self.bulk_fails and len(wanted) > 1:
             raise self.bulk_fails
-        return {group: self._of(group, partitions) for group, partitions in wanted.items()}
-
-    def committed(self, group, partitions):
-        found = self._of(group, partitions)
-        if isinstance(found, Exception):
-            raise found
-        return {tp: found.get(tp) for tp in partitions}
-
-    def _of(self, group, partitions):
-        found = self.commits[group]
-        forbidden = BrokerAuthenticationError("no Describe on gone")
-        return forbidden if partitions is not None and GONE in partitions else found
+        return {group: self.commits[group] for group in wanted}
 
     def partitions(self, topics=None):
         return {"orders": [0], "gone": [0]} if topics is None else {"__consumer_offsets": [0]}
@@ -77,13 +66,15 @@ def test_each_group_has_its_lag_or_its_own_error():
     assert isinstance(lags["late"], KafkaOffsetsError)
 
 
-def test_a_topic_that_one_wait_may_not_see_is_not_the_error_of_another():
-    client: Any = Client({group: {ORDERS: Commit(1, "")} for group in MANY})
+def test_of_a_group_a_wait_reads_its_own_partitions_and_fails_with_its_own_error():
+    client: Any = Client(
+        {"fine": {ORDERS: Commit(1, "")}, "denied": BrokerAuthenticationError("no Describe")}
+    )
     reader = CachedReader(client)
-    for _ in range(3):
-        reader.next_round()
-        reader.read_groups(MANY)
-        assert reader.committed("g0", [ORDERS, GONE]) == {ORDERS: Commit(1, ""), GONE: None}
+    reader.read_groups(["fine", "denied"])
+    assert reader.committed("fine", [ORDERS, GONE]) == {ORDERS: Commit(1, ""), GONE: None}
+    with pytest.raises(BrokerAuthenticationError):
+        reader.committed("denied", [ORDERS])
 
 
 @pytest.mark.parametrize("error", [SetupError("no process"), OSError("too many open files")])
