@@ -52,25 +52,18 @@ class _LogRanges:
         self._wanted |= wanted
         if missing := wanted - self._known.keys():
             more, self._before = self._before - self._known.keys(), set()
-            self._known |= self._read_more(missing, more) or self._read(missing)
+            try:
+                self._known |= self._read(missing | more)
+            except BrokerError as error:
+                if more <= missing or (isinstance(error, BrokerUnavailableError) and error.code != NO_LEADER):
+                    raise
+                # A partition of another wait may be the cause: its topic was deleted, may not be read, or has
+                # no leader.
+                self._known |= self._read(missing)
         return {tp: self._known[tp] for tp in wanted}
 
     def _read(self, partitions: set[TopicPartition]) -> dict[TopicPartition, LogRange]:
         return self._client.log_ranges(partitions, isolation_level=self._isolation_level)
-
-    def _read_more(
-        self, missing: set[TopicPartition], more: set[TopicPartition]
-    ) -> dict[TopicPartition, LogRange]:
-        if more <= missing:
-            return {}
-        try:
-            return self._read(missing | more)
-        except BrokerError as error:
-            if isinstance(error, BrokerUnavailableError) and error.code != NO_LEADER:
-                raise
-            # A partition of another wait may be the cause: its topic was deleted, may not be read, or has no
-            # leader.
-            return {}
 
 
 class CachedReader:
