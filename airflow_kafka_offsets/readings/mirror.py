@@ -257,13 +257,4 @@ class _Scanner:
         self._seen.add((timestamp, digest))
 
     def scan(self, start: int, end: int, *, by_time: bool) -> Scan:
-        upstream = self._wanted.offset
-        return Scan(
-            start,
-            end,
-            {upstream: self._copies},
-            {upstream: self._alike},
-            self._records,
-            self._repeats,
-            by_time,
-        )
+        return Scan(start, end, self._copies, self._alike, self._records, self._repeats, by_time)

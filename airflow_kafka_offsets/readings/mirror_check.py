@@ -12,9 +12,10 @@ from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.log_ids import LogIds, other_logs_refusals
 from airflow_kafka_offsets.model.mirror import Mirror
 from airflow_kafka_offsets.model.mirror_check import MirrorCheck
+from airflow_kafka_offsets.model.offset_syncs import bracket
 from airflow_kafka_offsets.model.offsets import Logs, OffsetRange, Offsets, TopicPartition
 from airflow_kafka_offsets.model.readiness import Readiness
-from airflow_kafka_offsets.model.translation import LastRead, RecordIdentity, Scan, bracket_of
+from airflow_kafka_offsets.model.translation import LastRead, RecordIdentity, Scan
 from airflow_kafka_offsets.readings.failover import Evidence, gather_evidence, translate_sources
 from airflow_kafka_offsets.readings.mirror import Search, look_for, record_identities
 
@@ -101,11 +102,11 @@ def _keeps_times(
             copy = mirror.partition(tp)
             if last is not None and copy in there and len(searches) < _SAMPLE:
                 syncs = evidence.syncs.get(tp, ())
-                searches[copy] = Search(last, *bracket_of(position, there[copy], syncs, last).search)
+                searches[copy] = Search(last, *bracket(syncs, last.place, there[copy]).search)
     scans = look_for(target, searches)
-    if any(any(map(len, scan.copies.values())) for scan in scans.values()):
+    if any(scan.copies for scan in scans.values()):
         return True
-    return False if any(any(map(len, scan.alike.values())) for scan in scans.values()) else None
+    return False if any(scan.alike for scan in scans.values()) else None
 
 
 def _copies_aborted(
@@ -137,4 +138,4 @@ def _copies(
     target: OffsetsClient, copy: TopicPartition, record: RecordIdentity, start: int, end: int
 ) -> bool:
     scan: Scan = look_for(target, {copy: Search(LastRead(record.offset + 1, record), start, end)})[copy]
-    return bool(scan.copies_of(LastRead(record.offset + 1, record), start, end))
+    return bool(scan.copies_between(start, end))

@@ -158,7 +158,7 @@ def unread_refusals(client: OffsetsClient, mirror: Mirror, moved: Iterable[Moved
         tp
         for tp in unread
         if (search := searches.get(mirror.partition(tp))) is not None
-        and not scans[mirror.partition(tp)].copies_of(search.read, search.start, search.end)
+        and not scans[mirror.partition(tp)].copies_between(search.start, search.end)
     ]
     if not missing:
         return []

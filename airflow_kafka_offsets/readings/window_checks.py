@@ -29,7 +29,7 @@ from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.model.window import OffsetWindow
 from airflow_kafka_offsets.model.wording import parameter_text
 from airflow_kafka_offsets.readings.log_ids import current_logs_refusals
-from airflow_kafka_offsets.readings.positions import group_commits, group_positions, last_commits
+from airflow_kafka_offsets.readings.positions import group_commits, group_positions
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.kafka.client import OffsetsClient
@@ -73,8 +73,8 @@ def is_committed_by_run(client: OffsetsClient, selection: GroupSelection, run: C
         # The run has not committed a group without commits; other groups may have its commits.
         except NoCommitError:
             continue
-        for commit in last_commits(client, group, partitions).values():
-            by = None if commit is None else commit.by
+        for commit in client.committed(group, partitions).values():
+            by = CommitMetadata.of(commit)
             loop = -1 if by is None or by.iteration is None else by.iteration
             if by is not None and run.is_same_run(by) and loop >= first:
                 return True

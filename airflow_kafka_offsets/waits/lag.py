@@ -166,8 +166,7 @@ class LagWait(Wait):
         if beyond:
             # A position may be past the last stable offset, but not past the log end.
             check_in_log(name, beyond, client.log_ranges(beyond) if committed else logs)
-        named = self.topics is not None
-        lag = Lag.measure(name, positions, logs, self.on_no_commit, self.tolerance, named=named)
+        lag = Lag.measure(name, positions, logs, self.on_no_commit, self.tolerance)
         now_ms = int(time.time() * 1000)
         late = {} if self.max_time_lag is None else lag.first_unread
         expiring: Offsets = {}

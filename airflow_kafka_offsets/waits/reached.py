@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, reduce
-from operator import or_
+from functools import cached_property
 from typing import Any, ClassVar, TypeGuard
 
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
@@ -15,7 +14,7 @@ from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.kafka.reader import OffsetsReader
 from airflow_kafka_offsets.model.formats import load_json, offsets_json, parse_offsets
 from airflow_kafka_offsets.model.groups import GroupSelection
-from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds
+from airflow_kafka_offsets.model.log_ids import LogIds
 from airflow_kafka_offsets.model.offsets import Logs, Offsets, Positions, TopicPartition
 from airflow_kafka_offsets.model.parameters import iso_time, parse_count, time_example, timestamp_ms
 from airflow_kafka_offsets.model.place import Place
@@ -169,7 +168,7 @@ class ReachedWait(Wait):
     def _recorded(self) -> LogIds:
         """Ids of the logs that a receipt's offsets belong to, as far as they are recorded."""
         receipts = read_receipt(self.target) if _is_receipt(self.target) else ()
-        return reduce(or_, (each.log_ids for each in receipts), UNKNOWN_LOGS)
+        return LogIds.union(each.log_ids for each in receipts)
 
 
 def _read_target(value: object, parameter: str) -> str | dict[str, Any]:
