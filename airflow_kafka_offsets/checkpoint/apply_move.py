@@ -29,7 +29,7 @@ from airflow_kafka_offsets.errors import (
 from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan, Step
 from airflow_kafka_offsets.model.checkpoint_policy import QUIET_PERIOD, parse_quiet_period
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
-from airflow_kafka_offsets.model.plan import check_plans
+from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.wording import parameter_text
 from airflow_kafka_offsets.storage import fsspec_scheme, modified_at
 
@@ -62,7 +62,7 @@ def apply_checkpoint_plan(
     :raises CheckpointError: if the files that are read back differ from the plan.
     :raises StorageError: if the storage fails.
     """
-    check_plans([plan])
+    PipelinePlan((), plan).check()
     quiet_period = parse_quiet_period(quiet_period)
     if plan.steps:
         wait_until_quiet(checkpoint, quiet_period)

@@ -84,7 +84,7 @@ def checkpoint_seek(
     """
     from airflow_kafka_offsets.moves.reset import plan_checkpoint_seek
 
-    if not place.uses_on_no_commit(with_checkpoint=True):
+    if not place.traits.uses_on_no_commit(with_checkpoint=True):
         refuse_unused("where no commit is needed", "on_no_commit")
     plan = plan_checkpoint_seek(
         client,

@@ -99,14 +99,14 @@ class Execution:
             plan = look_up_times(client, plan)
         if export:
             # Do not export a refused plan: another tool could apply it.
-            if not plan.is_refused:
+            if not plan.refusals:
                 click.echo(
                     format_csv({group_plan.group_id: group_plan.after for group_plan in plan.group_plans}),
                     nl=False,
                 )
         elif self.output == "table":
             self.print_lines(*plan.tables())
-        if not plan.is_refused:
+        if not plan.refusals:
             save_offsets(
                 save,
                 {group_plan.group_id: group_plan.before for group_plan in plan.group_plans},

@@ -189,13 +189,13 @@ def _check_selection(place: Place, topics: bool, all_topics: bool, *, with_check
         raise UsageError("--topic and --all-topics contradict each other: give only one")
     if place.batch_id is not None and not with_checkpoint:
         raise UsageError("--to-batch is a batch of a Spark checkpoint: give its --checkpoint as well")
-    if place.names_partitions:
+    if place.traits.names_partitions:
         refuse_unused("with offsets that name their partitions", "all_topics")
-    if not (topics or all_topics or with_checkpoint or place.names_partitions):
+    if not (topics or all_topics or with_checkpoint or place.traits.names_partitions):
         raise UsageError("give the topics to move with --topic, or --all-topics")
     if with_checkpoint and len(group_ids) != 1:
         raise UsageError('--checkpoint takes one GROUP, or several as one JSON text {"topic": "group"}')
-    unused = () if place.uses_on_no_commit(with_checkpoint=with_checkpoint) else ("on_no_commit",)
+    unused = () if place.traits.uses_on_no_commit(with_checkpoint=with_checkpoint) else ("on_no_commit",)
     if with_checkpoint:
         refuse_unused(
             "with --checkpoint, which names the partitions and where they start", "all_topics", *unused

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeGuard
 
 from airflow_kafka_offsets.errors import OffsetsFormatError
 from airflow_kafka_offsets.model.digest import digest
@@ -56,20 +56,21 @@ class Approval:
         """Read an approval's output, or its JSON text; raise an OffsetsFormatError for any other value."""
         if isinstance(value, str):
             value = load_json(value, what, _FORM)
-        chosen = value.get("chosen_options") if isinstance(value, Mapping) else None
-        if not isinstance(value, Mapping) or not _is_texts(chosen):
+        given = value if isinstance(value, Mapping) else {}
+        chosen, digests, at = (
+            given.get("chosen_options"),
+            given.get("digests") or (),
+            given.get("responded_at"),
+        )
+        user, fields = given.get("responded_by_user") or {}, given.get("params_input") or {}
+        mappings = isinstance(user, Mapping) and isinstance(fields, Mapping)
+        if not mappings or not _is_texts(chosen) or not _is_texts(digests):
             raise OffsetsFormatError(f"{what}: found {shorten(value)}; expected {_FORM}")
-        user, fields = value.get("responded_by_user"), value.get("params_input") or {}
-        digests, at = value.get("digests") or (), value.get("responded_at")
-        if not (isinstance(user, Mapping) or user is None) or not isinstance(fields, Mapping):
-            raise OffsetsFormatError(f"{what}: found {shorten(value)}; expected {_FORM}")
-        if not _is_texts(digests):
-            raise OffsetsFormatError(f"{what}: found {shorten(digests)} as digests; expected a list of texts")
         return cls(
-            tuple(chosen or ()),
+            tuple(chosen),
             tuple(str(each) for each in fields.values() if isinstance(each, str | int)),
-            str((user or {}).get("id") or ""),
-            str((user or {}).get("name") or (user or {}).get("id") or ""),
+            str(user.get("id") or ""),
+            str(user.get("name") or user.get("id") or ""),
             None if at is None else parse_time(at, f"{what}, responded_at"),
             tuple(digests),
         )
@@ -132,7 +133,7 @@ def digest_of_all(digests: Sequence[str]) -> str:
     return digests[0] if len(digests) == 1 else digest(sorted(digests))
 
 
-def _is_texts(value: object) -> bool:
+def _is_texts(value: object) -> TypeGuard[Sequence[str]]:
     return (
         isinstance(value, Sequence) and not isinstance(value, str) and all(isinstance(v, str) for v in value)
     )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import NamedTuple
 
@@ -96,81 +96,69 @@ class Difference(NamedTuple):
     offset: int
 
 
-@dataclass(frozen=True)
-class RowCheck:
+def compare_rows(
+    ranges: OffsetRanges,
+    fingerprint: Fingerprint,
+    sums: Mapping[TopicPartition, Sums],
+    read_differences: Callable[[Sequence[TopicPartition]], Iterable[Difference]],
+    most: int = MOST_DIFFERENCES,
+) -> dict[TopicPartition, PartitionRows]:
     """
-    Compares the sums of a table with a window, and reads the partitions that differ.
+    Compare the sums of a table with a window, and read the partitions that differ.
 
     :param ranges: the window's ranges.
     :param sums: the aggregates of each partition that has a row in its range.
+    :param read_differences: returns the differences of partitions, in order of partition and offset. Only the
+        first ``most`` are read; offsets after them are unlisted.
+    :return: the rows that the table has for each partition.
+    :raises AuditError: if the differences contradict the sums, because rows were added or removed between
+        the two reads.
     """
+    gaps: dict[TopicPartition, list[tuple[int, int]]] = {
+        tp: []
+        for tp, each in sorted(sums.items())
+        if not fingerprint.matches(ranges[tp], each.rows, each.total)
+    }
+    doubled: dict[TopicPartition, list[tuple[int, int]]] = {tp: [] for tp in gaps}
+    listed: Difference | None = None
+    last_listed: Difference | None = None
+    for number, difference in enumerate(read_differences(list(gaps)) if gaps else ()):
+        if number == most:
+            last_listed = listed
+            break
+        tp, before, offset = listed = difference
+        if offset == before:
+            doubled[tp].append((offset, offset + 1))
+        else:
+            gaps[tp].append((before + 1, offset))
+    known: dict[TopicPartition, PartitionRows] = {}
+    for tp, offsets in sorted(ranges.items()):
+        if tp not in sums:
+            known[tp] = PartitionRows(0, merge([offsets]))
+            continue
+        rows, _, first, last = sums[tp]
+        if tp not in gaps:
+            known[tp] = PartitionRows(rows)
+            continue
+        end = offsets.end
+        if last_listed is not None and tp >= last_listed.partition:
+            end = last_listed.offset if tp == last_listed.partition else offsets.start
+        edges = [(offsets.start, min(first, end)), (max(last + 1, offsets.start), end)]
+        missing = merge([*gaps[tp], *edges])
+        if end == offsets.end:
+            _reconcile(tp, rows, offsets.size, sum(each.size for each in missing), len(doubled[tp]))
+        known[tp] = PartitionRows(rows, missing, merge(doubled[tp]), merge([(end, offsets.end)]))
+    return known
 
-    ranges: OffsetRanges
-    fingerprint: Fingerprint
-    sums: Mapping[TopicPartition, Sums] = field(default_factory=dict)
 
-    @property
-    def differing(self) -> list[TopicPartition]:
-        """The partitions that have rows, but not exactly one row for each offset."""
-        return [
-            tp
-            for tp, sums in sorted(self.sums.items())
-            if not self.fingerprint.matches(self.ranges[tp], sums.rows, sums.total)
-        ]
-
-    def rows(
-        self, differences: Iterable[Difference], most: int = MOST_DIFFERENCES
-    ) -> dict[TopicPartition, PartitionRows]:
-        """
-        Return the rows that the table has for each partition.
-
-        :param differences: those of all differing partitions, in order of partition and offset. Only the
-            first ``most`` are read; offsets after them are unlisted.
-        :raises AuditError: if the differences contradict the sums, because rows were added or removed between
-            the two reads.
-        """
-        gaps: dict[TopicPartition, list[tuple[int, int]]] = {tp: [] for tp in self.differing}
-        doubled: dict[TopicPartition, list[tuple[int, int]]] = {tp: [] for tp in gaps}
-        surplus = dict.fromkeys(gaps, 0)
-        listed: Difference | None = None
-        truncated = False
-        for number, each in enumerate(differences):
-            if truncated := number == most:
-                break
-            tp, before, offset = listed = each
-            if offset == before:
-                doubled[tp].append((offset, offset + 1))
-                surplus[tp] += 1
-            else:
-                gaps[tp].append((before + 1, offset))
-        known: dict[TopicPartition, PartitionRows] = {}
-        for tp, offsets in sorted(self.ranges.items()):
-            sums = self.sums.get(tp)
-            if sums is None:
-                known[tp] = PartitionRows(0, merge([offsets]))
-            elif tp not in gaps:
-                known[tp] = PartitionRows(sums.rows)
-            else:
-                end = offsets.end
-                if truncated and listed is not None and tp >= listed.partition:
-                    end = listed.offset if tp == listed.partition else offsets.start
-                edges = [(offsets.start, min(sums.first, end)), (max(sums.last + 1, offsets.start), end)]
-                missing = merge([*gaps[tp], *edges])
-                if end == offsets.end:
-                    self._reconcile(tp, missing, surplus[tp])
-                known[tp] = PartitionRows(sums.rows, missing, merge(doubled[tp]), merge([(end, offsets.end)]))
-        return known
-
-    def _reconcile(self, tp: TopicPartition, missing: Ranges, surplus: int) -> None:
-        offsets, sums = self.ranges[tp], self.sums[tp]
-        without = sum(each.size for each in missing)
-        if sums.rows - surplus + without != offsets.size or not (without or surplus):
-            raise AuditError(
-                f"{tp}: the table changed while it was read: first {sums.rows} rows were found for the "
-                f"{offsets.size} offsets of the window, then {offsets.size - without + surplus}: audit it "
-                "after the tasks that write to it have ended",
-                retriable=True,
-            )
+def _reconcile(tp: TopicPartition, rows: int, size: int, missing: int, surplus: int) -> None:
+    found = size - missing + surplus
+    if rows != found or not (missing or surplus):
+        raise AuditError(
+            f"{tp}: the table changed while it was read: first {rows} rows were found for the {size} offsets "
+            f"of the window, then {found}: audit it after the tasks that write to it have ended",
+            retriable=True,
+        )
 
 
 def whole_number(value: object, column: str) -> int:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from airflow_kafka_offsets.errors import AuditError, OffsetsFormatError
 from airflow_kafka_offsets.model.audited_rows import ForeignRows, TableRows
@@ -21,7 +21,7 @@ from airflow_kafka_offsets.model.offset_ranges import (
     ranges_json,
     ranges_text,
 )
-from airflow_kafka_offsets.model.offsets import TopicPartition
+from airflow_kafka_offsets.model.offsets import by_partition
 from airflow_kafka_offsets.model.text import DescribeValue, escape_controls, shorten
 from airflow_kafka_offsets.model.window import OffsetWindow
 
@@ -196,7 +196,8 @@ class Certificate:
                 f"{_number(counts['foreign'], 'row')} from outside the window ({_foreign(self.foreign)})"
             )
         found += [
-            f"the audit cannot decide whether a record is lost at {ranges_text(ranges)}: {REASONS[reason]}"
+            f"the audit cannot decide whether a record is lost at {ranges_text(ranges)}: "
+            f"{REASONS.get(reason, reason)}"
             for reason, ranges in self.undecided.items()
         ]
         return found + list(self.problems)
@@ -237,7 +238,7 @@ class Certificate:
         Read the result of :meth:`as_json`, as a mapping or as JSON text.
 
         :raises OffsetsFormatError: if the value has another form or version, or was changed after it was
-            issued: the digest and the verdict must match the content.
+            issued, so that its digest does not match.
         """
         if isinstance(value, str):
             value = load_json(value, what, describe=describe)
@@ -247,13 +248,12 @@ class Certificate:
                 f"{CERTIFICATE_VERSION}, as AuditWindowOperator returns it"
             )
         try:
-            counts = {name: _count(value["counts"][name]) for name in COUNTS}
             certificate = cls(
-                counts,
+                {name: value["counts"][name] for name in COUNTS},
                 _ranges(value["lost"]),
                 _ranges(value["doubled"]),
                 tuple(ForeignRows(*(row[name] for name in ForeignRows._fields)) for row in value["foreign"]),
-                {_reason(reason): _ranges(ranges) for reason, ranges in value["undecided"].items()},
+                {reason: _ranges(ranges) for reason, ranges in value["undecided"].items()},
                 tuple(map(str, value["problems"])),
                 dict(value["window"]),
                 dict(value["audited"]),
@@ -261,8 +261,7 @@ class Certificate:
             )
             # The content as given, because a later version may have more keys.
             content = {name: part for name, part in value.items() if name != "digest"}
-            digests = (digest(content, length=64), value["digest"])
-            unchanged = digests[0] == digests[1] and certificate.verdict == value["verdict"]
+            unchanged = digest(content, length=64) == value["digest"]
         except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
             raise OffsetsFormatError(
                 f"{what}: found {describe(value)}; expected a certificate ({type(error).__name__}: "
@@ -270,8 +269,8 @@ class Certificate:
             ) from None
         if not unchanged:
             raise OffsetsFormatError(
-                f"{what}: its content does not match its verdict {describe(value.get('verdict'))} and its "
-                "digest: the certificate was changed after it was issued; audit the window again"
+                f"{what}: its content does not match its digest: the certificate was changed after it was "
+                "issued; audit the window again"
             )
         return certificate
 
@@ -304,23 +303,10 @@ def _foreign(rows: Sequence[ForeignRows], limit: int = 5) -> str:
     return ", ".join(listed) + more
 
 
-def _count(value: object) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise ValueError(f"{shorten(value)} is not a count")
-    return value
-
-
-def _reason(value: object) -> Reason:
-    if value not in get_args(Reason):
-        raise ValueError(f"{shorten(value)} is not a reason")
-    return value  # type: ignore[return-value]
-
-
 def _ranges(value: Mapping[str, Any]) -> RangesByPartition:
     return {
-        TopicPartition(topic, int(number)): merge((_count(start), _count(end)) for start, end in ranges)
-        for topic, numbers in value.items()
-        for number, ranges in numbers.items()
+        tp: merge((int(start), int(end)) for start, end in ranges)
+        for tp, ranges in by_partition(value).items()
     }
 
 
@@ -340,5 +326,4 @@ def judge(
     :param undecided: offsets that could not be read.
     """
     found = {tp: intersect(ranges, records.get(tp, ())) for tp, ranges in missing.items()}
-    lost = {tp: ranges for tp, ranges in found.items() if ranges}
-    return MissingOffsets(lost, {reason: ranges for reason, ranges in undecided.items() if ranges})
+    return MissingOffsets({tp: ranges for tp, ranges in found.items() if ranges}, undecided)

@@ -21,7 +21,7 @@ from airflow_kafka_offsets.model.table import (
     TimesByOffset,
     furthest_moves,
     plan_text,
-    time_cell,
+    time_cells,
     times_json,
 )
 from airflow_kafka_offsets.model.text import DescribeValue, shorten
@@ -111,15 +111,12 @@ class CheckpointPlan:
         compared = tuple(group_plans)
         refusals = [refusal for plan in compared for refusal in plan.refusals]
         notes = [note for plan in compared for note in plan.notes]
-        log_ids = self.log_ids
-        for plan in compared:
-            log_ids |= plan.log_ids
         return replace(
             self,
             refusals=(*refusals, *self.refusals),
             notes=(*notes, *self.notes),
             group_plans=compared,
-            log_ids=log_ids,
+            log_ids=LogIds.union([self.log_ids, *(plan.log_ids for plan in compared)]),
         )
 
     def make_receipt(self) -> dict[str, Any]:
@@ -173,9 +170,7 @@ class CheckpointPlan:
         for source, tp, offset, after in moves:
             moved = ["-", "-"] if after is None else [str(after), f"{after - offset:+d}"]
             row = [source, tp.topic, str(tp.partition), str(offset), *moved]
-            if self.times:
-                row += [time_cell(self.times, tp, offset), time_cell(self.times, tp, after)]
-            rows.append(row)
+            rows.append([*row, *time_cells(self.times, tp, offset, after)])
         unmade = refused or bool(self.refusals)
         # No step is left: an earlier try has applied the steps, or the checkpoint is already at the target.
         if not self.steps and (self.resumes or not self.refusals or self.before == self.after):
@@ -212,15 +207,14 @@ def read_checkpoint_receipt(value: object, *, describe: DescribeValue = shorten)
     part = value.get("checkpoint") if isinstance(value, Mapping) else None
     if part is None:
         return None
-    texts = [part.get(name) for name in ("location", "query_id")] if isinstance(part, Mapping) else []
-    if not texts or not all(isinstance(text, str) for text in texts) or not {"before", "after"} <= set(part):
+    known: Mapping[str, Any] = part if isinstance(part, Mapping) else {}
+    location, query_id, archive = (known.get(name) for name in ("location", "query_id", "archive"))
+    named = {"before", "after"} <= known.keys() and isinstance(archive, str | None)
+    if not (named and isinstance(location, str) and isinstance(query_id, str)):
         raise OffsetsFormatError(f"receipt: found {describe(part)}; expected the checkpoint's part")
-    archive = part.get("archive")
-    if archive is not None and not isinstance(archive, str):
-        raise OffsetsFormatError(f"receipt: found {describe(archive)}; expected the name of an archive")
     return CheckpointReceipt(
-        part["location"],
-        part["query_id"],
+        location,
+        query_id,
         read_sources(part["before"], "receipt, checkpoint, before", describe=describe),
         read_sources(part["after"], "receipt, checkpoint, after", describe=describe),
         archive,

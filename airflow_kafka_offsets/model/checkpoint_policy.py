@@ -81,22 +81,16 @@ class CheckpointPolicy:
                 f"{' or '.join(map(repr, RECORDING_SINKS))}, or no {parameter_text('sink_location')}",
                 sink_location,
             )
-        policy._check_discard()
+        # Spark uses the id of a discarded batch again.
+        if policy.on_pending_batch == "discard" and not policy.idempotent_sink:
+            if policy.sink is None:
+                needs = f" needs the sink: set {parameter_text('sink')} to {sink_choices()}"
+                raise parameter_error("on_pending_batch", needs, "discard")
+            if policy.sink in RECORDING_SINKS and policy.sink_location is None:
+                needs = f"{parameter_text('sink_location')}, the directory that the query writes to"
+                with_sink = f" with {parameter_text('sink', policy.sink)} needs {needs}"
+                raise parameter_error("on_pending_batch", with_sink, "discard")
         return policy
-
-    def _check_discard(self) -> None:
-        """Refuse to discard a batch, whose id Spark then uses again, if the sink is unknown."""
-        if self.on_pending_batch != "discard" or self.idempotent_sink:
-            return
-        if self.sink is None:
-            needs = f" needs the sink: set {parameter_text('sink')} to {sink_choices()}"
-            raise parameter_error("on_pending_batch", needs, "discard")
-        if self.sink in RECORDING_SINKS and self.sink_location is None:
-            needs = (
-                f" with {parameter_text('sink', self.sink)} needs {parameter_text('sink_location')}, the "
-                "directory that the query writes to"
-            )
-            raise parameter_error("on_pending_batch", needs, "discard")
 
 
 def sink_choices() -> str:

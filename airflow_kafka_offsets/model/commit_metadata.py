@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.model.digest import digest
 from airflow_kafka_offsets.model.log_ids import LogIds, other_logs_refusals
-from airflow_kafka_offsets.model.offsets import MAX_OFFSET, Commits, TopicPartition, summarize
+from airflow_kafka_offsets.model.offsets import MAX_OFFSET, Commit, Commits, TopicPartition, summarize
 from airflow_kafka_offsets.model.parameters import iso_time
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.model.wording import parameter_text
@@ -198,6 +198,11 @@ class CommitMetadata:
         return _parse(text) if text and len(text) <= _MOST_CHARACTERS else None
 
     @classmethod
+    def of(cls, commit: Commit | None) -> CommitMetadata | None:
+        """Read the metadata of a commit, see :meth:`parse`; ``None`` without a commit."""
+        return None if commit is None else cls.parse(commit.metadata)
+
+    @classmethod
     def from_json(cls, values: Mapping[str, object]) -> CommitMetadata | None:
         """Read the result of :meth:`as_json`; ``None`` if no field of it is present."""
         names = (field.name for field in fields(cls))
@@ -292,7 +297,7 @@ def log_ids_of(commits: Commits, current: LogIds) -> LogIds:
     cluster = ""
     topics: dict[str, str] = {}
     for tp, commit in sorted(commits.items()):
-        made = CommitMetadata.parse(commit.metadata) if commit is not None else None
+        made = CommitMetadata.of(commit)
         if made is None:
             continue
         if made.cluster and cluster in ("", current.cluster):

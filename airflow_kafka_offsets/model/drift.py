@@ -64,17 +64,9 @@ class DriftReport:
     unfinished_recovery: str | None = None
 
     @property
-    def by_verdict(self) -> dict[Verdict, list[PartitionDrift]]:
-        """The partitions of each verdict that occurs."""
-        found: dict[Verdict, list[PartitionDrift]] = {}
-        for partition in self.partitions:
-            found.setdefault(partition.verdict, []).append(partition)
-        return found
-
-    @property
     def within_grace(self) -> bool:
         """Whether a verdict does not count as drift because the batch has just ended."""
-        return self._just_ended and any(verdict in self.by_verdict for verdict in PASSING)
+        return self._just_ended and any(entry.verdict in PASSING for entry in self.partitions)
 
     @property
     def drift(self) -> dict[Verdict, list[PartitionDrift]]:
@@ -97,7 +89,7 @@ class DriftReport:
     @property
     def lost(self) -> int:
         """Records that retention deleted unread, in the partitions with the verdict ``records lost``."""
-        return sum(partition.lost for partition in self.by_verdict.get("records lost", ()))
+        return sum(entry.lost for entry in self.partitions if entry.verdict == "records lost")
 
     @property
     def headroom(self) -> dict[TopicPartition, Headroom]:
@@ -165,6 +157,7 @@ class DriftReport:
     def as_json(self) -> dict[str, Any]:
         """Return plain JSON with string keys."""
         batch, known = self.batch, self._remedies
+        verdicts = Counter(entry.verdict for entry in self.partitions)
         return {
             "version": REPORT_VERSION,
             "group_id": self.group_id,
@@ -176,8 +169,8 @@ class DriftReport:
             "checked_at": self.checked_at.isoformat(),
             "drifted": self.drifted,
             "within_grace": self.within_grace,
-            "verdicts": dict(Counter(partition.verdict for partition in self.partitions)),
-            "remedies": {each: known[each] for each in self.by_verdict | self.drift if each != "in step"},
+            "verdicts": dict(verdicts),
+            "remedies": {each: known[each] for each in {**verdicts, **self.drift} if each != "in step"},
             "lost": self.lost,
             **(headrooms_json(self.headroom.values()) if self.headroom else {}),
             "last_commit_age_seconds": self.last_commit_age_seconds,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from statistics import StatisticsError, correlation, fmean, linear_regression, stdev
 from typing import Any, Literal, NamedTuple
 
@@ -58,44 +58,45 @@ class Estimate:
 
     Records are differences of offsets: transaction markers and compacted records count too.
 
-    :param again: records that are read again.
-    :param passed: records that are skipped, and never read.
+    :param records_again: records that are read again.
+    :param records_passed: records that are skipped, and never read.
     :param lag: records from the targets to the log ends, which is the lag that downstream sensors measure.
-    :param most_lag: the highest lag of a partition.
+    :param partition_lag: the highest lag of a partition.
     :param time_lag: seconds since the oldest record at a target was written.
-    :param size: uncompressed bytes of the records up to the log ends; ``None`` if unknown, see ``reasons``.
+    :param bytes: uncompressed size of the records up to the log ends; ``None`` if unknown, see ``reasons``.
     :param seconds: time to read these records, without new ones.
     :param begin_within: seconds until retention reaches the oldest record that is read.
-    :param verdict: whether retention deletes records before they are read.
+    :param retention: whether retention deletes records before they are read.
     :param reasons: name of a number -> reason why it is missing, or a remark about it.
     """
 
-    again: int
-    passed: int
+    records_again: int
+    records_passed: int
     lag: int
-    most_lag: int
+    partition_lag: int
     time_lag: float | None = None
-    size: int | None = None
+    bytes: int | None = None
     seconds: Between | None = None
     begin_within: float | None = None
-    verdict: Verdict = "unknown"
+    retention: Verdict = "unknown"
     reasons: Mapping[str, str] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
-        """Return plain JSON."""
+        """Return plain JSON with rounded numbers."""
         seconds = None if self.seconds is None else [round(each, 1) for each in self.seconds]
         return {
-            "records_again": self.again,
-            "records_passed": self.passed,
-            "lag": self.lag,
-            "partition_lag": self.most_lag,
-            "time_lag": None if self.time_lag is None else round(self.time_lag),
-            "bytes": self.size,
+            **asdict(self),
             "seconds": seconds,
+            "time_lag": None if self.time_lag is None else round(self.time_lag),
             "begin_within": None if self.begin_within is None else round(self.begin_within),
-            "retention": self.verdict,
-            "reasons": dict(self.reasons),
         }
+
+    @classmethod
+    def parse(cls, value: Mapping[str, Any]) -> Estimate:
+        """Read the result of :meth:`as_json`."""
+        known = {each.name: value[each.name] for each in fields(cls) if each.name in value}
+        seconds = value.get("seconds")
+        return cls(**{**known, "seconds": None if seconds is None else Between(*seconds)})
 
     def duration(self) -> str:
         """Return how long reading takes, as text."""
@@ -107,12 +108,12 @@ class Estimate:
     def volume(self) -> str:
         """Return the records and bytes to read, as text."""
         records = f"{self.lag:,} records"
-        return records if self.size is None else f"{records}, about {bytes_text(self.size)} by a sample"
+        return records if self.bytes is None else f"{records}, about {bytes_text(self.bytes)} by a sample"
 
-    def retention(self) -> str:
+    def retention_text(self) -> str:
         """Return whether retention deletes records meanwhile, as text."""
         left = "" if self.begin_within is None else duration_text(self.begin_within)
-        match self.verdict:
+        match self.retention:
             case "lost":
                 return "records are lost: retention has deleted them"
             case "at risk":
@@ -128,10 +129,10 @@ def measure_move(before: Positions, after: Offsets, logs: Logs) -> Estimate:
     moved = {tp: (at, after[tp]) for tp, at in before.items() if at is not None and tp in after}
     lags = [max(0, logs[tp].end - offset) for tp, offset in after.items()]
     return Estimate(
-        again=sum(max(0, at - to) for at, to in moved.values()),
-        passed=sum(max(0, to - at) for at, to in moved.values()),
+        records_again=sum(max(0, at - to) for at, to in moved.values()),
+        records_passed=sum(max(0, to - at) for at, to in moved.values()),
         lag=sum(lags),
-        most_lag=max(lags, default=0),
+        partition_lag=max(lags, default=0),
     )
 
 

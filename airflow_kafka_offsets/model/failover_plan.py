@@ -102,7 +102,8 @@ class FailoverPlan(PipelinePlan):
 
     def tables(self) -> list[str]:
         """Return the translation, and the groups' tables."""
-        return [self._table(), *(plan.table(refused=self.is_refused) for plan in self.group_plans)]
+        refused = bool(self.refusals)
+        return [self._table(refused=refused), *(plan.table(refused=refused) for plan in self.group_plans)]
 
     def make_receipt(self, *, plan_only: bool = False, verified: bool = False) -> dict[str, Any]:
         """Return the receipt, with the translation under ``failover``."""
@@ -139,19 +140,18 @@ class FailoverPlan(PipelinePlan):
             "unknown": {str(each.partition): each.translation.why for each in unknown},
         }
 
-    def _table(self) -> str:
+    def _table(self, *, refused: bool) -> str:
         of = self.checkpoint_plan
         if of is None:
             return ""
         header = ["SOURCE", "TOPIC", "PARTITION", "FROM", "MIRROR-TOPIC", "TO", "TRANSLATION", "NOT-MIRRORED"]
         shown, more = _shown(self.translated)
         rows = [header, *(_row(each) for each in shown)]
-        refused = REFUSED if self.is_refused else ""
         left, entered = (ids.cluster or "(unknown)" for ids in (of.left, of.log_ids))
         way = f"from cluster {left} to {entered}"
         if left == entered and of.left.cluster:
             way = f"to other topics of cluster {left}"
-        heading = f"checkpoint {of.location}{refused}: batch {of.batch_id}, {way}"
+        heading = f"checkpoint {of.location}{REFUSED if refused else ''}: batch {of.batch_id}, {way}"
         if self.was is not None:
             saved = self.provenance.get("plan")
             rows, more = [], "the positions are those of an earlier try, which this one finishes"
@@ -160,9 +160,9 @@ class FailoverPlan(PipelinePlan):
         remarks = [*([more] if more else []), *_whys(self.translated), *self.notes]
         if of.discarded:
             remarks.append(f"discarded: unfinished batch {', '.join(map(str, of.discarded))}")
-        if of.steps and not self.is_refused:
+        if of.steps and not refused:
             remarks.append(f"what is overwritten is kept in archive {of.archive}")
-        return plan_text(heading, rows, remarks, of.refusals, refused=self.is_refused)
+        return plan_text(heading, rows, remarks, of.refusals, refused=refused)
 
 
 def _row(each: TranslatedPartition) -> list[str]:
@@ -194,7 +194,6 @@ def _shown(translated: Sequence[TranslatedPartition]) -> tuple[Sequence[Translat
 
 
 def _whys(translated: Iterable[TranslatedPartition]) -> list[str]:
-    """Return a line for each remark on partitions."""
     found: dict[str, list[TopicPartition]] = {}
     for each in translated:
         if each.translation.why:

@@ -129,13 +129,11 @@ class Fleet:
 
 
 def _member(entry: object, what: str, describe: DescribeValue) -> Member:
-    if not isinstance(entry, Mapping) or entry.get("stage") not in get_args(Stage):
-        raise OffsetsFormatError(f"{what}: found {describe(entry)}; expected a plan and its stage")
-    receipt, restored, error = (entry.get(name) for name in ("receipt", "restored", "error"))
-    if not all(part is None or isinstance(part, Mapping) for part in (receipt, restored)) or not (
-        error is None or isinstance(error, str)
-    ):
-        raise OffsetsFormatError(f"{what}: found {describe(entry)}; expected receipts, or null")
+    known: Mapping[str, Any] = entry if isinstance(entry, Mapping) else {}
+    receipt, restored, error = (known.get(name) for name in ("receipt", "restored", "error"))
+    receipts = all(part is None or isinstance(part, Mapping) for part in (receipt, restored))
+    if known.get("stage") not in get_args(Stage) or not receipts or not isinstance(error, str | None):
+        raise OffsetsFormatError(f"{what}: found {describe(entry)}; expected a plan, its stage and receipts")
     return Member(
-        SavedPlan.parse(entry.get("plan"), what, describe=describe), entry["stage"], receipt, restored, error
+        SavedPlan.parse(known.get("plan"), what, describe=describe), known["stage"], receipt, restored, error
     )

@@ -26,6 +26,7 @@ from airflow_kafka_offsets.model.offsets import (
     Offsets,
     Positions,
     TopicPartition,
+    by_topic,
     is_topic_name,
 )
 from airflow_kafka_offsets.model.text import MAX_VALUES, DescribeValue, shorten, size_error
@@ -97,10 +98,7 @@ def parse_positions(
 
 def offsets_json(offsets: Mapping[TopicPartition, int | None]) -> dict[str, dict[str, int | None]]:
     """Return offsets in Spark's form, as plain JSON with sorted topics and partitions."""
-    result: dict[str, dict[str, int | None]] = {}
-    for (topic, partition), offset in sorted(offsets.items()):
-        result.setdefault(topic, {})[str(partition)] = offset
-    return result
+    return by_topic(offsets)
 
 
 def log_json(logs: Logs) -> dict[str, dict[str, dict[str, int | None]]]:
@@ -116,12 +114,11 @@ def offsets_text(offsets: Mapping[TopicPartition, int | None]) -> str:
     return json.dumps(offsets_json(offsets), separators=(",", ":"))
 
 
-def parse_csv(text: str, group_id: str | None = None) -> dict[str, Offsets]:
+def parse_csv(text: str) -> dict[str, Offsets]:
     """
-    Read Kafka's CSV into the offsets of each group.
+    Read Kafka's CSV into the offsets of each group; lines of three columns are of the group ``""``.
 
-    As in Kafka's tool, the first line decides the format. Three columns require a ``group_id``, which gets
-    all offsets. With four columns and a ``group_id``, only the lines of that group are kept.
+    As in Kafka's tool, the first line decides the format.
 
     :raises OffsetsFormatError: the text names the line and the expected format.
     """
@@ -138,32 +135,16 @@ def parse_csv(text: str, group_id: str | None = None) -> dict[str, Offsets]:
     columns = len(first[1])
     if columns not in (3, 4):
         raise _malformed_line(first[0], f"{columns} columns")
-    if columns == 3 and group_id is None:
-        raise OffsetsFormatError(
-            "the file has lines of topic,partition,offset, but no group was named: name one group, or give "
-            "lines of group,topic,partition,offset"
-        )
     groups: dict[str, Offsets] = {}
     for number, row in itertools.chain([first], rows):
         tp, offset = _csv_offset(number, row, columns)
-        group = parse_stored_group(row[0], f"line {number}, group") if columns == 4 else str(group_id)
+        group = parse_stored_group(row[0], f"line {number}, group") if columns == 4 else ""
         offsets = groups.setdefault(group, {})
         if tp in offsets:
-            raise OffsetsFormatError(
-                f"line {number}: {tp} of group {shorten(repr(group))} occurs twice; keep one of the lines"
-            )
+            of_group = group and f" of group {shorten(repr(group))}"
+            raise OffsetsFormatError(f"line {number}: {tp}{of_group} occurs twice; keep one of the lines")
         offsets[tp] = offset
-    return groups if group_id is None else {group_id: group_offsets(groups, group_id)}
-
-
-def group_offsets(groups: Mapping[str, Offsets], group_id: str) -> Offsets:
-    """Return a group's offsets from the result of :func:`parse_csv`; raise an error without a line for it."""
-    if group_id not in groups:
-        raise OffsetsFormatError(
-            f"the file has no line for group {shorten(repr(group_id))}; it has lines for "
-            f"{shorten(', '.join(map(repr, sorted(groups)[:10])))}"
-        )
-    return groups[group_id]
+    return groups
 
 
 def _csv_rows(text: str) -> Iterator[tuple[int, list[str]]]:
@@ -216,9 +197,8 @@ def load_json(text: str, what: str, expected: str = SPARK_FORM, *, describe: Des
     try:
         return json.loads(text, object_pairs_hook=_unique, parse_int=_number)
     except _TwiceError as error:
-        key, number = error.args
-        named = shorten(repr(key)) if describe is shorten else f"number {number} of an object"
-        raise OffsetsFormatError(f"{what}: key {named} occurs twice in {describe(text)}; keep one") from None
+        key = f"key {shorten(repr(error.args[0]))}" if describe is shorten else "a key"
+        raise OffsetsFormatError(f"{what}: {key} occurs twice in {describe(text)}; keep one") from None
     except (ValueError, RecursionError) as error:
         reason = "nested too deeply" if isinstance(error, RecursionError) else error
         raise OffsetsFormatError(
@@ -235,14 +215,14 @@ def load_json_parameter(text: str, parameter: str, expected: str) -> Any:
 
 
 class _TwiceError(Exception):
-    """A duplicate key of an object, and its number."""
+    """A duplicate key of an object."""
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     result: dict[str, Any] = {}
-    for number, (key, value) in enumerate(pairs, 1):
+    for key, value in pairs:
         if key in result:
-            raise _TwiceError(key, number)
+            raise _TwiceError(key)
         result[key] = value
     return result
 

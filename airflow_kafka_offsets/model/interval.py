@@ -117,10 +117,6 @@ class IntervalSchedule:
         """Return the intervals that start at or after a moment, without end."""
         return (each for each in self._around(moment) if each.start >= moment)
 
-    def until(self, moment: datetime, end: datetime) -> Iterator[Interval]:
-        """Return the intervals that start at or after a moment and end at or before another one."""
-        return takewhile(lambda each: each.end <= end, self.since(moment))
-
     def of_key(self, key: object, parameter: str = "partition_key") -> Interval:
         """Return a key's interval, or raise a UsageError; Airflow's mappers may have shortened the key."""
         text = parse_text(key, parameter)

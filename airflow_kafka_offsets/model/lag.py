@@ -74,8 +74,6 @@ class Lag:
         logs: Logs,
         on_no_commit: MissingCommitPolicy | None = None,
         tolerance: int = 0,
-        *,
-        named: bool = False,
     ) -> Lag:
         """
         Compare positions with the logs.
@@ -83,16 +81,14 @@ class Lag:
         The positions must be read before the logs: the lag of an active group is then never too low.
 
         :param on_no_commit: with ``None``, a partition without a commit has the lag ``None``.
-        :param named: whether the user named the topics; the error text then does not ask for them.
         :raises NoCommitError: under ``fail``, if a partition whose log is not empty has no commit.
         """
         without = [tp for tp, at in positions.items() if at is None and logs[tp].end > logs[tp].start]
         if without and on_no_commit == "fail":
             raise NoCommitError(
                 f"{escape_controls(name)} has no committed offset for {summarize(without)}, so its lag is "
-                "undefined: commit first, "
-                + ("correct the name of the group" if named else f"name {parameter_text('topics', ...)}")
-                + f", or set {parameter_text('on_no_commit')} to define its lag"
+                f"undefined: commit first, correct the name of the group or {parameter_text('topics', ...)}, "
+                f"or set {parameter_text('on_no_commit')} to define its lag"
             )
         ordered = sorted(positions)
         read = [positions[tp] for tp in ordered]
@@ -217,14 +213,12 @@ class Lag:
         for each partition; a partition also has ``headroom_reason``.
         """
         partitions = [partition.as_json() for partition in self.partitions]
-        if self.time_lags is not None:
-            for partition, entry in zip(self.partitions, partitions, strict=True):
-                known = 0.0 if partition.lag == 0 else None
-                entry["time_lag"] = self.time_lags.get(partition.topic_partition, known)
-        if self.headroom is not None:
-            for partition, entry in zip(self.partitions, partitions, strict=True):
-                found = self.headroom.get(partition.topic_partition)
-                entry |= UNCOUNTED if found is None else found.as_json()
+        for partition, entry in zip(self.partitions, partitions, strict=True):
+            tp = partition.topic_partition
+            if self.time_lags is not None:
+                entry["time_lag"] = self.time_lags.get(tp, 0.0 if partition.lag == 0 else None)
+            if self.headroom is not None:
+                entry |= self.headroom[tp].as_json() if tp in self.headroom else UNCOUNTED
         return {
             "total_lag": self.total,
             "max_partition_lag": self.max_partition_lag,

@@ -26,25 +26,15 @@ MOST_RANGES = 1_000
 _PROTOCOL = re.compile(r"[A-Za-z][\w+.-]*://")
 
 
-class Topic(NamedTuple):
-    """Namespace and name of a topic's dataset."""
+class Input(NamedTuple):
+    """A topic as the input of a task."""
 
     namespace: str
     name: str
-
-
-@dataclass(frozen=True)
-class Input:
-    """
-    A topic as the input of a task.
-
-    :param groups: content of the facet :data:`RANGES`: one entry for each group.
-    :param rows: number of records that were read; ``None`` if unknown.
-    """
-
-    topic: Topic
     groups: Sequence[Mapping[str, Any]]
+    """Content of the facet :data:`RANGES`: one entry for each group."""
     rows: int | None = None
+    """Number of records that were read; ``None`` if unknown."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +64,7 @@ def lineage_of_window(window: OffsetWindow, servers: Mapping[str, str]) -> Linea
         group_id = group.get(topic) if isinstance(group, Mapping) else group
         part = group_facet(group_id, "planned", facets, records, shown=len(window.ranges) <= MOST_RANGES)
         if namespace is not None:
-            inputs.append(Input(Topic(namespace, topic), [part]))
+            inputs.append(Input(namespace, topic, [part]))
     move = {
         "operation": "plan",
         "planOnly": True,
@@ -90,7 +80,7 @@ def lineage_of_report(report: Mapping[str, Any], servers: Mapping[str, str]) -> 
     """Return the unread records, lag and headroom of a drift check; ``servers`` as for a window."""
     checked = [(pipeline, group) for pipeline in report["pipelines"] for group in pipeline["groups"]]
     shown = sum(len(group["partitions"]) for _, group in checked) <= MOST_RANGES
-    parts: dict[Topic, list[Mapping[str, Any]]] = {}
+    parts: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     lags = []
     for pipeline, group in checked:
         namespace = namespace_of(servers.get(pipeline["kafka_config_id"]))
@@ -104,7 +94,7 @@ def lineage_of_report(report: Mapping[str, Any], servers: Mapping[str, str]) -> 
                     range_facet(each["partition"], each["committed"], each["log_end"]) for each in there
                 ]
                 part = group_facet(group["group_id"], "waiting", ranges, _total_lag(there), shown=shown)
-                parts.setdefault(Topic(namespace, topic), []).append(part)
+                parts.setdefault((namespace, topic), []).append(part)
         lags.append(
             {
                 "groupId": group["group_id"],
@@ -118,7 +108,7 @@ def lineage_of_report(report: Mapping[str, Any], servers: Mapping[str, str]) -> 
                 "topics": [_lag_of_report(topic, entries) for topic, entries in sorted(topics.items())],
             }
         )
-    inputs = [Input(topic, groups) for topic, groups in sorted(parts.items())]
+    inputs = [Input(*topic, groups) for topic, groups in sorted(parts.items())]
     return Lineage(tuple(inputs), {LAG: {"groups": lags}} if lags else {})
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import reduce
+from operator import or_
 from typing import Any
 
 from airflow_kafka_offsets.errors import OffsetsFormatError
@@ -40,6 +42,11 @@ class LogIds:
         """Return the ids of both; an id of ``other`` wins."""
         return LogIds(other.cluster or self.cluster, {**self.topics, **other.topics})
 
+    @classmethod
+    def union(cls, found: Iterable[LogIds]) -> LogIds:
+        """Return all ids; a later id wins."""
+        return reduce(or_, found, cls())
+
     def restricted_to(self, topics: Iterable[str]) -> LogIds:
         """Return the ids of some of the topics."""
         return LogIds(
@@ -55,11 +62,8 @@ class LogIds:
         """Read the result of :meth:`as_json` (``None``: unknown ids), or raise an OffsetsFormatError."""
         if value is None:
             return cls()
-        cluster, topics = (
-            (value.get("cluster", ""), value.get("topics", {}))
-            if isinstance(value, Mapping)
-            else (None, None)
-        )
+        known = value if isinstance(value, Mapping) else {"cluster": None}
+        cluster, topics = known.get("cluster", ""), known.get("topics", {})
         if not isinstance(cluster, str) or not isinstance(topics, Mapping):
             raise OffsetsFormatError(
                 f"{what}: found {describe(value)}; expected cluster and topics with their ids"

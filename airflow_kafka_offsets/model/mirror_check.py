@@ -85,13 +85,7 @@ class MirrorCheck:
         return [f"{self.location}: {text}" for text in found]
 
     def as_json(self) -> dict[str, Any]:
-        """
-        Return plain JSON.
-
-        ``version``, ``verdict``, ``group_ids``, ``checkpoint``, ``batch_id``, ``kept_batch``, ``now`` and
-        ``alone`` (each ``kinds`` of the translations, and ``again``), ``behind``, ``syncs_on_mirror``,
-        ``copies_aborted``, ``keeps_times`` and ``notes``.
-        """
+        """Return plain JSON; ``now`` and ``alone`` have the ``kinds`` of the translations, and ``again``."""
         return {
             "version": CHECK_VERSION,
             "verdict": self.verdict,

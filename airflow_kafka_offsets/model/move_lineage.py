@@ -19,12 +19,12 @@ from airflow_kafka_offsets.model.lineage import (
     MOVE,
     Input,
     Lineage,
-    Topic,
     given,
     group_facet,
     namespace_of,
     range_facet,
 )
+from airflow_kafka_offsets.model.offsets import by_partition
 from airflow_kafka_offsets.model.window import OffsetWindow
 
 Operation = Literal["commit", "reset", "restore", "failover"]
@@ -76,7 +76,8 @@ class MoveRecord:
 
     def written(self, group: Mapping[str, Any]) -> dict[Partition, bool | None]:
         """Return partition -> whether the group's offset was written; ``None`` if unknown."""
-        error, partitions = self.error, _partitions(group["after"])
+        error = self.error
+        partitions: list[Partition] = [*by_partition(group["after"])]
         progress = None if error is None else error.progress
         known: bool | None
         if self.verified or not self.begun:
@@ -93,7 +94,7 @@ class MoveRecord:
 
     def lineage(self) -> Lineage:
         """Return inputs and run facets."""
-        shown = sum(len(_partitions(group["after"])) for group in self.groups) <= MOST_RANGES
+        shown = sum(len(by_partition(group["after"])) for group in self.groups) <= MOST_RANGES
         parts: dict[str, list[Mapping[str, Any]]] = {}
         for group in self.groups:
             written = self.written(group)
@@ -101,7 +102,7 @@ class MoveRecord:
                 parts.setdefault(topic, []).append(self._part(group, topic, written, shown=shown))
         namespace = namespace_of(self.servers)
         inputs = [
-            Input(Topic(namespace, topic), groups, self._rows(topic))
+            Input(namespace, topic, groups, self._rows(topic))
             for topic, groups in sorted(parts.items())
             if namespace is not None
         ]
@@ -113,7 +114,7 @@ class MoveRecord:
     def _part(
         self, group: Mapping[str, Any], topic: str, written: Mapping[Partition, bool | None], *, shown: bool
     ) -> Mapping[str, Any]:
-        how_much = _summarize_written(written[tp] for tp in _partitions({topic: group["after"][topic]}))
+        how_much = _summarize_written(written[tp] for tp in by_partition({topic: group["after"][topic]}))
         ranges, difference = [], 0
         for number, until in group["after"][topic].items():
             before = group["before"][topic][number]
@@ -177,10 +178,6 @@ class MoveRecord:
         if self.error is not None and self.error.progress is not None:
             return True
         return False if isinstance(self.error, PlanRefusedError) else None
-
-
-def _partitions(offsets: Mapping[str, Mapping[str, Any]]) -> list[Partition]:
-    return [(topic, int(number)) for topic, numbers in offsets.items() for number in numbers]
 
 
 def _summarize_written(written: Iterable[bool | None]) -> Written:

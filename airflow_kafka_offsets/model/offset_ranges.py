@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from itertools import pairwise
 
-from airflow_kafka_offsets.model.offsets import OffsetRange, TopicPartition
+from airflow_kafka_offsets.model.offsets import OffsetRange, TopicPartition, by_topic
 
 Ranges = tuple[OffsetRange, ...]
 """Sorted ranges that are not empty and do not touch."""
@@ -93,7 +93,4 @@ def ranges_text(by_partition: RangesByPartition, limit: int = 5) -> str:
 
 def ranges_json(by_partition: RangesByPartition) -> dict[str, dict[str, list[list[int]]]]:
     """Return plain JSON: ``{topic: {partition: [[start, end], ...]}}``; the ends are exclusive."""
-    form: dict[str, dict[str, list[list[int]]]] = {}
-    for tp, ranges in sorted(by_partition.items()):
-        form.setdefault(tp.topic, {})[str(tp.partition)] = [list(each) for each in ranges]
-    return form
+    return by_topic({tp: [list(each) for each in ranges] for tp, ranges in by_partition.items()})

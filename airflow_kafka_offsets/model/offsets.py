@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeVar
 
 from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.model.parameters import MissingCommitPolicy
 from airflow_kafka_offsets.model.text import shorten
+
+T = TypeVar("T")
 
 MAX_OFFSET = 2**63 - 1
 """Kafka's offsets are signed 64-bit integers."""
@@ -149,6 +151,23 @@ def offsets_at_time(first_at_or_after: Positions, logs: Logs) -> Offsets:
         # The log start may have moved between the two requests.
         tp: logs[tp].end if offset is None else max(offset, logs[tp].start)
         for tp, offset in first_at_or_after.items()
+    }
+
+
+def by_topic(values: Mapping[TopicPartition, T]) -> dict[str, dict[str, T]]:
+    """Return a value for each partition as plain JSON, sorted: topic -> partition as text -> value."""
+    found: dict[str, dict[str, T]] = {}
+    for (topic, number), value in sorted(values.items(), key=lambda item: item[0]):
+        found.setdefault(topic, {})[str(number)] = value
+    return found
+
+
+def by_partition(values: Mapping[str, Mapping[str, T]]) -> dict[TopicPartition, T]:
+    """Read the result of :func:`by_topic` without checks."""
+    return {
+        TopicPartition(topic, int(number)): value
+        for topic, numbers in values.items()
+        for number, value in numbers.items()
     }
 
 

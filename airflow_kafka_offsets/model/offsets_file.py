@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from airflow_kafka_offsets.errors import OffsetsFormatError
-from airflow_kafka_offsets.model.formats import group_offsets, parse_csv
+from airflow_kafka_offsets.model.formats import parse_csv
 from airflow_kafka_offsets.model.offsets import Offsets
 from airflow_kafka_offsets.model.text import shorten
 
@@ -33,24 +33,24 @@ class OffsetsFile:
             names the file.
         """
         try:
-            if groups == 1:
-                return parse_csv(self.text, group_id)[group_id]
-            if self._of_one_group:
+            known = self._by_group
+            if "" in known and groups > 1:
                 raise OffsetsFormatError(
                     f"the file has lines of topic,partition,offset, and {groups} groups are moved: give "
                     "lines of group,topic,partition,offset"
                 )
-            return group_offsets(self._by_group, group_id)
+            if "" not in known and group_id not in known:
+                raise OffsetsFormatError(
+                    f"the file has no line for group {shorten(repr(group_id))}; it has lines for "
+                    f"{shorten(', '.join(map(repr, sorted(known)[:10])))}"
+                )
+            return known[""] if "" in known else known[group_id]
         except OffsetsFormatError as error:
             raise OffsetsFormatError(f"{shorten(self.name)}: {error}") from None
 
     def offsets_by_group(self, group_ids: Sequence[str]) -> dict[str, Offsets]:
         """Return the file's offsets for several groups, see :meth:`group_offsets`."""
         return {group_id: self.group_offsets(group_id, len(group_ids)) for group_id in group_ids}
-
-    @cached_property
-    def _of_one_group(self) -> bool:
-        return self.text.lstrip().partition("\n")[0].count(",") == 2
 
     @cached_property
     def _by_group(self) -> dict[str, Offsets]:

@@ -22,8 +22,9 @@ from airflow_kafka_offsets.model.formats import (
     parse_offsets,
     parse_positions,
 )
+from airflow_kafka_offsets.model.log_ids import LogIds
 from airflow_kafka_offsets.model.offsets import Offsets, Positions, TopicPartition
-from airflow_kafka_offsets.model.plan import OffsetPlan, check_plans
+from airflow_kafka_offsets.model.plan import OffsetPlan
 from airflow_kafka_offsets.model.receipt import make_receipt
 from airflow_kafka_offsets.model.table import TimesByOffset
 from airflow_kafka_offsets.model.text import describe_type
@@ -58,26 +59,35 @@ class PipelinePlan:
         where = {"checkpoint": of.location, "query_id": of.query_id, "batch_id": of.batch_id}
         # A group's plan has the ids of its topics, the checkpoint's plan those of its newest move: the sets
         # may differ.
-        log_ids = of.log_ids
-        for group_plan in () if of.leaves_mirror else group_plans:
-            log_ids |= group_plan.log_ids
+        ids = [group_plan.log_ids for group_plan in group_plans if not of.leaves_mirror]
         return cls(
             [replace(group_plan, source={**group_plan.source, **where}) for group_plan in group_plans],
-            replace(of, log_ids=log_ids),
+            replace(of, log_ids=LogIds.union([of.log_ids, *ids])),
         )
 
     @property
     def _parts(self) -> list[CheckpointPlan | OffsetPlan]:
         return [*([self.checkpoint_plan] if self.checkpoint_plan else []), *self.group_plans]
 
+    @property
+    def log_ids(self) -> LogIds:
+        """Ids of the cluster and the topics that the offsets belong to."""
+        return LogIds.union(part.log_ids for part in self._parts)
+
+    @property
+    def refusals(self) -> list[str]:
+        """Every reason why the plan must not be applied; empty if it may be applied."""
+        # A checkpoint and its group are often refused for the same reason.
+        refusals = list(dict.fromkeys(refusal for part in self._parts for refusal in part.refusals))
+        if refusals or self.may_be_empty or not self.is_empty:
+            return refusals
+        notes = list(dict.fromkeys(note for group_plan in self.group_plans for note in group_plan.notes))
+        return [": ".join(["nothing is left to write", *notes[:1]]), *notes[1:]]
+
     def check(self) -> None:
-        """Refuse the whole move, with every reason, if one of its parts is refused."""
-        # All parts are checked before the first write: if a group is refused, the checkpoint must not have
-        # moved.
-        check_plans(self._parts)
-        if self.is_empty and not self.may_be_empty:
-            notes = list(dict.fromkeys(note for group_plan in self.group_plans for note in group_plan.notes))
-            raise PlanRefusedError([": ".join(["nothing is left to write", *notes[:1]]), *notes[1:]])
+        """Refuse the whole move, before its first write, if one of its parts is refused."""
+        if refusals := self.refusals:
+            raise PlanRefusedError(refusals)
 
     @property
     def is_empty(self) -> bool:
@@ -98,15 +108,10 @@ class PipelinePlan:
         resumes = self.checkpoint_plan is not None and self.checkpoint_plan.resumes
         return resumes or any(plan.planned_on != plan.before for plan in self.group_plans)
 
-    @property
-    def is_refused(self) -> bool:
-        """Whether the plan or one of its parts is refused."""
-        refused = any(plan.refusals for plan in self._parts)
-        return refused or (self.is_empty and not self.may_be_empty)
-
     def tables(self) -> list[str]:
         """Return each part as lines for a log; in a refused move, each heading says so."""
-        return [plan.table(refused=self.is_refused) for plan in self._parts]
+        refused = bool(self.refusals)
+        return [part.table(refused=refused) for part in self._parts]
 
     def make_receipt(self, *, plan_only: bool = False, verified: bool = False) -> dict[str, Any]:
         """Return the groups' receipt with connection ids, and the checkpoint's part under ``checkpoint``."""
@@ -134,7 +139,7 @@ class PipelinePlan:
         }
         return {
             GROUPS_FILE: json.dumps(groups, indent=2),
-            "before.csv": format_csv({group: plan.overwritten for group, plan in plans.items()}),
+            "before.csv": format_csv({group: plan.before for group, plan in plans.items()}),
             "after.csv": format_csv({group: plan.after for group, plan in plans.items()}),
         }
 
@@ -144,7 +149,7 @@ class PipelinePlan:
         if self.checkpoint_plan is not None:
             moves += [move[1:] for move in self.checkpoint_plan.table_rows()[0]]
         for group_plan in self.group_plans:
-            moves += [(move.topic_partition, move.before, move.after) for move in group_plan.table_moves()[0]]
+            moves += [move[:3] for move in group_plan.table_moves()[0]]
         return {(tp, offset) for tp, *both in moves for offset in both if offset is not None}
 
     def with_times(self, times: TimesByOffset) -> PipelinePlan:

@@ -84,7 +84,6 @@ def _check_keys(found: Mapping[str, Any], where: str, names: Iterable[str], inst
 
 
 def _checked(found: object, where: str, parsers: Readers) -> dict[str, Any]:
-    """Return an object of the file after checking its keys and values."""
     if not isinstance(found, dict):
         kind = "nothing" if found is None else describe_type(found)
         raise UsageError(f"{where}: found {kind}; expected an object with keys of {', '.join(parsers)}")
@@ -140,7 +139,6 @@ def _load_yaml(text: str, file: str) -> object:
 
 
 def _value(node: Any, file: str, seen: set[int]) -> object:
-    """Return the plain value of a node."""
     where = f"{file}, line {node.start_mark.line + 1}"
     kind = node.tag.removeprefix(_TAG)
     if id(node) in seen or kind == "merge":

@@ -75,28 +75,9 @@ class Place:
         raise unexpected(parameter, value, f"{', '.join(others)}, or {last}")
 
     @property
-    def relative(self) -> bool:
-        """Whether a second reset to the place moves further; a retry must then not repeat the reset."""
-        return _KINDS[self.kind].relative
-
-    @property
-    def starts_from_commits(self) -> bool:
-        """Whether the place is relative to the group's own commits."""
-        return _KINDS[self.kind].commits == "own"
-
-    def uses_on_no_commit(self, *, with_checkpoint: bool) -> bool:
-        """Whether ``on_no_commit`` decides for a partition without a commit; a checkpoint may do so."""
-        return _KINDS[self.kind].uses_on_no_commit(with_checkpoint)
-
-    @property
-    def reproducible(self) -> bool:
-        """Whether a cleared run reads the same records again."""
-        return _KINDS[self.kind].reproducible
-
-    @property
-    def names_partitions(self) -> bool:
-        """Whether the place itself names its partitions."""
-        return _KINDS[self.kind].names_partitions
+    def traits(self) -> Traits:
+        """The properties that all places of this kind have."""
+        return _KINDS[self.kind]
 
     @property
     def time(self) -> datetime | None:
@@ -114,10 +95,8 @@ class Place:
         The batch of a Spark checkpoint whose end is the place: the start of the next batch, from
         ``offsets/N``.
 
-        The place is absolute. A move rewrites only the newest batch's file, and Spark's ids continue, so a
-        batch keeps its offsets, with two exceptions. A batch whose file a move has rewritten ends at the
-        move's target; the move's archive has the previous offsets. A truncated batch is planned again under
-        the same id, with another end.
+        Only two moves change the end of a batch: one that rewrites the newest batch's file, and a truncation,
+        after which Spark plans the batch again under the same id.
         """
         return self.value if self.kind == "batch" and isinstance(self.value, int) else None
 
@@ -133,7 +112,7 @@ class Place:
     def as_json(self) -> dict[str, object]:
         """Return the reset's parameter and its value as plain JSON, for the receipt."""
         value = self.value if isinstance(self.value, int) else str(self)
-        return {_KINDS[self.kind].parameter: value}
+        return {self.traits.parameter: value}
 
     def __str__(self) -> str:
         return "offsets" if self.kind == "offsets" else self.as_text()
@@ -210,14 +189,18 @@ def _check_named(named: Collection[TopicPartition], scopes: Collection[TopicScop
         )
 
 
-class _Kind(NamedTuple):
+class Traits(NamedTuple):
     """
     The properties of a kind of place.
 
     :param read: parses the value; its arguments are the parameter's value and name.
     :param parameter: the reset's parameter for this kind.
     :param expected: the kind in the error text of a parameter with several kinds; empty for a time.
+    :param relative: whether a second reset to the place moves further; a retry must then not repeat the
+        reset.
     :param commits: the commits that the place is relative to: the group's own, or those of another group.
+    :param reproducible: whether a cleared run reads the same records again.
+    :param names_partitions: whether the place itself names its partitions.
     """
 
     read: Callable[[object, str], Value]
@@ -228,16 +211,22 @@ class _Kind(NamedTuple):
     reproducible: bool = False
     names_partitions: bool = False
 
-    def uses_on_no_commit(self, with_checkpoint: bool) -> bool:
+    @property
+    def starts_from_commits(self) -> bool:
+        """Whether the place is relative to the group's own commits."""
+        return self.commits == "own"
+
+    def uses_on_no_commit(self, *, with_checkpoint: bool) -> bool:
+        """Whether ``on_no_commit`` decides for a partition without a commit; a checkpoint may do so."""
         return self.commits == "other" or (self.commits == "own" and not with_checkpoint)
 
 
-def _word(word: str, *, relative: bool = False, commits: Literal["own", None] = None) -> _Kind:
+def _word(word: str, *, relative: bool = False, commits: Literal["own", None] = None) -> Traits:
     def read(value: object, parameter: str) -> None:
         if value != word:
             raise unexpected(parameter, value, repr(word))
 
-    return _Kind(read, "to_offset", repr(word), relative, commits)
+    return Traits(read, "to_offset", repr(word), relative, commits)
 
 
 def _number(least: int, expected: str) -> Callable[[object, str], int]:
@@ -270,29 +259,29 @@ def _name_file(value: object, parameter: str) -> OffsetsFile:
     return OffsetsFile(name)
 
 
-_KINDS: Mapping[str, _Kind] = {
+_KINDS: Mapping[str, Traits] = {
     "earliest": _word("earliest"),
     "latest": _word("latest", relative=True),
     "committed": _word("committed", commits="own"),
-    "offset": _Kind(_number(0, "a whole number from 0"), "to_offset", "a whole number from 0"),
-    "offsets": _Kind(
+    "offset": Traits(_number(0, "a whole number from 0"), "to_offset", "a whole number from 0"),
+    "offsets": Traits(
         _read_offsets,
         "to_offset",
         'offsets as {"topic": {"0": 42}}',
         reproducible=True,
         names_partitions=True,
     ),
-    "time": _Kind(parse_time, "to_datetime", reproducible=True),
-    "ago": _Kind(_read_ago, "by_duration", relative=True),
-    "shift": _Kind(
+    "time": Traits(parse_time, "to_datetime", reproducible=True),
+    "ago": Traits(_read_ago, "by_duration", relative=True),
+    "shift": Traits(
         _number(-MAX_OFFSET, "a whole number of offsets, such as -100"),
         "shift_by",
         relative=True,
         commits="own",
     ),
-    "batch": _Kind(_number(0, "0 or more, as the whole number of a batch"), "to_batch"),
-    "file": _Kind(_name_file, "from_file", names_partitions=True),
-    "group": _Kind(parse_group, "to_group", relative=True, commits="other", names_partitions=True),
+    "batch": Traits(_number(0, "0 or more, as the whole number of a batch"), "to_batch"),
+    "file": Traits(_name_file, "from_file", names_partitions=True),
+    "group": Traits(parse_group, "to_group", relative=True, commits="other", names_partitions=True),
 }
 
 
@@ -307,8 +296,8 @@ class PlaceParameter(NamedTuple):
     """Help text of the command-line option."""
 
     def may_use_on_no_commit(self, *, with_checkpoint: bool) -> bool:
-        """Whether a value of the parameter may use ``on_no_commit``, see :meth:`Place.uses_on_no_commit`."""
-        return any(_KINDS[kind].uses_on_no_commit(with_checkpoint) for kind in self.kinds)
+        """Whether a value of the parameter may use ``on_no_commit``, see :meth:`Traits.uses_on_no_commit`."""
+        return any(_KINDS[kind].uses_on_no_commit(with_checkpoint=with_checkpoint) for kind in self.kinds)
 
 
 RESETS: Mapping[str, PlaceParameter] = {

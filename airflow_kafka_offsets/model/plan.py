@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
-from airflow_kafka_offsets.errors import CommitError, GroupMovedError, PlanRefusedError
+from airflow_kafka_offsets.errors import CommitError, GroupMovedError
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.lag import Lag
 from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds
@@ -32,7 +32,7 @@ from airflow_kafka_offsets.model.table import (
     furthest_moves,
     offset_cell,
     plan_text,
-    time_cell,
+    time_cells,
 )
 from airflow_kafka_offsets.model.text import escape_controls
 from airflow_kafka_offsets.model.wording import parameter_text
@@ -44,8 +44,7 @@ def lost_remedy() -> str:
     return f"set {clamp} to continue from the log start, or 'skip' to leave the partition alone"
 
 
-@dataclass(frozen=True)
-class PartitionMove:
+class PartitionMove(NamedTuple):
     """The move of one partition."""
 
     topic_partition: TopicPartition
@@ -60,11 +59,6 @@ class PartitionMove:
     def moved_by(self) -> int:
         """Difference of offsets, negative for a move back; without a commit, from the log start."""
         return self.after - (self.log.start if self.before is None else self.before)
-
-    @property
-    def changes(self) -> bool:
-        """Whether the committed offset will change."""
-        return self.before != self.after
 
 
 @dataclass(frozen=True)
@@ -187,14 +181,9 @@ class OffsetPlan:
         return {move.topic_partition: move.after for move in self.moves}
 
     @property
-    def overwritten(self) -> Offsets:
-        """The committed offsets that would be overwritten, without partitions that have no commit."""
-        return {tp: offset for tp, offset in self.before.items() if offset is not None}
-
-    @property
     def changed(self) -> int:
         """Number of partitions whose committed offset will change."""
-        return sum(move.changes for move in self.moves)
+        return sum(move.before != move.after for move in self.moves)
 
     @property
     def moved_by(self) -> int:
@@ -223,7 +212,7 @@ class OffsetPlan:
 
     def with_before(self, before: Mapping[TopicPartition, int | None]) -> OffsetPlan:
         """Return the plan with the group's positions before an interrupted try of the same move."""
-        moves = (replace(move, before=before.get(move.topic_partition, move.before)) for move in self.moves)
+        moves = (move._replace(before=before.get(move.topic_partition, move.before)) for move in self.moves)
         return replace(self, moves=tuple(moves))
 
     def with_note(self, partitions: Iterable[TopicPartition], remark: str) -> OffsetPlan:
@@ -237,8 +226,7 @@ class OffsetPlan:
         now = committed_offsets(commits)
         moved = [tp for tp, offset in self.planned_on.items() if tp in now and now[tp] != offset]
         if moved:
-            commit = commits[min(moved)]
-            by = CommitMetadata.parse(commit.metadata) if commit is not None else None
+            by = CommitMetadata.of(commits[min(moved)])
             raise GroupMovedError(
                 f"group {self.group_id!r} was committed on {summarize(moved)} while its move was being "
                 f"prepared{f' (by {by})' if by else ''}; nothing was changed there; run the move again to "
@@ -250,13 +238,10 @@ class OffsetPlan:
         header = ["TOPIC", "PARTITION", "FROM", "TO", "CHANGE", "LOG-START", "LOG-END"]
         rows = [[*header, "FROM-TIME", "TO-TIME"] if self.times else header]
         moves, more = self.table_moves()
-        for move in moves:
-            tp, (before, after, log) = move.topic_partition, (move.before, move.after, move.log)
+        for tp, before, after, log in moves:
             change = "-" if before is None else f"{after - before:+d}"
             row = [tp.topic, str(tp.partition), offset_cell(before), str(after), change, *map(str, log)]
-            if self.times:
-                row += [time_cell(self.times, tp, before), time_cell(self.times, tp, after)]
-            rows.append(row)
+            rows.append([*row, *time_cells(self.times, tp, before, after)])
         total = f", moved by {self.moved_by:+d} offsets" if self.changed else ""
         group = f"group {escape_controls(self.group_id)}{REFUSED if refused else ''}"
         exceptions = {
@@ -286,22 +271,6 @@ def check_read_back(group_id: str, planned: Offsets, found: Mapping[TopicPartiti
             failed=differs,
             written=[tp for tp in planned if tp not in differs],
         )
-
-
-class Refusable(Protocol):
-    """A plan with refusals."""
-
-    @property
-    def refusals(self) -> tuple[str, ...]:
-        """Why the plan must not be applied; empty if it may be applied."""
-
-
-def check_plans(plans: Iterable[Refusable]) -> None:
-    """Refuse plans that are applied together, with every reason, if one of the plans has refusals."""
-    # A checkpoint and its group are often refused for the same reason.
-    refusals = list(dict.fromkeys(refusal for plan in plans for refusal in plan.refusals))
-    if refusals:
-        raise PlanRefusedError(refusals)
 
 
 def _outside_remedy(target: int, log: LogRange, if_lost: str | None) -> str:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from airflow_kafka_offsets.model.approval import SHOWN_DIGITS, digest_of_all
-from airflow_kafka_offsets.model.estimate import Between, Estimate
+from airflow_kafka_offsets.model.estimate import Estimate
 from airflow_kafka_offsets.model.failover_plan import kinds_text
 from airflow_kafka_offsets.model.log_ids import LogIds
 from airflow_kafka_offsets.model.parameters import duration_text
@@ -26,13 +26,13 @@ def plan_markdown(saved: SavedPlan) -> str:
         ("From", _from(saved)),
         ("To", _to(saved)),
         *_translation(saved),
-        ("Read again", f"{at_most}{found.again:,} records" if found.again else "nothing"),
-        ("Passed over unread", f"{found.passed:,} records" if found.passed else ""),
+        ("Read again", f"{at_most}{found.records_again:,} records" if found.records_again else "nothing"),
+        ("Passed over unread", f"{found.records_passed:,} records" if found.records_passed else ""),
         ("To read until the log end", f"{found.volume()}; {found.duration()}"),
         ("Lost", _lost(saved)),
-        ("Sink", _sink(saved, found.again)),
+        ("Sink", _sink(saved, found.records_again)),
         ("State", _state(saved)),
-        ("Retention", found.retention()),
+        ("Retention", found.retention_text()),
         ("Lag that gates will see", _lag(found)),
         ("Already triggered", _downstream(saved)),
     ]
@@ -48,7 +48,7 @@ def plans_markdown(plans: Sequence[SavedPlan]) -> str:
         return plan_markdown(plans[0])
     found = [_estimate(saved) for saved in plans]
     shown = digest_of_all([saved.digest for saved in plans])[:SHOWN_DIGITS]
-    again = sum(each.again for each in found)
+    again = sum(each.records_again for each in found)
     total = sum(each.lag for each in found)
     lines = [
         f"### Plan {shown} of {len(plans)} pipelines: {again:,} records are read again, {total:,} until the "
@@ -63,10 +63,10 @@ def plans_markdown(plans: Sequence[SavedPlan]) -> str:
             ", ".join(_code(group.group_id) for group in saved.groups),
             _from(saved),
             _to(saved),
-            f"{each.again:,}",
+            f"{each.records_again:,}",
             each.volume(),
             each.duration(),
-            each.retention(),
+            each.retention_text(),
             "; ".join(notes),
         ]
         lines.append(f"| {' | '.join(cells)} |")
@@ -74,13 +74,12 @@ def plans_markdown(plans: Sequence[SavedPlan]) -> str:
 
 
 def _warnings(saved: SavedPlan, found: Estimate) -> list[str]:
-    """Return what speaks against a pipeline's plan."""
-    safe = saved.policy.idempotent_sink or saved.policy.sink == "noop" or not found.again
+    safe = saved.policy.idempotent_sink or saved.policy.sink == "noop" or not found.records_again
     return [
-        f"{found.passed:,} records are passed over unread" if found.passed else "",
+        f"{found.records_passed:,} records are passed over unread" if found.records_passed else "",
         f"unfinished batch {', '.join(map(str, saved.discarded))} is discarded" if saved.discarded else "",
         _lost(saved),
-        "" if safe else _sink(saved, found.again),
+        "" if safe else _sink(saved, found.records_again),
         f"keeps state: {_state(saved)}" if saved.value.get("stateful") else "",
         _downstream(saved),
     ]
@@ -98,19 +97,7 @@ def _estimate(saved: SavedPlan) -> Estimate:
         ]
         again, passed = (sum(max(0, sign * (at - to)) for at, to in moved) for sign in (1, -1))
         return Estimate(again, passed, 0, 0, reasons={"seconds": "no estimate was made"})
-    seconds = value.get("seconds")
-    return Estimate(
-        value["records_again"],
-        value["records_passed"],
-        value["lag"],
-        value["partition_lag"],
-        value.get("time_lag"),
-        value.get("bytes"),
-        None if seconds is None else Between(*seconds),
-        value.get("begin_within"),
-        value.get("retention", "unknown"),
-        value.get("reasons") or {},
-    )
+    return Estimate.parse(value)
 
 
 def _moves(saved: SavedPlan) -> str:
@@ -138,7 +125,6 @@ def _cluster(ids: LogIds) -> str:
 
 
 def _translation(saved: SavedPlan) -> list[tuple[str, str]]:
-    """Return the rows of a failover about the translation of its position."""
     found = saved.value.get("failover")
     if saved.left is None or not isinstance(found, Mapping):
         return []
@@ -192,7 +178,7 @@ def _state(saved: SavedPlan) -> str:
         return ""
     stateful = saved.value.get("stateful")
     if stateful and saved.left is not None:
-        again = _estimate(saved).again
+        again = _estimate(saved).records_again
         return f"moves along{': records that are read again are counted twice' if again else ''}"
     return (
         "stays as it is: records that are read again are counted twice"
@@ -203,7 +189,7 @@ def _state(saved: SavedPlan) -> str:
 
 def _lag(found: Estimate) -> str:
     behind = "" if found.time_lag is None else f", {duration_text(found.time_lag)} behind"
-    return f"{found.lag:,} records, {found.most_lag:,} in one partition{behind}" if found.lag else "none"
+    return f"{found.lag:,} records, {found.partition_lag:,} in one partition{behind}" if found.lag else "none"
 
 
 def _downstream(saved: SavedPlan) -> str:

@@ -10,12 +10,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from airflow_kafka_offsets.errors import OffsetsFormatError
 from airflow_kafka_offsets.model.formats import load_json
 from airflow_kafka_offsets.model.offset_syncs import OffsetSync, find_restarts
-from airflow_kafka_offsets.model.offsets import MAX_OFFSET, Offsets, TopicPartition, is_topic_name
+from airflow_kafka_offsets.model.offsets import MAX_OFFSET, Offsets, TopicPartition, by_partition, by_topic
 from airflow_kafka_offsets.model.text import describe_type
 from airflow_kafka_offsets.model.translation import DIGEST_LENGTH, LastRead, RecordIdentity
 
@@ -114,11 +113,11 @@ class Readiness:
             "at": self.at,
             "cluster": self.cluster,
             "error": self.error,
-            "ends": _nested(self.ends),
-            "read": _nested(read),
+            "ends": by_topic(self.ends),
+            "read": by_topic(read),
             "syncs_topic": self.syncs_topic,
             "syncs_next": self.syncs_next,
-            "syncs": _nested({tp: [list(sync) for sync in each] for tp, each in self.syncs.items()}),
+            "syncs": by_topic({tp: [list(sync) for sync in each] for tp, each in self.syncs.items()}),
             "mirrored": dict(self.mirrored),
         }
         return json.dumps(value, separators=(",", ":"))
@@ -134,11 +133,14 @@ class Readiness:
                 batch_id=_number(value["batch_id"], -1),
                 at=_number(value["at"]),
                 cluster=_text(value["cluster"]),
-                read={tp: [_parse_read(*last) for last in each] for tp, each in _flat(value["read"]).items()},
-                ends={tp: _number(each) for tp, each in _flat(value["ends"]).items()},
+                read={
+                    tp: [_parse_read(*last) for last in each]
+                    for tp, each in by_partition(value["read"]).items()
+                },
+                ends={tp: _number(each) for tp, each in by_partition(value["ends"]).items()},
                 syncs={
                     tp: [OffsetSync(*map(_number, sync)) for sync in each]
-                    for tp, each in _flat(value["syncs"]).items()
+                    for tp, each in by_partition(value["syncs"]).items()
                 },
                 syncs_topic=_text(value["syncs_topic"]),
                 syncs_next=_number(value["syncs_next"]),
@@ -164,23 +166,6 @@ def around(syncs: Iterable[OffsetSync], positions: Iterable[int]) -> list[Offset
     for restart in find_restarts(ordered)[-_RESTARTS:]:
         kept.update(ordered[restart - 1 : restart + 1])
     return sorted(kept, key=lambda sync: sync.downstream)
-
-
-def _nested(values: Mapping[TopicPartition, Any]) -> dict[str, dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = {}
-    for tp, value in sorted(values.items()):
-        found.setdefault(tp.topic, {})[str(tp.partition)] = value
-    return found
-
-
-def _flat(value: Mapping[str, Mapping[str, Any]]) -> dict[TopicPartition, Any]:
-    if not all(map(is_topic_name, value)):
-        raise ValueError
-    return {
-        TopicPartition(topic, _number(int(number))): each
-        for topic, numbers in value.items()
-        for number, each in numbers.items()
-    }
 
 
 def _parse_read(

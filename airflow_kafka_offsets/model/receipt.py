@@ -16,7 +16,7 @@ from airflow_kafka_offsets.errors import OffsetsFormatError, PlanRefusedError
 from airflow_kafka_offsets.model.formats import log_json, offsets_json, parse_offsets, parse_positions
 from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds
 from airflow_kafka_offsets.model.names import parse_stored_group
-from airflow_kafka_offsets.model.offsets import Offsets, Positions, TopicPartition, summarize
+from airflow_kafka_offsets.model.offsets import Offsets, Positions, by_partition, summarize
 from airflow_kafka_offsets.model.plan import OffsetPlan
 from airflow_kafka_offsets.model.table import times_json
 from airflow_kafka_offsets.model.text import DescribeValue, escape_controls, shorten, size_error
@@ -110,10 +110,8 @@ def read_receipt(value: object, *, describe: DescribeValue = shorten) -> tuple[G
 
 
 def _group_receipt(plan: OffsetPlan, plan_only: bool, verified: bool) -> dict[str, Any]:
-    times = {}
-    if plan.times:
-        moves = [(move.topic_partition, move.before, move.after) for move in plan.table_moves()[0]]
-        times = {"times": times_json(plan.times, moves)}
+    shown, _ = plan.table_moves()
+    times = {"times": times_json(plan.times, (move[:3] for move in shown))} if plan.times else {}
     return {
         "version": RECEIPT_VERSION,
         "group_id": plan.group_id,
@@ -143,11 +141,7 @@ def outcome_lines(value: Mapping[str, Any]) -> list[str]:
         )
         lines.append(f"checkpoint {escape_controls(moved['location'])} {did}")
     for group in value.get("groups", [value]):
-        partitions = [
-            TopicPartition(topic, int(number))
-            for topic, numbers in group["after"].items()
-            for number in numbers
-        ]
+        partitions = by_partition(group["after"])
         did = "nothing was committed"
         if partitions:
             did = (

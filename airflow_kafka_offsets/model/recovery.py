@@ -15,24 +15,24 @@ from typing import Any, Literal
 
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.formats import offsets_json, parse_positions
-from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition, summarize
+from airflow_kafka_offsets.model.offsets import (
+    Commit,
+    Commits,
+    Offsets,
+    TopicPartition,
+    committed_offsets,
+    summarize,
+)
 from airflow_kafka_offsets.model.receipt import GroupReceipt, read_receipt
 from airflow_kafka_offsets.model.wording import parameter_text
 
 
-@dataclass(frozen=True)
-class LastCommit:
-    """The last commit of a partition: its offset, and its metadata (``None`` if unknown)."""
-
-    offset: int
-    by: CommitMetadata | None
-
-
-def committed_by_others(commits: Mapping[TopicPartition, LastCommit | None], movers: Collection[str]) -> bool:
+def committed_by_others(commits: Commits, movers: Collection[str]) -> bool:
     """Return whether each last commit is from none of the ``movers``, the tasks that reset or restore."""
     # Without any commit nothing is proven, but all() of an empty sequence would be true.
     return bool(commits) and all(
-        commit is not None and not (commit.by and (commit.by.is_move or commit.by.identity in movers))
+        commit is not None
+        and not ((by := CommitMetadata.of(commit)) and (by.is_move or by.identity in movers))
         for commit in commits.values()
     )
 
@@ -178,7 +178,7 @@ def _not_as_before(receipt: Mapping[str, Any], restored: Mapping[str, Any]) -> l
 
 def judge(
     groups: Sequence[GroupReceipt],
-    commits: Mapping[str, Mapping[TopicPartition, LastCommit | None]],
+    commits: Mapping[str, Commits],
     moved: MovedCheckpoint | None,
     recovery: Recovery,
 ) -> RecoveryVerdict:
@@ -213,13 +213,14 @@ def judge(
         }
         restored = restored or "restored" in found.values()
         for tp, verdict in found.items():
-            if verdict == "moved again" and (commit := last.get(tp)) is not None:
-                left.append(f"{name} was moved again or restored on {tp} by {commit.by}")
+            if verdict == "moved again":
+                left.append(
+                    f"{name} was moved again or restored on {tp} by {CommitMetadata.of(last.get(tp))}"
+                )
                 break
         unfinished = {tp: goals[tp] for tp, verdict in found.items() if verdict == "unfinished"}
         if unfinished:
-            at = {tp: commit.offset for tp, commit in last.items() if commit is not None}
-            missed.append(_missed(name, at, unfinished))
+            missed.append(_missed(name, committed_offsets(last), unfinished))
         if goes_back:
             unfinished |= {tp: goals[tp] for tp, verdict in found.items() if verdict == "passed"}
         if unfinished and group.group_id not in recovery.groups:
@@ -236,16 +237,15 @@ _Verdict = Literal["passed", "unfinished", "restored", "moved again", "supersede
 
 
 def _verdict(
-    commit: LastCommit | None,
+    commit: Commit | None,
     goal: int,
     before: int | None,
     moved: MovedCheckpoint | None,
     recovery: Recovery,
 ) -> _Verdict:
-    """Return the verdict on one partition of a group."""
     if commit is None:
         return "unfinished"
-    by, own = commit.by, recovery.restore
+    by, own = CommitMetadata.of(commit), recovery.restore
     resets = {*recovery.resets, *([moved.made_by] if moved is not None and moved.made_by else [])}
     # The reset's own commit is still the last one, so the pipeline has not continued.
     if by is not None and by.identity and by.identity in resets:

@@ -23,7 +23,7 @@ from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.digest import digest
 from airflow_kafka_offsets.model.formats import load_json, offsets_json, parse_positions
-from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds, other_logs_refusals
+from airflow_kafka_offsets.model.log_ids import LogIds, other_logs_refusals
 from airflow_kafka_offsets.model.mirror import Mirror
 from airflow_kafka_offsets.model.offsets import Offsets, Positions, TopicPartition, summarize
 from airflow_kafka_offsets.model.parameters import duration_text, parse_switch, parse_time
@@ -101,35 +101,34 @@ class SavedPlan:
 
     @classmethod
     def _read(cls, value: Mapping[str, Any], what: str, describe: DescribeValue) -> SavedPlan:
-        names, policy = value.get("names"), value.get("policy")
-        if not isinstance(names, Mapping) or not isinstance(policy, Mapping) or not set(_POLICY) <= {*policy}:
-            raise OffsetsFormatError(f"{what}: found no names, or no policy; expected {FORM}")
-        batch_id, discarded = None, []
         checkpoint = read_checkpoint_receipt(value, describe=describe)
-        if checkpoint is not None:
-            batch_id, discarded = (value["checkpoint"].get(name) for name in ("batch_id", "discarded"))
-            if not (_is_number(batch_id) and _is_numbers(discarded)):
-                raise OffsetsFormatError(f"{what}: found no batch of its checkpoint; expected {FORM}")
+        moved = {} if checkpoint is None else value["checkpoint"]
+        groups = tuple(group for group in read_receipt(value, describe=describe) if group.after)
         try:
+            names, policy = value["names"], value["policy"]
             if (mirror := names.get("mirror")) is not None:
                 # On the command line a mirror has no connection id.
                 given = {"kafka_config_id": "-", **mirror} if isinstance(mirror, Mapping) else mirror
                 Mirror.parse(given, "names.mirror")
+            left = value["failover"]["left"] if moved.get("kind") == "failover" else None
+            # The digest covers the other values.
             return cls(
                 Names(**{name: names.get(name) for name in Names._fields}),
-                tuple(group for group in read_receipt(value, describe=describe) if group.after),
+                groups,
                 checkpoint,
-                batch_id,
-                tuple(discarded),
+                moved.get("batch_id"),
+                tuple(moved.get("discarded", ())),
                 CheckpointPolicy.parse(**{name: policy[name] for name in _POLICY}),
                 parse_switch(policy.get("allow_new_cluster", False), "allow_new_cluster"),
                 parse_time(value.get("created"), "created"),
                 dict(value),
-                _left(value, checkpoint, what, describe),
+                None if left is None else LogIds.parse(left, f"{what}, failover, left", describe=describe),
                 parse_switch(policy.get("allow_running_mirror", False), "allow_running_mirror"),
             )
         except UsageError as error:
             raise OffsetsFormatError(f"{what}: {error}; expected {FORM}") from None
+        except (AttributeError, KeyError, TypeError):
+            raise OffsetsFormatError(f"{what}: found {describe(value)}; expected {FORM}") from None
 
     def with_notes(self, **more: Any) -> SavedPlan:
         """Return the plan with more texts and numbers for its readers; the digest does not cover them."""
@@ -153,10 +152,8 @@ class SavedPlan:
     @property
     def log_ids(self) -> LogIds:
         """The ids of the cluster and the topics of the offsets."""
-        found = UNKNOWN_LOGS if self.checkpoint is None else self.checkpoint.log_ids
-        for group in self.groups:
-            found |= group.log_ids
-        return found
+        of_checkpoint = [] if self.checkpoint is None else [self.checkpoint.log_ids]
+        return LogIds.union([*of_checkpoint, *(group.log_ids for group in self.groups)])
 
     @property
     def source(self) -> dict[str, Any]:
@@ -239,10 +236,7 @@ class SavedPlan:
         :param plan: a new plan to the same offsets.
         :raises PlanRefusedError: with the changes.
         """
-        plan_ids = UNKNOWN_LOGS if plan.checkpoint_plan is None else plan.checkpoint_plan.log_ids
-        for each in plan.group_plans:
-            plan_ids |= each.log_ids
-        found = other_logs_refusals("the plan", self.log_ids, plan_ids, remedy="plan again")
+        found = other_logs_refusals("the plan", self.log_ids, plan.log_ids, remedy="plan again")
         found += self._checkpoint_differences(plan.checkpoint_plan)
         now = {each.group_id: each for each in plan.group_plans}
         for group in self.groups:
@@ -305,17 +299,6 @@ def saved_plan(
     return replace(found, value={**value, "digest": found._compute_digest()})
 
 
-def _left(
-    value: Mapping[str, Any], checkpoint: CheckpointReceipt | None, what: str, describe: DescribeValue
-) -> LogIds | None:
-    if checkpoint is None or value["checkpoint"].get("kind") != "failover":
-        return None
-    found = value.get("failover")
-    if not isinstance(found, Mapping) or "left" not in found:
-        raise OffsetsFormatError(f"{what}: found no cluster that the failover leaves; expected {FORM}")
-    return LogIds.parse(found["left"], f"{what}, failover, left", describe=describe)
-
-
 def _group_differences(then: GroupReceipt, now: OffsetPlan | None) -> list[str]:
     if now is None:
         return [f"group {then.group_id!r} would not move as planned"]
@@ -342,11 +325,3 @@ def _moved_partitions(then: Mapping[str, Offsets], now: Mapping[str, Offsets]) -
 
 def _batches_text(batches: Sequence[int]) -> str:
     return ", ".join(map(str, batches)) or "none"
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _is_numbers(value: object) -> bool:
-    return isinstance(value, list | tuple) and all(map(_is_number, value))

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
 
 from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition
-from airflow_kafka_offsets.model.wording import parameter_text
 
 
 def partitions_moved_on(
@@ -20,58 +18,29 @@ def partitions_moved_on(
     :param back: the offsets before the move, which an undo would restore.
     :param moved_to: the offsets after the move.
     """
-    found = []
-    for tp, before in back.items():
-        ends = sorted((before, moved_to.get(tp, before)))
-        at = now.get(tp)
-        if at is not None and at != before and not ends[0] <= at <= ends[1]:
-            found.append(tp)
-    return found
+    moves = {tp: (before, moved_to.get(tp, before)) for tp, before in back.items()}
+    return [
+        tp
+        for tp, ends in moves.items()
+        if (at := now.get(tp)) is not None and not min(ends) <= at <= max(ends)
+    ]
 
 
-@dataclass(frozen=True)
-class LaterProgress:
+def later_progress(move: str, reasons: Collection[str], changes: Collection[tuple[int, int]]) -> str:
     """
-    The progress of a pipeline after a move that a task is about to undo.
+    Return how a pipeline has continued since a move, and what an undo does; empty if nothing would change.
 
     :param move: the name of the move.
     :param reasons: the later moves, batches and commits, as text.
-    :param offset_changes: current offset and restored offset of each partition.
+    :param changes: the current offset and the restored offset of each partition.
     """
-
-    move: str
-    reasons: tuple[str, ...]
-    offset_changes: tuple[tuple[int, int], ...]
-
-    @property
-    def read_again(self) -> int:
-        """Records that the pipeline has read and would read again."""
-        return sum(max(0, now - back) for now, back in self.offset_changes)
-
-    @property
-    def skipped(self) -> int:
-        """Unread records that the pipeline would skip."""
-        return sum(max(0, back - now) for now, back in self.offset_changes)
-
-    def __bool__(self) -> bool:
-        return bool(self.reasons) and any(now != back for now, back in self.offset_changes)
-
-    def __str__(self) -> str:
-        records = f"{self.read_again:,} records are read again"
-        if self.skipped:
-            records += f", and {self.skipped:,} are skipped"
-        return (
-            f"the pipeline has continued since {self.move}: {'; '.join(self.reasons)}. If that move is "
-            f"undone, {records}"
-        )
-
-    @property
-    def refusal(self) -> str:
-        """Why the move is not undone without permission."""
-        return (
-            f"{self}: undo the newest move, reset to the position that you want, or set "
-            f"{parameter_text('allow_stale', True)}"
-        )
+    if not reasons or all(now == back for now, back in changes):
+        return ""
+    skipped = sum(max(0, back - now) for now, back in changes)
+    records = f"{sum(max(0, now - back) for now, back in changes):,} records are read again"
+    if skipped:
+        records += f", and {skipped:,} are skipped"
+    return f"the pipeline has continued since {move}: {'; '.join(reasons)}. If that move is undone, {records}"
 
 
 def offset_changes(now: Mapping[TopicPartition, int | None], back: Offsets) -> list[tuple[int, int]]:

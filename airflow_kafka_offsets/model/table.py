@@ -69,9 +69,9 @@ def offset_cell(offset: int | None) -> str:
     return "-" if offset is None else str(offset)
 
 
-def time_cell(times: TimesByOffset, topic_partition: TopicPartition, offset: int | None) -> str:
-    """Return the time at an offset for a table, see :func:`time_text`; ``-`` if unknown."""
-    return time_text(times, topic_partition, offset) or "-"
+def time_cells(times: TimesByOffset, topic_partition: TopicPartition, *offsets: int | None) -> list[str]:
+    """Return the times at offsets for a table, see :func:`time_text`: no cells if no time was looked up."""
+    return [time_text(times, topic_partition, offset) or "-" for offset in offsets] if times else []
 
 
 def time_text(times: TimesByOffset, topic_partition: TopicPartition, offset: int | None) -> str | None:

@@ -13,8 +13,8 @@ again.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from airflow_kafka_offsets.model.offset_syncs import Bracket, OffsetSync, bracket
@@ -67,9 +67,8 @@ class Scan:
 
     :param start: the first offset that was searched.
     :param end: the offset after the last one that was searched.
-    :param copies: offset on the source of the wanted record -> offsets of records with the same timestamp,
-        key and value.
-    :param alike: like ``copies``, for records with the same key and value but another timestamp.
+    :param copies: offsets of records with the timestamp, key and value of the wanted record.
+    :param alike: offsets of records with its key and value but another timestamp.
     :param records: number of records that were searched; a compacted or transactional log has fewer records
         than offsets.
     :param repeats: number of these records that are equal to an earlier one.
@@ -78,8 +77,8 @@ class Scan:
 
     start: int
     end: int
-    copies: Mapping[int, Sequence[int]] = field(default_factory=dict)
-    alike: Mapping[int, Sequence[int]] = field(default_factory=dict)
+    copies: Sequence[int] = ()
+    alike: Sequence[int] = ()
     records: int = 0
     repeats: int = 0
     by_time: bool = False
@@ -98,11 +97,9 @@ class Scan:
         """Whether the search found every record from ``low`` to before ``high`` that may be the copy."""
         return (self.start <= low or self.by_time) and high <= self.end
 
-    def copies_of(self, read: LastRead, low: int, high: int) -> list[int]:
-        """Return the offsets of a record's copies from ``low`` to before ``high``."""
-        upstream = read.identity.offset
-        found = self.copies.get(upstream) or self.alike.get(upstream, ())
-        return [offset for offset in found if low <= offset < high]
+    def copies_between(self, low: int, high: int) -> list[int]:
+        """Return the offsets of the record's copies from ``low`` to before ``high``."""
+        return [offset for offset in self.copies or self.alike if low <= offset < high]
 
 
 class Sighting(NamedTuple):
@@ -139,13 +136,6 @@ class Translation:
         return f"exact ({self.by})" if self.exact else f"safe: at most {self.again} again"
 
 
-NO_MIRROR = "found no offset sync, and no copy of the last record that the query read"
-OTHER_RECORDS = (
-    "the mirror does not have the last record that the query read at the offset that the syncs give: the "
-    "topic has another name there, or the mirror changes the records"
-)
-BEHIND = "the mirror ends before the position"
-
 CLOSE = 1_000
 """
 Up to this many offsets between two syncs, an equal number of offsets on both clusters is enough evidence that
@@ -166,7 +156,7 @@ def translate(
     :param log: the mirror's log.
     :param syncs: syncs of the partition, in any order.
     :param sightings: the last record before the position, if known, and the last records before earlier
-        positions, each with the result of a search in the range that :func:`bracket_of` gives.
+        positions, each with the result of a search in the range that :func:`bracket` gives for its place.
     """
     if position == 0:
         return Translation(log.start)
@@ -186,7 +176,7 @@ def translate(
         return by_record
     # If the search found several equal records, the first one is safe: it is not after the right one.
     found = bracket([*known, *pairs], newest.read.place, log)
-    if copies := newest.scan.copies_of(newest.read, *found.search):
+    if copies := newest.scan.copies_between(*found.search):
         return _after_the_first(found, copies, newest.read.others)
     return _by_syncs(found, newest.read.others, newest.scan)
 
@@ -207,17 +197,12 @@ def _pairs(
     ]
 
 
-def bracket_of(position: int, log: LogRange, syncs: Iterable[OffsetSync], last: LastRead | None) -> Bracket:
-    """Return the range that the syncs give for a position, or for the offset after the last record read."""
-    return bracket(syncs, position if last is None else last.place, log)
-
-
 def _by_record(found: Bracket, sighting: Sighting, *, same_records: bool) -> Translation | None:
     """Return the place after the copy of the last record; ``None`` if the search does not give it."""
     last, scan = sighting
     if not scan.covers(*found.search):
         return None
-    copies = scan.copies_of(last, *found.search)
+    copies = scan.copies_between(*found.search)
     if len(copies) == 1:
         at = copies[0] + 1
         passed = found.after is not None or (last.distinct and not scan.repeats)
@@ -230,9 +215,13 @@ def _by_record(found: Bracket, sighting: Sighting, *, same_records: bool) -> Tra
     if found.before is not None and found.before.upstream > last.identity.offset:
         return None
     if found.after is not None:
-        return Translation(None, why=OTHER_RECORDS)
+        return Translation(
+            None,
+            why="the mirror does not have the last record that the query read at the offset that the syncs "
+            "give: the topic has another name there, or the mirror changes the records",
+        )
     if same_records and scan.end == found.log.end and not last.others:
-        return Translation(scan.end, found.repeated, "record", BEHIND)
+        return Translation(scan.end, found.repeated, "record", "the mirror ends before the position")
     return None
 
 
@@ -254,7 +243,13 @@ def _by_syncs(found: Bracket, others: int, scan: Scan | None) -> Translation:
     before, after = found.before, found.after
     if before is None and after is None:
         empty = found.log.end == 0
-        return Translation(0, why="no record was copied") if empty else Translation(None, why=NO_MIRROR)
+        return (
+            Translation(0, why="no record was copied")
+            if empty
+            else Translation(
+                None, why="found no offset sync, and no copy of the last record that the query read"
+            )
+        )
     if before is not None and after is not None and found.parallel:
         start, end = before.downstream, after.downstream
         if end - start <= CLOSE or (

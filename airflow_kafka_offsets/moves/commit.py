@@ -128,12 +128,12 @@ def _of_other_kind(client: OffsetsClient, group_id: str, committed: Commits) -> 
     Kafka accepts commits to a streams group. The check is skipped for a group with commits of this package,
     because it needs a separate process.
     """
-    if any(commit and CommitMetadata.parse(commit.metadata) for commit in committed.values()):
+    if any(map(CommitMetadata.of, committed.values())):
         return []
     other = client.describe_groups([group_id])[group_id].kind_refusal
     return [other] if other else []
 
 
 def _names_cluster(commit: Commit | None) -> bool:
-    made = CommitMetadata.parse(commit.metadata) if commit is not None else None
+    made = CommitMetadata.of(commit)
     return made is not None and bool(made.cluster)

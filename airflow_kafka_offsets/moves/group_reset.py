@@ -28,7 +28,6 @@ from airflow_kafka_offsets.readings.places import explicit_offsets, resolve_plac
 from airflow_kafka_offsets.readings.positions import (
     check_partitions,
     group_positions,
-    last_commits,
     partitions_in_scope,
 )
 
@@ -78,11 +77,13 @@ def plan_resets(
         group_id: _positions_to_move(client, group_id, scope, given[group_id])
         for group_id, scope in scopes.items()
     }
-    moved = _moved_before(client, positions, metadata, interrupted) if metadata and place.relative else {}
+    moved = (
+        _moved_before(client, positions, metadata, interrupted) if metadata and place.traits.relative else {}
+    )
     ids = known_log_ids(client, {tp.topic for before in positions.values() for tp in before})
     group_plans = []
     if old_offsets is None:
-        old_offsets = place.starts_from_commits
+        old_offsets = place.traits.starts_from_commits
     for group_id, before in positions.items():
         commits = client.committed(group_id, before)
         others = log_check.refusals(ids, group_id, commits, old_offsets=old_offsets)
@@ -183,10 +184,7 @@ def _moved_before(
 ) -> dict[str, list[TopicPartition]]:
     """Return the partitions of each group that an earlier try of the same reset has moved."""
     makers = {
-        group_id: {
-            tp: None if commit is None else commit.by
-            for tp, commit in last_commits(client, group_id, before).items()
-        }
+        group_id: {tp: CommitMetadata.of(commit) for tp, commit in client.committed(group_id, before).items()}
         for group_id, before in positions.items()
     }
     everything = [maker for group in makers.values() for maker in group.values()]

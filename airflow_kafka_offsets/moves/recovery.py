@@ -33,7 +33,7 @@ from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.model.wording import parameter_text
 from airflow_kafka_offsets.moves.commit import plan_commits
 from airflow_kafka_offsets.readings.known_moves import archived_group_offsets
-from airflow_kafka_offsets.readings.positions import group_positions, last_commits
+from airflow_kafka_offsets.readings.positions import group_positions
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
@@ -53,7 +53,7 @@ def judge_recovery(
         if checkpoint_receipt is None
         else _read_moved_checkpoint(client, checkpoint, checkpoint_receipt, recovery.restore)
     )
-    commits = {group.group_id: last_commits(client, group.group_id, group.after) for group in groups}
+    commits = {group.group_id: client.committed(group.group_id, group.after) for group in groups}
     return judge(groups, commits, moved, recovery)
 
 
@@ -160,7 +160,7 @@ def plan_without_move(
     unfinished = [
         group
         for group, offsets in targets.items()
-        if not committed_by_others(last_commits(client, group, offsets), movers)
+        if not committed_by_others(client.committed(group, offsets), movers)
     ]
     # Nothing moves, so a position out of range must not refuse the plan.
     group_plans = plan_commits(

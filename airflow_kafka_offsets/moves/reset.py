@@ -37,7 +37,6 @@ from airflow_kafka_offsets.readings.known_moves import KnownMoves, archived_grou
 from airflow_kafka_offsets.readings.log_checks import LogCheck
 from airflow_kafka_offsets.readings.log_ids import known_log_ids
 from airflow_kafka_offsets.readings.places import explicit_offsets
-from airflow_kafka_offsets.readings.positions import last_commits
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
@@ -135,8 +134,9 @@ def plan_reset(
 
 def _refuse_relative_to_own_move(checkpoint: SparkCheckpoint, open_move: ArchivedMove, place: Place) -> None:
     """Refuse another place that depends on where this task's own move has left the pipeline."""
+    traits = place.traits
     # The move has rewritten this batch's file, so the end of the batch has changed.
-    if place.relative or place.starts_from_commits or place == Place("batch", open_move.batch_id):
+    if traits.relative or traits.starts_from_commits or place == Place("batch", open_move.batch_id):
         raise PlanRefusedError(
             f"{checkpoint.location}: this task has already moved the checkpoint with other parameters "
             f"(archive {open_move.name}), and nothing was committed since: undo that move first "
@@ -204,7 +204,8 @@ def _open_move(
     unfinished = unfinished_move(checkpoint)
     if unfinished is not None:
         same = metadata.is_same_task(unfinished.made_by) or not (metadata.run or unfinished.made_by.run)
-        repeatable = not (place.relative or place.starts_from_commits) or place.kind == "shift"
+        follows = place.traits.relative or place.traits.starts_from_commits
+        repeatable = place.kind == "shift" or not follows
         if unfinished.request == request and (same or repeatable):
             return unfinished
         # With another target, the remaining writes would not match those that were already made.
@@ -224,9 +225,9 @@ def _open_move(
         return mine[-1]
     _, after = archived_group_offsets(checkpoint, mine[-1])
     still = any(
-        commit is not None and commit.by is not None and metadata.is_same_task(commit.by)
+        (by := CommitMetadata.of(commit)) is not None and metadata.is_same_task(by)
         for group, offsets in after.items()
-        for commit in last_commits(client, group, offsets).values()
+        for commit in client.committed(group, offsets).values()
     )
     return mine[-1] if still else None
 

@@ -19,7 +19,7 @@ from airflow_kafka_offsets.model.checkpoint_plan import (
 from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.groups import GroupOffsets, GroupSelection
-from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS
+from airflow_kafka_offsets.model.log_ids import LogIds
 from airflow_kafka_offsets.model.offsets import Offsets, Positions, TopicPartition, committed_offsets
 from airflow_kafka_offsets.model.parameters import OutOfRangePolicy, RestoreMissingCommitPolicy
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan, offsets_after
@@ -72,9 +72,8 @@ def plan_restore_receipt(
         )
     before = {group.group_id: group.before for group in groups if group.before}
     receipt = read_checkpoint_receipt(value)
-    then = UNKNOWN_LOGS if receipt is None else receipt.log_ids
-    for group in groups:
-        then |= group.log_ids
+    of_checkpoint = [] if receipt is None else [receipt.log_ids]
+    then = LogIds.union([*of_checkpoint, *(group.log_ids for group in groups)])
     log_check = LogCheck(allow_new_cluster, "the receipt", then, checkpoint)
     group_plans = _plan_groups(client, before, selection, "receipt", on_out_of_range, on_no_commit, log_check)
     judged = partial(

@@ -88,7 +88,7 @@ def moved_by(plan_digest: str, group: GroupReceipt, commits: Commits) -> Positio
     """Return a group's earlier offsets in the partitions where the plan's commit is still the newest one."""
     found: Positions = {}
     for tp, commit in commits.items():
-        made = None if commit is None else CommitMetadata.parse(commit.metadata)
+        made = CommitMetadata.of(commit)
         mine = made is not None and made.plan == plan_digest
         if commit is not None and mine and commit.offset == group.after.get(tp):
             found[tp] = group.before.get(tp)

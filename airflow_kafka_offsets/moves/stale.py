@@ -13,7 +13,8 @@ from airflow_kafka_offsets.model.commit_metadata import CommitMetadata, committe
 from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition, summarize
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.plan import OffsetPlan
-from airflow_kafka_offsets.model.stale import LaterProgress, offset_changes, partitions_moved_on
+from airflow_kafka_offsets.model.stale import later_progress, offset_changes, partitions_moved_on
+from airflow_kafka_offsets.model.wording import parameter_text
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
@@ -59,12 +60,12 @@ def refuse_stale(
         moves = of_query if any(now != back for now, back in of_query) else moves
         if beyond and (found or not same_run):
             found.append(f"the query has finished batch {of.batch_id} and has moved on {summarize(beyond)}")
-    followers = LaterProgress(
-        archive.name if archive else "the move of the receipt", tuple(found), tuple(moves)
-    )
-    if not followers:
+    text = later_progress(archive.name if archive else "the move of the receipt", found, moves)
+    if not text:
         return plan
-    notes, refusals = ((str(followers),), ()) if allow_stale else ((), (followers.refusal,))
+    remedy = "undo the newest move, reset to the position that you want, or set "
+    refusal = f"{text}: {remedy}{parameter_text('allow_stale', True)}"
+    notes, refusals = ((text,), ()) if allow_stale else ((), (refusal,))
     if of is not None:
         checkpoint_plan = replace(of, notes=(*of.notes, *notes), refusals=(*of.refusals, *refusals))
         return replace(plan, checkpoint_plan=checkpoint_plan)

@@ -129,7 +129,7 @@ class MovingOperator(OffsetsOperator):
         for table in plan.tables():
             self.log.info("%s", table)
         # A refused plan moves nothing, so its receipt must not take anything back.
-        planned = plan.make_receipt(plan_only=plan_only or (plan.is_refused and not plan.begun))
+        planned = plan.make_receipt(plan_only=plan_only or (bool(plan.refusals) and not plan.begun))
         push_result(context, planned)
         self.keep_move(planned)
         return plan, planned

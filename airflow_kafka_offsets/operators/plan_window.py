@@ -234,7 +234,7 @@ class PlanOffsetWindowOperator(OffsetsOperator):
         if self.topics_pattern is not None:
             named = named.with_scope(topics_matching(client, self.topics_pattern))
         # Times and offsets select the same records whenever they are planned.
-        if not (start.reproducible and end.reproducible):
+        if not (start.traits.reproducible and end.traits.reproducible):
             memory.refuse_other_records(client, named)
         now = datetime.now(tz=timezones.utc)
         window = plan_window(
@@ -259,7 +259,7 @@ class PlanOffsetWindowOperator(OffsetsOperator):
             return None
         # The DAG was changed since: the old window would silently ignore the change.
         if window.source.get("asked") != self._parameters_digest():
-            if all(bound.reproducible for bound in self._bounds()):
+            if all(bound.traits.reproducible for bound in self._bounds()):
                 self.log.info("Planned again: the parameters have changed")
                 return None
             raise PlanRefusedError(

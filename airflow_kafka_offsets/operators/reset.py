@@ -199,7 +199,7 @@ class ResetOffsetsOperator(PlannedMoveOperator):
             )
         with_checkpoint = self.checkpoint_location is not None
         if not any(
-            places[name].uses_on_no_commit(with_checkpoint=with_checkpoint)
+            places[name].traits.uses_on_no_commit(with_checkpoint=with_checkpoint)
             if name in places
             else RESETS[name].may_use_on_no_commit(with_checkpoint=with_checkpoint)
             for name in given
@@ -273,7 +273,7 @@ class ResetOffsetsOperator(PlannedMoveOperator):
                 if self.parse_parameter("stop_after_failure"):
                     skip_after_failure(context, self, plan)
                 # A refused plan writes nothing, and must not replace offsets that an earlier try has kept.
-                if not plan.is_refused:
+                if not plan.refusals:
                     images.keep(plan)
                 receipt = self.apply_pipeline_plan(context, client, plan, metadata, checkpoint)
                 # After the receipt, so that a try that dies before this line counts as interrupted.

@@ -245,7 +245,7 @@ def _recreated(
 
 
 def _of_other_query(commit: Commit | None, query_id: str) -> bool:
-    made = CommitMetadata.parse(commit.metadata) if commit is not None else None
+    made = CommitMetadata.of(commit)
     return made is not None and made.query not in ("", query_id)
 
 

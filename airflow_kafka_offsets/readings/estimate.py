@@ -47,16 +47,16 @@ def estimate(client: OffsetsClient, plan: PipelinePlan, checkpoint: SparkCheckpo
     before, after, logs = _moved_positions(plan)
     found = measure_move(before, after, logs)
     if isinstance(plan, FailoverPlan):
-        found = replace(found, again=plan.again)
+        found = replace(found, records_again=plan.again)
     reasons: dict[str, str] = {}
     seconds = _duration(found.lag, checkpoint, reasons)
     size = _size(client, after, logs, found.lag, reasons)
-    found = replace(found, size=size, seconds=seconds, time_lag=_time_lag(client, after, logs, reasons))
+    found = replace(found, bytes=size, seconds=seconds, time_lag=_time_lag(client, after, logs, reasons))
     try:
         kept = read_retentions(client, {tp.topic for tp in after}, strict=False)
         rooms = read_headrooms(client, after, logs, kept, strict=False)
         verdict, within, why = judge_retention(rooms, kept, seconds)
-        found = replace(found, verdict=verdict, begin_within=within)
+        found = replace(found, retention=verdict, begin_within=within)
         if why:
             reasons["retention"] = why
     except KafkaOffsetsError as error:

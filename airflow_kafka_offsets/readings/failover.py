@@ -12,10 +12,10 @@ from airflow_kafka_offsets.errors import MisnamedError, OffsetsFormatError, Plan
 from airflow_kafka_offsets.model.failover_plan import TranslatedPartition
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.mirror import Mirror
-from airflow_kafka_offsets.model.offset_syncs import OffsetSync
+from airflow_kafka_offsets.model.offset_syncs import OffsetSync, bracket
 from airflow_kafka_offsets.model.offsets import Logs, Offsets, TopicPartition
 from airflow_kafka_offsets.model.readiness import Readiness
-from airflow_kafka_offsets.model.translation import LastRead, Sighting, Translation, bracket_of, translate
+from airflow_kafka_offsets.model.translation import LastRead, Sighting, Translation, translate
 from airflow_kafka_offsets.model.wording import dag_text, parameter_text
 from airflow_kafka_offsets.readings.mirror import (
     Search,
@@ -199,9 +199,7 @@ def _translate(
             if number < len(reads[tp]) and not (number and (translation.exact or translation.offset is None)):
                 read = reads[tp][number]
                 log = logs[mirror.partition(tp)]
-                searches[tp] = Search(
-                    read, *bracket_of(read.position, log, evidence.syncs.get(tp, ()), read).search
-                )
+                searches[tp] = Search(read, *bracket(evidence.syncs.get(tp, ()), read.place, log).search)
         left = end - time.monotonic()
         if not searches or left <= 0:
             break

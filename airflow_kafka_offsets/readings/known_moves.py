@@ -169,7 +169,7 @@ class KnownMoves:
         """Return the partitions with a commit from this checkpoint that is older than a move of both."""
         known: dict[TopicPartition, int] = {}
         for tp, commit in commits.items():
-            made = CommitMetadata.parse(commit.metadata) if commit is not None else None
+            made = CommitMetadata.of(commit)
             if made is not None and made.query == query and made.move is not None and made.move < self.number:
                 known[tp] = made.move
         if not known:

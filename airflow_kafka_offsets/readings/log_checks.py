@@ -79,7 +79,7 @@ class LogCheck:
 
 def last_commit_time(commits: Iterable[Commit | None]) -> int | None:
     """Return the newest time that commits record, in seconds since 1970; ``None`` if they record none."""
-    made = (CommitMetadata.parse(commit.metadata) for commit in commits if commit is not None)
+    made = map(CommitMetadata.of, commits)
     return max((each.at for each in made if each is not None and each.at is not None), default=None)
 
 

@@ -245,6 +245,5 @@ class _Scanner:
                 self._alike.append(record.offset)
 
     def scan(self, start: int, end: int, *, by_time: bool) -> Scan:
-        upstream = self._wanted.offset
-        found = {upstream: self._copies}, {upstream: self._alike}
-        return Scan(start, end, *found, self._records, self._records - len(self._seen), by_time)
+        repeats = self._records - len(self._seen)
+        return Scan(start, end, self._copies, self._alike, self._records, repeats, by_time)

@@ -11,8 +11,9 @@ from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.log_ids import LogIds, other_logs_refusals
 from airflow_kafka_offsets.model.mirror import Mirror
 from airflow_kafka_offsets.model.mirror_check import MirrorCheck
+from airflow_kafka_offsets.model.offset_syncs import bracket
 from airflow_kafka_offsets.model.offsets import Logs, OffsetRange, Offsets, TopicPartition
-from airflow_kafka_offsets.model.translation import LastRead, bracket_of
+from airflow_kafka_offsets.model.translation import LastRead
 from airflow_kafka_offsets.readings.failover import (
     Evidence,
     gather_evidence,
@@ -96,11 +97,11 @@ def _keeps_times(
             copy = mirror.partition(tp)
             if last is not None and copy in there and len(searches) < _SAMPLE:
                 syncs = evidence.syncs.get(tp, ())
-                searches[copy] = Search(last, *bracket_of(position, there[copy], syncs, last).search)
+                searches[copy] = Search(last, *bracket(syncs, last.place, there[copy]).search)
     scans = look_for(target, searches)
-    if any(any(map(len, scan.copies.values())) for scan in scans.values()):
+    if any(scan.copies for scan in scans.values()):
         return True
-    return False if any(any(map(len, scan.alike.values())) for scan in scans.values()) else None
+    return False if any(scan.alike for scan in scans.values()) else None
 
 
 def _copies_aborted(
@@ -126,4 +127,5 @@ def _copies_aborted(
             last = LastRead(aborted[0].offset + 1, aborted[0])
             searches[copy] = Search(last, max(log.start, log.end - 2 * _BACK), log.end)
     scans = look_for(target, searches)
-    return any(scans[copy].copies_of(*each) for copy, each in searches.items()) if searches else None
+    found = (scans[copy].copies_between(each.start, each.end) for copy, each in searches.items())
+    return any(found) if searches else None

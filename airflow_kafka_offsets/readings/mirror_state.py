@@ -25,8 +25,7 @@ _WORKERS = "{}-mm2"
 
 def _is_copied(client: OffsetsClient, group: str, left: str, entered: str) -> bool:
     """Whether a group has commits that were made on the old cluster and copied to the mirror."""
-    commits = client.committed_everywhere(group).values()
-    made = [CommitMetadata.parse(commit.metadata) for commit in commits]
+    made = map(CommitMetadata.of, client.committed_everywhere(group).values())
     clusters = {each.cluster for each in made if each is not None and each.cluster}
     return bool(clusters - {entered}) and (not left or left in clusters)
 

@@ -168,7 +168,7 @@ def resolve_place(
         return _at_time(client, place, place.time, positions, logs, now, on_out_of_range)
     if place.offsets is not None:
         positions = {tp: place.offsets[tp] for tp in positions}
-    elif not place.starts_from_commits:
+    elif not place.traits.starts_from_commits:
         positions = dict.fromkeys(positions, 0)
     starts = starting_points(positions, logs, on_no_commit)
     left = positions.keys() - starts

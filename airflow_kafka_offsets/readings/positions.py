@@ -28,7 +28,6 @@ from airflow_kafka_offsets.model.offsets import (
     summarize,
 )
 from airflow_kafka_offsets.model.parameters import MissingCommitPolicy
-from airflow_kafka_offsets.model.recovery import LastCommit
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.model.wording import parameter_error, parameter_text
 from airflow_kafka_offsets.readings.retention import read_headrooms
@@ -110,16 +109,6 @@ def _no_commits(group_id: str) -> NoCommitError:
     )
 
 
-def last_commits(
-    client: OffsetsReader, group_id: str, partitions: Iterable[TopicPartition]
-) -> dict[TopicPartition, LastCommit | None]:
-    """Return a group's last commits with their metadata; ``None`` without a commit."""
-    return {
-        tp: None if commit is None else LastCommit(commit.offset, CommitMetadata.parse(commit.metadata))
-        for tp, commit in client.committed(group_id, partitions).items()
-    }
-
-
 def _check_hidden(client: OffsetsReader, group_id: str, everywhere: Mapping[TopicPartition, Commit]) -> None:
     # A broker hides commits on topics that the user may not see. It does not hide the partitions of the
     # group's members and the metadata of other commits.
@@ -127,7 +116,7 @@ def _check_hidden(client: OffsetsReader, group_id: str, everywhere: Mapping[Topi
         # A request that names a hidden topic raises an error with the missing right; a list of topics does
         # not.
         client.partitions(read)
-    parsed = [CommitMetadata.parse(commit.metadata) for commit in everywhere.values()]
+    parsed = map(CommitMetadata.of, everywhere.values())
     committed = max((metadata.partitions or 0 for metadata in parsed if metadata is not None), default=0)
     if committed > len(everywhere):
         raise BrokerAuthenticationError(

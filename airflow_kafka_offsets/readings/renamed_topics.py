@@ -159,7 +159,8 @@ def unread_refusals(client: OffsetsClient, mirror: Mirror, moved: Iterable[Moved
     missing += [
         tp
         for tp in unread
-        if (copy := mirror.partition(tp)) in searches and not scans[copy].copies_of(*searches[copy])
+        if (search := searches.get(copy := mirror.partition(tp))) is not None
+        and not scans[copy].copies_between(search.start, search.end)
     ]
     if not missing:
         return []

@@ -19,9 +19,9 @@ from airflow_kafka_offsets.model.audited_rows import (
     MOST_DIFFERENCES,
     Difference,
     ForeignRows,
-    RowCheck,
     Sums,
     TableRows,
+    compare_rows,
     range_of,
     whole_number,
 )
@@ -137,9 +137,7 @@ class _Reading:
     def read(self) -> TableRows:
         self._look()
         sums = self._sums()
-        check = RowCheck(self._ranges, self._fingerprint, sums)
-        differing = check.differing
-        known = check.rows(self._differences(differing) if differing else (), MOST_DIFFERENCES)
+        known = compare_rows(self._ranges, self._fingerprint, sums, self._differences, MOST_DIFFERENCES)
         foreign = self._foreign(sum(each.rows for each in sums.values())) if self._table.where else ()
         return TableRows(known, foreign)
 

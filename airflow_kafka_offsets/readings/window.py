@@ -97,7 +97,7 @@ def plan_window(
         starts = _bound_offsets(client, start, partitions, logs)
     ends = _bound_offsets(client, end, starts, logs)
     before = [tp for tp in starts if ends[tp] < starts[tp]]
-    if before and start.reproducible:
+    if before and start.traits.reproducible:
         first = before[0]
         raise PlanRefusedError(
             f"the window ends before it starts on {summarize(before)} ({first}: from {starts[first]} to "

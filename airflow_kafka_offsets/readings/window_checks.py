@@ -63,7 +63,7 @@ def is_committed_by_run(client: OffsetsClient, selection: GroupSelection, run: C
         except NoCommitError:
             continue
         for commit in commits.values():
-            by = None if commit is None else CommitMetadata.parse(commit.metadata)
+            by = CommitMetadata.of(commit)
             loop = -1 if by is None or by.iteration is None else by.iteration
             if by is not None and run.is_same_run(by) and loop >= first:
                 return True

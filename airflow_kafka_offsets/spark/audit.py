@@ -12,9 +12,9 @@ from airflow_kafka_offsets.model.audited_rows import (
     MOST_DIFFERENCES,
     Difference,
     ForeignRows,
-    RowCheck,
     Sums,
     TableRows,
+    compare_rows,
     range_of,
 )
 from airflow_kafka_offsets.model.certificate import Certificate, MissingOffsets, undecide
@@ -151,10 +151,7 @@ class _Reading:
         self._fingerprint = Fingerprint.random(range_of(ranges))
 
     def read(self) -> TableRows:
-        sums = self._sums()
-        check = RowCheck(self._ranges, self._fingerprint, sums)
-        differing = check.differing
-        known = check.rows(self._differences(differing) if differing else ())
+        known = compare_rows(self._ranges, self._fingerprint, self._sums(), self._differences)
         foreign = self._foreign() if self._exclusive else ()
         return TableRows(known, foreign)
 

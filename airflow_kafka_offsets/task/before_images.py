@@ -12,7 +12,6 @@ from airflow_kafka_offsets.model.formats import offsets_json, parse_positions
 from airflow_kafka_offsets.model.offsets import Positions
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.plan import OffsetPlan
-from airflow_kafka_offsets.readings.positions import last_commits
 from airflow_kafka_offsets.task.identity import clear_mark
 
 if TYPE_CHECKING:
@@ -71,11 +70,8 @@ class BeforeImages:
         first = parse_positions(self._kept["groups"][group_plan.group_id])
         return {
             tp: first[tp]
-            for tp, commit in last_commits(client, group_plan.group_id, group_plan.before).items()
-            if tp in first
-            and commit is not None
-            and commit.by is not None
-            and metadata.is_same_task(commit.by)
+            for tp, commit in client.committed(group_plan.group_id, group_plan.before).items()
+            if tp in first and (by := CommitMetadata.of(commit)) is not None and metadata.is_same_task(by)
         }
 
     def finish(self) -> None:

@@ -83,4 +83,4 @@ def _dataset(given: Input) -> InputDataset:
         facets["inputStatistics"] = input_statistics_input_dataset.InputStatisticsInputDatasetFacet(
             rowCount=given.rows, producer=PRODUCER
         )
-    return InputDataset(namespace=given.topic.namespace, name=given.topic.name, inputFacets=facets)
+    return InputDataset(namespace=given.namespace, name=given.name, inputFacets=facets)

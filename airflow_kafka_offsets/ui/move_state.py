@@ -49,7 +49,7 @@ def read_move_state(client: OffsetsClient, moved: MovedPartitions) -> dict[str, 
             before, after = targets[tp]
             at = None if commit is None else commit.offset
             places.add("in place" if at == after else "taken back" if at == before else "moved on")
-            made = None if commit is None else CommitMetadata.parse(commit.metadata)
+            made = CommitMetadata.of(commit)
             if made is not None and (newest is None or (made.at or 0) > (newest.at or 0)):
                 newest = made
     if not places:

@@ -158,8 +158,7 @@ class LagWait(Wait):
         if beyond:
             # A position may be past the last stable offset, but not past the log end.
             check_in_log(name, beyond, client.log_ranges(beyond) if committed else logs)
-        named = self.topics is not None
-        lag = Lag.measure(name, positions, logs, self.on_no_commit, self.tolerance, named=named)
+        lag = Lag.measure(name, positions, logs, self.on_no_commit, self.tolerance)
         if (least := self.min_headroom) is not None:
             read_up_to = lag.counted_positions
             # Retention also deletes uncommitted records.

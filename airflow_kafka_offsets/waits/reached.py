@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, reduce
-from operator import or_
+from functools import cached_property
 from typing import Any, ClassVar, TypeGuard
 
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
@@ -15,7 +14,7 @@ from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.kafka.reader import OffsetsReader
 from airflow_kafka_offsets.model.formats import load_json, offsets_json, parse_offsets
 from airflow_kafka_offsets.model.groups import GroupSelection
-from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS
+from airflow_kafka_offsets.model.log_ids import LogIds
 from airflow_kafka_offsets.model.offsets import Logs, Offsets, Positions, TopicPartition
 from airflow_kafka_offsets.model.parameters import iso_time, parse_count, time_example, timestamp_ms
 from airflow_kafka_offsets.model.place import Place
@@ -86,7 +85,7 @@ class ReachedWait(Wait):
         if isinstance(self.target, Mapping):
             target = parameter_text("target")
             receipts = read_receipt(self.target) if _is_receipt(self.target) else ()
-            recorded = reduce(or_, (each.log_ids for each in receipts), UNKNOWN_LOGS)
+            recorded = LogIds.union(each.log_ids for each in receipts)
             refuse_other_logs(current_logs_refusals(client, target, recorded, remedy=_NEW_RECEIPT))
             named = {"target": self._target}
             if refusals := GroupSelection(None, scope).unmatched_names(named, "the target", partitions=True):

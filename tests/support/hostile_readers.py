@@ -157,7 +157,7 @@ TEXT_PARSERS: dict[str, Callable[[str], object]] = {
     "pipelines": lambda text: read_pipelines(text, "file.yaml", NAME_PARSERS),
     "pipelines of JSON": lambda text: read_pipelines(text, "file.json", NAME_PARSERS),
     "csv": parse_csv,
-    "csv of a group": lambda text: parse_csv(text, "g"),
+    "from_file for a group": lambda text: OffsetsFile("file", text).group_offsets("g", 1),
     "from_file": lambda text: OffsetsFile("file", text).offsets_by_group(["g", "h"]),
     "images": read_groups_file,
     "metadata": lambda text: str(CommitMetadata.parse(text)),
@@ -295,8 +295,6 @@ def _read_window(data: bytes) -> None:
 
 def _read_csv(data: bytes) -> None:
     text = decode(data, "the file")
-    with suppress(KafkaOffsetsError):
-        parse_csv(text, "g")
     with suppress(KafkaOffsetsError):
         OffsetsFile("the file", text).offsets_by_group(["g", "h"])
     parse_csv(text)

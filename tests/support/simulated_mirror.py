@@ -78,16 +78,15 @@ class Mirror:
         alike = any(each.identity[1:] == read[-1].identity[1:] for each in read[-17:-1])
         return LastRead(position, read[-1].identity, distinct=not alike)
 
-    def scan(self, start: int, end: int, read: Sequence[LastRead]) -> Scan:
+    def scan(self, start: int, end: int, last: LastRead) -> Scan:
         """Look at a part of the mirror's log, as the reader does."""
-        copies: dict[int, list[int]] = {last.identity.offset: [] for last in read}
+        copies: list[int] = []
         seen: set[tuple[int, str]] = set()
         repeats = 0
         for at in range(start, end):
             found = self.log[at].identity[1:]
             repeats += found in seen
             seen.add(found)
-            for last in read:
-                if last.identity[1:] == found:
-                    copies[last.identity.offset].append(at)
-        return Scan(start, end, copies, {}, end - start, repeats)
+            if last.identity[1:] == found:
+                copies.append(at)
+        return Scan(start, end, copies, (), end - start, repeats)

@@ -77,12 +77,12 @@ def test_a_replay_takes_about_as_long_as_was_estimated(
     records = sum(batch.records or 0 for batch in batches)
     seconds = sum(batch.duration or 0 for batch in batches)
     print(
-        f"\n@@ {name}: {found.lag:,} records and {found.size:,} bytes estimated, {records:,} and "
+        f"\n@@ {name}: {found.lag:,} records and {found.bytes:,} bytes estimated, {records:,} and "
         f"{records * size:,} read; {found.seconds} s estimated ({found.reasons}), {seconds:.2f} s in "
         f"{len(batches)} batches, {whole:.2f} s with the query's start; estimating took {took:.2f} s"
     )
     assert found.lag == records
-    assert found.size == pytest.approx(records * size, rel=0.05)
+    assert found.bytes == pytest.approx(records * size, rel=0.05)
     if found.seconds is not None:
         # The machine does other things meanwhile.
         assert found.seconds.least / 4 < seconds < found.seconds.most * 4

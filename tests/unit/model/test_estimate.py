@@ -25,12 +25,12 @@ WEEK = Retention(ms=7 * 86_400_000)
 
 def test_a_move_counts_what_is_read_again_passed_over_and_left_until_the_log_end():
     found = measure_move({A: 80, B: 10}, {A: 30, B: 60}, {A: LogRange(0, 100), B: LogRange(0, 90)})
-    assert (found.again, found.passed, found.lag, found.most_lag) == (50, 50, 100, 70)
+    assert (found.records_again, found.records_passed, found.lag, found.partition_lag) == (50, 50, 100, 70)
 
 
 def test_a_partition_without_a_commit_reads_nothing_again():
     found = measure_move({A: None}, {A: 30}, {A: LogRange(0, 100)})
-    assert (found.again, found.passed, found.lag) == (0, 0, 70)
+    assert (found.records_again, found.records_passed, found.lag) == (0, 0, 70)
 
 
 @given(
@@ -105,13 +105,13 @@ def test_an_estimate_says_why_a_number_is_missing():
     found = Estimate(1, 0, 2_000, 5, reasons={"seconds": "no history", "retention": "no right"})
     assert found.duration() == "unknown: no history"
     assert found.volume() == "2,000 records"
-    assert found.retention() == "unknown: no right"
+    assert found.retention_text() == "unknown: no right"
     known = Estimate(
-        1, 0, 2_000, 5, size=31_000_000, seconds=Between(120, 7_200), begin_within=90_000, verdict="kept"
+        1, 0, 2_000, 5, bytes=31_000_000, seconds=Between(120, 7_200), begin_within=90_000, retention="kept"
     )
     assert known.volume() == "2,000 records, about 31 MB by a sample"
     assert known.duration() == "2 min to 2 h"
-    assert known.retention() == "kept until they are read; begin within 1 d 1 h"
+    assert known.retention_text() == "kept until they are read; begin within 1 d 1 h"
 
 
 @pytest.mark.parametrize(

@@ -55,11 +55,7 @@ def test_several_groups_survive_kafkas_csv(by_group):
 def test_one_group_survives_kafkas_csv_in_three_columns(group, offsets):
     text = format_csv({group: offsets})
     assert all(line.count(",") == 2 for line in text.splitlines())
-    assert parse_csv(text, group) == {group: offsets}
-
-
-def test_a_group_is_picked_from_a_file_of_several():
-    assert parse_csv("a,orders,0,1\nb,orders,0,2\n", "b") == {"b": {TopicPartition("orders", 0): 2}}
+    assert parse_csv(text) == {"": offsets}
 
 
 @pytest.mark.parametrize(
@@ -108,7 +104,6 @@ def test_other_forms_are_refused_with_the_right_form_shown(value):
         ("orders,0,-5\n", "line 1"),
         ("orders,0,1\norders,0,2\n", "twice"),
         ("orders;0;1\n", "line 1"),
-        ("other,orders,0,1\n", "no line for group"),
         (
             '{"version": 1, "before": {"orders": {"0": 1}}}',
             "begins as JSON.*RestoreOffsetsOperator.*to_offset",
@@ -121,12 +116,7 @@ def test_other_forms_are_refused_with_the_right_form_shown(value):
 )
 def test_a_csv_file_that_is_wrong_is_refused_with_the_line(text, says):
     with pytest.raises(OffsetsFormatError, match=says):
-        parse_csv(text, "g")
-
-
-def test_three_columns_need_a_group():
-    with pytest.raises(OffsetsFormatError, match="no group was named"):
-        parse_csv("orders,0,1\n")
+        parse_csv(text)
 
 
 def test_the_log_end_is_a_position_in_the_log_and_one_more_is_not():

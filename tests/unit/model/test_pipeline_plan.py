@@ -44,7 +44,7 @@ def test_the_receipt_names_connections_once_and_outside_airflow_none():
 def test_a_refusal_of_either_part_refuses_both_and_is_given_once():
     refused = OffsetPlan.make("g", {B: 60}, {B: 1}, LOG)
     plan = PipelinePlan([refused], REWIND.with_group_plans([refused]))
-    assert plan.is_refused
+    assert plan.refusals
     with pytest.raises(PlanRefusedError) as error:
         plan.check()
     assert len(error.value.refusals) == 1
@@ -65,12 +65,12 @@ def test_a_plan_of_which_nothing_is_left_to_write_is_refused_with_what_was_left_
     skipped = OffsetPlan.make("g", {A: 200}, {A: 20}, LOG, on_out_of_range="skip")
     plan = PipelinePlan([skipped])
     assert plan.is_empty
-    assert plan.is_refused
+    assert plan.refusals
     with pytest.raises(PlanRefusedError, match="nothing is left to write: offset 200 of orders-0 is outside"):
         plan.check()
     may = PipelinePlan([skipped], may_be_empty=True).with_times({})
-    assert not may.is_refused
+    assert not may.refusals
     may.check()
     some = PipelinePlan([skipped, GROUPS[1]])
-    assert not some.is_refused
+    assert not some.refusals
     some.check()

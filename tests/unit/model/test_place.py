@@ -136,10 +136,10 @@ def test_what_is_known_of_a_place(parameter, value, source, facts):
     place = Place.parse(value, parameter)
     assert place.as_json() == source
     known = ("relative", "starts_from_commits", "reproducible", "names_partitions")
-    assert [name for name in known if getattr(place, name)] == sorted(facts.split(), key=known.index)
-    asked = [place.uses_on_no_commit(with_checkpoint=given) for given in (False, True)]
+    assert [name for name in known if getattr(place.traits, name)] == sorted(facts.split(), key=known.index)
+    asked = [place.traits.uses_on_no_commit(with_checkpoint=given) for given in (False, True)]
     may_be = [RESETS[parameter].may_use_on_no_commit(with_checkpoint=given) for given in (False, True)]
-    assert asked == [place.starts_from_commits or parameter == "to_group", parameter == "to_group"]
+    assert asked == [place.traits.starts_from_commits or parameter == "to_group", parameter == "to_group"]
     assert all(may for may, asks in zip(may_be, asked, strict=True) if asks)
 
 
@@ -238,7 +238,7 @@ def test_a_duration_reads_in_its_two_largest_units(seconds, text):
 @given(st.datetimes(min_value=datetime(1970, 1, 1), timezones=st.just(timezone.utc)))
 def test_a_time_is_read_from_text_and_says_the_same_records_again(parameter, moment):
     for place in (Place.parse(moment, parameter), Place.parse(moment.isoformat(), parameter)):
-        assert (place.time, place.reproducible) == (moment, True)
+        assert (place.time, place.traits.reproducible) == (moment, True)
         assert str(place) == place.as_text() == moment.isoformat()
 
 

@@ -11,7 +11,7 @@ from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.offsets import Commit, LogRange, TopicPartition
 from airflow_kafka_offsets.model.parameters import OutOfRangePolicy, parse_choice
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
-from airflow_kafka_offsets.model.plan import OffsetPlan, check_plans, check_read_back
+from airflow_kafka_offsets.model.plan import OffsetPlan, check_read_back
 from airflow_kafka_offsets.model.table import DELETED
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
@@ -29,7 +29,7 @@ def test_a_plan_lays_before_and_after_beside_the_log():
     assert plan.after == {A: 30, B: 50}
     assert plan.changed == 2
     assert plan.moved_by == 60
-    check_plans([plan])
+    PipelinePlan([plan]).check()
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_a_plan_lays_before_and_after_beside_the_log():
 )
 def test_an_offset_outside_the_log_is_refused_by_default(offset, says):
     with pytest.raises(PlanRefusedError, match=says):
-        check_plans([make({A: offset})])
+        PipelinePlan([make({A: offset})]).check()
 
 
 def test_the_lag_of_a_plan_is_that_after_it_without_topics_of_which_a_partition_is_left_alone():
@@ -84,14 +84,14 @@ def test_a_deleted_record_has_no_time():
 
 def test_going_backwards_is_refused_unless_allowed():
     with pytest.raises(PlanRefusedError, match="would go backwards on orders-0"):
-        check_plans([make({A: 19}, allow_rewind=False)])
+        PipelinePlan([make({A: 19}, allow_rewind=False)]).check()
     assert make({A: 19}).after == {A: 19}
 
 
 def test_all_reasons_are_given_at_once():
     plan = make({A: 200, B: 60}, refusals=["found before"])
     with pytest.raises(PlanRefusedError) as refused:
-        check_plans([plan])
+        PipelinePlan([plan]).check()
     assert len(refused.value.refusals) == 3
     assert str(refused.value).startswith("nothing was changed")
 

@@ -59,7 +59,7 @@ def row(text, name):
 
 def test_a_plan_says_what_moves_from_when_to_when_and_what_that_means():
     saved = estimated(
-        plan(), size=3_100_000, seconds=Between(120, 300), begin_within=90_000.0, verdict="kept"
+        plan(), bytes=3_100_000, seconds=Between(120, 300), begin_within=90_000.0, retention="kept"
     )
     text = plan_markdown(saved)
     assert text.startswith(f"### Plan {saved.digest[:8]}, made 2026-03-02 10:32 UTC")

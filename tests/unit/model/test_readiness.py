@@ -65,7 +65,6 @@ def test_a_file_that_is_too_large_is_refused_before_it_is_read():
         {"version": 2},
         {"at": -1},
         {"cluster": 7},
-        {"ends": {"or ders": {"0": 1}}},
         {"ends": {"orders": {"0": "1"}}},
         {"read": {"orders": {"0": [[1, 0, 0, "short", 0, True]]}}},
         {"read": {"orders": {"0": [[1, 0, 0, "0123456789abcdef", 0, 1]]}}},

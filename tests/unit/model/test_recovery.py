@@ -8,10 +8,9 @@ from hypothesis import strategies as st
 
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.formats import offsets_json
-from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition
+from airflow_kafka_offsets.model.offsets import Commit, Offsets, TopicPartition
 from airflow_kafka_offsets.model.receipt import GroupReceipt
 from airflow_kafka_offsets.model.recovery import (
-    LastCommit,
     MovedCheckpoint,
     Recovery,
     committed_by_others,
@@ -28,6 +27,10 @@ OTHERS_RESTORE = CommitMetadata(dag="other", run="manual__2", task="restore", to
 MOVERS = {RUN.identity, RESTORE.identity}
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 ORDER = {"job": {"commit", "check"}, "commit": {"check"}, "check": set()}
+
+
+def last_commit(offset, by):
+    return Commit(offset, None if by is None else by.text())
 
 
 def work(**states):
@@ -57,9 +60,9 @@ def test_a_mapped_task_is_done_when_all_of_its_instances_are():
 
 
 def test_work_is_done_if_every_partition_was_last_committed_by_a_task_that_does_not_move_it():
-    assert committed_by_others({P0: LastCommit(60, COMMIT), P1: LastCommit(60, None)}, MOVERS)
+    assert committed_by_others({P0: last_commit(60, COMMIT), P1: last_commit(60, None)}, MOVERS)
     for by in (RUN, RESTORE, OTHERS_RESTORE):
-        assert not committed_by_others({P0: LastCommit(60, COMMIT), P1: LastCommit(60, by)}, MOVERS)
+        assert not committed_by_others({P0: last_commit(60, COMMIT), P1: last_commit(60, by)}, MOVERS)
     assert not committed_by_others({P0: None}, MOVERS)
     assert not committed_by_others({}, MOVERS)
 
@@ -79,7 +82,7 @@ def judged(moved=None, **last):
 
 
 def commits(offset, by=COMMIT):
-    return {"p0": LastCommit(offset, by), "p1": LastCommit(offset, by)}
+    return {"p0": last_commit(offset, by), "p1": last_commit(offset, by)}
 
 
 def at(offset, **so):
@@ -100,7 +103,7 @@ def test_a_group_and_a_checkpoint_that_have_passed_where_they_were_are_finished(
         (at(100, has_worked=False), commits(100), {"orders": {P0, P1}}, True),
         (at(100), commits(61), {"orders": {P1}}, False),
         (at(100), commits(100, RUN), {"orders": {P0, P1}}, False),
-        (at(100), {"p0": None, "p1": LastCommit(100, COMMIT)}, {"orders": {P0}}, False),
+        (at(100), {"p0": None, "p1": last_commit(100, COMMIT)}, {"orders": {P0}}, False),
         (at(100), commits(100, replace(COMMIT, move=2)), {"orders": {P0, P1}}, False),
         (None, commits(61), {"orders": {P1}}, False),
     ],
@@ -121,13 +124,13 @@ def test_what_another_reset_or_restore_has_moved_is_left_and_named(by):
 
 def test_a_checkpoint_that_another_move_has_taken_is_left_with_what_was_committed_after_that():
     lost = at(30, not_restorable="it was moved again by 0004-seek")
-    found = judged(lost, p0=LastCommit(40, replace(OTHERS_COMMIT, move=4)), p1=LastCommit(59, RUN))
+    found = judged(lost, p0=last_commit(40, replace(OTHERS_COMMIT, move=4)), p1=last_commit(59, RUN))
     assert (found.is_finished, found.groups, found.checkpoint) == (False, {"orders": {P1}}, False)
     assert found.not_restored == ("it was moved again by 0004-seek",)
 
 
 def test_what_an_earlier_try_has_put_back_is_not_put_back_again():
-    last = {"p0": LastCommit(60, RESTORE), "p1": LastCommit(62, RESTORE)}
+    last = {"p0": last_commit(60, RESTORE), "p1": last_commit(62, RESTORE)}
     found = judged(at(60, restored=True), **last)
     assert (found.is_finished, found.to_restore, found.restored) == (False, False, True)
     assert found.describe_outcome({}, None) == "everything was put back"
@@ -157,13 +160,13 @@ def test_everything_was_put_back_only_where_all_of_it_was():
     assert said.startswith(
         "put back: group 'orders'; not put back: group 'orders' on orders-1, which had no commit"
     )
-    passed = judged(None, p0=LastCommit(100, COMMIT), p1=LastCommit(59, RUN))
+    passed = judged(None, p0=last_commit(100, COMMIT), p1=last_commit(59, RUN))
     assert passed.receipt_to_restore(receipt)["groups"][0]["before"] == {"orders": {"1": 62}}
 
 
 OFFSETS = st.integers(0, 100)
 BY = st.sampled_from([None, RUN, RESTORE, AGAIN, COMMIT, OTHERS_COMMIT, OTHERS_RESTORE])
-LAST = st.one_of(st.none(), st.builds(LastCommit, OFFSETS, BY))
+LAST = st.one_of(st.none(), st.builds(last_commit, OFFSETS, BY))
 
 
 @given(OFFSETS, OFFSETS, OFFSETS, LAST, st.booleans(), st.sampled_from(["", "moved again"]), st.booleans())
@@ -182,7 +185,7 @@ def test_only_what_has_passed_is_finished_and_nothing_of_others_is_put_back(
     )
     group = GroupReceipt("orders", {P0: before}, {P0: after}, plan_only=False)
     found = judge([group], {"orders": {P0: last}}, moved, RECOVERY)
-    by = None if last is None else last.by
+    by = CommitMetadata.of(last)
     passed = last is not None and last.offset >= goal and by in (None, COMMIT, OTHERS_COMMIT)
     assert found.is_finished == (passed and now >= goal and worked and not lost and not restored)
     assert found.checkpoint == (not lost and not restored and not (now >= goal and worked))

@@ -8,14 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from simulated_mirror import Mirror, Record
 
-from airflow_kafka_offsets.model.offset_syncs import OffsetSync
+from airflow_kafka_offsets.model.offset_syncs import OffsetSync, bracket
 from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition
 from airflow_kafka_offsets.model.translation import (
     LastRead,
     RecordIdentity,
     Scan,
     Sighting,
-    bracket_of,
     translate,
 )
 
@@ -50,10 +49,7 @@ def mirrors(draw, *, entropy=None):
 def sightings(mirror, read):
     """Look for records where the syncs say, as the reader does."""
     log, syncs = mirror.range, mirror.syncs
-    return [
-        Sighting(last, mirror.scan(*bracket_of(last.position, log, syncs, last).search, [last]))
-        for last in read
-    ]
+    return [Sighting(last, mirror.scan(*bracket(syncs, last.place, log).search, last)) for last in read]
 
 
 def check(mirror, position, read):
@@ -90,7 +86,7 @@ def test_by_the_last_record_nothing_is_lost_and_no_more_read_again_than_it_says(
 
 def test_a_record_like_the_one_that_was_read_is_no_place_beyond_the_syncs():
     read = LastRead(60, RecordIdentity(59, 1, "d"))
-    alike = Sighting(read, Scan(70, 90, {59: []}, {59: [75, 80]}, 20))
+    alike = Sighting(read, Scan(70, 90, [], [75, 80], 20))
     syncs = [OffsetSync(50, 50), OffsetSync(90, 90)]
     assert (translate(60, LogRange(70, 100), syncs, [alike]).offset or 0) <= 76
 

@@ -10,7 +10,7 @@ from openlineage.client.serde import Serde
 from openlineage_schemas import ROOT, check_facet, schemas, site
 
 from airflow_kafka_offsets import __version__
-from airflow_kafka_offsets.model.lineage import LAG, MOVE, RANGES, Input, Lineage, Topic
+from airflow_kafka_offsets.model.lineage import LAG, MOVE, RANGES, Input, Lineage
 from airflow_kafka_offsets.operators.check_drift import CheckOffsetDriftOperator
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
 from airflow_kafka_offsets.operators.plan_window import PlanOffsetWindowOperator
@@ -68,7 +68,7 @@ def test_a_run_facet_fits_its_schema(key, facet):
 
 
 def test_an_input_is_a_topic_with_its_ranges_and_the_records_that_were_read():
-    (dataset,) = told(Lineage((Input(Topic("kafka://b1:9092", "orders"), [PART], 0),)))["inputs"]
+    (dataset,) = told(Lineage((Input("kafka://b1:9092", "orders", [PART], 0),)))["inputs"]
     assert (dataset["namespace"], dataset["name"]) == ("kafka://b1:9092", "orders")
     check_facet(RANGES, dataset["inputFacets"][RANGES])
     assert dataset["inputFacets"][RANGES]["groups"] == [PART]
@@ -76,7 +76,7 @@ def test_an_input_is_a_topic_with_its_ranges_and_the_records_that_were_read():
 
 
 def test_an_input_of_which_it_is_not_known_what_was_read_has_no_statistics():
-    (dataset,) = told(Lineage((Input(Topic("kafka://b1:9092", "orders"), [PART]),)))["inputs"]
+    (dataset,) = told(Lineage((Input("kafka://b1:9092", "orders", [PART]),)))["inputs"]
     assert dataset["inputFacets"].keys() == {RANGES}
 
 
