@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from airflow_kafka_offsets.errors import BrokerError, BrokerUnavailableError, ClientCrashedError, SetupError
 from airflow_kafka_offsets.kafka.failures import NO_LEADER
 from airflow_kafka_offsets.model.log_ids import LogIds
-from airflow_kafka_offsets.model.offsets import Commit, Commits, IsolationLevel, LogRange, TopicPartition
+from airflow_kafka_offsets.model.offsets import (
+    Commit,
+    Commits,
+    IsolationLevel,
+    LogRange,
+    OffsetRange,
+    TopicPartition,
+)
 from airflow_kafka_offsets.model.topics import TopicScope
 
 if TYPE_CHECKING:
@@ -277,3 +284,9 @@ class CachedReader:
             self._record_times |= {keys[tp]: at for tp, at in found.items() if at is not None}
             known |= found
         return known
+
+    def first_since(
+        self, ranges: Mapping[TopicPartition, OffsetRange], timestamp_ms: int
+    ) -> dict[TopicPartition, tuple[int, int] | None]:
+        """Return the first record in each range that is not older than a time; no poll asks for it."""
+        return self._client.first_since(ranges, timestamp_ms)
