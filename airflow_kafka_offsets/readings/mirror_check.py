@@ -15,7 +15,12 @@ from airflow_kafka_offsets.model.mirror_check import MirrorCheck
 from airflow_kafka_offsets.model.offsets import Logs, OffsetRange, Offsets, TopicPartition
 from airflow_kafka_offsets.model.readiness import Readiness
 from airflow_kafka_offsets.model.translation import LastRead, RecordIdentity, Scan, bracket_of
-from airflow_kafka_offsets.readings.failover import Evidence, gather_evidence, translate_sources
+from airflow_kafka_offsets.readings.failover import (
+    Evidence,
+    gather_evidence,
+    left_out_refusals,
+    translate_sources,
+)
 from airflow_kafka_offsets.readings.mirror import Search, look_for, record_identities
 
 if TYPE_CHECKING:
@@ -87,6 +92,7 @@ def check_mirror(
         keeps_times=_keeps_times(target, mirror, sources, evidence, there),
         notes=(*evidence.notes, *notes),
         group_ids=selection.group_ids,
+        refusals=left_out_refusals(target, state.kafka_offsets, sources),
     )
 
 
