@@ -99,6 +99,7 @@ class ReadinessKeeper:
         kept = known.with_position(int(state.batch_id or 0), int(time.time()), cluster, read, ends)
         try:
             found, mirrored = syncs.result()
+            found = found._replace(by_partition=kept.present_syncs(found.by_partition, mirrored))
             kept = kept.without_old_syncs(mirrored)
         except KafkaOffsetsError as error:
             errors.append(f"the syncs could not be read: {error}")
@@ -120,8 +121,10 @@ class ReadinessKeeper:
             topic = known.syncs_topic
         topic = topic or find_syncs_topic(client, self._mirror)
         since = known.syncs_next if topic == known.syncs_topic else 0
+        # Before the syncs: those of a topic that is created again in between must not pass for the new one's.
+        mirrored = mirrored_ids(self._target, self._mirror, {tp.topic for tp in partitions})
         found = read_syncs(client, topic, partitions, since=since, most=MOST_SYNCS, within=self._within)
-        return found, mirrored_ids(self._target, self._mirror, {tp.topic for tp in partitions})
+        return found, mirrored
 
 
 def _last_reads(
