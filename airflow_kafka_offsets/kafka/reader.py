@@ -7,7 +7,14 @@ from typing import Protocol
 
 from airflow_kafka_offsets.errors import BrokerError
 from airflow_kafka_offsets.model.log_ids import LogIds
-from airflow_kafka_offsets.model.offsets import Commit, Commits, IsolationLevel, LogRange, TopicPartition
+from airflow_kafka_offsets.model.offsets import (
+    Commit,
+    Commits,
+    IsolationLevel,
+    LogRange,
+    OffsetRange,
+    TopicPartition,
+)
 
 
 class LogIdsReader(Protocol):
@@ -60,6 +67,11 @@ class OffsetsReader(PositionsReader, Protocol):
         isolation_level: IsolationLevel = "read_uncommitted",
     ) -> dict[TopicPartition, int | None]:
         """Return the time of the first record at or after each offset."""
+
+    def first_since(
+        self, ranges: Mapping[TopicPartition, OffsetRange], timestamp_ms: int
+    ) -> dict[TopicPartition, tuple[int, int] | None]:
+        """Return the offset and the time of the first record in each range that is not older than a time."""
 
     def topic_settings(self, topics: Iterable[str]) -> dict[str, dict[str, str | None] | BrokerError]:
         """Return the settings of topics that decide when records are deleted, or an error for each topic."""

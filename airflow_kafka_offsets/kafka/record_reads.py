@@ -119,6 +119,36 @@ class RecordReads:
         with self._session.begin_call(f"reading records of {summarize(ranges)}", timeout) as call:
             return read_records(self._scans, ranges, take, call, isolation_level)
 
+    def first_since(
+        self, ranges: Mapping[TopicPartition, OffsetRange], timestamp_ms: int
+    ) -> dict[TopicPartition, tuple[int, int] | None]:
+        """
+        Return the offset and the time of the first record in each range that is not older than a time.
+
+        The records before it are fetched, so the user needs Read on the topics. Transaction markers are no
+        records.
+
+        :param ranges: ranges inside the logs.
+        :return: ``None`` for a range without such a record. Ranges that could not be read within 30 seconds,
+            or the client's timeout if that is less, are left out.
+        :raises BrokerAuthenticationError: if the user lacks a right.
+        """
+        found: dict[TopicPartition, tuple[int, int]] = {}
+
+        def take(tp: TopicPartition, message: Message) -> bool:
+            kind, time = message.timestamp()
+            if kind == TIMESTAMP_NOT_AVAILABLE or time < timestamp_ms:
+                return False
+            found[tp] = message.offset(), time
+            return True
+
+        timeout = min(self._session.timeout, _RECORDS_WITHIN)
+        what = f"looking for a time in the records of {summarize(ranges)}"
+        with self._session.begin_call(what, timeout) as call:
+            reached, ended = self._scans.read(ranges, take, call, "read_uncommitted")
+        whole = {tp for tp, each in ranges.items() if tp in ended or reached[tp] >= each.end}
+        return {tp: found.get(tp) for tp in ranges if tp in found or tp in whole}
+
     def record_sizes(self, offsets: Offsets, *, within: float = 5.0) -> dict[TopicPartition, list[int]]:
         """
         Return the bytes of key, value and headers for up to 100 records at or after each offset.

@@ -34,6 +34,7 @@ class MirrorCheck:
         found no copy.
     :param notes: remarks, such as that not all syncs were read.
     :param group_ids: the groups of the pipeline.
+    :param refusals: why a failover would be refused, although the positions are known.
     """
 
     location: str
@@ -46,11 +47,13 @@ class MirrorCheck:
     keeps_times: bool | None = None
     notes: Sequence[str] = ()
     group_ids: Sequence[str] = ()
+    refusals: Sequence[str] = ()
 
     @property
     def verdict(self) -> MirrorVerdict:
         """How exactly the pipeline could fail over if the source were gone."""
-        if any(each.translation.offset is None or each.deleted for each in (*self.now, *self.alone)):
+        unknown = any(each.translation.offset is None or each.deleted for each in (*self.now, *self.alone))
+        if unknown or self.refusals:
             return "unknown"
         return "exact" if all(each.translation.exact for each in self.alone) else "safe"
 
@@ -67,7 +70,7 @@ class MirrorCheck:
         :param max_again: most records that may be read again if the source is gone; ``None`` for any number.
         :param max_behind: most records by which the mirror may be behind; ``None`` for any number.
         """
-        found = []
+        found = list(self.refusals)
         for translated, when in ((self.now, "now"), (self.alone, "once the source is gone")):
             unknown = [each for each in translated if each.translation.offset is None]
             if unknown:

@@ -105,8 +105,9 @@ class PipelinePlan:
     @property
     def begun(self) -> bool:
         """Whether an earlier try has already written a part of the plan."""
-        resumes = self.checkpoint_plan is not None and self.checkpoint_plan.resumes
-        return resumes or any(plan.planned_on != plan.before for plan in self.group_plans)
+        of = self.checkpoint_plan
+        moved = of is not None and (of.resumes or of.carried)
+        return moved or any(plan.planned_on != plan.before for plan in self.group_plans)
 
     def tables(self) -> list[str]:
         """Return each part as lines for a log; in a refused move, each heading says so."""

@@ -81,11 +81,32 @@ class Readiness:
 
     def without_old_syncs(self, mirrored: Mapping[str, str]) -> Readiness:
         """Return the data without syncs of topics that the mirror has created again; ids may be unknown."""
-        old = {
-            topic for topic, each in mirrored.items() if each and self.mirrored.get(topic) not in (None, each)
-        }
+        old = self._created_again(mirrored)
         kept = {tp: each for tp, each in self.syncs.items() if tp.topic not in old}
         return replace(self, syncs=kept, mirrored={**self.mirrored, **mirrored})
+
+    def present_syncs(
+        self, syncs: Mapping[TopicPartition, Sequence[OffsetSync]], mirrored: Mapping[str, str]
+    ) -> dict[TopicPartition, Sequence[OffsetSync]]:
+        """
+        Return newly read syncs, without those that may be from before the mirror has created a topic again.
+
+        An offset on the mirror below a known one shows that the syncs are of the present topic.
+
+        :param syncs: syncs since the last commit, see :func:`~.offset_syncs.in_this_log`.
+        """
+        old = self._created_again(mirrored)
+        return {
+            tp: each
+            for tp, each in syncs.items()
+            if tp.topic not in old
+            or any(each[0].downstream < sync.downstream for sync in self.syncs.get(tp, ()))
+        }
+
+    def _created_again(self, mirrored: Mapping[str, str]) -> set[str]:
+        return {
+            topic for topic, each in mirrored.items() if each and self.mirrored.get(topic) not in (None, each)
+        }
 
     def with_syncs(
         self, syncs: Mapping[TopicPartition, Iterable[OffsetSync]], topic: str, following: int

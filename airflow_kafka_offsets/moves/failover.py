@@ -43,6 +43,7 @@ from airflow_kafka_offsets.moves.commit import plan_commits
 from airflow_kafka_offsets.moves.reset import movable_sources
 from airflow_kafka_offsets.readings.failover import (
     gather_evidence,
+    left_out_refusals,
     read_kept,
     selected_sources,
     translate_sources,
@@ -51,7 +52,6 @@ from airflow_kafka_offsets.readings.known_moves import archived_group_offsets
 from airflow_kafka_offsets.readings.log_checks import LogCheck
 from airflow_kafka_offsets.readings.log_ids import known_log_ids
 from airflow_kafka_offsets.readings.mirror_state import running_mirror
-from airflow_kafka_offsets.readings.positions import existing_partitions
 from airflow_kafka_offsets.readings.renamed_topics import (
     MovedPosition,
     check_partitions,
@@ -116,7 +116,7 @@ def plan_failover(
         ]
         refusals += unread_refusals(target, mirror, moves)
     else:
-        refusals += _left_out_refusals(target, sources, scoped)
+        refusals += left_out_refusals(target, sources, scoped)
     groups = _group_plans(target, selection, sources, translated, policy, left)
     after = _sources_after(sources, translated, groups)
     ids = known_log_ids(target, {each.mirrored.topic for each in translated})
@@ -194,21 +194,6 @@ def _refusals(translated: Collection[TranslatedPartition]) -> list[str]:
         f"the position on the mirror is unknown on {summarize(partitions)}: {why}; correct the names of the "
         f"mirror{earliest if there else ''}"
         for (why, there), partitions in unknown.items()
-    ]
-
-
-def _left_out_refusals(
-    target: OffsetsClient, sources: Mapping[str, Offsets], scoped: Mapping[str, Offsets]
-) -> list[str]:
-    """Return why partitions must not stay: their offsets of the old cluster would count on the mirror."""
-    out = {tp for name, offsets in sources.items() for tp in offsets.keys() - scoped[name].keys()}
-    found = existing_partitions(target, out)
-    if not found:
-        return []
-    return [
-        f"{parameter_text('topics', ...)} leaves out {summarize(found)}, which the mirror has under the same "
-        "name: the checkpoint would keep the old cluster's offset there, which is another record; move all "
-        "topics at once"
     ]
 
 

@@ -12,6 +12,7 @@ from airflow.sdk import Asset, Context, XComArg
 
 from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.interval import MOST_INTERVALS, IntervalSchedule, parse_timezone
+from airflow_kafka_offsets.model.log_ids import LogIds
 from airflow_kafka_offsets.model.parameters import (
     choice_parser,
     iso_time,
@@ -28,6 +29,7 @@ from airflow_kafka_offsets.operators.interval_outlets import (
     check_assets,
     check_meaning,
     emit,
+    recorded_logs,
     refuse_other_logs,
 )
 from airflow_kafka_offsets.readings.record_progress import (
@@ -210,10 +212,10 @@ class CompletedIntervalsOperator(OffsetsOperator):
                     back = {tp: at for tp, at in led.items() if tp in logs}
                     moved = RecordProgress(client, back, logs, now=progress.now)
                     ids: Mapping[str, Any] = {}
+                    meaning = position.meaning(checkpoint)
                     if position.position_is_checkpoint:
                         ids = position.logs_now(client, {tp.topic for tp in logs}).as_json()
-                        refuse_other_logs(feeds, move, ids)
-                    meaning = position.meaning(checkpoint)
+                        refuse_other_logs(feeds, move, meaning, ids)
                     for feed in feeds:
                         emitted = self._recall_emitted(feed, meaning, move, progress, moved, ids)
                         if emitted is not None:
@@ -278,7 +280,10 @@ class CompletedIntervalsOperator(OffsetsOperator):
                     *(feed.asset.name, schedule.containing(end), emitted.end.isoformat()),
                 )
             emitted = replace(emitted, end=end, move=move)
-        emitted = replace(emitted, logs=logs)
+        if logs:
+            # An id that the broker does not return this time is not forgotten.
+            known = LogIds.parse(recorded_logs(feed, move, position))
+            emitted = replace(emitted, logs=(known | LogIds.parse(logs)).as_json())
         if emitted != feed.emitted:
             # Kept now, so that the beginning or a reset is not forgotten if this task fails.
             feed.memory.keep(emitted)

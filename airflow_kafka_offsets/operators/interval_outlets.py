@@ -88,20 +88,27 @@ def check_meaning(
     )
 
 
-def refuse_other_logs(feeds: Sequence[IntervalFeed], move: int | None, ids: Mapping[str, Any]) -> None:
-    """
-    Refuse the position of a checkpoint if its topics were created again since it was read.
+def refuse_other_logs(
+    feeds: Sequence[IntervalFeed], move: int | None, position: Mapping[str, Any], ids: Mapping[str, Any]
+) -> None:
+    """Refuse the position of a checkpoint if its topics were created again since it was read."""
+    for feed in feeds:
+        remedy = "move the checkpoint to the present topics (ResetOffsetsOperator)"
+        recorded = LogIds.parse(recorded_logs(feed, move, position))
+        if refusals := other_logs_refusals("the checkpoint", recorded, LogIds.parse(ids), remedy=remedy):
+            raise PlanRefusedError(refusals)
 
-    A move of the checkpoint since then has set it to offsets of the present topics.
+
+def recorded_logs(feed: IntervalFeed, move: int | None, position: Mapping[str, Any]) -> Mapping[str, Any]:
     """
-    for each in (feed.emitted for feed in feeds):
-        if each is not None and each.move == move:
-            remedy = "move the checkpoint to the present topics (ResetOffsetsOperator)"
-            refusals = other_logs_refusals(
-                "the checkpoint", LogIds.parse(each.logs), LogIds.parse(ids), remedy=remedy
-            )
-            if refusals:
-                raise PlanRefusedError(refusals)
+    Return the ids of the logs to which a checkpoint's position belonged when it was last read.
+
+    A move since then has set it to offsets of the present topics, and a new query has read these.
+    """
+    kept = feed.emitted
+    if kept is None or kept.move != move or kept.meaning.get("query_id") != position.get("query_id"):
+        return {}
+    return kept.logs
 
 
 def emit(context: Context, completed: Sequence[CompletedIntervals]) -> list[Asset]:

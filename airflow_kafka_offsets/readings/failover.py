@@ -13,7 +13,7 @@ from airflow_kafka_offsets.model.failover_plan import TranslatedPartition
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.mirror import Mirror
 from airflow_kafka_offsets.model.offset_syncs import OffsetSync, bracket
-from airflow_kafka_offsets.model.offsets import Logs, Offsets, TopicPartition
+from airflow_kafka_offsets.model.offsets import Logs, Offsets, TopicPartition, summarize
 from airflow_kafka_offsets.model.readiness import Readiness
 from airflow_kafka_offsets.model.translation import LastRead, Sighting, Translation, translate
 from airflow_kafka_offsets.model.wording import dag_text, parameter_text
@@ -180,6 +180,21 @@ def translate_sources(
                 )
             )
     return found
+
+
+def left_out_refusals(
+    target: OffsetsClient, sources: Mapping[str, Offsets], scoped: Mapping[str, Offsets]
+) -> list[str]:
+    """Return why partitions must not stay: their offsets of the old cluster would count on the mirror."""
+    out = {tp for name, offsets in sources.items() for tp in offsets.keys() - scoped[name].keys()}
+    found = existing_partitions(target, out)
+    if not found:
+        return []
+    return [
+        f"{parameter_text('topics', ...)} leaves out {summarize(found)}, which the mirror has under the same "
+        "name: the checkpoint would keep the old cluster's offset there, which is another record; move all "
+        "topics at once"
+    ]
 
 
 def _translate(

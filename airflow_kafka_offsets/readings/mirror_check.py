@@ -17,6 +17,7 @@ from airflow_kafka_offsets.model.translation import LastRead
 from airflow_kafka_offsets.readings.failover import (
     Evidence,
     gather_evidence,
+    left_out_refusals,
     read_kept,
     selected_sources,
     translate_sources,
@@ -83,6 +84,7 @@ def check_mirror(
         keeps_times=_keeps_times(target, mirror, sources, evidence, there),
         notes=(*evidence.notes, *notes),
         group_ids=selection.group_ids,
+        refusals=left_out_refusals(target, state.kafka_offsets, sources),
     )
 
 

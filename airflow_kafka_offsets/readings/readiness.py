@@ -62,6 +62,7 @@ def read_newest(
     kept = known.with_position(int(state.batch_id or 0), int(time.time()), cluster, read, ends)
     try:
         found, mirrored = syncs.result()
+        found = found._replace(by_partition=kept.present_syncs(found.by_partition, mirrored))
         kept = kept.without_old_syncs(mirrored)
     except KafkaOffsetsError as error:
         errors.append(f"the syncs could not be read: {error}")
@@ -88,5 +89,6 @@ def _read_syncs(
         topic = known.syncs_topic
     topic = topic or find_syncs_topic(client, mirror)
     since = known.syncs_next if topic == known.syncs_topic else 0
-    found = read_syncs(client, topic, partitions, since=since, most=MOST_SYNCS, within=WITHIN)
-    return found, mirrored_ids(target, mirror, {tp.topic for tp in partitions})
+    # Before the syncs: those of a topic that is created again in between must not pass for the new one's.
+    mirrored = mirrored_ids(target, mirror, {tp.topic for tp in partitions})
+    return read_syncs(client, topic, partitions, since=since, most=MOST_SYNCS, within=WITHIN), mirrored

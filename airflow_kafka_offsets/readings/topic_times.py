@@ -11,6 +11,7 @@ from airflow_kafka_offsets.kafka.reader import OffsetsReader
 from airflow_kafka_offsets.model.offsets import (
     IsolationLevel,
     Logs,
+    OffsetRange,
     Offsets,
     Positions,
     TopicPartition,
@@ -78,37 +79,35 @@ def records_since(
     Return the first record at or after a time, in ms since 1970, by the records' own times.
 
     A lookup by time may find the marker of a transaction, which has the broker's time. The records behind it
-    may be older, and are searched by their own times.
+    may be older, and are then read until the first one that is not. A search by halves would read less, but
+    it depends on the log end if the times are out of order: two windows that meet at a time must find the
+    same record, whenever they are planned.
 
     :raises BrokerUnavailableError: if a time cannot be read.
     """
-    found = offsets_at_time(client.offsets_for_time(partitions, max(0, moment)), logs)
-    low = {tp: offset for tp, offset in found.items() if offset < logs[tp].end}
-    high: Offsets = {}
-    times: dict[TopicPartition, int | None] = {}
-    middle = dict(low)
-    while middle:
-        read = client.record_times(middle)
-        if unread := middle.keys() - read.keys():
-            raise BrokerUnavailableError(
-                f"the times of records in {summarize(unread)} could not be read, so the first record since "
-                "the time is unknown there: try again"
-            )
-        for tp, offset in middle.items():
-            time = read[tp]
-            if time is not None and time < moment:
-                low[tp] = offset + 1
-                high.setdefault(tp, logs[tp].end)
-                continue
-            times[tp] = time
-            if tp in high:
-                high[tp] = offset
-            else:
-                del low[tp]  # the lookup's result is right
-        middle = {tp: (low[tp] + high[tp]) // 2 for tp in low if low[tp] < high[tp]}
+    offsets = offsets_at_time(client.offsets_for_time(partitions, max(0, moment)), logs)
+    asked = {tp: offset for tp, offset in offsets.items() if offset < logs[tp].end}
+    times = client.record_times(asked) if asked else {}
+    if unread := asked.keys() - times.keys():
+        raise BrokerUnavailableError(
+            f"the times of records in {summarize(unread)} could not be read, so the first record since "
+            "the time is unknown there: try again"
+        )
+    behind = {
+        tp: OffsetRange(offset, logs[tp].end)
+        for tp, offset in asked.items()
+        if (time := times[tp]) is not None and time < moment
+    }
+    first = client.first_since(behind, moment) if behind else {}
+    if unread := behind.keys() - first.keys():
+        raise BrokerUnavailableError(
+            f"the records of {summarize(unread)} behind a transaction are older than the time, and could not "
+            "all be read, so the first record since the time is unknown there: try again, or give offsets"
+        )
+    for tp, found in first.items():
+        offsets[tp], times[tp] = found or (logs[tp].end, None)
     latest = _now() + AHEAD
-    ahead = {tp: time for tp, time in times.items() if time is not None and time > latest}
-    return Since(found | high, ahead)
+    return Since(offsets, {tp: time for tp, time in times.items() if time is not None and time > latest})
 
 
 def last_times(

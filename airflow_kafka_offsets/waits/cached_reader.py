@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, get_args
 from airflow_kafka_offsets.errors import BrokerError, BrokerUnavailableError, SetupError
 from airflow_kafka_offsets.kafka.failures import NO_LEADER
 from airflow_kafka_offsets.model.log_ids import LogIds
-from airflow_kafka_offsets.model.offsets import Commit, IsolationLevel, LogRange, TopicPartition
+from airflow_kafka_offsets.model.offsets import Commit, IsolationLevel, LogRange, OffsetRange, TopicPartition
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.kafka.client import OffsetsClient
@@ -206,3 +206,9 @@ class CachedReader:
             self._record_times |= {keys[tp]: at for tp, at in found.items() if at is not None}
             known |= found
         return known
+
+    def first_since(
+        self, ranges: Mapping[TopicPartition, OffsetRange], timestamp_ms: int
+    ) -> dict[TopicPartition, tuple[int, int] | None]:
+        """Return the first record in each range that is not older than a time; no poll asks for it."""
+        return self._client.first_since(ranges, timestamp_ms)

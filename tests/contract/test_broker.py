@@ -134,6 +134,22 @@ def test_the_time_of_a_record_at_the_start_the_middle_the_end_and_beyond(cluster
     assert cluster.client.record_times({}) == {}
 
 
+def test_the_first_record_since_a_time_is_looked_for_in_a_range(cluster, topic):
+    cluster.delete_records(topic, {0: 4})
+    first, second, third = partitions_of(topic)
+    found: dict[tuple[int, int], int | None] = {(4, 10): 5, (7, 10): 7, (4, 5): None, (5, 5): None}
+    for (start, end), offset in found.items():
+        expected = {first: None if offset is None else (offset, TIMES[offset])}
+        assert cluster.client.first_since({first: OffsetRange(start, end)}, TIMES[5]) == expected
+    ranges = {first: OffsetRange(8, 10), second: OffsetRange(0, 5), third: OffsetRange(0, 0)}
+    assert cluster.client.first_since(ranges, TIMES[4]) == {
+        first: (8, TIMES[8]),
+        second: (4, TIMES[4]),
+        third: None,
+    }
+    assert cluster.client.first_since({}, 0) == {}
+
+
 # --- commits
 
 

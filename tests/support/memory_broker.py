@@ -36,6 +36,7 @@ from airflow_kafka_offsets.model.offsets import (
     Commits,
     IsolationLevel,
     LogRange,
+    OffsetRange,
     Offsets,
     TopicPartition,
     check_partitions,
@@ -327,6 +328,21 @@ class MemoryClient:
         for tp in inside:
             self._need("topic", tp.topic, "Read", what.format(summarize(wanted)))
         return {tp: logs[tp].times[inside[tp]] if tp in inside else None for tp in wanted}
+
+    def first_since(
+        self, ranges: Mapping[TopicPartition, OffsetRange], timestamp_ms: int
+    ) -> dict[TopicPartition, tuple[int, int] | None]:
+        what = "looking for a time in the records of {}"
+        wanted = self._there(ranges, what)
+        for tp in wanted:
+            self._need("topic", tp.topic, "Read", what.format(summarize(wanted)))
+
+        def first(tp: TopicPartition) -> tuple[int, int] | None:
+            log, (start, end) = self._broker.log(tp), ranges[tp]
+            inside = range(max(start, log.start), min(end, len(log.times)))
+            return next(((n, log.times[n]) for n in inside if log.times[n] >= timestamp_ms), None)
+
+        return {tp: first(tp) for tp in wanted}
 
     def record_sizes(
         self, offsets: Mapping[TopicPartition, int], *, within: float = 5.0

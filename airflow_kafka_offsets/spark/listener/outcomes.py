@@ -83,7 +83,9 @@ class Outcomes:
     def record_incomplete(self, query: RunningQuery, text: str) -> None:
         """Record that a query's last offsets were not committed, unless it has a more specific error."""
         with self._lock:
-            if any(query_id == query.query_id for query_id, _ in self._errors):
+            # A topic without a group says nothing about the others.
+            known = [about for query_id, about in self._errors if query_id == query.query_id]
+            if any(isinstance(about, Target) or about == _WHOLE_QUERY for about in known):
                 return
             self._errors[query.query_id, _WHOLE_QUERY] = BrokerUnavailableError(f"query {query.name}: {text}")
         self._warn_once(query, _WHOLE_QUERY, "incomplete", text)

@@ -219,6 +219,8 @@ def test_partitions_that_topics_leaves_out_must_not_be_read_on_the_mirror(
     ):
         task.execute(context)
     assert SparkCheckpoint(query.location).read().kafka_offsets == before
+    with pytest.raises(AirflowFailException, match=rf"leaves out {topic}-1, which the mirror has under"):
+        CheckMirrorOperator(task_id="check", **names).execute(context)
 
 
 def test_the_check_refuses_a_cluster_that_the_pipeline_has_left(orders, context):

@@ -115,6 +115,37 @@ def test_a_refused_retry_keeps_the_offsets_from_before_the_first_try(
     assert again.xcoms["return_value"]["before"] == {topic: {"0": 5, "1": 5}}
 
 
+def test_a_refused_retry_does_not_hide_the_move_of_a_checkpoint(topic, group, commit, new_query, monkeypatch):
+    query = new_query({topic: {0: 5, 1: 5}})
+    commit(group, topic, {0: 2, 1: 2})
+    how = {"to_offset": "committed", "checkpoint_location": query.location, "quiet_period": 0}
+    with monkeypatch.context() as patch:
+        patch.setattr(BeforeImages, "finish", kill)
+        with pytest.raises(KilledError):
+            reset(group, **how).execute({"ti": ti("reset", job=None)})
+    # The query has worked since, and has begun a batch.
+    query.run(2, {topic: {0: 3, 1: 3}})
+    query.plan(3, {topic: {0: 4, 1: 4}})
+    again = ti("reset", 2, job=None)
+    with pytest.raises(AirflowFailException, match="was begun and not finished"):
+        reset(group, **how).execute({"ti": again})
+    receipt = again.xcoms["return_value"]
+    assert not receipt["plan_only"]
+    task = RestoreOffsetsOperator(
+        task_id="r",
+        group_id=group,
+        checkpoint_location=query.location,
+        receipt=receipt,
+        restore_when="always",
+        allow_stale=True,
+        on_pending_batch="discard",
+        sink="noop",
+        quiet_period=0,
+    )
+    task.execute({"ti": ti("r")})
+    assert query.stands() == {0: 5, 1: 5}
+
+
 def test_a_refused_move_is_not_taken_back(topic, group, commit, committed):
     commit(group, topic, {0: 5, 1: 5})
     refused = ti("reset", job=None)

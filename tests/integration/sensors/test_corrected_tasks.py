@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from datetime import datetime, timezone
 
 import pytest
 from airflow.sdk.exceptions import AirflowRescheduleException
@@ -38,6 +39,16 @@ def test_a_corrected_target_counts_at_the_next_poll(group, make_read_topic, comm
     poll(context, group, target={topic: {"0": 1}})
     commit(group, topic, {0: 1})
     poll(context, group, target={topic: {"0": 5}})
+
+
+def test_a_time_in_place_of_the_log_end_counts_at_the_next_poll(
+    group, make_read_topic, produce, commit, context
+):
+    topic = make_read_topic()
+    poll(context, group, topics=[topic], target="latest")
+    commit(group, topic, {0: 5})
+    produce(topic, {0: 3})
+    poll(context, group, topics=[topic], target=datetime.now(tz=timezone.utc))
 
 
 def test_corrected_topics_count_at_the_next_poll(group, make_read_topic, commit, context):

@@ -10,10 +10,16 @@ from hypothesis import strategies as st
 
 from airflow_kafka_offsets.errors import OffsetsFormatError
 from airflow_kafka_offsets.model.offset_syncs import OffsetSync
-from airflow_kafka_offsets.model.offsets import TopicPartition
+from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition
 from airflow_kafka_offsets.model.readiness import POSITIONS, Readiness, around
 from airflow_kafka_offsets.model.text import MAX_VALUES
-from airflow_kafka_offsets.model.translation import LastRead, RecordIdentity, record_digest
+from airflow_kafka_offsets.model.translation import (
+    LastRead,
+    RecordIdentity,
+    Translation,
+    record_digest,
+    translate,
+)
 
 PARTITION = TopicPartition("orders", 0)
 numbers = st.integers(0, 2**63 - 1)
@@ -144,3 +150,30 @@ def test_syncs_of_a_topic_that_was_created_again_on_the_mirror_are_not_kept():
     )
     assert kept.without_old_syncs({"orders": "c", "clicks": ""}).syncs == {other: [OffsetSync(1, 1)]}
     assert Readiness.parse(kept.as_text(), "f") == kept
+
+
+def test_a_sync_from_before_a_topic_was_created_again_does_not_count_for_the_new_one():
+    kept = Readiness(
+        read={PARTITION: [position(150)]},
+        syncs={PARTITION: [OffsetSync(90, 90)]},
+        mirrored={"orders": "a"},
+        ends={PARTITION: 400},
+    )
+
+    def after_commits(*commits):
+        found = kept
+        for mirrored, syncs in commits:
+            present = found.present_syncs({PARTITION: syncs} if syncs else {}, {"orders": mirrored})
+            found = found.without_old_syncs({"orders": mirrored}).with_syncs(present, "syncs", 1)
+        return list(found.syncs.get(PARTITION, ()))
+
+    old, new = [OffsetSync(100, 100)], [OffsetSync(101, 0), OffsetSync(202, 101)]
+    assert after_commits(("a", old)) == [OffsetSync(90, 90), *old]
+    # The topic is empty when the first commit sees it, and its mirror has written the old sync just before.
+    found = after_commits(("b", old), ("b", new))
+    assert found == new
+    log = LogRange(0, 260)
+    assert translate(150, log, found) == Translation(49)
+    assert after_commits(("b", new)) == new
+    # Where the present offsets are not below the known ones, it is not known whose they are.
+    assert after_commits(("b", [OffsetSync(300, 95)])) == []

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
 from datetime import datetime, timedelta, timezone
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,8 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from interval_runs import FakeAirflow
 from memory_broker import MemoryBroker, MemoryClient
+from written_query import Query
 
-from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
+from airflow_kafka_offsets.errors import BrokerUnavailableError, PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.operators.completed_intervals import CompletedIntervalsOperator
 
@@ -637,3 +641,47 @@ def test_a_mistyped_group_is_corrected_before_the_first_event(stream):
     stream.run(group_id="etll")
     stream.run()
     assert stream.hours() == ["01T00"]
+
+
+# -- a checkpoint whose topic is created again --
+
+
+@pytest.fixture
+def of_checkpoint(stream, tmp_path):
+    """The stream, read by a query with a checkpoint; ``run`` emits the hours of the checkpoint."""
+    stream.write(0.5, 1.5, 2.5, 3.5)
+    query = Query(tmp_path / "checkpoint")
+    query.run(0, {"orders": {0: 3}})
+    named = {"group_id": None, "topics": None, "checkpoint_location": query.location}
+    stream.run(**named)
+    assert stream.hours() == ["01T00", "01T01", "01T02"]
+    return SimpleNamespace(stream=stream, query=query, run=partial(stream.run, **named))
+
+
+def recreate(stream: Stream) -> None:
+    stream.broker.delete_topic("orders")
+    stream.broker.create("orders", 1)
+    stream.write(3.1, 3.2, 3.3, 4.5, 5.5)
+
+
+def test_an_id_that_the_broker_does_not_return_once_is_not_forgotten(of_checkpoint, monkeypatch):
+    def no_topics(client: MemoryClient, topics: Any) -> Any:
+        raise BrokerUnavailableError("no answer")
+
+    with monkeypatch.context() as silent:
+        silent.setattr(MemoryClient, "log_ids", no_topics)
+        of_checkpoint.run()
+    recreate(of_checkpoint.stream)
+    with pytest.raises(AirflowFailException, match="'orders' was deleted and created again"):
+        of_checkpoint.run()
+
+
+def test_a_new_query_of_a_topic_that_was_created_again_may_begin_somewhere(of_checkpoint):
+    recreate(of_checkpoint.stream)
+    shutil.rmtree(of_checkpoint.query.root)
+    query = Query(of_checkpoint.query.root, "aaaaaaaa-2222-3333-4444-555555555555")
+    query.run(0, {"orders": {0: 4}})
+    with pytest.raises(AirflowFailException, match="query_id was .* set start_from to a new time"):
+        of_checkpoint.run()
+    of_checkpoint.run(start_from=(DAY + timedelta(hours=3)).isoformat())
+    assert of_checkpoint.stream.hours()[3:] == ["01T03", "01T04"]

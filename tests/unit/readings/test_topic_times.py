@@ -43,6 +43,15 @@ class Log(MemoryClient):
         after = next((n for n in range(offsets[TP], end) if n not in self._markers), end)
         return super().record_times({TP: after}, **parameters)
 
+    def first_since(self, ranges: Any, timestamp_ms: int, **parameters: Any) -> Any:
+        if self._unreadable:
+            return {}
+        start, end = ranges[TP]
+        for offset in range(start, end):
+            if offset not in self._markers and self._broker.log(TP).times[offset] >= timestamp_ms:
+                return {TP: (offset, self._broker.log(TP).times[offset])}
+        return {TP: None}
+
 
 def since(log: Log, moment: int = NOON) -> tuple[int, bool]:
     found = records_since(log, [TP], moment, log.log_ranges([TP]))
@@ -65,6 +74,14 @@ def test_the_first_record_since_a_time_is_found_behind_a_marker():
     assert since(Log()) == (0, False)
 
 
+def test_windows_that_meet_at_a_time_leave_no_record_between_them():
+    before, after = NOON - MINUTE, NOON + MINUTE
+    times = [before, after, before, after, before, before, after, before, after]
+    early, late = (Log(*times[:count], markers=(1,)) for count in (5, len(times)))
+    # The first window is planned as soon as its time has passed, the next one an hour later.
+    assert since(early) == since(late) == (3, False)
+
+
 def test_a_record_ahead_of_the_clock_is_named():
     assert since(Log(NOON - MINUTE, AHEAD, NOON - MINUTE, NOON)) == (1, True)
     # Found by the search behind the marker, too.
@@ -76,6 +93,15 @@ def test_a_record_ahead_of_the_clock_is_named():
 def test_times_that_cannot_be_read_are_an_error():
     with pytest.raises(BrokerUnavailableError, match=r"the times of records in orders-0 .* try again"):
         since(Log(NOON, unreadable=True))
+
+
+def test_records_behind_a_marker_that_cannot_be_read_in_time_are_an_error():
+    class Slow(Log):
+        def first_since(self, *_: Any, **__: Any) -> Any:
+            return {}
+
+    with pytest.raises(BrokerUnavailableError, match=r"records of orders-0 behind a transaction .* offsets"):
+        since(Slow(NOON, NOON - MINUTE, markers=(0,)))
 
 
 def test_a_window_does_not_end_at_a_record_ahead_of_the_clock():

@@ -385,6 +385,20 @@ def test_a_topic_without_a_group_is_an_error_at_the_end(group_id):
     assert f"names no group for topic {ORDERS.topic}: not committed" in str(error)
 
 
+def test_a_topic_without_a_group_does_not_hide_that_the_last_commit_is_not_done():
+    audit = TopicPartition("audit", 0)
+    query = Query(sources=lambda: [SourceState("a", on("here"), {ORDERS: 5, audit: 3})])
+    committer = following(query, Group().client, group_id={"orders": "g"})
+    committer.record_finished("run-1", 0)
+    committer.flush(1)
+    committer.record_finished("run-1", 1)
+    committer.record_late(2.0)
+    assert [str(error).partition(":")[2] for error in committer.outcomes.errors] == [
+        " its source a names no group for topic audit: not committed",
+        " its last commit was not done within 2 s; its next run does it",
+    ]
+
+
 def broken():
     raise RuntimeError("the JVM is gone")
 
