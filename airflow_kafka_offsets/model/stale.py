@@ -13,18 +13,18 @@ def partitions_moved_on(
     now: Mapping[TopicPartition, int | None], back: Offsets, moved_to: Offsets
 ) -> list[TopicPartition]:
     """
-    Return the partitions that are outside the range between the two ends of a move.
+    Return the partitions whose position neither a move nor its recovery explains.
 
-    A position within that range is that of an unfinished recovery, whose records were already read once.
+    After a move back, a position between its two ends is that of an unfinished recovery, whose records were
+    already read once. A move forward leads to no position in between.
 
     :param back: the offsets before the move, which an undo would restore.
     :param moved_to: the offsets after the move.
     """
     found = []
     for tp, before in back.items():
-        ends = sorted((before, moved_to.get(tp, before)))
-        at = now.get(tp)
-        if at is not None and at != before and not ends[0] <= at <= ends[1]:
+        at, to = now.get(tp), moved_to.get(tp, before)
+        if at is not None and at not in (before, to) and not to < at < before:
             found.append(tp)
     return found
 
