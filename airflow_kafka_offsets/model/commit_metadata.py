@@ -11,7 +11,7 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.model.digest import digest
@@ -32,8 +32,9 @@ _NUMBERS = (
     "approved_at",
 )
 _LEAST_IMPORTANT = (
-    *("try_number", "user", "approved_at", "partitions", "at", "approved_by", "task", "dag", "tool"),
-    *("map_index", "iteration", "clears", "started", "run", "batch", "move", "plan"),
+    *("try_number", "user", "approved_at", "partitions", "at", "approved_by", "task", "dag"),
+    # The tool tells a move from a pipeline's progress, also in another run.
+    *("map_index", "iteration", "clears", "started", "batch", "tool", "run", "move", "plan"),
     *("token", "request", "key", "topic", "cluster", "query"),
 )
 """Fields in the order in which a text that is too long loses them."""
@@ -153,10 +154,19 @@ class CommitMetadata:
         return digest(self.dag, self.run, self.task, self.map_index, *loop, length=12)
 
     @property
-    def is_move(self) -> bool:
-        """Whether a reset, a restore or a failover made the commit, in a task or on the command line."""
+    def kind(self) -> Literal["commit", "reset", "restore", "failover"]:
+        """What made the commit, in a task or on the command line."""
         words = self.tool.split(" ")
-        return words[-1] in ("reset", "restore") or "failover" in words
+        if "failover" in words:
+            return "failover"
+        if words[-1] == "restore":
+            return "restore"
+        return "reset" if words[-1] == "reset" or words[-2:] == ["recover", "apply"] else "commit"
+
+    @property
+    def is_move(self) -> bool:
+        """Whether the commit is of a move, and not of a pipeline's progress."""
+        return self.kind != "commit"
 
     @property
     def run_start(self) -> RunStart:
@@ -290,6 +300,12 @@ def check_group_follows(group_id: str, commits: Commits, query: str, current: Lo
     other = foreign_query(group_id, commits, query) if query else None
     if refusals := [other] if other else foreign_logs(group_id, commits, current):
         raise PlanRefusedError(refusals)
+
+
+def newest_move(commits: Commits, query: str) -> int:
+    """Return the number of the newest move of a query's checkpoint whose commits a group has; 0 for none."""
+    made = map(CommitMetadata.parse, {commit.metadata for commit in commits.values() if commit is not None})
+    return max((each.move or 0 for each in made if each and each.is_move and each.query == query), default=0)
 
 
 def log_ids_of(commits: Commits, current: LogIds) -> LogIds:

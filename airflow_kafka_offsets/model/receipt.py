@@ -109,6 +109,13 @@ def read_receipt(value: object, *, describe: DescribeValue = shorten) -> tuple[G
     return tuple(result)
 
 
+def is_plan_only(receipt: object) -> bool:
+    """Return whether a receipt is of a plan that was only shown; that of a checkpoint alone has no group."""
+    groups = read_receipt(receipt)
+    only_shown = isinstance(receipt, Mapping) and bool(receipt.get("plan_only"))
+    return only_shown or any(group.plan_only for group in groups)
+
+
 def _group_receipt(plan: OffsetPlan, plan_only: bool, verified: bool) -> dict[str, Any]:
     shown, _ = plan.table_moves()
     times = {"times": times_json(plan.times, (move[:3] for move in shown))} if plan.times else {}

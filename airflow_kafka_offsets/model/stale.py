@@ -11,9 +11,10 @@ def partitions_moved_on(
     now: Mapping[TopicPartition, int | None], back: Offsets, moved_to: Offsets
 ) -> list[TopicPartition]:
     """
-    Return the partitions that are outside the range between the two ends of a move.
+    Return the partitions whose position neither a move nor its recovery explains.
 
-    A position within that range is that of an unfinished recovery, whose records were already read once.
+    After a move back, a position between its two ends is that of an unfinished recovery, whose records were
+    already read once. A move forward leads to no position in between.
 
     :param back: the offsets before the move, which an undo would restore.
     :param moved_to: the offsets after the move.
@@ -21,8 +22,8 @@ def partitions_moved_on(
     moves = {tp: (before, moved_to.get(tp, before)) for tp, before in back.items()}
     return [
         tp
-        for tp, ends in moves.items()
-        if (at := now.get(tp)) is not None and not min(ends) <= at <= max(ends)
+        for tp, (before, to) in moves.items()
+        if (at := now.get(tp)) is not None and at not in (before, to) and not to < at < before
     ]
 
 

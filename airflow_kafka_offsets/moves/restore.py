@@ -24,7 +24,7 @@ from airflow_kafka_offsets.model.offsets import Offsets, Positions, TopicPartiti
 from airflow_kafka_offsets.model.parameters import OutOfRangePolicy, RestoreMissingCommitPolicy
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan, offsets_after
 from airflow_kafka_offsets.model.plan import OffsetPlan
-from airflow_kafka_offsets.model.receipt import read_receipt
+from airflow_kafka_offsets.model.receipt import is_plan_only, read_receipt
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.model.wording import parameter_text
@@ -66,7 +66,7 @@ def plan_restore_receipt(
         :func:`~airflow_kafka_offsets.moves.stale.refuse_stale`.
     """
     groups = read_receipt(value)
-    if any(group.plan_only for group in groups):
+    if is_plan_only(value):
         raise PlanRefusedError(
             "the receipt is of a plan that was only shown, so there are no offsets to restore"
         )

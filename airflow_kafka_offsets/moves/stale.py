@@ -90,14 +90,20 @@ def _commits_of_others(
     group_plan: OffsetPlan, moved_to: Offsets, metadata: CommitMetadata, *, same_run: bool
 ) -> list[str]:
     """
-    Return a sentence for each other origin of commits beyond a move.
+    Return a sentence for each other origin of commits that followed a move.
 
     :param same_run: whether a commit without a run, such as one from a Spark cluster, counts as this run's.
     """
     of_others: dict[str, list[TopicPartition]] = {}
-    for tp in partitions_moved_on(group_plan.planned_on, group_plan.after, moved_to):
+    moved_on = partitions_moved_on(group_plan.planned_on, group_plan.after, moved_to)
+    for tp, back in group_plan.after.items():
         text = group_plan.metadata.get(tp)
         made = CommitMetadata.parse(text)
+        # A commit between the two ends may be of the move's own recovery, unless it is of another move.
+        elsewhere = group_plan.planned_on.get(tp) not in (back, moved_to.get(tp, back))
+        moved_again = elsewhere and made is not None and made.is_move
+        if tp not in moved_on and not moved_again:
+            continue
         if not (same_run if made is None or not made.run else metadata.is_same_run(made)):
             of_others.setdefault(committer_text(text) or "another client", []).append(tp)
     return [

@@ -22,7 +22,7 @@ from airflow_kafka_offsets.model.parameters import (
     parse_switch,
     parse_text,
 )
-from airflow_kafka_offsets.model.receipt import read_receipt
+from airflow_kafka_offsets.model.receipt import is_plan_only, read_receipt
 from airflow_kafka_offsets.model.recovery import Recovery
 from airflow_kafka_offsets.model.recovery_tasks import FAILED, RecoveryTasks
 from airflow_kafka_offsets.moves.recovery import judge_recovery, plan_of_earlier_restore
@@ -222,7 +222,7 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
                 )
             self.log.info("Nothing to restore: there is no receipt, so nothing was moved")
             return True
-        if receipt is not None and any(group.plan_only for group in read_receipt(receipt)):
+        if receipt is not None and is_plan_only(receipt):
             self.log.info("Nothing to restore: the receipt is of a plan that was only shown (plan_only)")
             return True
         return False

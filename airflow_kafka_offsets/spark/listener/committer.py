@@ -17,7 +17,7 @@ from airflow_kafka_offsets.errors import (
     PlanRefusedError,
     SetupError,
 )
-from airflow_kafka_offsets.model.commit_metadata import check_group_follows
+from airflow_kafka_offsets.model.commit_metadata import check_group_follows, newest_move
 from airflow_kafka_offsets.model.groups import GroupIds
 from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds
 from airflow_kafka_offsets.model.offsets import Commits, Offsets, TopicPartition, summarize
@@ -27,6 +27,7 @@ from airflow_kafka_offsets.readings.log_ids import known_log_ids
 from airflow_kafka_offsets.spark.commit import driver_metadata
 from airflow_kafka_offsets.spark.listener.outcomes import Outcomes
 from airflow_kafka_offsets.spark.listener.queries import RunningQuery, Settings, Target, group_targets
+from airflow_kafka_offsets.spark.listener.refusals import moved_since_error
 
 log = logging.getLogger(__name__)
 
@@ -71,6 +72,8 @@ class _Run:
     clients: set[Settings] = field(default_factory=set)
     log_ids: dict[tuple[Target, frozenset[str]], LogIds] = field(default_factory=dict)
     """Ids of each target's topics, read once: a query ends when a topic that it reads is deleted."""
+    moves: dict[Target, int] = field(default_factory=dict)
+    """Number of the checkpoint's newest move that a group had at its first commit in this run."""
 
     @property
     def refresh(self) -> float:
@@ -315,6 +318,10 @@ class Committer:
             check_group_follows(
                 group_id, found, follows, UNKNOWN_LOGS if self._allow_new_cluster else log_ids
             )
+            newest = newest_move(found, query.query_id)
+            # The query may run on after a move that should have waited for its end; its checkpoint decides.
+            if newest > run.moves.setdefault(target, newest) and not _try(query.is_active):
+                raise moved_since_error(group_id, query.name)
             run.claims.setdefault(target, set()).update(offsets)
 
         try:

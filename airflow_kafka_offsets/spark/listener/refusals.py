@@ -1,4 +1,4 @@
-"""Refuses sessions and settings with which the listener cannot commit."""
+"""Refuses sessions, settings and offsets with which the listener cannot commit."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import suppress
 from importlib import metadata
 from typing import Any
 
-from airflow_kafka_offsets.errors import SetupError, UsageError
+from airflow_kafka_offsets.errors import PlanRefusedError, SetupError, UsageError
 from airflow_kafka_offsets.model.groups import SOURCE_PREFIX, GroupIds, parse_group_id
 from airflow_kafka_offsets.model.kafka_security import SERVERS, check_servers
 
@@ -74,6 +74,14 @@ def check_connect(group_id: GroupIds | None, config: Mapping[str, Any]) -> None:
         raise SetupError(
             "Spark Connect commits with confluent-kafka, which is not installed: pip install confluent-kafka"
         )
+
+
+def moved_since_error(group_id: str, query: str) -> PlanRefusedError:
+    """Return the error for the last offsets of a query whose checkpoint was moved after its end."""
+    return PlanRefusedError(
+        f"group {group_id!r} was moved with the checkpoint after the end of query {query}, so the offsets of "
+        "this run are from before the move, and are not committed: the next run continues from the move"
+    )
 
 
 def _version(distribution: str) -> str | None:

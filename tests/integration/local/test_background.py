@@ -63,6 +63,15 @@ def test_starting_twice_finds_the_first_one(directory):
     assert find_running(directory) == first
 
 
+def test_a_link_to_the_directory_leads_to_the_same_kafka(directory, tmp_path):
+    link = tmp_path / "link"
+    link.symlink_to(directory, target_is_directory=True)
+    first = start_background(directory)
+    assert start_background(link) == first
+    assert stop_background(link)
+    assert find_brokers(directory) == []
+
+
 @pytest.mark.long
 def test_another_port_is_found_when_the_last_one_was_taken_meanwhile(directory, make_topic):
     first = start_background(directory)

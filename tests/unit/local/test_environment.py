@@ -100,6 +100,36 @@ def test_a_missing_extra_is_a_warning_with_the_command_that_installs_it(monkeypa
     assert check.found.startswith("psutil not installed")
 
 
+@pytest.fixture
+def broken(monkeypatch, tmp_path):
+    """broken("psutil") -> as if a library were installed, and one of the system's that it needs were not."""
+
+    def broken(name):
+        (tmp_path / f"{name}.py").write_text(f"raise ImportError('lib{name}.so.1: cannot open it')")
+        monkeypatch.syspath_prepend(tmp_path)
+        monkeypatch.delitem(sys.modules, name, raising=False)
+
+    return broken
+
+
+@pytest.mark.parametrize(
+    ("library", "check", "status"),
+    [
+        ("fsspec", "libraries", "fail"),
+        ("confluent_kafka", "libraries", "fail"),
+        ("psutil", "embedded Kafka", "warn"),
+    ],
+)
+def test_a_library_that_is_there_and_cannot_be_imported_is_no_library(broken, library, check, status):
+    broken(library)
+    found = {each.name: each for each in check_environment()}[check]
+    assert (found.status, found.found) == (
+        status,
+        f"{library} cannot be imported: lib{library}.so.1: cannot open it",
+    )
+    assert found.remedy == f"pip install --force-reinstall {library.replace('_', '-')}"
+
+
 @pytest.mark.parametrize(
     ("module", "library"), [("cache", "filelock"), ("cache", "platformdirs"), ("process", "psutil")]
 )

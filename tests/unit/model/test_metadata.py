@@ -63,6 +63,30 @@ def test_the_time_of_the_commit_goes_before_what_names_its_run():
     assert (many.at, many.run) == (None, "r" * 60)
 
 
+@pytest.mark.parametrize("tool", ["reset", "restore", "failover"])
+def test_a_move_of_many_partitions_is_still_known_as_one(tool):
+    made = CommitMetadata(
+        dag="recovery_of_all_orders",
+        run="manual__2026-01-05T00:00:00.123456+00:00",
+        task="reset_all_orders",
+        user="admin",
+        query="d9ad211a-c76f-41b5-aa99-ca097d9e9e8b",
+        batch=12_345,
+        move=3,
+        tool=tool,
+        token="5f0c6b1de2a9",
+        at=1_767_398_400,
+        cluster="4L6g3nShT-eMCtK--X86sw",
+        topic="lkXRs0e3Qk6bJZ6Y0wq0aQ",
+        started=1_767_398_390,
+        clears=1,
+        try_number=1,
+        request="1c5f0b1de2a9",
+    )
+    found = parsed(made.text(1_000))
+    assert (found.kind, found.run, found.identity) == (tool, made.run, made.identity)
+
+
 def test_another_query_is_foreign_and_none_is_not():
     other = CommitMetadata(dag="d", run="r", task="t", query="other").text()
     assert foreign_query("g", {A: Commit(0), B: Commit(0, "written by a consumer")}, "mine") is None
@@ -103,3 +127,22 @@ MINE, OTHERS = CommitMetadata(dag="d", run="r", task="t", at=9), CommitMetadata(
 )
 def test_a_move_of_all_partitions_has_not_stopped_half_way(commits, half_way):
     assert is_partly_moved(commits, MINE) is half_way
+
+
+@pytest.mark.parametrize(
+    ("tool", "kind"),
+    [
+        ("", "commit"),
+        ("spark listener", "commit"),
+        ("airflow-kafka-offsets group commit", "commit"),
+        ("reset", "reset"),
+        ("airflow-kafka-offsets group reset", "reset"),
+        ("airflow-kafka-offsets recover apply", "reset"),
+        ("airflow-kafka-offsets recover restore", "restore"),
+        ("airflow-kafka-offsets failover apply", "failover"),
+        ("airflow-kafka-offsets failover back", "failover"),
+    ],
+)
+def test_what_a_task_or_command_has_made(tool, kind):
+    made = CommitMetadata(tool=tool)
+    assert (made.kind, made.is_move) == (kind, kind != "commit")

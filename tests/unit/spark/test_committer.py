@@ -9,6 +9,7 @@ from typing import NamedTuple
 import pytest
 
 from airflow_kafka_offsets.errors import BrokerUnavailableError, UsageError
+from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.log_ids import LogIds
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.spark.listener import committer as committer_module
@@ -360,6 +361,35 @@ def test_of_two_queries_that_name_one_group_for_a_partition_the_second_is_refuse
     committer.commit_due()
     assert group.commits == 1
     assert "which query q-1 follows already" in str(committer.outcomes.errors[0])
+
+
+@pytest.mark.parametrize("active", [False, True])
+def test_the_last_offsets_of_an_ended_query_are_not_committed_over_a_move_of_its_checkpoint(
+    committer, group, query, active
+):
+    query.ends = {ORDERS: 5}
+    committer.record_finished("run-1", 0)
+    committer.commit_due()
+    # The broker is away when the query ends, and a reset is faster than the next attempt.
+    query.ends, query.active, group.failures = {ORDERS: 9}, active, 1
+    committer.record_ended("run-1")
+    committer.commit_due()
+    moved = CommitMetadata(tool="airflow-kafka-offsets group reset", query="q-1", move=1)
+    group.held["g", ORDERS] = Commit(2, moved.text())
+    committer.flush(2)
+    assert group.held["g", ORDERS].offset == (9 if active else 2)
+    errors = [str(error) for error in committer.outcomes.errors]
+    assert errors == [] if active else "was moved with the checkpoint after the end of query q-1" in errors[0]
+
+
+def test_the_run_after_a_move_commits_over_it_also_if_it_has_only_one_batch(committer, group, query):
+    moved = CommitMetadata(task="reset", tool="reset", query="q-1", move=1)
+    group.held["g", ORDERS] = Commit(2, moved.text())
+    query.ends, query.active = {ORDERS: 5}, False
+    committer.record_ended("run-1")
+    committer.flush(2)
+    assert group.held["g", ORDERS].offset == 5
+    assert committer.outcomes.errors == []
 
 
 @pytest.mark.parametrize("refuses", ["here", "there"])

@@ -1,0 +1,112 @@
+"""Receipts that `group restore` takes, of commands on a broker in memory."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from typing import NamedTuple
+
+import pytest
+from memory_broker import MemoryBroker, MemoryClient
+from written_query import Query
+
+from airflow_kafka_offsets.cli import connections, main
+from airflow_kafka_offsets.model.offsets import TopicPartition
+
+ORDERS = TopicPartition("orders", 0)
+
+
+class Done(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def broker():
+    broker = MemoryBroker()
+    broker.create("orders")
+    broker.append("orders", 0, range(100))
+    return broker
+
+
+@pytest.fixture
+def run(broker, monkeypatch, capsys):
+    """run("group lag g") -> its exit code and output."""
+    monkeypatch.setattr(connections, "open_client", lambda *_args, **_limits: MemoryClient(broker))
+    monkeypatch.setattr(connections, "start_admin_process", lambda: None)
+
+    def run(line):
+        words = ["airflow-kafka-offsets", *shlex.split(line), "--bootstrap-server", "memory:9092"]
+        monkeypatch.setattr(sys, "argv", words)
+        code = 0
+        try:
+            main()
+        except SystemExit as ended:
+            code = int(ended.code or 0)
+        return Done(code, *capsys.readouterr())
+
+    return run
+
+
+@pytest.fixture
+def receipt(run, tmp_path):
+    """receipt("group reset ...") -> the file with its receipt."""
+
+    def receipt(line):
+        done = run(f"{line} --output json")
+        assert done.code == 0, done.err
+        file = tmp_path / f"receipt-{len([*tmp_path.iterdir()])}.json"
+        file.write_text(done.out)
+        return file
+
+    return receipt
+
+
+@pytest.fixture
+def at(broker):
+    """at("g") -> where a group is."""
+
+    def at(group):
+        commit = MemoryClient(broker).committed(group, [ORDERS])[ORDERS]
+        return None if commit is None else commit.offset
+
+    return at
+
+
+@pytest.fixture
+def groups(broker):
+    for name, offset in (("a", 50), ("b", 60)):
+        MemoryClient(broker).commit(name, {ORDERS: offset})
+
+
+@pytest.fixture
+def query(tmp_path):
+    """A query that has read up to offset 40."""
+    query = Query(tmp_path / "checkpoint")
+    query.run(0, {"orders": {0: 20}})
+    query.run(1, {"orders": {0: 40}})
+    return query
+
+
+@pytest.mark.parametrize(
+    "move", ["group reset a b --topic orders --to-offset 10 --execute", "group delete a b --execute"]
+)
+@pytest.mark.usefixtures("groups")
+def test_one_group_of_a_receipt_of_several_is_restored_alone(run, receipt, at, move):
+    file, moved = receipt(move), at("b")
+    done = run(f"group restore a --receipt {file} --execute")
+    assert (done.code, at("a"), at("b")) == (0, 50, moved)
+    assert "Left out of the receipt: group b" in done.err
+    assert run(f"group restore b --receipt {file} --execute").code == 0
+    assert at("b") == 60
+    assert "is of group 'a', 'b', but GROUP names 'c'" in run(f"group restore c --receipt {file}").err
+
+
+@pytest.mark.usefixtures("groups")
+def test_a_receipt_of_a_checkpoint_alone_restores_no_group(run, receipt, at, query):
+    file = receipt(f"checkpoint seek {query.location} --to-offset 10 --quiet-period 0 --execute")
+    for checkpoint in ("", f"--checkpoint {query.location} --quiet-period 0"):
+        done = run(f"group restore a --receipt {file} {checkpoint} --execute")
+        assert (done.code, at("a"), query.stands()) == (2, 50, {0: 10})
+        assert "is of a checkpoint alone, and of no group: take its move back with 'checkpoint re" in done.err
