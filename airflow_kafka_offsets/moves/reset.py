@@ -93,7 +93,7 @@ def plan_reset(
     if saved is not None:
         request = digest("plan", who.plan)
     open_move = _open_move(client, checkpoint, who, request, place, cleared=bool(interrupted))
-    resumes = open_move is not None and (open_move.request == request or not open_move.is_over)
+    resumes = open_move is not None and open_move.request == request
     if open_move is not None and not resumes:
         if saved is None:
             _refuse_relative_to_own_move(checkpoint, open_move, place)
