@@ -9,6 +9,7 @@ import pytest
 from written_query import Query
 
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.offsets import TopicPartition, committed_offsets
@@ -16,6 +17,7 @@ from airflow_kafka_offsets.model.place import Place
 from airflow_kafka_offsets.moves import apply
 from airflow_kafka_offsets.moves.apply import apply_pipeline
 from airflow_kafka_offsets.moves.reset import plan_reset
+from airflow_kafka_offsets.moves.restore import plan_restore_archive
 
 NOW = datetime(2026, 1, 5, tzinfo=timezone.utc)
 RESET = CommitMetadata(run="r", task="reset", token="a", tool="reset")
@@ -84,3 +86,21 @@ def test_after_the_query_has_run_an_interrupted_reset_does_not_hide_other_parame
     receipt = pipeline.reset(by, interrupted=True, to_offset=20)
     assert pipeline.at() == [20] * 4
     assert [group["before"] for group in receipt["groups"]] == [{"orders": {"0": 90}}, {"refunds": {"0": 90}}]
+
+
+@pytest.mark.parametrize("to", [{"to_offset": 50}, {"shift_by": -40}])
+@pytest.mark.parametrize("groups", [0, 1])
+def test_a_retry_does_not_move_again_what_was_taken_back_meanwhile_and_clearing_the_task_does(
+    pipeline, groups, to
+):
+    pipeline.interrupt(groups, **to)
+    plan = plan_restore_archive(pipeline.client, "0001-seek", pipeline.checkpoint, GROUPS)
+    apply_pipeline(pipeline.client, plan, CommitMetadata(tool="group restore"), pipeline.checkpoint, 0)
+    assert pipeline.at() == [90] * 4
+    with pytest.raises(
+        PlanRefusedError, match=r"0001-seek .* was taken back by 0002-restore \(group restore,"
+    ):
+        pipeline.reset(**to)
+    assert pipeline.at() == [90] * 4
+    pipeline.reset(replace(RESET, token="b"), **to)
+    assert pipeline.at() == [50] * 4
