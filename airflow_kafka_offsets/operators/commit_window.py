@@ -23,7 +23,8 @@ class CommitOffsetWindowOperator(MovingOperator):
     Commit the end of an offset window to the groups that are at its start.
 
     If the group is at the window's start in a partition, the window's end is committed there. If it is
-    already at the end, the partition needs no commit. If the group is at any other offset in any partition,
+    already at the end, the partition needs no commit. The task is refused if another run has committed this
+    end, because that run has read the same records. If the group is at any other offset in any partition,
     nothing is committed at all. If a partition had no commit when the window was planned, it must still have
     none. All groups are compared before the first commit, and each group again when it is committed.
 
@@ -84,6 +85,7 @@ class CommitOffsetWindowOperator(MovingOperator):
             groups = {group: offsets_json(offsets) for group, offsets in targets.by_group.items()}
             # For other groups, or on another cluster, the same window is a different commit.
             memory = CommitMemory(context, window, groups=groups, kafka_config_id=self.kafka_config_id)
+            metadata = commit_metadata(context)
             with self.open_client() as client:
                 group_plans = plan_window_commits(
                     client,
@@ -93,8 +95,8 @@ class CommitOffsetWindowOperator(MovingOperator):
                     on_out_of_range=self.parse_parameter("on_out_of_range"),
                     committed_at=memory.committed_at,
                     allow_new_cluster=self.parse_parameter("allow_new_cluster"),
+                    run=metadata,
                 )
-                metadata = commit_metadata(context)
                 how = {"window": window, "fenced": self.parse_parameter("fenced")}
                 plan = PipelinePlan(group_plans)
                 receipt = self.apply_plan(context, client, plan, metadata, apply_window, **how)
