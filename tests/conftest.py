@@ -34,9 +34,8 @@ USERS_BROKER = "KAFKA_BOOTSTRAP_SERVERS"
 DEADLINE = 30.0
 LOG_END = -1
 
-# How long an example takes says something about the machine, and on a busy one a test would fail by it. In CI
-# the
-# examples are the same in each run: what fails there has a reason in the change.
+# How long an example takes says something about the machine, and on a busy one a test would fail by it.
+# In CI the examples are the same in each run: what fails there has a reason in the change.
 settings.register_profile(
     "suite",
     max_examples=200 if os.environ.get("LONG_TESTS") else 40,

@@ -47,6 +47,7 @@ class CheckpointState:
         continuous mode, which does not record it.
     :param log_ids: the cluster and topics that the offsets belong to, as the newest move recorded them;
         unknown unless they were read.
+    :param moved_at: when that move began, in seconds since 1970; 0 if unknown.
     """
 
     location: str
@@ -56,6 +57,7 @@ class CheckpointState:
     sources: tuple[CheckpointSource, ...] = ()
     batch_timestamp_ms: int | None = None
     log_ids: LogIds = UNKNOWN_LOGS
+    moved_at: int = 0
 
     @property
     def kafka_offsets(self) -> dict[str, Offsets]:

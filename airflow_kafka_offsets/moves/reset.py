@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
 from airflow_kafka_offsets.checkpoint.archive import read_archived_moves
-from airflow_kafka_offsets.checkpoint.archived_move import ArchivedMove
+from airflow_kafka_offsets.checkpoint.archived_move import ArchivedMove, restore_of_move
 from airflow_kafka_offsets.checkpoint.batch import finished_batch_ends, source_offsets_at_batch
 from airflow_kafka_offsets.checkpoint.open_moves import (
     has_run_since,
@@ -92,7 +92,7 @@ def plan_reset(
     if saved is not None:
         request = digest("plan", who.plan)
     open_move = _open_move(client, checkpoint, who, request, place, cleared=bool(interrupted))
-    resumes = open_move is not None and (open_move.request == request or not open_move.is_over)
+    resumes = open_move is not None and open_move.request == request
     if open_move is not None and not resumes:
         if saved is None:
             _refuse_relative_to_own_move(checkpoint, open_move, place)
@@ -210,7 +210,9 @@ def _open_move(
             return unfinished
         # With another target, the remaining writes would not match those that were already made.
         raise unfinished_refusal(checkpoint, unfinished)
-    archives = [each for each in read_archived_moves(checkpoint) if not each.undone]
+    everything = read_archived_moves(checkpoint)
+    _refuse_taken_back(checkpoint, everything, metadata)
+    archives = [each for each in everything if not each.undone]
     mine = [
         each
         for each in archives
@@ -230,6 +232,19 @@ def _open_move(
         for commit in client.committed(group, offsets).values()
     )
     return mine[-1] if still else None
+
+
+def _refuse_taken_back(
+    checkpoint: SparkCheckpoint, archives: Sequence[ArchivedMove], metadata: CommitMetadata
+) -> None:
+    """Refuse to move again in a retry if somebody has taken back what an earlier try has moved."""
+    tries = [each for each in archives if metadata.token and each.made_by.token == metadata.token]
+    taken_back = restore_of_move(archives, tries[-1]) if tries else None
+    if taken_back is not None:
+        raise PlanRefusedError(
+            f"{checkpoint.location}: move {tries[-1].name} of an earlier try of this task was taken back by "
+            f"{taken_back}, so this try does not move again: clear the task, or trigger a new run"
+        )
 
 
 def plan_checkpoint_seek(

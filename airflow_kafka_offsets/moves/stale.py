@@ -46,9 +46,9 @@ def refuse_stale(
     found = [f"move {each} followed" for each in later if not metadata.is_same_run(each.made_by)]
     moves: list[tuple[int, int]] = []
     for group_plan in plan.group_plans:
-        found += _commits_of_others(
-            group_plan, moved_to.get(group_plan.group_id, {}), metadata, same_run=same_run
-        )
+        to = moved_to.get(group_plan.group_id, {})
+        maker = None if archive is None else archive.made_by
+        found += _commits_of_others(group_plan, to, maker, metadata, same_run=same_run)
         moves += offset_changes(group_plan.planned_on, group_plan.after)
     if (of := plan.checkpoint_plan) is not None:
         beyond: list[TopicPartition] = []
@@ -87,24 +87,35 @@ def _later(checkpoint: SparkCheckpoint, archive: ArchivedMove) -> list[ArchivedM
 
 
 def _commits_of_others(
-    group_plan: OffsetPlan, moved_to: Offsets, metadata: CommitMetadata, *, same_run: bool
+    group_plan: OffsetPlan,
+    moved_to: Offsets,
+    maker: CommitMetadata | None,
+    metadata: CommitMetadata,
+    *,
+    same_run: bool,
 ) -> list[str]:
     """
-    Return a sentence for each other origin of commits that followed a move.
+    Return a sentence for each other origin of commits beyond a move, and of later moves of the group.
 
+    :param maker: the run and task that made the move, if known: an earlier try of it is no later move.
     :param same_run: whether a commit without a run, such as one from a Spark cluster, counts as this run's.
     """
+    now, back = group_plan.planned_on, group_plan.after
+    beyond = partitions_moved_on(now, back, moved_to)
     of_others: dict[str, list[TopicPartition]] = {}
-    moved_on = partitions_moved_on(group_plan.planned_on, group_plan.after, moved_to)
-    for tp, back in group_plan.after.items():
+    for tp in back:
         text = group_plan.metadata.get(tp)
         made = CommitMetadata.parse(text)
-        # A commit between the two ends may be of the move's own recovery, unless it is of another move.
-        elsewhere = group_plan.planned_on.get(tp) not in (back, moved_to.get(tp, back))
-        moved_again = elsewhere and made is not None and made.is_move
-        if tp not in moved_on and not moved_again:
+        # Within the range of the move, a commit is progress of its recovery, but a reset is not.
+        moved = (
+            made is not None
+            and made.is_move
+            and now.get(tp) not in (None, back[tp], moved_to.get(tp))
+            and not (maker is not None and maker.is_same_run(made))
+        )
+        if not moved and tp not in beyond:
             continue
-        if not (same_run if made is None or not made.run else metadata.is_same_run(made)):
+        if not (same_run if made is None or not (made.run or moved) else metadata.is_same_run(made)):
             of_others.setdefault(committer_text(text) or "another client", []).append(tp)
     return [
         f"group {group_plan.group_id!r} was committed on {summarize(partitions)} by {who}"

@@ -7,10 +7,18 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from airflow_kafka_offsets.errors import WindowMismatchError
+from airflow_kafka_offsets.errors import PlanRefusedError, WindowMismatchError
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata, committer_text
 from airflow_kafka_offsets.model.groups import GroupOffsets, GroupSelection
-from airflow_kafka_offsets.model.offsets import OffsetRange, committed_texts, summarize
+from airflow_kafka_offsets.model.offsets import (
+    Commits,
+    OffsetRange,
+    Positions,
+    TopicPartition,
+    committed_offsets,
+    committed_texts,
+    summarize,
+)
 from airflow_kafka_offsets.model.parameters import OutOfRangePolicy
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.plan import OffsetPlan, PartitionMove
@@ -51,6 +59,7 @@ def plan_window_commits(
     on_out_of_range: OutOfRangePolicy = "fail",
     committed_at: str | None = None,
     allow_new_cluster: bool = False,
+    run: CommitMetadata = CommitMetadata(),  # noqa: B008  # it is frozen
 ) -> list[OffsetPlan]:
     """
     Compare a window with its groups' commits and the logs.
@@ -59,8 +68,9 @@ def plan_window_commits(
     every partition, the group has moved on since. Its plan then writes nothing.
 
     :param committed_at: when this window was committed to all groups; ``None`` if unknown.
-    :return: a plan for each group. It has a refusal if the group is neither at the start nor at the end, or a
-        topic was recreated since the window was planned.
+    :param run: metadata of the commits, which names the run.
+    :return: a plan for each group. It has a refusal if the group is neither at the start nor at the end, if
+        another run has committed the end, or if a topic was recreated since the window was planned.
     """
     by_group = targets.by_group
     part = window.only(tp for offsets in by_group.values() for tp in offsets)
@@ -77,6 +87,9 @@ def plan_window_commits(
     check = LogCheck(allow_new_cluster)
     for plan in plan_commits(client, left, source=source, on_out_of_range=on_out_of_range, log_check=check):
         refusals = (*elsewhere, *plan.refusals, *_refusals(window, plan))
+        if not committed_at:
+            part = _part(window, plan)
+            refusals += tuple(_read_by_others(part, plan.group_id, plan.before, plan.metadata, run))
         group_plans[plan.group_id] = replace(plan, refusals=refusals)
     return [group_plans[group] for group in by_group]
 
@@ -99,7 +112,17 @@ def apply_window(
 
     def write(client: GroupPort, plan: OffsetPlan, texts: Mapping[str, str]) -> OffsetPlan:
         part = _part(window, plan)
-        moved = commit_window(client, plan.group_id, part, texts, fenced=fenced)
+
+        def check(found: Commits) -> None:
+            at, made = committed_offsets(found), committed_texts(found)
+            if refusals := _read_by_others(part, plan.group_id, at, made, metadata):
+                raise PlanRefusedError(refusals)
+
+        # If the group was at the end before, the plan has already compared it.
+        again = all(at == part.end[tp] for tp, at in plan.planned_on.items())
+        moved = commit_window(
+            client, plan.group_id, part, texts, fenced=fenced, check=None if again else check
+        )
         return plan.with_before({tp: end for tp, end in part.end.items() if tp not in moved})
 
     plan.check()
@@ -154,6 +177,41 @@ def _refusals(window: OffsetWindow, group_plan: OffsetPlan) -> tuple[str, ...]:
     except WindowMismatchError as error:
         return error.refusals
     return ()
+
+
+def _read_by_others(
+    part: OffsetWindow,
+    group_id: str,
+    positions: Positions,
+    texts: Mapping[TopicPartition, str | None],
+    run: CommitMetadata,
+) -> list[str]:
+    """
+    Return why a window is not committed: another run has read the same records, and has committed them.
+
+    Windows between times or offsets may have the same records on purpose, as after a trigger by hand.
+    """
+    if part.source.get("start") != "committed":
+        return []
+
+    def is_other(made: CommitMetadata | None) -> bool:
+        named = made is not None and run.run and made.run and not made.is_move
+        return bool(named and not run.is_same_run(made) and made.run != part.source.get("run_id"))
+
+    makers: dict[str, list[TopicPartition]] = {}
+    for tp, offsets in part.ranges.items():
+        if (
+            offsets.size
+            and positions.get(tp) == offsets.end
+            and is_other(CommitMetadata.parse(texts.get(tp)))
+        ):
+            makers.setdefault(committer_text(texts.get(tp)), []).append(tp)
+    return [
+        f"group {group_id!r} is at the end of these ranges on {summarize(partitions)}, committed by {maker}: "
+        "that run has read the same records, since both were planned before one of them was committed. Set "
+        "max_active_runs=1, and remove the output of this run unless it replaces that of the other run"
+        for maker, partitions in makers.items()
+    ]
 
 
 def _part(window: OffsetWindow, group_plan: OffsetPlan) -> OffsetWindow:

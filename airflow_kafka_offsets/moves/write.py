@@ -89,6 +89,7 @@ def commit_window(
     texts: str | Mapping[str, str] = "",
     *,
     fenced: bool = True,
+    check: Callable[[Commits], object] | None = None,
 ) -> Offsets:
     """
     Commit a window's end to a group that is at the window's start or already at its end.
@@ -96,12 +97,16 @@ def commit_window(
     :param fenced: whether to join the group, so that no other client commits between the check and the write.
         Without it, another commit could come in between; partitions that are already at the end are then
         written again, because Kafka measures the age of a commit from its last write.
+    :param check: called with the group's commits right before they are overwritten; an error that it raises
+        ends the commit.
     :return: the window's end in the partitions that have moved from the start.
     :raises WindowMismatchError: if the group is at another position; nothing was written.
     :raises GroupActiveError: if the group has other members.
     """
 
     def offsets_to_commit(found: Commits) -> Offsets:
+        if check is not None:
+            check(found)
         return window.to_commit(f"group {group_id!r}", committed_offsets(found), committed_texts(found))
 
     if fenced:

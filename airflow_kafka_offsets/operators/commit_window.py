@@ -23,9 +23,11 @@ class CommitOffsetWindowOperator(MovingOperator):
     Commit the end of an offset window to the groups that are at its start.
 
     If the group is at the window's start in a partition, the window's end is committed there. If it is
-    already at the end, the partition needs no commit. If the group is at any other offset in any partition,
-    nothing is committed at all. If a partition had no commit when the window was planned, it must still have
-    none. All groups are compared before the first commit, and each group again when it is committed.
+    already at the end, the partition needs no commit. A window with ``start="committed"`` is refused if
+    another run has committed this end, because that run has read the same records. If the group is at any
+    other offset in any partition, nothing is committed at all. If a partition had no commit when the window
+    was planned, it must still have none. All groups are compared before the first commit, and each group
+    again when it is committed.
 
     On Airflow 3.3 and later, a task that is cleared after it has committed its window succeeds without a
     commit if the group is at the window's end, or beyond, in every partition.
@@ -84,6 +86,7 @@ class CommitOffsetWindowOperator(MovingOperator):
             groups = {group: offsets_json(offsets) for group, offsets in targets.by_group.items()}
             # For other groups, or on another cluster, the same window is a different commit.
             memory = CommitMemory(context, window, groups=groups, kafka_config_id=self.kafka_config_id)
+            metadata = commit_metadata(context)
             with self.open_client() as client:
                 group_plans = plan_window_commits(
                     client,
@@ -92,8 +95,8 @@ class CommitOffsetWindowOperator(MovingOperator):
                     source={"window": dict(window.source)},
                     committed_at=memory.committed_at,
                     **self.parse_parameters("on_out_of_range", "allow_new_cluster"),
+                    run=metadata,
                 )
-                metadata = commit_metadata(context)
                 how = {"window": window, **self.parse_parameters("fenced")}
                 plan = PipelinePlan(group_plans)
                 receipt = self.apply_plan(context, client, plan, metadata, apply_window, **how)

@@ -95,7 +95,8 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
     :param restore_when: ``failed`` (default) restores only if the recovery is not finished, and then fails;
         ``always`` restores in any case without failing the task. (templated)
     :param allow_stale: with ``restore_when="always"``: whether to take back a reset that was followed by a
-        later move of the checkpoint, or by batches and commits of other runs beyond the reset. (templated)
+        later move of the checkpoint or group, or by batches and commits of other runs beyond the reset.
+        (templated)
     :param on_no_commit: action for a partition that had no commit: ``skip`` (default) leaves its offset
         unchanged, ``earliest`` moves it to the log start; only with a receipt. (templated)
     :param on_out_of_range: action for an offset that is now outside the log: ``fail`` (default), ``clamp`` to

@@ -8,7 +8,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from airflow_kafka_offsets.checkpoint.archive import newest_archived_move_with_cluster
+from airflow_kafka_offsets.checkpoint.archive import (
+    archived_moves_from_newest,
+    newest_archived_move_with_cluster,
+)
 from airflow_kafka_offsets.errors import BrokerError, PlanRefusedError
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata, foreign_logs, log_ids_of
 from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds, other_logs_refusals
@@ -66,15 +69,21 @@ class LogCheck:
 
     def _other_cluster(self, current: LogIds, commits: Commits) -> list[str]:
         """Return why a checkpoint counts elsewhere, unless its group was committed here since."""
-        here = log_ids_of(commits, current).cluster
         if self.checkpoint is None or not current.cluster:
             return []
         archive = newest_archived_move_with_cluster(self.checkpoint)
-        committed_at = last_commit_time(commits.values()) or 0
-        if archive is None or (here and not (archive.fails_over and archive.created_at > committed_at)):
+        if archive is None:
             return []
         what = f"the newest move of {self.checkpoint.location} (archive {archive.name})"
-        return other_logs_refusals(what, LogIds(archive.log_ids.cluster), current, remedy=self.remedy)
+        refusals = other_logs_refusals(what, LogIds(archive.log_ids.cluster), current, remedy=self.remedy)
+        if not refusals or not log_ids_of(commits, current).cluster:
+            return refusals
+        committed_at = last_commit_time(commits.values())
+        if committed_at is None:
+            # A commit of many partitions has no time. Only a failover then shows that the pipeline has left.
+            moves = archived_moves_from_newest(self.checkpoint)
+            return refusals if any(each.fails_over for each in moves) else []
+        return refusals if archive.created_at > committed_at else []
 
 
 def last_commit_time(commits: Iterable[Commit | None]) -> int | None:

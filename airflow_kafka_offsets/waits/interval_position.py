@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from airflow_kafka_offsets.checkpoint.archive import read_archived_moves, read_attachment
+from airflow_kafka_offsets.checkpoint.open_moves import still_unfinished
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.kafka.reader import OffsetsReader
@@ -71,26 +72,26 @@ class IntervalPosition(Wait):
 
     def moved_to(self, checkpoint: SparkCheckpoint | None, since: int | None) -> tuple[int | None, Positions]:
         """
-        Return the number of the checkpoint's newest finished move, and the lowest targets of the moves after
-        ``since``.
+        Return the number of the checkpoint's newest move that is over, and the lowest targets of the moves
+        after ``since``.
 
-        A move that was undone does not count. If the position is a group's, a move that did not move groups
-        does not count either.
+        A move that was interrupted is over when the query has run since. A move that was undone does not
+        count. If the position is a group's, a move that did not move groups does not count either.
 
         :param since: number of a move; ``None`` for the newest one.
         """
         if checkpoint is None:
             return None, {}
-        newest = 0
+        moves = read_archived_moves(checkpoint)
+        if moves and still_unfinished(checkpoint, moves[-1]):
+            moves.pop()
         led: list[Positions] = []
-        for archive in read_archived_moves(checkpoint):
-            if not archive.is_over:
-                break
-            newest = archive.number
-            if since is None or newest <= since or archive.undone:
+        for move in moves:
+            if since is None or move.number <= since or move.undone:
                 continue
-            if self.position_is_checkpoint or read_attachment(checkpoint, archive, "after.csv"):
-                led += [dict(offsets) for offsets in archive.after.values()]
+            if self.position_is_checkpoint or read_attachment(checkpoint, move, "after.csv"):
+                led += [dict(offsets) for offsets in move.after.values()]
+        newest = moves[-1].number if moves else 0
         return newest, furthest_behind(led)
 
 

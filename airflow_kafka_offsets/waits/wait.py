@@ -41,6 +41,7 @@ from airflow_kafka_offsets.model.text import escape_controls, shorten
 from airflow_kafka_offsets.model.topics import TopicScope, plain_names
 from airflow_kafka_offsets.model.wording import dag_text, parameter_text
 from airflow_kafka_offsets.pipeline import NAME_PARSERS
+from airflow_kafka_offsets.readings.log_checks import last_commit_time
 from airflow_kafka_offsets.readings.positions import group_commits, partitions_in_scope
 
 PositionSource = Literal["group", "checkpoint"]
@@ -189,9 +190,9 @@ class Wait:
             if self.position_is_checkpoint:
                 raise
             return None
-        # Commits record their cluster; for a checkpoint, only the archives of its moves record it.
-        moved = newest_archived_move_with_cluster(checkpoint) if self.position_is_checkpoint else None
-        return state if moved is None else replace(state, log_ids=moved.log_ids)
+        # Only the archives of its moves record the cluster of a checkpoint.
+        moved = newest_archived_move_with_cluster(checkpoint)
+        return state if moved is None else replace(state, log_ids=moved.log_ids, moved_at=moved.created_at)
 
     def find_positions(self, client: OffsetsReader, state: CheckpointState | None) -> Mapping[str, Positions]:
         """Return the positions of each group or source; empty before a checkpoint's first finished batch."""
@@ -221,10 +222,10 @@ class Wait:
             sources = state.kafka_offsets
             if state.without_kafka:
                 raise CheckpointError(state.without_kafka)
+        what = "" if state is None else f"the newest move of {state.location}"
         if self.position_is_checkpoint:
             if state is not None:
-                what, topics = f"the newest move of {state.location}", state.log_ids.topics
-                now = self.logs_now(client, topics)
+                now = self.logs_now(client, state.log_ids.topics)
                 refuse_other_logs(other_logs_refusals(what, state.log_ids, now, remedy=_if_moved()))
             return _checkpoint_positions(client, sources, scope) if sources else {}
         named = self.selection.with_scope(scope)
@@ -237,6 +238,11 @@ class Wait:
             commits = group_commits(client, group, partitions)
             now = self.logs_now(client, {tp.topic for tp in commits})
             refuse_other_logs(foreign_logs(group, commits, now, remedy=_if_moved()))
+            # The query reads another cluster since, and nothing moves this group any more.
+            committed_at = last_commit_time(commits.values())
+            if state is not None and committed_at is not None and committed_at < state.moved_at:
+                cluster = LogIds(state.log_ids.cluster)
+                refuse_other_logs(other_logs_refusals(what, cluster, now, remedy=_if_moved()))
             positions[group] = committed_offsets(commits)
         return positions
 

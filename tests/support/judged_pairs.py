@@ -37,7 +37,7 @@ _CLEAR = re.compile(
     r"|another (process|move)|(begun|started) and not finished|has changed since|was written to within"
     r"|has members|neither at the start nor at the end|is ahead of|somebody else|another client"
     r"|only (they|the members) may|is occupied|a window (is|was) being committed"
-    r"|already moved the checkpoint|was taken back while it was running"
+    r"|already moved the checkpoint|was taken back while it was running|has read the same records"
 )
 """What an error must say: that somebody else is at work, or has been, and where."""
 

@@ -1,73 +1,97 @@
-"""A receipt whose group has gone on, or was moved again, is restored only if that is allowed."""
+"""Restores of a move that another move of the group has followed."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timezone
 
 import pytest
+from written_query import Query
 
+from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.offsets import TopicPartition, committed_offsets
-from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.place import Place
-from airflow_kafka_offsets.model.topics import TopicScope
-from airflow_kafka_offsets.moves.apply import apply_groups
-from airflow_kafka_offsets.moves.group_reset import plan_resets
-from airflow_kafka_offsets.moves.restore import plan_restore_receipt
+from airflow_kafka_offsets.moves import apply
+from airflow_kafka_offsets.moves.apply import apply_groups, apply_pipeline
+from airflow_kafka_offsets.moves.reset import plan_reset
+from airflow_kafka_offsets.moves.restore import plan_restore_archive, plan_restore_receipt
 
 FIRST, SECOND = TopicPartition("orders", 0), TopicPartition("orders", 1)
 NOW = datetime(2026, 1, 5, tzinfo=timezone.utc)
-TOOL = CommitMetadata(tool="airflow-kafka-offsets group reset")
+GROUP = GroupSelection.parse("g", "orders")
+RESET = CommitMetadata(run="r", task="reset", token="a", tool="reset")
+RESTORE = CommitMetadata(run="back", task="restore", token="b", tool="restore")
 
 
 @pytest.fixture
 def reset(client):
-    """reset(20) -> the receipt of a reset of the group."""
+    """Move the group, which is at 90, and return the receipt."""
+    client.commit("g", {FIRST: 90, SECOND: 90})
 
-    def reset(offset):
-        place = Place.parse({"orders": {"0": offset, "1": offset}}, "to_offset")
-        plans = plan_resets(client, {"g": TopicScope()}, place, now=NOW)
-        return apply_groups(client, PipelinePlan(plans), TOOL)
+    def move(offset, by=RESET):
+        plan = plan_reset(client, None, GROUP, Place.parse(offset, "to_offset"), now=NOW, metadata=by)
+        return apply_groups(client, plan, by)
 
-    return reset
+    return move
 
 
 @pytest.fixture
 def restore(client):
-    """restore(receipt) -> where the group is then."""
-
-    def restore(receipt, **allowed):
-        plan = plan_restore_receipt(client, receipt, None, GroupSelection.parse("g"), **allowed)
-        apply_groups(client, plan, CommitMetadata(tool="airflow-kafka-offsets group restore"))
+    def move(receipt, by=RESTORE, **how):
+        plan = plan_restore_receipt(client, receipt, None, GROUP, metadata=by, **how)
+        apply_groups(client, plan, by)
         return [*committed_offsets(client.committed("g", [FIRST, SECOND])).values()]
 
-    return restore
+    return move
 
 
-def test_a_receipt_that_was_restored_does_not_take_back_what_was_read_since(client, reset, restore):
-    client.commit("g", {FIRST: 10, SECOND: 10})
-    receipt = reset(50)
-    assert restore(receipt) == [10, 10]
-    client.commit("g", {FIRST: 30, SECOND: 30}, CommitMetadata(query="q").text())
-    with pytest.raises(PlanRefusedError, match="40 records are read again"):
-        restore(receipt)
-    assert restore(receipt, allow_stale=True) == [10, 10]
+@pytest.mark.parametrize(
+    "by", [replace(RESET, run="later", token="c"), CommitMetadata(tool="group reset")], ids=["run", "tool"]
+)
+@pytest.mark.parametrize("own_run", [False, True])
+def test_a_later_reset_to_an_offset_between_is_not_undone_unless_that_is_allowed(reset, restore, by, own_run):
+    receipt = reset(20)
+    reset(60, by)
+    how = {"by": RESET, "same_run": True} if own_run else {}
+    with pytest.raises(PlanRefusedError, match="'g' was committed on orders-0, orders-1 by .*60 are skipped"):
+        restore(receipt, **how)
+    assert restore(receipt, allow_stale=True, **how) == [90, 90]
 
 
-def test_a_reset_that_another_one_has_followed_is_not_taken_back(client, reset, restore):
-    client.commit("g", {FIRST: 50, SECOND: 50})
-    receipt = reset(10)
-    newer = reset(30)
-    with pytest.raises(PlanRefusedError, match=r"committed on .* by airflow-kafka-offsets group reset"):
-        restore(receipt)
-    assert restore(newer) == [10, 10]
-    assert restore(receipt) == [50, 50]
+def test_a_commit_of_the_recovery_and_an_own_move_are_undone(client, reset, restore):
+    receipt = reset(20)
+    client.commit("g", {FIRST: 50, SECOND: 20}, CommitMetadata(run="r", task="commit").text())
+    assert restore(receipt) == [90, 90]
+    receipt = reset(20)
+    reset(60, replace(RESET, token="c"))
+    assert restore(receipt, by=RESET, same_run=True) == [90, 90]
 
 
-def test_a_recovery_that_has_come_half_way_is_taken_back(client, reset, restore):
-    client.commit("g", {FIRST: 50, SECOND: 50})
-    receipt = reset(10)
-    client.commit("g", {FIRST: 30, SECOND: 30}, CommitMetadata(query="q").text())
-    assert restore(receipt) == [50, 50]
+def test_what_an_earlier_try_of_an_interrupted_move_has_committed_is_no_later_move(
+    client, tmp_path, monkeypatch
+):
+    query = Query(tmp_path / "checkpoint")
+    query.run(0, {"orders": {0: 10, 1: 10}})
+    query.run(1, {"orders": {0: 90, 1: 90}})
+    client.commit("g", {FIRST: 90, SECOND: 90})
+    checkpoint = SparkCheckpoint(query.location)
+
+    def move(offset, by):
+        plan = plan_reset(client, checkpoint, GROUP, Place.parse(offset, "to_offset"), now=NOW, metadata=by)
+        apply_pipeline(client, plan, by, checkpoint, 0)
+
+    def dies(*_):
+        raise KeyboardInterrupt
+
+    move(50, RESET)
+    query.run(2, {"orders": {0: 52, 1: 52}})
+    with monkeypatch.context() as patched:
+        patched.setattr(apply, "commit_groups", dies)
+        with pytest.raises(KeyboardInterrupt):
+            move(40, replace(RESET, token="c"))
+    plan = plan_restore_archive(client, "0002-seek", checkpoint, GROUP)
+    apply_pipeline(client, plan, CommitMetadata(tool="group restore"), checkpoint, 0)
+    assert query.stands() == {0: 52, 1: 52}

@@ -12,12 +12,15 @@ from typing import Any
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow.sdk import Asset
+from checkpoint_moves import apply_plan, interrupt
 from hypothesis import given
 from hypothesis import strategies as st
 from interval_runs import FakeAirflow
 from memory_broker import MemoryBroker, MemoryClient
 from written_query import Query
 
+from airflow_kafka_offsets.checkpoint.plan_move import plan_seek
+from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import BrokerUnavailableError, PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.operators.completed_intervals import CompletedIntervalsOperator
@@ -391,6 +394,30 @@ def test_what_a_reset_takes_back_is_emitted_again_when_it_is_complete_again(stre
     stream.run()
     first, again = ["01T00", "01T01", "01T02", "01T03"], ["01T02", "01T03"]
     assert stream.hours() == [*first, *again]
+
+
+def test_a_move_that_was_interrupted_counts_when_the_query_has_run_and_hides_no_later_move(stream, tmp_path):
+    stream.write(*(0.5 + hour for hour in range(8)))
+    query = Query(tmp_path / "checkpoint")
+    names = {"group_id": None, "checkpoint_location": query.location}
+
+    def seek(offset):
+        return plan_seek(SparkCheckpoint(query.location), {"0": {TopicPartition("orders", 0): offset}})
+
+    query.run(0, {"orders": {0: 1}})
+    query.run(1, {"orders": {0: 4}})
+    stream.run(**names)
+    interrupt(query.root, seek(2), before="mark_done")
+    # It may still be finished, or taken back.
+    stream.run(**names)
+    assert stream.hours() == ["01T00", "01T01", "01T02", "01T03"]
+    query.run(2, {"orders": {0: 5}})
+    stream.run(**names)
+    assert stream.hours()[4:] == ["01T02", "01T03", "01T04"]
+    apply_plan(query.root, seek(3))
+    query.run(3, {"orders": {0: 6}})
+    stream.run(**names)
+    assert stream.hours()[7:] == ["01T03", "01T04", "01T05"]
 
 
 def test_a_reset_that_was_seen_is_not_forgotten_by_a_task_that_is_killed():

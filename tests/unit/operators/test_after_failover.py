@@ -1,0 +1,121 @@
+"""Tasks that still use the connection of a cluster which their pipeline has left by a failover."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import pytest
+from airflow.providers.common.compat.sdk import AirflowFailException
+from memory_broker import MemoryBroker, MemoryClient
+from written_query import Query
+
+from airflow_kafka_offsets.checkpoint.plan_move import plan_checkpoint_failover
+from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
+from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
+from airflow_kafka_offsets.model.offsets import TopicPartition, committed_offsets
+from airflow_kafka_offsets.moves.apply import apply_pipeline
+from airflow_kafka_offsets.moves.failover import known_group_plans, make_failover_plan
+from airflow_kafka_offsets.operators.check_drift import CheckOffsetDriftOperator
+from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
+from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
+from airflow_kafka_offsets.sensors.lag import ConsumerGroupLagSensor
+from airflow_kafka_offsets.sensors.reached import OffsetsReachedSensor
+
+FIRST = TopicPartition("orders", 0)
+
+
+class Pipeline:
+    """A query and its group, at 90 on the cluster that they leave, and at 70 on its mirror."""
+
+    def __init__(self, root: Any) -> None:
+        self.clients: dict[str, MemoryClient] = {}
+        for name in ("source", "mirror"):
+            broker = MemoryBroker()
+            broker.cluster_id = name
+            broker.create("orders")
+            broker.append("orders", 0, range(100))
+            self.clients[name] = MemoryClient(broker)
+        self.query = Query(root)
+        self.query.run(0, {"orders": {0: 50}})
+        self.query.run(1, {"orders": {0: 90}})
+        self.commit("source", 90, at=1)
+
+    def commit(self, cluster: str, offset: int, **by: Any) -> None:
+        made = CommitMetadata(run="r", cluster=cluster, **by)
+        self.clients[cluster].commit("etl", {FIRST: offset}, made.text())
+
+    def fail_over(self) -> None:
+        checkpoint, target = SparkCheckpoint(self.query.location), self.clients["mirror"]
+        left = self.clients["source"].log_ids(["orders"])
+        moved = plan_checkpoint_failover(
+            checkpoint,
+            {"0": {FIRST: 70}},
+            CheckpointPolicy(),
+            request="failover",
+            log_ids=target.log_ids(["orders"]),
+            left=left,
+        )
+        groups = known_group_plans(target, {"etl": {FIRST: 70}}, left)
+        apply_pipeline(target, make_failover_plan(groups, moved, [], []), CommitMetadata(), checkpoint, 0)
+
+    def run(self, task: Any, cluster: str, **parameters: Any) -> Any:
+        names = {"group_id": "etl", "topics": "orders", "checkpoint_location": self.query.location}
+        operator = task(task_id="t", kafka_config_id=cluster, **names, **parameters)
+        operator.open_client = lambda *_: self.clients[cluster]
+        return operator.execute({})
+
+    def at(self) -> list[int | None]:
+        found = [
+            committed_offsets(client.committed("etl", [FIRST]))[FIRST] for client in self.clients.values()
+        ]
+        return [*found, *self.query.stands().values()]
+
+
+@pytest.fixture
+def pipeline(tmp_path):
+    pipeline = Pipeline(tmp_path / "checkpoint")
+    pipeline.fail_over()
+    return pipeline
+
+
+reset = partial(ResetOffsetsOperator, quiet_period=0)
+TASKS = [
+    partial(CommitOffsetsOperator, allow_rewind=True),
+    partial(reset, to_offset=95),
+    CheckOffsetDriftOperator,
+    partial(ConsumerGroupLagSensor, max_lag=10),
+    partial(ConsumerGroupLagSensor, max_lag=10, position="checkpoint"),
+    partial(OffsetsReachedSensor, target={"orders": {"0": 80}}),
+]
+
+
+@pytest.mark.parametrize("moved_on", [False, True], ids=["failed-over", "and-reset"])
+@pytest.mark.parametrize("task", TASKS)
+def test_on_the_cluster_that_was_left_it_is_refused_also_after_a_reset_on_the_mirror(
+    pipeline, task, moved_on
+):
+    if moved_on:
+        pipeline.run(reset, "mirror", to_offset=60)
+    before = pipeline.at()
+    with pytest.raises(
+        AirflowFailException, match="is of cluster mirror, and the connection leads to cluster"
+    ):
+        pipeline.run(task, "source")
+    assert pipeline.at() == before == ([90, 60, 60] if moved_on else [90, 70, 70])
+
+
+@pytest.mark.parametrize("task", [TASKS[0], TASKS[1]])
+def test_a_commit_that_does_not_say_when_it_was_made_is_no_proof_that_the_pipeline_came_back(pipeline, task):
+    pipeline.run(reset, "mirror", to_offset=60)
+    pipeline.commit("source", 90)
+    with pytest.raises(AirflowFailException, match="is of cluster mirror"):
+        pipeline.run(task, "source")
+
+
+@pytest.mark.parametrize("task", TASKS[3:5:2])
+def test_on_the_mirror_and_once_it_was_allowed_on_the_other_cluster_it_runs(pipeline, task):
+    assert pipeline.run(task, "mirror", max_lag=40)["total_lag"] == 30
+    pipeline.run(reset, "source", to_offset=90, allow_new_cluster=True)
+    assert pipeline.run(task, "source")["total_lag"] == 10
