@@ -97,7 +97,6 @@ class SharedPoller:
     """The thread that polls for all waits of one Kafka connection."""
 
     def __init__(self, name: str, open_client: Callable[[], OffsetsClient]) -> None:
-        self.users = 0
         self.broken: Exception | None = None
         """The error that ended the thread, ``None`` while it runs or after :meth:`close`."""
         self._open_client = open_client
@@ -118,10 +117,11 @@ class SharedPoller:
                 return
         request.set_outcome(self.broken)
 
-    def remove(self, request: PollRequest) -> None:
-        """Stop serving a request."""
+    def remove(self, request: PollRequest) -> int:
+        """Stop serving a request; return how many are left."""
         with self._changed:
             self._requests.discard(request)
+            return len(self._requests)
 
     def close(self) -> None:
         """End the thread after its current round; return at once."""
