@@ -98,9 +98,9 @@ def _keeps_times(
                 syncs = evidence.syncs.get(tp, ())
                 searches[copy] = Search(last, *bracket_of(position, there[copy], syncs, last).search)
     scans = look_for(target, searches)
-    if any(any(map(len, scan.copies.values())) for scan in scans.values()):
+    if any(any(scan.copies.values()) for scan in scans.values()):
         return True
-    return False if any(any(map(len, scan.alike.values())) for scan in scans.values()) else None
+    return False if any(any(scan.alike.values()) for scan in scans.values()) else None
 
 
 def _copies_aborted(
