@@ -82,7 +82,7 @@ def context() -> dict[str, Any]:
     return {"ti": TaskInstance()}
 
 
-def reset(context: Any, query: Any, group: str, **parameters: Any) -> dict[str, Any]:
+def reset(context: Any, query: Any, group: Any, **parameters: Any) -> dict[str, Any]:
     """Move a group and the checkpoint of a query that has stopped; return the receipt."""
     parameters = {"quiet_period": 0, **parameters}
     return ResetOffsetsOperator(
