@@ -21,9 +21,9 @@ from airflow_kafka_offsets.model.topics import plain_names
 from airflow_kafka_offsets.moves.fleet import plan_all
 from airflow_kafka_offsets.moves.reset import plan_reset
 from airflow_kafka_offsets.moves.saved import save_plan
-from airflow_kafka_offsets.operators.approved_plan import DECIDED
 from airflow_kafka_offsets.operators.base import Parser
 from airflow_kafka_offsets.operators.check_drift import named_pipelines, read_pipelines
+from airflow_kafka_offsets.operators.moving import POLICY
 from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
 from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS, KafkaPipeline
 from airflow_kafka_offsets.readings.places import read_place
@@ -57,7 +57,7 @@ class PlanResetsOperator(ResetOffsetsOperator):
         "pipelines",
         *RESETS,
         *ResetOffsetsOperator.permissions,
-        *DECIDED,
+        *POLICY,
     )
     parsers: ClassVar[Mapping[str, Parser]] = {
         **ResetOffsetsOperator.parsers,
