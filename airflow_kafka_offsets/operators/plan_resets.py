@@ -78,7 +78,8 @@ class PlanResetsOperator(ResetOffsetsOperator):
 
     def check_parameters(self) -> None:
         """Also check that no parameter names a single pipeline, or applies a plan."""
-        self.refuse_unused("with pipelines", *PIPELINE_PARAMETERS, "plan", "plan_only", "stop_after_failure")
+        names = (*PIPELINE_PARAMETERS, "plan", "plan_only", "stop_after_failure")
+        self.refuse_unused("with pipelines, also from default_args", *names)
         self.refuse_unused("by a plan: give it to the reset that applies it", "quiet_period")
         super().check_parameters()
 
