@@ -22,7 +22,7 @@ from airflow_kafka_offsets.model.topics import plain_names
 from airflow_kafka_offsets.model.wording import parameter_text
 from airflow_kafka_offsets.moves.saved import has_moved, read_saved_plan, save_plan
 from airflow_kafka_offsets.operators.base import Parser
-from airflow_kafka_offsets.operators.moving import PipelineMovingOperator
+from airflow_kafka_offsets.operators.moving import POLICY, PipelineMovingOperator
 from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS, parse_location
 from airflow_kafka_offsets.task.run_tasks import failed_indexes
 from airflow_kafka_offsets.task.triggered import triggered_by_commits
@@ -31,9 +31,6 @@ from airflow_kafka_offsets.task.xcom import push_result
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
     from airflow_kafka_offsets.kafka.client import OffsetsClient
-
-DECIDED = tuple(name for name in PipelineMovingOperator.parsers if name != "quiet_period")
-"""The parameters of a checkpoint that a plan has decided."""
 
 
 def check_plan(value: Any, parameter: str) -> Any:
@@ -116,7 +113,7 @@ class PlannedMoveOperator(PipelineMovingOperator):
     targets: ClassVar[Sequence[str]] = ()
     """The parameters that a plan replaces."""
     permissions: ClassVar[Sequence[str]]
-    """The parameters that a plan has decided, besides :data:`DECIDED`."""
+    """The parameters that a plan has decided, besides :data:`POLICY`."""
     parsers: ClassVar[Mapping[str, Parser]] = {
         **PipelineMovingOperator.parsers,
         "plan_only": parse_switch,
@@ -133,7 +130,7 @@ class PlannedMoveOperator(PipelineMovingOperator):
         if self.plan is None:
             super().check_checkpoint_parameters()
             return
-        decided = (*DECIDED, *self.permissions)
+        decided = (*POLICY, *self.permissions)
         self.refuse_unused("with plan, which says what was allowed when it was made", *decided)
         if self.group_id is None:
             self.refuse_unused("without group_id: the plan names the pipeline then", *self.names_of_plan)

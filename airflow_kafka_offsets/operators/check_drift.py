@@ -85,13 +85,9 @@ class CheckOffsetDriftOperator(OffsetsOperator):
         self.grace = grace
         self.min_headroom = min_headroom
         self.on_drift = on_drift
-        given = [name for name in PIPELINE_PARAMETERS if getattr(self, name) not in (None, "kafka_default")]
-        if pipelines is not None and given:
-            raise self.parameter_error(
-                f"found pipelines and {', '.join(given)}; expected only one kind: name each pipeline in the "
-                "list, and remove the other parameters, including those in default_args"
-            )
-        if pipelines is None and (self.group_id is None or self.checkpoint_location is None):
+        if pipelines is not None:
+            self.refuse_unused("with pipelines, also from default_args", *PIPELINE_PARAMETERS)
+        elif self.group_id is None or self.checkpoint_location is None:
             raise self.parameter_error(
                 "nothing to compare: give group_id and checkpoint_location, **pipeline, or pipelines=[...]"
             )

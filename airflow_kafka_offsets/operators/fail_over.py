@@ -155,8 +155,8 @@ class FailOverOperator(PlannedMoveOperator):
             policy = FailoverPolicy(**allowed, checkpoint=self.checkpoint_policy())
             plan = plan_failover(source, target, checkpoint, self.selection(), mirror, policy=policy)
             if self.parse_parameter("plan_only"):
-                how = {"mirror": mirror.as_json(), "allow_running_mirror": policy.allow_running_mirror}
-                return self.save_shown_plan(context, target, plan, checkpoint, **how)
+                how, named = self.parse_parameters("allow_running_mirror"), mirror.as_json()
+                return self.save_shown_plan(context, target, plan, checkpoint, mirror=named, **how)
             return self.apply_pipeline_plan(context, target, plan, metadata, checkpoint)
 
     def _source(self, clients: ExitStack) -> OffsetsClient | None:

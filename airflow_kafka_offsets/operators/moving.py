@@ -39,7 +39,8 @@ if TYPE_CHECKING:
     from airflow_kafka_offsets.task.mapped import OperatorPartial
 
 
-_POLICY = [field.name for field in fields(CheckpointPolicy)]
+POLICY = [field.name for field in fields(CheckpointPolicy)]
+"""The parameters that say how a checkpoint may be changed: a saved plan has decided them."""
 
 
 class MovingOperator(OffsetsOperator):
@@ -228,7 +229,7 @@ class PipelineMovingOperator(MovingOperator):
         """Check also that parameters of a checkpoint are given only with a checkpoint."""
         super().check_parameters()
         self.check_checkpoint_parameters()
-        if not any(is_template(getattr(self, name)) for name in _POLICY):
+        if not any(is_template(getattr(self, name)) for name in POLICY):
             with with_task_name(self):
                 self.checkpoint_policy()
 
@@ -243,7 +244,7 @@ class PipelineMovingOperator(MovingOperator):
 
     def checkpoint_policy(self) -> CheckpointPolicy:
         """Return the checkpoint policy that the parameters describe."""
-        return CheckpointPolicy.parse(**{name: getattr(self, name) for name in _POLICY})
+        return CheckpointPolicy.parse(**{name: getattr(self, name) for name in POLICY})
 
     def apply_pipeline_plan(
         self,

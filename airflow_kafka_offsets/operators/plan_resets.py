@@ -21,9 +21,9 @@ from airflow_kafka_offsets.model.topics import plain_names
 from airflow_kafka_offsets.moves.fleet import plan_all
 from airflow_kafka_offsets.moves.reset import plan_reset
 from airflow_kafka_offsets.moves.saved import save_plan
-from airflow_kafka_offsets.operators.approved_plan import DECIDED
 from airflow_kafka_offsets.operators.base import Parser
 from airflow_kafka_offsets.operators.check_drift import named_pipelines, read_pipelines
+from airflow_kafka_offsets.operators.moving import POLICY
 from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
 from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS, KafkaPipeline
 from airflow_kafka_offsets.readings.places import read_place
@@ -57,7 +57,7 @@ class PlanResetsOperator(ResetOffsetsOperator):
         "pipelines",
         *RESETS,
         *ResetOffsetsOperator.permissions,
-        *DECIDED,
+        *POLICY,
     )
     parsers: ClassVar[Mapping[str, Parser]] = {
         **ResetOffsetsOperator.parsers,
@@ -78,7 +78,8 @@ class PlanResetsOperator(ResetOffsetsOperator):
 
     def check_parameters(self) -> None:
         """Also check that no parameter names a single pipeline, or applies a plan."""
-        self.refuse_unused("with pipelines", *PIPELINE_PARAMETERS, "plan", "plan_only", "stop_after_failure")
+        names = (*PIPELINE_PARAMETERS, "plan", "plan_only", "stop_after_failure")
+        self.refuse_unused("with pipelines, also from default_args", *names)
         self.refuse_unused("by a plan: give it to the reset that applies it", "quiet_period")
         super().check_parameters()
 

@@ -45,17 +45,11 @@ OnEmpty = Literal["skip", "fail", "continue"]
 WINDOW_XCOM = "kafka_offsets.window"
 """Key of the XCom for a job's configuration: the window as JSON text, or the URI of its file."""
 
-_DIGESTED = (
-    "start",
-    "end",
-    "group_id",
-    "topics",
-    "topics_pattern",
-    "max_records",
-    "on_no_commit",
-    "kafka_config_id",
-)
-"""Parameters that a window's digest covers: a run with other values plans again, or is refused."""
+_DIGESTED = ("group_id", "topics", "topics_pattern", "max_records", "on_no_commit", "kafka_config_id")
+"""
+Parameters that a window's digest covers besides its bounds: a run with other values plans again, or is
+refused.
+"""
 
 
 class PlanOffsetWindowOperator(OffsetsOperator):
@@ -313,6 +307,6 @@ class PlanOffsetWindowOperator(OffsetsOperator):
 
     def _parameters_digest(self) -> str:
         """Return a digest of the parameters that determine the window."""
-        asked = {name: getattr(self, name) for name in _DIGESTED}
-        asked |= {"start": self._bounds()[0].as_text(), "end": self._bounds()[1].as_text()}
+        start, end = (bound.as_text() for bound in self._bounds())
+        asked = {"start": start, "end": end} | {name: getattr(self, name) for name in _DIGESTED}
         return digest(asked, length=12)

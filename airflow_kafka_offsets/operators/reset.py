@@ -265,10 +265,8 @@ class ResetOffsetsOperator(PlannedMoveOperator):
                 if restores and plan.checkpoint_plan is not None:
                     plan = replace(plan, checkpoint_plan=replace(plan.checkpoint_plan, recovery=True))
                 if plan_only:
-                    new_cluster = self.parse_parameter("allow_new_cluster")
-                    return self.save_shown_plan(
-                        context, client, plan, checkpoint, allow_new_cluster=new_cluster
-                    )
+                    how = self.parse_parameters("allow_new_cluster")
+                    return self.save_shown_plan(context, client, plan, checkpoint, **how)
                 plan = images.with_first(plan, client, metadata, has_followers=has_work)
                 if self.parse_parameter("stop_after_failure"):
                     skip_after_failure(context, self, plan)

@@ -21,7 +21,7 @@ from airflow_kafka_offsets.model.interval import Interval, IntervalSchedule, com
 from airflow_kafka_offsets.model.offsets import Logs, Positions, TopicPartition, summarize
 from airflow_kafka_offsets.model.parameters import iso_time, timestamp_ms
 from airflow_kafka_offsets.model.reached import short_of
-from airflow_kafka_offsets.readings.topic_times import AHEAD, idle_partitions, last_times, record_times
+from airflow_kafka_offsets.readings.topic_times import AHEAD, TIMES_WITHIN, idle_partitions, last_times
 
 
 class _Times(NamedTuple):
@@ -78,7 +78,7 @@ class RecordProgress:
         logs = {tp: self._logs[tp] for tp in self._at if self._logs[tp].start < self._logs[tp].end}
         at = {tp: self._at[tp] or 0 for tp in logs}
         asked = {tp: min(at[tp], log.end - 1) for tp, log in logs.items()}
-        found = record_times(self._client, asked, "read_uncommitted")
+        found = self._client.record_times(asked, within=TIMES_WITHIN)
         ahead = {tp for tp, log in logs.items() if at[tp] < log.end}
         unread = {tp: time for tp in ahead if (time := found.get(tp)) is not None}
         # In these partitions only transaction markers follow.
@@ -169,7 +169,7 @@ class RecordProgress:
         The lookup also finds transaction markers, which have the broker's time, and records of a producer
         whose clock is ahead.
         """
-        times = record_times(self._client, claimed, "read_uncommitted")
+        times = self._client.record_times(claimed, within=TIMES_WITHIN)
         missing = {}
         for tp, offset in claimed.items():
             time = times.get(tp, -1)

@@ -51,7 +51,7 @@ def first_records(
     """
     found = client.offsets_for_time(partitions, moment)
     asked = {tp: offset for tp, offset in found.items() if offset is not None}
-    times = record_times(client, asked, isolation_level)
+    times = client.record_times(asked, within=TIMES_WITHIN, isolation_level=isolation_level)
     latest = _now() + AHEAD
     doubtful = {tp for tp in asked if (at := times.get(tp)) is not None and not moment <= at <= latest}
     ahead = {tp for tp in doubtful if (times[tp] or 0) > latest}
@@ -124,7 +124,7 @@ def last_times(
     times: dict[TopicPartition, int | None] = {}
     while logs and back <= _FURTHEST_BACK:
         asked = {tp: max(log.start, log.end - back) for tp, log in logs.items()}
-        found = record_times(client, asked, isolation_level)
+        found = client.record_times(asked, within=TIMES_WITHIN, isolation_level=isolation_level)
         times |= {tp: at for tp, at in found.items() if at is not None}
         logs = {tp: log for tp, log in logs.items() if times.get(tp) is None and asked[tp] > log.start}
         back *= 2
@@ -144,13 +144,6 @@ def idle_partitions(
     since = max(0, _now() - int(idle_after * 1000))
     newer = client.offsets_for_time(silent, since)
     return [tp for tp in silent if tp.topic in active and newer[tp] is None]
-
-
-def record_times(
-    client: OffsetsReader, offsets: Mapping[TopicPartition, int], isolation_level: IsolationLevel
-) -> dict[TopicPartition, int | None]:
-    """Return the timestamp of the first record at or after each offset, as far as it is read in time."""
-    return client.record_times(offsets, within=TIMES_WITHIN, isolation_level=isolation_level)
 
 
 def _now() -> int:

@@ -80,7 +80,6 @@ class OffsetsReachedSensor(OffsetsSensor):
                 "do not keep the target between polls: use deferrable=True, mode='poke', or a time as the "
                 "target"
             )
-        checkpoint = self.open_checkpoint()
-        frozen = wait.freeze(self.open_client(), checkpoint)
+        frozen = wait.freeze(self.open_client(), self.open_checkpoint())
         memory.target = {"for": frozen_for, "offsets": frozen.target}
         return frozen

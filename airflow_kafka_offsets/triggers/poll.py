@@ -36,7 +36,7 @@ STALE = 300.0
 _NO_REFUSAL = (BrokerUnavailableError, ClientCrashedError, UnknownTopicPartitionError)
 
 _pollers: dict[str, SharedPoller] = {}
-# Reentrant: _release() calls _retire() while it holds the lock.
+# Reentrant: _leave() calls _retire() while it holds the lock.
 _guard = threading.RLock()
 _opening: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
 
@@ -60,7 +60,8 @@ async def poll_repeatedly(
             if wait.checkpoint_location and wait.needs_checkpoint and request.checkpoint is None:
                 connect = sync_to_async(spark_checkpoint)
                 request.checkpoint = await connect(wait.checkpoint_location, wait.checkpoint_conn_id)
-            poller = await _acquire(wait.kafka_config_id)
+            # A poller that has already ended answers at once, so that no wait hangs.
+            poller = await _join(wait.kafka_config_id, request)
         except Exception as error:  # noqa: BLE001  # the caller handles every error of a connection
             # A connection that was found before may be found again: Airflow also reports "not defined" if its
             # secrets backend is unavailable.
@@ -68,8 +69,6 @@ async def poll_repeatedly(
         else:
             # From now on, "connection not found" counts as a temporary error.
             known = True
-            # A poller that has already ended answers at once, so that no wait hangs.
-            poller.add(request)
             answered = time.monotonic()
             try:
                 while True:
@@ -85,33 +84,30 @@ async def poll_repeatedly(
                     if over:
                         break
             finally:
-                poller.remove(request)
-                _release(wait.kafka_config_id, poller)
+                _leave(wait.kafka_config_id, request, poller)
         await asyncio.sleep(max(FLOOR, interval))
 
 
-async def _acquire(kafka_config_id: str) -> SharedPoller:
+async def _join(kafka_config_id: str, request: PollRequest) -> SharedPoller:
     lock = _opening.setdefault(asyncio.get_running_loop(), asyncio.Lock())
     async with lock:
         with _guard:
             known = _pollers.get(kafka_config_id)
             if known is not None and known.broken is None:
-                known.users += 1
+                known.add(request)
                 return known
         # In an event loop, Airflow's connections must be read in a thread, through Airflow's own bridge.
         open_client = await sync_to_async(_read_connection)(kafka_config_id)
         with _guard:
             # Another event loop may have opened a poller meanwhile: there are two pollers for a while.
-            poller = SharedPoller(kafka_config_id, open_client)
-            poller.users = 1
-            _pollers[kafka_config_id] = poller
+            poller = _pollers[kafka_config_id] = SharedPoller(kafka_config_id, open_client)
+            poller.add(request)
             return poller
 
 
-def _release(kafka_config_id: str, poller: SharedPoller) -> None:
+def _leave(kafka_config_id: str, request: PollRequest, poller: SharedPoller) -> None:
     with _guard:
-        poller.users -= 1
-        if poller.users <= 0:
+        if not poller.remove(request):
             poller.close()
             _retire(kafka_config_id, poller)
 

@@ -97,7 +97,6 @@ class SharedPoller:
     """The thread that polls for all waits of one Kafka connection."""
 
     def __init__(self, name: str, open_client: Callable[[], OffsetsClient]) -> None:
-        self.users = 0
         self.broken: Exception | None = None
         """The error that ended the thread, ``None`` while it runs or after :meth:`close`."""
         self._open_client = open_client
@@ -118,10 +117,11 @@ class SharedPoller:
                 return
         request.set_outcome(self.broken)
 
-    def remove(self, request: PollRequest) -> None:
-        """Stop serving a request."""
+    def remove(self, request: PollRequest) -> int:
+        """Stop serving a request; return how many are left."""
         with self._changed:
             self._requests.discard(request)
+            return len(self._requests)
 
     def close(self) -> None:
         """End the thread after its current round; return at once."""
@@ -177,9 +177,14 @@ class SharedPoller:
         found: dict[PollRequest, Mapping[str, Positions]] = {}
 
         def find(request: PollRequest) -> None:
-            state = None if request.checkpoint is None else states.get(_storage_key(request))
-            if isinstance(state, Exception):
-                raise state
+            state = None
+            if request.checkpoint is not None:
+                if not (read := states[_storage_key(request)]).done():
+                    raise StorageUnavailableError(
+                        f"{request.wait.checkpoint_location}: the storage did not answer within "
+                        f"{PATIENCE:g} s: check whether the triggerer can reach it"
+                    )
+                state = read.result()
             found[request] = request.wait.find_positions(reader, state)
 
         _for_each(batch, find)
@@ -187,29 +192,18 @@ class SharedPoller:
 
     def _read_checkpoints(
         self, batch: Sequence[PollRequest], storage: ThreadPoolExecutor
-    ) -> dict[StorageKey, CheckpointState | Exception | None]:
+    ) -> dict[StorageKey, Future[CheckpointState | None]]:
         wanted = {_storage_key(request): request for request in batch if request.checkpoint is not None}
         # A checkpoint whose earlier read has not finished is not read again, and not waited for.
+        late = {key: read for key, read in self._reading.items() if not read.done()}
         new = {
             key: storage.submit(request.wait.read_checkpoint, request.checkpoint)
             for key, request in wanted.items()
-            if key not in self._reading
+            if key not in late
         }
-        self._reading |= new
         wait_for_futures(new.values(), timeout=PATIENCE)
-        states: dict[StorageKey, CheckpointState | Exception | None] = {}
-        for key in wanted:
-            if self._reading[key].done():
-                try:
-                    states[key] = self._reading.pop(key).result()
-                except Exception as error:  # noqa: BLE001  # becomes the outcome of the waits
-                    states[key] = error
-            else:
-                states[key] = StorageUnavailableError(
-                    f"{key[0]}: the storage did not answer within {PATIENCE:g} s: check whether the "
-                    "triggerer can reach it"
-                )
-        return states
+        self._reading = late | new
+        return self._reading
 
 
 def _for_each(requests: Iterable[PollRequest], step: Callable[[PollRequest], None]) -> None:

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from recovery_pipeline import ENDS, READ, Pipeline
 
+from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
+
 
 @pytest.fixture
 def connect(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
@@ -78,6 +80,19 @@ class TaskInstance:
 @pytest.fixture
 def context() -> dict[str, Any]:
     return {"ti": TaskInstance()}
+
+
+def reset(context: Any, query: Any, group: Any, **parameters: Any) -> dict[str, Any]:
+    """Move a group and the checkpoint of a query that has stopped; return the receipt."""
+    parameters = {"quiet_period": 0, **parameters}
+    return ResetOffsetsOperator(
+        task_id="reset", group_id=group, checkpoint_location=query.location, **parameters
+    ).execute(context)
+
+
+def new_run(context: Any) -> None:
+    """Make the next task one of another run, and no retry."""
+    context["ti"].run_id += "1"
 
 
 @pytest.fixture(scope="module")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow.sdk import DAG
+from airflow_task import new_run, reset
 from recovery_pipeline import broken_commit
 
 from airflow_kafka_offsets.errors import BrokerUnavailableError
@@ -38,17 +39,6 @@ def query(topic, new_query):
     query.run(2, {topic: READ})
     query.run(3, {topic: ENDS})
     return query
-
-
-def reset(context, query, group, **parameters):
-    return ResetOffsetsOperator(
-        task_id="reset", group_id=group, checkpoint_location=query.location, quiet_period=0, **parameters
-    ).execute(context)
-
-
-def new_run(context):
-    """Make the next reset one of another run, and no retry."""
-    context["ti"].run_id += "1"
 
 
 def test_both_move_to_the_end_of_the_batch_and_the_receipt_names_it(topic, group, query, committed, context):

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
+from airflow_task import new_run, reset
 from kafka_shell import parse_describe
 from recovery_pipeline import broken_commit
 from waiting import Store
@@ -18,7 +19,6 @@ from airflow_kafka_offsets.errors import BrokerUnavailableError
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
-from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
 
 pytestmark = pytest.mark.integration
 
@@ -62,18 +62,6 @@ def unmoved(query, group, topic, committed):
     """Says whether neither store has changed since the test began."""
     before = query.files()
     return lambda: (query.files(), committed(group, topic)) == (before, COMMITTED)
-
-
-def reset(context, query, group, **parameters):
-    parameters = {"quiet_period": 0, **parameters}
-    return ResetOffsetsOperator(
-        task_id="reset", group_id=group, checkpoint_location=query.location, **parameters
-    ).execute(context)
-
-
-def new_run(context):
-    """Make the next reset one of another run, and no retry."""
-    context["ti"].run_id += "1"
 
 
 def test_group_and_checkpoint_move_to_the_same_offsets(

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
+from airflow_task import reset as reset_pipeline
 from fsspec.implementations.local import LocalFileSystem
 from recovery_pipeline import broken_commit
 
@@ -56,14 +57,7 @@ def committed(committed, group, topic):
 @pytest.fixture
 def reset(context, query, group):
     """Moves both to offset 1 and returns the receipt; parameters are the operator's."""
-
-    def run(**parameters):
-        parameters = {"to_offset": 1, "quiet_period": 0, **parameters}
-        return ResetOffsetsOperator(
-            task_id="reset", group_id=group, checkpoint_location=query.location, **parameters
-        ).execute(context)
-
-    return run
+    return lambda **parameters: reset_pipeline(context, query, group, **{"to_offset": 1, **parameters})
 
 
 @pytest.fixture

@@ -21,9 +21,12 @@ ORDERS = KafkaPipeline(group_id="orders", checkpoint_location="s3a://lake/cp/ord
         ({"group_id": "g"}, "nothing to compare"),
         (
             {"pipelines": [ORDERS], **ORDERS},
-            "found pipelines and group_id, checkpoint_location, kafka_config_id",
+            "group_id and checkpoint_location and kafka_config_id would be ignored",
         ),
-        ({"pipelines": [ORDERS], "kafka_config_id": "main"}, "found pipelines and kafka_config_id"),
+        (
+            {"pipelines": [ORDERS], "kafka_config_id": "main"},
+            "kafka_config_id would be ignored with pip.*default_args",
+        ),
         ({"pipelines": []}, "task t: pipelines=.*expected a list with at least one KafkaPipeline"),
         ({"pipelines": "orders"}, "task t: pipelines: .*is not JSON"),
         (
