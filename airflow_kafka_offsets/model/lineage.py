@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from airflow_kafka_offsets.model.drift import DriftReport
 from airflow_kafka_offsets.model.kafka_security import with_port
 from airflow_kafka_offsets.model.window import OffsetWindow
 
@@ -76,40 +77,53 @@ def lineage_of_window(window: OffsetWindow, servers: Mapping[str, str]) -> Linea
     return Lineage(tuple(inputs), {MOVE: move})
 
 
-def lineage_of_report(report: Mapping[str, Any], servers: Mapping[str, str]) -> Lineage:
-    """Return the unread records, lag and headroom of a drift check; ``servers`` as for a window."""
-    checked = [(pipeline, group) for pipeline in report["pipelines"] for group in pipeline["groups"]]
-    shown = sum(len(group["partitions"]) for _, group in checked) <= MOST_RANGES
+def lineage_of_reports(reports: Sequence[tuple[str, DriftReport]], servers: Mapping[str, str]) -> Lineage:
+    """
+    Return the unread records, lag and headroom of a drift check.
+
+    :param reports: each report, after the connection of its cluster.
+    :param servers: as for a window.
+    """
+    shown = sum(len(report.partitions) for _, report in reports) <= MOST_RANGES
     parts: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
-    lags = []
-    for pipeline, group in checked:
-        namespace = namespace_of(servers.get(pipeline["kafka_config_id"]))
-        topics: dict[str, list[Mapping[str, Any]]] = {}
-        for entry in group["partitions"]:
-            topics.setdefault(entry["topic"], []).append(entry)
-        for topic, entries in sorted(topics.items()):
-            there = [entry for entry in entries if entry["log_end"] is not None]
+    groups = []
+    for kafka_config_id, report in reports:
+        namespace, lags = namespace_of(servers.get(kafka_config_id)), report.lag.by_topic
+        ranges: dict[str, list[Mapping[str, Any]]] = {}
+        for entry in report.partitions:
+            topic, number = entry.topic_partition
+            there = ranges.setdefault(topic, [])
+            if entry.log is not None:
+                there.append(range_facet(number, entry.committed, entry.log.end))
+        for topic, there in ranges.items():
             if namespace is not None and there:
-                ranges = [
-                    range_facet(each["partition"], each["committed"], each["log_end"]) for each in there
-                ]
-                part = group_facet(group["group_id"], "waiting", ranges, _total_lag(there), shown=shown)
+                part = group_facet(report.group_id, "waiting", there, lags.get(topic), shown=shown)
                 parts.setdefault((namespace, topic), []).append(part)
-        lags.append(
+        least: dict[str, float] = {}
+        for tp, headroom in report.headroom.items():
+            if (seconds := headroom.seconds) is not None:
+                least[tp.topic] = min(seconds, least.get(tp.topic, seconds))
+        groups.append(
             {
-                "groupId": group["group_id"],
-                "kafkaConfigId": pipeline["kafka_config_id"],
-                "checkpointLocation": group["checkpoint"],
-                "drifted": group["drifted"],
+                "groupId": report.group_id,
+                "kafkaConfigId": kafka_config_id,
+                "checkpointLocation": report.batch.location,
+                "drifted": report.drifted,
                 "verdicts": [
-                    {"verdict": name, "partitions": number} for name, number in group["verdicts"].items()
+                    {"verdict": name, "partitions": number} for name, number in report.verdicts.items()
                 ],
-                "lost": group["lost"],
-                "topics": [_lag_of_report(topic, entries) for topic, entries in sorted(topics.items())],
+                "lost": report.lost,
+                "topics": [
+                    {
+                        "topic": topic,
+                        **given({"lag": lags.get(topic), "headroomSeconds": least.get(topic)}),
+                    }
+                    for topic in ranges
+                ],
             }
         )
-    inputs = [Input(*topic, groups) for topic, groups in sorted(parts.items())]
-    return Lineage(tuple(inputs), {LAG: {"groups": lags}} if lags else {})
+    inputs = [Input(*topic, found) for topic, found in sorted(parts.items())]
+    return Lineage(tuple(inputs), {LAG: {"groups": groups}} if groups else {})
 
 
 def namespace_of(servers: str | None) -> str | None:
@@ -135,26 +149,3 @@ def group_facet(
     """Return a group's entry in the facet of a topic; with totals only unless its ranges are shown."""
     totals = {"state": state, "partitions": len(ranges), "offsetDifference": difference}
     return given({"groupId": group_id, **totals, "ranges": ranges if shown else None})
-
-
-def _total_lag(entries: Sequence[Mapping[str, Any]]) -> int | None:
-    """Return the lag of partitions in a drift report; ``None`` if that of one is unknown."""
-    known = [lag for entry in entries if (lag := _lag(entry)) is not None]
-    return sum(known) if len(known) == len(entries) else None
-
-
-def _lag(entry: Mapping[str, Any]) -> int | None:
-    """Return the lag of a partition in a drift report; ``None`` if its position belongs to another log."""
-    start, end, committed = entry["log_start"], entry["log_end"], entry["committed"]
-    if end is None or entry["verdict"] == "topic recreated":
-        return None
-    if committed is None:
-        return 0 if start == end else None
-    lag: int = max(0, end - max(start, committed))
-    return lag
-
-
-def _lag_of_report(topic: str, entries: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-    headrooms = (entry["headroom"] for entry in entries if entry.get("headroom") is not None)
-    known = given({"lag": _total_lag(entries), "headroomSeconds": min(headrooms, default=None)})
-    return {"topic": topic, **known}
