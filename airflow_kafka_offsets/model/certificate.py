@@ -22,7 +22,7 @@ from airflow_kafka_offsets.model.offset_ranges import (
     ranges_text,
 )
 from airflow_kafka_offsets.model.offsets import by_partition
-from airflow_kafka_offsets.model.text import DescribeValue, escape_controls, shorten
+from airflow_kafka_offsets.model.text import escape_controls, shorten
 from airflow_kafka_offsets.model.window import OffsetWindow
 
 CERTIFICATE_VERSION = 1
@@ -231,9 +231,7 @@ class Certificate:
         raise AuditError(text, retriable=passes)
 
     @classmethod
-    def parse(
-        cls, value: object, what: str = "certificate", *, describe: DescribeValue = shorten
-    ) -> Certificate:
+    def parse(cls, value: object, what: str = "certificate") -> Certificate:
         """
         Read the result of :meth:`as_json`, as a mapping or as JSON text.
 
@@ -241,10 +239,10 @@ class Certificate:
             issued, so that its digest does not match.
         """
         if isinstance(value, str):
-            value = load_json(value, what, describe=describe)
+            value = load_json(value, what)
         if not isinstance(value, Mapping) or value.get("version") != CERTIFICATE_VERSION:
             raise OffsetsFormatError(
-                f"{what}: found {describe(value)}; expected a certificate of version "
+                f"{what}: found {shorten(value)}; expected a certificate of version "
                 f"{CERTIFICATE_VERSION}, as AuditWindowOperator returns it"
             )
         try:
@@ -264,7 +262,7 @@ class Certificate:
             unchanged = digest(content, length=64) == value["digest"]
         except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
             raise OffsetsFormatError(
-                f"{what}: found {describe(value)}; expected a certificate ({type(error).__name__}: "
+                f"{what}: found {shorten(value)}; expected a certificate ({type(error).__name__}: "
                 f"{shorten(str(error))})"
             ) from None
         if not unchanged:
