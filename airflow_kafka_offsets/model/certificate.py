@@ -308,11 +308,6 @@ def _ranges(value: Mapping[str, Any]) -> RangesByPartition:
     }
 
 
-def undecide(missing: RangesByPartition, reason: Reason, problems: Sequence[str] = ()) -> MissingOffsets:
-    """Return offsets without a row as undecided."""
-    return MissingOffsets(undecided={reason: missing} if missing else {}, problems=problems)
-
-
 def judge(
     missing: RangesByPartition, records: RangesByPartition, undecided: Mapping[Reason, RangesByPartition]
 ) -> MissingOffsets:
