@@ -31,8 +31,7 @@ if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
     from airflow_kafka_offsets.kafka.client import OffsetsClient
     from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
-    from airflow_kafka_offsets.model.lineage import Lineage
-    from airflow_kafka_offsets.model.move_lineage import Operation
+    from airflow_kafka_offsets.model.lineage import Lineage, Operation
     from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
     from airflow_kafka_offsets.model.window import OffsetWindow
     from airflow_kafka_offsets.task.mapped import OperatorPartial
@@ -161,7 +160,7 @@ class MovingOperator(OffsetsOperator):
         """
 
         def lineage() -> Lineage:
-            from airflow_kafka_offsets.model.move_lineage import MoveRecord
+            from airflow_kafka_offsets.model.lineage import MoveRecord
 
             return MoveRecord(
                 self.operation,

@@ -11,7 +11,7 @@ from airflow.sdk import Context, XComArg
 
 from airflow_kafka_offsets.model.approval import Approval
 from airflow_kafka_offsets.model.digest import digest
-from airflow_kafka_offsets.model.move_lineage import Operation
+from airflow_kafka_offsets.model.lineage import Operation
 from airflow_kafka_offsets.model.parameters import (
     MissingCommitPolicy,
     OutOfRangePolicy,

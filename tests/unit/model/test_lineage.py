@@ -19,7 +19,7 @@ from airflow_kafka_offsets.errors import (
     GroupMovedError,
     PlanRefusedError,
 )
-from airflow_kafka_offsets.model import lineage, move_lineage
+from airflow_kafka_offsets.model import lineage
 from airflow_kafka_offsets.model.checkpoint_plan import MoveKind
 from airflow_kafka_offsets.model.drift import DriftReport, NewestBatch
 from airflow_kafka_offsets.model.drift_verdict import PartitionDrift
@@ -27,11 +27,12 @@ from airflow_kafka_offsets.model.headroom import Headroom
 from airflow_kafka_offsets.model.lineage import (
     LAG,
     MOVE,
+    MoveRecord,
+    Operation,
     lineage_of_reports,
     lineage_of_window,
     namespace_of,
 )
-from airflow_kafka_offsets.model.move_lineage import MoveRecord, Operation
 from airflow_kafka_offsets.model.offsets import LogRange, OffsetRange, TopicPartition
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.plan import OffsetPlan
@@ -217,7 +218,6 @@ def test_a_plan_that_is_only_shown_is_planned():
 
 
 def test_an_event_of_many_partitions_has_totals_only(monkeypatch):
-    monkeypatch.setattr(move_lineage, "MOST_RANGES", 1)
     monkeypatch.setattr(lineage, "MOST_RANGES", 1)
     (orders,) = record(plan()).lineage().inputs
     assert orders.groups == [{"groupId": "g", "state": "written", "partitions": 2, "offsetDifference": 60}]
