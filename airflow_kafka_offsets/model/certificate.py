@@ -22,7 +22,7 @@ from airflow_kafka_offsets.model.offset_ranges import (
     ranges_text,
 )
 from airflow_kafka_offsets.model.offsets import by_partition
-from airflow_kafka_offsets.model.text import escape_controls, shorten
+from airflow_kafka_offsets.model.text import DescribeValue, escape_controls, shorten
 from airflow_kafka_offsets.model.window import OffsetWindow
 
 CERTIFICATE_VERSION = 1
@@ -231,7 +231,9 @@ class Certificate:
         raise AuditError(text, retriable=passes)
 
     @classmethod
-    def parse(cls, value: object, what: str = "certificate") -> Certificate:
+    def parse(
+        cls, value: object, what: str = "certificate", *, describe: DescribeValue = shorten
+    ) -> Certificate:
         """
         Read the result of :meth:`as_json`, as a mapping or as JSON text.
 
@@ -239,10 +241,10 @@ class Certificate:
             issued, so that its digest does not match.
         """
         if isinstance(value, str):
-            value = load_json(value, what)
+            value = load_json(value, what, describe=describe)
         if not isinstance(value, Mapping) or value.get("version") != CERTIFICATE_VERSION:
             raise OffsetsFormatError(
-                f"{what}: found {shorten(value)}; expected a certificate of version "
+                f"{what}: found {describe(value)}; expected a certificate of version "
                 f"{CERTIFICATE_VERSION}, as AuditWindowOperator returns it"
             )
         try:
@@ -255,14 +257,14 @@ class Certificate:
                 tuple(map(str, value["problems"])),
                 dict(value["window"]),
                 dict(value["audited"]),
-                datetime.fromisoformat(value["at"].replace("Z", "+00:00")),
+                datetime.fromisoformat(value["at"]),
             )
             # The content as given, because a later version may have more keys.
             content = {name: part for name, part in value.items() if name != "digest"}
             unchanged = digest(content, length=64) == value["digest"]
         except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
             raise OffsetsFormatError(
-                f"{what}: found {shorten(value)}; expected a certificate ({type(error).__name__}: "
+                f"{what}: found {describe(value)}; expected a certificate ({type(error).__name__}: "
                 f"{shorten(str(error))})"
             ) from None
         if not unchanged:
