@@ -76,7 +76,6 @@ class TableRows:
     """
     The rows that a table has for a window.
 
-    :param partitions: each partition of the window.
     :param foreign: rows of the selection outside the window; empty if rows of other windows are expected.
     """
 
@@ -132,7 +131,6 @@ def compare_rows(
     """
     Compare the sums of a table with a window, and read the partitions that differ.
 
-    :param ranges: the window's ranges.
     :param sums: the aggregates of each partition that has a row in its range.
     :param read_differences: returns the differences of partitions, in order of partition and offset. Only the
         first ``most`` are read; offsets after them are unlisted.

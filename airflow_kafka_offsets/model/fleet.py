@@ -33,7 +33,6 @@ class Member:
     """
     One pipeline of a fleet.
 
-    :param plan: the plan of its move.
     :param receipt: receipt of the move, saved before the first write, and again after the offsets were read
         back.
     :param restored: receipt of the restore that undoes the move.

@@ -171,13 +171,10 @@ class MoveRecord:
     """
     A move of groups and its outcome.
 
-    :param receipt: the receipt in XCom.
     :param servers: bootstrap servers of the connection; without them the lineage has no topics.
     :param begun: whether the task may have started to write.
-    :param error: the error that ended the move.
-    :param reads: whether a job has read the records that the groups move past.
-    :param has_lag: whether a verified receipt shows the lag of each group.
-    :param window: the window whose end is committed.
+    :param reads: whether a job has read the records that the groups move past, and the groups move in all
+        partitions that they read, so that a verified receipt shows their lag.
     """
 
     operation: Operation
@@ -186,7 +183,6 @@ class MoveRecord:
     begun: bool = False
     error: KafkaOffsetsError | None = None
     reads: bool = False
-    has_lag: bool = False
     window: OffsetWindow | None = None
 
     @property
@@ -238,7 +234,7 @@ class MoveRecord:
             if namespace is not None
         ]
         run = {MOVE: self._facet()}
-        if self.verified and self.has_lag:
+        if self.verified and self.reads:
             run[LAG] = {"groups": [_lag_of_receipt(group) for group in self.groups]}
         return Lineage(tuple(inputs), run)
 

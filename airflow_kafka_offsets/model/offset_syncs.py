@@ -118,8 +118,6 @@ def bracket(syncs: Iterable[OffsetSync], position: int, log: LogRange) -> Bracke
     mirror has copied more records after the restart than it had copied of this range before.
 
     :param syncs: syncs of the partition, in any order.
-    :param position: the next offset to read on the source.
-    :param log: the mirror's log.
     """
     ordered = sorted({sync for sync in syncs if sync.downstream < log.end}, key=lambda sync: sync.downstream)
     restarts = find_restarts(ordered)

@@ -151,7 +151,6 @@ def translate(
     """
     Translate a position of the source.
 
-    :param position: the next offset to read.
     :param log: the mirror's log.
     :param syncs: syncs of the partition, in any order.
     :param sightings: the last record before the position, if known, and the last records before earlier

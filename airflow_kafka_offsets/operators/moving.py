@@ -170,7 +170,6 @@ class MovingOperator(OffsetsOperator):
                 error=error,
                 # Offsets from a user or a reset do not show which records were read.
                 reads=self.reports_lag,
-                has_lag=self.reports_lag,
                 window=self.committed_window,
             ).lineage()
 

@@ -143,14 +143,14 @@ def test_rows_are_told_only_where_each_record_is_known_to_have_been_read():
 def test_the_lag_after_a_commit_is_that_of_its_plan():
     targets = {A: 30, B: 60, C: 7}
     moved = plan(targets=targets, on_out_of_range="skip")
-    told = record(moved, has_lag=True).lineage().run[LAG]
+    told = record(moved, reads=True).lineage().run[LAG]
     # Nothing is known of a topic of which a partition is left alone.
     assert told == {
         "groups": [{"groupId": "g", "topics": [{"topic": "orders"}, {"topic": "payments", "lag": 0}]}]
     }
     assert moved.lag.by_topic == {"payments": 0}
     assert LAG not in record(moved).lineage().run
-    assert LAG not in record(moved, has_lag=True, verified=False).lineage().run
+    assert LAG not in record(moved, reads=True, verified=False).lineage().run
 
 
 def written(error, *plans, begun=True):
