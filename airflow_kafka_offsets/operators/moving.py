@@ -85,7 +85,8 @@ class MovingOperator(OffsetsOperator):
         ids = {name: getattr(self, name) for name in CONNECTION_IDS} | {
             "kafka_config_id": self.groups_config_id
         }
-        return replace(plan, connections={name: conn_id for name, conn_id in ids.items() if conn_id})
+        given = {name: conn_id for name, conn_id in ids.items() if conn_id}
+        return replace(plan, provenance={**plan.provenance, **given})
 
     def apply_plan(
         self,

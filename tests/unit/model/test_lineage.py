@@ -51,7 +51,7 @@ def plan(group="g", targets=None, before=BEFORE, **allowed):
 
 
 def record(*plans, verified=True, servers=SERVERS, plan_only=False, **known):
-    receipt = PipelinePlan(plans, connections={"kafka_config_id": "kafka_main"}).make_receipt(
+    receipt = PipelinePlan(plans, provenance={"kafka_config_id": "kafka_main"}).make_receipt(
         verified=verified, plan_only=plan_only
     )
     return MoveRecord("commit", json.loads(json.dumps(receipt)), servers, **known)
