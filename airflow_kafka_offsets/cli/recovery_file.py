@@ -14,7 +14,7 @@ from airflow_kafka_offsets.cli.connections import BrokerOptions, open_checkpoint
 from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
 from airflow_kafka_offsets.model.fleet import Fleet
 from airflow_kafka_offsets.model.saved_plan import Names
-from airflow_kafka_offsets.model.text import describe_type, shorten
+from airflow_kafka_offsets.model.text import shorten
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
@@ -48,7 +48,7 @@ class StateFile:
             ) from None
         except OSError as error:
             raise UsageError(f"{name}: cannot be read ({error.strerror})") from None
-        return Fleet.parse(value, name, describe=describe_type)
+        return Fleet.parse(value, name)
 
     def require(self) -> Fleet:
         """Return the recovery, or raise an error if no recovery was planned."""

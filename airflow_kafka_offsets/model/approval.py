@@ -36,11 +36,9 @@ class Approval:
     """
     A response to a request for an approval.
 
-    :param chosen: the options that were chosen.
     :param entered: the values of the form's fields.
     :param user_id: id of the user who responded; empty if the request timed out and Airflow took its default.
     :param user_name: name of this user.
-    :param at: time of the response.
     :param digests: digests of the plans that were approved together; empty if the request does not list them.
     """
 

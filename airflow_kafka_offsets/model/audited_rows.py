@@ -1,20 +1,46 @@
-"""The rows that a table has for an offset window, and its missing, doubled and foreign offsets."""
+"""The table that an audit reads, its rows for a window, and its missing, doubled and foreign offsets."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import date, datetime
 from decimal import Decimal
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from airflow_kafka_offsets.errors import AuditError, UsageError
 from airflow_kafka_offsets.model.fingerprint import Fingerprint
+from airflow_kafka_offsets.model.formats import load_json_parameter
 from airflow_kafka_offsets.model.offset_ranges import Ranges, RangesByPartition, merge
 from airflow_kafka_offsets.model.offsets import OffsetRange, OffsetRanges, TopicPartition
-from airflow_kafka_offsets.model.text import shorten
+from airflow_kafka_offsets.model.parameters import is_blank
+from airflow_kafka_offsets.model.text import quote, shorten
+from airflow_kafka_offsets.model.wording import parameter_error, unexpected
 
 MOST_DIFFERENCES = 500_000
 """Most differences (gaps or doubled offsets) that are read from a table; each takes about 200 bytes."""
+
+
+_FORM = '{"column": value} or {"column": [values]}, such as {"batch": 7}'
+_VALUES = (str, int, float, Decimal, date, datetime)
+
+
+@dataclass(frozen=True)
+class AuditedTable:
+    """
+    The table of an audit, and its columns for a record's topic, partition and offset.
+
+    :param table: name of the table, or ``schema.table``.
+    :param topic_column: ``None`` if the table has the records of one topic and no column for it.
+    :param where: column -> value, or list of values, of the audited rows. These rows must be the output of
+        the window only; rows outside the window then count as foreign.
+    """
+
+    table: str
+    topic_column: str | None = "topic"
+    partition_column: str = "partition"
+    offset_column: str = "offset"
+    where: Mapping[str, Any] = field(default_factory=dict)
 
 
 class ForeignRows(NamedTuple):
@@ -50,7 +76,6 @@ class TableRows:
     """
     The rows that a table has for a window.
 
-    :param partitions: each partition of the window.
     :param foreign: rows of the selection outside the window; empty if rows of other windows are expected.
     """
 
@@ -106,7 +131,6 @@ def compare_rows(
     """
     Compare the sums of a table with a window, and read the partitions that differ.
 
-    :param ranges: the window's ranges.
     :param sums: the aggregates of each partition that has a row in its range.
     :param read_differences: returns the differences of partitions, in order of partition and offset. Only the
         first ``most`` are read; offsets after them are unlisted.
@@ -176,3 +200,32 @@ def whole_number(value: object, column: str) -> int:
 def range_of(ranges: Mapping[TopicPartition, OffsetRange]) -> OffsetRange:
     """Return the lowest start and the highest end of all partitions."""
     return OffsetRange(min(each.start for each in ranges.values()), max(each.end for each in ranges.values()))
+
+
+def parse_where(value: object, parameter: str) -> dict[str, Any]:
+    """
+    Read a filter: for each column a value, or a list of accepted values.
+
+    The filter contains no SQL: names are quoted and values are bound.
+
+    :raises UsageError: if the filter or one of its values is empty, because a template that renders nothing
+        would select no rows, or the wrong ones.
+    """
+    if isinstance(value, str):
+        value = load_json_parameter(value, parameter, _FORM)
+    if not isinstance(value, Mapping) or not value:
+        raise unexpected(parameter, value, _FORM)
+    for column, wanted in value.items():
+        several = isinstance(wanted, list | tuple)
+        values = list(wanted) if several else [wanted]
+        if not isinstance(column, str) or not column.strip():
+            raise parameter_error(
+                parameter, f": found {quote(column)} as the name of a column; expected {_FORM}"
+            )
+        if not values or not all(isinstance(each, _VALUES) and not is_blank(each) for each in values):
+            raise parameter_error(
+                parameter,
+                f": found {quote(wanted)} for column {quote(column)}; expected a text, a number, a date, or "
+                "a list of these; not an empty value",
+            )
+    return dict(value)

@@ -51,7 +51,6 @@ class Backlog:
         * every ``refire_after`` seconds while the backlog lasts, because the run that the report started may
           have failed.
 
-        :param waiting: whether there is a backlog.
         :param now: seconds since 1970.
         :param position: the reader's position, as a text that changes when a position changes.
         """

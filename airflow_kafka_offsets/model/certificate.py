@@ -257,7 +257,7 @@ class Certificate:
                 tuple(map(str, value["problems"])),
                 dict(value["window"]),
                 dict(value["audited"]),
-                datetime.fromisoformat(value["at"].replace("Z", "+00:00")),
+                datetime.fromisoformat(value["at"]),
             )
             # The content as given, because a later version may have more keys.
             content = {name: part for name, part in value.items() if name != "digest"}
@@ -308,11 +308,6 @@ def _ranges(value: Mapping[str, Any]) -> RangesByPartition:
         tp: merge((int(start), int(end)) for start, end in ranges)
         for tp, ranges in by_partition(value).items()
     }
-
-
-def undecide(missing: RangesByPartition, reason: Reason, problems: Sequence[str] = ()) -> MissingOffsets:
-    """Return offsets without a row as undecided."""
-    return MissingOffsets(undecided={reason: missing} if missing else {}, problems=problems)
 
 
 def judge(

@@ -135,15 +135,14 @@ class CommitMetadata:
         """
         limit = MAX_BYTES_OF_MANY if partitions > MANY_PARTITIONS else MAX_BYTES
         values = self.as_json() | ({"partitions": partitions} if partitions > 1 else {})
-        for least in ("", *_LEAST_IMPORTANT):
+        least_important = iter(_LEAST_IMPORTANT)
+        # In ASCII, each character is one byte.
+        while len(text := json.dumps(values, separators=(",", ":"), ensure_ascii=True)) > limit:
+            least = next(least_important)
             values.pop(least, None)
             if least == "task" and self.identity:
                 values["key"] = self.identity
-            # In ASCII, each character is one byte.
-            text = json.dumps(values, separators=(",", ":"), ensure_ascii=True)
-            if len(text) <= limit:
-                return text
-        return ""
+        return text
 
     @property
     def identity(self) -> str:

@@ -87,6 +87,11 @@ class DriftReport:
         return bool(self.drift or self.unfinished_move or self.unfinished_recovery)
 
     @property
+    def verdicts(self) -> Counter[Verdict]:
+        """The number of partitions of each verdict that occurs."""
+        return Counter(entry.verdict for entry in self.partitions)
+
+    @property
     def lost(self) -> int:
         """Records that retention deleted unread, in the partitions with the verdict ``records lost``."""
         return sum(entry.lost for entry in self.partitions if entry.verdict == "records lost")
@@ -156,8 +161,7 @@ class DriftReport:
 
     def as_json(self) -> dict[str, Any]:
         """Return plain JSON with string keys."""
-        batch, known = self.batch, self._remedies
-        verdicts = Counter(entry.verdict for entry in self.partitions)
+        batch, known, verdicts = self.batch, self._remedies, self.verdicts
         return {
             "version": REPORT_VERSION,
             "group_id": self.group_id,

@@ -58,7 +58,6 @@ class Estimate:
 
     Records are differences of offsets: transaction markers and compacted records count too.
 
-    :param records_again: records that are read again.
     :param records_passed: records that are skipped, and never read.
     :param lag: records from the targets to the log ends, which is the lag that downstream sensors measure.
     :param partition_lag: the highest lag of a partition.
@@ -196,7 +195,6 @@ def judge_retention(
     The replay reads the oldest records first. Its last records are written now, and are kept for the whole
     retention. So a replay that starts in time, and is faster than the retention, loses no records.
 
-    :param seconds: duration of the replay.
     :return: the verdict, the seconds until the first record is deleted, and the reason for ``unknown``.
     """
     found = list(headrooms.values())

@@ -14,7 +14,7 @@ from airflow_kafka_offsets.errors import OffsetsFormatError, PlanRefusedError
 from airflow_kafka_offsets.model.approval import SHOWN_DIGITS, digest_of_all
 from airflow_kafka_offsets.model.plan_markdown import plans_markdown
 from airflow_kafka_offsets.model.saved_plan import SavedPlan
-from airflow_kafka_offsets.model.text import DescribeValue, describe_type, shorten
+from airflow_kafka_offsets.model.text import describe_type, shorten
 
 VERSION = 1
 
@@ -33,7 +33,6 @@ class Member:
     """
     One pipeline of a fleet.
 
-    :param plan: the plan of its move.
     :param receipt: receipt of the move, saved before the first write, and again after the offsets were read
         back.
     :param restored: receipt of the restore that undoes the move.
@@ -108,32 +107,36 @@ class Fleet:
         return {"version": VERSION, "digest": self.digest, "pipelines": pipelines}
 
     @classmethod
-    def parse(cls, value: object, what: str, *, describe: DescribeValue = describe_type) -> Fleet:
+    def parse(cls, value: object, what: str) -> Fleet:
         """Read the output of :meth:`as_json`; raise an OffsetsFormatError for any other or changed value."""
         found = value.get("pipelines") if isinstance(value, Mapping) else None
         entries = found if isinstance(found, list) else []
         if not isinstance(value, Mapping) or value.get("version") != VERSION or not entries:
             raise OffsetsFormatError(
-                f"{what}: found {describe(value)}; expected a recovery of version {VERSION}, as 'recover "
-                "plan' writes it"
+                f"{what}: found {describe_type(value)}; expected a recovery of version {VERSION}, as "
+                "'recover plan' writes it"
             )
-        fleet = cls(
-            tuple(_member(entry, f"{what}, pipeline {n}", describe) for n, entry in enumerate(entries, 1))
-        )
-        if fleet.digest != (stated := value.get("digest")):
+        fleet = cls(tuple(_member(entry, f"{what}, pipeline {n}") for n, entry in enumerate(entries, 1)))
+        if fleet.digest != value.get("digest"):
             raise OffsetsFormatError(
-                f"{what}: found digest {describe(stated)}, but its plans have digest {fleet.digest}: the "
-                "file was changed after it was made; plan again"
+                f"{what}: its digest is not {fleet.digest}, that of its plans: the file was changed after it "
+                "was made; plan again"
             )
         return fleet
 
 
-def _member(entry: object, what: str, describe: DescribeValue) -> Member:
+def _member(entry: object, what: str) -> Member:
     known: Mapping[str, Any] = entry if isinstance(entry, Mapping) else {}
     receipt, restored, error = (known.get(name) for name in ("receipt", "restored", "error"))
     receipts = all(part is None or isinstance(part, Mapping) for part in (receipt, restored))
     if known.get("stage") not in get_args(Stage) or not receipts or not isinstance(error, str | None):
-        raise OffsetsFormatError(f"{what}: found {describe(entry)}; expected a plan, its stage and receipts")
+        raise OffsetsFormatError(
+            f"{what}: found {describe_type(entry)}; expected a plan, its stage and receipts"
+        )
     return Member(
-        SavedPlan.parse(known.get("plan"), what, describe=describe), known["stage"], receipt, restored, error
+        SavedPlan.parse(known.get("plan"), what, describe=describe_type),
+        known["stage"],
+        receipt,
+        restored,
+        error,
     )

@@ -187,7 +187,6 @@ def load_json(text: str, what: str, expected: str = SPARK_FORM, *, describe: Des
     """
     Read JSON text with unique keys.
 
-    :param what: what the text is, for the error text.
     :param expected: the expected content, for the error text.
     :raises OffsetsFormatError: if the text is not JSON, has a duplicate key, or is too large; see
         :func:`~airflow_kafka_offsets.model.text.size_error`.

@@ -55,7 +55,6 @@ class GroupSelection:
         Read the parameters ``group_id`` and ``topics``; a template may have turned each of them into JSON
         text.
 
-        :param required: whether ``group_id`` must be given.
         :raises UsageError: if ``group_id`` is neither a name nor a mapping of names, if
             :func:`~airflow_kafka_offsets.model.names.parse_group` refuses a name, or if ``topics`` is
             invalid. The texts ``"None"`` and ``"null"`` are refused, because a template renders them for a
@@ -225,7 +224,6 @@ class GroupSelection:
         Return a sentence for each name that matches nothing: the name, the existing names and the remedy.
 
         :param sources: ``None`` if only the names are known.
-        :param origin: the origin of the offsets, for the text.
         :param partitions: whether to check named partitions too, if the broker is not asked for them later.
         """
         parameter = parameter_text(self.scope.parameter)

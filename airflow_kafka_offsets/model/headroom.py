@@ -149,11 +149,6 @@ class Headroom:
         """The headroom in seconds, 0 if records are lost; ``None`` in the states ``unknown`` and ``none``."""
         return 0.0 if self.state == "lost" else self.by_time if self.state == "time" else None
 
-    @property
-    def gauge(self) -> float | None:
-        """The value for a metric: the headroom; if no record is unread, that of a record written now."""
-        return self.by_time if self.state == "none" else self.seconds
-
     def is_below(self, min_headroom: float) -> bool | None:
         """Return whether the headroom is less than ``min_headroom`` seconds; ``None`` if unknown."""
         if self.state in ("lost", "none"):
@@ -245,7 +240,8 @@ def partitions_without_verdict(
 
 def topic_gauges(headrooms: Iterable[tuple[TopicPartition, Headroom]]) -> dict[str, float]:
     """
-    Return the lowest value among each topic's partitions, for a metric.
+    Return the lowest value among each topic's partitions, for a metric: the headroom, or that of a record
+    written now if no record is unread.
 
     A topic with an unknown or estimated partition is left out, because that partition may be lower and the
     value would jump. A topic whose lowest value is 0 is always included.
@@ -255,7 +251,7 @@ def topic_gauges(headrooms: Iterable[tuple[TopicPartition, Headroom]]) -> dict[s
     for tp, found in headrooms:
         if found.state == "unknown" or found.at_least:
             unknown.add(tp.topic)
-        elif (value := found.gauge) is not None:
+        elif (value := found.by_time if found.state == "none" else found.seconds) is not None:
             gauges[tp.topic] = min(value, gauges.get(tp.topic, value))
     return {topic: least for topic, least in gauges.items() if topic not in unknown or not least}
 

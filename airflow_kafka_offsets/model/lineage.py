@@ -10,11 +10,20 @@ Spark's own OpenLineage agent, so that both events refer to one dataset: the nam
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
+from airflow_kafka_offsets.errors import (
+    CommitError,
+    GroupMovedError,
+    KafkaOffsetsError,
+    Partition,
+    PlanRefusedError,
+)
+from airflow_kafka_offsets.model.drift import DriftReport
 from airflow_kafka_offsets.model.kafka_security import with_port
+from airflow_kafka_offsets.model.offsets import by_partition
 from airflow_kafka_offsets.model.window import OffsetWindow
 
 RANGES, MOVE, LAG = "kafkaOffsets_ranges", "kafkaOffsets_move", "kafkaOffsets_lag"
@@ -24,6 +33,13 @@ MOST_RANGES = 1_000
 """Largest number of partitions for which an event lists each range; a larger event has totals only."""
 
 _PROTOCOL = re.compile(r"[A-Za-z][\w+.-]*://")
+
+Operation = Literal["commit", "reset", "restore", "failover"]
+
+Written = Literal["all", "some", "none", "unknown"]
+"""How much of a group's move was written."""
+
+_STATES = {"all": "written", "some": "partly written", "none": "not written", "unknown": "unknown"}
 
 
 class Input(NamedTuple):
@@ -76,40 +92,53 @@ def lineage_of_window(window: OffsetWindow, servers: Mapping[str, str]) -> Linea
     return Lineage(tuple(inputs), {MOVE: move})
 
 
-def lineage_of_report(report: Mapping[str, Any], servers: Mapping[str, str]) -> Lineage:
-    """Return the unread records, lag and headroom of a drift check; ``servers`` as for a window."""
-    checked = [(pipeline, group) for pipeline in report["pipelines"] for group in pipeline["groups"]]
-    shown = sum(len(group["partitions"]) for _, group in checked) <= MOST_RANGES
+def lineage_of_reports(reports: Sequence[tuple[str, DriftReport]], servers: Mapping[str, str]) -> Lineage:
+    """
+    Return the unread records, lag and headroom of a drift check.
+
+    :param reports: each report, after the connection of its cluster.
+    :param servers: as for a window.
+    """
+    shown = sum(len(report.partitions) for _, report in reports) <= MOST_RANGES
     parts: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
-    lags = []
-    for pipeline, group in checked:
-        namespace = namespace_of(servers.get(pipeline["kafka_config_id"]))
-        topics: dict[str, list[Mapping[str, Any]]] = {}
-        for entry in group["partitions"]:
-            topics.setdefault(entry["topic"], []).append(entry)
-        for topic, entries in sorted(topics.items()):
-            there = [entry for entry in entries if entry["log_end"] is not None]
+    groups = []
+    for kafka_config_id, report in reports:
+        namespace, lags = namespace_of(servers.get(kafka_config_id)), report.lag.by_topic
+        ranges: dict[str, list[Mapping[str, Any]]] = {}
+        for entry in report.partitions:
+            topic, number = entry.topic_partition
+            there = ranges.setdefault(topic, [])
+            if entry.log is not None:
+                there.append(range_facet(number, entry.committed, entry.log.end))
+        for topic, there in ranges.items():
             if namespace is not None and there:
-                ranges = [
-                    range_facet(each["partition"], each["committed"], each["log_end"]) for each in there
-                ]
-                part = group_facet(group["group_id"], "waiting", ranges, _total_lag(there), shown=shown)
+                part = group_facet(report.group_id, "waiting", there, lags.get(topic), shown=shown)
                 parts.setdefault((namespace, topic), []).append(part)
-        lags.append(
+        least: dict[str, float] = {}
+        for tp, headroom in report.headroom.items():
+            if (seconds := headroom.seconds) is not None:
+                least[tp.topic] = min(seconds, least.get(tp.topic, seconds))
+        groups.append(
             {
-                "groupId": group["group_id"],
-                "kafkaConfigId": pipeline["kafka_config_id"],
-                "checkpointLocation": group["checkpoint"],
-                "drifted": group["drifted"],
+                "groupId": report.group_id,
+                "kafkaConfigId": kafka_config_id,
+                "checkpointLocation": report.batch.location,
+                "drifted": report.drifted,
                 "verdicts": [
-                    {"verdict": name, "partitions": number} for name, number in group["verdicts"].items()
+                    {"verdict": name, "partitions": number} for name, number in report.verdicts.items()
                 ],
-                "lost": group["lost"],
-                "topics": [_lag_of_report(topic, entries) for topic, entries in sorted(topics.items())],
+                "lost": report.lost,
+                "topics": [
+                    {
+                        "topic": topic,
+                        **given({"lag": lags.get(topic), "headroomSeconds": least.get(topic)}),
+                    }
+                    for topic in ranges
+                ],
             }
         )
-    inputs = [Input(*topic, groups) for topic, groups in sorted(parts.items())]
-    return Lineage(tuple(inputs), {LAG: {"groups": lags}} if lags else {})
+    inputs = [Input(*topic, found) for topic, found in sorted(parts.items())]
+    return Lineage(tuple(inputs), {LAG: {"groups": groups}} if groups else {})
 
 
 def namespace_of(servers: str | None) -> str | None:
@@ -137,24 +166,160 @@ def group_facet(
     return given({"groupId": group_id, **totals, "ranges": ranges if shown else None})
 
 
-def _total_lag(entries: Sequence[Mapping[str, Any]]) -> int | None:
-    """Return the lag of partitions in a drift report; ``None`` if that of one is unknown."""
-    known = [lag for entry in entries if (lag := _lag(entry)) is not None]
-    return sum(known) if len(known) == len(entries) else None
+@dataclass(frozen=True)
+class MoveRecord:
+    """
+    A move of groups and its outcome.
+
+    :param servers: bootstrap servers of the connection; without them the lineage has no topics.
+    :param begun: whether the task may have started to write.
+    :param reads: whether a job has read the records that the groups move past, and the groups move in all
+        partitions that they read, so that a verified receipt shows their lag.
+    """
+
+    operation: Operation
+    receipt: Mapping[str, Any]
+    servers: str | None = None
+    begun: bool = False
+    error: KafkaOffsetsError | None = None
+    reads: bool = False
+    window: OffsetWindow | None = None
+
+    @property
+    def verified(self) -> bool:
+        """Whether every commit was read back."""
+        return bool(self.receipt["verified"])
+
+    @property
+    def plan_only(self) -> bool:
+        """Whether the task only had to plan; the receipt of a refused move says so too."""
+        return bool(self.receipt["plan_only"]) and self.error is None
+
+    @property
+    def groups(self) -> Sequence[Mapping[str, Any]]:
+        """The receipts of the groups."""
+        groups: Sequence[Mapping[str, Any]] = self.receipt.get("groups", [self.receipt])
+        return groups
+
+    def written(self, group: Mapping[str, Any]) -> dict[Partition, bool | None]:
+        """Return partition -> whether the group's offset was written; ``None`` if unknown."""
+        error = self.error
+        partitions: list[Partition] = [*by_partition(group["after"])]
+        progress = None if error is None else error.progress
+        known: bool | None
+        if self.verified or not self.begun:
+            known = self.verified
+        elif progress is not None and group["group_id"] != progress.failed:
+            known = group["group_id"] in progress.written
+        elif progress is not None and isinstance(error, CommitError):
+            results = {**dict.fromkeys(error.failed, False), **dict.fromkeys(error.written, True)}
+            return {tp: results.get(tp) for tp in partitions}
+        else:
+            refused = isinstance(error, PlanRefusedError) or (progress and isinstance(error, GroupMovedError))
+            known = False if refused else None
+        return dict.fromkeys(partitions, known)
+
+    def lineage(self) -> Lineage:
+        """Return inputs and run facets."""
+        shown = sum(len(by_partition(group["after"])) for group in self.groups) <= MOST_RANGES
+        parts: dict[str, list[Mapping[str, Any]]] = {}
+        for group in self.groups:
+            written = self.written(group)
+            for topic in group["after"]:
+                parts.setdefault(topic, []).append(self._part(group, topic, written, shown=shown))
+        namespace = namespace_of(self.servers)
+        inputs = [
+            Input(namespace, topic, groups, self._rows(topic))
+            for topic, groups in sorted(parts.items())
+            if namespace is not None
+        ]
+        run = {MOVE: self._facet()}
+        if self.verified and self.reads:
+            run[LAG] = {"groups": [_lag_of_receipt(group) for group in self.groups]}
+        return Lineage(tuple(inputs), run)
+
+    def _part(
+        self, group: Mapping[str, Any], topic: str, written: Mapping[Partition, bool | None], *, shown: bool
+    ) -> Mapping[str, Any]:
+        how_much = _summarize_written(written[tp] for tp in by_partition({topic: group["after"][topic]}))
+        ranges, difference = [], 0
+        for number, until in group["after"][topic].items():
+            before = group["before"][topic][number]
+            difference += until - (group["log_start"][topic][number] if before is None else before)
+            entry = range_facet(int(number), before, until)
+            if how_much == "some":
+                entry |= given({"written": written[topic, int(number)]})
+            ranges.append(entry)
+        state = "planned" if self.plan_only else _STATES[how_much]
+        return group_facet(group["group_id"], state, ranges, difference, shown=shown)
+
+    def _rows(self, topic: str) -> int | None:
+        """Return the number of records that the group has moved past in a topic, if a job has read them."""
+        groups = [group for group in self.groups if topic in group["after"]]
+        if not self.reads or not self.verified or len(groups) != 1:
+            return None
+        (group,) = groups
+        before, after = group["before"][topic], group["after"][topic]
+        forward = all(before[number] is not None and before[number] <= after[number] for number in after)
+        left = topic in group["skipped"] or topic in group["clamped"]
+        return sum(after[number] - before[number] for number in after) if forward and not left else None
+
+    def _facet(self) -> Mapping[str, Any]:
+        receipt = self.receipt
+        moved = receipt.get("checkpoint") or {}
+        source = {**receipt["source"], **moved}
+        named = {
+            "kafkaConfigId": receipt.get("kafka_config_id"),
+            "checkpointLocation": moved.get("location") or receipt["source"].get("checkpoint"),
+            "checkpointMove": moved.get("kind"),
+            "checkpointWritten": self._checkpoint_written if moved.get("archive") else None,
+            "queryId": source.get("query_id") or None,
+            "batchId": source.get("batch_id"),
+            "digest": None if self.window is None else self.window.digest,
+        }
+        return {
+            "operation": self.operation,
+            "planOnly": self.plan_only,
+            "verified": self.verified,
+            "groups": [self._totals(group) for group in self.groups],
+            **given(named),
+        }
+
+    def _totals(self, group: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {
+            "groupId": group["group_id"],
+            "written": _summarize_written(self.written(group).values()),
+            "partitions": sum(map(len, group["after"].values())),
+            "changed": group["changed"],
+            "offsetDifference": group["moved_by"],
+            "skipped": sum(map(len, group["skipped"].values())),
+            "clamped": sum(map(len, group["clamped"].values())),
+            "lost": group["lost"],
+        }
+
+    @property
+    def _checkpoint_written(self) -> bool | None:
+        """Whether the checkpoint was moved. Groups are committed after the checkpoint."""
+        if self.verified or not self.begun:
+            return self.verified
+        if self.error is not None and self.error.progress is not None:
+            return True
+        return False if isinstance(self.error, PlanRefusedError) else None
 
 
-def _lag(entry: Mapping[str, Any]) -> int | None:
-    """Return the lag of a partition in a drift report; ``None`` if its position belongs to another log."""
-    start, end, committed = entry["log_start"], entry["log_end"], entry["committed"]
-    if end is None or entry["verdict"] == "topic recreated":
-        return None
-    if committed is None:
-        return 0 if start == end else None
-    lag: int = max(0, end - max(start, committed))
-    return lag
+def _summarize_written(written: Iterable[bool | None]) -> Written:
+    found = {*written}
+    if found <= {True} and found:
+        return "all"
+    return "some" if True in found else "unknown" if None in found else "none"
 
 
-def _lag_of_report(topic: str, entries: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-    headrooms = (entry["headroom"] for entry in entries if entry.get("headroom") is not None)
-    known = given({"lag": _total_lag(entries), "headroomSeconds": min(headrooms, default=None)})
-    return {"topic": topic, **known}
+def _lag_of_receipt(group: Mapping[str, Any]) -> Mapping[str, Any]:
+    topics = []
+    for topic, after in sorted(group["after"].items()):
+        start, end = group["log_start"][topic], group["log_end"][topic]
+        lags = [max(0, end[number] - max(start[number], offset)) for number, offset in after.items()]
+        # The position of a skipped partition is not in the receipt.
+        partial = topic in group["skipped"]
+        topics.append({"topic": topic, **({} if partial else {"lag": sum(lags)})})
+    return {"groupId": group["group_id"], "topics": topics}

@@ -27,7 +27,6 @@ class LogIds:
     """
     The logs that offsets belong to. An empty id is unknown and matches every id.
 
-    :param cluster: the id of the Kafka cluster.
     :param topics: topic -> its id; a recreated topic has a new id.
     """
 

@@ -20,8 +20,7 @@ class MirrorCheck:
     """
     The result of a mirror check.
 
-    :param location: location of the checkpoint.
-    :param batch_id: its newest committed batch.
+    :param batch_id: the checkpoint's newest committed batch.
     :param now: its position, translated with both clusters.
     :param alone: its position, translated as if the source were gone: with the mirror and the data that
         commits have kept beside the checkpoint.
@@ -33,7 +32,6 @@ class MirrorCheck:
     :param keeps_times: whether the mirror's records have the timestamps of the source; ``None`` if the check
         found no copy.
     :param notes: remarks, such as that not all syncs were read.
-    :param group_ids: the groups of the pipeline.
     :param refusals: why a failover would be refused, although the positions are known.
     """
 

@@ -101,14 +101,6 @@ class Bracket:
         return max(last, self.low)
 
     @property
-    def parallel(self) -> bool:
-        """Whether both clusters have the same number of offsets between the two syncs."""
-        if self.before is None or self.after is None:
-            return False
-        upstream, downstream = (end - start for start, end in zip(self.before, self.after, strict=True))
-        return upstream == downstream
-
-    @property
     def search(self) -> tuple[int, int]:
         """The offsets that may hold the copy of the last record before the position; the end is exclusive."""
         low = self.low if self.before is None else self.before.downstream
@@ -126,8 +118,6 @@ def bracket(syncs: Iterable[OffsetSync], position: int, log: LogRange) -> Bracke
     mirror has copied more records after the restart than it had copied of this range before.
 
     :param syncs: syncs of the partition, in any order.
-    :param position: the next offset to read on the source.
-    :param log: the mirror's log.
     """
     ordered = sorted({sync for sync in syncs if sync.downstream < log.end}, key=lambda sync: sync.downstream)
     restarts = find_restarts(ordered)

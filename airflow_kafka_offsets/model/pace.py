@@ -43,7 +43,6 @@ class Pace:
     :param seconds: estimated seconds until the backlog is empty; ``None`` if the partition that is furthest
         behind does not move.
     :param read: records by which the backlog has shrunk since the first poll.
-    :param first_backlog: the backlog at the first poll.
     """
 
     rate: float
@@ -82,7 +81,6 @@ class ProgressHistory:
     The backlogs of past polls that the pace is computed from.
 
     :param first: the largest backlog so far; the first one, unless a position moved back.
-    :param last: the last poll.
     :param falls: the last polls with a smaller backlog than the poll before; the backlogs in this list
         decrease.
     """

@@ -85,9 +85,8 @@ def parse_time(value: object, parameter: str) -> datetime:
     """Parse a time: a datetime, or ISO 8601 text; without a time zone it is in UTC, as in Kafka's tool."""
     moment = value
     if isinstance(value, str):
-        # Python 3.10 does not read the Z that ISO 8601 allows.
         with suppress(ValueError):
-            moment = datetime.fromisoformat(re.sub("[Zz]$", "+00:00", _strip_short(value)))
+            moment = datetime.fromisoformat(_strip_short(value).upper())
     if not isinstance(moment, datetime):
         raise unexpected(parameter, value, time_example())
     return moment if moment.tzinfo is not None else moment.replace(tzinfo=timezone.utc)

@@ -40,16 +40,13 @@ class PipelinePlan:
 
     :param checkpoint_plan: ``None`` if only groups move.
     :param may_be_empty: whether a plan without anything to write is accepted.
-    :param connections: key in the receipt -> id of the Airflow connection that was used; empty outside
-        Airflow.
-    :param provenance: keys of the receipt about the applied saved plan: ``plan`` (its digest), ``names``
-        and ``approval``.
+    :param provenance: more keys of the receipt: ids of the Airflow connections that a task uses, and about an
+        applied saved plan ``plan`` (its digest), ``names`` and ``approval``.
     """
 
     group_plans: Sequence[OffsetPlan]
     checkpoint_plan: CheckpointPlan | None = None
     may_be_empty: bool = False
-    connections: Mapping[str, str] = field(default_factory=dict)
     provenance: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
@@ -116,11 +113,9 @@ class PipelinePlan:
 
     def make_receipt(self, *, plan_only: bool = False, verified: bool = False) -> dict[str, Any]:
         """Return the groups' receipt with connection ids, and the checkpoint's part under ``checkpoint``."""
-        value = make_receipt(self.group_plans, plan_only=plan_only, verified=verified)
-        value |= {**self.connections, **self.provenance}
-        if self.checkpoint_plan is None:
-            return value
-        return {**value, "checkpoint": self.checkpoint_plan.make_receipt()}
+        of = self.checkpoint_plan
+        groups = make_receipt(self.group_plans, plan_only=plan_only, verified=verified)
+        return {**groups, **self.provenance, **({} if of is None else {"checkpoint": of.make_receipt()})}
 
     def stamp(self, metadata: CommitMetadata) -> CommitMetadata:
         """Return the commits' metadata with the query, the batch and the move of the checkpoint."""

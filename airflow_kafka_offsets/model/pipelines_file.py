@@ -34,7 +34,6 @@ def read_pipelines(text: str, file: str, parsers: Readers) -> list[dict[str, Any
     The file is a list of entries, or an object with ``pipelines`` (this list) and ``defaults``. An entry
     without ``checkpoint_location`` gets neither the default ``checkpoint_conn_id`` nor ``mirror``.
 
-    :param text: the file's content.
     :param file: the file's name, for error texts; ``.json`` means JSON, any other extension YAML.
     :raises UsageError: the text names the file, the entry and the key.
     """

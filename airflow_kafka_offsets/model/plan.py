@@ -119,7 +119,6 @@ class OffsetPlan:
         :param before: committed offsets, at least for the partitions of ``targets``; other partitions are
             left alone.
         :param logs: logs, at least for the partitions of ``targets``.
-        :param allow_rewind: whether an offset may move back.
         :param may_go_back: partitions that may always move back.
         :param clamped: partitions whose target is an end of their log, because the log has no record at the
             requested time.

@@ -40,7 +40,6 @@ class Readiness:
     :param read: the last records before the last few positions of each partition, newest first.
     :param ends: ends of the source's logs at that time.
     :param syncs: the offset syncs around these positions.
-    :param syncs_topic: topic of the syncs.
     :param syncs_next: offset in the syncs topic where the next commit continues to read.
     :param error: reason why data is missing; empty if the data is complete.
     :param mirrored: topic -> id of its copy on the mirror, to which the syncs belong.

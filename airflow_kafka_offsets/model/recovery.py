@@ -185,7 +185,6 @@ def judge(
     """
     Judge a recovery by the current positions of its groups and its checkpoint.
 
-    :param groups: the groups of the reset's receipt.
     :param commits: group -> the last commits of the partitions that the reset has moved.
     :param moved: the checkpoint that the reset moved too; ``None`` without a checkpoint.
     """

@@ -61,9 +61,7 @@ class SavedPlan:
     """
     A plan that was saved.
 
-    :param names: names of its pipeline.
     :param groups: the groups that have a partition to move.
-    :param checkpoint: the checkpoint that moves with the groups.
     :param batch_id: newest finished batch of the checkpoint when the plan was made.
     :param discarded: unfinished batches of the checkpoint, which the plan discards.
     :param policy: permissions of the plan, which also hold when it is applied.

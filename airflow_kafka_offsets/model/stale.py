@@ -31,7 +31,6 @@ def later_progress(move: str, reasons: Collection[str], changes: Collection[tupl
     """
     Return how a pipeline has continued since a move, and what an undo does; empty if nothing would change.
 
-    :param move: the name of the move.
     :param reasons: the later moves, batches and commits, as text.
     :param changes: the current offset and the restored offset of each partition.
     """

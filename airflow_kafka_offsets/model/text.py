@@ -36,7 +36,6 @@ def size_error(what: str, text: str, value_marks: str = ",{[", max_values: int =
     Return the error text for a text that would take too much memory to parse; ``None`` if it is small enough.
 
     :param value_marks: characters of which each value has at least one; by default JSON's.
-    :param max_values: largest accepted number of values.
     """
     if len(text) > MAX_SIZE:
         return too_large_error(what, len(text))

@@ -84,14 +84,13 @@ class Scan:
     by_time: bool = False
 
     @property
-    def whole(self) -> bool:
-        """Whether each offset has a record, and no two records are equal."""
-        return self.contiguous and not self.repeats
-
-    @property
     def contiguous(self) -> bool:
         """Whether each offset has a record."""
         return self.records == self.end - self.start
+
+    def is_whole(self, low: int, high: int) -> bool:
+        """Whether each offset from ``low`` to before ``high`` has a record, and no two records are equal."""
+        return self.contiguous and not self.repeats and self.start <= low and high <= self.end
 
     def covers(self, low: int, high: int) -> bool:
         """Whether the search found every record from ``low`` to before ``high`` that may be the copy."""
@@ -152,7 +151,6 @@ def translate(
     """
     Translate a position of the source.
 
-    :param position: the next offset to read.
     :param log: the mirror's log.
     :param syncs: syncs of the partition, in any order.
     :param sightings: the last record before the position, if known, and the last records before earlier
@@ -242,19 +240,15 @@ def _by_syncs(found: Bracket, others: int, scan: Scan | None) -> Translation:
     """Return the translation that the syncs give without a copy."""
     before, after = found.before, found.after
     if before is None and after is None:
-        empty = found.log.end == 0
-        return (
-            Translation(0, why="no record was copied")
-            if empty
-            else Translation(
-                None, why="found no offset sync, and no copy of the last record that the query read"
-            )
+        if found.log.end == 0:
+            return Translation(0, why="no record was copied")
+        return Translation(
+            None, why="found no offset sync, and no copy of the last record that the query read"
         )
-    if before is not None and after is not None and found.parallel:
+    if before is not None and after is not None:
         start, end = before.downstream, after.downstream
-        if end - start <= CLOSE or (
-            scan is not None and scan.whole and scan.start <= start and end <= scan.end
-        ):
+        seen = end - start <= CLOSE or (scan is not None and scan.is_whole(start, end))
+        if seen and end - start == after.upstream - before.upstream:
             return Translation(found.high, found.repeated + others)
     unread = found.high - found.low
     if before is not None:

@@ -122,9 +122,8 @@ class OffsetWindow:
     @property
     def log_ids(self) -> LogIds:
         """Ids of the cluster and the topics when the window was planned, as far as they were recorded."""
-        # Windows of an earlier version have the ids of some topics only.
-        recorded = self.source.get("logs") or {"topics": self.source.get("topic_ids") or {}}
-        return LogIds.parse(recorded, "window, source, logs").restricted_to({tp.topic for tp in self.ranges})
+        recorded = LogIds.parse(self.source.get("logs"), "window, source, logs")
+        return recorded.restricted_to(tp.topic for tp in self.ranges)
 
     @property
     def digest(self) -> str:

@@ -235,7 +235,7 @@ def recommit_overtaken(
             other = [
                 now[tp] for tp, offset in committed_offsets(now).items() if offset != group_plan.after[tp]
             ]
-            makers = [CommitMetadata.of(commit) for commit in other]
+            makers = [CommitMetadata.of(commit) for commit in other if commit is not None]
             if other and all(map(is_late, makers)):
                 log.warning(
                     "Group %r was committed by %s in the meantime: committing it again",

@@ -11,10 +11,9 @@ from typing import Any, ClassVar, Literal
 from airflow.sdk import Context, XComArg
 
 from airflow_kafka_offsets.errors import BrokerError, MisnamedError
-from airflow_kafka_offsets.model.audited_rows import TableRows
-from airflow_kafka_offsets.model.certificate import Certificate, MissingOffsets, undecide
+from airflow_kafka_offsets.model.audited_rows import AuditedTable, TableRows, parse_where
+from airflow_kafka_offsets.model.certificate import Certificate, MissingOffsets
 from airflow_kafka_offsets.model.parameters import choice_parser, parse_seconds, parse_text
-from airflow_kafka_offsets.model.row_filter import AuditedTable, parse_where
 from airflow_kafka_offsets.model.window import OffsetWindow
 from airflow_kafka_offsets.operators.base import OffsetsOperator, Parser
 from airflow_kafka_offsets.pipeline import parse_location
@@ -193,7 +192,7 @@ class AuditWindowOperator(OffsetsOperator):
                 read = partial(client.record_offsets, within=within)
                 return find_missing(client, window, rows.missing, read), None
         except BrokerError as error:
-            return undecide(rows.missing, "not_read", [str(error)]), error
+            return MissingOffsets(undecided={"not_read": rows.missing}, problems=[str(error)]), error
 
     def _audited(self) -> dict[str, Any]:
         names = ("conn_id", "table", "topic_column", "partition_column", "offset_column", "kafka_config_id")

@@ -17,7 +17,7 @@ from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
 from airflow_kafka_offsets.model.drift import parse_grace
 from airflow_kafka_offsets.model.formats import load_json
 from airflow_kafka_offsets.model.groups import GroupSelection
-from airflow_kafka_offsets.model.lineage import lineage_of_report
+from airflow_kafka_offsets.model.lineage import lineage_of_reports
 from airflow_kafka_offsets.model.parameters import choice_parser, parse_interval
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.operators.base import OffsetsOperator, Parser
@@ -103,7 +103,8 @@ class CheckOffsetDriftOperator(OffsetsOperator):
             checked = [self._check(pipeline, client_of, how) for pipeline in pipelines]
             report = pipelines_json(checked)
             push_result(context, report)
-            self.keep_lineage(partial(lineage_of_report, report, self.servers))
+            reports = [(one.pipeline.kafka_config_id, each) for one in checked for each in one.reports]
+            self.keep_lineage(partial(lineage_of_reports, reports, self.servers))
             failed = [one for one in checked if one.error is not None or (one.drifted and policy == "fail")]
             if failed:
                 lines = [line for one in failed for line in one.failures()]

@@ -12,8 +12,8 @@ from airflow.sdk import Context, XComArg
 from airflow_kafka_offsets.errors import BrokerUnavailableError
 from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
 from airflow_kafka_offsets.model.failover_plan import DeletedPolicy, FailoverPolicy, UnknownPolicy
+from airflow_kafka_offsets.model.lineage import Operation
 from airflow_kafka_offsets.model.mirror import Mirror
-from airflow_kafka_offsets.model.move_lineage import Operation
 from airflow_kafka_offsets.model.parameters import choice_parser, parse_switch
 from airflow_kafka_offsets.model.saved_plan import MAX_AGE
 from airflow_kafka_offsets.operators.approved_plan import PlannedMoveOperator

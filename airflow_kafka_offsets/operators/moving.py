@@ -32,8 +32,7 @@ if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
     from airflow_kafka_offsets.kafka.client import OffsetsClient
     from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
-    from airflow_kafka_offsets.model.lineage import Lineage
-    from airflow_kafka_offsets.model.move_lineage import Operation
+    from airflow_kafka_offsets.model.lineage import Lineage, Operation
     from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
     from airflow_kafka_offsets.model.window import OffsetWindow
     from airflow_kafka_offsets.task.mapped import OperatorPartial
@@ -75,7 +74,8 @@ class MovingOperator(OffsetsOperator):
         ids = {name: getattr(self, name) for name in CONNECTION_IDS} | {
             "kafka_config_id": self.groups_config_id
         }
-        return replace(plan, connections={name: conn_id for name, conn_id in ids.items() if conn_id})
+        given = {name: conn_id for name, conn_id in ids.items() if conn_id}
+        return replace(plan, provenance={**plan.provenance, **given})
 
     def apply_plan(
         self,
@@ -146,7 +146,7 @@ class MovingOperator(OffsetsOperator):
         """
 
         def lineage() -> Lineage:
-            from airflow_kafka_offsets.model.move_lineage import MoveRecord
+            from airflow_kafka_offsets.model.lineage import MoveRecord
 
             return MoveRecord(
                 self.operation,
@@ -156,7 +156,6 @@ class MovingOperator(OffsetsOperator):
                 error=error,
                 # Offsets from a user or a reset do not show which records were read.
                 reads=self.reports_lag,
-                has_lag=self.reports_lag,
                 window=self.committed_window,
             ).lineage()
 

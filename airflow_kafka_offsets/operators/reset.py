@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from airflow.sdk import Context, XComArg
 
 from airflow_kafka_offsets.model.digest import digest
-from airflow_kafka_offsets.model.move_lineage import Operation
+from airflow_kafka_offsets.model.lineage import Operation
 from airflow_kafka_offsets.model.parameters import (
     MissingCommitPolicy,
     OutOfRangePolicy,

@@ -14,7 +14,7 @@ from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.checkpoint_plan import read_checkpoint_receipt
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.formats import load_json
-from airflow_kafka_offsets.model.move_lineage import Operation
+from airflow_kafka_offsets.model.lineage import Operation
 from airflow_kafka_offsets.model.parameters import (
     OutOfRangePolicy,
     RestoreMissingCommitPolicy,

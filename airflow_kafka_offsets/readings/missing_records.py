@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from airflow_kafka_offsets.errors import UnknownTopicPartitionError
 from airflow_kafka_offsets.kafka.reader import PositionsReader
-from airflow_kafka_offsets.model.certificate import MissingOffsets, Reason, judge, undecide
+from airflow_kafka_offsets.model.certificate import MissingOffsets, Reason, judge
 from airflow_kafka_offsets.model.offset_ranges import RangesByPartition, clip, count_offsets, merge
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.model.window import OffsetWindow
@@ -45,7 +45,7 @@ def find_missing(
     except UnknownTopicPartitionError as error:
         elsewhere = [str(error)]
     if elsewhere:
-        return undecide(missing, "other_log", elsewhere)
+        return MissingOffsets(undecided={"other_log": missing}, problems=elsewhere)
     stable = client.log_ranges(missing, isolation_level="read_committed")
     undecided: dict[Reason, RangesByPartition] = {
         "other_log": _clip_each(missing, lambda tp: (logs[tp].end, window.end[tp])),

@@ -18,9 +18,8 @@ from typing import NamedTuple
 from airflow_kafka_offsets.errors import BrokerUnavailableError
 from airflow_kafka_offsets.kafka.reader import OffsetsReader
 from airflow_kafka_offsets.model.interval import Interval, IntervalSchedule, complete_at
-from airflow_kafka_offsets.model.offsets import Logs, Positions, TopicPartition, summarize
+from airflow_kafka_offsets.model.offsets import Logs, Positions, TopicPartition, short_of, summarize
 from airflow_kafka_offsets.model.parameters import iso_time, timestamp_ms
-from airflow_kafka_offsets.model.reached import short_of
 from airflow_kafka_offsets.readings.topic_times import AHEAD, TIMES_WITHIN, idle_partitions, last_times
 
 

@@ -17,6 +17,7 @@ from sqlalchemy.exc import CompileError, DBAPIError, SQLAlchemyError
 from airflow_kafka_offsets.errors import AuditError, UsageError
 from airflow_kafka_offsets.model.audited_rows import (
     MOST_DIFFERENCES,
+    AuditedTable,
     Difference,
     ForeignRows,
     Sums,
@@ -27,7 +28,6 @@ from airflow_kafka_offsets.model.audited_rows import (
 )
 from airflow_kafka_offsets.model.fingerprint import PRIME, Fingerprint
 from airflow_kafka_offsets.model.offsets import OffsetRanges, TopicPartition
-from airflow_kafka_offsets.model.row_filter import AuditedTable
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.model.window import OffsetWindow
 from airflow_kafka_offsets.model.wording import parameter_error, parameter_text

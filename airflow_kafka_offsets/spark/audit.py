@@ -17,7 +17,7 @@ from airflow_kafka_offsets.model.audited_rows import (
     compare_rows,
     range_of,
 )
-from airflow_kafka_offsets.model.certificate import Certificate, MissingOffsets, undecide
+from airflow_kafka_offsets.model.certificate import Certificate, MissingOffsets
 from airflow_kafka_offsets.model.fingerprint import PRIME, Fingerprint
 from airflow_kafka_offsets.model.offset_ranges import (
     RangesByPartition,
@@ -100,7 +100,7 @@ def audit_window(
     rows = reading.read()
     missing = MissingOffsets()
     if rows.missing and options is None:
-        missing = undecide(rows.missing, "not_read", [_NO_OPTIONS])
+        missing = MissingOffsets(undecided={"not_read": rows.missing}, problems=[_NO_OPTIONS])
     elif rows.missing and options is not None:
         with open_broker_client(options, spark=spark, client_config=client_config) as kafka:
             read = partial(_records, spark, dict(options), reading.rows)

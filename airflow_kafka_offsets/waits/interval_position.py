@@ -13,8 +13,7 @@ from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.kafka.reader import OffsetsReader
 from airflow_kafka_offsets.model.log_ids import LogIds
-from airflow_kafka_offsets.model.offsets import Logs, Positions, summarize
-from airflow_kafka_offsets.model.reached import furthest_behind
+from airflow_kafka_offsets.model.offsets import Logs, Positions, furthest_behind, summarize
 from airflow_kafka_offsets.model.topics import plain_names
 from airflow_kafka_offsets.model.wording import parameter_text
 from airflow_kafka_offsets.readings.log_ids import known_log_ids

@@ -15,10 +15,16 @@ from airflow_kafka_offsets.kafka.reader import OffsetsReader
 from airflow_kafka_offsets.model.formats import load_json, offsets_json, parse_offsets
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.log_ids import LogIds
-from airflow_kafka_offsets.model.offsets import Logs, Offsets, Positions, TopicPartition
+from airflow_kafka_offsets.model.offsets import (
+    Logs,
+    Offsets,
+    Positions,
+    TopicPartition,
+    furthest_behind,
+    short_of,
+)
 from airflow_kafka_offsets.model.parameters import iso_time, parse_count, time_example, timestamp_ms
 from airflow_kafka_offsets.model.place import Place
-from airflow_kafka_offsets.model.reached import furthest_behind, short_of
 from airflow_kafka_offsets.model.receipt import read_receipt
 from airflow_kafka_offsets.model.table import offset_cell
 from airflow_kafka_offsets.model.topics import TopicScope

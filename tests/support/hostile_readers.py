@@ -42,6 +42,7 @@ from airflow_kafka_offsets.kafka.config import (
     scrubber,
 )
 from airflow_kafka_offsets.kafka.connection import Connection
+from airflow_kafka_offsets.model.audited_rows import parse_where
 from airflow_kafka_offsets.model.certificate import Certificate
 from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan, read_checkpoint_receipt, read_sources
 from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy, parse_quiet_period, parse_sink
@@ -68,7 +69,6 @@ from airflow_kafka_offsets.model.pipeline_plan import read_groups_file
 from airflow_kafka_offsets.model.pipelines_file import read_pipelines
 from airflow_kafka_offsets.model.place import PARAMETERS, Place
 from airflow_kafka_offsets.model.receipt import read_receipt
-from airflow_kafka_offsets.model.row_filter import parse_where
 from airflow_kafka_offsets.model.text import describe_type
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.model.window import OffsetWindow, check_bounds

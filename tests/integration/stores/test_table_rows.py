@@ -14,10 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_kafka_offsets.errors import AuditError, UsageError
-from airflow_kafka_offsets.model.audited_rows import ForeignRows, PartitionRows
+from airflow_kafka_offsets.model.audited_rows import AuditedTable, ForeignRows, PartitionRows
 from airflow_kafka_offsets.model.offset_ranges import merge
 from airflow_kafka_offsets.model.offsets import OffsetRange, TopicPartition
-from airflow_kafka_offsets.model.row_filter import AuditedTable
 from airflow_kafka_offsets.model.window import OffsetWindow
 from airflow_kafka_offsets.readings.table_rows import _Reading, read_rows
 

@@ -29,7 +29,6 @@ from airflow_kafka_offsets.model.certificate import (
     Certificate,
     MissingOffsets,
     judge,
-    undecide,
 )
 from airflow_kafka_offsets.model.digest import digest
 from airflow_kafka_offsets.model.fingerprint import Fingerprint
@@ -138,7 +137,7 @@ PARTLY = {ZERO: PartitionRows(7, merge([(12, 15)]))}
             "incomplete",
             {"lost": 1, "without_record": 2},
         ),
-        (PARTLY, undecide(MISSING, "retention"), (), "undecided", {"undecided": 3}),
+        (PARTLY, MissingOffsets(undecided={"retention": MISSING}), (), "undecided", {"undecided": 3}),
         (
             PARTLY,
             MissingOffsets({ZERO: merge([(13, 14)])}, {"retention": {ZERO: merge([(12, 13)])}}),
@@ -165,7 +164,9 @@ def test_the_verdict_follows_from_the_counts(rows, missing, foreign, verdict, co
 
 
 def test_undecided_can_be_good_enough_and_a_loss_cannot():
-    certificate({**ALL, **PARTLY}, undecide(MISSING, "retention")).require_complete(undecided=True)
+    certificate({**ALL, **PARTLY}, MissingOffsets(undecided={"retention": MISSING})).require_complete(
+        undecided=True
+    )
     with pytest.raises(AuditError):
         certificate({**ALL, **PARTLY}, MissingOffsets(MISSING)).require_complete(undecided=True)
 

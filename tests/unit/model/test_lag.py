@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from airflow_kafka_offsets.errors import NoCommitError
 from airflow_kafka_offsets.model.headroom import Headroom
 from airflow_kafka_offsets.model.lag import Lag
-from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition
-from airflow_kafka_offsets.model.reached import short_of
+from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition, short_of
 
 A, B, C, D = (TopicPartition("t", number) for number in range(4))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from datetime import datetime, timezone
 from typing import get_args
 
 import pytest
@@ -18,16 +19,20 @@ from airflow_kafka_offsets.errors import (
     GroupMovedError,
     PlanRefusedError,
 )
-from airflow_kafka_offsets.model import lineage, move_lineage
+from airflow_kafka_offsets.model import lineage
 from airflow_kafka_offsets.model.checkpoint_plan import MoveKind
+from airflow_kafka_offsets.model.drift import DriftReport, NewestBatch
+from airflow_kafka_offsets.model.drift_verdict import PartitionDrift
+from airflow_kafka_offsets.model.headroom import Headroom
 from airflow_kafka_offsets.model.lineage import (
     LAG,
     MOVE,
-    lineage_of_report,
+    MoveRecord,
+    Operation,
+    lineage_of_reports,
     lineage_of_window,
     namespace_of,
 )
-from airflow_kafka_offsets.model.move_lineage import MoveRecord, Operation
 from airflow_kafka_offsets.model.offsets import LogRange, OffsetRange, TopicPartition
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.plan import OffsetPlan
@@ -46,7 +51,7 @@ def plan(group="g", targets=None, before=BEFORE, **allowed):
 
 
 def record(*plans, verified=True, servers=SERVERS, plan_only=False, **known):
-    receipt = PipelinePlan(plans, connections={"kafka_config_id": "kafka_main"}).make_receipt(
+    receipt = PipelinePlan(plans, provenance={"kafka_config_id": "kafka_main"}).make_receipt(
         verified=verified, plan_only=plan_only
     )
     return MoveRecord("commit", json.loads(json.dumps(receipt)), servers, **known)
@@ -138,14 +143,14 @@ def test_rows_are_told_only_where_each_record_is_known_to_have_been_read():
 def test_the_lag_after_a_commit_is_that_of_its_plan():
     targets = {A: 30, B: 60, C: 7}
     moved = plan(targets=targets, on_out_of_range="skip")
-    told = record(moved, has_lag=True).lineage().run[LAG]
+    told = record(moved, reads=True).lineage().run[LAG]
     # Nothing is known of a topic of which a partition is left alone.
     assert told == {
         "groups": [{"groupId": "g", "topics": [{"topic": "orders"}, {"topic": "payments", "lag": 0}]}]
     }
     assert moved.lag.by_topic == {"payments": 0}
     assert LAG not in record(moved).lineage().run
-    assert LAG not in record(moved, has_lag=True, verified=False).lineage().run
+    assert LAG not in record(moved, reads=True, verified=False).lineage().run
 
 
 def written(error, *plans, begun=True):
@@ -213,13 +218,12 @@ def test_a_plan_that_is_only_shown_is_planned():
 
 
 def test_an_event_of_many_partitions_has_totals_only(monkeypatch):
-    monkeypatch.setattr(move_lineage, "MOST_RANGES", 1)
     monkeypatch.setattr(lineage, "MOST_RANGES", 1)
     (orders,) = record(plan()).lineage().inputs
     assert orders.groups == [{"groupId": "g", "state": "written", "partitions": 2, "offsetDifference": 60}]
     (orders,) = lineage_of_window(WINDOW, {"kafka_main": SERVERS}).inputs
     assert "ranges" not in orders.groups[0]
-    orders, _ = lineage_of_report(report(), {"kafka_main": SERVERS}).inputs
+    orders, _ = lineage_of_reports(reports(), {"kafka_main": SERVERS}).inputs
     assert "ranges" not in orders.groups[0]
 
 
@@ -251,28 +255,23 @@ def test_a_window_of_several_groups_and_one_of_none():
     assert "groupId" not in payments.groups[0]
 
 
-def entry(tp, committed, log, verdict="in step", **more):
-    start, end = log or (None, None)
-    where = {"committed": committed, "log_start": start, "log_end": end, "verdict": verdict}
-    return {**tp._asdict(), **where, **more}
+def entry(tp, checkpoint, committed, log, headroom=None, **more):
+    log = None if log is None else LogRange(*log)
+    return PartitionDrift(tp, checkpoint, committed, log, headroom, **more)
 
 
-def report(*partitions, error=None):
-    entries = partitions or (entry(A, 20, (10, 100)), entry(B, 50, (0, 50)), entry(C, 0, (0, 7)))
-    group = {
-        "group_id": "g",
-        "checkpoint": "s3a://lake/c",
-        "drifted": True,
-        "verdicts": {"in step": 3},
-        "lost": 0,
-        "partitions": list(entries),
-    }
-    groups = [] if error else [group]
-    return {"pipelines": [{"kafka_config_id": "kafka_main", "groups": groups, "error": error}]}
+def reports(*partitions):
+    entries = partitions or (
+        entry(A, 20, 20, (10, 100)),
+        entry(B, 50, 50, (0, 50)),
+        entry(C, 2, 0, (0, 7)),
+    )
+    at = datetime(2026, 3, 1, tzinfo=timezone.utc)
+    return [("kafka_main", DriftReport("g", NewestBatch("s3a://lake/c"), entries, at))]
 
 
 def test_a_drift_check_tells_what_waits_the_lag_and_the_verdicts():
-    told = lineage_of_report(report(), {"kafka_main": SERVERS})
+    told = lineage_of_reports(reports(), {"kafka_main": SERVERS})
     orders, payments = told.inputs
     assert (orders[:2], payments[:2]) == (ORDERS, PAYMENTS)
     assert orders.groups[0] == {
@@ -287,15 +286,18 @@ def test_a_drift_check_tells_what_waits_the_lag_and_the_verdicts():
     }
     (group,) = told.run[LAG]["groups"]
     assert group["topics"] == [{"topic": "orders", "lag": 80}, {"topic": "payments", "lag": 7}]
-    assert (group["drifted"], group["verdicts"]) == (True, [{"verdict": "in step", "partitions": 3}])
+    assert (group["drifted"], group["verdicts"]) == (
+        True,
+        [{"verdict": "in step", "partitions": 2}, {"verdict": "group behind", "partitions": 1}],
+    )
 
 
 def test_a_drift_check_tells_the_least_headroom_and_no_lag_that_is_not_known():
-    told = lineage_of_report(
-        report(
-            entry(A, None, (10, 100), "no commit", headroom=None),
-            entry(B, 50, (0, 50), headroom=30.5),
-            entry(C, 9, (0, 7), "topic recreated", headroom=None),
+    told = lineage_of_reports(
+        reports(
+            entry(A, 20, None, (10, 100), Headroom("unknown")),
+            entry(B, 50, 50, (0, 50), Headroom("time", 30.5)),
+            entry(C, 9, 9, (0, 7)),
         ),
         {"kafka_main": SERVERS},
     )
@@ -305,10 +307,10 @@ def test_a_drift_check_tells_the_least_headroom_and_no_lag_that_is_not_known():
 
 
 def test_a_drift_check_names_no_topic_that_is_gone_and_no_pipeline_that_was_not_checked():
-    gone = lineage_of_report(report(entry(A, 20, None, "topic gone")), {"kafka_main": SERVERS})
+    gone = lineage_of_reports(reports(entry(A, 20, 20, None)), {"kafka_main": SERVERS})
     assert gone.inputs == ()
-    assert lineage_of_report(report(), {}).inputs == ()
-    assert lineage_of_report(report(error="no broker"), {}) == lineage.Lineage()
+    assert lineage_of_reports(reports(), {}).inputs == ()
+    assert lineage_of_reports([], {}) == lineage.Lineage()
 
 
 @st.composite

@@ -138,11 +138,11 @@ def test_json_that_is_no_window_is_refused(change, said):
     ("source", "ids"),
     [
         ({"logs": {"cluster": "c", "topics": {"orders": "a", "other": "b"}}}, LogIds("c", {"orders": "a"})),
-        ({"topic_ids": {"orders": "a+/"}}, LogIds("", {"orders": "a-_"})),
+        ({"logs": {"topics": {"orders": "a+/"}}}, LogIds("", {"orders": "a-_"})),
         ({}, UNKNOWN_LOGS),
     ],
 )
-def test_a_window_names_its_logs_also_one_of_an_earlier_version(source, ids):
+def test_a_window_names_its_logs_as_far_as_they_are_recorded(source, ids):
     window = OffsetWindow({TopicPartition("orders", 0): OffsetRange(0, 5)}, source=source)
     assert OffsetWindow.parse(window.as_text()).log_ids == ids
 

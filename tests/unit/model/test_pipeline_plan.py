@@ -36,7 +36,7 @@ def test_the_receipt_has_the_checkpoints_part_and_its_name_in_each_groups_source
 
 def test_the_receipt_names_connections_once_and_outside_airflow_none():
     ids = {"kafka_config_id": "kafka_eu", "checkpoint_conn_id": "lake"}
-    receipt = PipelinePlan(GROUPS, connections=ids).make_receipt(plan_only=True)
+    receipt = PipelinePlan(GROUPS, provenance=ids).make_receipt(plan_only=True)
     assert {name: receipt[name] for name in ids} == ids
     for part in (*receipt["groups"], PipelinePlan(GROUPS).make_receipt()):
         assert not ids.keys() & part.keys()
