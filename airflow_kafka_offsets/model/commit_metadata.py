@@ -155,8 +155,17 @@ class CommitMetadata:
     @property
     def is_move(self) -> bool:
         """Whether a reset, a restore or a failover made the commit, in a task or on the command line."""
+        return bool(self.move_kind)
+
+    @property
+    def move_kind(self) -> str:
+        """``reset``, ``restore`` or ``failover``; empty if the commit is of none of these."""
         words = self.tool.split(" ")
-        return words[-1] in ("reset", "restore") or "failover" in words
+        if "failover" in words:
+            return "failover"
+        if words[-2:] == ["recover", "apply"]:
+            return "reset"
+        return words[-1] if words[-1] in ("reset", "restore") else ""
 
     @property
     def run_start(self) -> RunStart:

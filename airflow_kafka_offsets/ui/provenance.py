@@ -42,7 +42,7 @@ def as_provenance(made_by: CommitMetadata) -> dict[str, Any]:
     """Return the maker of a commit or a move; empty names are ``None``."""
     at = made_by.at or 0
     return {
-        "kind": made_by.tool.rpartition(" ")[2] if made_by.is_move else "commit",
+        "kind": made_by.move_kind or "commit",
         "dag_id": made_by.dag or None,
         "run_id": made_by.run or None,
         "task_id": made_by.task or None,

@@ -112,7 +112,22 @@ def test_what_has_not_passed_where_it_was_is_put_back(moved, last, groups, check
     assert (found.groups, found.checkpoint) == (groups, checkpoint)
 
 
-@pytest.mark.parametrize("by", [OTHERS_RESTORE, CommitMetadata(tool="airflow-kafka-offsets group restore")])
+@pytest.mark.parametrize(
+    "by",
+    [
+        OTHERS_RESTORE,
+        *(
+            CommitMetadata(tool=f"airflow-kafka-offsets {command}")
+            for command in (
+                "group restore",
+                "group reset",
+                "recover apply",
+                "recover restore",
+                "failover apply",
+            )
+        ),
+    ],
+)
 def test_what_another_reset_or_restore_has_moved_is_left_and_named(by):
     found = judged(at(57), **commits(60, by))
     assert (found.is_finished, found.groups, found.checkpoint) == (False, {}, True)
