@@ -87,8 +87,8 @@ class Readiness:
         return replace(self, syncs=kept, mirrored={**self.mirrored, **mirrored})
 
     def present_syncs(
-        self, syncs: Mapping[TopicPartition, Sequence[OffsetSync]], mirrored: Mapping[str, str]
-    ) -> dict[TopicPartition, Sequence[OffsetSync]]:
+        self, syncs: Mapping[TopicPartition, list[OffsetSync]], mirrored: Mapping[str, str]
+    ) -> dict[TopicPartition, list[OffsetSync]]:
         """
         Return newly read syncs, without those that may be from before the mirror has created a topic again.
 
