@@ -32,9 +32,9 @@ _NUMBERS = (
     "approved_at",
 )
 _LEAST_IMPORTANT = (
-    *("try_number", "user", "approved_at", "partitions", "at", "approved_by", "task", "dag", "tool"),
-    *("map_index", "iteration", "clears", "started", "run", "batch", "move", "plan"),
-    *("token", "request", "key", "topic", "cluster", "query"),
+    *("try_number", "user", "approved_at", "partitions", "at", "approved_by", "task", "dag", "request"),
+    *("tool", "map_index", "iteration", "clears", "started", "run", "batch", "move", "plan"),
+    *("token", "key", "topic", "cluster", "query"),
 )
 """Fields in the order in which a text that is too long loses them."""
 _LAST_SECOND = 253_402_300_799
