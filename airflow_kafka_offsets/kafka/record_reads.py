@@ -29,6 +29,8 @@ log = logging.getLogger(__name__)
 
 _TIMES_WITHIN, _RECORDS_WITHIN = 10.0, 30.0
 """Seconds for all partitions, if the caller gives none."""
+_SINCE_WITHIN = 600.0
+"""Seconds to look for a time in records: a million takes about ten seconds."""
 _SAMPLE = 100
 """Maximum number of records of a partition whose sizes are read."""
 
@@ -129,8 +131,8 @@ class RecordReads:
         records.
 
         :param ranges: ranges inside the logs.
-        :return: ``None`` for a range without such a record. Ranges that could not be read within 30 seconds,
-            or the client's timeout if that is less, are left out.
+        :return: ``None`` for a range without such a record. Ranges that could not be read within ten minutes
+            are left out.
         :raises BrokerAuthenticationError: if the user lacks a right.
         """
         found: dict[TopicPartition, tuple[int, int]] = {}
@@ -142,9 +144,8 @@ class RecordReads:
             found[tp] = message.offset(), time
             return True
 
-        timeout = min(self._session.timeout, _RECORDS_WITHIN)
         what = f"looking for a time in the records of {summarize(ranges)}"
-        with self._session.begin_call(what, timeout) as call:
+        with self._session.begin_call(what, _SINCE_WITHIN) as call:
             reached, ended = self._scans.read(ranges, take, call, "read_uncommitted")
         whole = {tp for tp, each in ranges.items() if tp in ended or reached[tp] >= each.end}
         return {tp: found.get(tp) for tp in ranges if tp in found or tp in whole}

@@ -32,10 +32,10 @@ _NUMBERS = (
     "approved_at",
 )
 _LEAST_IMPORTANT = (
-    *("try_number", "user", "approved_at", "partitions", "at", "approved_by", "task", "dag"),
+    *("try_number", "user", "approved_at", "partitions", "at", "approved_by", "task", "dag", "request"),
     # The tool tells a move from a pipeline's progress, also in another run.
     *("map_index", "iteration", "clears", "started", "batch", "tool", "run", "move", "plan"),
-    *("token", "request", "key", "topic", "cluster", "query"),
+    *("token", "key", "topic", "cluster", "query"),
 )
 """Fields in the order in which a text that is too long loses them."""
 _LAST_SECOND = 253_402_300_799

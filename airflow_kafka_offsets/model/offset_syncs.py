@@ -50,14 +50,14 @@ def in_this_log(syncs: Iterable[OffsetSync]) -> list[OffsetSync]:
     """
     Return the syncs that belong to the mirror's present log.
 
-    If the offset on the mirror decreases, the topic was created again on the mirror. The syncs before that
-    belong to the deleted topic.
+    If the offset on the mirror decreases, or is that of another record, the topic was created again on the
+    mirror. The syncs before that belong to the deleted topic.
 
     :param syncs: syncs of one partition, in the order of the syncs topic.
     """
     kept: list[OffsetSync] = []
     for sync in syncs:
-        if kept and sync.downstream < kept[-1].downstream:
+        if kept and sync.downstream <= kept[-1].downstream and sync != kept[-1]:
             kept.clear()
         kept.append(sync)
     return kept

@@ -85,22 +85,22 @@ class Readiness:
         return replace(self, syncs=kept, mirrored={**self.mirrored, **mirrored})
 
     def present_syncs(
-        self, syncs: Mapping[TopicPartition, Sequence[OffsetSync]], mirrored: Mapping[str, str]
-    ) -> dict[TopicPartition, Sequence[OffsetSync]]:
+        self, syncs: Mapping[TopicPartition, list[OffsetSync]], mirrored: Mapping[str, str]
+    ) -> dict[TopicPartition, list[OffsetSync]]:
         """
         Return newly read syncs, without those that may be from before the mirror has created a topic again.
 
-        An offset on the mirror below a known one shows that the syncs are of the present topic.
+        Another record at or below a known offset of the mirror shows that the syncs are of the present topic.
 
         :param syncs: syncs since the last commit, see :func:`~.offset_syncs.in_this_log`.
         """
         old = self._created_again(mirrored)
-        return {
-            tp: each
-            for tp, each in syncs.items()
-            if tp.topic not in old
-            or any(each[0].downstream < sync.downstream for sync in self.syncs.get(tp, ()))
-        }
+
+        def is_present(tp: TopicPartition, first: OffsetSync) -> bool:
+            known = self.syncs.get(tp, ())
+            return first not in known and any(first.downstream <= sync.downstream for sync in known)
+
+        return {tp: each for tp, each in syncs.items() if tp.topic not in old or is_present(tp, each[0])}
 
     def _created_again(self, mirrored: Mapping[str, str]) -> set[str]:
         return {

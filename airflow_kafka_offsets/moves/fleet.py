@@ -82,8 +82,10 @@ def plan_all(
     plans = [each for each in found if isinstance(each, SavedPlan)]
     moved: set[tuple[str, str]] = set()
     for each in plans:
+        # Two connections may lead to one cluster.
+        cluster = each.log_ids.cluster or str(each.names.kafka_config_id)
         parts = {
-            (f"{tp} of group {shorten(group.group_id)}", str(each.names.kafka_config_id))
+            (f"{tp} of group {shorten(group.group_id)}", cluster)
             for group in each.groups
             for tp in group.after
         }

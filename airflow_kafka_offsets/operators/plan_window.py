@@ -122,6 +122,8 @@ class PlanOffsetWindowOperator(OffsetsOperator):
         "window_file": partial(parse_location, conn_parameter="window_conn_id"),
         "window_conn_id": parse_text,
     }
+    # Many records may have to be read behind a transaction.
+    calls_timeout: ClassVar[float | None] = 1_500.0
     template_fields: Sequence[str] = (*OffsetsOperator.template_fields, *parsers)
     needs_group: ClassVar[bool] = False
 

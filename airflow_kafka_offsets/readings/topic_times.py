@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
@@ -18,6 +19,8 @@ from airflow_kafka_offsets.model.offsets import (
     offsets_at_time,
     summarize,
 )
+
+log = logging.getLogger(__name__)
 
 IDLE_AFTER = 600.0
 """Seconds after which a partition is idle by default."""
@@ -98,7 +101,10 @@ def records_since(
         for tp, offset in asked.items()
         if (time := times[tp]) is not None and time < moment
     }
-    first = client.first_since(behind, moment) if behind else {}
+    first: Mapping[TopicPartition, tuple[int, int] | None] = {}
+    if behind:
+        log.info("Reading the records behind a transaction, which are older, in %s", summarize(behind))
+        first = client.first_since(behind, moment)
     if unread := behind.keys() - first.keys():
         raise BrokerUnavailableError(
             f"the records of {summarize(unread)} behind a transaction are older than the time, and could not "

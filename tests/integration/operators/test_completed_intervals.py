@@ -291,10 +291,29 @@ def test_the_marker_of_a_transaction_does_not_end_an_hour(
     assert Runs(group_id=group, topics=topic).run() == ["00", "01", "02"]
     windows = [plan(context, f"2026-03-01T0{hour}:00:00", topics=topic, every="hour") for hour in range(3)]
     assert [(each["start"][topic]["0"], each["end"][topic]["0"]) for each in windows] == [
-        (0, 5),
-        (5, 7),
-        (7, 9),
+        (0, 6),
+        (6, 8),
+        (8, 10),
     ]
+
+
+def test_hours_meet_at_the_same_record_whenever_they_are_planned(make_topic, context, bootstrap_servers):
+    topic = make_topic(1, FOREVER)
+    producer = Producer({"bootstrap.servers": bootstrap_servers, "transactional.id": topic, "log_level": 0})
+    producer.init_transactions(20)
+
+    def write(*hours):
+        producer.begin_transaction()
+        for hour in hours:
+            producer.produce(topic, b"", partition=0, timestamp=ms(hour))
+        producer.commit_transaction(20)
+
+    write(0.1)
+    write(0.2, 1.1, 0.3)
+    first = plan(context, "2026-03-01T00:00:00", topics=topic, every="hour")
+    write(0.4, 0.5, 0.6, 1.2, 0.7, 1.3)
+    second = plan(context, "2026-03-01T01:00:00", topics=topic, every="hour")
+    assert (first["end"], second["start"]) == ({topic: {"0": 3}}, {topic: {"0": 3}})
 
 
 def test_a_broker_whose_records_are_slow_hides_no_deleted_ones(

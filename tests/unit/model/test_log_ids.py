@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -106,3 +108,31 @@ def test_one_commit_of_other_logs_is_enough():
 
 def test_commits_without_ids_or_of_others_are_unknown():
     assert log_ids_of({A0: Commit(5, "by a consumer"), A1: Commit(5, None), B0: None}, NOW) == UNKNOWN_LOGS
+
+
+RESET = CommitMetadata(
+    dag="orders_recovery",
+    task="reset_orders",
+    run="scheduled__2026-03-01T00:00:00+00:00",
+    tool="reset",
+    token="abcdefabcdef",
+    started=1_772_323_200,
+    clears=1,
+    at=1_772_323_300,
+    cluster="2pJLZ9LuikJKiKvTxRluBQ",
+    topic="h37qnyoJT8Wb1kaTa_ha8w",
+)
+
+
+@pytest.mark.parametrize("query", [{}, {"query": "1" * 36, "batch": 123, "move": 3}])
+def test_the_request_of_a_reset_displaces_nothing_that_tells_runs_apart(query):
+    made, asked = (
+        CommitMetadata.parse(replace(RESET, **query, request=request).text(MANY_PARTITIONS + 1))
+        for request in ("", "abcdefabcdef")
+    )
+    assert made is not None
+    assert asked is not None
+    for name in ("tool", "started", "clears", "run", "token", "identity", "query", "cluster", "topic"):
+        assert getattr(asked, name) == getattr(made, name)
+    # Of groups alone only the metadata knows it; the archive of a checkpoint has its own.
+    assert bool(asked.request) == (not query)

@@ -119,8 +119,16 @@ def test_what_has_not_passed_where_it_was_is_put_back(moved, last, groups, check
     "by",
     [
         OTHERS_RESTORE,
-        CommitMetadata(tool="airflow-kafka-offsets group restore"),
-        CommitMetadata(tool="airflow-kafka-offsets recover apply"),
+        *(
+            CommitMetadata(tool=f"airflow-kafka-offsets {command}")
+            for command in (
+                "group restore",
+                "group reset",
+                "recover apply",
+                "recover restore",
+                "failover apply",
+            )
+        ),
     ],
 )
 def test_what_another_reset_or_restore_has_moved_is_left_and_named(by):

@@ -15,6 +15,7 @@ from airflow_kafka_offsets.errors import CommitError, OffsetsFormatError, PlanRe
 from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.groups import GroupSelection
+from airflow_kafka_offsets.model.log_ids import LogIds
 from airflow_kafka_offsets.model.offsets import TopicPartition, committed_offsets
 from airflow_kafka_offsets.model.place import Place
 from airflow_kafka_offsets.model.saved_plan import Names, SavedPlan, saved_plan
@@ -260,7 +261,10 @@ def test_two_plans_of_a_fleet_do_not_move_the_same_checkpoint_or_partition(pipel
     what = f"checkpoint {pipeline.query.location}" if pipeline.query else "orders-0 of group g"
     with pytest.raises(PlanRefusedError, match=f"two pipelines move {what}: give them one entry"):
         plan_all(["a", "b"], lambda _: saved, str)
-    elsewhere = replace(saved, names=saved.names._replace(kafka_config_id="other"), checkpoint=None)
+    same = replace(saved, names=saved.names._replace(kafka_config_id="other"), checkpoint=None)
+    with pytest.raises(PlanRefusedError, match="two pipelines move orders-0 of group g"):
+        plan_all([saved, same], lambda each: each, str)
+    elsewhere = replace(same, groups=tuple(replace(each, log_ids=LogIds("other")) for each in same.groups))
     assert plan_all([saved, elsewhere], lambda each: each, str) == [saved, elsewhere]
 
 
