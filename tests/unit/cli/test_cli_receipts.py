@@ -110,3 +110,10 @@ def test_a_receipt_of_a_checkpoint_alone_restores_no_group(run, receipt, at, que
         done = run(f"group restore a --receipt {file} {checkpoint} --execute")
         assert (done.code, at("a"), query.stands()) == (2, 50, {0: 10})
         assert "is of a checkpoint alone, and of no group: take its move back with 'checkpoint re" in done.err
+
+
+def test_the_empty_receipt_of_a_command_that_failed_is_named_as_one(run, tmp_path):
+    file = tmp_path / "empty.json"
+    file.touch()
+    done = run(f"group restore a --receipt {file}")
+    assert (done.code, "expected a receipt, as --output json prints it" in done.err) == (1, True)
