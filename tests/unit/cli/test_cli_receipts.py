@@ -117,3 +117,30 @@ def test_the_empty_receipt_of_a_command_that_failed_is_named_as_one(run, tmp_pat
     file.touch()
     done = run(f"group restore a --receipt {file}")
     assert (done.code, "expected a receipt, as --output json prints it" in done.err) == (1, True)
+
+
+@pytest.mark.usefixtures("groups")
+def test_the_receipt_of_a_move_that_failed_after_a_write_is_printed(run, broker, at, tmp_path, monkeypatch):
+    send = broker.send
+
+    def send_and_join(group_id, commits, *member):
+        refused = send(group_id, commits, *member)
+        # Not the check of rights, which commits to no partition that exists.
+        if group_id == "a" and not refused:
+            broker.join("b", "m", "reader", ("orders",))
+        return refused
+
+    monkeypatch.setattr(broker, "send", send_and_join)
+    done = run("group reset a b --topic orders --to-offset 10 --execute --output json")
+    assert (done.code, at("a"), at("b")) == (1, 10, 60)
+    assert "written before: group a" in done.err
+    file = tmp_path / "receipt.json"
+    file.write_text(done.out)
+    assert run(f"group restore a --receipt {file} --execute").code == 0
+    assert at("a") == 50
+
+
+@pytest.mark.usefixtures("groups")
+def test_a_refused_move_has_no_receipt(run):
+    done = run("group reset a --topic orders --to-offset 101 --execute --output json")
+    assert (done.code, done.out) == (1, "")
