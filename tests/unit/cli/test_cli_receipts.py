@@ -11,6 +11,7 @@ from memory_broker import MemoryBroker, MemoryClient
 from written_query import Query
 
 from airflow_kafka_offsets.cli import connections, main
+from airflow_kafka_offsets.errors import BrokerUnavailableError
 from airflow_kafka_offsets.model.offsets import TopicPartition
 
 ORDERS = TopicPartition("orders", 0)
@@ -144,3 +145,33 @@ def test_the_receipt_of_a_move_that_failed_after_a_write_is_printed(run, broker,
 def test_a_refused_move_has_no_receipt(run):
     done = run("group reset a --topic orders --to-offset 101 --execute --output json")
     assert (done.code, done.out) == (1, "")
+
+
+@pytest.mark.usefixtures("groups")
+def test_the_receipt_of_a_deletion_that_was_not_read_back_is_printed(run, at, tmp_path, monkeypatch):
+    describe, asked = MemoryClient.describe_groups, []
+
+    def describe_once(client, group_ids):
+        asked.append(group_ids)
+        if len(asked) > 1:
+            raise BrokerUnavailableError("no answer")
+        return describe(client, group_ids)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MemoryClient, "describe_groups", describe_once)
+        done = run("group delete a b --execute --output json")
+    assert (done.code, at("a"), at("b")) == (1, None, None)
+    assert "Error: group a: no answer; deleted before, but not read back: group a, b" in done.err
+    file = tmp_path / "receipt.json"
+    file.write_text(done.out)
+    assert run(f"group restore b --receipt {file} --execute").code == 0
+    assert at("b") == 60
+
+
+@pytest.mark.usefixtures("groups")
+def test_why_a_group_is_not_deleted_is_on_standard_error(run, broker, monkeypatch):
+    delete = broker.delete
+    monkeypatch.setattr(broker, "delete", lambda name: "NON_EMPTY_GROUP" if name == "b" else delete(name))
+    done = run("group delete a b --execute")
+    assert (done.code, done.out.splitlines()[-1]) == (1, "a: deleted")
+    assert done.err.startswith("Error: group b: ")
