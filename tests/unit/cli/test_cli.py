@@ -198,8 +198,14 @@ def test_the_environment_may_name_the_broker(run, monkeypatch, tmp_path, variabl
     assert text in error
 
 
-def test_a_move_says_which_brokers_a_variable_has_named(run, monkeypatch):
-    line = "group reset g --topic t --to-latest --timeout 0.2"
+@pytest.mark.parametrize(
+    "line",
+    ["group reset g --topic t --to-latest --timeout 0.2", "recover plan FILE --to-latest --timeout 0.2"],
+)
+def test_a_move_says_which_brokers_a_variable_has_named(run, monkeypatch, tmp_path, line):
+    file = tmp_path / "pipelines.json"
+    file.write_text('[{"group_id": "g", "topics": "t"}]')
+    line = line.replace("FILE", str(file))
     monkeypatch.setenv(f"{PREFIX}BOOTSTRAP_SERVER", "127.0.0.1:1")
     assert run(line)[1].startswith(f"On 127.0.0.1:1, as {PREFIX}BOOTSTRAP_SERVER says.\n")
     assert run(f"{line} --bootstrap-server 127.0.0.1:2")[1].startswith("Error: ")
