@@ -296,6 +296,10 @@ class Committer:
                     silent[target.cluster] = error
                 retry = retry or error.retriable
                 self.outcomes.record_error(run.query, error, target)
+            except Exception as failure:  # such as a library that cannot be imported
+                log.debug("An unexpected error", exc_info=True)
+                text = f"nothing was committed to group {target.group_id!r}: {failure!r}"
+                self.outcomes.record_error(run.query, SetupError(text), target)
         return retry
 
     def _write(

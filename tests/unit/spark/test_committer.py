@@ -419,6 +419,23 @@ def broken():
     raise RuntimeError("the JVM is gone")
 
 
+def test_a_client_that_cannot_be_made_is_an_error_and_the_next_group_is_committed():
+    there = Group()
+
+    def client(settings):
+        if settings["bootstrap.servers"] == "here:9092":
+            raise ImportError("librdkafka.so.1: cannot open it")
+        return there
+
+    sources = [SourceState(name, on(name, "g"), {ORDERS: 5}) for name in ("here", "there")]
+    committer = following(Query(sources=lambda: sources), client)
+    committer.record_finished("run-1", 0)
+    committer.flush(1)
+    (error,) = committer.outcomes.errors
+    assert "librdkafka.so.1: cannot open it" in str(error)
+    assert there.held["g", ORDERS].offset == 5
+
+
 @pytest.mark.parametrize("finished", [True, False])
 @pytest.mark.parametrize("then", ["record_idle", "record_ended"])
 def test_a_query_without_its_offsets_is_an_error_if_a_batch_has_finished(finished, then):
