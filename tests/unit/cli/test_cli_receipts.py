@@ -38,8 +38,8 @@ def run(broker, monkeypatch, capsys):
     monkeypatch.setattr(connections, "start_admin_process", lambda: None)
 
     def run(line):
-        words = ["airflow-kafka-offsets", *shlex.split(line), "--bootstrap-server", "memory:9092"]
-        monkeypatch.setattr(sys, "argv", words)
+        monkeypatch.setenv("AIRFLOW_KAFKA_OFFSETS_BOOTSTRAP_SERVER", "memory:9092")
+        monkeypatch.setattr(sys, "argv", ["airflow-kafka-offsets", *shlex.split(line)])
         code = 0
         try:
             main()
@@ -174,4 +174,19 @@ def test_why_a_group_is_not_deleted_is_on_standard_error(run, broker, monkeypatc
     monkeypatch.setattr(broker, "delete", lambda name: "NON_EMPTY_GROUP" if name == "b" else delete(name))
     done = run("group delete a b --execute")
     assert (done.code, done.out.splitlines()[-1]) == (1, "a: deleted")
-    assert done.err.startswith("Error: group b: ")
+    assert "Error: group b: " in done.err
+
+
+@pytest.mark.parametrize(
+    ("move", "says"), [("group reset a --checkpoint URI", True), ("checkpoint seek URI", False)]
+)
+@pytest.mark.usefixtures("groups")
+def test_a_checkpoint_that_is_moved_back_alone_says_which_group_stays(run, at, query, move, says):
+    made = run(f"{move.replace('URI', query.location)} --to-offset 10 --quiet-period 0 --execute")
+    assert made.code == 0, made.err
+    done = run(f"checkpoint restore {query.location} --quiet-period 0 --execute")
+    assert (done.code, at("a"), query.stands()) == (0, 10 if says else 50, {0: 40})
+    assert ("Group a moved with 0001-seek, and does not move back" in done.err) == says
+    if says:
+        again = f"group restore a --checkpoint {query.location} --archive 0001-seek --execute"
+        assert (run(f"{again} --quiet-period 0").code, at("a")) == (0, 50)
