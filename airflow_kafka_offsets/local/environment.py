@@ -242,10 +242,9 @@ def check_broker(client_config: Mapping[str, object], timeout: float = 15.0) -> 
         from airflow_kafka_offsets.kafka.admin import Admin
         from airflow_kafka_offsets.kafka.explain import Call
         from airflow_kafka_offsets.kafka.session import LONGEST_TIMEOUT
-    except ImportError as error:
-        return [
-            Check("broker", "fail", f"not asked, because a library cannot be imported: {shorten(str(error))}")
-        ]
+    except ImportError as missing:
+        reason = f"not asked, because a library cannot be imported: {shorten(str(missing))}"
+        return [Check("broker", "fail", reason)]
     try:
         # As in every other command: no password in an address, no setting that runs code, no unknown key.
         config = known_settings(client_config)
