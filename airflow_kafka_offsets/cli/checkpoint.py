@@ -142,7 +142,7 @@ def checkpoint_restore(
     kept = find_archived_move(checkpoint, archive)
     if groups := archived_group_offsets(checkpoint, kept)[1]:
         click.echo(
-            f"Group {', '.join(map(shorten, groups))} moved with {kept.name}, and does not move back: "
+            f"Move {kept.name} is of group {', '.join(map(shorten, groups))} too, which stays where it is: "
             f"{restore_command(checkpoint, kept.name)} moves both",
             err=True,
         )

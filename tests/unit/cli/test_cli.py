@@ -253,6 +253,13 @@ def test_a_client_that_cannot_be_imported_is_an_error_of_a_sentence(tmp_path, li
     assert "Traceback" not in done.stderr
 
 
+def test_the_exit_status_is_the_same_without_a_standard_output():
+    command = [*COMMAND, "drift", "/nowhere", "g", *shlex.split(NOBODY)]
+    closed = ["sh", "-c", 'exec "$@" >&-', "sh", *command]
+    done = subprocess.run(closed, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr.startswith("Error: /nowhere: ")) == (3, True)
+
+
 def test_an_airflow_that_is_not_configured_is_exit_2_without_its_settings():
     command = [*COMMAND, "group", "lag", "g", "--kafka-config-id", "k"]
     broken = os.environ | {"AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": "hunter2"}

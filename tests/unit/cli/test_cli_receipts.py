@@ -186,7 +186,7 @@ def test_a_checkpoint_that_is_moved_back_alone_says_which_group_stays(run, at, q
     assert made.code == 0, made.err
     done = run(f"checkpoint restore {query.location} --quiet-period 0 --execute")
     assert (done.code, at("a"), query.stands()) == (0, 10 if says else 50, {0: 40})
-    assert ("Group a moved with 0001-seek, and does not move back" in done.err) == says
+    assert ("Move 0001-seek is of group a too, which stays where it is" in done.err) == says
     if says:
         again = f"group restore a --checkpoint {query.location} --archive 0001-seek --execute"
         assert (run(f"{again} --quiet-period 0").code, at("a")) == (0, 50)
