@@ -138,12 +138,13 @@ def newest_archived_move_with_cluster(checkpoint: SparkCheckpoint) -> ArchivedMo
     """
     Return the archive of the newest move that names its cluster (a move without a broker names none).
 
-    A failover that was taken back does not count.
+    A failover that was taken back does not count, nor does a move of another query in the same place.
     """
     found = (
         each for each in archived_moves_from_newest(checkpoint) if not (each.undone and each.is_failover)
     )
-    return next((archive for archive in found if archive.log_ids.cluster), None)
+    newest = next((archive for archive in found if archive.log_ids.cluster), None)
+    return newest if newest is not None and newest.query_id == checkpoint.query_id() else None
 
 
 def read_archived_moves(checkpoint: SparkCheckpoint) -> list[ArchivedMove]:

@@ -27,8 +27,14 @@ def unfinished_move(checkpoint: SparkCheckpoint) -> ArchivedMove | None:
 def still_unfinished(
     checkpoint: SparkCheckpoint, newest: ArchivedMove | None, batches: CheckpointBatches | None = None
 ) -> ArchivedMove | None:
-    """Return the newest move if it was begun and not finished, see :func:`unfinished_move`."""
-    return None if newest is None or newest.is_over or has_run_since(checkpoint, newest, batches) else newest
+    """
+    Return the newest move if it was begun and not finished, see :func:`unfinished_move`.
+
+    A move of another query, in whose place this one has begun, is over: nothing of it can be finished.
+    """
+    if newest is None or newest.is_over or newest.query_id != checkpoint.query_id():
+        return None
+    return None if has_run_since(checkpoint, newest, batches) else newest
 
 
 def has_run_since(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -146,6 +147,8 @@ def kafka_stop(directory: Path | None, output: str) -> None:
 
 def main() -> None:
     """Run the command line: exit 0 if done, 1 if refused or failed, 2 for wrong usage, 3 if not checked."""
+    if sys.stdout is None:  # closed by a caller that only needs the exit status
+        sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115  # until the process ends
     # Names in Kafka or Airflow may not fit the terminal's encoding.
     sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     thresholds = gc.get_threshold()

@@ -23,6 +23,7 @@ from airflow_kafka_offsets.cli.options import (
 )
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.table import align_rows
+from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.model.topics import TopicScope
 
 if TYPE_CHECKING:
@@ -133,10 +134,18 @@ def checkpoint_restore(
     see "group restore". Without --execute the command shows its plan and changes nothing.
     """
     from airflow_kafka_offsets.checkpoint.archive import find_archived_move
+    from airflow_kafka_offsets.checkpoint.open_moves import restore_command
     from airflow_kafka_offsets.checkpoint.plan_move import plan_put_back_archive
     from airflow_kafka_offsets.moves.stale import refuse_stale
+    from airflow_kafka_offsets.readings.known_moves import archived_group_offsets
 
     kept = find_archived_move(checkpoint, archive)
+    if groups := archived_group_offsets(checkpoint, kept)[1]:
+        click.echo(
+            f"Move {kept.name} is of group {', '.join(map(shorten, groups))} too, which stays where it is: "
+            f"{restore_command(checkpoint, kept.name)} moves both",
+            err=True,
+        )
     plan = refuse_stale(
         PipelinePlan((), plan_put_back_archive(checkpoint, kept.name, execution.policy)),
         {},

@@ -88,6 +88,13 @@ class BrokerOptions:
             f"{_VARIABLES['bootstrap_server']}",
         )
 
+    def show_variables(self, config: Mapping[str, Any]) -> None:
+        """Show the cluster that variables name: the typed command does not show where it moves offsets."""
+        from airflow_kafka_offsets.model.kafka_security import SERVERS
+
+        if variables := {*self.option_names} & {*_VARIABLES.values()}:
+            click.echo(f"On {config[SERVERS]}, as {' and '.join(sorted(variables))} says.", err=True)
+
     def open_client(self, *, limited: bool = True) -> OffsetsClient:
         """
         Return a client that closes when the command ends.
@@ -145,18 +152,13 @@ def connection_config(kafka_config_id: str, option: str) -> dict[str, Any]:
 
 def _open_admin_client(**values: Any) -> OffsetsClient:
     """Return a client for a command that describes or moves groups."""
-    from airflow_kafka_offsets.model.kafka_security import SERVERS
-
     start_admin_process()
     broker = BrokerOptions.from_options(**values)
     config = broker.client_config()
     # Open the client first: it refuses an address that contains a password.
     client = open_client(config, broker.timeout)
-    if "execute" in click.get_current_context().params and (
-        variables := {*broker.option_names} & {*_VARIABLES.values()}
-    ):
-        # The typed command does not show the cluster whose offsets it moves.
-        click.echo(f"On {config[SERVERS]}, as {' and '.join(sorted(variables))} says.", err=True)
+    if "execute" in click.get_current_context().params:
+        broker.show_variables(config)
     return client
 
 

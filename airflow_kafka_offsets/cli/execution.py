@@ -20,7 +20,13 @@ from airflow_kafka_offsets.cli.options import (
     duration_option,
     output_option,
 )
-from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
+from airflow_kafka_offsets.errors import (
+    CheckpointMovedError,
+    GroupMovedError,
+    KafkaOffsetsError,
+    PlanRefusedError,
+    UsageError,
+)
 from airflow_kafka_offsets.model.checkpoint_policy import QUIET_PERIOD, CheckpointPolicy, PendingBatch, Sink
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.formats import format_csv
@@ -114,7 +120,13 @@ class Execution:
             )
         # Check after showing: the reasons for a refusal are part of the plan.
         plan.check()
-        receipt = apply(plan) if self.execute else plan.make_receipt(plan_only=True)
+        planned = plan.make_receipt(plan_only=not self.execute)
+        try:
+            receipt = apply(plan) if self.execute else planned
+        except (KafkaOffsetsError, KeyboardInterrupt) as error:
+            if not export and _may_have_written(error):
+                self.print_receipt(planned, "the offsets may be moved in part")
+            raise
         if self.execute and not export:
             saved = [f"the offsets before the move are saved in {save}"] if save else []
             self.print_lines(*outcome_lines(receipt), *saved)
@@ -157,6 +169,14 @@ class Execution:
             raise output_error("the receipt", error, f"; {outcome}") from error
         if not self.execute:
             click.echo(f"Nothing was changed: {self.how}.", err=True)
+
+
+def _may_have_written(error: BaseException) -> bool:
+    """Return whether an error of a move may have come after its first write: its receipt is needed then."""
+    progress = error.progress if isinstance(error, KafkaOffsetsError) else None
+    # After the first two nothing was written; a commit that a move has overtaken is made again.
+    refused = isinstance(error, PlanRefusedError | GroupMovedError | CheckpointMovedError)
+    return not refused or bool(progress and progress.written)
 
 
 def save_offsets(save: Path | None, groups: Mapping[str, Positions], *, execute: bool) -> None:

@@ -273,6 +273,8 @@ def _move(
         mirror = mirror.back()
     target = open_client(entered(), broker.timeout)
     source = None if source_is_down else reachable(left(), broker.timeout)
+    if broker.option_names:
+        broker.show_variables(broker.client_config())
     allowed = replace(policy, checkpoint=execution.policy or policy.checkpoint)
     plan = plan_failover(source, target, checkpoint, groups, mirror, policy=allowed)
     if save_plan is None:

@@ -28,14 +28,14 @@ from airflow_kafka_offsets.cli.options import (
     topics_option,
 )
 from airflow_kafka_offsets.cli.watch import CommandReading, show_repeatedly, watch_option
-from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
+from airflow_kafka_offsets.errors import BrokerError, PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.formats import offsets_json
 from airflow_kafka_offsets.model.lag import Lag
 from airflow_kafka_offsets.model.names import parse_group
 from airflow_kafka_offsets.model.offsets import IsolationLevel, Positions
 from airflow_kafka_offsets.model.receipt import RECEIPT_VERSION
 from airflow_kafka_offsets.model.table import align_rows, offset_cell
-from airflow_kafka_offsets.model.text import escape_controls
+from airflow_kafka_offsets.model.text import escape_controls, shorten
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.model.wording import parameter_error
 
@@ -189,19 +189,19 @@ def group_delete_offsets(
     lag = measure_lag(client, name, before)
     execution.print_lines(lag.table())
     keep = partial(save_offsets, save, execute=execution.execute)
-    errors: dict[str, str] = {}
+    error = ""
     if execution.execute:
-        deleted = delete_offsets(client, name, before, keep)
-        errors = {str(tp): error for tp, error in deleted.items() if error is not None}
-        number = len(deleted) - len(errors)
-        execution.print_lines(
-            *(f"{tp}: {escape_controls(error)}" for tp, error in errors.items()),
-            f"{number} of {len(deleted)} offsets deleted",
-        )
+        try:
+            deleted = delete_offsets(client, name, before, keep)
+        except BrokerError as failed:
+            error = str(failed)
+        else:
+            errors = {tp: error for tp, error in deleted.items() if error is not None}
+            execution.print_lines(f"{len(deleted) - len(errors)} of {len(deleted)} offsets deleted")
+            error = "; ".join(f"{tp}: {error}" for tp, error in errors.items())
     else:
         keep({name: before})
-    error = "; ".join(f"{tp}: {error}" for tp, error in errors.items()) or None
-    _conclude_deletion(execution, {name: before}, {name: lag}, {name: error}, "offsets")
+    _conclude_deletion(execution, {name: before}, {name: lag}, {name: error or None}, "offsets")
 
 
 @group.command("delete")
@@ -229,11 +229,15 @@ def group_delete(
     keep = partial(save_offsets, save, execute=execution.execute)
     errors: dict[str, str | None] = {}
     if execution.execute:
-        errors = delete_groups(client, before, keep)
+        try:
+            errors = delete_groups(client, before, keep)
+        except BrokerError as failed:
+            # A part may be deleted, so the receipt is needed.
+            errors = dict.fromkeys(before, str(failed))
     else:
         keep(before)
     execution.print_lines(
-        *(f"{escape_controls(name)}: {error or 'deleted'}" for name, error in errors.items())
+        *(f"{escape_controls(name)}: deleted" for name, error in errors.items() if not error)
     )
     _conclude_deletion(execution, before, lags, errors, "groups")
 
@@ -258,5 +262,8 @@ def _conclude_deletion(
         for name, lag in lags.items()
     ]
     execution.print_receipt({"version": RECEIPT_VERSION, "groups": receipts}, f"{what} were deleted")
-    if any(errors.values()):
+    if failed := [
+        f"group {shorten(name)}: {escape_controls(error)}" for name, error in errors.items() if error
+    ]:
+        click.echo("\n".join(f"Error: {text}" for text in failed), err=True)
         raise SystemExit(REFUSED)

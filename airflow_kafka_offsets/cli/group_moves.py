@@ -283,7 +283,9 @@ def _read_receipt(uri: str, groups: GroupSelection) -> Any:
         raise UsageError(f"--receipt: {error}") from None
     if text is None:
         raise UsageError(f"--receipt {uri}: the file does not exist")
-    value = load_json(text, uri, describe=describe_type)
+    value = load_json(
+        text, f"--receipt {uri}", "a receipt, as --output json prints it", describe=describe_type
+    )
     try:
         found = {each.group_id for each in read_receipt(value, describe=describe_type)}
         moved = read_checkpoint_receipt(value, describe=describe_type)

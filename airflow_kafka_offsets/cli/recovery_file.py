@@ -97,6 +97,8 @@ class Connections:
             )
         # Open them here, in the command's own thread, which also closes them. Each connection is read once.
         self._clients = {name: broker.open_connection(name, "FILE", limited=False) for name in names}
+        if broker.option_names:
+            broker.show_variables(broker.client_config())
         self._lock = Lock()
         self._checkpoints: dict[tuple[str, str | None], SparkCheckpoint] = {}
 

@@ -90,7 +90,12 @@ def check_environment(
         check_versions(),
         check_libraries(),
         check_java(environ),
-        check_pyspark(pyspark, _version("pyspark-client"), _version("databricks-connect")),
+        check_pyspark(
+            pyspark,
+            _version("pyspark-client"),
+            _version("databricks-connect"),
+            has_files=_pyspark_directory() is not None,
+        ),
         *check_spark_home(environ.get("SPARK_HOME"), spark, pyspark),
     ]
     if spark is None and pyspark is not None:
@@ -138,8 +143,21 @@ def check_java(environ: Mapping[str, str] | None = None) -> Check:
     return Check("Java", "ok", f"Java {java.version} ({java.path})")
 
 
-def check_pyspark(pyspark: str | None, client: str | None, databricks: str | None = None) -> Check:
-    """Compare pyspark, pyspark-client and databricks-connect, which install into the same directory."""
+def check_pyspark(
+    pyspark: str | None, client: str | None, databricks: str | None = None, *, has_files: bool = True
+) -> Check:
+    """
+    Compare pyspark, pyspark-client and databricks-connect, which install into the same directory.
+
+    :param has_files: whether the directory has a package: the removal of one of them removes the files of
+        all.
+    """
+    installed = {"pyspark": pyspark, "pyspark-client": client, "databricks-connect": databricks}
+    names = [f"{name}=={version}" for name, version in installed.items() if version is not None]
+    if names and not has_files:
+        found = f"{' and '.join(names)} installed, but without files: another package has removed them"
+        repair = " ".join(f"'{name}'" for name in names)
+        return Check("pyspark", "fail", found, f"pip install --force-reinstall --no-deps {repair}")
     if databricks is not None:
         return _check_databricks(databricks, {"pyspark": pyspark, "pyspark-client": client})
     if pyspark is None:
@@ -242,10 +260,9 @@ def check_broker(client_config: Mapping[str, object], timeout: float = 15.0) -> 
         from airflow_kafka_offsets.kafka.admin import Admin
         from airflow_kafka_offsets.kafka.explain import Call
         from airflow_kafka_offsets.kafka.session import LONGEST_TIMEOUT
-    except ImportError as error:
-        return [
-            Check("broker", "fail", f"not asked, because a library cannot be imported: {shorten(str(error))}")
-        ]
+    except ImportError as missing:
+        reason = f"not asked, because a library cannot be imported: {shorten(str(missing))}"
+        return [Check("broker", "fail", reason)]
     try:
         # As in every other command: no password in an address, no setting that runs code, no unknown key.
         config = known_settings(client_config)

@@ -72,7 +72,7 @@ def parse_positions(
     """Read offsets in Spark's form, with ``null`` for a partition without a commit."""
     given = value
     if isinstance(value, str):
-        value = load_json(value, what, describe=describe)
+        value = load_json(value, what, SPARK_FORM, describe=describe)
     if not isinstance(value, Mapping) or not value:
         raise _malformed(what, describe(given))
     positions: Positions = {}
@@ -183,7 +183,7 @@ def format_csv(groups: Mapping[str, Mapping[TopicPartition, int | None]]) -> str
     return out.getvalue()
 
 
-def load_json(text: str, what: str, expected: str = SPARK_FORM, *, describe: DescribeValue = shorten) -> Any:
+def load_json(text: str, what: str, expected: str = "JSON", *, describe: DescribeValue = shorten) -> Any:
     """
     Read JSON text with unique keys.
 

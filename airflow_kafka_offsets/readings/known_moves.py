@@ -97,6 +97,8 @@ class KnownMoves:
         moved = self.newest
         if moved is None or not moved.recovery or not moved.done or moved.undone:
             return None
+        if moved.query_id != self.checkpoint.query_id():  # another query is in its place
+            return None
         missed = MovedCheckpoint(self.checkpoint.location, moved.before, moved.after, sources).shortfall
         if not missed and commits:
             before, after = archived_group_offsets(self.checkpoint, moved)

@@ -7,7 +7,6 @@ import math
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
 from airflow_kafka_offsets.errors import (
@@ -19,8 +18,8 @@ from airflow_kafka_offsets.errors import (
 )
 from airflow_kafka_offsets.model.commit_metadata import check_group_follows, newest_move
 from airflow_kafka_offsets.model.groups import GroupIds
-from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds
-from airflow_kafka_offsets.model.offsets import Commits, Offsets, TopicPartition, summarize
+from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS
+from airflow_kafka_offsets.model.offsets import Commits, Offsets, summarize
 from airflow_kafka_offsets.moves.port import CommitPort
 from airflow_kafka_offsets.moves.write import commit_forward
 from airflow_kafka_offsets.readings.log_ids import known_log_ids
@@ -28,16 +27,11 @@ from airflow_kafka_offsets.spark.commit import driver_metadata
 from airflow_kafka_offsets.spark.listener.outcomes import Outcomes
 from airflow_kafka_offsets.spark.listener.queries import RunningQuery, Settings, Target, group_targets
 from airflow_kafka_offsets.spark.listener.refusals import moved_since_error
+from airflow_kafka_offsets.spark.listener.runs import Run
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-
-REFRESH = 3_600.0
-"""Maximum seconds until a query without new data commits again: Kafka forgets groups without commits."""
-
-REFRESHES = 4
-"""Number of commits within the time after which the broker would forget the group."""
 
 PAUSE = 1.0
 """Minimum seconds between two commits of a running query: many batches may end in that time."""
@@ -48,37 +42,6 @@ GIVE_UP = 60.0
 # Seconds between attempts, doubled each time: a broker that is down for long is asked twice a minute.
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
 _FLUSH_PAUSE = 0.5
-
-
-@dataclass
-class _Run:
-    query: RunningQuery
-    batch: int | None = None
-    """Id of the newest finished batch; ``None`` if it must be read from the query."""
-    finished: bool = False
-    """Whether a batch is known to have finished."""
-    wanted: bool = False
-    """Whether a commit is needed."""
-    busy: bool = False
-    """Whether a commit is in progress."""
-    due: float = 0.0
-    attempts: int = 0
-    ended: float | None = None
-    committed: float | None = None
-    idle: bool = False
-    retention: float | None = None
-    """Seconds that brokers keep the groups' offsets: ``None`` before asking, infinite if unknown."""
-    claims: dict[Target, set[TopicPartition]] = field(default_factory=dict)
-    clients: set[Settings] = field(default_factory=set)
-    log_ids: dict[tuple[Target, frozenset[str]], LogIds] = field(default_factory=dict)
-    """Ids of each target's topics, read once: a query ends when a topic that it reads is deleted."""
-    moves: dict[Target, int] = field(default_factory=dict)
-    """Number of the checkpoint's newest move that a group had at its first commit in this run."""
-
-    @property
-    def refresh(self) -> float:
-        """Seconds after a commit until the next one is due without new data."""
-        return REFRESH if self.retention is None else min(REFRESH, self.retention / REFRESHES)
 
 
 class GroupClient(CommitPort, Protocol):
@@ -114,7 +77,7 @@ class Committer:
         self._group_id = group_id
         self._allow_new_query = allow_new_query
         self._allow_new_cluster = allow_new_cluster
-        self._runs: dict[str, _Run] = {}
+        self._runs: dict[str, Run] = {}
         self._clients: dict[Settings, GroupClient] = {}
         self._flush_until = 0.0
         self.outcomes = Outcomes()
@@ -135,7 +98,7 @@ class Committer:
     def follow(self, run_id: str, query: RunningQuery) -> None:
         """Follow a query from now on."""
         with self._noting:
-            self._runs.setdefault(run_id, _Run(query))
+            self._runs.setdefault(run_id, Run(query))
 
     def record_finished(self, run_id: str, batch: int | None, ended: float | None = None) -> None:
         """Record that a query has finished a batch, and when it has ended: its offsets are committed."""
@@ -214,7 +177,7 @@ class Committer:
             if run.ended is None and not _try(run.query.is_active):
                 self.record_ended(run_id)
 
-    def _wanted(self) -> list[_Run]:
+    def _wanted(self) -> list[Run]:
         with self._noting:
             return [run for run in self._runs.values() if run.wanted]
 
@@ -249,7 +212,7 @@ class Committer:
             minutes = [_try(self._clients[settings].offsets_retention_minutes) for settings in run.clients]
             run.retention = min((60.0 * each for each in minutes if each is not None), default=math.inf)
 
-    def _commit(self, run: _Run) -> None:
+    def _commit(self, run: Run) -> None:
         with self._noting:
             run.wanted, run.busy, batch = False, True, run.batch
         try:
@@ -263,7 +226,7 @@ class Committer:
             with self._noting:
                 run.wanted = True
 
-    def _commit_all(self, run: _Run, batch: int | None) -> bool:
+    def _commit_all(self, run: Run, batch: int | None) -> bool:
         """Commit to each group of a query; return whether another attempt may fix a failure."""
         try:
             targets, without_group = group_targets(run.query.sources(), self._group_id)
@@ -284,6 +247,8 @@ class Committer:
         retry = False
         silent: dict[str, BrokerUnavailableError] = {}
         for target, wanted in targets.items():
+            if self._is_superseded(run, target):
+                continue
             try:
                 # A cluster that did not answer for one group would not answer for the next either.
                 if target.cluster in silent:
@@ -291,15 +256,19 @@ class Committer:
                 self._write(run, target, wanted.settings, wanted.offsets, batch)
                 run.committed = time.monotonic()
                 self.outcomes.record_commit(run.query, target)
-            except KafkaOffsetsError as error:  # noqa: PERF203  # try the next group
+            except KafkaOffsetsError as error:  # try the next group
                 if isinstance(error, BrokerUnavailableError):
                     silent[target.cluster] = error
                 retry = retry or error.retriable
                 self.outcomes.record_error(run.query, error, target)
+            except Exception as failure:  # such as a library that cannot be imported
+                log.debug("An unexpected error", exc_info=True)
+                text = f"nothing was committed to group {target.group_id!r}: {failure!r}"
+                self.outcomes.record_error(run.query, SetupError(text), target)
         return retry
 
     def _write(
-        self, run: _Run, target: Target, settings: Settings, offsets: Offsets, batch: int | None
+        self, run: Run, target: Target, settings: Settings, offsets: Offsets, batch: int | None
     ) -> None:
         group_id, query = target.group_id, run.query
         self._refuse_second(run, target, offsets)
@@ -332,7 +301,7 @@ class Committer:
             raise
         log.debug("Committed and read back: group %r, query %s, batch %s", group_id, query.name, batch)
 
-    def _refuse_second(self, run: _Run, target: Target, offsets: Offsets) -> None:
+    def _refuse_second(self, run: Run, target: Target, offsets: Offsets) -> None:
         with self._noting:
             others = [other for other in self._runs.values() if other.query.query_id != run.query.query_id]
         for other in others:
@@ -341,6 +310,13 @@ class Committer:
                     f"query {run.query.name} names group {target.group_id!r} for {summarize(shared)}, which "
                     f"query {other.query.name} follows already: give each query a separate group"
                 )
+
+    def _is_superseded(self, run: Run, target: Target) -> bool:
+        """Whether a later run of the query has committed: it continues from there, or from a reset."""
+        with self._noting:
+            runs = list(self._runs.values())
+        later = runs[runs.index(run) + 1 :] if run in runs else []
+        return any(each.query.query_id == run.query.query_id and target in each.claims for each in later)
 
     def _close_unused_clients(self) -> None:
         with self._noting:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+from dataclasses import replace
+
 import pytest
 from checkpoint_moves import (
     DISCARD,
@@ -14,12 +17,16 @@ from checkpoint_moves import (
     seek,
     sparks_own,
 )
+from written_query import Query
 
-from airflow_kafka_offsets.checkpoint.archive import read_archived_moves
+from airflow_kafka_offsets.checkpoint.archive import newest_archived_move_with_cluster, read_archived_moves
 from airflow_kafka_offsets.checkpoint.open_moves import resume_plan, unfinished_move
+from airflow_kafka_offsets.checkpoint.plan_move import plan_truncate
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import MoveUnfinishedError, PlanRefusedError
+from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
+from airflow_kafka_offsets.model.log_ids import LogIds
 
 
 def test_an_interrupted_move_is_taken_up_again_with_its_archive_and_undone_in_one(begun):
@@ -95,3 +102,32 @@ def test_another_request_does_not_finish_a_move(three):
     (three / "_kafka_offsets/0001-seek/done").unlink()
     with pytest.raises(MoveUnfinishedError, match="0001-seek .* was begun and not finished"):
         seek(three, 4)
+
+
+def test_an_unfinished_move_of_a_query_that_was_replaced_keeps_nothing_from_the_new_one(tmp_path):
+    query = Query(tmp_path)
+    for batch in range(3):
+        query.run(batch, {"orders": {0: batch}})
+    spark = SparkCheckpoint(query.location)
+    apply_plan(tmp_path, plan_truncate(spark, 1, CheckpointPolicy(sink="kafka")))
+    (tmp_path / "_kafka_offsets/0001-truncate/done").unlink()
+    assert unfinished_move(spark) is not None
+    # Its files are removed, but not the archives, and a new query begins there.
+    for directory in ("offsets", "commits"):
+        shutil.rmtree(tmp_path / directory)
+    again = Query(tmp_path, "99999999-2222-3333-4444-555555555555")
+    again.run(0, {"orders": {0: 5}})
+    spark = SparkCheckpoint(query.location)
+    assert unfinished_move(spark) is None
+    assert apply_plan(tmp_path, seek(tmp_path)).archive == "0002-seek"
+
+
+def test_the_cluster_of_a_query_that_was_replaced_is_not_that_of_the_new_one(tmp_path):
+    query = Query(tmp_path)
+    query.run(0, {"orders": {0: 5}})
+    apply_plan(tmp_path, replace(seek(tmp_path), log_ids=LogIds("cluster-1")))
+    spark = SparkCheckpoint(query.location)
+    found = newest_archived_move_with_cluster(spark)
+    assert found is not None
+    Query(tmp_path, "99999999-2222-3333-4444-555555555555")
+    assert newest_archived_move_with_cluster(SparkCheckpoint(query.location)) is None

@@ -198,8 +198,14 @@ def test_the_environment_may_name_the_broker(run, monkeypatch, tmp_path, variabl
     assert text in error
 
 
-def test_a_move_says_which_brokers_a_variable_has_named(run, monkeypatch):
-    line = "group reset g --topic t --to-latest --timeout 0.2"
+@pytest.mark.parametrize(
+    "line",
+    ["group reset g --topic t --to-latest --timeout 0.2", "recover plan FILE --to-latest --timeout 0.2"],
+)
+def test_a_move_says_which_brokers_a_variable_has_named(run, monkeypatch, tmp_path, line):
+    file = tmp_path / "pipelines.json"
+    file.write_text('[{"group_id": "g", "topics": "t"}]')
+    line = line.replace("FILE", str(file))
     monkeypatch.setenv(f"{PREFIX}BOOTSTRAP_SERVER", "127.0.0.1:1")
     assert run(line)[1].startswith(f"On 127.0.0.1:1, as {PREFIX}BOOTSTRAP_SERVER says.\n")
     assert run(f"{line} --bootstrap-server 127.0.0.1:2")[1].startswith("Error: ")
@@ -245,6 +251,13 @@ def test_a_client_that_cannot_be_imported_is_an_error_of_a_sentence(tmp_path, li
     assert "librdkafka.so.1: cannot open it" in done.stdout + done.stderr
     assert says in done.stdout + done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_the_exit_status_is_the_same_without_a_standard_output():
+    command = [*COMMAND, "drift", "/nowhere", "g", *shlex.split(NOBODY)]
+    closed = ["sh", "-c", 'exec "$@" >&-', "sh", *command]
+    done = subprocess.run(closed, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr.startswith("Error: /nowhere: ")) == (3, True)
 
 
 def test_an_airflow_that_is_not_configured_is_exit_2_without_its_settings():

@@ -11,6 +11,7 @@ from memory_broker import MemoryBroker, MemoryClient
 from written_query import Query
 
 from airflow_kafka_offsets.cli import connections, main
+from airflow_kafka_offsets.errors import BrokerUnavailableError
 from airflow_kafka_offsets.model.offsets import TopicPartition
 
 ORDERS = TopicPartition("orders", 0)
@@ -37,8 +38,8 @@ def run(broker, monkeypatch, capsys):
     monkeypatch.setattr(connections, "start_admin_process", lambda: None)
 
     def run(line):
-        words = ["airflow-kafka-offsets", *shlex.split(line), "--bootstrap-server", "memory:9092"]
-        monkeypatch.setattr(sys, "argv", words)
+        monkeypatch.setenv("AIRFLOW_KAFKA_OFFSETS_BOOTSTRAP_SERVER", "memory:9092")
+        monkeypatch.setattr(sys, "argv", ["airflow-kafka-offsets", *shlex.split(line)])
         code = 0
         try:
             main()
@@ -110,3 +111,82 @@ def test_a_receipt_of_a_checkpoint_alone_restores_no_group(run, receipt, at, que
         done = run(f"group restore a --receipt {file} {checkpoint} --execute")
         assert (done.code, at("a"), query.stands()) == (2, 50, {0: 10})
         assert "is of a checkpoint alone, and of no group: take its move back with 'checkpoint re" in done.err
+
+
+def test_the_empty_receipt_of_a_command_that_failed_is_named_as_one(run, tmp_path):
+    file = tmp_path / "empty.json"
+    file.touch()
+    done = run(f"group restore a --receipt {file}")
+    assert (done.code, "expected a receipt, as --output json prints it" in done.err) == (1, True)
+
+
+@pytest.mark.usefixtures("groups")
+def test_the_receipt_of_a_move_that_failed_after_a_write_is_printed(run, broker, at, tmp_path, monkeypatch):
+    send = broker.send
+
+    def send_and_join(group_id, commits, *member):
+        refused = send(group_id, commits, *member)
+        # Not the check of rights, which commits to no partition that exists.
+        if group_id == "a" and not refused:
+            broker.join("b", "m", "reader", ("orders",))
+        return refused
+
+    monkeypatch.setattr(broker, "send", send_and_join)
+    done = run("group reset a b --topic orders --to-offset 10 --execute --output json")
+    assert (done.code, at("a"), at("b")) == (1, 10, 60)
+    assert "written before: group a" in done.err
+    file = tmp_path / "receipt.json"
+    file.write_text(done.out)
+    assert run(f"group restore a --receipt {file} --execute").code == 0
+    assert at("a") == 50
+
+
+@pytest.mark.usefixtures("groups")
+def test_a_refused_move_has_no_receipt(run):
+    done = run("group reset a --topic orders --to-offset 101 --execute --output json")
+    assert (done.code, done.out) == (1, "")
+
+
+@pytest.mark.usefixtures("groups")
+def test_the_receipt_of_a_deletion_that_was_not_read_back_is_printed(run, at, tmp_path, monkeypatch):
+    describe, asked = MemoryClient.describe_groups, []
+
+    def describe_once(client, group_ids):
+        asked.append(group_ids)
+        if len(asked) > 1:
+            raise BrokerUnavailableError("no answer")
+        return describe(client, group_ids)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MemoryClient, "describe_groups", describe_once)
+        done = run("group delete a b --execute --output json")
+    assert (done.code, at("a"), at("b")) == (1, None, None)
+    assert "Error: group a: no answer; deleted before, but not read back: group a, b" in done.err
+    file = tmp_path / "receipt.json"
+    file.write_text(done.out)
+    assert run(f"group restore b --receipt {file} --execute").code == 0
+    assert at("b") == 60
+
+
+@pytest.mark.usefixtures("groups")
+def test_why_a_group_is_not_deleted_is_on_standard_error(run, broker, monkeypatch):
+    delete = broker.delete
+    monkeypatch.setattr(broker, "delete", lambda name: "NON_EMPTY_GROUP" if name == "b" else delete(name))
+    done = run("group delete a b --execute")
+    assert (done.code, done.out.splitlines()[-1]) == (1, "a: deleted")
+    assert "Error: group b: " in done.err
+
+
+@pytest.mark.parametrize(
+    ("move", "says"), [("group reset a --checkpoint URI", True), ("checkpoint seek URI", False)]
+)
+@pytest.mark.usefixtures("groups")
+def test_a_checkpoint_that_is_moved_back_alone_says_which_group_stays(run, at, query, move, says):
+    made = run(f"{move.replace('URI', query.location)} --to-offset 10 --quiet-period 0 --execute")
+    assert made.code == 0, made.err
+    done = run(f"checkpoint restore {query.location} --quiet-period 0 --execute")
+    assert (done.code, at("a"), query.stands()) == (0, 10 if says else 50, {0: 40})
+    assert ("Move 0001-seek is of group a too, which stays where it is" in done.err) == says
+    if says:
+        again = f"group restore a --checkpoint {query.location} --archive 0001-seek --execute"
+        assert (run(f"{again} --quiet-period 0").code, at("a")) == (0, 50)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import importlib.machinery
 import importlib.util
 import platform
 import subprocess
@@ -74,6 +75,21 @@ def test_what_installs_into_one_directory_has_one_version_or_a_command_that_repa
     assert check.status == status
     assert check.found.startswith(found)
     assert remedy in (check.remedy or "")
+
+
+def test_a_pyspark_whose_files_another_package_has_removed_fails(monkeypatch):
+    check = check_pyspark("4.2.0", None, has_files=False)
+    assert (check.status, check.remedy) == (
+        "fail",
+        "pip install --force-reinstall --no-deps 'pyspark==4.2.0'",
+    )
+    assert check_pyspark(None, None, has_files=False).status == "warn"
+    # What is left is a directory without a module.
+    find = importlib.util.find_spec
+    bare = importlib.machinery.ModuleSpec("pyspark", None, is_package=True)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: bare if name == "pyspark" else find(name))
+    (check,) = [each for each in check_environment() if each.name == "pyspark"]
+    assert check.status == "fail"
 
 
 def test_no_java_fails_with_its_remedy_apart(tmp_path):

@@ -13,6 +13,7 @@ from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.log_ids import LogIds
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.spark.listener import committer as committer_module
+from airflow_kafka_offsets.spark.listener import runs
 from airflow_kafka_offsets.spark.listener.committer import Committer
 from airflow_kafka_offsets.spark.listener.outcomes import Counts
 from airflow_kafka_offsets.spark.listener.queries import (
@@ -169,7 +170,7 @@ def test_a_query_without_new_data_commits_again_after_an_hour(committer, group, 
     committer.record_idle("run-1")
     committer.commit_due()
     assert group.commits == 1
-    monkeypatch.setattr(committer_module, "REFRESH", 0.0)
+    monkeypatch.setattr(runs, "REFRESH", 0.0)
     committer.record_idle("run-1")
     committer.commit_due()
     assert group.commits == 2
@@ -382,6 +383,29 @@ def test_the_last_offsets_of_an_ended_query_are_not_committed_over_a_move_of_its
     assert errors == [] if active else "was moved with the checkpoint after the end of query q-1" in errors[0]
 
 
+def test_an_ended_run_commits_nothing_once_the_next_run_of_its_query_has(committer, group, query, now):
+    query.ends = {ORDERS: 5}
+    committer.record_finished("run-1", 0)
+    committer.commit_due()
+    query.ends, query.active, group.failures = {ORDERS: 9}, False, 1
+    committer.record_ended("run-1")
+    committer.commit_due()
+    moved = CommitMetadata(tool="airflow-kafka-offsets group reset", query="q-1", move=1)
+    group.held["g", ORDERS] = Commit(2, moved.text())
+    again = Query()
+    again.ends = {ORDERS: 3}
+    committer.follow("run-2", again)
+    committer.record_finished("run-2", 1)
+    # The attempts of the first run are not due yet.
+    committer.commit_due()
+    assert group.held["g", ORDERS].offset == 3
+    now[0] += 10
+    committer.commit_due()
+    assert group.held["g", ORDERS].offset == 3
+    assert committer.outcomes.errors == []
+    assert len(committer.queries()) == 1
+
+
 def test_the_run_after_a_move_commits_over_it_also_if_it_has_only_one_batch(committer, group, query):
     moved = CommitMetadata(task="reset", tool="reset", query="q-1", move=1)
     group.held["g", ORDERS] = Commit(2, moved.text())
@@ -431,6 +455,23 @@ def test_a_topic_without_a_group_does_not_hide_that_the_last_commit_is_not_done(
 
 def broken():
     raise RuntimeError("the JVM is gone")
+
+
+def test_a_client_that_cannot_be_made_is_an_error_and_the_next_group_is_committed():
+    there = Group()
+
+    def client(settings):
+        if settings["bootstrap.servers"] == "here:9092":
+            raise ImportError("librdkafka.so.1: cannot open it")
+        return there
+
+    sources = [SourceState(name, on(name, "g"), {ORDERS: 5}) for name in ("here", "there")]
+    committer = following(Query(sources=lambda: sources), client)
+    committer.record_finished("run-1", 0)
+    committer.flush(1)
+    (error,) = committer.outcomes.errors
+    assert "librdkafka.so.1: cannot open it" in str(error)
+    assert there.held["g", ORDERS].offset == 5
 
 
 @pytest.mark.parametrize("finished", [True, False])
