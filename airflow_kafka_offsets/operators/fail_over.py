@@ -163,6 +163,7 @@ class FailOverOperator(PipelineMovingOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Move the pipeline, and return the receipt."""
+        from airflow_kafka_offsets.checkpoint.open_moves import refuse_taken_back
         from airflow_kafka_offsets.moves.failover import plan_failover
         from airflow_kafka_offsets.moves.saved_failover import plan_saved_failover
 
@@ -176,6 +177,7 @@ class FailOverOperator(PipelineMovingOperator):
             checkpoint = self.open_checkpoint()
             if checkpoint is None:
                 raise self.parameter_error("checkpoint_location is missing")
+            refuse_taken_back(checkpoint, metadata)
             target = clients.enter_context(self.open_client(mirror.kafka_config_id))
             if approved is not None:
                 now, max_age = datetime.now(tz=timezone.utc), self.parse_parameter("max_age")
