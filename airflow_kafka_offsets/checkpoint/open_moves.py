@@ -73,7 +73,8 @@ def refuse_taken_back(checkpoint: SparkCheckpoint, metadata: CommitMetadata) -> 
     :raises PlanRefusedError: the text names the restore.
     """
     archives = read_archived_moves(checkpoint)
-    tries = [each for each in archives if metadata.token and each.made_by.token == metadata.token]
+    moves = [each for each in archives if each.kind != "restore"]
+    tries = [each for each in moves if metadata.token and each.made_by.token == metadata.token]
     taken_back = restore_of_move(archives, tries[-1]) if tries else None
     if taken_back is not None:
         raise PlanRefusedError(

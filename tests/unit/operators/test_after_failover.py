@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -16,9 +17,11 @@ from airflow_kafka_offsets.checkpoint.plan_move import plan_checkpoint_failover,
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
+from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.offsets import TopicPartition, committed_offsets
 from airflow_kafka_offsets.moves.apply import apply_pipeline
 from airflow_kafka_offsets.moves.failover import known_group_plans, make_failover_plan
+from airflow_kafka_offsets.moves.restore import plan_restore_archive
 from airflow_kafka_offsets.operators.check_drift import CheckOffsetDriftOperator
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
 from airflow_kafka_offsets.operators.fail_over import FailOverOperator
@@ -116,6 +119,22 @@ def test_a_commit_that_does_not_say_when_it_was_made_is_no_proof_that_the_pipeli
     pipeline.commit("source", 90)
     with pytest.raises(AirflowFailException, match="is of cluster mirror"):
         pipeline.run(task, "source")
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_on_the_mirror_it_is_refused_once_the_failover_was_taken_back(tmp_path, task):
+    """The restore commits the group on the mirror, which does not say that the pipeline is there."""
+    pipeline = Pipeline(tmp_path / "checkpoint")
+    pipeline.commit("mirror", 50, at=1)
+    pipeline.fail_over()
+    mirror, checkpoint = pipeline.clients["mirror"], SparkCheckpoint(pipeline.query.location)
+    plan = plan_restore_archive(mirror, "0001-failover", checkpoint, GroupSelection.parse("etl", "orders"))
+    by = CommitMetadata(tool="group restore", at=int(time.time()) + 9)
+    apply_pipeline(mirror, plan, by, checkpoint, 0)
+    assert pipeline.at() == [90, 50, 90]
+    with pytest.raises(AirflowFailException, match="is of cluster source, and the connection leads to"):
+        pipeline.run(task, "mirror")
+    assert pipeline.at() == [90, 50, 90]
 
 
 @pytest.mark.parametrize("task", TASKS[3:5:2])
