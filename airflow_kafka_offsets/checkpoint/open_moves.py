@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from airflow_kafka_offsets.checkpoint.archive import file_digest, newest_archived_move
-from airflow_kafka_offsets.checkpoint.archived_move import ArchivedMove
+from airflow_kafka_offsets.checkpoint.archive import file_digest, newest_archived_move, read_archived_moves
+from airflow_kafka_offsets.checkpoint.archived_move import ArchivedMove, restore_of_move
 from airflow_kafka_offsets.checkpoint.guards import CheckpointBatches, read_checkpoint_batches
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.checkpoint.state import CheckpointState
-from airflow_kafka_offsets.errors import MoveUnfinishedError
+from airflow_kafka_offsets.errors import MoveUnfinishedError, PlanRefusedError
 from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan
+from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 
 
 def unfinished_move(checkpoint: SparkCheckpoint) -> ArchivedMove | None:
@@ -68,6 +69,24 @@ def unfinished_refusal(checkpoint: SparkCheckpoint, archived: ArchivedMove) -> M
         f"{'finishes it' if archived.undoes else 'takes it back'}",
         retriable=True,
     )
+
+
+def refuse_taken_back(checkpoint: SparkCheckpoint, metadata: CommitMetadata) -> None:
+    """
+    Refuse to move again in a retry if somebody has taken back what an earlier try has moved.
+
+    :param metadata: metadata of the task; all its tries have the same token.
+    :raises PlanRefusedError: the text names the restore.
+    """
+    archives = read_archived_moves(checkpoint)
+    moves = [each for each in archives if each.kind != "restore"]
+    tries = [each for each in moves if metadata.token and each.made_by.token == metadata.token]
+    taken_back = restore_of_move(archives, tries[-1]) if tries else None
+    if taken_back is not None:
+        raise PlanRefusedError(
+            f"{checkpoint.location}: move {tries[-1].name} of an earlier try of this task was taken back by "
+            f"{taken_back}, so this try does not move again: clear the task, or trigger a new run"
+        )
 
 
 def restore_command(checkpoint: SparkCheckpoint, archive: str, *, pending: bool = False) -> str:

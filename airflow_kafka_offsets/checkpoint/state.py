@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from airflow_kafka_offsets.checkpoint.archived_move import ArchivedMove
 from airflow_kafka_offsets.model.formats import offsets_json
-from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds
 from airflow_kafka_offsets.model.offsets import Offsets
 from airflow_kafka_offsets.model.wording import parameter_text
 
@@ -45,9 +45,7 @@ class CheckpointState:
         batch.
     :param batch_timestamp_ms: when the committed batch was planned, in milliseconds since 1970; ``None`` in
         continuous mode, which does not record it.
-    :param log_ids: the cluster and topics that the offsets belong to, as the newest move recorded them;
-        unknown unless they were read.
-    :param moved_at: when that move began, in seconds since 1970; 0 if unknown.
+    :param moved: the newest move that records the cluster of the offsets; ``None`` unless it was read.
     """
 
     location: str
@@ -56,8 +54,7 @@ class CheckpointState:
     pending_batch_id: int | None
     sources: tuple[CheckpointSource, ...] = ()
     batch_timestamp_ms: int | None = None
-    log_ids: LogIds = UNKNOWN_LOGS
-    moved_at: int = 0
+    moved: ArchivedMove | None = None
 
     @property
     def kafka_offsets(self) -> dict[str, Offsets]:

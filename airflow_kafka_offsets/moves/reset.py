@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
 from airflow_kafka_offsets.checkpoint.archive import read_archived_moves
-from airflow_kafka_offsets.checkpoint.archived_move import ArchivedMove, restore_of_move
+from airflow_kafka_offsets.checkpoint.archived_move import ArchivedMove
 from airflow_kafka_offsets.checkpoint.batch import finished_batch_ends, source_offsets_at_batch
 from airflow_kafka_offsets.checkpoint.open_moves import (
     has_run_since,
+    refuse_taken_back,
     restore_command,
     resume_plan,
     unfinished_move,
@@ -210,9 +211,8 @@ def _open_move(
             return unfinished
         # With another target, the remaining writes would not match those that were already made.
         raise unfinished_refusal(checkpoint, unfinished)
-    everything = read_archived_moves(checkpoint)
-    _refuse_taken_back(checkpoint, everything, metadata)
-    archives = [each for each in everything if not each.undone]
+    refuse_taken_back(checkpoint, metadata)
+    archives = [each for each in read_archived_moves(checkpoint) if not each.undone]
     mine = [
         each
         for each in archives
@@ -232,19 +232,6 @@ def _open_move(
         for commit in client.committed(group, offsets).values()
     )
     return mine[-1] if still else None
-
-
-def _refuse_taken_back(
-    checkpoint: SparkCheckpoint, archives: Sequence[ArchivedMove], metadata: CommitMetadata
-) -> None:
-    """Refuse to move again in a retry if somebody has taken back what an earlier try has moved."""
-    tries = [each for each in archives if metadata.token and each.made_by.token == metadata.token]
-    taken_back = restore_of_move(archives, tries[-1]) if tries else None
-    if taken_back is not None:
-        raise PlanRefusedError(
-            f"{checkpoint.location}: move {tries[-1].name} of an earlier try of this task was taken back by "
-            f"{taken_back}, so this try does not move again: clear the task, or trigger a new run"
-        )
 
 
 def plan_checkpoint_seek(

@@ -21,6 +21,7 @@ from airflow_kafka_offsets.model.wording import parameter_text
 from airflow_kafka_offsets.readings.log_ids import known_log_ids
 
 if TYPE_CHECKING:
+    from airflow_kafka_offsets.checkpoint.archived_move import ArchivedMove
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
     from airflow_kafka_offsets.kafka.client import OffsetsClient
     from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
@@ -78,12 +79,30 @@ class LogCheck:
         refusals = other_logs_refusals(what, LogIds(archive.log_ids.cluster), current, remedy=self.remedy)
         if not refusals or not log_ids_of(commits, current).cluster:
             return refusals
-        committed_at = last_commit_time(commits.values())
-        if committed_at is None:
+        since = committed_after(commits.values(), archive)
+        if since is None:
             # A commit of many partitions has no time. Only a failover then shows that the pipeline has left.
-            moves = archived_moves_from_newest(self.checkpoint)
-            return refusals if any(each.fails_over for each in moves) else []
-        return refusals if archive.created_at > committed_at else []
+            since = not any(each.fails_over for each in archived_moves_from_newest(self.checkpoint))
+        return [] if since else refusals
+
+
+def committed_after(commits: Iterable[Commit | None], move: ArchivedMove) -> bool | None:
+    """
+    Return whether a group was committed after a move of its checkpoint, and not by it or an earlier move.
+
+    A move that takes a failover back commits the group on the mirror, which the pipeline leaves.
+
+    :return: ``None`` if no commit records its time.
+    """
+    made = [CommitMetadata.parse(commit.metadata) for commit in commits if commit is not None]
+    timed = [(each, each.at) for each in made if each is not None and each.at is not None]
+    if not timed:
+        return None
+    return any(
+        at >= move.created_at
+        and not (each.is_move and each.query == move.query_id and (each.move or 0) <= move.number)
+        for each, at in timed
+    )
 
 
 def last_commit_time(commits: Iterable[Commit | None]) -> int | None:

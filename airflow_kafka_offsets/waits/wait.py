@@ -41,7 +41,7 @@ from airflow_kafka_offsets.model.text import escape_controls, shorten
 from airflow_kafka_offsets.model.topics import TopicScope, plain_names
 from airflow_kafka_offsets.model.wording import dag_text, parameter_text
 from airflow_kafka_offsets.pipeline import NAME_PARSERS
-from airflow_kafka_offsets.readings.log_checks import last_commit_time
+from airflow_kafka_offsets.readings.log_checks import committed_after
 from airflow_kafka_offsets.readings.positions import group_commits, partitions_in_scope
 
 PositionSource = Literal["group", "checkpoint"]
@@ -191,8 +191,7 @@ class Wait:
                 raise
             return None
         # Only the archives of its moves record the cluster of a checkpoint.
-        moved = newest_archived_move_with_cluster(checkpoint)
-        return state if moved is None else replace(state, log_ids=moved.log_ids, moved_at=moved.created_at)
+        return replace(state, moved=newest_archived_move_with_cluster(checkpoint))
 
     def find_positions(self, client: OffsetsReader, state: CheckpointState | None) -> Mapping[str, Positions]:
         """Return the positions of each group or source; empty before a checkpoint's first finished batch."""
@@ -222,11 +221,12 @@ class Wait:
             sources = state.kafka_offsets
             if state.without_kafka:
                 raise CheckpointError(state.without_kafka)
+        moved = None if state is None else state.moved
         what = "" if state is None else f"the newest move of {state.location}"
         if self.position_is_checkpoint:
-            if state is not None:
-                now = self.logs_now(client, state.log_ids.topics)
-                refuse_other_logs(other_logs_refusals(what, state.log_ids, now, remedy=_if_moved()))
+            if moved is not None:
+                now = self.logs_now(client, moved.log_ids.topics)
+                refuse_other_logs(other_logs_refusals(what, moved.log_ids, now, remedy=_if_moved()))
             return _checkpoint_positions(client, sources, scope) if sources else {}
         named = self.selection.with_scope(scope)
         # The topics of a source are known only after its first batch.
@@ -238,10 +238,9 @@ class Wait:
             commits = group_commits(client, group, partitions)
             now = self.logs_now(client, {tp.topic for tp in commits})
             refuse_other_logs(foreign_logs(group, commits, now, remedy=_if_moved()))
-            # The query reads another cluster since, and nothing moves this group any more.
-            committed_at = last_commit_time(commits.values())
-            if state is not None and committed_at is not None and committed_at < state.moved_at:
-                cluster = LogIds(state.log_ids.cluster)
+            # The query may read another cluster since. Then nothing moves this group any more.
+            if moved is not None and committed_after(commits.values(), moved) is False:
+                cluster = LogIds(moved.log_ids.cluster)
                 refuse_other_logs(other_logs_refusals(what, cluster, now, remedy=_if_moved()))
             positions[group] = committed_offsets(commits)
         return positions

@@ -100,6 +100,8 @@ def test_a_pipeline_fails_over_with_its_source_gone(orders, topic, query, contex
         **{**orders, "kafka_config_id": "standby"},
     )
     restore.execute(context)
+    with pytest.raises(AirflowFailException, match="was taken back by 0002-restore"):
+        task.execute(context)
     assert SparkCheckpoint(query.location).read().kafka_offsets["0"] == {
         TopicPartition(topic, number): at for number, at in READ.items()
     }

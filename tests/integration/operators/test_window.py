@@ -384,9 +384,9 @@ def test_a_window_that_somebody_else_commits_meanwhile_is_not_called_moved_by_th
     window = plan(run, group_id=group)
     real, events = commit_window, OutletEventAccessors()
 
-    def after_another(client, group_id, part, metadata, *, fenced):
+    def after_another(client, group_id, part, metadata, **how):
         broker.commit(group_id, part.only([TopicPartition(topic, 0)]).end)
-        return real(client, group_id, part, metadata, fenced=fenced)
+        return real(client, group_id, part, metadata, **how)
 
     monkeypatch.setattr(window_commit, "commit_window", after_another)
     asset = KafkaPipeline(group_id=group).asset

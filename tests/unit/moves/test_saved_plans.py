@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from written_query import Query
 
+from airflow_kafka_offsets.checkpoint.apply_move import apply_checkpoint_plan
+from airflow_kafka_offsets.checkpoint.plan_move import plan_truncate
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import CommitError, OffsetsFormatError, PlanRefusedError
 from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
@@ -153,6 +155,15 @@ def test_a_query_that_has_finished_a_batch_since_is_refused(with_checkpoint):
     saved = with_checkpoint.plan()
     with_checkpoint.query.run(2, {"orders": {0: 50, 1: 60}})
     with pytest.raises(PlanRefusedError, match="newest finished batch is 2, and was 1"):
+        with_checkpoint.carry_out(saved)
+
+
+def test_a_checkpoint_that_was_truncated_since_is_refused(with_checkpoint):
+    saved = with_checkpoint.plan()
+    checkpoint = with_checkpoint.checkpoint
+    plan = plan_truncate(checkpoint, 0, CheckpointPolicy(idempotent_sink=True))
+    apply_checkpoint_plan(checkpoint, plan, quiet_period=0)
+    with pytest.raises(PlanRefusedError, match="batch is 0, and was 1 .*: batches were removed since then"):
         with_checkpoint.carry_out(saved)
 
 

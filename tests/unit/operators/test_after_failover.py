@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,18 +12,23 @@ from airflow.providers.common.compat.sdk import AirflowFailException
 from memory_broker import MemoryBroker, MemoryClient
 from written_query import Query
 
-from airflow_kafka_offsets.checkpoint.plan_move import plan_checkpoint_failover
+from airflow_kafka_offsets.checkpoint.apply_move import apply_checkpoint_plan
+from airflow_kafka_offsets.checkpoint.plan_move import plan_checkpoint_failover, plan_put_back_archive
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
+from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.offsets import TopicPartition, committed_offsets
 from airflow_kafka_offsets.moves.apply import apply_pipeline
 from airflow_kafka_offsets.moves.failover import known_group_plans, make_failover_plan
+from airflow_kafka_offsets.moves.restore import plan_restore_archive
 from airflow_kafka_offsets.operators.check_drift import CheckOffsetDriftOperator
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
+from airflow_kafka_offsets.operators.fail_over import FailOverOperator
 from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
 from airflow_kafka_offsets.sensors.lag import ConsumerGroupLagSensor
 from airflow_kafka_offsets.sensors.reached import OffsetsReachedSensor
+from airflow_kafka_offsets.task.identity import commit_metadata
 
 FIRST = TopicPartition("orders", 0)
 
@@ -46,7 +53,7 @@ class Pipeline:
         made = CommitMetadata(run="r", cluster=cluster, **by)
         self.clients[cluster].commit("etl", {FIRST: offset}, made.text())
 
-    def fail_over(self) -> None:
+    def fail_over(self, by: CommitMetadata = CommitMetadata()) -> None:  # noqa: B008  # it is frozen
         checkpoint, target = SparkCheckpoint(self.query.location), self.clients["mirror"]
         left = self.clients["source"].log_ids(["orders"])
         moved = plan_checkpoint_failover(
@@ -58,7 +65,7 @@ class Pipeline:
             left=left,
         )
         groups = known_group_plans(target, {"etl": {FIRST: 70}}, left)
-        apply_pipeline(target, make_failover_plan(groups, moved, [], []), CommitMetadata(), checkpoint, 0)
+        apply_pipeline(target, make_failover_plan(groups, moved, [], []), by, checkpoint, 0)
 
     def run(self, task: Any, cluster: str, **parameters: Any) -> Any:
         names = {"group_id": "etl", "topics": "orders", "checkpoint_location": self.query.location}
@@ -114,8 +121,42 @@ def test_a_commit_that_does_not_say_when_it_was_made_is_no_proof_that_the_pipeli
         pipeline.run(task, "source")
 
 
+@pytest.mark.parametrize("task", TASKS)
+def test_on_the_mirror_it_is_refused_once_the_failover_was_taken_back(tmp_path, task):
+    """The restore commits the group on the mirror, which does not say that the pipeline is there."""
+    pipeline = Pipeline(tmp_path / "checkpoint")
+    pipeline.commit("mirror", 50, at=1)
+    pipeline.fail_over()
+    mirror, checkpoint = pipeline.clients["mirror"], SparkCheckpoint(pipeline.query.location)
+    plan = plan_restore_archive(mirror, "0001-failover", checkpoint, GroupSelection.parse("etl", "orders"))
+    by = CommitMetadata(tool="group restore", at=int(time.time()) + 9)
+    apply_pipeline(mirror, plan, by, checkpoint, 0)
+    assert pipeline.at() == [90, 50, 90]
+    with pytest.raises(AirflowFailException, match="is of cluster source, and the connection leads to"):
+        pipeline.run(task, "mirror")
+    assert pipeline.at() == [90, 50, 90]
+
+
 @pytest.mark.parametrize("task", TASKS[3:5:2])
 def test_on_the_mirror_and_once_it_was_allowed_on_the_other_cluster_it_runs(pipeline, task):
     assert pipeline.run(task, "mirror", max_lag=40)["total_lag"] == 30
     pipeline.run(reset, "source", to_offset=90, allow_new_cluster=True)
     assert pipeline.run(task, "source")["total_lag"] == 10
+
+
+def test_a_retry_of_a_failover_that_was_taken_back_does_not_fail_over_again(tmp_path):
+    pipeline = Pipeline(tmp_path / "checkpoint")
+    names = {"dag_id": "d", "run_id": "r", "task_id": "t", "map_index": -1, "max_tries": 0, "try_number": 1}
+    context: Any = {"ti": SimpleNamespace(**names)}
+    pipeline.fail_over(commit_metadata(context))
+    checkpoint = SparkCheckpoint(pipeline.query.location)
+    apply_checkpoint_plan(checkpoint, plan_put_back_archive(checkpoint), quiet_period=0)
+    operator = FailOverOperator(
+        task_id="t",
+        group_id="etl",
+        checkpoint_location=pipeline.query.location,
+        mirror={"kafka_config_id": "mirror"},
+    )
+    with pytest.raises(AirflowFailException, match="0001-failover .* was taken back by 0002-restore"):
+        operator.execute(context)
+    assert pipeline.at() == [90, 70, 90]
