@@ -70,6 +70,15 @@ def test_a_commit_of_the_recovery_and_an_own_move_are_undone(client, reset, rest
     assert restore(receipt, by=RESET, same_run=True) == [90, 90]
 
 
+def test_a_receipt_that_was_restored_does_not_take_back_what_was_read_since(client, reset, restore):
+    receipt = reset(95)
+    assert restore(receipt) == [90, 90]
+    client.commit("g", {FIRST: 92, SECOND: 92}, CommitMetadata(query="q").text())
+    with pytest.raises(PlanRefusedError, match="4 records are read again"):
+        restore(receipt)
+    assert restore(receipt, allow_stale=True) == [90, 90]
+
+
 def test_what_an_earlier_try_of_an_interrupted_move_has_committed_is_no_later_move(
     client, tmp_path, monkeypatch
 ):
