@@ -13,7 +13,6 @@ from airflow.providers.common.compat.sdk import (
     AirflowException,
     AirflowFailException,
     AirflowSensorTimeout,
-    AirflowSkipException,
     AirflowTaskTimeout,
     conf,
 )
@@ -84,6 +83,12 @@ class OffsetsSensor(PipelineTask, BaseSensorOperator):
         self._wait: Wait | None = None
         self._progress: Progress | None = None
         self._last: Reading | None = None
+        self._began = 0.0
+
+    @property
+    def reschedule(self) -> bool:
+        """Whether the task ends after each poll, and is started again for the next one."""
+        return bool(super().reschedule) and not self.deferrable
 
     def check_parameters(self) -> None:
         """Refuse invalid literals; each constructor calls this at its end."""
@@ -96,7 +101,15 @@ class OffsetsSensor(PipelineTask, BaseSensorOperator):
         return self.wait_class(**{name: getattr(self, name) for name in self.wait_class.parsers})
 
     def poke(self, context: Context) -> PokeReturnValue:
-        """Poll once; when the wait is over, the reading is the task's XCom."""
+        """Poll once; when the wait is over, the reading is the task's XCom; else defer if the sensor does."""
+        value = self._poke(context)
+        # Without an answer from the broker there may be no wait yet, because freezing its target needs one.
+        # Airflow's loop then polls again on the worker.
+        if self.deferrable and not value.is_done and self._wait is not None:
+            self._defer(context, self._wait)
+        return value
+
+    def _poke(self, context: Context) -> PokeReturnValue:
         memory = WaitMemory(context)
         with fail_without_retry():
             try:
@@ -114,20 +127,16 @@ class OffsetsSensor(PipelineTask, BaseSensorOperator):
 
     def execute(self, context: Context) -> Any:
         """Wait, and return the last reading."""
-        began = time.time()
+        self._began = time.time()
         with self._leaving_the_last_reading(context):
             try:
-                if not self.deferrable:
-                    value = super().execute(context)
-                    WaitMemory(context).forget()
-                    return value
-                with self._handling_soft_fail():
-                    wait, first = self._first_poke(context)
+                value = super().execute(context)
             finally:
                 self._close()
-        if first.is_done:
-            WaitMemory(context).forget()
-            return first.xcom_value
+        WaitMemory(context).forget()
+        return value
+
+    def _defer(self, context: Context, wait: Wait) -> None:
         if self._last is not None:
             # Pushed in case the triggerer gets no answer from the broker.
             push_result(context, self._last.as_json())
@@ -139,9 +148,9 @@ class OffsetsSensor(PipelineTask, BaseSensorOperator):
             poll_interval=self.poke_interval,
             max_interval=self._longest_interval(),
             # Counted from the task's start, because polls on the worker use part of the sensor's timeout.
-            ends_at=began + self.timeout,
+            ends_at=self._began + self.timeout,
         )
-        return self.defer(
+        self.defer(
             trigger=trigger,
             method_name="execute_complete",
             # Later than the trigger's own timeout, whose event has the last reading.
@@ -171,20 +180,6 @@ class OffsetsSensor(PipelineTask, BaseSensorOperator):
         WaitMemory(context).forget()
         return reading
 
-    def _first_poke(self, context: Context) -> tuple[Wait, PokeReturnValue]:
-        """Poke until the wait is created: freezing its target needs an answer from the broker."""
-        end = time.monotonic() + self.timeout
-        while True:
-            value = self.poke(context)
-            if self._wait is not None:
-                return self._wait, value
-            if time.monotonic() > end:
-                raise AirflowSensorTimeout(
-                    f"the broker did not answer within {self.timeout:g} s, so there is no target to wait for"
-                )
-            # Even a deferrable sensor sleeps on the worker here: it cannot defer without a target.
-            time.sleep(self.poke_interval)
-
     def _poll(self, memory: WaitMemory) -> tuple[Reading, Progress]:
         if self._progress is None:
             self.check_rendered_parameters()
@@ -194,7 +189,7 @@ class OffsetsSensor(PipelineTask, BaseSensorOperator):
                     "stalled_after with mode='reschedule' needs Airflow 3.3 or later, because earlier "
                     "versions do not keep the position between polls: use deferrable=True or mode='poke'"
                 )
-            self._progress = Progress(stalled_after, memory.progress if self._rescheduled else None)
+            self._progress = Progress(stalled_after, memory.progress if self.reschedule else None)
         if self._wait is None:
             self._wait = self.make_wait(memory)
         checkpoint = self.open_checkpoint() if self._wait.needs_checkpoint else None
@@ -221,15 +216,11 @@ class OffsetsSensor(PipelineTask, BaseSensorOperator):
         return self._checkpoint
 
     def _remember(self, memory: WaitMemory) -> None:
-        if self._rescheduled and self._progress is not None:
+        if self.reschedule and self._progress is not None:
             memory.progress = self._progress.kept
 
-    @property
-    def _rescheduled(self) -> bool:
-        return self.reschedule and not self.deferrable
-
     def _loses_state(self, memory: WaitMemory) -> bool:
-        return self._rescheduled and not memory.is_kept
+        return self.reschedule and not memory.is_kept
 
     def _longest_interval(self) -> float:
         if not self.exponential_backoff:
@@ -245,22 +236,6 @@ class OffsetsSensor(PipelineTask, BaseSensorOperator):
                 push_result(context, self._last.as_json())
             if isinstance(error, AirflowSensorTimeout) and self._progress is not None:
                 raise AirflowSensorTimeout(f"{error}\n{self._progress.summary}") from error
-            raise
-
-    @contextmanager
-    def _handling_soft_fail(self) -> Iterator[None]:
-        """Handle ``soft_fail`` and ``never_fail`` like Airflow's own poke loop, outside of that loop."""
-        try:
-            yield
-        except AirflowSkipException:
-            raise
-        except (Exception, AirflowTaskTimeout) as error:
-            soft = self.soft_fail and isinstance(
-                error, (AirflowFailException, AirflowSensorTimeout, AirflowTaskTimeout)
-            )
-            if soft or self.never_fail:
-                name = "soft_fail" if soft else "never_fail"
-                raise AirflowSkipException(f"Skipping due to {name} is set to True.") from error
             raise
 
     def _close(self) -> None:
