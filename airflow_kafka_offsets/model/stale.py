@@ -18,12 +18,13 @@ def partitions_moved_on(
     :param back: the offsets before the move, which an undo would restore.
     :param moved_to: the offsets after the move.
     """
-    moves = {tp: (before, moved_to.get(tp, before)) for tp, before in back.items()}
-    return [
-        tp
-        for tp, ends in moves.items()
-        if (at := now.get(tp)) is not None and not min(ends) <= at <= max(ends)
-    ]
+    found = []
+    for tp, before in back.items():
+        ends = sorted((before, moved_to.get(tp, before)))
+        at = now.get(tp)
+        if at is not None and at != before and not ends[0] <= at <= ends[1]:
+            found.append(tp)
+    return found
 
 
 def later_progress(move: str, reasons: Collection[str], changes: Collection[tuple[int, int]]) -> str:

@@ -28,7 +28,7 @@ def copied_groups(client: OffsetsClient, groups: Collection[str], left: str, ent
     found = []
     for group in groups:
         commits = client.committed_everywhere(group).values()
-        made = map(CommitMetadata.of, commits)
+        made = [CommitMetadata.parse(commit.metadata) for commit in commits]
         clusters = {each.cluster for each in made if each is not None and each.cluster}
         if clusters - {entered} and (not left or left in clusters):
             found.append(group)
