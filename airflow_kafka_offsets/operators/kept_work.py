@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import Context
@@ -16,6 +17,7 @@ from airflow_kafka_offsets.task.run_tasks import commit_identities, related_task
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
     from airflow_kafka_offsets.kafka.client import OffsetsClient
+    from airflow_kafka_offsets.model.saved_plan import SavedPlan
 
 
 def cleared_work(task: Any, context: Context) -> tuple[RecoveryTasks | None, bool]:
@@ -50,8 +52,13 @@ def receipt_without_move(
     checkpoint: SparkCheckpoint | None,
     work: RecoveryTasks,
     metadata: CommitMetadata,
+    saved: SavedPlan | None = None,
 ) -> dict[str, Any]:
-    """Return the receipt of a reset that moves nothing because its work was finished and not cleared."""
+    """
+    Return the receipt of a reset that moves nothing because its work was finished and not cleared.
+
+    :param saved: the plan of the reset, whose names a restore may take from the receipt.
+    """
     movers = commit_identities(metadata, {task.task_id, *tasks_that_move(task)})
     plan, unfinished = plan_without_move(client, checkpoint, task.selection(), movers, work.succeeded)
     if unfinished:
@@ -66,5 +73,7 @@ def receipt_without_move(
         ", ".join(work.succeeded),
         task.task_id,
     )
+    if saved is not None:
+        plan = replace(plan, provenance={**plan.provenance, "names": saved.names.as_json()})
     receipt: dict[str, Any] = task.with_connections(plan).make_receipt(verified=True)
     return receipt

@@ -234,7 +234,8 @@ class ResetOffsetsOperator(PlannedMoveOperator):
             images = BeforeImages(context)
             with self.open_client() as client:
                 if work is not None:
-                    receipt = receipt_without_move(self, client, checkpoint, work, metadata)
+                    saved = None if approved is None else approved.saved
+                    receipt = receipt_without_move(self, client, checkpoint, work, metadata, saved)
                     # The teardown reads this receipt to determine what to take back.
                     push_result(context, receipt)
                     self.keep_move(receipt)

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
+from airflow.providers.standard.operators.empty import EmptyOperator
+from airflow.sdk import DAG
 from recovery_pipeline import BACK, DONE, ENDS, READ, broken_commit
 from waiting import Store
 
@@ -28,6 +30,7 @@ from airflow_kafka_offsets.moves.write import commit_groups
 from airflow_kafka_offsets.operators.check_drift import CheckOffsetDriftOperator
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
 from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
+from airflow_kafka_offsets.operators.restore import RestoreOffsetsOperator
 
 pytestmark = pytest.mark.integration
 
@@ -50,6 +53,29 @@ def test_a_commit_that_is_cleared_alone_does_not_drag_the_pipeline_back(pipeline
     assert pipeline.run("restore", tries=1, receipt=again, states=DONE) is None
     assert pipeline.at() == (ENDS, ENDS)
     assert receipt["changed"] == 2
+
+
+def test_a_reset_that_its_plan_names_and_that_moves_nothing_names_the_pipeline_for_its_restore(pipeline):
+    def tasks(plan):
+        with DAG("flights"):
+            reset = ResetOffsetsOperator(task_id="reset", plan=plan, quiet_period=0)
+            restore = RestoreOffsetsOperator(task_id="restore", receipt=reset.output, quiet_period=0)
+            job = EmptyOperator(task_id="job")
+            reset >> job >> EmptyOperator(task_id="commit") >> restore.as_teardown(setups=reset)
+        return reset, restore
+
+    plan = pipeline.run("reset", plan_only=True)
+    reset, _ = tasks(plan)
+    receipt = reset.execute(pipeline.context("reset"))
+    pipeline.job()
+    pipeline.run("commit")
+
+    reset, restore = tasks(plan)
+    again = reset.execute(pipeline.context("reset", 1, job="success"))
+    assert (again["changed"], again["names"]) == (0, receipt["names"])
+    restore.receipt = again
+    assert restore.execute(pipeline.context("restore", 1, **DONE)) is None
+    assert pipeline.at() == (ENDS, ENDS)
 
 
 def test_a_reset_that_is_cleared_with_its_work_moves_again(pipeline):
