@@ -26,7 +26,7 @@ from airflow_kafka_offsets.readings.log_ids import known_log_ids
 from airflow_kafka_offsets.spark.commit import driver_metadata
 from airflow_kafka_offsets.spark.listener.outcomes import Outcomes
 from airflow_kafka_offsets.spark.listener.queries import RunningQuery, Settings, Target, group_targets
-from airflow_kafka_offsets.spark.listener.refusals import moved_since_error
+from airflow_kafka_offsets.spark.listener.refusals import MOVED_WHILE_RUNNING, moved_since_error
 from airflow_kafka_offsets.spark.listener.runs import Run
 
 log = logging.getLogger(__name__)
@@ -288,9 +288,12 @@ class Committer:
                 group_id, found, follows, UNKNOWN_LOGS if self._allow_new_cluster else log_ids
             )
             newest = newest_move(found, query.query_id)
-            # The query may run on after a move that should have waited for its end; its checkpoint decides.
-            if newest > run.moves.setdefault(target, newest) and not _try(query.is_active):
-                raise moved_since_error(group_id, query.name)
+            if newest > run.moves.setdefault(target, newest):
+                if not _try(query.is_active):
+                    raise moved_since_error(group_id, query.name)
+                # The query writes its own position into the checkpoint with its next batch.
+                run.moves[target] = newest
+                log.warning("Kafka offsets: query %s: %s", query.name, MOVED_WHILE_RUNNING)
             run.claims.setdefault(target, set()).update(offsets)
 
         try:

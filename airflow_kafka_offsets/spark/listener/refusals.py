@@ -15,6 +15,10 @@ from airflow_kafka_offsets.model.kafka_security import SERVERS, check_servers
 _CLUSTER = re.compile(r"spark\.kafka\.clusters\.(.+)\.auth\.bootstrap\.servers")
 _TARGETS = "spark.kafka.clusters.{}.target.bootstrap.servers.regex"
 _GLOBAL_LOGIN = "java.security.auth.login.config"
+MOVED_WHILE_RUNNING = (
+    "its checkpoint and its group were moved while it runs, which it does not notice: it reads on where it "
+    "is, and the group follows it; stop the query, then move both again"
+)
 
 
 def topic_groups(value: object) -> GroupIds:

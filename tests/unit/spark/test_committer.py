@@ -366,7 +366,7 @@ def test_of_two_queries_that_name_one_group_for_a_partition_the_second_is_refuse
 
 @pytest.mark.parametrize("active", [False, True])
 def test_the_last_offsets_of_an_ended_query_are_not_committed_over_a_move_of_its_checkpoint(
-    committer, group, query, active
+    committer, group, query, active, caplog
 ):
     query.ends = {ORDERS: 5}
     committer.record_finished("run-1", 0)
@@ -381,6 +381,7 @@ def test_the_last_offsets_of_an_ended_query_are_not_committed_over_a_move_of_its
     assert group.held["g", ORDERS].offset == (9 if active else 2)
     errors = [str(error) for error in committer.outcomes.errors]
     assert errors == [] if active else "was moved with the checkpoint after the end of query q-1" in errors[0]
+    assert ("were moved while it runs, which it does not notice" in caplog.text) == active
 
 
 def test_an_ended_run_commits_nothing_once_the_next_run_of_its_query_has(committer, group, query, now):
