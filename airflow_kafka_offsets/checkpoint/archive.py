@@ -23,6 +23,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from datetime import datetime, timezone
 from functools import partial
 from types import NoneType
@@ -138,10 +139,13 @@ def newest_archived_move_with_cluster(checkpoint: SparkCheckpoint) -> ArchivedMo
     """
     Return the archive of the newest move that names its cluster (a move without a broker names none).
 
-    A failover that was taken back does not count, nor does a move of another query in the same place.
+    A failover that was taken back or abandoned does not count, nor does a move of another query in the same
+    place.
     """
     found = (
-        each for each in archived_moves_from_newest(checkpoint) if not (each.undone and each.is_failover)
+        each
+        for each in archived_moves_from_newest(checkpoint)
+        if each.has_failed_over or not each.is_failover
     )
     newest = next((archive for archive in found if archive.log_ids.cluster), None)
     return newest if newest is not None and newest.query_id == checkpoint.query_id() else None
@@ -207,7 +211,7 @@ def read_archived_move(checkpoint: SparkCheckpoint, name: str) -> ArchivedMove |
     what = checkpoint.name(f"{DIRECTORY}/{name}/{MANIFEST}")
     done, undone = (checkpoint.read_file(f"{DIRECTORY}/{name}/{mark}") is not None for mark in (DONE, UNDONE))
     try:
-        return _archive(
+        archived = _archive(
             name, load_json(decode(data, what), what, describe=describe_type), done=done, undone=undone
         )
     except (StorageError, OffsetsFormatError) as error:
@@ -216,6 +220,21 @@ def read_archived_move(checkpoint: SparkCheckpoint, name: str) -> ArchivedMove |
             f"version {VERSION} as this package writes it: move the archive's directory away, and give "
             "offsets from a receipt or a CSV file"
         ) from None
+    return replace(archived, abandoned=_is_abandoned(checkpoint, archived))
+
+
+def _is_abandoned(checkpoint: SparkCheckpoint, archived: ArchivedMove) -> bool:
+    if archived.is_over or not archived.is_failover:
+        return False
+    path = f"offsets/{archived.batch_id}"
+    before, after = archived.files.get(path, (None, None))
+    if before == after or file_digest(checkpoint.read_file(path)) != before:
+        return False
+    planned, committed = checkpoint.listed()
+    return (
+        max(planned, default=0) > archived.newest_planned
+        or max(committed, default=0) > archived.newest_committed
+    )
 
 
 def _archive(name: str, manifest: object, *, done: bool, undone: bool) -> ArchivedMove:

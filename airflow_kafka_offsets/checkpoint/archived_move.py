@@ -36,6 +36,8 @@ class ArchivedMove:
         archive or the move was made without a broker.
     :param left: for a failover, ids of the cluster and the topics that the offsets belonged to before.
     :param recovery: whether a teardown task takes the move back if the tasks after it do not finish.
+    :param abandoned: whether a failover was interrupted before it changed the position, and the query has run
+        since, so that the query never left its cluster.
     """
 
     name: str
@@ -58,6 +60,7 @@ class ArchivedMove:
     recovery: bool = False
     done: bool = False
     undone: bool = False
+    abandoned: bool = False
 
     @property
     def is_over(self) -> bool:
@@ -71,8 +74,13 @@ class ArchivedMove:
 
     @property
     def fails_over(self) -> bool:
-        """Whether it has moved the query to another cluster, and was not taken back."""
+        """Whether it moves the query to another cluster, and was not taken back."""
         return self.is_failover and not self.undone
+
+    @property
+    def has_failed_over(self) -> bool:
+        """Whether it has moved the query to another cluster, or still may."""
+        return self.fails_over and not self.abandoned
 
     @property
     def created_at(self) -> int:

@@ -202,7 +202,7 @@ def unfinished_refusals(batches: CheckpointBatches, batch_id: int) -> list[str]:
 def failover_refusals(checkpoint: SparkCheckpoint, batch_id: int) -> list[str]:
     """Return why a query cannot go back to a batch: the offsets of the batch are of another cluster."""
     moves = archived_moves_from_newest(checkpoint)
-    failover = next((each for each in moves if each.fails_over and each.batch_id > batch_id), None)
+    failover = next((each for each in moves if each.has_failed_over and each.batch_id > batch_id), None)
     if failover is None:
         return []
     return [

@@ -186,7 +186,12 @@ def _past_failover(
 
     :param moved: whether the query has run since the move.
     """
-    later = [each for each in archives if each.fails_over and each.number > archived.number]
+    if archived.abandoned:
+        return (
+            f"{checkpoint.location}: failover {archived} was interrupted before it changed the checkpoint, "
+            "and the query has run since: there is nothing to take back"
+        )
+    later = [each for each in archives if each.has_failed_over and each.number > archived.number]
     if archived.fails_over and moved:
         later.append(archived)
     if not later or (archived.undone and not moved):

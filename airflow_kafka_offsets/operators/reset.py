@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 from airflow.sdk import Context, XComArg
 
+from airflow_kafka_offsets.errors import GroupMovedError
 from airflow_kafka_offsets.model.digest import digest
 from airflow_kafka_offsets.model.lineage import Operation
 from airflow_kafka_offsets.model.parameters import (
@@ -269,12 +270,20 @@ class ResetOffsetsOperator(PlannedMoveOperator):
                     how = self.parse_parameters("allow_new_cluster")
                     return self.save_shown_plan(context, client, plan, checkpoint, **how)
                 plan = images.with_first(plan, client, metadata, has_followers=has_work)
+                # A checkpoint's archive shows whether an earlier try has moved.
+                if checkpoint is None and place is not None and place.relative:
+                    plan = images.refuse_unknown(plan, client, metadata)
                 if self.parse_parameter("stop_after_failure"):
                     skip_after_failure(context, self, plan)
                 # A refused plan writes nothing, and must not replace offsets that an earlier try has kept.
                 if not plan.refusals:
                     images.keep(plan)
-                receipt = self.apply_pipeline_plan(context, client, plan, metadata, checkpoint)
+                try:
+                    receipt = self.apply_pipeline_plan(context, client, plan, metadata, checkpoint)
+                except GroupMovedError as error:
+                    if checkpoint is None and not (error.progress and error.progress.written):
+                        images.finish()  # nothing was written
+                    raise
                 # After the receipt, so that a try that dies before this line counts as interrupted.
                 images.finish()
                 return receipt

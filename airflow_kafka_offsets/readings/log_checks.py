@@ -82,7 +82,7 @@ class LogCheck:
         since = committed_after(commits.values(), archive)
         if since is None:
             # A commit of many partitions has no time. Only a failover then shows that the pipeline has left.
-            since = not any(each.fails_over for each in archived_moves_from_newest(self.checkpoint))
+            since = not any(each.has_failed_over for each in archived_moves_from_newest(self.checkpoint))
         return [] if since else refusals
 
 

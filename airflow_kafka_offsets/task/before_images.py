@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import Context
 
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.formats import offsets_json, parse_positions
-from airflow_kafka_offsets.model.offsets import Positions
+from airflow_kafka_offsets.model.offsets import Positions, summarize
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.plan import OffsetPlan
 from airflow_kafka_offsets.task.identity import clear_mark
@@ -52,6 +53,37 @@ class BeforeImages:
             }
             plan = plan.with_before(before)
         return plan
+
+    def refuse_unknown(
+        self, plan: PipelinePlan, client: OffsetsClient, metadata: CommitMetadata
+    ) -> PipelinePlan:
+        """
+        Return a relative plan of groups, refused if it may move them a second time.
+
+        An earlier try of this task was interrupted, and another client has committed since. So the group does
+        not show whether that try had moved it.
+        """
+        if not self.interrupted or self._kept.get("mark") != self._mark:
+            return plan
+        groups = []
+        for group in plan.group_plans:
+            kept = self._kept["groups"].get(group.group_id)
+            first = parse_positions(kept) if kept else {}
+            others = {
+                tp: str(commit.by or "another client")
+                for tp, commit in last_commits(client, group.group_id, first).items()
+                if commit is not None
+                and commit.offset != first[tp]
+                and not (commit.by is not None and metadata.is_same_task(commit.by))
+            }
+            by = ", ".join(sorted(set(others.values())))
+            refusal = (
+                f"group {group.group_id!r} was committed on {summarize(others)} by {by} since an earlier try "
+                "of this task was interrupted, so it is unknown whether that try had moved the group: "
+                "trigger a new run"
+            )
+            groups.append(replace(group, refusals=(*group.refusals, refusal)) if others else group)
+        return replace(plan, group_plans=groups)
 
     def keep(self, plan: PipelinePlan) -> None:
         """Keep the groups' offsets from before the first write."""

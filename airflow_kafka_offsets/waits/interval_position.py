@@ -86,7 +86,7 @@ class IntervalPosition(Wait):
             moves.pop()
         led: list[Positions] = []
         for move in moves:
-            if since is None or move.number <= since or move.undone:
+            if since is None or move.number <= since or move.undone or move.abandoned:
                 continue
             if self.position_is_checkpoint or read_attachment(checkpoint, move, "after.csv"):
                 led += [dict(offsets) for offsets in move.after.values()]

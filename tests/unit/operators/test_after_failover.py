@@ -12,9 +12,12 @@ from airflow.providers.common.compat.sdk import AirflowFailException
 from memory_broker import MemoryBroker, MemoryClient
 from written_query import Query
 
+from airflow_kafka_offsets.checkpoint import apply_move
 from airflow_kafka_offsets.checkpoint.apply_move import apply_checkpoint_plan
+from airflow_kafka_offsets.checkpoint.archive import newest_archived_move_with_cluster
 from airflow_kafka_offsets.checkpoint.plan_move import plan_checkpoint_failover, plan_put_back_archive
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.groups import GroupSelection
@@ -135,6 +138,36 @@ def test_on_the_mirror_it_is_refused_once_the_failover_was_taken_back(tmp_path, 
     with pytest.raises(AirflowFailException, match="is of cluster source, and the connection leads to"):
         pipeline.run(task, "mirror")
     assert pipeline.at() == [90, 50, 90]
+
+
+def test_a_failover_that_was_interrupted_before_its_first_change_does_not_move_a_query_that_has_run_since(
+    tmp_path, monkeypatch
+):
+    pipeline = Pipeline(tmp_path / "checkpoint")
+    pipeline.run(reset, "source", to_offset=80)
+
+    def dies(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(apply_move, "_apply_step", dies)
+        with pytest.raises(KeyboardInterrupt):
+            pipeline.fail_over()
+    checkpoint = SparkCheckpoint(pipeline.query.location)
+    # It may still be finished.
+    moved = newest_archived_move_with_cluster(checkpoint)
+    assert moved is not None
+    assert moved.name == "0002-failover"
+    pipeline.query.run(2, {"orders": {0: 85}})
+    with pytest.raises(AirflowFailException, match="is of cluster source, and the connection leads to"):
+        pipeline.run(CommitOffsetsOperator, "mirror")
+    pipeline.run(CommitOffsetsOperator, "source")
+    assert pipeline.at() == [85, None, 85]
+    with pytest.raises(
+        PlanRefusedError, match="interrupted before it changed the checkpoint.* nothing to take"
+    ):
+        plan_put_back_archive(checkpoint, "0002-failover")
+    plan_put_back_archive(checkpoint, "0001-seek")
 
 
 @pytest.mark.parametrize("task", TASKS[3:5:2])

@@ -1,0 +1,112 @@
+"""Retries of a relative reset of a group, after another client has committed."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from airflow.providers.common.compat.sdk import AirflowFailException
+from memory_broker import MemoryBroker, MemoryClient
+
+from airflow_kafka_offsets.errors import GroupMovedError
+from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
+from airflow_kafka_offsets.model.offsets import TopicPartition, committed_offsets
+from airflow_kafka_offsets.moves import apply
+from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
+
+FIRST, SECOND = TopicPartition("orders", 0), TopicPartition("orders", 1)
+
+
+class Store(dict[str, Any]):
+    """What Airflow 3.3 keeps with a task."""
+
+    def set(self, key: str, value: Any) -> None:
+        self[key] = json.loads(json.dumps(value))
+
+
+class Group:
+    """A group at 50 and 60, and the task that resets it."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        broker = MemoryBroker()
+        broker.create("orders", 2)
+        for tp in (FIRST, SECOND):
+            broker.append("orders", tp.partition, range(100))
+        self.client, self.store, self._patches = MemoryClient(broker), Store(), monkeypatch
+        self.client.commit("g", {FIRST: 50, SECOND: 60})
+
+    def reset(self, clears: int = 0, **parameters: Any) -> list[int | None]:
+        operator = ResetOffsetsOperator(
+            task_id="reset", group_id="g", topics="orders", **parameters or {"shift_by": 1}
+        )
+        operator.open_client = lambda *_: self.client  # type: ignore[method-assign,assignment,return-value]
+        names = {"dag_id": "d", "run_id": "r", "task_id": "reset", "map_index": -1, "try_number": 2}
+        ti = SimpleNamespace(**names, max_tries=clears, xcom_push=lambda **_: None)
+        context: Any = {"ti": ti, "task_state_store": self.store}
+        operator.execute(context)
+        return self.at()
+
+    def at(self) -> list[int | None]:
+        return [*committed_offsets(self.client.committed("g", [FIRST, SECOND])).values()]
+
+    def die(self, *, after: bool, error: BaseException | None = None) -> None:
+        """Reset in a process that ends right before or after it has committed."""
+        commit = apply.commit_groups
+
+        def dies(*arguments: Any) -> None:
+            if after:
+                commit(*arguments)
+            raise error or KeyboardInterrupt
+
+        with self._patches.context() as patched:
+            patched.setattr(apply, "commit_groups", dies)
+            with pytest.raises(type(error) if error else KeyboardInterrupt):
+                self.reset()
+
+    def commit(self, **offsets: int) -> None:
+        by = CommitMetadata(run="other", dag="d", task="commit").text()
+        self.client.commit("g", {(FIRST, SECOND)[name == "second"]: at for name, at in offsets.items()}, by)
+
+
+@pytest.fixture
+def group(monkeypatch):
+    return Group(monkeypatch)
+
+
+@pytest.mark.parametrize("offsets", [{"first": 55, "second": 65}, {"second": 65}], ids=["all", "some"])
+@pytest.mark.parametrize("after", [False, True])
+def test_a_retry_is_refused_if_it_is_not_known_whether_the_group_was_moved(group, offsets, after):
+    group.die(after=after)
+    group.commit(**offsets)
+    before = group.at()
+    with pytest.raises(
+        AirflowFailException, match="committed on .*orders-1 by run other of d.commit since an earlier try"
+    ):
+        group.reset()
+    assert group.at() == before
+
+
+@pytest.mark.parametrize(("after", "at"), [(False, [51, 61]), (True, [51, 61])])
+def test_without_another_commit_a_retry_moves_once(group, after, at):
+    group.die(after=after)
+    assert group.reset() == at
+
+
+def test_a_cleared_task_starts_where_the_group_is(group):
+    group.die(after=True)
+    group.commit(first=55, second=65)
+    assert group.reset(clears=1) == [56, 66]
+
+
+def test_a_try_that_has_written_nothing_is_no_reason(group):
+    group.die(after=False, error=GroupMovedError("the group was committed"))
+    group.commit(first=55, second=65)
+    assert group.reset() == [56, 66]
+
+
+def test_offsets_do_not_depend_on_what_an_earlier_try_has_done(group):
+    group.die(after=True)
+    group.commit(first=55, second=65)
+    assert group.reset(to_offset=20) == [20, 20]
