@@ -70,15 +70,15 @@ class BeforeImages:
             kept = self._kept["groups"].get(group.group_id)
             first = parse_positions(kept) if kept else {}
             others = {
-                tp: str(commit.by or "another client")
-                for tp, commit in last_commits(client, group.group_id, first).items()
+                tp: str(by or "another client")
+                for tp, commit in client.committed(group.group_id, first).items()
                 if commit is not None
                 and commit.offset != first[tp]
-                and not (commit.by is not None and metadata.is_same_task(commit.by))
+                and not ((by := CommitMetadata.of(commit)) and metadata.is_same_task(by))
             }
-            by = ", ".join(sorted(set(others.values())))
             refusal = (
-                f"group {group.group_id!r} was committed on {summarize(others)} by {by} since an earlier try "
+                f"group {group.group_id!r} was committed on {summarize(others)} by "
+                f"{', '.join(sorted(set(others.values())))} since an earlier try "
                 "of this task was interrupted, so it is unknown whether that try had moved the group: "
                 "trigger a new run"
             )
