@@ -56,7 +56,7 @@ async def find_pipelines(ask: AsUser, moves: TaskOutcomes, dag_id: str) -> DagPi
     Return the pipelines that tasks of a DAG name.
 
     The names are in the rendered fields of each task's newest run. If Airflow no longer keeps these fields,
-    the names are taken from the task's receipt.
+    or a saved plan or a receipt has named the pipeline, the names are taken from the task's receipt.
     """
     return await _find(ask, moves, await _tasks(ask, dag_id), {})
 
@@ -97,9 +97,10 @@ async def _find(
     instances = await newest_instances(ask, tasks, known)
     for task in tasks:
         rows = instances[task]
-        rendered = list(_rendered(task, await with_rendered_fields(ask, rows)))
-        if not rendered:
-            rendered = list(_reported(task, await _newest_moves(ask, moves, task, rows)))
+        filled = await with_rendered_fields(ask, rows)
+        rendered = list(_rendered(task, filled))
+        if not rendered or any(map(_is_named_by_plan, filled)):
+            rendered = list(_reported(task, await _newest_moves(ask, moves, task, rows))) or rendered
         for pipeline in rendered or [_placeholder(task)]:
             if problem := check_names(pipeline.names):
                 found.problems.append(f"DAG {task.dag_id}, task {task.task_id}: {problem}")
@@ -138,6 +139,14 @@ def _rendered(task: NamedTask, rows: Sequence[Row]) -> Iterator[Pipeline]:
         listed = fields.get("pipelines")
         for names in [fields] if listed is None else read_pipelines(listed):
             yield _pipeline(task, names, "run", row["map_index"])
+
+
+def _is_named_by_plan(row: Row) -> bool:
+    """Return whether a task has taken its names from its plan or receipt when it ran."""
+    fields = row["rendered_fields"] or {}
+    # An approval also has a plan, but names no group.
+    unnamed = "group_id" in fields and fields["group_id"] is None
+    return unnamed and any(fields.get(name) for name in ("plan", "receipt"))
 
 
 def _reported(task: NamedTask, moves: Iterable[TaskOutcome]) -> Iterator[Pipeline]:

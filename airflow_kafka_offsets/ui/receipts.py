@@ -59,7 +59,7 @@ class TaskOutcome:
     plan_only: bool = False
     verified: bool = True
     pipelines: tuple[Mapping[str, Any], ...] = ()
-    """The names of the pipelines that a drift report is about."""
+    """The names of the pipelines that a drift report is about, or that a receipt has from a saved plan."""
     connections: Mapping[str, str] = field(default_factory=dict)
     """The ids of the connections that a receipt names."""
     verdict: str | None = None
@@ -143,6 +143,7 @@ def _receipt_outcome(instance: TaskInstance, kind: str, value: Value) -> TaskOut
         partition_set(partitions),
         bool(value.get("plan_only")),
         value.get("verified") is True,
+        pipelines=(names,) if isinstance(names := value.get("names"), Mapping) else (),
         connections={name: conn_id for name in CONNECTION_IDS if isinstance(conn_id := value.get(name), str)},
     )
 
