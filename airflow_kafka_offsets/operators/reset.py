@@ -271,7 +271,7 @@ class ResetOffsetsOperator(PlannedMoveOperator):
                     return self.save_shown_plan(context, client, plan, checkpoint, **how)
                 plan = images.with_first(plan, client, metadata, has_followers=has_work)
                 # A checkpoint's archive shows whether an earlier try has moved.
-                if checkpoint is None and place is not None and place.relative:
+                if checkpoint is None and place is not None and place.traits.relative:
                     plan = images.refuse_unknown(plan, client, metadata)
                 if self.parse_parameter("stop_after_failure"):
                     skip_after_failure(context, self, plan)

@@ -57,7 +57,8 @@ class Pipeline:
         self.clients[cluster].commit("etl", {FIRST: offset}, made.text())
 
     def fail_over(self, by: CommitMetadata = CommitMetadata()) -> None:  # noqa: B008  # it is frozen
-        checkpoint, target = SparkCheckpoint(self.query.location), self.clients["mirror"]
+        target: Any = self.clients["mirror"]
+        checkpoint = SparkCheckpoint(self.query.location)
         left = self.clients["source"].log_ids(["orders"])
         moved = plan_checkpoint_failover(
             checkpoint,
@@ -130,7 +131,8 @@ def test_on_the_mirror_it_is_refused_once_the_failover_was_taken_back(tmp_path, 
     pipeline = Pipeline(tmp_path / "checkpoint")
     pipeline.commit("mirror", 50, at=1)
     pipeline.fail_over()
-    mirror, checkpoint = pipeline.clients["mirror"], SparkCheckpoint(pipeline.query.location)
+    mirror: Any = pipeline.clients["mirror"]
+    checkpoint = SparkCheckpoint(pipeline.query.location)
     plan = plan_restore_archive(mirror, "0001-failover", checkpoint, GroupSelection.parse("etl", "orders"))
     by = CommitMetadata(tool="group restore", at=int(time.time()) + 9)
     apply_pipeline(mirror, plan, by, checkpoint, 0)
