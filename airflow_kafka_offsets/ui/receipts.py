@@ -129,6 +129,8 @@ def _receipt_outcome(instance: TaskInstance, kind: str, value: Value) -> TaskOut
         for end in _offsets_of(part.get("log_end"), group.after)
     ]
     offset = sum(offsets) if offsets else None
+    # The names of a failover's plan are those of the cluster that it has left.
+    names = None if kind == "failover" else value.get("names")
     # Sums over different partitions must not be combined.
     log_end = sum(ends) if ends and len(ends) == len(offsets) else None
     return TaskOutcome(
@@ -143,7 +145,7 @@ def _receipt_outcome(instance: TaskInstance, kind: str, value: Value) -> TaskOut
         partition_set(partitions),
         bool(value.get("plan_only")),
         value.get("verified") is True,
-        pipelines=(names,) if isinstance(names := value.get("names"), Mapping) else (),
+        pipelines=(names,) if isinstance(names, Mapping) else (),
         connections={name: conn_id for name in CONNECTION_IDS if isinstance(conn_id := value.get(name), str)},
     )
 

@@ -8,6 +8,7 @@ import pytest
 from offsets_receipts import receipt
 
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
+from airflow_kafka_offsets.operators.fail_over import FailOverOperator
 from airflow_kafka_offsets.operators.plan_resets import PlanResetsOperator
 from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
 from airflow_kafka_offsets.operators.restore import RestoreOffsetsOperator
@@ -70,6 +71,22 @@ def test_the_restore_of_a_receipt_that_names_the_pipeline_is_in_its_history(brow
         ("reset", 10),
         ("restore", 60),
     }
+
+
+def test_a_failover_is_found_where_it_has_moved_the_pipeline(browser, metadata):
+    left = {"group_id": {"orders": "orders"}, "topics": ["orders"], "kafka_config_id": "kafka_eu"}
+    with metadata.new_dag("failover"):
+        FailOverOperator(task_id="failover", plan="/data/plan.json")
+    moved = receipt("orders", None, 10, topic="eu.orders", kafka_config_id="kafka_us", names=left)
+    rendered = {"failover": {**UNNAMED, "plan": "/data/plan.json"}}
+    metadata.add_run("failover", {"failover": moved}, rendered=rendered)
+
+    (pipeline,) = browser.get("/api/dags/failover/pipelines").json()["pipelines"]
+    assert (pipeline["kafka_config_id"], pipeline["groups"], pipeline["topics"]) == (
+        "kafka_us",
+        ["orders"],
+        None,
+    )
 
 
 def test_a_plan_that_was_refused_names_nothing(browser, metadata):
