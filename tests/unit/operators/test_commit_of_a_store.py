@@ -31,14 +31,16 @@ def store(tmp_path, monkeypatch):
     """A store whose pipeline has saved offset 8, half a minute ago."""
     url = f"sqlite:///{tmp_path}/store.db"
     monkeypatch.setattr(stores, "sql_engine", lambda *_names: sa.create_engine(url))
-    store = SqlOffsetStore(sa.create_engine(url))
+    engine = sa.create_engine(url)
+    store = SqlOffsetStore(engine)
     store.create_table()
-    with store.bind.begin() as connection:
+    with engine.begin() as connection:
         store.save(connection, "g", {ORDERS: OffsetRange(0, 8)})
         connection.execute(
             sa.update(store.table).values(updated_at=sa.text("datetime('now', '-30 seconds')"))
         )
-    return store
+    yield store, engine
+    engine.dispose()
 
 
 @pytest.fixture
@@ -70,6 +72,7 @@ def test_a_later_commit_of_the_pipeline_is_compared_by_its_ids_only(broker, publ
     assert publish() == 8
     broker.append("orders", 0, [int(time.time() * 1000) - 5_000] * 10)
     # The database's clock may be behind that of the producers.
-    with store.bind.begin() as connection:
-        connection.execute(sa.update(store.table).values(until_offset=15))
+    saved, engine = store
+    with engine.begin() as connection:
+        connection.execute(sa.update(saved.table).values(until_offset=15))
     assert publish() == 15
