@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from datetime import datetime
+from typing import TYPE_CHECKING, NamedTuple
 
 from airflow.providers.common.compat.sdk import AirflowException
 from airflow.sdk import BaseHook
@@ -15,9 +16,16 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine
 
 
-def stored_offsets(conn_id: str, pipeline: str, table: str = "kafka_offsets") -> Offsets:
+class StoredOffsets(NamedTuple):
+    """The next offset of each partition in a store, and when they were saved, if it is known."""
+
+    offsets: Offsets
+    saved_at: datetime | None
+
+
+def stored_offsets(conn_id: str, pipeline: str, table: str = "kafka_offsets") -> StoredOffsets:
     """
-    Return the next offset of each partition in a :class:`~airflow_kafka_offsets.spark.stores.SqlOffsetStore`.
+    Return the offsets in a :class:`~airflow_kafka_offsets.spark.stores.SqlOffsetStore`.
 
     :param conn_id: Airflow connection of the database, of any type whose hook is a ``DbApiHook`` of the
         provider ``common.sql``, such as ``postgres``.
@@ -38,7 +46,8 @@ def stored_offsets(conn_id: str, pipeline: str, table: str = "kafka_offsets") ->
         raise without_sqlalchemy(error) from error
     engine = sql_engine(conn_id, "store_conn_id")
     try:
-        offsets = SqlOffsetStore(engine, table).load(pipeline)
+        store = SqlOffsetStore(engine, table)
+        found = StoredOffsets(store.load(pipeline), store.saved_at(pipeline))
     except DBAPIError as error:
         reason = driver_error_text(error)
         if may_pass(error):
@@ -52,12 +61,12 @@ def stored_offsets(conn_id: str, pipeline: str, table: str = "kafka_offsets") ->
         ) from error
     finally:
         engine.dispose()
-    if not offsets:
+    if not found.offsets:
         raise NoCommitError(
             f"connection {conn_id!r}: found no offsets of pipeline {pipeline!r} in table {table!r}; expected "
             "the offsets that the job saves: correct the pipeline's name, or run the job first"
         )
-    return offsets
+    return found
 
 
 def sql_engine(conn_id: str, parameter: str) -> Engine:

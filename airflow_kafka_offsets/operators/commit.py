@@ -13,7 +13,13 @@ from airflow_kafka_offsets.errors import KafkaOffsetsError, PlanRefusedError, Us
 from airflow_kafka_offsets.model.formats import format_csv, offsets_json, parse_offsets
 from airflow_kafka_offsets.model.mirror import Mirror
 from airflow_kafka_offsets.model.offsets import Offsets, Positions
-from airflow_kafka_offsets.model.parameters import OutOfRangePolicy, choice_parser, parse_switch, parse_text
+from airflow_kafka_offsets.model.parameters import (
+    OutOfRangePolicy,
+    choice_parser,
+    parse_switch,
+    parse_text,
+    timestamp_ms,
+)
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.operators.base import Parser
 from airflow_kafka_offsets.operators.moving import MovingOperator
@@ -142,7 +148,7 @@ class CommitOffsetsOperator(MovingOperator):
 
         self._overtaken = None
         with self.run_checked():
-            offsets, source = self._given_offsets()
+            offsets, source, read_at = self._given_offsets()
             checkpoint = self.open_checkpoint() if offsets is None else None
             allowed = self.parse_parameters("on_out_of_range", "allow_rewind")
             with self.open_client() as client:
@@ -154,8 +160,10 @@ class CommitOffsetsOperator(MovingOperator):
                         )
                 origin = "offsets" if self.offsets is not None else "the store"
                 targets = self.selection().assign_offsets({"given": offsets or {}}, origin)
-                log_check = LogCheck(self.parse_parameter("allow_new_cluster"))
-                group_plans = plan_commits(client, targets, source=source, log_check=log_check, **allowed)
+                check = LogCheck(self.parse_parameter("allow_new_cluster"))
+                group_plans = plan_commits(
+                    client, targets, source=source, read_at=read_at, log_check=check, **allowed
+                )
                 plan = PipelinePlan(group_plans)
                 return self._apply(context, client, plan, commit_metadata(context), apply_groups)
 
@@ -248,12 +256,16 @@ class CommitOffsetsOperator(MovingOperator):
             )
             count("unready", self._touched)
 
-    def _given_offsets(self) -> tuple[Offsets | None, dict[str, Any]]:
-        """Return the given offsets or the store's, and their source; ``None`` for a checkpoint's."""
+    def _given_offsets(self) -> tuple[Offsets | None, dict[str, Any], int | None]:
+        """
+        Return the given offsets or the store's, and their source; ``None`` for a checkpoint's.
+
+        Also when they were saved, in ms since 1970, if it is known: a topic may be another one since.
+        """
         if self.offsets is not None:
-            return self.parse_parameter("offsets"), {"offsets": "given"}
+            return self.parse_parameter("offsets"), {"offsets": "given"}, None
         if self.store_conn_id is None:
-            return None, {}
+            return None, {}, None
         pipeline = self.selection().group_id if self.store_pipeline is None else self.store_pipeline
         if not isinstance(pipeline, str):
             raise UsageError(
@@ -262,5 +274,6 @@ class CommitOffsetsOperator(MovingOperator):
             )
         from airflow_kafka_offsets.hooks.store import stored_offsets
 
-        offsets = stored_offsets(self.store_conn_id, pipeline, self.store_table)
-        return offsets, {"store": self.store_conn_id, "table": self.store_table, "pipeline": pipeline}
+        offsets, saved_at = stored_offsets(self.store_conn_id, pipeline, self.store_table)
+        source = {"store": self.store_conn_id, "table": self.store_table, "pipeline": pipeline}
+        return offsets, source, None if saved_at is None else timestamp_ms(saved_at)

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
@@ -89,6 +90,20 @@ class SqlOffsetStore:
         """
         with self._connection() as connection:
             return self._read_rows(connection, pipeline)
+
+    def saved_at(self, pipeline: str) -> datetime | None:
+        """
+        Return when the pipeline has saved last, by the database's clock.
+
+        :param pipeline: the name that the job saves under.
+        :return: ``None`` if nothing was saved, or if the database's times have no zone.
+        """
+        newest = sa.select(sa.func.max(self.table.c.updated_at)).where(self.table.c.pipeline == pipeline)
+        with self._connection() as connection:
+            found = connection.execute(newest).scalar()
+            if isinstance(found, datetime) and found.tzinfo is None and connection.dialect.name == "sqlite":
+                return found.replace(tzinfo=timezone.utc)  # SQLite's clock is in UTC
+        return found if isinstance(found, datetime) and found.tzinfo is not None else None
 
     def save(
         self,

@@ -1,0 +1,78 @@
+"""What a store's offsets prove about the topics that a connection leads to."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from airflow.providers.common.compat.sdk import AirflowFailException
+from memory_broker import MemoryBroker, MemoryClient
+
+from airflow_kafka_offsets.hooks import store as stores
+from airflow_kafka_offsets.model.offsets import OffsetRange, TopicPartition, committed_offsets
+from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
+from airflow_kafka_offsets.spark.stores import SqlOffsetStore
+
+ORDERS = TopicPartition("orders", 0)
+
+
+@pytest.fixture
+def broker():
+    broker = MemoryBroker()
+    broker.create("orders")
+    broker.append("orders", 0, [int((time.time() - 60) * 1000)] * 10)
+    return broker
+
+
+@pytest.fixture
+def store(tmp_path, monkeypatch):
+    """A store whose pipeline has saved offset 8, half a minute ago."""
+    url = f"sqlite:///{tmp_path}/store.db"
+    monkeypatch.setattr(stores, "sql_engine", lambda *_names: sa.create_engine(url))
+    engine = sa.create_engine(url)
+    store = SqlOffsetStore(engine)
+    store.create_table()
+    with engine.begin() as connection:
+        store.save(connection, "g", {ORDERS: OffsetRange(0, 8)})
+        connection.execute(
+            sa.update(store.table).values(updated_at=sa.text("datetime('now', '-30 seconds')"))
+        )
+    yield store, engine
+    engine.dispose()
+
+
+@pytest.fixture
+def publish(broker):
+    """publish() -> where the group is then."""
+
+    def publish(**parameters):
+        task: Any = CommitOffsetsOperator(task_id="publish", group_id="g", store_conn_id="db", **parameters)
+        task.open_client = lambda: MemoryClient(broker)
+        task.execute({})
+        return committed_offsets(MemoryClient(broker).committed("g", [ORDERS]))[ORDERS]
+
+    return publish
+
+
+@pytest.mark.usefixtures("store")
+def test_offsets_that_were_saved_before_a_topics_records_are_of_another_topic(broker, publish):
+    assert publish() == 8
+    # Kafka deletes the group's commits with the topic.
+    broker.create("orders")
+    broker.append("orders", 0, [int(time.time() * 1000) - 5_000] * 10)
+    with pytest.raises(AirflowFailException, match="the topic was deleted and created again"):
+        publish()
+    assert committed_offsets(MemoryClient(broker).committed("g", [ORDERS])) == {ORDERS: None}
+    assert publish(allow_new_cluster=True) == 8
+
+
+def test_a_later_commit_of_the_pipeline_is_compared_by_its_ids_only(broker, publish, store):
+    assert publish() == 8
+    broker.append("orders", 0, [int(time.time() * 1000) - 5_000] * 10)
+    # The database's clock may be behind that of the producers.
+    saved, engine = store
+    with engine.begin() as connection:
+        connection.execute(sa.update(saved.table).values(until_offset=15))
+    assert publish() == 15
