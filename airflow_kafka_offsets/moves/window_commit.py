@@ -187,8 +187,9 @@ def _read_by_others(
     """Return why a window is not committed: another run has read the same records, and has committed them."""
 
     def is_other(made: CommitMetadata | None) -> bool:
-        named = made is not None and run.run and made.run and not made.is_move
-        return bool(named and not run.is_same_run(made) and made.run != part.source.get("run_id"))
+        if made is None or not (run.run and made.run) or made.is_move:
+            return False
+        return not run.is_same_run(made) and made.run != part.source.get("run_id")
 
     makers: dict[str, list[TopicPartition]] = {}
     for tp, offsets in part.ranges.items():

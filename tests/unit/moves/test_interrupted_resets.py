@@ -14,7 +14,7 @@ from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.offsets import TopicPartition, committed_offsets
 from airflow_kafka_offsets.model.place import Place
-from airflow_kafka_offsets.moves import apply
+from airflow_kafka_offsets.moves import apply, write
 from airflow_kafka_offsets.moves.apply import apply_pipeline
 from airflow_kafka_offsets.moves.reset import plan_reset
 from airflow_kafka_offsets.moves.restore import plan_restore_archive
@@ -57,9 +57,8 @@ class Pipeline:
             if len(committed) == groups:
                 raise KeyboardInterrupt
             committed.append(plan)
-            return write(client, plan, texts)
+            return write.overwrite(client, plan, texts)
 
-        write = apply.overwrite
         with self._patches.context() as patched:
             patched.setattr(apply, "overwrite", overwrite)
             with pytest.raises(KeyboardInterrupt):

@@ -13,7 +13,7 @@ from memory_broker import MemoryBroker, MemoryClient
 from airflow_kafka_offsets.errors import GroupMovedError
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.offsets import TopicPartition, committed_offsets
-from airflow_kafka_offsets.moves import apply
+from airflow_kafka_offsets.moves import apply, write
 from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
 
 FIRST, SECOND = TopicPartition("orders", 0), TopicPartition("orders", 1)
@@ -41,7 +41,7 @@ class Group:
         operator = ResetOffsetsOperator(
             task_id="reset", group_id="g", topics="orders", **parameters or {"shift_by": 1}
         )
-        operator.open_client = lambda *_: self.client  # type: ignore[method-assign,assignment,return-value]
+        operator.open_client = lambda *_: self.client  # type: ignore[method-assign,assignment]
         names = {"dag_id": "d", "run_id": "r", "task_id": "reset", "map_index": -1, "try_number": 2}
         ti = SimpleNamespace(**names, max_tries=clears, xcom_push=lambda **_: None)
         context: Any = {"ti": ti, "task_state_store": self.store}
@@ -53,11 +53,10 @@ class Group:
 
     def die(self, *, after: bool, error: BaseException | None = None) -> None:
         """Reset in a process that ends right before or after it has committed."""
-        commit = apply.commit_groups
 
         def dies(*arguments: Any) -> None:
             if after:
-                commit(*arguments)
+                write.commit_groups(*arguments)
             raise error or KeyboardInterrupt
 
         with self._patches.context() as patched:
