@@ -254,10 +254,11 @@ class SavedPlan:
                 f"{shorten(then.query_id)}: the checkpoint was replaced"
             ]
         if self.batch_id != now.batch_id:
-            ran = self.batch_id is None or now.batch_id > self.batch_id
             return [
                 f"{then.location}: the newest finished batch is {now.batch_id}, and was {self.batch_id} "
-                f"when the plan was made: {'the query has run' if ran else 'batches were removed'} since then"
+                "when the plan was made: "
+                f"{'batches were removed' if now.batch_id < (self.batch_id or 0) else 'the query has run'} "
+                "since then"
             ]
         if self.discarded != now.discarded:
             return [

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from airflow_kafka_offsets.checkpoint.archive import (
+    archived_moves_from_newest,
     newest_archived_move,
     read_archived_moves,
     read_attachment,
@@ -143,6 +144,10 @@ class KnownMoves:
         :raises PlanRefusedError: if it has not, because the job was marked as success or did nothing.
         """
         moved = self.newest
+        if moved is not None and moved.undoes is not None:
+            # Another run may have moved the checkpoint and taken that back: it is where this run has left it.
+            earlier = archived_moves_from_newest(self.checkpoint)
+            moved = next((each for each in earlier if each.undoes is None and not each.undone), None)
         # A commit by the command line belongs to no run, so there is nothing to check.
         if moved is None or not run.run or moved.undone or not moved.name.endswith("-seek"):
             return

@@ -40,7 +40,7 @@ class Pipeline:
     """A query and its group, at 90 on the cluster that they leave, and at 70 on its mirror."""
 
     def __init__(self, root: Any) -> None:
-        self.clients: dict[str, MemoryClient] = {}
+        self.clients: dict[str, Any] = {}
         for name in ("source", "mirror"):
             broker = MemoryBroker()
             broker.cluster_id = name

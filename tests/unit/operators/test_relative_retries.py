@@ -53,11 +53,10 @@ class Group:
 
     def die(self, *, after: bool, error: BaseException | None = None) -> None:
         """Reset in a process that ends right before or after it has committed."""
-        commit = write.commit_groups
 
         def dies(*arguments: Any) -> None:
             if after:
-                commit(*arguments)
+                write.commit_groups(*arguments)
             raise error or KeyboardInterrupt
 
         with self._patches.context() as patched:
