@@ -139,10 +139,12 @@ def kafka_start(
 @output_option
 def kafka_stop(directory: Path | None, output: str) -> None:
     """Stop the Kafka in the background; its data is kept."""
-    from airflow_kafka_offsets.local.background import stop_background
+    from airflow_kafka_offsets.local.background import kafka_directory, stop_background
 
     stopped = stop_background(directory)
-    print_result(output, {"stopped": stopped}, ["Kafka is stopped" if stopped else "No Kafka was running"])
+    where = kafka_directory(directory)
+    lines = ["Kafka is stopped" if stopped else f"No Kafka was running in {where}"]
+    print_result(output, {"stopped": stopped}, lines)
 
 
 def main() -> None:

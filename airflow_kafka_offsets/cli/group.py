@@ -134,6 +134,8 @@ def group_list(states: Sequence[str], output: str, client: OffsetsClient) -> Non
     found = client.list_groups(states or None)
     rows = [("GROUP", "STATE", "TYPE"), *((each.group_id, each.state, each.type) for each in found)]
     print_result(output, {"groups": [each.as_json() for each in found]}, align_rows(rows))
+    if not (found or states):
+        click.echo("There is no group that this user may see.", err=True)
 
 
 @group.command("describe")

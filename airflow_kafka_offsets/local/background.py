@@ -49,7 +49,7 @@ def start_background(
     :param secured: with TLS, users and ACLs; a directory that already has them keeps them.
     :raises SetupError: if it cannot be started, or the running Kafka has other settings than requested.
     """
-    directory = _directory(directory)
+    directory = kafka_directory(directory)
     # The directory contains a secured Kafka's passwords and keys.
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     with _lock(directory, progress):
@@ -81,7 +81,7 @@ def start_background(
 
 def stop_background(directory: Path | None = None) -> bool:
     """Stop the Kafka of a directory; keep its data. Return whether one was running."""
-    directory = _directory(directory)
+    directory = kafka_directory(directory)
     if not directory.exists():
         return False
     with _lock(directory):
@@ -92,7 +92,7 @@ def stop_background(directory: Path | None = None) -> bool:
 
 def find_running(directory: Path | None = None) -> RunningKafka | None:
     """Return the Kafka that runs in a directory, ``None`` if no Kafka runs there."""
-    directory = _directory(directory)
+    directory = kafka_directory(directory)
     ports = [next(iter(listener_ports(file).values()), None) for file in _configurations(directory)]
     if not ports or None in ports or not (brokers := find_brokers(directory)):
         return None
@@ -116,7 +116,8 @@ def _configurations(directory: Path) -> list[Path]:
     return sorted(directory.glob("broker-*/server.properties"))
 
 
-def _directory(directory: Path | None) -> Path:
+def kafka_directory(directory: Path | None) -> Path:
+    """Return the directory of a Kafka in the background, by default one in the user's cache."""
     return (directory or cache_directory() / "kafka").resolve()
 
 

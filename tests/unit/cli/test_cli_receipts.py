@@ -190,3 +190,8 @@ def test_a_checkpoint_that_is_moved_back_alone_says_which_group_stays(run, at, q
     if says:
         again = f"group restore a --checkpoint {query.location} --archive 0001-seek --execute"
         assert (run(f"{again} --quiet-period 0").code, at("a")) == (0, 50)
+
+
+def test_a_list_without_a_group_says_that_there_may_be_others(run):
+    done = run("group list")
+    assert (done.code, "no group that this user may see" in done.err) == (0, True)
