@@ -96,26 +96,30 @@ def _read_moved_checkpoint(
         restoring_move = restore_of_move(archives, mine)
         # An earlier try of this task has undone the move, but its result was lost.
         if restoring_move is not None and _is_of_try(restoring_move, metadata):
-            return replace(made, restored=True)
+            again = _moved_again(made, archives, restoring_move)
+            return replace(made, restored=True, not_restorable=again)
         return replace(
             made,
             not_restorable=f"{made.name}: move {mine} was undone"
             f"{f' by {restoring_move}' if restoring_move else ''}, and the reset has not run since, so no "
             "record was read again: clear the reset too (with Downstream), or trigger a new run",
         )
-    later = {each.name: each for each in archives if each.number >= mine.number}
+    if again := _moved_again(made, archives, mine):
+        return replace(made, not_restorable=again)
+    # Without records to read, the query has no work and finishes no batch.
+    return replace(made, has_worked=has_finished_since(state, mine) or not _unread(client, receipt))
+
+
+def _moved_again(made: MovedCheckpoint, archives: Sequence[ArchivedMove], move: ArchivedMove) -> str:
+    """Return that a later move is in effect; empty if none is."""
+    later = {each.name: each for each in archives if each.number >= move.number}
     newer = [
         each
         for name, each in later.items()
         # A move and the later move that undid it leave the checkpoint unchanged.
-        if name != mine.name and not each.undone and each.undoes not in later
+        if name != move.name and not each.undone and each.undoes not in later
     ]
-    if newer:
-        return replace(
-            made, not_restorable=f"{made.name} was moved again by {newer[-1]}, and is not put back"
-        )
-    # Without records to read, the query has no work and finishes no batch.
-    return replace(made, has_worked=has_finished_since(state, mine) or not _unread(client, receipt))
+    return f"{made.name} was moved again by {newer[-1]}, and is not put back" if newer else ""
 
 
 def _left_behind(earlier: ArchivedMove, mine: ArchivedMove, state: CheckpointState) -> bool:
