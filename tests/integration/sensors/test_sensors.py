@@ -49,9 +49,8 @@ def test_every_threshold_that_is_given_has_to_hold(thresholds, done, group, comm
 
 
 def test_a_missing_commit_fails_unless_something_else_is_said(group, topic):
-    with pytest.raises(AirflowFailException, match="has no committed offset.*correct the name") as failed:
+    with pytest.raises(AirflowFailException, match="has no committed offset.*correct the name of the group or"):
         ConsumerGroupLagSensor(task_id="s", group_id=group, topics=topic, max_lag=0).execute({})
-    assert "topics=" not in str(failed.value)
     sensor = ConsumerGroupLagSensor(
         task_id="s", group_id=group, topics=topic, max_lag=14, on_no_commit="earliest"
     )
