@@ -10,8 +10,9 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, cast, get_args
+from typing import TYPE_CHECKING, get_args
 
+from airflow_kafka_offsets.checkpoint.archived_move import UNDO, archive_number
 from airflow_kafka_offsets.errors import CheckpointError
 from airflow_kafka_offsets.model.checkpoint_plan import MoveKind
 from airflow_kafka_offsets.storage import list_names, may_list_late
@@ -24,9 +25,7 @@ MANIFEST = "manifest.json"
 CLAIM = ".claim"
 """Suffix of a claim's file name, see ``checkpoint/claim.py``."""
 
-_UNDO = "undo"
-"""The name of a restore before 0.1.0: archives of that kind are still read."""
-_KINDS = (*get_args(MoveKind), _UNDO)
+_KINDS = (*get_args(MoveKind), UNDO)
 # Nine digits at most: names are read from the storage, and the next number is one higher.
 ARCHIVE_NAME = re.compile(f"([0-9]{{4,9}})-({'|'.join(_KINDS)})")
 _MOST_MISSING = 10_000
@@ -58,17 +57,6 @@ def _unlisted(checkpoint: SparkCheckpoint, number: int) -> set[str]:
     """Return the archives with a number that have a manifest, listed or not."""
     names = (f"{number:04d}-{kind}" for kind in _KINDS)
     return {name for name in names if checkpoint.read_file(f"{DIRECTORY}/{name}/{MANIFEST}") is not None}
-
-
-def archive_number(name: str) -> int:
-    """Return the number of an archive's move, taken from the archive's name."""
-    return int(name.partition("-")[0])
-
-
-def move_kind(name: str) -> MoveKind:
-    """Return the kind of an archive's move, taken from the archive's name."""
-    kind = name.partition("-")[2]
-    return "restore" if kind == _UNDO else cast("MoveKind", kind)
 
 
 def next_archive_name(checkpoint: SparkCheckpoint, kind: str) -> str:

@@ -5,12 +5,26 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import cast
 
-from airflow_kafka_offsets.checkpoint.archive_names import archive_number, move_kind
 from airflow_kafka_offsets.model.checkpoint_plan import CheckpointReceipt, MoveKind
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds
 from airflow_kafka_offsets.model.offsets import Offsets
+
+UNDO = "undo"
+"""The name of a restore before 0.1.0: archives of that kind are still read."""
+
+
+def archive_number(name: str) -> int:
+    """Return the number of an archive's move, taken from the archive's name."""
+    return int(name.partition("-")[0])
+
+
+def move_kind(name: str) -> MoveKind:
+    """Return the kind of an archive's move, taken from the archive's name."""
+    kind = name.partition("-")[2]
+    return "restore" if kind == UNDO else cast("MoveKind", kind)
 
 
 @dataclass(frozen=True)

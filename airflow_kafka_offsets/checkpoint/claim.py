@@ -14,7 +14,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from airflow_kafka_offsets.checkpoint.archive import read_archived_move
-from airflow_kafka_offsets.checkpoint.archive_names import CLAIM, DIRECTORY, archive_names, archive_number
+from airflow_kafka_offsets.checkpoint.archive_names import CLAIM, DIRECTORY, archive_names
+from airflow_kafka_offsets.checkpoint.archived_move import archive_number
 from airflow_kafka_offsets.checkpoint.open_moves import still_unfinished, unfinished_refusal
 from airflow_kafka_offsets.errors import CheckpointMovedError, StorageError
 from airflow_kafka_offsets.storage import list_names
