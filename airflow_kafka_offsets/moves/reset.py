@@ -32,7 +32,7 @@ from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan, offsets_afte
 from airflow_kafka_offsets.model.place import Place
 from airflow_kafka_offsets.model.plan import OffsetPlan
 from airflow_kafka_offsets.model.topics import TopicScope
-from airflow_kafka_offsets.model.wording import dag_text, parameter_text
+from airflow_kafka_offsets.model.wording import dag_text, parameter_error, parameter_text
 from airflow_kafka_offsets.moves.group_reset import plan_positions, plan_resets
 from airflow_kafka_offsets.readings.known_moves import KnownMoves, archived_group_offsets
 from airflow_kafka_offsets.readings.log_checks import LogCheck
@@ -82,6 +82,9 @@ def plan_reset(
     if checkpoint is None and saved is not None:
         return PipelinePlan(_to_known(plan, saved, place, old_offsets=False))
     if checkpoint is None:
+        if place.batch_id is not None:
+            batch = parameter_text("to_batch")
+            raise parameter_error("checkpoint_location", f" is missing: {batch} is a batch of a checkpoint")
         scopes = selection.scopes()
         return PipelinePlan(
             plan(scopes, place, on_no_commit=on_no_commit, metadata=metadata, interrupted=interrupted)

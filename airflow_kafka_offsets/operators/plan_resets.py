@@ -86,8 +86,8 @@ class PlanResetsOperator(ResetOffsetsOperator):
     def check_checkpoint_parameters(self) -> None:
         """Check nothing: the checkpoint is a name of each pipeline."""
 
-    def check_group_named(self) -> None:
-        """Check nothing: each pipeline names its group."""
+    def check_names(self) -> None:
+        """Check nothing: each pipeline names its group and its checkpoint."""
 
     def execute(self, context: Context) -> Any:
         """Plan each pipeline, and return the plans."""

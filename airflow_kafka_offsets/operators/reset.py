@@ -176,15 +176,20 @@ class ResetOffsetsOperator(PlannedMoveOperator):
         self.stop_after_failure = stop_after_failure
         self.check_parameters()
 
-    def check_group_named(self) -> None:
-        """Check that a parameter names the group, or a plan does."""
+    def check_names(self) -> None:
+        """Check that the group is named, by a parameter or a plan, and the checkpoint of a batch."""
         if self.plan is None and self.group_id is None:
             raise self.missing_group()
+        if not is_blank(self.to_batch) and self.checkpoint_location is None:
+            raise self.parameter_error(
+                "to_batch is a batch of a Spark checkpoint, and checkpoint_location is missing: "
+                "give it as well"
+            )
 
     def check_parameters(self) -> None:
         """Check also that one scenario is given, or that templates may render to one."""
         super().check_parameters()
-        self.check_group_named()
+        self.check_names()
         if self.plan is not None:
             return
         given = {name: value for name in RESETS if not is_blank(value := getattr(self, name))}
@@ -193,11 +198,6 @@ class ResetOffsetsOperator(PlannedMoveOperator):
             if not given or len(literals) > 1:
                 exactly_one({name: getattr(self, name) for name in RESETS})
             places = {name: Place.parse(value, name) for name, value in literals.items()}
-        if "to_batch" in given and self.checkpoint_location is None:
-            raise self.parameter_error(
-                "to_batch is a batch of a Spark checkpoint, and checkpoint_location is missing: "
-                "give it as well"
-            )
         with_checkpoint = self.checkpoint_location is not None
         if not any(
             places[name].traits.uses_on_no_commit(with_checkpoint=with_checkpoint)
