@@ -1,0 +1,68 @@
+"""What a triggerer has read once for all of its waits, and when it reads it again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from memory_broker import MemoryBroker, MemoryClient
+
+from airflow_kafka_offsets.model.offsets import TopicPartition
+from airflow_kafka_offsets.waits import cached_reader
+from airflow_kafka_offsets.waits.cached_reader import CachedReader
+from airflow_kafka_offsets.waits.lag import LagWait
+
+FIRST = TopicPartition("orders", 0)
+
+
+@pytest.fixture
+def broker():
+    broker = MemoryBroker()
+    broker.create("orders")
+    broker.append("orders", 0, range(100))
+    return broker
+
+
+@pytest.fixture
+def reader(broker):
+    client: Any = MemoryClient(broker)
+    client.commit("g", {FIRST: 100})
+    return CachedReader(client)
+
+
+def recreate(broker, partitions, times):
+    broker.delete_topic("orders")
+    broker.create("orders", partitions)
+    for number in range(partitions):
+        broker.append("orders", number, times)
+
+
+def test_the_commits_of_each_round_are_read_again(broker, reader):
+    assert reader.committed("g", [FIRST])[FIRST].offset == 100
+    MemoryClient(broker).commit("g", {FIRST: 90})
+    assert reader.committed("g", [FIRST])[FIRST].offset == 100
+    reader.next_round()
+    assert reader.committed("g", [FIRST])[FIRST].offset == 90
+
+
+@pytest.mark.parametrize("age", [60.0, -1.0])
+def test_what_is_known_of_a_topic_is_forgotten_after_a_while(broker, reader, monkeypatch, age):
+    """A partition that was added, and the times of records of a topic that was created again."""
+    monkeypatch.setattr(cached_reader, "METADATA_AGE", age)
+    known = reader.partitions(["orders"]), reader.record_times({FIRST: 40})
+    assert known == ({"orders": [0]}, {FIRST: 40})
+    recreate(broker, 2, range(500, 600))
+    reader.next_round()
+    now = reader.partitions(["orders"]), reader.record_times({FIRST: 40})
+    assert now == (known if age > 0 else ({"orders": [0, 1]}, {FIRST: 540}))
+
+
+def test_the_lag_of_an_added_partition_ends_no_wait(broker, reader, monkeypatch):
+    monkeypatch.setattr(cached_reader, "METADATA_AGE", -1.0)
+    wait = LagWait(group_id="g", topics="orders", max_lag=0, on_no_commit="earliest")
+    assert wait.poll(reader, None).done
+    recreate(broker, 2, range(100))
+    MemoryClient(broker).commit("g", {FIRST: 100})
+    reader.next_round()
+    reading = wait.poll(reader, None)
+    assert (reading.done, reading.remaining[0]) == (False, 100)
