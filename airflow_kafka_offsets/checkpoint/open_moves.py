@@ -73,7 +73,7 @@ def unfinished_refusal(checkpoint: SparkCheckpoint, archived: ArchivedMove) -> M
 
 def refuse_taken_back(checkpoint: SparkCheckpoint, metadata: CommitMetadata) -> None:
     """
-    Refuse to move again in a retry if somebody has taken back what an earlier try has moved.
+    Refuse to move again in a retry if a restore has taken back the move of an earlier try.
 
     :param metadata: metadata of the task; all its tries have the same token.
     :raises PlanRefusedError: the text names the restore.

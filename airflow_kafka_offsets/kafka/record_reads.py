@@ -131,7 +131,7 @@ class RecordReads:
         records.
 
         :param ranges: ranges inside the logs.
-        :return: ``None`` for a range without such a record. Ranges that could not be read within ten minutes
+        :return: ``None`` for a range whose records are all older. Ranges that could not be read within ten minutes
             are left out.
         :raises BrokerAuthenticationError: if the user lacks a right.
         """

@@ -149,8 +149,7 @@ def check_pyspark(
     """
     Compare pyspark, pyspark-client and databricks-connect, which install into the same directory.
 
-    :param has_files: whether the directory has a package: the removal of one of them removes the files of
-        all.
+    :param has_files: whether the directory has a package: to uninstall one package removes the files of all.
     """
     installed = {"pyspark": pyspark, "pyspark-client": client, "databricks-connect": databricks}
     names = [f"{name}=={version}" for name, version in installed.items() if version is not None]

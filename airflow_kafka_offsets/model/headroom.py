@@ -225,7 +225,7 @@ def partitions_without_verdict(
 
     Retention deletes segments from the oldest to the first segment that has not expired. So a record that is
     new enough, at or before the position, protects all records after it, whatever their timestamps. Without
-    such a record, the next record is too old. With compaction neither is certain, because compaction may also
+    a record that is new enough, the next record is too old. With compaction neither is certain, because compaction may also
     remove the protecting record.
     """
     found: dict[Retention, list[TopicPartition]] = {}

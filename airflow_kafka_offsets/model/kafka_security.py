@@ -218,7 +218,7 @@ def _login(given: dict[str, Any]) -> dict[str, str]:
     named = {name: str(value).upper() for name, value in found.items() if value}
     if len(set(named.values())) > 1:
         both = " and ".join(f"{name}={shorten(value)}" for name, value in named.items())
-        raise UsageError(f"found {both}; expected one mechanism: leave one of them out")
+        raise UsageError(f"found {both}; expected one mechanism: remove one setting")
     mechanism = next(iter(named.values()), "GSSAPI")
     if mechanism not in _MODULES:
         raise _untranslated(["sasl.mechanism"])

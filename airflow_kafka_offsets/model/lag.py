@@ -162,7 +162,7 @@ class Lag:
         Add the time lag of the partitions that have not been read up to ``now - limit``.
 
         A lookup by time finds transaction markers too, and a log may have no record exactly at the position.
-        So the next record after the position decides: if there is none, or if it is new enough, the partition
+        So the next record after the position decides: if no record follows, or if it is new enough, the partition
         is not late.
 
         :param asked: the partitions that may be late.

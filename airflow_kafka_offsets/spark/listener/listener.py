@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.streaming import StreamingQueryListener
 
-from airflow_kafka_offsets.errors import BrokerError, KafkaOffsetsError, PlanRefusedError
+from airflow_kafka_offsets.errors import KafkaOffsetsError
 from airflow_kafka_offsets.model.groups import GroupIds
 from airflow_kafka_offsets.spark.jvm_client import JvmOffsetsClient
 from airflow_kafka_offsets.spark.kafka_options import quiet_py4j
@@ -214,14 +214,7 @@ class KafkaOffsetCommitterListener(StreamingQueryListener):  # type: ignore[misc
 
         :raises KafkaOffsetsError: the only error, or an error that names all.
         """
-        errors = self.errors
-        if len(errors) == 1:
-            raise errors[0]
-        if errors and all(isinstance(error, PlanRefusedError) for error in errors):
-            raise PlanRefusedError([text for error in errors for text in getattr(error, "refusals", ())])
-        if errors:
-            text = "".join(f"\n  - {error}" for error in errors)
-            raise BrokerError(text, retriable=all(error.retriable for error in errors))
+        self._committer.outcomes.raise_errors()
 
     def onQueryStarted(self, event: Any) -> None:  # noqa: N802  # Spark's name
         """Record a query; Spark calls it."""

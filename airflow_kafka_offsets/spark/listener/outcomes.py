@@ -7,6 +7,7 @@ import threading
 from typing import NamedTuple
 
 from airflow_kafka_offsets.errors import (
+    BrokerError,
     BrokerUnavailableError,
     CommitError,
     KafkaOffsetsError,
@@ -50,6 +51,21 @@ class Outcomes:
         """The errors of groups that are not at their queries' offsets; a later commit removes an error."""
         with self._lock:
             return list(self._errors.values())
+
+    def raise_errors(self) -> None:
+        """
+        Raise the only error, or one error that names all.
+
+        :raises KafkaOffsetsError: :class:`~airflow_kafka_offsets.errors.PlanRefusedError` if all are refusals.
+        """
+        errors = self.errors
+        if len(errors) == 1:
+            raise errors[0]
+        if errors and all(isinstance(error, PlanRefusedError) for error in errors):
+            raise PlanRefusedError([text for error in errors for text in getattr(error, "refusals", ())])
+        if errors:
+            text = "".join(f"\n  - {error}" for error in errors)
+            raise BrokerError(text, retriable=all(error.retriable for error in errors))
 
     def record_commit(self, query: RunningQuery, target: Target, *, wholly: bool = True) -> None:
         """Record a commit that was read back; ``wholly`` if the group is now at the query's offsets."""
