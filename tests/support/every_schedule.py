@@ -325,7 +325,7 @@ class Exploration:
         self._crash_costs, self._most = crash_costs, most
         self._counts: dict[Hashable, int] = {}
         self._answers: dict[tuple[int, int], tuple[int, Any]] = {}
-        self._path: list[str] = []
+        self._path: list[tuple[Any, ...]] = []
         self.wrong: list[Verdict] = []
         roots = scripts[0][0].root, scripts[1][0].root
         first = State(worlds.first, roots, (False, False), 0, changes, ledger)
@@ -380,7 +380,8 @@ class Exploration:
 
     def _at(self, state: State, node: Node) -> State:
         nodes = (node, state.nodes[1]) if state.turn == 0 else (state.nodes[0], node)
-        return state._replace(nodes=nodes)
+        world, _, *rest = state
+        return State(world, nodes, *rest)
 
     def _explore_new(self, state: State) -> int:
         turn, other = state.turn, 1 - state.turn
@@ -394,9 +395,9 @@ class Exploration:
             return self._explore(state._replace(turn=other, acted=False, again=state.again or waiting))
         found = 0
         if state.acted and state.changes and not state.over[other] and state.crashed != other:
-            found += self._walk(f"{'AB'[other]}'s turn", self._given(state, other, state.changes - 1))
+            found += self._walk((other, "has the turn"), self._given(state, other, state.changes - 1))
         elif state.acted and state.changes and not state.over[other]:
-            found += self._walk(f"{'AB'[other]} again", self._given(state, other, state.changes - 1))
+            found += self._walk((other, "again"), self._given(state, other, state.changes - 1))
         if state.crashed is None and state.changes >= self._crash_costs:
             found += self._crash(state)
         return found + self._step(state)
@@ -405,8 +406,9 @@ class Exploration:
         again = state.again or state.crashed == turn
         return state._replace(turn=turn, changes=changes, acted=False, again=again)
 
-    def _walk(self, text: str, state: State) -> int:
-        self._path.append(text)
+    def _walk(self, done: tuple[Any, ...], state: State) -> int:
+        """Explore what comes after something that a mover has done: its number, and words."""
+        self._path.append(done)
         try:
             return self._explore(state)
         finally:
@@ -430,25 +432,25 @@ class Exploration:
         )
         found = 0
         if not over[other]:
-            found += self._walk(f"{'AB'[turn]} crashes", crashed._replace(turn=other))
+            found += self._walk((turn, "crashes"), crashed._replace(turn=other))
         if again is not None:
             if over[other]:
-                self._path.append(f"{'AB'[turn]} crashes")
+                self._path.append((turn, "crashes"))
                 self._check(crashed)
                 self._path.pop()
-            found += self._walk(f"{'AB'[turn]} crashes, and runs again", crashed._replace(again=True))
-        return found or self._walk(f"{'AB'[turn]} crashes", crashed)
+            found += self._walk((turn, "crashes, and runs again"), crashed._replace(again=True))
+        return found or self._walk((turn, "crashes"), crashed)
 
     def _step(self, state: State) -> int:
         turn, other = state.turn, 1 - state.turn
         node = state.nodes[turn]
         if node.ending is not None:
             over = (True, state.over[1]) if turn == 0 else (state.over[0], True)
-            return self._walk(f"{'AB'[turn]} ends: {node.ending}", state._replace(over=over))
+            return self._walk((turn, "ends:", node.ending), state._replace(over=over))
         world, step = state.world, node.step
         if self._worlds.blocks(world, step):
             if self._goes_on(state, other):
-                return self._walk(f"{'AB'[turn]} waits", self._given(state, other, state.changes))
+                return self._walk((turn, "waits"), self._given(state, other, state.changes))
             # Only a member that has crashed is in the way: Kafka puts it out of the group after a while.
             assert state.crashed is not None, f"nobody goes on, and {step} is not answered"
             own, _ = self._scripts[state.crashed]
@@ -461,10 +463,9 @@ class Exploration:
         nodes = list(state.nodes)
         nodes[turn] = self.script(state, turn).after(node, answer, after)
         ledger = self._note(state.ledger, Event(turn, step, answer, world))
-        return self._walk(
-            f"{'AB'[turn]} {' '.join(map(str, step))[:150]}",
-            state._replace(world=after, nodes=(nodes[0], nodes[1]), ledger=ledger, acted=True),
-        )
+        again = state.crashed, state.again
+        after_it = State(after, (nodes[0], nodes[1]), state.over, turn, state.changes, ledger, *again, True)
+        return self._walk((turn, *step), after_it)
 
     def _goes_on(self, state: State, mover: int) -> bool:
         """Whether a mover can make a step."""
@@ -475,7 +476,8 @@ class Exploration:
 
     def _check(self, state: State) -> None:
         if wrong := [*self._judge(state)]:
-            self.wrong.append(Verdict(wrong, [*self._path]))
+            schedule = [f"{'AB'[mover]} {' '.join(map(str, done))[:300]}" for mover, *done in self._path]
+            self.wrong.append(Verdict(wrong, schedule))
 
 
 def run_alone(worlds: Worlds, script: Script, world: int) -> tuple[int, Ending]:
