@@ -131,8 +131,8 @@ class RecordReads:
         records.
 
         :param ranges: ranges inside the logs.
-        :return: ``None`` for a range whose records are all older. Ranges that could not be read within ten minutes
-            are left out.
+        :return: ``None`` for a range whose records are all older. Ranges that could not be read within ten
+            minutes are left out.
         :raises BrokerAuthenticationError: if the user lacks a right.
         """
         found: dict[TopicPartition, tuple[int, int]] = {}

@@ -225,8 +225,8 @@ def partitions_without_verdict(
 
     Retention deletes segments from the oldest to the first segment that has not expired. So a record that is
     new enough, at or before the position, protects all records after it, whatever their timestamps. Without
-    a record that is new enough, the next record is too old. With compaction neither is certain, because compaction may also
-    remove the protecting record.
+    a record that is new enough, the next record is too old. With compaction neither is certain, because
+    compaction may also remove the protecting record.
     """
     found: dict[Retention, list[TopicPartition]] = {}
     for tp, headroom in headrooms.items():

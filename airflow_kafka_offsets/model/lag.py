@@ -162,8 +162,8 @@ class Lag:
         Add the time lag of the partitions that have not been read up to ``now - limit``.
 
         A lookup by time finds transaction markers too, and a log may have no record exactly at the position.
-        So the next record after the position decides: if no record follows, or if it is new enough, the partition
-        is not late.
+        So the next record after the position decides: if no record follows, or if it is new enough, the
+        partition is not late.
 
         :param asked: the partitions that may be late.
         :param times: timestamp of the next record; ``None`` if no record follows; missing if unknown.

@@ -56,7 +56,8 @@ class Outcomes:
         """
         Raise the only error, or one error that names all.
 
-        :raises KafkaOffsetsError: :class:`~airflow_kafka_offsets.errors.PlanRefusedError` if all are refusals.
+        :raises KafkaOffsetsError: a :class:`~airflow_kafka_offsets.errors.PlanRefusedError` if all are
+            refusals.
         """
         errors = self.errors
         if len(errors) == 1:

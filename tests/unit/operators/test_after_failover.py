@@ -170,6 +170,8 @@ def test_a_failover_that_was_interrupted_before_its_first_change_does_not_move_a
     ):
         plan_put_back_archive(checkpoint, "0002-failover")
     plan_put_back_archive(checkpoint, "0001-seek")
+    pipeline.run(reset, "source", to_batch=0)
+    assert pipeline.at() == [50, None, 50]
 
 
 @pytest.mark.parametrize("task", TASKS[3:5:2])
