@@ -380,8 +380,7 @@ class Exploration:
 
     def _at(self, state: State, node: Node) -> State:
         nodes = (node, state.nodes[1]) if state.turn == 0 else (state.nodes[0], node)
-        world, _, *rest = state
-        return State(world, nodes, *rest)
+        return state._replace(nodes=nodes)
 
     def _explore_new(self, state: State) -> int:
         turn, other = state.turn, 1 - state.turn
@@ -463,8 +462,7 @@ class Exploration:
         nodes = list(state.nodes)
         nodes[turn] = self.script(state, turn).after(node, answer, after)
         ledger = self._note(state.ledger, Event(turn, step, answer, world))
-        again = state.crashed, state.again
-        after_it = State(after, (nodes[0], nodes[1]), state.over, turn, state.changes, ledger, *again, True)
+        after_it = state._replace(world=after, nodes=(nodes[0], nodes[1]), ledger=ledger, acted=True)
         return self._walk((turn, *step), after_it)
 
     def _goes_on(self, state: State, mover: int) -> bool:
