@@ -10,7 +10,7 @@ import os
 import re
 import shutil
 import tempfile
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -19,6 +19,7 @@ import pytest
 from browser import overflow, quiet_page
 from deadlines import until
 from offsets_installation import ROOT, SECONDS, UNREAD, WIDE, Installation, run_installation
+from playwright.sync_api import TimeoutError as PlaywrightTimeoutError
 from playwright.sync_api import expect
 
 if TYPE_CHECKING:
@@ -96,7 +97,16 @@ def test_the_list_has_every_pipeline(installation, visit):
     expect(row).to_contain_text("in step")
     expect(row).to_contain_text(re.compile("nothing$"))
     expect(page.get_by_role("row", name=re.compile("dead-etl"))).to_contain_text("does not answer")
-    row.get_by_role("link", name="orders-etl").click()
+    link = row.get_by_role("link", name="orders-etl")
+
+    def is_left():
+        """A click has no effect if the page draws its list again between press and release."""
+        link.click()
+        with suppress(PlaywrightTimeoutError):
+            page.wait_for_url("**/dags/orders*", timeout=SECONDS / 4)
+        return "dags/orders" in page.url
+
+    until(is_left, "the page of orders", 120)
     expect(page.get_by_role("heading", level=1)).to_have_text("Offsets of orders")
 
 
