@@ -571,6 +571,51 @@ def test_new_pipelines_and_moves_appear_in_the_list(visit, pages):
     expect(row).to_contain_text("restore")
 
 
+def test_a_list_that_is_not_whole_is_asked_for_again_soon_and_is_not_called_empty(visit, pages):
+    pages.give()
+    pages.answers["pipelines"]["problems"] = ["5 DAGs are not read yet"]
+    page = visit(clock=True)
+    expect(page.get_by_role("status")).to_have_text("5 DAGs are not read yet")
+    expect(page.get_by_role("heading", name="No pipelines yet")).to_be_hidden()
+    pages.give(pipeline(), now=now(), history=history())
+    fast_forward(page, 31_000)
+    expect(page.get_by_role("row", name=re.compile("orders-etl-0"))).to_be_visible()
+    expect(page.get_by_role("status")).to_have_text("1 pipeline")
+    fast_forward(page, 31_000)
+    fast_forward(page, 31_000)
+    assert [each.endswith("api/pipelines") for each in pages.asked].count(True) == 2
+
+
+def test_a_click_counts_although_the_row_changes_between_press_and_release(visit, pages):
+    pages.give(pipeline(), now=now(), history=history())
+    page = visit(clock=True)
+    row = page.get_by_role("row", name=re.compile("orders-etl-0"))
+    expect(row).to_contain_text("nothing")
+    row.get_by_role("link", name="orders-etl-0").hover()
+    page.mouse.down()
+    pages.answers["dags/orders/pipelines/key0/now"] = now(commits=[{**move("commit", 90), "by": None}])
+    fast_forward(page, 31_000)
+    fast_forward(page, 1_000)
+    page.mouse.up()
+    expect(page).to_have_url(re.compile("dags/orders"))
+
+
+def test_a_row_that_changed_while_a_button_was_pressed_is_shown_when_it_is_released(visit, pages):
+    pages.give(pipeline(), now=now(), history=history())
+    page = visit(clock=True)
+    row = page.get_by_role("row", name=re.compile("orders-etl-0"))
+    expect(row).to_contain_text("nothing")
+    row.locator("td").last.hover()
+    page.mouse.down()
+    pages.answers["dags/orders/pipelines/key0/now"] = now(commits=[{**move("commit", 90), "by": None}])
+    fast_forward(page, 31_000)
+    fast_forward(page, 1_000)
+    expect(row).not_to_contain_text("commit")
+    page.mouse.up()
+    fast_forward(page, 1_000)
+    expect(row).to_contain_text("commit")
+
+
 def test_new_pipelines_and_moves_appear_on_the_page_of_a_dag(visit, pages):
     pages.give()
     page = visit("dags/orders", clock=True, allowed=(REFUSED,))

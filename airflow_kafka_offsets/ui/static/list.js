@@ -110,6 +110,8 @@ export function together(pipelines) {
 export async function show(page) {
   const source = "api/pipelines";
   let rows = [];
+  let whole = true;
+  let asked = 0;
   let only = null;
   const trouble = h("div");
   const listed = table({
@@ -143,8 +145,9 @@ export async function show(page) {
       return judged(Object.assign(row, { pipeline, pipelines: entries, title }));
     }).sort((a, b) => natural(a.title, b.title));
     trouble.replaceChildren(...problems.map((problem) => notice("warn", problem)));
+    whole = !problems.length;
     some.hidden = !rows.length;
-    none.hidden = rows.length > 0;
+    none.hidden = rows.length > 0 || !whole;
     draw();
   }
 
@@ -189,6 +192,7 @@ export async function show(page) {
   }
 
   async function askList() {
+    asked = Date.now();
     try {
       take(await get(source));
     } catch (refused) {
@@ -196,6 +200,7 @@ export async function show(page) {
     }
   }
 
+  asked = Date.now();
   take(await get(source));
   page.replaceChildren(h("h1", {}, "Kafka offsets"), trouble, some, none);
   // The headline counts all pipelines. The visible pipelines are read first, and more often.
@@ -205,5 +210,6 @@ export async function show(page) {
     rounds += 1;
     return inTurn([...new Set([...listed.visible(), ...others])].map((row) => () => ask(row)));
   });
-  whileVisible(AGAIN, askList, Date.now());
+  // What could not be read in time is there soon.
+  whileVisible(REFRESH, () => (whole && Date.now() < asked + AGAIN * 1000 ? null : askList()), Date.now());
 }

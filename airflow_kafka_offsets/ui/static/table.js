@@ -40,6 +40,8 @@ function keepFocus(body) {
 export function table({ caption, columns, key, sort = null, limit = 50, empty = "Nothing to show.", names = 0, stack = false }) {
   let rows = [];
   let all = false;
+  let pressed = false;
+  let changed = false;
   const body = h("tbody");
   const known = new Map();
   const more = h("button", { type: "button", class: "more", onclick: () => { all = true; show(); } });
@@ -52,6 +54,21 @@ export function table({ caption, columns, key, sort = null, limit = 50, empty = 
     h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption },
       h("table", {}, h("caption", {}, caption), h("thead", {}, h("tr", {}, ...heads)), body)),
     more);
+
+  // A click on a row that is replaced between press and release would have no effect.
+  body.addEventListener("pointerdown", () => {
+    pressed = true;
+    const over = new AbortController();
+    const release = () => {
+      over.abort();
+      // After the click, which follows the release.
+      setTimeout(() => {
+        pressed = false;
+        if (changed) show();
+      });
+    };
+    for (const end of ["pointerup", "pointercancel"]) window.addEventListener(end, release, { signal: over.signal });
+  });
 
   function sortBy(index) {
     const again = sort?.column === index;
@@ -89,6 +106,8 @@ export function table({ caption, columns, key, sort = null, limit = 50, empty = 
   }
 
   function show() {
+    changed = pressed;
+    if (pressed) return;
     heads.forEach((head, index) => {
       if (sort?.column === index) head.setAttribute("aria-sort", sort.descending ? "descending" : "ascending");
       else head.removeAttribute("aria-sort");
