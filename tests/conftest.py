@@ -64,7 +64,7 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Let the garbage collector leave alone what stays until the end: a tenth of the suite's time."""
+    """Let the garbage collector leave alone what stays until the end: a tenth of the unit tests' CPU time."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
