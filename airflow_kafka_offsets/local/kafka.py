@@ -198,13 +198,15 @@ class EmbeddedKafka:
                     socket.create_connection((LOOPBACK, port), timeout=1).close()
                 # A new client for each attempt: one that asked too early may fail for a long time.
                 config = {**self.client_config(), "log_level": 0}
+                # Another program may listen on a broker's port, even another Kafka.
+                cluster = AdminClient(config).list_topics("__consumer_offsets", timeout=_ATTEMPT)
+                if cluster.cluster_id != (own := started[0].cluster_id()):
+                    raise ConnectionError(f"it is the cluster {cluster.cluster_id}, expected {own}")
+                if missing := [broker.number for broker in started if broker.number not in cluster.brokers]:
+                    raise ConnectionError(f"brokers {missing} have not joined the cluster")
                 with OffsetsClient(config, timeout=_ATTEMPT) as client:
                     commit_offsets(client, _READY, {TopicPartition("__consumer_offsets", 0): 0}, "")
                     delete_groups(client, {_READY: {}}, save=len)
-                # Another program may listen on a broker's port: a connection alone proves nothing.
-                registered = AdminClient(config).list_topics("__consumer_offsets", timeout=_ATTEMPT).brokers
-                if missing := [broker.number for broker in started if broker.number not in registered]:
-                    raise ConnectionError(f"brokers {missing} have not joined the cluster")
             except (OSError, BrokerError, KafkaException) as error:
                 failure = str(error)
                 time.sleep(0.05)

@@ -218,6 +218,25 @@ def test_a_port_that_another_program_takes_meanwhile_is_replaced_by_another_one(
         assert str(kafka.other.getsockname()[1]) not in kafka.bootstrap_servers
 
 
+class LosesItsPortToAKafka(EmbeddedKafka):
+    """Another Kafka listens on the port before the first attempt's broker starts."""
+
+    def __init__(self, other):
+        super().__init__()
+        self.others = [int(other.rpartition(":")[2])]
+
+    def server_properties(self, number):
+        if self.others:
+            self._ports[0]["PLAINTEXT"] = self.others.pop()
+        return super().server_properties(number)
+
+
+def test_another_kafka_on_its_port_is_not_taken_for_its_own(kafka):
+    with LosesItsPortToAKafka(kafka.bootstrap_servers) as own:
+        assert own.running
+        assert own.bootstrap_servers != kafka.bootstrap_servers
+
+
 @pytest.mark.long
 def test_a_port_that_was_asked_for_is_used(own_kafka):
     with socket.create_server(("127.0.0.1", 0)) as other:
