@@ -89,6 +89,7 @@ class EmbeddedKafka:
         self.brokers = {number: Broker(self.directory, number) for number in range(1, brokers + 1)}
         self._given_port = port
         self._ports: list[dict[str, int]] = []
+        self._cluster_id = ""
         self._first = next(iter(listeners))
         self._protocols = dict(listeners)
         self._protocols.setdefault(CONTROLLER, "PLAINTEXT")
@@ -200,8 +201,8 @@ class EmbeddedKafka:
                 config = {**self.client_config(), "log_level": 0}
                 # Another program may listen on a broker's port, even another Kafka.
                 cluster = AdminClient(config).list_topics("__consumer_offsets", timeout=_ATTEMPT)
-                if cluster.cluster_id != (own := started[0].cluster_id()):
-                    raise ConnectionError(f"it is the cluster {cluster.cluster_id}, expected {own}")
+                if cluster.cluster_id != self._cluster_id:
+                    raise ConnectionError(f"its cluster is {cluster.cluster_id}, expected {self._cluster_id}")
                 if missing := [broker.number for broker in started if broker.number not in cluster.brokers]:
                     raise ConnectionError(f"brokers {missing} have not joined the cluster")
                 with OffsetsClient(config, timeout=_ATTEMPT) as client:
@@ -273,10 +274,10 @@ class EmbeddedKafka:
         """Format the data of brokers that have none, all for the same cluster."""
         ids = {broker: broker.cluster_id() for broker in self.brokers.values()}
         # The format of Kafka's random-uuid: 16 bytes as Base64 for URLs.
-        cluster_id = next(filter(None, ids.values()), secrets.token_urlsafe(16))
+        self._cluster_id = next(filter(None, ids.values()), secrets.token_urlsafe(16))
 
         def format_data(broker: Broker) -> None:
-            arguments = ("format", "-c", str(broker.configuration), f"--cluster-id={cluster_id}")
+            arguments = ("format", "-c", str(broker.configuration), f"--cluster-id={self._cluster_id}")
             done = run_tool("kafka.tools.StorageTool", *arguments, timeout=READY_TIMEOUT)
             if done.returncode != 0:
                 output = "\n".join((done.stdout + done.stderr).splitlines()[-_OUTPUT_LINES:])
