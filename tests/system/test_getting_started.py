@@ -82,7 +82,7 @@ def take_picture(home: Path, environment: Mapping[str, str]) -> None:
             page.screenshot(path=ROOT / "docs" / "images" / "getting-started-tab.png")
 
 
-def test_the_page_leads_to_a_committed_group():
+def test_the_page_leads_to_a_committed_group(spark_settings):
     # Another Kafka may have the page's port.
     page = PAGE.read_text(encoding="utf-8").replace("9092", str(free_port()))
     dag, _own = blocks(page, "python")
@@ -94,7 +94,11 @@ def test_the_page_leads_to_a_committed_group():
         for name, text in os.environ.items()
         if not name.startswith(ignored) or name == "AIRFLOW_KAFKA_OFFSETS_CACHE"
     }
+    # Settings for a quick start change nothing of what the page says.
+    quick = spark_settings["spark.driver.extraJavaOptions"]
     environment |= {
+        "SPARK_SUBMIT_OPTS": quick,
+        "SPARK_LAUNCHER_OPTS": quick,
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), environment["PATH"]]),
         "PYTHONPATH": str(ROOT),
         # Of the second run, which the page starts in the UI, and of the picture.
