@@ -51,7 +51,6 @@ OF_AIRFLOW = (
     "tests/integration/operators/test_commit.py",
     "tests/integration/operators/test_reset.py",
     "tests/integration/sensors/test_sensors.py",
-    "tests/integration/operators/test_window.py",
     "tests/integration/ui",
     "tests/browser",
     "tests/system/test_task_loops.py",

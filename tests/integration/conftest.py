@@ -2,80 +2,25 @@
 
 from __future__ import annotations
 
-import itertools
-import sys
 import threading
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from command_line_words import words_of_dags
 from confluent_kafka import Consumer, Producer
+from moved_pipeline import cli, commit, committed, new_query  # noqa: F401
 from spark_session import grow  # noqa: F401
-from written_query import QUERY_ID, Query
 
-from airflow_kafka_offsets.cli import main
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.offsets import TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-    from pathlib import Path
-
-
-DEADLINE = 30.0
-
-
-class Done(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-@pytest.fixture
-def new_query(tmp_path: Path) -> Callable[..., Query]:
-    """
-    new_query({topic: {0: 5}}, ...) -> a query that was stopped after batch 1, which ended at these offsets.
-    """
-    numbers = itertools.count()
-
-    def make(*sources: Mapping[str, Mapping[int, int]], query_id: str = QUERY_ID) -> Query:
-        query = Query(tmp_path / f"checkpoint-{next(numbers)}", query_id)
-        first = [{topic: dict.fromkeys(ends, 0) for topic, ends in source.items()} for source in sources]
-        query.run(0, *first)
-        query.run(1, *sources)
-        return query
-
-    return make
+    from collections.abc import Callable, Iterator
 
 
 @pytest.fixture
 def client(bootstrap_servers: str) -> Iterator[OffsetsClient]:
     with OffsetsClient({"bootstrap.servers": bootstrap_servers}, timeout=20) as client:
         yield client
-
-
-@pytest.fixture
-def commit(broker: OffsetsClient) -> Callable[..., None]:
-    """commit(group, topic, {0: 5}, metadata="")."""
-
-    def make(group: str, topic: str, offsets: Mapping[int, int], metadata: str = "") -> None:
-        to = {TopicPartition(topic, number): offset for number, offset in offsets.items()}
-        broker.commit(group, to, metadata)
-
-    return make
-
-
-@pytest.fixture
-def committed(broker: OffsetsClient) -> Callable[[str, str], dict[int, int]]:
-    """
-    committed(group, topic) -> {partition: offset} of the first three, without those that have no commit.
-    """
-
-    def look(group: str, topic: str) -> dict[int, int]:
-        found = broker.committed(group, [TopicPartition(topic, number) for number in range(3)])
-        return {tp.partition: commit.offset for tp, commit in found.items() if commit is not None}
-
-    return look
 
 
 @pytest.fixture
@@ -122,20 +67,3 @@ def send_in_transaction(bootstrap_servers: str) -> Callable[..., None]:
         producer.abort_transaction(20) if abort else producer.commit_transaction(20)
 
     return send
-
-
-@pytest.fixture
-def cli(monkeypatch, capsys):
-    """Runs the command line in this process: cli("checkpoint", "show", uri) -> exit code, output, errors."""
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["airflow-kafka-offsets", *map(str, arguments)])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as end:
-            main()
-        done = Done(int(end.value.code or 0), *capsys.readouterr())
-        assert not words_of_dags(done.err, keys="--pipelines" in arguments), done.err
-        assert done.out.startswith("{") or not words_of_dags(done.out), done.out
-        return done
-
-    return run

@@ -113,6 +113,12 @@ class MemoryBroker:
         self.delete_topic(topic)
         self.topics[topic] = Topic(f"{topic}-id-{next(self._topic_ids)}", (Log(),) * partitions)
 
+    def grow(self, topic: str, partitions: int) -> None:
+        """Add partitions to a topic, up to this number."""
+        found = self.topics[topic]
+        added = (Log(),) * (partitions - len(found.logs))
+        self.topics[topic] = found._replace(logs=(*found.logs, *added))
+
     def delete_topic(self, topic: str) -> None:
         """Delete a topic, and with it what groups have committed to it."""
         if self.topics.pop(topic, None) is not None:
@@ -244,6 +250,8 @@ class MemoryClient:
     :param rights: of the user; by default all.
     :param name: tells members of groups apart.
     """
+
+    servers = "in-memory:9092"
 
     def __init__(
         self, broker: MemoryBroker, rights: Iterable[tuple[str, str, str]] | None = None, name: str = "client"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG
+from memory_broker import MemoryClient
 
 from airflow_kafka_offsets.errors import BrokerUnavailableError
 from airflow_kafka_offsets.kafka.client import OffsetsClient
@@ -16,7 +17,7 @@ from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
 from airflow_kafka_offsets.operators.restore import RestoreOffsetsOperator
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 ENDS = {0: 100, 1: 100}
 READ = {0: 60, 1: 62}
@@ -27,15 +28,20 @@ DONE = {"reset": "success", "job": "success", "commit": "success"}
 @contextmanager
 def broken_commit(of: str | None = None) -> Iterator[None]:
     """Within it the broker does not answer to commits, of one group or of any."""
-    sent = OffsetsClient.commit
 
-    def commit(client: OffsetsClient, group_id: str, *args: Any, **options: Any) -> None:
-        if of in (None, group_id):
-            raise BrokerUnavailableError("the broker went away")
-        sent(client, group_id, *args, **options)
+    def refuse(kind: type[OffsetsClient | MemoryClient]) -> Callable[..., None]:
+        sent: Any = kind.commit
+
+        def commit(client: Any, group_id: str, *args: Any, **options: Any) -> None:
+            if of in (None, group_id):
+                raise BrokerUnavailableError("the broker went away")
+            sent(client, group_id, *args, **options)
+
+        return commit
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(OffsetsClient, "commit", commit)
+        for kind in (OffsetsClient, MemoryClient):
+            patch.setattr(kind, "commit", refuse(kind))
         yield
 
 

@@ -12,7 +12,7 @@ from waiting import reading_of
 from airflow_kafka_offsets.sensors.lag import ConsumerGroupLagSensor
 from airflow_kafka_offsets.sensors.reached import OffsetsReachedSensor
 
-pytestmark = pytest.mark.integration
+pytestmark = pytest.mark.usefixtures("memory")
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
 from airflow_kafka_offsets.operators.restore import RestoreOffsetsOperator
 from airflow_kafka_offsets.task.before_images import BeforeImages
 
-pytestmark = pytest.mark.integration
+pytestmark = pytest.mark.usefixtures("memory")
 
 
 class KilledError(BaseException):

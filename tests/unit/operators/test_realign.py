@@ -14,7 +14,7 @@ from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
 from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
 from airflow_kafka_offsets.pipeline import KafkaPipeline
 
-pytestmark = pytest.mark.integration
+pytestmark = pytest.mark.usefixtures("memory")
 
 READ = {0: 7, 1: 4}
 

@@ -8,7 +8,7 @@ from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow_kafka_offsets.errors import CommitError, GroupMovedError
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
 
-pytestmark = pytest.mark.integration
+pytestmark = pytest.mark.usefixtures("memory")
 
 
 def test_two_operators_that_commit_to_one_group_at_once_are_right_or_refused(

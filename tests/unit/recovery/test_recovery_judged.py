@@ -16,7 +16,7 @@ from airflow_kafka_offsets.operators.check_drift import CheckOffsetDriftOperator
 from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
 from airflow_kafka_offsets.operators.restore import RestoreOffsetsOperator
 
-pytestmark = pytest.mark.integration
+pytestmark = pytest.mark.usefixtures("memory")
 
 
 def archives(pipeline):

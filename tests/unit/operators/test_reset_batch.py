@@ -11,7 +11,7 @@ from recovery_pipeline import broken_commit
 from airflow_kafka_offsets.errors import BrokerUnavailableError
 from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
 
-pytestmark = pytest.mark.integration
+pytestmark = pytest.mark.usefixtures("memory")
 
 FIRST = {0: 5, 1: 2}
 READ = {0: 8, 1: 3}

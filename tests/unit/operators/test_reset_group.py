@@ -9,7 +9,7 @@ from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
 from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
 
-pytestmark = pytest.mark.integration
+pytestmark = pytest.mark.usefixtures("memory")
 
 ENDS = {0: 10, 1: 4}
 BLUE = {0: 8, 1: 3}

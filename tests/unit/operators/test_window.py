@@ -13,7 +13,6 @@ import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException, AirflowSkipException
 from airflow.sdk import DAG
 from airflow.sdk.execution_time.context import OutletEventAccessors
-from confluent_kafka import Producer
 from waiting import Store
 
 from airflow_kafka_offsets.model.offsets import TopicPartition
@@ -26,7 +25,7 @@ from airflow_kafka_offsets.operators.plan_window import PlanOffsetWindowOperator
 from airflow_kafka_offsets.pipeline import KafkaPipeline
 from airflow_kafka_offsets.task import windows as files
 
-pytestmark = pytest.mark.integration
+pytestmark = pytest.mark.usefixtures("memory")
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=timezone.utc)
 TIMES = [int((NOON + timedelta(minutes=minute)).timestamp() * 1000) for minute in range(10)]
@@ -119,16 +118,12 @@ def commit(window, run=None, **parameters):
 
 
 @pytest.fixture
-def add_partition(grow, bootstrap_servers):
+def add_partition(grow, produce):
     """add_partition(topic): partition 3, with two records."""
 
     def add(topic):
         grow(topic, 4)
-        # Another producer: one that knows the topic learns of the partition only after a while.
-        producer = Producer({"bootstrap.servers": bootstrap_servers, "log_level": 0})
-        for _ in range(2):
-            producer.produce(topic, b"", partition=3)
-        assert producer.flush(20) == 0
+        produce(topic, {3: 2})
 
     return add
 

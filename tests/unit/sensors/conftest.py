@@ -1,0 +1,12 @@
+from __future__ import annotations
+
+import pytest
+from airflow_task import group  # noqa: F401
+from memory_kafka import broker, make_topic, memory, produce  # noqa: F401
+from moved_pipeline import commit  # noqa: F401
+from waiting import Store, TaskInstance
+
+
+@pytest.fixture
+def context():
+    return {"ti": TaskInstance(), "task_state_store": Store()}
