@@ -1,24 +1,13 @@
-"""A reset of a pipeline with a checkpoint: group and checkpoint, as one."""
+"""A reset of a pipeline with a checkpoint, as Kafka's own tool shows it and reads its files."""
 
 from __future__ import annotations
 
 import json
-import threading
-from copy import copy
 from datetime import datetime, timedelta, timezone
 
 import pytest
-from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow_task import new_run, reset
 from kafka_shell import parse_describe
-from recovery_pipeline import broken_commit
-from waiting import Store
-
-from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-from airflow_kafka_offsets.errors import BrokerUnavailableError
-from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
-from airflow_kafka_offsets.model.offsets import TopicPartition
-from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
 
 pytestmark = pytest.mark.integration
 
@@ -31,18 +20,10 @@ READ = {0: 8, 1: 3, 2: 4}
 
 
 @pytest.fixture(scope="module")
-def make_log(make_topic, produce):
-    def make():
-        name = make_topic(config={"retention.ms": "-1"})
-        produce(name, ENDS, dict.fromkeys(ENDS, TIMES))
-        return name
-
-    return make
-
-
-@pytest.fixture(scope="module")
-def topic(make_log):
-    return make_log()
+def topic(make_topic, produce):
+    name = make_topic(config={"retention.ms": "-1"})
+    produce(name, ENDS, dict.fromkeys(ENDS, TIMES))
+    return name
 
 
 @pytest.fixture
@@ -55,13 +36,6 @@ def group(topic, new_group, commit):
 @pytest.fixture
 def query(topic, new_query):
     return new_query({topic: READ})
-
-
-@pytest.fixture
-def unmoved(query, group, topic, committed):
-    """Says whether neither store has changed since the test began."""
-    before = query.files()
-    return lambda: (query.files(), committed(group, topic)) == (before, COMMITTED)
 
 
 def test_group_and_checkpoint_move_to_the_same_offsets(
@@ -124,268 +98,3 @@ def test_the_receipt_has_both_parts_and_the_archive_both_images(
     assert sorted(rows) == [[topic, "0", "5"], [topic, "1", "2"]]
     # The receipt was stored before the first write.
     assert context["ti"].xcoms["return_value"] == {**receipt, "verified": False}
-
-
-def test_the_commits_say_which_query_and_batch_they_go_with(topic, group, query, context, broker):
-    reset(context, query, group, to_offset="earliest")
-    (held,) = broker.committed(group, [TopicPartition(topic, 0)]).values()
-    said = CommitMetadata.parse(held.metadata)
-    assert said is not None
-    assert (said.query, said.batch, said.dag) == ("11111111-2222-3333-4444-555555555555", 1, "flights")
-
-
-def test_two_sources_of_one_topic_and_another_topic_move_with_their_groups(
-    topic, make_log, new_group, new_query, commit, committed, context
-):
-    other = make_log()
-    query = new_query({topic: {0: 8}}, {topic: {0: 6}}, {other: {0: 9}})
-    groups = {"source:0": new_group(), "source:1": new_group(), other: new_group()}
-    commit(groups["source:0"], topic, {0: 8})
-    commit(groups["source:1"], topic, {0: 6})
-    receipt = reset(context, query, groups, shift_by=-2)
-    assert [query.stands(source) for source in "012"] == [{0: 6}, {0: 4}, {0: 7}]
-    assert committed(groups["source:0"], topic) == {0: 6}
-    assert committed(groups["source:1"], topic) == {0: 4}
-    # It had no commit, and stood where the checkpoint did.
-    assert committed(groups[other], other) == {0: 7}
-    assert {part["group_id"] for part in receipt["groups"]} == set(groups.values())
-    csv = (query.root / "_kafka_offsets" / "0001-seek" / "before.csv").read_text()
-    assert sorted(csv.split()) == sorted(
-        [f"{groups['source:0']},{topic},0,8", f"{groups['source:1']},{topic},0,6"]
-    )
-
-
-def test_offsets_of_ones_own_may_be_of_several_groups(
-    topic, make_log, new_group, new_query, committed, context
-):
-    other = make_log()
-    query = new_query({topic: {0: 8}, other: {0: 9}})
-    groups = {topic: new_group(), other: new_group()}
-    reset(context, query, groups, to_offset={topic: {"0": 1}, other: {"0": 2}})
-    assert (committed(groups[topic], topic), committed(groups[other], other)) == ({0: 1}, {0: 2})
-
-
-def test_topics_narrows_both(topic, group, query, committed, context):
-    reset(context, query, group, topics=f"{topic}:0", to_offset=1)
-    assert committed(group, topic) == {0: 1, 1: 2}
-    assert query.stands() == {0: 1, 1: 3, 2: 4}
-
-
-def test_a_group_with_a_member_is_refused_and_the_checkpoint_stays(
-    topic, group, query, unmoved, member, context
-):
-    member(group, topic)
-    with pytest.raises(
-        AirflowFailException, match=r"nothing was changed: .* 1 members .*a-reader on 127\.0\.0\.1"
-    ):
-        reset(context, query, group, to_offset="earliest")
-    assert unmoved()
-
-
-@pytest.mark.parametrize(
-    ("parameters", "says"),
-    [
-        ({"to_offset": 5}, r"offset 5 of topic-\w+-1 is outside its log, which holds 0 to 4"),
-        ({"to_datetime": "2226-03-01"}, "is in the future"),
-        ({"topics": "nowhere", "to_offset": 1}, "topics names 'nowhere', which the checkpoint does not have"),
-    ],
-)
-def test_what_cannot_be_done_is_refused_and_neither_is_changed(
-    parameters, says, group, query, unmoved, context
-):
-    with pytest.raises(AirflowFailException, match=says):
-        reset(context, query, group, **parameters)
-    assert unmoved()
-
-
-@pytest.mark.parametrize("recorded", [1, 2])
-def test_after_data_loss_a_batch_that_the_table_has_not_recorded_is_discarded(
-    recorded, make_log, new_group, new_query, commit, committed, context, delete_records, tmp_path
-):
-    topic, group = make_log(), new_group()
-    commit(group, topic, READ)
-    query = new_query({topic: READ})
-    query.plan(2, {topic: ENDS})
-    log = tmp_path / "orders" / "_delta_log"
-    log.mkdir(parents=True)
-    for batch in range(recorded + 1):
-        transaction = {"txn": {"appId": "11111111-2222-3333-4444-555555555555", "version": batch}}
-        (log / f"{batch:020}.json").write_text(json.dumps(transaction) + "\n")
-    delete_records(topic, {0: 9})
-    how = {"to_offset": "committed", "on_out_of_range": "clamp", "on_pending_batch": "discard"}
-    how |= {"sink": "delta", "sink_location": str(log.parent)}
-    if recorded == 2:
-        before = query.files()
-        with pytest.raises(
-            AirflowFailException, match="the sink has recorded batch 2 .* failOnDataLoss=false"
-        ):
-            reset(context, query, group, **how)
-        assert (query.files(), committed(group, topic)) == (before, READ)
-    else:
-        receipt = reset(context, query, group, **how)
-        assert receipt["checkpoint"]["discarded"] == [2]
-        assert query.stands() == committed(group, topic) == READ | {0: 9}
-
-
-def test_state_is_refused_unless_it_is_allowed(topic, group, query, committed, context):
-    query.write("state/0/0/1.delta", "")
-    before = query.files()
-    with pytest.raises(AirflowFailException, match="counted twice, and the watermark does not go back"):
-        reset(context, query, group, to_offset=1)
-    assert (query.files(), committed(group, topic)) == (before, COMMITTED)
-    reset(context, query, group, to_offset=1, allow_stateful=True)
-    assert query.stands() == committed(group, topic) == {0: 1, 1: 1, 2: 1}
-
-
-def test_a_query_without_a_finished_batch_is_refused(topic, group, query, committed, context):
-    for file in (query.root / "commits").iterdir():
-        file.unlink()
-    with pytest.raises(AirflowFailException, match="no batch has finished"):
-        reset(context, query, group, to_offset=1)
-    assert committed(group, topic) == COMMITTED
-
-
-def test_a_topic_that_the_broker_has_no_more_is_refused(topic, group, new_query, committed, context):
-    query = new_query({topic: READ, "deleted": {0: 4}})
-    before = query.files()
-    with pytest.raises(AirflowFailException, match="topic deleted is not on the broker"):
-        reset(context, query, group, to_offset="earliest")
-    assert (query.files(), committed(group, topic)) == (before, COMMITTED)
-
-
-def test_a_topic_that_was_recreated_is_refused(topic, new_group, new_query, commit, committed, context):
-    group, query = new_group(), new_query({topic: {0: 5000}})
-    commit(group, topic, {0: 5000})
-    before = query.files()
-    with pytest.raises(AirflowFailException, match="offset 4990 of .* the topic was recreated"):
-        reset(context, query, group, shift_by=-10)
-    assert (query.files(), committed(group, topic)) == (before, {0: 5000})
-
-
-@pytest.mark.parametrize(
-    ("policy", "group_at", "checkpoint_at"),
-    [("clamp", {0: 5, 1: 4, 2: 5}, {0: 5, 1: 4, 2: 5}), ("skip", {0: 5, 1: 2, 2: 5}, {0: 5, 1: 3, 2: 5})],
-)
-def test_a_policy_for_offsets_outside_the_log_goes_for_both(
-    policy, group_at, checkpoint_at, topic, group, query, committed, context
-):
-    reset(context, query, group, to_offset=5, on_out_of_range=policy)
-    assert (committed(group, topic), query.stands()) == (group_at, checkpoint_at)
-
-
-def test_a_checkpoint_that_is_written_to_is_refused(topic, group, query, committed, context):
-    stop = threading.Event()
-    newest = query.root / "commits" / "1"
-    content = newest.read_text()
-
-    def write():
-        while not stop.wait(0.02):
-            beside = newest.with_name(".1.new")
-            beside.write_text(content)
-            beside.replace(newest)
-
-    thread = threading.Thread(target=write)
-    thread.start()
-    try:
-        with pytest.raises(
-            AirflowFailException, match=r"within the last 0\.3 s: the query is running; stop it first"
-        ):
-            reset(context, query, group, to_offset=1, quiet_period=0.3)
-    finally:
-        stop.set()
-        thread.join()
-    assert query.stands() == READ
-    assert committed(group, topic) == COMMITTED
-
-
-def test_the_pipeline_is_committed_as_ever_afterwards(topic, group, query, committed, context):
-    reset(context, query, group, to_offset=1)
-    new_run(context)
-    after = CommitOffsetsOperator(task_id="commit", group_id=group, checkpoint_location=query.location)
-    assert after.execute(context)["changed"] == 0
-    query.run(2, {topic: ENDS})
-    assert after.execute(context)["moved_by"] == 9 + 3 + 5
-    assert committed(group, topic) == ENDS
-
-
-@pytest.mark.parametrize("store", [True, False], ids=["task-state-store", "no-store"])
-@pytest.mark.parametrize(
-    ("scenario", "expected"),
-    [
-        ({"shift_by": -1}, {0: 4, 1: 1}),
-        ({"by_duration": "PT0.001S"}, {0: 10, 1: 4}),
-        ({"to_offset": "latest"}, {0: 10, 1: 4}),
-    ],
-    ids=["shift_by", "by_duration", "latest"],
-)
-def test_a_reset_that_ended_between_checkpoint_and_group_is_finished_by_its_retry(
-    store, scenario, expected, make_log, produce, new_group, new_query, commit, committed, context
-):
-    topic, group = make_log(), new_group()
-    commit(group, topic, COMMITTED)
-    query = new_query({topic: {0: 8, 1: 3}})
-    context |= {"task_state_store": Store()} if store else {}
-    with broken_commit(), pytest.raises(BrokerUnavailableError, match="running it again finishes the rest"):
-        reset(context, query, group, **scenario)
-    assert query.stands() == expected
-    assert committed(group, topic) == COMMITTED
-    produce(topic, {0: 3})
-    receipt = reset(context, query, group, **scenario)
-    assert query.stands() == committed(group, topic) == expected
-    assert receipt["before"] == {topic: {"0": 5, "1": 2}}
-    assert receipt["checkpoint"]["before"] == {"0": {topic: {"0": 8, "1": 3}}}
-    assert receipt["checkpoint"]["archive"] == "0001-seek"
-
-
-def test_a_reset_that_ended_between_two_groups_is_finished_by_its_retry(
-    topic, make_log, new_group, new_query, commit, committed, context
-):
-    topic, other = sorted([topic, make_log()])  # the order in which they are committed
-    query = new_query({topic: {0: 8}, other: {0: 9}})
-    groups = {topic: new_group(), other: new_group()}
-    for name, group in groups.items():
-        commit(group, name, {0: 6})
-    with (
-        broken_commit(of=groups[other]),
-        pytest.raises(BrokerUnavailableError, match=f"written before: group {groups[topic]}"),
-    ):
-        reset(context, query, groups, shift_by=-1)
-    assert [committed(groups[name], name) for name in (topic, other)] == [{0: 5}, {0: 6}]
-    receipt = reset(context, query, groups, shift_by=-1)
-    assert [committed(groups[name], name) for name in (topic, other)] == [{0: 5}, {0: 5}]
-    state = SparkCheckpoint(query.location).read().kafka_offsets["0"]
-    assert state == {TopicPartition(topic, 0): 5, TopicPartition(other, 0): 5}
-    assert {part["group_id"]: part["before"] for part in receipt["groups"]} == {
-        group: {name: {"0": 6}} for name, group in groups.items()
-    }
-
-
-def test_a_retry_does_not_move_again_what_another_task_has_committed_meanwhile(
-    topic, group, query, committed, context
-):
-    context |= {"task_state_store": Store()}
-    reset(context, query, group, shift_by=-1)
-    other = copy(context)
-    other |= {"ti": copy(context["ti"]), "task_state_store": Store()}
-    other["ti"].task_id, other["ti"].run_id = "publish", "another run"
-    names = {"group_id": group, "checkpoint_location": query.location}
-    CommitOffsetsOperator(task_id="publish", **names).execute(other)
-    retried = reset(context, query, group, shift_by=-1)
-    assert query.stands() == committed(group, topic) == {0: 4, 1: 1, 2: 3}
-    assert retried["checkpoint"]["archive"] == "0001-seek"
-
-
-def test_a_third_try_moves_nothing_and_clearing_the_task_moves_again(topic, group, query, committed, context):
-    context |= {"task_state_store": Store()}
-    with broken_commit(), pytest.raises(BrokerUnavailableError):
-        reset(context, query, group, shift_by=-1)
-    first = context["ti"].xcoms["return_value"]
-    second = reset(context, query, group, shift_by=-1)
-    assert second["source"] == first["source"]
-    third = reset(context, query, group, shift_by=-1)
-    assert third == second
-    assert query.stands() == committed(group, topic) == {0: 4, 1: 1, 2: 3}
-    context["ti"].max_tries = 1
-    cleared = reset(context, query, group, shift_by=-1)
-    assert query.stands() == committed(group, topic) == {0: 3, 1: 0, 2: 2}
-    assert cleared["before"] == {topic: {"0": 4, "1": 1, "2": 3}}

@@ -23,7 +23,7 @@ from airflow_kafka_offsets.sensors.reached import OffsetsReachedSensor
 from airflow_kafka_offsets.sensors.topic import TopicReachedSensor
 from airflow_kafka_offsets.triggers.wait import ConsumerGroupLagTrigger
 
-pytestmark = pytest.mark.integration
+pytestmark = pytest.mark.usefixtures("memory")
 
 
 class Names(NamedTuple):
@@ -35,14 +35,14 @@ class Names(NamedTuple):
     uri: str
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def topic(make_topic, produce):
     name = make_topic(2)
     produce(name, {0: 5, 1: 5})
     return name
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def other(make_topic):
     return make_topic(1)
 

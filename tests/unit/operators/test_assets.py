@@ -15,12 +15,12 @@ from airflow_kafka_offsets.operators.plan_window import PlanOffsetWindowOperator
 from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
 from airflow_kafka_offsets.pipeline import KafkaPipeline
 
-pytestmark = pytest.mark.integration
+pytestmark = pytest.mark.usefixtures("memory")
 
 REPORT = Asset("report", uri="s3://lake/report")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def topic(make_topic, produce):
     name = make_topic(1)
     produce(name, {0: 5})
