@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 
@@ -49,13 +50,13 @@ def make_topic(memory: MemoryBroker) -> Callable[..., str]:
 
 @pytest.fixture
 def produce(memory: MemoryBroker) -> Callable[..., None]:
-    """produce(topic, {0: 2, 1: 1}, {0: [1000, 2000], 1: [1000]}) writes records, by default of the time 0."""
+    """produce(topic, {0: 2, 1: 1}, {0: [1000, 2000], 1: [1000]}) writes records, by default of now."""
 
     def send(
         topic: str, counts: Mapping[int, int], timestamps_ms: Mapping[int, Sequence[int]] | None = None
     ) -> None:
         for number, count in counts.items():
-            times = (timestamps_ms or {}).get(number, [0] * count)
+            times = (timestamps_ms or {}).get(number, [int(time.time() * 1000)] * count)
             memory.append(topic, number, times[:count])
 
     return send

@@ -1,0 +1,321 @@
+from __future__ import annotations
+
+import json
+import os
+import time
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+from airflow.providers.common.compat.sdk import AirflowFailException
+from deadlines import until
+from fsspec.implementations.local import LocalFileSystem
+from written_query import Query
+
+from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
+from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
+from airflow_kafka_offsets.model.groups import GroupSelection
+from airflow_kafka_offsets.model.offsets import TopicPartition
+from airflow_kafka_offsets.operators.check_drift import CheckOffsetDriftOperator
+from airflow_kafka_offsets.pipeline import KafkaPipeline
+from airflow_kafka_offsets.readings.drift import pipeline_drift
+
+pytestmark = pytest.mark.usefixtures("memory")
+
+DEADLINE = 30.0
+LONG_AGO = 1_700_000_000
+
+
+@pytest.fixture
+def checkpoint(tmp_path):
+    """Writes a checkpoint as Spark does: checkpoint({topic: {0: 5}}, ended_at=..., done=True)."""
+
+    def write(topics, *, batch=0, planned_at=None, ended_at=LONG_AGO, done=True):
+        query = Query(tmp_path / "checkpoint", "query-a")
+        query.plan(batch, topics, at=planned_at)
+        if done:
+            query.finish(batch)
+            os.utime(query.root / "commits" / str(batch), (ended_at, ended_at))
+        return query.location
+
+    return write
+
+
+def check(context, **parameters):
+    return CheckOffsetDriftOperator(task_id="check", **parameters).execute(context)
+
+
+def verdicts(context):
+    """The verdicts of the only group in the report: {partition: verdict}."""
+    (pipeline,) = context["ti"].xcoms["return_value"]["pipelines"]
+    (group,) = pipeline["groups"]
+    return {entry["partition"]: entry["verdict"] for entry in group["partitions"]}
+
+
+def test_a_group_where_its_checkpoint_is_has_not_drifted(checkpoint, topic, new_group, commit, context):
+    orders = KafkaPipeline(group_id=new_group(), checkpoint_location=checkpoint({topic: {0: 10, 1: 5}}))
+    commit(orders.group_id, topic, {0: 10, 1: 5})
+    report = check(context, **orders)
+    assert context["ti"].xcoms["return_value"] == report
+    assert json.loads(json.dumps(report)) == report
+    assert (report["version"], report["drifted"]) == (1, False)
+    (pipeline,) = report["pipelines"]
+    assert {name: pipeline[name] for name in orders} == dict(orders)
+    assert pipeline["error"] is None
+    (group,) = pipeline["groups"]
+    assert (group["query_id"], group["batch_id"], group["pending_batch_id"]) == ("query-a", 0, None)
+    assert group["verdicts"] == {"in step": 2}
+    assert group["offsets_retention_minutes"] > 0
+    assert group["last_commit_age_seconds"] is None
+
+
+def test_behind_ahead_and_no_commit_are_named_with_their_partitions(
+    checkpoint, make_topic, produce, new_group, commit, context
+):
+    topic, group = make_topic(3), new_group()
+    produce(topic, {0: 10, 1: 6, 2: 1})
+    commit(group, topic, {0: 4, 1: 6})
+    location = checkpoint({topic: {0: 10, 1: 5, 2: 0}})
+    with pytest.raises(AirflowFailException) as failed:
+        check(context, group_id=group, checkpoint_location=location)
+    assert verdicts(context) == {0: "group behind", 1: "group ahead", 2: "no commit"}
+    assert f"group behind on 1 of 3 partitions ({topic}-0)" in str(failed.value)
+    assert f"group ahead on 1 of 3 partitions ({topic}-1)" in str(failed.value)
+    assert "run the task that commits" in str(failed.value)
+
+
+def test_a_batch_that_has_just_ended_need_not_have_been_committed(checkpoint, topic, new_group, context):
+    names = {
+        "group_id": new_group(),
+        "checkpoint_location": checkpoint({topic: {0: 10}}, ended_at=time.time() - 60),
+        "topics": f"{topic}:0",
+    }
+    report = check(context, **names, grace=timedelta(minutes=5))
+    (group,) = report["pipelines"][0]["groups"]
+    assert (group["drifted"], group["within_grace"], verdicts(context)) == (False, True, {0: "no commit"})
+    with pytest.raises(AirflowFailException, match="no commit on 1 of 1"):
+        check(context, **names, grace="PT30S")
+
+
+def test_warn_says_it_in_the_log_and_succeeds(checkpoint, topic, new_group, context, capsys, caplog):
+    location = checkpoint({topic: {0: 10, 1: 5}})
+    report = check(context, group_id=new_group(), checkpoint_location=location, on_drift="warn")
+    assert report["drifted"]
+    assert "no commit on 2 of 2" in capsys.readouterr().out + caplog.text
+
+
+def test_records_that_retention_deleted_before_they_were_read_are_counted(
+    checkpoint, topic, new_group, commit, context, delete_records
+):
+    group = new_group()
+    commit(group, topic, {0: 3, 1: 6})
+    delete_records(topic, {0: 7})
+    with pytest.raises(
+        AirflowFailException, match=r"records lost on 1 of 2 partitions \(topic-\w+-0, 4 records\)"
+    ):
+        check(context, group_id=group, checkpoint_location=checkpoint({topic: {0: 3, 1: 6}}))
+    assert verdicts(context) == {0: "records lost", 1: "in step"}
+
+
+def test_a_partition_that_was_added_is_named(checkpoint, topic, new_group, commit, context, grow):
+    group, location = new_group(), checkpoint({topic: {0: 10, 1: 6}})
+    commit(group, topic, {0: 10, 1: 6})
+    grow(topic, 3)
+    with pytest.raises(AirflowFailException, match="partition added on 1 of 3"):
+        check(context, group_id=group, checkpoint_location=location)
+    assert verdicts(context) == {0: "in step", 1: "in step", 2: "partition added"}
+
+
+def test_all_pipelines_are_checked_before_one_that_cannot_be_fails_the_task(
+    checkpoint, topic, new_group, commit, context, tmp_path
+):
+    fine, behind, broken = new_group(), new_group(), new_group()
+    for group, offset in ((fine, 10), (behind, 4)):
+        commit(group, topic, {0: offset})
+    location = checkpoint({topic: {0: 10}})
+    pipelines = [
+        {"group_id": broken, "checkpoint_location": str(tmp_path / "nowhere")},
+        KafkaPipeline(group_id=behind, checkpoint_location=location, topics=f"{topic}:0"),
+        KafkaPipeline(
+            group_id={topic: fine},
+            checkpoint_location=location,
+            topics=f"{topic}:0",
+            kafka_config_id="nobody",
+        ),
+        {"group_id": {topic: fine}, "checkpoint_location": location, "topics": [f"{topic}:0"]},
+    ]
+    with pytest.raises(AirflowFailException) as failed:
+        check(context, pipelines=pipelines)
+    text = str(failed.value)
+    assert "3 of 4 pipelines" in text
+    assert f"group {broken!r} could not be checked" in text
+    assert "nobody" in text
+    assert f"group behind on 1 of 1 partitions ({topic}-0)" in text
+    shown = context["ti"].xcoms["return_value"]["pipelines"]
+    assert [bool(pipeline["error"]) for pipeline in shown] == [True, False, True, False]
+    assert [pipeline["drifted"] for pipeline in shown] == [False, True, False, False]
+    assert [pipeline["group_id"] for pipeline in shown] == [broken, behind, {topic: fine}, {topic: fine}]
+    with pytest.raises(AirflowFailException, match="1 of 2 pipelines"):
+        check(context, pipelines=[pipelines[0], pipelines[3]], on_drift="warn")
+
+
+def test_a_pipeline_in_a_list_is_rendered_whether_dict_or_not(checkpoint, topic, new_group, commit, context):
+    group, location = new_group(), checkpoint({topic: {0: 10}})
+    commit(group, topic, {0: 10})
+    names: dict[str, Any] = {
+        "group_id": "{{ group }}",
+        "checkpoint_location": "{{ place }}",
+        "topics": ["{{ topic }}:0"],
+    }
+    context |= {"group": group, "place": location, "topic": topic}
+    for pipelines in ([KafkaPipeline(**names), names], json.dumps([names])):
+        task = CheckOffsetDriftOperator(task_id="check", pipelines=pipelines, grace="{{ 0 }}")
+        task.render_template_fields(context)
+        report = task.execute(context)
+        assert [one["group_id"] for one in report["pipelines"]] == [group] * len(report["pipelines"])
+        assert not report["drifted"]
+
+
+def test_a_checkpoint_whose_first_batch_is_pending_has_nothing_to_be_in_step_with(
+    checkpoint, topic, new_group, commit, context
+):
+    location = checkpoint({topic: {0: 10, 1: 6}}, done=False)
+    report = check(context, group_id={topic: new_group()}, checkpoint_location=location)
+    (group,) = report["pipelines"][0]["groups"]
+    assert (group["batch_id"], group["pending_batch_id"], group["partitions"]) == (None, 0, [])
+    former = new_group()
+    commit(former, topic, {0: 4})
+    with pytest.raises(
+        AirflowFailException, match=r"no batch has finished; batch 0 is pending\): group ahead on 1 of 1"
+    ):
+        check(context, group_id=former, checkpoint_location=location)
+
+
+def test_sources_with_groups_of_their_own_are_reported_apart(
+    checkpoint, topic, make_topic, new_group, commit, context
+):
+    other, group, second = make_topic(1), new_group(), new_group()
+    commit(group, topic, {0: 10, 1: 6})
+    location = checkpoint({topic: {0: 10, 1: 6}, other: {0: 0}})
+    report = check(
+        context, group_id={topic: group, other: second}, checkpoint_location=location, on_drift="warn"
+    )
+    groups = {one["group_id"]: one["verdicts"] for one in report["pipelines"][0]["groups"]}
+    assert groups == {group: {"in step": 2}, second: {"no commit": 1}}
+
+
+def test_groups_and_topics_that_do_not_fit_the_checkpoint_are_said(checkpoint, topic, new_group, context):
+    location = checkpoint({topic: {0: 10}})
+    with pytest.raises(
+        AirflowFailException, match="group_id names 'payments', which the checkpoint does not have"
+    ):
+        check(context, group_id={topic: new_group(), "payments": "p"}, checkpoint_location=location)
+
+
+def test_the_age_of_the_last_commit_is_shown_against_what_the_broker_keeps(
+    checkpoint, topic, new_group, commit
+):
+    group, location = new_group(), checkpoint({topic: {0: 10, 1: 6}})
+    now = int(time.time())
+    commit(group, topic, {0: 10}, CommitMetadata(dag="orders", at=now - 6 * 86_400).text())
+    commit(group, topic, {1: 6}, CommitMetadata(dag="orders", at=now - 5 * 86_400).text())
+    report = KafkaOffsetsHook().check_drift(group, location)
+    (shown,) = report["groups"]
+    assert shown["last_commit_age_seconds"] - 5 * 86_400 in range(60)
+    assert not report["drifted"]
+    kept = shown["offsets_retention_minutes"]
+    assert bool(shown["warnings"]) == (kept < 2 * 5 * 24 * 60)
+
+
+def test_a_group_that_followed_a_running_query_meanwhile_is_not_taken_to_be_ahead(
+    checkpoint, topic, new_group, commit, broker
+):
+    group = new_group()
+
+    class Running(SparkCheckpoint):
+        def read(self):
+            """Read, and have the query finish one more batch, and commit it, before the answer is used."""
+            state = super().read()
+            checkpoint({topic: {0: 9, 1: 6}}, batch=1)
+            commit(group, topic, {0: 9, 1: 6})
+            return state
+
+    running = Running(checkpoint({topic: {0: 4, 1: 6}}))
+    (report,) = pipeline_drift(broker, running, GroupSelection(group))
+    assert (report.batch.batch_id, report.drifted) == (1, False)
+
+
+def test_where_the_storage_tells_no_time_a_batch_counts_from_when_it_was_planned(
+    checkpoint, topic, new_group, broker
+):
+    class Timeless(LocalFileSystem):
+        def modified(self, path):
+            raise NotImplementedError
+
+    location = checkpoint({topic: {0: 4}}, planned_at=LONG_AGO, ended_at=time.time())
+    (report,) = pipeline_drift(
+        broker,
+        SparkCheckpoint(location, fs=Timeless()),
+        GroupSelection.parse(new_group(), f"{topic}:0"),
+        grace=timedelta(minutes=5),
+    )
+    assert report.batch.ended_at == datetime.fromtimestamp(LONG_AGO, tz=timezone.utc)
+    assert report.drifted
+
+
+def test_a_topic_that_was_created_again_with_more_records_is_no_group_that_is_behind(
+    checkpoint, topic, new_group, commit, context, recreate, produce
+):
+    group = new_group()
+    planned_at = time.time() + 1
+    location = checkpoint({topic: {0: 10, 1: 5}}, planned_at=planned_at)
+    commit(group, topic, {0: 10, 1: 5})
+    recreate(topic, 2)
+    until(lambda: time.time() > planned_at + 1)
+    produce(topic, {0: 30, 1: 30})
+    commit(group, topic, {0: 10})
+    with pytest.raises(AirflowFailException) as failure:
+        check(context, group_id=group, checkpoint_location=location)
+    assert set(verdicts(context).values()) == {"topic recreated"}
+    assert "run the task that commits" not in str(failure.value)
+
+
+def test_the_id_of_the_topic_tells_one_that_was_created_again(
+    checkpoint, topic, new_group, commit, context, broker
+):
+    group, location = new_group(), checkpoint({topic: {0: 10, 1: 5}})
+    ids = broker.log_ids([topic])
+    same = CommitMetadata(query="query-a").texts([TopicPartition(topic, 0)], ids)[topic]
+    commit(group, topic, {0: 10, 1: 5}, same)
+    assert not check(context, group_id=group, checkpoint_location=location)["drifted"]
+    commit(group, topic, {1: 5}, same.replace(ids.topics[topic], "another-one"))
+    with pytest.raises(AirflowFailException):
+        check(context, group_id=group, checkpoint_location=location)
+    assert verdicts(context) == {0: "in step", 1: "topic recreated"}
+
+
+def test_a_topic_that_the_query_no_longer_reads_is_drift_while_records_wait(
+    checkpoint, topic, new_group, commit, context, make_topic, produce
+):
+    group, other = new_group(), make_topic(1)
+    produce(other, {0: 7})
+    names = {"group_id": group, "checkpoint_location": checkpoint({topic: {0: 10, 1: 6}})}
+    commit(group, topic, {0: 10, 1: 6})
+    commit(group, other, {0: 3})
+    with pytest.raises(AirflowFailException, match=rf"not read on 1 of 3 partitions \({other}-0\)"):
+        check(context, **names)
+    assert not check(context, **names, topics=[topic])["drifted"]
+    commit(group, other, {0: 7})
+    report = check(context, **names)
+    assert not report["drifted"]
+    assert report["pipelines"][0]["groups"][0]["verdicts"] == {"in step": 2, "not read": 1}
+
+
+def test_a_group_that_follows_another_query_is_not_in_step_where_the_offsets_are_equal(
+    checkpoint, topic, new_group, commit, context
+):
+    group = new_group()
+    commit(group, topic, {0: 10, 1: 6}, CommitMetadata(query="query-b").text())
+    with pytest.raises(AirflowFailException, match="other query on 2 of 2 partitions"):
+        check(context, group_id=group, checkpoint_location=checkpoint({topic: {0: 10, 1: 6}}))
