@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import Consumer
 from memory_broker import MemoryBroker, MemoryClient
+from spark_session import grow  # noqa: F401
 
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 
@@ -39,6 +40,9 @@ class Memory:
     def recreate(self, topic: str, partitions: int) -> None:
         self.broker.create(topic, partitions)
 
+    def grow(self, topic: str, partitions: int) -> None:
+        self.broker.grow(topic, partitions)
+
     def user(self, *rights: tuple[str, str, str]) -> Any:
         return MemoryClient(self.broker, rights)
 
@@ -59,9 +63,10 @@ class Real:
         produce: Callable,
         recreate: Callable,
         delete_records: Callable,
+        add_partitions: Callable,
     ) -> None:
         self._servers, self._make_topic, self._produce = servers, make_topic, produce
-        self.recreate, self.delete_records = recreate, delete_records
+        self.recreate, self.delete_records, self.grow = recreate, delete_records, add_partitions
         self.client = OffsetsClient({"bootstrap.servers": servers}, timeout=20)
 
     def topic(self, partitions: int = 3, times: dict[int, Sequence[int]] | None = None) -> str:
@@ -98,7 +103,7 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Any]:
     if request.param == "memory":
         yield Memory()
         return
-    names = ("bootstrap_servers", "make_topic", "produce", "recreate", "delete_records")
+    names = ("bootstrap_servers", "make_topic", "produce", "recreate", "delete_records", "grow")
     real = Real(*map(request.getfixturevalue, names))
     with real.client:
         yield real
@@ -115,7 +120,7 @@ class Secured(Real):
         def write(*given: Any) -> None:
             produce(*given, on=kafka.plain)
 
-        super().__init__(kafka.plain, make, write, lambda *_: None, lambda *_: None)
+        super().__init__(kafka.plain, make, write, *[lambda *_: None] * 3)
         self._kafka = kafka
         self.clients: list[OffsetsClient] = []
 

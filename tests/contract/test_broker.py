@@ -85,6 +85,18 @@ def test_a_topic_that_is_created_again_is_empty_and_nothing_is_committed_to_it(c
     assert cluster.client.committed(group, both) == dict.fromkeys(both)
 
 
+def test_added_partitions_are_empty_and_the_others_keep_what_they_have(cluster, topic, group):
+    cluster.client.commit(group, dict.fromkeys(partitions_of(topic), 3))
+    before = cluster.client.log_ids([topic])
+    cluster.grow(topic, 5)
+    added = partitions_of(topic, 5)[3:]
+    assert cluster.client.partitions([topic]) == {topic: [0, 1, 2, 3, 4]}
+    assert cluster.client.log_ids([topic]) == before
+    assert cluster.client.log_ranges(added) == dict.fromkeys(added, LogRange(0, 0))
+    assert cluster.client.committed(group, added) == dict.fromkeys(added)
+    assert cluster.client.log_ranges(partitions_of(topic))[TopicPartition(topic, 0)].end == 10
+
+
 def test_log_ranges_of_full_emptied_and_untouched_partitions(cluster, topic):
     cluster.delete_records(topic, {0: 4, 1: 5})
     assert list(cluster.client.log_ranges(partitions_of(topic)).values()) == [
