@@ -23,6 +23,7 @@ def memory(monkeypatch: pytest.MonkeyPatch) -> MemoryBroker:
         monkeypatch.setattr(opens, "OffsetsClient", lambda *_, **__: MemoryClient(found))
     connection = json.dumps({"conn_type": "kafka", "extra": {"bootstrap.servers": MemoryClient.servers}})
     monkeypatch.setenv("AIRFLOW_CONN_KAFKA_DEFAULT", connection)
+    monkeypatch.setenv("AIRFLOW_KAFKA_OFFSETS_BOOTSTRAP_SERVER", MemoryClient.servers)
     return found
 
 

@@ -47,8 +47,9 @@ def test_a_time_in_place_of_the_log_end_counts_at_the_next_poll(
     topic = make_read_topic()
     poll(context, group, topics=[topic], target="latest")
     commit(group, topic, {0: 5})
-    produce(topic, {0: 3})
-    poll(context, group, topics=[topic], target=datetime.now(tz=timezone.utc))
+    now = datetime.now(tz=timezone.utc)
+    produce(topic, {0: 3}, {0: [int(now.timestamp() * 1000) - 1000] * 3})
+    poll(context, group, topics=[topic], target=now)
 
 
 def test_corrected_topics_count_at_the_next_poll(group, make_read_topic, commit, context):

@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 
 import pytest
-from confluent_kafka import TopicPartition as ClientPartition
-from confluent_kafka.admin import AdminClient
 from written_query import QUERY_ID
 
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.offsets import TopicPartition
 
-pytestmark = pytest.mark.integration
+pytestmark = pytest.mark.usefixtures("memory")
 
 ENDS = {0: 10, 1: 4}
 READ = {0: 8, 1: 3}
@@ -92,14 +90,12 @@ def test_a_reset_of_both_is_restored_from_the_receipt_that_it_prints(do, receipt
 
 
 @pytest.fixture
-def shortened(make_topic, produce, bootstrap_servers, commit, new_group):
+def shortened(make_topic, produce, delete_records, commit, new_group):
     """A topic of which retention has deleted the first 4 records, and a group at 2."""
     name, group = make_topic(1), new_group()
     produce(name, {0: 10})
     commit(group, name, {0: 2})
-    admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
-    partition = ClientPartition(name, 0, 4)
-    admin.delete_records([partition])[partition].result(30)
+    delete_records(name, {0: 4})
     return name, group
 
 
@@ -292,15 +288,13 @@ def test_a_checkpoint_is_truncated_and_its_receipt_printed(receipt, topic, query
     assert not {"offsets/2", "commits/2"} & set(query.files())
 
 
-def test_a_commit_of_a_checkpoints_position_is_shown_and_has_a_receipt(
-    do, receipt, topic, group, query, kafka_tools
-):
+def test_a_commit_of_a_checkpoints_position_is_shown_and_has_a_receipt(do, receipt, topic, query, committed):
     query.run(2, {topic: ENDS})
     assert shows(do(COMMIT), topic, 0, 8, 10, "+2", 0, 10)
     made = json.loads(receipt(COMMIT).read_text())
     assert (made["verified"], made["source"]["batch_id"]) == (True, 2)
     assert made["before"] == {topic: {"0": 8, "1": 3}}
-    assert [row["current_offset"] for row in kafka_tools.describe_rows(group)] == [10, 4]
+    assert committed() == ENDS
 
 
 def test_a_commit_by_hand_names_the_command_and_the_query(do, topic, group, broker):
