@@ -231,10 +231,10 @@ class LosesItsPortToAKafka(EmbeddedKafka):
         return super().server_properties(number)
 
 
-def test_another_kafka_on_its_port_is_not_taken_for_its_own(kafka):
-    with LosesItsPortToAKafka(kafka.bootstrap_servers) as own:
+def test_another_kafka_on_its_port_is_not_taken_for_its_own(bootstrap_servers):
+    with LosesItsPortToAKafka(bootstrap_servers) as own:
         assert own.running
-        assert own.bootstrap_servers != kafka.bootstrap_servers
+        assert own.bootstrap_servers != bootstrap_servers
 
 
 @pytest.mark.long
