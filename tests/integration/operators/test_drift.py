@@ -1,36 +1,17 @@
 from __future__ import annotations
 
-import os
-
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
 from confluent_kafka.admin import AdminClient, NewTopic
 from deadlines import until
-from written_query import Query
+from drift_checks import check
 
 from airflow_kafka_offsets.errors import DriftError, UnknownTopicPartitionError
 from airflow_kafka_offsets.model.offsets import TopicPartition
-from airflow_kafka_offsets.operators.check_drift import CheckOffsetDriftOperator
 
 pytestmark = pytest.mark.integration
 
 DEADLINE = 30.0
-LONG_AGO = 1_700_000_000
-
-
-@pytest.fixture
-def checkpoint(tmp_path):
-    """Writes a checkpoint as Spark does: checkpoint({topic: {0: 5}}, ended_at=..., done=True)."""
-
-    def write(topics, *, batch=0, planned_at=None, ended_at=LONG_AGO, done=True):
-        query = Query(tmp_path / "checkpoint", "query-a")
-        query.plan(batch, topics, at=planned_at)
-        if done:
-            query.finish(batch)
-            os.utime(query.root / "commits" / str(batch), (ended_at, ended_at))
-        return query.location
-
-    return write
 
 
 @pytest.fixture
@@ -44,17 +25,6 @@ def has_logs(broker, *partitions):
         return bool(broker.log_ranges(partitions))
     except UnknownTopicPartitionError:
         return False
-
-
-def check(context, **parameters):
-    return CheckOffsetDriftOperator(task_id="check", **parameters).execute(context)
-
-
-def verdicts(context):
-    """The verdicts of the only group in the report: {partition: verdict}."""
-    (pipeline,) = context["ti"].xcoms["return_value"]["pipelines"]
-    (group,) = pipeline["groups"]
-    return {entry["partition"]: entry["verdict"] for entry in group["partitions"]}
 
 
 def test_a_topic_that_was_deleted_does_not_hide_the_others_and_is_known_when_it_comes_again(

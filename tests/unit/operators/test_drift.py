@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from datetime import datetime, timedelta, timezone
 from typing import Any
@@ -9,8 +8,8 @@ from typing import Any
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
 from deadlines import until
+from drift_checks import LONG_AGO, check, verdicts
 from fsspec.implementations.local import LocalFileSystem
-from written_query import Query
 
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
@@ -24,33 +23,6 @@ from airflow_kafka_offsets.readings.drift import pipeline_drift
 pytestmark = pytest.mark.usefixtures("memory")
 
 DEADLINE = 30.0
-LONG_AGO = 1_700_000_000
-
-
-@pytest.fixture
-def checkpoint(tmp_path):
-    """Writes a checkpoint as Spark does: checkpoint({topic: {0: 5}}, ended_at=..., done=True)."""
-
-    def write(topics, *, batch=0, planned_at=None, ended_at=LONG_AGO, done=True):
-        query = Query(tmp_path / "checkpoint", "query-a")
-        query.plan(batch, topics, at=planned_at)
-        if done:
-            query.finish(batch)
-            os.utime(query.root / "commits" / str(batch), (ended_at, ended_at))
-        return query.location
-
-    return write
-
-
-def check(context, **parameters):
-    return CheckOffsetDriftOperator(task_id="check", **parameters).execute(context)
-
-
-def verdicts(context):
-    """The verdicts of the only group in the report: {partition: verdict}."""
-    (pipeline,) = context["ti"].xcoms["return_value"]["pipelines"]
-    (group,) = pipeline["groups"]
-    return {entry["partition"]: entry["verdict"] for entry in group["partitions"]}
 
 
 def test_a_group_where_its_checkpoint_is_has_not_drifted(checkpoint, topic, new_group, commit, context):

@@ -2,8 +2,6 @@ from __future__ import annotations
 
 import pytest
 from airflow_task import group  # noqa: F401
-from memory_kafka import broker, make_topic, memory, produce  # noqa: F401
-from moved_pipeline import commit  # noqa: F401
 from waiting import Store, TaskInstance
 
 

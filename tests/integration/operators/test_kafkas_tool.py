@@ -1,4 +1,4 @@
-"""A reset of a pipeline with a checkpoint, as Kafka's own tool shows it and reads its files."""
+"""Moves of a pipeline with a checkpoint, as Kafka's own tool shows them; its files and ours."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from datetime import datetime, timedelta, timezone
 import pytest
 from airflow_task import new_run, reset
 from kafka_shell import parse_describe
+
+from airflow_kafka_offsets.operators.restore import RestoreOffsetsOperator
 
 pytestmark = pytest.mark.integration
 
@@ -98,3 +100,19 @@ def test_the_receipt_has_both_parts_and_the_archive_both_images(
     assert sorted(rows) == [[topic, "0", "5"], [topic, "1", "2"]]
     # The receipt was stored before the first write.
     assert context["ti"].xcoms["return_value"] == {**receipt, "verified": False}
+
+
+def test_a_file_that_kafkas_tool_exported_is_put_back(
+    topic, group, query, committed, kafka_tools, context, tmp_path
+):
+    flags = ("--reset-offsets", "--group", group, "--topic", f"{topic}:0,1", "--shift-by", "-1", "--export")
+    exported = kafka_tools.consumer_groups(*flags, "--dry-run").stdout
+    file = tmp_path / "plan.csv"
+    file.write_text("\n".join(line for line in exported.splitlines() if line.count(",") == 2))
+    names = {"group_id": group, "checkpoint_location": query.location, "quiet_period": 0}
+    task = RestoreOffsetsOperator(task_id="restore", restore_when="always", from_file=str(file), **names)
+    restored = task.execute(context)
+    assert committed(group, topic) == {0: 4, 1: 1}
+    assert query.stands() == {0: 4, 1: 1, 2: 4}
+    assert restored
+    assert restored["source"]["restore"] == str(file)
