@@ -3,16 +3,53 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
-from typing import TYPE_CHECKING, Any
+import time
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
 
 import pytest
 from airflow.exceptions import AirflowRescheduleException
 from airflow.providers.common.compat.sdk import TaskDeferred
+from airflow.sdk import timezone
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from datetime import datetime
+from airflow_kafka_offsets.sensors.lag import ConsumerGroupLagSensor
+
+WAYS = ("poke", "reschedule", "deferrable")
+FOREVER = {"retention.ms": "-1"}
+OLD = 1_357_000_000_000
+"""In 2013."""
+
+
+def now_ms() -> int:
+    return int(time.time() * 1000)
+
+
+def a_minute_ago() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() - 60))
+
+
+@pytest.fixture
+def behind(
+    new_group: Callable[[], str],
+    make_topic: Callable[..., str],
+    produce: Callable[..., None],
+    commit: Callable[..., object],
+) -> str:
+    """A group that is 5 behind, and nobody reads."""
+    group, topic = new_group(), make_topic(1)
+    produce(topic, {0: 5})
+    commit(group, topic, {0: 0})
+    return group
+
+
+def lag_sensor(group: str | None, **parameters: Any) -> Any:
+    """Return a sensor that waits for a lag of 0, or for the thresholds that are given."""
+    if not any(name.endswith("_lag") for name in parameters):
+        parameters["max_lag"] = 0
+    return ConsumerGroupLagSensor(task_id="gate", group_id=group, **parameters)
 
 
 class Store(dict[str, Any]):
@@ -106,4 +143,22 @@ def wait_by(way: str, make: Callable[..., Any], context: Any, meanwhile: Callabl
     return sensor.execute(context)
 
 
-WAYS = ("poke", "reschedule", "deferrable")
+def _wait_until_its_end(way: str, make: Callable[..., Any], context: Any) -> None:
+    if way == "deferrable":
+        event = end_of(deferred(make(deferrable=True, poke_interval=1), context))
+        make(deferrable=True).resume_execution("execute_complete", {"event": event}, context)
+    elif way == "poke":
+        make(poke_interval=0.1).execute(context)
+    deadline = time.monotonic() + 20
+    while way == "reschedule" and time.monotonic() < deadline:
+        with contextlib.suppress(AirflowRescheduleException):
+            make(mode="reschedule", poke_interval=0.1).execute(context)
+        assert context["ti"].xcoms == {}
+        context["ti"].first_reschedule = context["ti"].first_reschedule or timezone.utcnow()
+
+
+def ends(way: str, make: Callable[..., Any], context: Any, error: type[Exception]) -> tuple[Exception, Any]:
+    """Wait until an error; return the error and what is in XCom then."""
+    with pytest.raises(error) as raised:
+        _wait_until_its_end(way, make, context)
+    return raised.value, context["ti"].xcoms.get("return_value")

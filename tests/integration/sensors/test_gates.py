@@ -1,86 +1,36 @@
-"""What does a gate see on a real log: transactions, holes, retention, silence, topics that change?"""
+"""What gates see of a real log: transactions, compaction, new partitions, a broker that is gone."""
 
 from __future__ import annotations
 
-import contextlib
 import re
-import threading
-import time
 from typing import Any
 
 import pytest
-from airflow.exceptions import AirflowRescheduleException
 from airflow.providers.common.compat.sdk import (
-    AirflowException,
-    AirflowFailException,
     AirflowSensorTimeout,
-    AirflowSkipException,
-    AirflowTaskTimeout,
 )
-from airflow.sdk import timezone
 from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as ClientPartition
-from confluent_kafka.admin import AdminClient
 from deadlines import until
-from waiting import WAYS, TaskInstance, deferred, end_of, reading_of, wait_by
+from waiting import (
+    FOREVER,
+    OLD,
+    WAYS,
+    a_minute_ago,
+    ends,
+    lag_sensor,
+    now_ms,
+    reading_of,
+    wait_by,
+)
 
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.offsets import TopicPartition
-from airflow_kafka_offsets.sensors.lag import ConsumerGroupLagSensor
 from airflow_kafka_offsets.sensors.reached import OffsetsReachedSensor
 from airflow_kafka_offsets.sensors.topic import TopicReachedSensor
 
 pytestmark = pytest.mark.integration
-
-FOREVER = {"retention.ms": "-1"}
-OLD = 1_357_000_000_000
-"""In 2013."""
 UNREACHABLE = "127.0.0.1:1"
-
-
-def now_ms():
-    return int(time.time() * 1000)
-
-
-@pytest.fixture
-def admin(bootstrap_servers):
-    return AdminClient({"bootstrap.servers": bootstrap_servers})
-
-
-def lag_sensor(group, **parameters):
-    if not any(name.endswith("_lag") for name in parameters):
-        parameters["max_lag"] = 0
-    return ConsumerGroupLagSensor(task_id="gate", group_id=group, **parameters)
-
-
-# -- time lag --
-
-
-def test_a_time_lag_is_the_age_of_the_first_record_that_waits(group, make_topic, produce, commit):
-    topic = make_topic(partitions=2, config=FOREVER)
-    old, new = now_ms() - 3_600_000, now_ms() - 60_000
-    produce(topic, {0: 3, 1: 2}, timestamps_ms={0: [old, old + 1, new], 1: [new, new]})
-    commit(group, topic, {0: 1, 1: 0})
-    done, value = reading_of(lag_sensor(group, max_time_lag="PT30M"))
-    assert not done
-    assert value["time_lag"] == pytest.approx(3600, abs=60)
-    # What is young enough is not looked at more closely.
-    assert [partition["time_lag"] for partition in value["partitions"]] == [value["time_lag"], None]
-    commit(group, topic, {0: 2, 1: 0})
-    done, value = reading_of(lag_sensor(group, max_time_lag=1800))
-    assert done
-    assert value["total_lag"] == 3
-
-
-def test_past_the_last_record_all_of_the_log_has_to_be_read(group, make_topic, produce, commit):
-    topic = make_topic(partitions=1, config=FOREVER)
-    produce(topic, {0: 2}, timestamps_ms={0: [OLD, OLD]})
-    commit(group, topic, {0: 1})
-    assert reading_of(lag_sensor(group, max_time_lag=60))[0] is False
-    commit(group, topic, {0: 2})
-    done, value = reading_of(lag_sensor(group, max_time_lag=60))
-    assert done
-    assert value["time_lag"] == 0
 
 
 def test_before_a_marker_that_nothing_follows_a_group_is_not_late(
@@ -92,17 +42,6 @@ def test_before_a_marker_that_nothing_follows_a_group_is_not_late(
     done, value = reading_of(lag_sensor(group, max_time_lag=60))
     assert done
     assert value["total_lag"] == 1
-
-
-def test_thresholds_of_records_and_of_time_have_both_to_hold(group, make_topic, produce, commit):
-    topic = make_topic(partitions=1)
-    produce(topic, {0: 5})
-    commit(group, topic, {0: 0})
-    assert reading_of(lag_sensor(group, max_time_lag=600))[0] is True
-    assert reading_of(lag_sensor(group, max_time_lag=600, max_lag=4))[0] is False
-
-
-# -- transactions, holes, retention --
 
 
 def test_the_marker_of_a_transaction_is_within_the_tolerance(group, make_topic, send_in_transaction, commit):
@@ -173,96 +112,6 @@ def test_offsets_that_compaction_removed_count_until_they_are_passed(
     assert reading_of(lag_sensor(group, max_time_lag=3600))[0] is True
 
 
-def test_records_that_retention_took_are_lost_and_not_waited_for(
-    group, make_topic, produce, commit, delete_records
-):
-    topic = make_topic(partitions=1)
-    produce(topic, {0: 10})
-    commit(group, topic, {0: 2})
-    delete_records(topic, {0: 10})
-    done, value = reading_of(lag_sensor(group))
-    assert done
-    assert (value["total_lag"], value["lost"], value["partitions"][0]["lost"]) == (0, 8, 8)
-    done, value = reading_of(OffsetsReachedSensor(task_id="gate", group_id=group, target="latest"))
-    assert done
-    assert (value["remaining"], value["lost"]) == (0, 8)
-
-
-def test_an_empty_topic_is_not_waited_for(group, make_topic, commit):
-    topic = make_topic(partitions=2)
-    commit(group, make_topic(partitions=1), {0: 0})
-    assert reading_of(lag_sensor(group, topics=topic))[0] is True
-    assert reading_of(lag_sensor(group, topics=topic, max_time_lag=1))[0] is True
-    assert (
-        reading_of(OffsetsReachedSensor(task_id="gate", group_id=group, topics=topic, target="latest"))[0]
-        is True
-    )
-
-
-@pytest.mark.parametrize("records", [0, 3])
-def test_a_group_that_has_never_committed_is_waited_for(records, group, make_topic, produce, commit, capsys):
-    topic = make_topic(partitions=1)
-    produce(topic, {0: records})
-    sensor = lag_sensor(group, topics=topic, on_no_commit="latest")
-    says = f"group '{group}' has committed nothing on this broker: the wait continues until the first commit"
-    assert sensor.poke({}).is_done is False
-    assert says in capsys.readouterr().out
-    commit(group, topic, {0: records})
-    assert sensor.poke({}).is_done is True
-    sensor._close()
-
-
-def test_no_group_can_be_further_behind_than_the_whole_log(group, make_topic, produce):
-    topic = make_topic(partitions=1)
-    assert reading_of(lag_sensor(group, topics=topic, on_no_commit="earliest"))[0] is True
-    produce(topic, {0: 3})
-    assert reading_of(lag_sensor(group, topics=topic, on_no_commit="earliest"))[0] is False
-    assert reading_of(lag_sensor(group, topics=topic, on_no_commit="earliest", max_lag=3))[0] is True
-
-
-@pytest.mark.parametrize("policy", ["fail", "skip"])
-def test_a_group_that_has_never_committed_is_an_error_on_an_empty_topic(policy, group, make_topic):
-    sensor = lag_sensor(group, topics=make_topic(partitions=1), on_no_commit=policy)
-    with pytest.raises(
-        AirflowFailException, match="has no committed offset on this broker.*correct the name"
-    ):
-        sensor.poke({})
-    sensor._close()
-
-
-@pytest.mark.parametrize("records", [0, 3])
-def test_a_target_is_not_reached_by_a_group_that_has_never_committed(
-    records, group, make_topic, produce, commit, capsys
-):
-    topic = make_topic(partitions=1)
-    produce(topic, {0: records})
-    sensor = OffsetsReachedSensor(task_id="gate", group_id=group, topics=topic, target="latest")
-    done, reading = reading_of(sensor)
-    assert (done, reading["reached"]) == (False, False)
-    assert f"group '{group}' has committed nothing on this broker" in capsys.readouterr().out
-    commit(group, topic, {0: records})
-    assert sensor.poke({}).is_done is True
-    sensor._close()
-
-
-# -- topics that change --
-
-
-@pytest.mark.parametrize("isolation_level", ["read_uncommitted", "read_committed"])
-def test_a_position_beyond_the_log_is_no_lag_of_0(isolation_level, make_topic, produce, recreate, new_query):
-    topic = make_topic(partitions=1)
-    produce(topic, {0: 5})
-    query = new_query({topic: {0: 5}})
-    gate = lag_sensor(None, checkpoint_location=query.location, isolation_level=isolation_level)
-    assert gate.poke({}).is_done
-    recreate(topic, 1)
-    try:
-        with pytest.raises(AirflowFailException, match="beyond the log end.*deleted and created again"):
-            gate.poke({})
-    finally:
-        gate._close()
-
-
 def test_a_partition_that_is_added_during_a_wait_is_waited_for(
     group, bootstrap_servers, make_topic, produce, commit, grow
 ):
@@ -282,9 +131,6 @@ def test_a_partition_that_is_added_during_a_wait_is_waited_for(
     gate._close()
     assert value["total_lag"] == 3
     assert [partition["committed"] for partition in value["partitions"]] == [5, None]
-
-
-# -- the same through all three ways --
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -389,63 +235,6 @@ def test_a_topic_is_waited_for_in_each_way_with_the_same_result(way, make_topic,
     }
 
 
-# -- what a topic holds --
-
-
-@pytest.fixture
-def one_silent(make_topic, produce):
-    """A topic with a partition that goes on, one that has stopped, and one that was never written to."""
-    topic = make_topic(partitions=3, config=FOREVER)
-    produce(
-        topic, {0: 2, 1: 1}, timestamps_ms={0: [now_ms() - 3_600_000, now_ms()], 1: [now_ms() - 3_600_000]}
-    )
-    return topic
-
-
-def a_minute_ago():
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() - 60))
-
-
-def test_an_idle_partition_blocks_unless_it_is_ignored(one_silent):
-    gate = {"task_id": "gate", "topics": one_silent, "target": a_minute_ago()}
-    done, value = reading_of(TopicReachedSensor(**gate))
-    assert not done
-    assert value["offsets"] == {one_silent: {"0": 1, "1": None, "2": None}}
-    done, value = reading_of(TopicReachedSensor(**gate, on_idle_partition="ignore"))
-    assert done
-    assert value["idle"] == {one_silent: {"1": 1, "2": 0}}
-
-
-def test_a_partition_that_was_written_to_lately_is_not_idle(one_silent):
-    gate = TopicReachedSensor(
-        task_id="gate",
-        topics=one_silent,
-        target=a_minute_ago(),
-        on_idle_partition="ignore",
-        idle_after="PT2H",
-    )
-    assert reading_of(gate)[1]["idle"] == {one_silent: {"2": 0}}
-    gate = TopicReachedSensor(
-        task_id="gate",
-        topics=f"{one_silent}:0,1",
-        target=a_minute_ago(),
-        on_idle_partition="ignore",
-        idle_after=7200,
-    )
-    assert reading_of(gate)[0] is False
-
-
-def test_a_topic_that_is_silent_altogether_has_not_reached_anything(make_topic):
-    gate = TopicReachedSensor(
-        task_id="gate",
-        topics=make_topic(partitions=2),
-        target=a_minute_ago(),
-        on_idle_partition="ignore",
-        idle_after=1,
-    )
-    assert reading_of(gate)[0] is False
-
-
 def test_a_marker_is_no_record_that_a_topic_has_reached(make_topic, send_in_transaction):
     tp = TopicPartition(make_topic(partitions=1, config=FOREVER), 0)
     send_in_transaction(tp, OLD)
@@ -454,222 +243,6 @@ def test_a_marker_is_no_record_that_a_topic_has_reached(make_topic, send_in_tran
     assert reading_of(TopicReachedSensor(**gate))[0] is False
     send_in_transaction(tp, now_ms())
     assert reading_of(TopicReachedSensor(**gate))[0] is True
-
-
-def test_the_topics_may_be_those_that_a_group_reads(group, one_silent, commit):
-    commit(group, one_silent, {0: 0})
-    gate = TopicReachedSensor(task_id="gate", group_id=group, target="2013-01-01", on_idle_partition="ignore")
-    assert reading_of(gate)[1]["log_end"] == {one_silent: {"0": 2, "1": 1, "2": 0}}
-
-
-# -- how a wait ends --
-
-
-@pytest.fixture
-def behind(group, make_topic, produce, commit):
-    """A group that is 5 behind, and nobody reads."""
-    topic = make_topic(partitions=1)
-    produce(topic, {0: 5})
-    commit(group, topic, {0: 0})
-    return group
-
-
-def go(way, make, context):
-    """Wait to the end."""
-    if way == "deferrable":
-        event = end_of(deferred(make(deferrable=True, poke_interval=1), context))
-        make(deferrable=True).resume_execution("execute_complete", {"event": event}, context)
-    elif way == "poke":
-        make(poke_interval=0.1).execute(context)
-    deadline = time.monotonic() + 20
-    while way == "reschedule" and time.monotonic() < deadline:
-        with contextlib.suppress(AirflowRescheduleException):
-            make(mode="reschedule", poke_interval=0.1).execute(context)
-        assert context["ti"].xcoms == {}
-        context["ti"].first_reschedule = context["ti"].first_reschedule or timezone.utcnow()
-
-
-def ends(way, make, context, error):
-    """Wait until an error; return the error and what is in XCom then."""
-    with pytest.raises(error) as raised:
-        go(way, make, context)
-    return raised.value, context["ti"].xcoms.get("return_value")
-
-
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize(
-    ("soft_fail", "error"),
-    [(False, AirflowFailException), (True, AirflowSkipException)],
-    ids=["fail", "soft_fail"],
-)
-def test_a_stalled_wait_fails_early_and_leaves_its_last_reading(way, soft_fail, error, behind, context):
-    raised, reading = ends(
-        way,
-        lambda **more: lag_sensor(behind, stalled_after=0.3, timeout=60, soft_fail=soft_fail, **more),
-        context,
-        error,
-    )
-    assert reading["total_lag"] == 5
-    if not soft_fail:
-        assert "nothing has moved for" in str(raised)
-        assert "total lag 5" in str(raised)
-
-
-def test_a_position_that_moves_is_not_stalled(behind, commit, broker, context):
-    topic = next(tp.topic for tp in broker.committed_everywhere(behind))
-    sensor = lag_sensor(behind, stalled_after=0.5, poke_interval=0.2)
-    looked, offsets = sensor.poke, iter((1, 2, 3, 4, 5))
-
-    def poke(context):
-        commit(behind, topic, {0: next(offsets)})
-        return looked(context)
-
-    sensor.poke = poke
-    assert sensor.execute(context)["total_lag"] == 0
-
-
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize(
-    ("soft_fail", "error"),
-    [(False, AirflowSensorTimeout), (True, AirflowSkipException)],
-    ids=["fail", "soft_fail"],
-)
-def test_a_timeout_leaves_the_last_reading(way, soft_fail, error, behind, context):
-    _, reading = ends(
-        way, lambda **more: lag_sensor(behind, timeout=0.5, soft_fail=soft_fail, **more), context, error
-    )
-    assert reading["total_lag"] == 5
-
-
-@pytest.mark.parametrize("way", ["poke", "deferrable"])
-def test_soft_fail_skips_for_an_error_that_would_come_again(way, group, context):
-    _, reading = ends(
-        way, lambda **more: lag_sensor(group, soft_fail=True, **more), context, AirflowSkipException
-    )
-    assert reading is None
-
-
-def test_a_stall_is_forgotten_when_the_task_is_tried_again(behind, context):
-    def look_once():
-        with pytest.raises(AirflowRescheduleException):
-            lag_sensor(behind, stalled_after=0.3, mode="reschedule").execute(context)
-
-    look_once()
-    time.sleep(0.4)  # longer than stalled_after
-    context["ti"].try_number = 2
-    look_once()
-
-
-def test_a_stall_cannot_be_seen_where_nothing_is_remembered(behind):
-    with pytest.raises(AirflowFailException, match="needs Airflow 3.3"):
-        lag_sensor(behind, stalled_after=60, mode="reschedule").execute({"ti": TaskInstance()})
-
-
-def test_the_log_shows_a_table_for_each_change_and_not_for_each_look(behind, context, capsys):
-    def look_once():
-        with pytest.raises(AirflowRescheduleException):
-            lag_sensor(behind, mode="reschedule").execute(context)
-
-    for _ in range(3):
-        look_once()
-    assert capsys.readouterr().out.count("total lag 5") == 1
-
-
-@contextlib.contextmanager
-def reading_on(group, topic, commit):
-    """Commits ten more records every tenth of a second, in a thread."""
-    over = threading.Event()
-
-    def read():
-        at = 0
-        while not over.wait(0.1):
-            commit(group, topic, {0: (at := at + 10)})
-
-    reader = threading.Thread(target=read)
-    reader.start()
-    try:
-        yield
-    finally:
-        over.set()
-        reader.join()
-
-
-@pytest.mark.parametrize("deferrable", [False, True], ids=["poke", "deferrable"])
-@pytest.mark.parametrize("kind", ["reached", "lag"])
-def test_a_wait_that_is_approached_says_when_it_may_end(
-    kind, deferrable, group, make_topic, produce, commit, context
-):
-    topic = make_topic(partitions=1)
-    produce(topic, {0: 5_000})
-    commit(group, topic, {0: 0})
-    when = {"deferrable": deferrable, "poke_interval": 1, "timeout": 7}
-    if kind == "lag":
-        gate = lag_sensor(group, **when)
-    else:
-        gate = OffsetsReachedSensor(task_id="gate", group_id=group, target="latest", **when)
-
-    def wait():
-        if deferrable:
-            return gate.execute_complete(context, end_of(deferred(gate, context)))
-        return gate.execute(context)
-
-    with reading_on(group, topic, commit), pytest.raises(AirflowSensorTimeout) as ended:
-        wait()
-
-    says = {
-        "lag": r"lag falls by \S+/s net, about .+ to the threshold",
-        "reached": r"[\d,]+ of [\d,]+ read, \S+/s, about .+",
-    }
-    assert re.search(says[kind], str(ended.value)), str(ended.value)
-    progress = context["ti"].xcoms["return_value"]["progress"]
-    assert 20 < progress["records_per_second"] <= 110
-    assert 40 < progress["seconds_left"] < 250
-
-
-def test_an_age_that_grows_is_no_change(group, make_topic, produce, commit, capsys):
-    topic = make_topic(partitions=1, config=FOREVER)
-    produce(topic, {0: 2}, timestamps_ms={0: [OLD, OLD]})
-    commit(group, topic, {0: 1})
-    gate = lag_sensor(group, max_time_lag=60)
-    first = gate.poke({}).xcom_value["time_lag"]
-    time.sleep(1)  # the age grows
-    assert gate.poke({}).xcom_value["time_lag"] > first
-    gate._close()
-    assert capsys.readouterr().out.count("total lag 1") == 1
-
-
-def test_clearing_the_task_freezes_a_new_target(behind, make_topic, produce, commit, broker, context):
-    topic = next(tp.topic for tp in broker.committed_everywhere(behind))
-
-    def look_once():
-        with pytest.raises(AirflowRescheduleException):
-            OffsetsReachedSensor(task_id="gate", group_id=behind, mode="reschedule", target="latest").execute(
-                context
-            )
-
-    look_once()
-    produce(topic, {0: 5})
-    commit(behind, topic, {0: 5})
-    context["ti"].max_tries = 1
-    look_once()
-    context["ti"].max_tries = 0
-    gate = OffsetsReachedSensor(task_id="gate", group_id=behind, mode="reschedule", target="latest")
-    assert gate.execute(context)["target"] == {topic: {"0": 5}}
-
-
-@pytest.mark.parametrize(
-    ("parameters", "text"),
-    [
-        ({"stalled_after": "{{ 0 }}"}, "stalled_after='0'"),
-        ({"position": "{{ 'checkpoint' }}"}, "name the checkpoint"),
-        ({"max_lag": "{{ 'few' }}"}, "max_lag='few': expected 0 or more"),
-    ],
-)
-def test_what_makes_no_sense_once_it_is_rendered_fails_at_once(parameters, text):
-    gate = lag_sensor("g", **parameters)
-    gate.render_template_fields({})
-    with pytest.raises(AirflowFailException, match=text):
-        gate.execute({})
 
 
 def test_a_topic_with_old_records_behind_a_marker_is_judged_by_its_last_one(make_topic, send_in_transaction):
@@ -681,37 +254,6 @@ def test_a_topic_with_old_records_behind_a_marker_is_judged_by_its_last_one(make
     assert reading_of(TopicReachedSensor(**gate))[0] is False
     send_in_transaction(tp, now_ms())
     assert reading_of(TopicReachedSensor(**gate))[0] is True
-
-
-@pytest.mark.parametrize("way", ["poke", "deferrable"])
-def test_never_fail_skips_whatever_happens(way, behind, context, monkeypatch):
-    def make(**more):
-        return lag_sensor(behind, never_fail=True, kafka_config_id="nobody_knows", **more)
-
-    ends(way, make, context, AirflowSkipException)
-
-
-def test_what_a_retry_may_mend_in_the_triggerer_is_retried(behind, context):
-    with pytest.raises(AirflowException, match="no secrets today") as raised:
-        lag_sensor(behind).execute_complete(context, {"status": "error", "message": "no secrets today"})
-    assert not isinstance(raised.value, AirflowFailException)
-
-
-def test_an_execution_timeout_leaves_the_last_reading(behind, context, monkeypatch):
-    gate = lag_sensor(behind)
-
-    sleep = time.sleep
-
-    def interrupted(seconds):
-        # As the signal does it: no other thread notices.
-        if threading.current_thread() is threading.main_thread():
-            raise AirflowTaskTimeout("execution_timeout")
-        sleep(seconds)
-
-    monkeypatch.setattr("airflow.sdk.bases.sensor.time.sleep", interrupted)
-    with pytest.raises(AirflowTaskTimeout):
-        gate.execute(context)
-    assert context["ti"].xcoms["return_value"]["total_lag"] == 5
 
 
 def test_a_time_in_which_nothing_could_be_seen_is_no_stall(
@@ -740,18 +282,3 @@ def test_a_timeout_says_that_the_broker_did_not_answer(way, group, context, conn
     )
     assert reading is None
     assert re.search(r"the last poll failed: .*no usable answer from 127\.0\.0\.1:1", str(error))
-
-
-@pytest.mark.parametrize("way", ["poke", "deferrable"])
-def test_a_timeout_says_what_is_missing(way, behind, context):
-    error, _ = ends(
-        way, lambda **more: lag_sensor(behind, timeout=0.5, **more), context, AirflowSensorTimeout
-    )
-    assert f"{behind}: total lag 5" in str(error)
-    assert str(error).endswith("the wait ends at max_lag=0")
-
-
-def test_each_threshold_is_named(behind, capsys):
-    reading_of(lag_sensor(behind, max_lag=4, max_partition_lag=9, max_time_lag=90, min_headroom="P1D"))
-    named = "max_lag=4, max_partition_lag=9, max_time_lag 1 min 30 s, min_headroom 1 d"
-    assert f"the wait ends at {named}" in capsys.readouterr().out

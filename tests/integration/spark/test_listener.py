@@ -235,7 +235,8 @@ def test_a_broker_that_stays_silent_costs_the_query_nothing_and_its_end_a_bounde
 
     began = []
     try:
-        with pytest.raises(BrokerUnavailableError, match="no usable answer from"):
+        # The request ends at the same moment as the wait for it: on a busy machine the wait is first.
+        with pytest.raises(BrokerUnavailableError, match="no usable answer from|was not done within"):
             with committing(spark, raise_errors=True, timeout=5):
                 began.append(run(stream(topic, **options), location, batch_does=freeze) and time.monotonic())
         assert time.monotonic() - began[0] < 20
