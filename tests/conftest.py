@@ -15,6 +15,7 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from forked_workers import forked_workers
 from hypothesis import HealthCheck, settings
+from kafka_classes import archived_classes
 from kafka_oracle import kafka_tools, oracle  # noqa: F401
 from own_postgres import postgres  # noqa: F401
 from secured_kafka import TestedKafka
@@ -120,7 +121,7 @@ def run_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def _embedded_kafka(run_directory: Path) -> Iterator[SharedKafka]:
-    with shared_kafka(run_directory) as kafka:
+    with shared_kafka(run_directory) as kafka, archived_classes(run_directory):
         yield kafka
 
 

@@ -19,12 +19,13 @@ if TYPE_CHECKING:
 CONSUMER_GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 """The class behind ``kafka-consumer-groups``."""
 
+QUICK_START = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+"""Java options: only the fast compiler and a simple collector, for a faster start and less memory."""
+
 
 def java_command(jars: Iterable[Path], *options: str) -> list[str]:
     """Return the Java command for a class in these jars, up to the class name."""
-    # Only the fast compiler and a simple collector: faster start, less memory.
-    quick = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
-    return [str(find_java().path), *options, *quick, "-cp", os.pathsep.join(map(str, jars))]
+    return [str(find_java().path), *options, *QUICK_START, "-cp", os.pathsep.join(map(str, jars))]
 
 
 def run_tool(class_name: str, *arguments: str, timeout: float = 60.0) -> subprocess.CompletedProcess[str]:
