@@ -12,7 +12,7 @@ from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
 from airflow_kafka_offsets.model.formats import offsets_json
 from airflow_kafka_offsets.model.offsets import LogRange, Offsets, TopicPartition, summarize
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
-from airflow_kafka_offsets.model.table import FURTHEST, REFUSED, ROWS, plan_text
+from airflow_kafka_offsets.model.table import FURTHEST, ROWS, plan_text
 from airflow_kafka_offsets.model.translation import Translation
 
 FAILOVER_FILE = "failover.json"
@@ -151,18 +151,18 @@ class FailoverPlan(PipelinePlan):
         way = f"from cluster {left} to {entered}"
         if left == entered and of.left.cluster:
             way = f"to other topics of cluster {left}"
-        heading = f"checkpoint {of.location}{REFUSED if refused else ''}: batch {of.batch_id}, {way}"
         if self.was is not None:
             saved = self.provenance.get("plan")
             rows, more = [], "the positions are those of an earlier try, which this one finishes"
             if saved:
                 more = f"the positions are those of the saved plan {saved}: {kinds_text(self.was['kinds'])}"
-        remarks = [*([more] if more else []), *_whys(self.translated), *self.notes]
+        remarks = [more, *_whys(self.translated), *self.notes]
         if of.discarded:
             remarks.append(f"discarded: unfinished batch {', '.join(map(str, of.discarded))}")
         if of.steps and not refused:
             remarks.append(f"what is overwritten is kept in archive {of.archive}")
-        return plan_text(heading, rows, remarks, of.refusals, refused=refused)
+        name, does = f"checkpoint {of.location}", f"batch {of.batch_id}, {way}"
+        return plan_text(name, does, rows, remarks, of.refusals, refused=refused)
 
 
 def _row(each: TranslatedPartition) -> list[str]:
