@@ -73,9 +73,7 @@ class Mirror:
 
     def topic(self, name: str) -> str:
         """Return the name of a topic on the mirror."""
-        if name in self.topics:
-            return self.topics[name]
-        return self.prefix + name.removeprefix(self.without)
+        return self.topics.get(name, self.prefix + name.removeprefix(self.without))
 
     def partition(self, tp: TopicPartition) -> TopicPartition:
         """Return the mirror's copy of a partition."""

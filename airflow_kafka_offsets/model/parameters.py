@@ -47,6 +47,8 @@ MAX_PATTERN = 50_000
 
 _MOST_CHARACTERS = 1_000
 
+EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
 LONGEST = timedelta(days=36_525)
 """A hundred years; a longer duration may lead to a time outside Python's calendar."""
 
@@ -112,7 +114,10 @@ def parse_duration(
     text = _strip_short(value) if isinstance(value, str) else value
     duration = text if isinstance(text, timedelta) else timedelta(-1)
     with suppress(ValueError, OverflowError):
-        if isinstance(text, str) and (found := _match_duration(text)):
+        found = isinstance(text, str) and (
+            _SHORT_DURATION.fullmatch(text) or _DURATION.fullmatch(text.upper())
+        )
+        if found and any(found.groups()):
             days, hours, minutes, seconds = (float(number or 0) for number in found.groups())
             duration = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
         elif isinstance(text, str | int | float) and not isinstance(text, bool):
@@ -124,9 +129,6 @@ def parse_duration(
     return duration
 
 
-def _match_duration(text: str) -> re.Match[str] | None:
-    found = _SHORT_DURATION.fullmatch(text) or _DURATION.fullmatch(text.upper())
-    return found if found and any(found.groups()) else None
 
 
 def parse_seconds(
@@ -182,8 +184,7 @@ def parse_count(value: object, parameter: str, *, minimum: int = 0) -> int | Non
 
 def timestamp_ms(moment: datetime) -> int:
     """Return a time as Kafka's timestamp: milliseconds since 1970, rounded down exactly."""
-    since = moment - datetime(1970, 1, 1, tzinfo=timezone.utc)
-    return (since.days * 86_400 + since.seconds) * 1_000 + since.microseconds // 1_000
+    return (moment - EPOCH) // timedelta(milliseconds=1)
 
 
 def iso_time(milliseconds: int) -> str:
@@ -194,7 +195,7 @@ def iso_time(milliseconds: int) -> str:
     number.
     """
     try:
-        moment = datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(milliseconds=milliseconds)
+        moment = EPOCH + timedelta(milliseconds=milliseconds)
     except OverflowError:
         return f"{milliseconds} ms since 1970"
     text = moment.isoformat(timespec="milliseconds" if milliseconds % 1_000 else "seconds")
