@@ -55,15 +55,12 @@ class Approval:
         if isinstance(value, str):
             value = load_json(value, what, _FORM)
         given = value if isinstance(value, Mapping) else {}
-        chosen, digests, at = (
-            given.get("chosen_options"),
-            given.get("digests") or (),
-            given.get("responded_at"),
-        )
+        chosen, digests = given.get("chosen_options"), given.get("digests") or ()
         user, fields = given.get("responded_by_user") or {}, given.get("params_input") or {}
         mappings = isinstance(user, Mapping) and isinstance(fields, Mapping)
         if not mappings or not _is_texts(chosen) or not _is_texts(digests):
             raise OffsetsFormatError(f"{what}: found {shorten(value)}; expected {_FORM}")
+        at = given.get("responded_at")
         return cls(
             tuple(chosen),
             tuple(str(each) for each in fields.values() if isinstance(each, str | int)),

@@ -52,7 +52,6 @@ _PASSING: frozenset[Reason] = frozenset({"open_transaction", "not_read"})
 """Reasons that a retry of the task may remove."""
 
 COUNTS = ("offsets", "rows", "lost", "doubled", "foreign", "without_record", "undecided")
-_WRONG = ("lost", "doubled", "foreign")
 
 
 @dataclass(frozen=True)
@@ -143,17 +142,23 @@ class Certificate:
     @property
     def verdict(self) -> Verdict:
         """The verdict that follows from the counts."""
-        if any(self.counts[name] for name in _WRONG):
+        if any(self.counts[name] for name in ("lost", "doubled", "foreign")):
             return "incomplete"
         return "undecided" if self.counts["undecided"] else "complete"
 
     @property
     def digest(self) -> str:
         """The fingerprint of the certificate's other fields."""
-        return digest(self._content(), length=64)
+        return str(self.as_json()["digest"])
 
-    def _content(self) -> dict[str, Any]:
-        return {
+    def as_json(self) -> dict[str, Any]:
+        """
+        Return plain JSON with string keys.
+
+        Ranges are ``{topic: {partition: [[start, end], ...]}}`` with exclusive ends, at most
+        :data:`MOST_LISTED` of each kind; ``counts`` include the unlisted ranges.
+        """
+        content = {
             "version": CERTIFICATE_VERSION,
             "verdict": self.verdict,
             "counts": {name: self.counts[name] for name in COUNTS},
@@ -166,15 +171,7 @@ class Certificate:
             "audited": dict(self.audited),
             "at": self.at.isoformat().replace("+00:00", "Z"),
         }
-
-    def as_json(self) -> dict[str, Any]:
-        """
-        Return plain JSON with string keys.
-
-        Ranges are ``{topic: {partition: [[start, end], ...]}}`` with exclusive ends, at most
-        :data:`MOST_LISTED` of each kind; ``counts`` include the unlisted ranges.
-        """
-        return {**self._content(), "digest": self.digest}
+        return {**content, "digest": digest(content, length=64)}
 
     def as_text(self) -> str:
         """Return :meth:`as_json` as indented text."""

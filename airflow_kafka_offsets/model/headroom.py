@@ -195,8 +195,7 @@ def positions_needing_time(
     return {
         tp: position
         for tp, position in positions.items()
-        if position in logs[tp]
-        and position < logs[tp].end
+        if logs[tp].start <= position < logs[tp].end
         and isinstance(retention := retentions[tp.topic], Retention)
         and retention.ms is not None
     }
@@ -279,7 +278,6 @@ def unknown_lines(headrooms: Headrooms) -> list[str]:
     reasons: dict[tuple[str, str], list[TopicPartition]] = {}
     for tp, found in headrooms.items():
         if found.reason and found.state in ("unknown", "time"):
-            reasons.setdefault((" is unknown" if found.state == "unknown" else "", found.reason), []).append(
-                tp
-            )
+            what = " is unknown" if found.state == "unknown" else ""
+            reasons.setdefault((what, found.reason), []).append(tp)
     return [f"headroom of {summarize(tps, limit=3)}{what}: {why}" for (what, why), tps in reasons.items()]
