@@ -36,8 +36,6 @@ _JAVA_FILES = {
     "ssl.truststore.location": ("ssl.ca.location",),
     "ssl.keystore.location": ("ssl.certificate.location", "ssl.key.location"),
 }
-_STORE_TYPES = ("ssl.truststore.type", "ssl.keystore.type")
-_SAME = ("client.dns.lookup", "client.rack")
 _HOST_CHECK = "ssl.endpoint.identification.algorithm"
 _JAAS = "sasl.jaas.config"
 
@@ -132,7 +130,7 @@ def java_settings(config: Mapping[str, Any]) -> dict[str, str]:
         raise UsageError(f"the Kafka configuration has no {SERVERS}; expected host:port of a broker")
     protocol = given.get("security.protocol", "PLAINTEXT").upper()
     java = {SERVERS: ",".join(map(with_port, servers.split(","))), "security.protocol": protocol}
-    java |= {key: given[key] for key in _SAME if key in given}
+    java |= {key: given[key] for key in ("client.dns.lookup", "client.rack") if key in given}
     if protocol.endswith("SSL"):
         java |= _tls({key: value for key, value in given.items() if key.startswith(_OF_SSL)})
     if protocol.startswith("SASL"):
@@ -151,7 +149,7 @@ def librdkafka_settings(settings: Mapping[str, str], refused: Callable[[str], Ex
     """
     settings = dict(settings)
     config: dict[str, Any] = {}
-    types = {key: settings.pop(key, "JKS").upper() for key in _STORE_TYPES}
+    types = {key: settings.pop(key, "JKS").upper() for key in ("ssl.truststore.type", "ssl.keystore.type")}
     names = {java: name for name, java in _STORES.items()}
     for key, value in settings.items():
         if key == _JAAS:
