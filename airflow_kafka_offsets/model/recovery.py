@@ -244,19 +244,18 @@ def _verdict(
 ) -> _Verdict:
     if commit is None:
         return "unfinished"
-    by, own = CommitMetadata.of(commit), recovery.restore
-    resets = {*recovery.resets, *([moved.made_by] if moved is not None and moved.made_by else [])}
+    by, own = CommitMetadata.of(commit) or CommitMetadata(), recovery.restore
+    number, made_by = (None, "") if moved is None else (moved.number, moved.made_by)
     # The reset's own commit is still the last one, so the pipeline has not continued.
-    if by is not None and by.identity and by.identity in resets:
+    if by.identity and by.identity in (*recovery.resets, made_by):
         return "unfinished"
-    if by is not None and own.is_same_task(by) and by.token == own.token and commit.offset == before:
+    if own.is_same_task(by) and by.token == own.token and commit.offset == before:
         return "restored"
     # Checked after "restored": a commit of another run of this restore counts as another move.
-    if by is not None and (by.is_move or own.is_same_task(by)):
+    if by.is_move or own.is_same_task(by):
         return "moved again"
     # A commit with a lower move number comes from a position before the move.
-    number = None if moved is None else moved.number
-    overtaken = by is not None and by.move is not None and number is not None and by.move < number
+    overtaken = by.move is not None and number is not None and by.move < number
     if commit.offset >= goal and not overtaken:
         return "passed"
     # If the reset's move is no longer the newest one, later commits belong to the newer move.

@@ -8,7 +8,7 @@ digest. The plan has fixed offsets: its target is not evaluated again.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from datetime import datetime, timedelta, timezone
 from typing import Any, NamedTuple
 
@@ -38,7 +38,6 @@ FORM = "a plan from a reset or failover that only plans, or from '--save-plan'"
 MAX_AGE = timedelta(days=1)
 """Default of the age at which a plan is too old to be applied."""
 
-_POLICY = tuple(asdict(CheckpointPolicy()))
 
 
 class Names(NamedTuple):
@@ -116,7 +115,7 @@ class SavedPlan:
                 checkpoint,
                 moved.get("batch_id"),
                 tuple(moved.get("discarded", ())),
-                CheckpointPolicy.parse(**{name: policy[name] for name in _POLICY}),
+                CheckpointPolicy.parse(**{each.name: policy[each.name] for each in fields(CheckpointPolicy)}),
                 parse_switch(policy.get("allow_new_cluster", False), "allow_new_cluster"),
                 parse_time(value.get("created"), "created"),
                 dict(value),
