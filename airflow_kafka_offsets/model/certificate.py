@@ -18,6 +18,7 @@ from airflow_kafka_offsets.model.offset_ranges import (
     first_ranges,
     intersect,
     merge,
+    merge_each,
     ranges_json,
     ranges_text,
 )
@@ -317,5 +318,5 @@ def judge(
     :param records: the offsets, among those that were read, at which the log has a record.
     :param undecided: offsets that could not be read.
     """
-    found = {tp: intersect(ranges, records.get(tp, ())) for tp, ranges in missing.items()}
-    return MissingOffsets({tp: ranges for tp, ranges in found.items() if ranges}, undecided)
+    lost = {tp: intersect(ranges, records.get(tp, ())) for tp, ranges in missing.items()}
+    return MissingOffsets(merge_each(lost), undecided)
