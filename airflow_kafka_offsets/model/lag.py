@@ -107,10 +107,6 @@ class Lag:
         """Unread records in the partition with the most of them."""
         return max((partition.lag or 0 for partition in self.partitions), default=0)
 
-    @property
-    def lags_above_tolerance(self) -> list[int]:
-        """The lag of each partition in which it is above the tolerance."""
-        return [lag for partition in self.partitions if (lag := partition.lag or 0) > self.tolerance]
 
     @property
     def lost(self) -> int:
@@ -187,15 +183,17 @@ class Lag:
             and {tp: found.without_durations(least) for tp, found in self.headroom.items()},
         )
 
+    def above(self, max_lag: int | None, max_partition_lag: int | None = None) -> tuple[int, ...]:
+        """Return the number of records above each given threshold."""
+        # The tolerance hides a small lag; it does not reduce a greater one.
+        lags = [lag for partition in self.partitions if (lag := partition.lag or 0) > self.tolerance]
+        limits = ((sum(lags), max_lag), (max(lags, default=0), max_partition_lag))
+        return tuple(max(0, found - limit) for found, limit in limits if limit is not None)
+
     def is_within(self, max_lag: int | None, max_partition_lag: int | None = None) -> bool:
         """Whether the given thresholds hold, and no partition is late or below its headroom."""
-        # The tolerance hides a small lag; it does not reduce a greater one.
-        lags = self.lags_above_tolerance
-        return (
-            (max_lag is None or sum(lags) <= max_lag)
-            and (max_partition_lag is None or max(lags, default=0) <= max_partition_lag)
-            and not (self.time_lags or self.below_min_headroom)
-        )
+        late = self.time_lags or self.below_min_headroom
+        return not late and not any(self.above(max_lag, max_partition_lag))
 
     @property
     def below_min_headroom(self) -> list[TopicPartition]:

@@ -203,9 +203,7 @@ def judge(
     for group in groups:
         name = f"group {group.group_id!r}"
         last = commits[group.group_id]
-        # The goal is the higher of the two offsets: after a move forward the target of the reset, after a
-        # move back the position before the reset.
-        goals = {tp: max(offset, group.before.get(tp) or 0) for tp, offset in group.after.items()}
+        goals = _goals(group.before, group.after)
         found = {
             tp: _verdict(last.get(tp), goal, group.before.get(tp), moved, recovery)
             for tp, goal in goals.items()
@@ -269,9 +267,14 @@ def shortfall(
     now: Mapping[TopicPartition, int | None],
 ) -> str:
     """Return why the recovery of a group or checkpoint is unfinished; empty if it has passed both offsets."""
-    goals = {tp: max(offset, before.get(tp) or 0) for tp, offset in after.items()}
+    goals = _goals(before, after)
     behind = {tp: goal for tp, goal in goals.items() if (at := now.get(tp)) is None or at < goal}
     return _missed(name, now, behind) if behind else ""
+
+
+def _goals(before: Mapping[TopicPartition, int | None], after: Offsets) -> Offsets:
+    # After a move forward the goal is the target of the reset, after a move back the position before it.
+    return {tp: max(offset, before.get(tp) or 0) for tp, offset in after.items()}
 
 
 def _missed(name: str, at: Mapping[TopicPartition, int | None], goals: Mapping[TopicPartition, int]) -> str:
