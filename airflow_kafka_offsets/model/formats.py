@@ -245,7 +245,6 @@ def _shown(key: object, describe: DescribeValue) -> str:
 
 
 def _partition(value: object) -> int | None:
-    """Parse a partition number; return ``None`` for any other value."""
     if isinstance(value, str) and _PARTITION.fullmatch(value):
         value = int(value)
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_PARTITION:

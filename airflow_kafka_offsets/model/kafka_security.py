@@ -184,7 +184,8 @@ def _tls(given: dict[str, Any]) -> dict[str, str]:
     chain, key = given.pop("ssl.certificate.pem", None), given.pop("ssl.key.pem", None)
     # The key is already decrypted, because Java's encrypted form differs.
     given.pop("ssl.key.password", None)
-    _refuse(given)
+    if given:
+        raise _untranslated(given)
     if (chain is None) != (key is None):
         missing = "ssl.certificate.pem" if chain is None else "ssl.key.pem"
         raise UsageError(f"{missing} is missing: Java clients need the certificate and its key")
@@ -224,7 +225,8 @@ def _login(given: dict[str, Any]) -> dict[str, str]:
         java, options = _oauth(given)
     else:
         java, options = {}, {name: given.pop(f"sasl.{name}", None) for name in ("username", "password")}
-    _refuse(key for key in given if not key.startswith(_OTHER_LOGINS[mechanism == "OAUTHBEARER"]))
+    if left := [key for key in given if not key.startswith(_OTHER_LOGINS[mechanism == "OAUTHBEARER"])]:
+        raise _untranslated(left)
     if missing := [name for name, value in options.items() if value is None]:
         raise UsageError(f"sasl.mechanism is {mechanism}, but {' and '.join(missing)} is missing")
     # Other characters in a name would be parsed as further options; a value is quoted.
@@ -305,9 +307,6 @@ def _unescaped(found: re.Match[str]) -> str:
     return chr(int(escaped, 8)) if escaped[0] in "01234567" else _ESCAPES.get(escaped, escaped)
 
 
-def _refuse(names: Iterable[str]) -> None:
-    if left := list(names):
-        raise _untranslated(left)
 
 
 def _untranslated(names: Iterable[str]) -> UsageError:
