@@ -104,7 +104,6 @@ def compare_rows(
     :param sums: the aggregates of each partition that has a row in its range.
     :param read_differences: returns the differences of partitions, in order of partition and offset. Only the
         first ``most`` are read; offsets after them are unlisted.
-    :return: the rows in the window.
     :raises AuditError: if the differences contradict the sums, because rows were added or removed between
         the two reads.
     """

@@ -108,12 +108,7 @@ class Certificate:
         audited: Mapping[str, Any],
         at: datetime,
     ) -> Certificate:
-        """
-        Return the certificate of a window.
-
-        :param rows: the rows in the table.
-        :param missing: the result of looking up the offsets without a row in Kafka.
-        """
+        """Return the certificate of a window."""
         undecided: dict[Reason, RangesByPartition] = dict(missing.undecided)
         if rows.unlisted:
             undecided["too_many"] = rows.unlisted
@@ -314,9 +309,7 @@ def judge(
     """
     Separate lost records from offsets that have no record.
 
-    :param missing: offsets without a row.
     :param records: the offsets, among those that were read, at which the log has a record.
-    :param undecided: offsets that could not be read.
     """
     lost = {tp: intersect(ranges, records.get(tp, ())) for tp, ranges in missing.items()}
     return MissingOffsets(merge_each(lost), undecided)

@@ -76,8 +76,7 @@ class CommitMetadata:
     :param partitions: number of partitions in the commit, if more than one; :meth:`text` adds it. A client
         that sees fewer partitions of the group may lack access to some of its topics.
     :param token: identifies the task instance across its retries; clearing the task changes it.
-    :param started: when Airflow started the run, in seconds since 1970, see :class:`RunStart`.
-    :param clears: how often Airflow had cleared the run by then.
+    :param started: see :class:`RunStart`; ``clears`` likewise.
     :param try_number: Airflow's number of the task's try. Before try 1 the task has committed nothing.
     :param key: replaces DAG, task, map index and iteration if these take too many bytes, see
         :attr:`identity`.

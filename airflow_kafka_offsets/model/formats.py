@@ -52,7 +52,6 @@ def parse_offsets(value: object, what: str = "offsets", *, describe: DescribeVal
     Read offsets in Spark's form.
 
     :param value: a mapping, or its JSON text.
-    :param what: what the value is, for the error text.
     :param describe: see :data:`~airflow_kafka_offsets.model.text.DescribeValue`.
     :raises OffsetsFormatError: if the value is not ``{topic: {partition: offset}}`` with at least one topic,
         whole numbers from 0 and unique keys. ``-1`` and ``-2`` (Spark's latest and earliest) are refused.
@@ -183,7 +182,6 @@ def load_json(text: str, what: str, expected: str = "JSON", *, describe: Describ
     """
     Read JSON text with unique keys.
 
-    :param expected: the expected content, for the error text.
     :raises OffsetsFormatError: if the text is not JSON, has a duplicate key, or is too large; see
         :func:`~airflow_kafka_offsets.model.text.size_error`.
     """

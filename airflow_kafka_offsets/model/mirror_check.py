@@ -32,7 +32,6 @@ class MirrorCheck:
     :param keeps_times: whether the mirror's records have the timestamps of the source; ``None`` if the check
         found no copy.
     :param notes: remarks, such as that not all syncs were read.
-    :param group_ids: the groups of the pipeline.
     :param refusals: why a failover would be refused, although the positions are known.
     """
 

@@ -106,8 +106,6 @@ def parse_duration(
     """
     Parse a duration: seconds, a timedelta, text such as ``10m``, ``7d`` or ``1h30m``, or ISO 8601 text as in
     Kafka's tool, such as ``PT10M`` or ``P1DT2H``.
-
-    :return: the duration; ``None`` for ``None``.
     """
     if value is None:
         return None

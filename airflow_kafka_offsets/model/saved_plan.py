@@ -64,7 +64,6 @@ class SavedPlan:
     :param batch_id: newest finished batch of the checkpoint when the plan was made.
     :param discarded: unfinished batches of the checkpoint, which the plan discards.
     :param policy: permissions of the plan, which also hold when it is applied.
-    :param created: time when the plan was made.
     :param value: the plan as plain JSON.
     :param left: for a failover, ids of the cluster and the topics that the checkpoint leaves; else ``None``.
     """
@@ -231,7 +230,6 @@ class SavedPlan:
         A log start that has moved is no change while the log still has every planned offset.
 
         :param plan: a new plan to the same offsets.
-        :raises PlanRefusedError: with the changes.
         """
         found = other_logs_refusals("the plan", self.log_ids, plan.log_ids, remedy="plan again")
         found += self._checkpoint_differences(plan.checkpoint_plan)
