@@ -307,8 +307,6 @@ def _unescaped(found: re.Match[str]) -> str:
     return chr(int(escaped, 8)) if escaped[0] in "01234567" else _ESCAPES.get(escaped, escaped)
 
 
-
-
 def _untranslated(names: Iterable[str]) -> UsageError:
     def named(name: str) -> str:
         why = next((why for prefix, why in _WHY.items() if name.startswith(prefix)), None)

@@ -107,7 +107,6 @@ class Lag:
         """Unread records in the partition with the most of them."""
         return max((partition.lag or 0 for partition in self.partitions), default=0)
 
-
     @property
     def lost(self) -> int:
         """Records that retention deleted before they were read."""

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from airflow_kafka_offsets.model.formats import load_json_parameter
 from airflow_kafka_offsets.model.offsets import TopicPartition, is_topic_name
-from airflow_kafka_offsets.model.parameters import parse_choice, parse_text
+from airflow_kafka_offsets.model.parameters import choice_parser, parse_text
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.model.wording import parameter_error, unexpected
 
@@ -124,6 +124,6 @@ _READERS: Mapping[str, Any] = {
     "without": _read_part,
     "topics": _read_topics,
     "syncs_topic": _read_topic,
-    "syncs_on": lambda value, parameter: parse_choice(value, SyncsOn, parameter),
+    "syncs_on": choice_parser(SyncsOn),
 }
 """Reads the value of each key."""

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition, is_topic_name
 
+
 class OffsetSync(NamedTuple):
     """A record's offset on the source, and that of its copy on the mirror."""
 

@@ -127,8 +127,6 @@ def parse_duration(
     return duration
 
 
-
-
 def parse_seconds(
     value: object, parameter: str, *, maximum: float = LONGEST.total_seconds(), allow_zero: bool = True
 ) -> float | None:

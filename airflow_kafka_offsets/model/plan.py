@@ -26,7 +26,13 @@ from airflow_kafka_offsets.model.offsets import (
     summarize,
 )
 from airflow_kafka_offsets.model.parameters import OutOfRangePolicy
-from airflow_kafka_offsets.model.table import TimesByOffset, furthest_moves, offset_cell, plan_text, time_cells
+from airflow_kafka_offsets.model.table import (
+    TimesByOffset,
+    furthest_moves,
+    offset_cell,
+    plan_text,
+    time_cells,
+)
 from airflow_kafka_offsets.model.text import escape_controls
 from airflow_kafka_offsets.model.wording import parameter_text
 

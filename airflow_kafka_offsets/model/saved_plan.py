@@ -39,7 +39,6 @@ MAX_AGE = timedelta(days=1)
 """Default of the age at which a plan is too old to be applied."""
 
 
-
 class Names(NamedTuple):
     """The names of the pipeline that a plan moves, as the user gave them; see ``PIPELINE_PARAMETERS``."""
 
