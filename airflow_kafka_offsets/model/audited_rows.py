@@ -102,8 +102,8 @@ def compare_rows(
     Compare the sums of a table with a window, and read the partitions that differ.
 
     :param sums: the aggregates of each partition that has a row in its range.
-    :param read_differences: returns the differences of partitions, in order of partition and offset. Only the
-        first ``most`` are read; offsets after them are unlisted.
+    :param read_differences: returns the differences, partition by partition and in order of offsets. Only the
+        first ``most`` are read; offsets that may be after them are unlisted.
     :raises AuditError: if the differences contradict the sums, because rows were added or removed between
         the two reads.
     """
@@ -129,8 +129,11 @@ def compare_rows(
     for tp in gaps:
         offsets, (rows, _, first, last) = ranges[tp], sums[tp]
         end = offsets.end
-        if last_listed is not None and tp >= last_listed.partition:
-            end = last_listed.offset if tp == last_listed.partition else offsets.start
+        if last_listed is not None and tp == last_listed.partition:
+            end = last_listed.offset
+        # A database may order topics otherwise, so a partition without a difference may come after the last.
+        elif last_listed is not None and not (gaps[tp] or doubled[tp]):
+            end = offsets.start
         edges = [(offsets.start, min(first, end)), (max(last + 1, offsets.start), end)]
         missing[tp], unlisted[tp] = merge([*gaps[tp], *edges]), [(end, offsets.end)]
         lacking, surplus = sum(each.size for each in missing[tp]), len(doubled[tp])

@@ -101,6 +101,12 @@ def test_what_is_behind_the_last_difference_that_was_read_is_not_taken_for_good(
         assert wrong <= known
 
 
+def test_a_database_may_order_topics_otherwise():
+    rows = [(ZERO, offset) for offset in range(10, 20) if offset != 12] + [(ONE, 0), (ONE, 1), (ONE, 4)]
+    found = compare(rows, WINDOW, 1, read=lambda _: [Difference(ONE, 1, 4), Difference(ZERO, 11, 13)])
+    assert found == TableRows(12, {ONE: merge([(2, 4)])}, {}, {ONE: merge([(4, 5)]), ZERO: merge([(10, 20)])})
+
+
 def test_a_table_that_is_whole_is_not_read_twice():
     rows = [(tp, offset) for tp, (start, end) in WINDOW.ranges.items() for offset in range(start, end)]
     random.shuffle(rows)
