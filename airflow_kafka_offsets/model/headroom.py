@@ -105,7 +105,7 @@ class Headroom:
         """
         if position < log.start:
             return cls("lost", reason="records were deleted before they were read")
-        kept_for = None if isinstance(retention, str) or retention.ms is None else retention.ms
+        kept_for = None if isinstance(retention, str) else retention.ms
         if position >= log.end or time_ms is None:
             return cls("none", None if kept_for is None else kept_for / 1000)
         if isinstance(retention, str):

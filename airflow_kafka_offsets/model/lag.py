@@ -268,11 +268,9 @@ class Lag:
     @property
     def _uncounted(self) -> str:
         """What the total leaves out: records in partitions whose lag is not counted."""
-        logs = [
-            entry.log for entry in self.partitions if entry.lag is None and entry.log.end > entry.log.start
-        ]
-        records = sum(log.end - log.start for log in logs)
-        return f", without {records} records in partitions that have no commit" if logs else ""
+        uncounted = (entry.log for entry in self.partitions if entry.lag is None)
+        records = sum(max(0, log.end - log.start) for log in uncounted)
+        return f", without {records} records in partitions that have no commit" if records else ""
 
 
 def _lag(position: int | None, log: LogRange, on_no_commit: MissingCommitPolicy | None) -> int | None:
