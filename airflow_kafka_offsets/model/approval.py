@@ -78,8 +78,7 @@ class Approval:
         :param triggered_by: name of the user who triggered the run; ``None`` if no user did.
         """
         chosen = ", ".join(map(repr, self.chosen)) or "no option"
-        answers = [option for option in self.chosen if option.startswith(APPROVE)]
-        if not answers or len(self.chosen) != 1:
+        if len(self.chosen) != 1 or not self.chosen[0].startswith(APPROVE):
             return [f"the plan was not approved: {self.user_name or 'the timeout'} chose {shorten(chosen)}"]
         if not self.user_name:
             return [

@@ -200,20 +200,19 @@ def _downstream(saved: SavedPlan) -> str:
 
 
 def _topics(saved: SavedPlan) -> list[str]:
-    rows: dict[tuple[str, str], list[int]] = {}
+    changes: dict[tuple[str, str], list[int]] = {}
     for group in saved.groups:
         for tp, to in group.after.items():
-            row = rows.setdefault((group.group_id, tp.topic), [0, 0])
-            row[0] += 1
-            row[1] += to - (at if (at := group.before.get(tp)) is not None else to)
-    ordered = sorted(rows, key=lambda key: -abs(rows[key][1]))
+            at = group.before.get(tp)
+            changes.setdefault((group.group_id, tp.topic), []).append(0 if at is None else to - at)
+    ordered = sorted(changes.items(), key=lambda item: -abs(sum(item[1])))
     lines = ["| group | topic | partitions | records |", "|---|---|--:|--:|"]
     lines += [
-        f"| {_code(group)} | {_code(topic)} | {rows[group, topic][0]} | {rows[group, topic][1]:+,} |"
-        for group, topic in ordered[:TOPICS]
+        f"| {_code(name)} | {_code(topic)} | {len(moved)} | {sum(moved):+,} |"
+        for (name, topic), moved in ordered[:TOPICS]
     ]
     if len(ordered) > TOPICS:
-        rest = sum(rows[key][1] for key in ordered[TOPICS:])
+        rest = sum(sum(moved) for _, moved in ordered[TOPICS:])
         lines.append(f"| | {len(ordered) - TOPICS} more | | {rest:+,} |")
     return lines
 
