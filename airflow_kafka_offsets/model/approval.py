@@ -55,15 +55,12 @@ class Approval:
         if isinstance(value, str):
             value = load_json(value, what, _FORM)
         given = value if isinstance(value, Mapping) else {}
-        chosen, digests, at = (
-            given.get("chosen_options"),
-            given.get("digests") or (),
-            given.get("responded_at"),
-        )
+        chosen, digests = given.get("chosen_options"), given.get("digests") or ()
         user, fields = given.get("responded_by_user") or {}, given.get("params_input") or {}
         mappings = isinstance(user, Mapping) and isinstance(fields, Mapping)
         if not mappings or not _is_texts(chosen) or not _is_texts(digests):
             raise OffsetsFormatError(f"{what}: found {shorten(value)}; expected {_FORM}")
+        at = given.get("responded_at")
         return cls(
             tuple(chosen),
             tuple(str(each) for each in fields.values() if isinstance(each, str | int)),
@@ -81,8 +78,7 @@ class Approval:
         :param triggered_by: name of the user who triggered the run; ``None`` if no user did.
         """
         chosen = ", ".join(map(repr, self.chosen)) or "no option"
-        answers = [option for option in self.chosen if option.startswith(APPROVE)]
-        if not answers or len(self.chosen) != 1:
+        if len(self.chosen) != 1 or not self.chosen[0].startswith(APPROVE):
             return [f"the plan was not approved: {self.user_name or 'the timeout'} chose {shorten(chosen)}"]
         if not self.user_name:
             return [

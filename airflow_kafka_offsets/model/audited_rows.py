@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from airflow_kafka_offsets.errors import AuditError, UsageError
 from airflow_kafka_offsets.model.fingerprint import Fingerprint
 from airflow_kafka_offsets.model.formats import load_json_parameter
-from airflow_kafka_offsets.model.offset_ranges import Ranges, RangesByPartition, merge
+from airflow_kafka_offsets.model.offset_ranges import RangesByPartition, merge, merge_each
 from airflow_kafka_offsets.model.offsets import OffsetRange, OffsetRanges, TopicPartition
 from airflow_kafka_offsets.model.parameters import is_blank
 from airflow_kafka_offsets.model.text import quote, shorten
@@ -55,52 +55,22 @@ class ForeignRows(NamedTuple):
 
 
 @dataclass(frozen=True)
-class PartitionRows:
-    """
-    The rows that a table has for the offsets of one partition.
-
-    :param rows: rows with an offset in the range.
-    :param missing: offsets of the range without a row.
-    :param doubled: offsets of the range with several rows.
-    :param unlisted: offsets after the last difference that was read; they were not compared.
-    """
-
-    rows: int
-    missing: Ranges = ()
-    doubled: Ranges = ()
-    unlisted: Ranges = ()
-
-
-@dataclass(frozen=True)
 class TableRows:
     """
     The rows that a table has for a window.
 
+    :param rows: rows with an offset in the window.
+    :param missing: offsets of the window without a row.
+    :param doubled: offsets of the window with several rows.
+    :param unlisted: offsets that were not compared, because the table has too many differences.
     :param foreign: rows of the selection outside the window; empty if rows of other windows are expected.
     """
 
-    partitions: Mapping[TopicPartition, PartitionRows]
+    rows: int
+    missing: RangesByPartition = field(default_factory=dict)
+    doubled: RangesByPartition = field(default_factory=dict)
+    unlisted: RangesByPartition = field(default_factory=dict)
     foreign: Sequence[ForeignRows] = ()
-
-    @property
-    def rows(self) -> int:
-        """Rows with an offset in the window."""
-        return sum(each.rows for each in self.partitions.values())
-
-    @property
-    def missing(self) -> RangesByPartition:
-        """The offsets of the window without a row."""
-        return {tp: each.missing for tp, each in self.partitions.items() if each.missing}
-
-    @property
-    def doubled(self) -> RangesByPartition:
-        """The offsets of the window with several rows."""
-        return {tp: each.doubled for tp, each in self.partitions.items() if each.doubled}
-
-    @property
-    def unlisted(self) -> RangesByPartition:
-        """The offsets that were not compared, because the table has too many differences."""
-        return {tp: each.unlisted for tp, each in self.partitions.items() if each.unlisted}
 
 
 class Sums(NamedTuple):
@@ -127,14 +97,13 @@ def compare_rows(
     sums: Mapping[TopicPartition, Sums],
     read_differences: Callable[[Sequence[TopicPartition]], Iterable[Difference]],
     most: int = MOST_DIFFERENCES,
-) -> dict[TopicPartition, PartitionRows]:
+) -> TableRows:
     """
     Compare the sums of a table with a window, and read the partitions that differ.
 
     :param sums: the aggregates of each partition that has a row in its range.
-    :param read_differences: returns the differences of partitions, in order of partition and offset. Only the
-        first ``most`` are read; offsets after them are unlisted.
-    :return: the rows that the table has for each partition.
+    :param read_differences: returns the differences, partition by partition and in order of offsets. Only the
+        first ``most`` are read; offsets that may be after them are unlisted.
     :raises AuditError: if the differences contradict the sums, because rows were added or removed between
         the two reads.
     """
@@ -155,34 +124,29 @@ def compare_rows(
             doubled[tp].append((offset, offset + 1))
         else:
             gaps[tp].append((before + 1, offset))
-    known: dict[TopicPartition, PartitionRows] = {}
-    for tp, offsets in sorted(ranges.items()):
-        if tp not in sums:
-            known[tp] = PartitionRows(0, merge([offsets]))
-            continue
-        rows, _, first, last = sums[tp]
-        if tp not in gaps:
-            known[tp] = PartitionRows(rows)
-            continue
+    missing = {tp: merge([offsets]) for tp, offsets in ranges.items() if tp not in sums}
+    unlisted: dict[TopicPartition, list[tuple[int, int]]] = {}
+    for tp in gaps:
+        offsets, (rows, _, first, last) = ranges[tp], sums[tp]
         end = offsets.end
-        if last_listed is not None and tp >= last_listed.partition:
-            end = last_listed.offset if tp == last_listed.partition else offsets.start
+        if last_listed is not None and tp == last_listed.partition:
+            end = last_listed.offset
+        # A database may order topics otherwise, so a partition without a difference may come after the last.
+        elif last_listed is not None and not (gaps[tp] or doubled[tp]):
+            end = offsets.start
         edges = [(offsets.start, min(first, end)), (max(last + 1, offsets.start), end)]
-        missing = merge([*gaps[tp], *edges])
-        if end == offsets.end:
-            _reconcile(tp, rows, offsets.size, sum(each.size for each in missing), len(doubled[tp]))
-        known[tp] = PartitionRows(rows, missing, merge(doubled[tp]), merge([(end, offsets.end)]))
-    return known
-
-
-def _reconcile(tp: TopicPartition, rows: int, size: int, missing: int, surplus: int) -> None:
-    found = size - missing + surplus
-    if rows != found or not (missing or surplus):
-        raise AuditError(
-            f"{tp}: the table changed while it was read: first {rows} rows were found for the {size} offsets "
-            f"of the window, then {found}: audit it after the tasks that write to it have ended",
-            retriable=True,
-        )
+        missing[tp], unlisted[tp] = merge([*gaps[tp], *edges]), [(end, offsets.end)]
+        lacking, surplus = sum(each.size for each in missing[tp]), len(doubled[tp])
+        found = offsets.size - lacking + surplus
+        if end == offsets.end and (rows != found or not (lacking or surplus)):
+            raise AuditError(
+                f"{tp}: the table changed while it was read: first {rows} rows were found for the "
+                f"{offsets.size} offsets of the window, then {found}: audit it after the tasks that write to "
+                "it have ended",
+                retriable=True,
+            )
+    total = sum(each.rows for each in sums.values())
+    return TableRows(total, merge_each(missing), merge_each(doubled), merge_each(unlisted))
 
 
 def whole_number(value: object, column: str) -> int:

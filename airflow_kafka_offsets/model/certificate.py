@@ -18,6 +18,7 @@ from airflow_kafka_offsets.model.offset_ranges import (
     first_ranges,
     intersect,
     merge,
+    merge_each,
     ranges_json,
     ranges_text,
 )
@@ -52,7 +53,6 @@ _PASSING: frozenset[Reason] = frozenset({"open_transaction", "not_read"})
 """Reasons that a retry of the task may remove."""
 
 COUNTS = ("offsets", "rows", "lost", "doubled", "foreign", "without_record", "undecided")
-_WRONG = ("lost", "doubled", "foreign")
 
 
 @dataclass(frozen=True)
@@ -108,12 +108,7 @@ class Certificate:
         audited: Mapping[str, Any],
         at: datetime,
     ) -> Certificate:
-        """
-        Return the certificate of a window.
-
-        :param rows: the rows in the table.
-        :param missing: the result of looking up the offsets without a row in Kafka.
-        """
+        """Return the certificate of a window."""
         undecided: dict[Reason, RangesByPartition] = dict(missing.undecided)
         if rows.unlisted:
             undecided["too_many"] = rows.unlisted
@@ -143,17 +138,23 @@ class Certificate:
     @property
     def verdict(self) -> Verdict:
         """The verdict that follows from the counts."""
-        if any(self.counts[name] for name in _WRONG):
+        if any(self.counts[name] for name in ("lost", "doubled", "foreign")):
             return "incomplete"
         return "undecided" if self.counts["undecided"] else "complete"
 
     @property
     def digest(self) -> str:
         """The fingerprint of the certificate's other fields."""
-        return digest(self._content(), length=64)
+        return str(self.as_json()["digest"])
 
-    def _content(self) -> dict[str, Any]:
-        return {
+    def as_json(self) -> dict[str, Any]:
+        """
+        Return plain JSON with string keys.
+
+        Ranges are ``{topic: {partition: [[start, end], ...]}}`` with exclusive ends, at most
+        :data:`MOST_LISTED` of each kind; ``counts`` include the unlisted ranges.
+        """
+        content = {
             "version": CERTIFICATE_VERSION,
             "verdict": self.verdict,
             "counts": {name: self.counts[name] for name in COUNTS},
@@ -166,15 +167,7 @@ class Certificate:
             "audited": dict(self.audited),
             "at": self.at.isoformat().replace("+00:00", "Z"),
         }
-
-    def as_json(self) -> dict[str, Any]:
-        """
-        Return plain JSON with string keys.
-
-        Ranges are ``{topic: {partition: [[start, end], ...]}}`` with exclusive ends, at most
-        :data:`MOST_LISTED` of each kind; ``counts`` include the unlisted ranges.
-        """
-        return {**self._content(), "digest": self.digest}
+        return {**content, "digest": digest(content, length=64)}
 
     def as_text(self) -> str:
         """Return :meth:`as_json` as indented text."""
@@ -316,9 +309,7 @@ def judge(
     """
     Separate lost records from offsets that have no record.
 
-    :param missing: offsets without a row.
     :param records: the offsets, among those that were read, at which the log has a record.
-    :param undecided: offsets that could not be read.
     """
-    found = {tp: intersect(ranges, records.get(tp, ())) for tp, ranges in missing.items()}
-    return MissingOffsets({tp: ranges for tp, ranges in found.items() if ranges}, undecided)
+    lost = {tp: intersect(ranges, records.get(tp, ())) for tp, ranges in missing.items()}
+    return MissingOffsets(merge_each(lost), undecided)

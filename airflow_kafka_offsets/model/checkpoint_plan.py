@@ -16,14 +16,7 @@ from airflow_kafka_offsets.model.formats import offsets_json, parse_offsets
 from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds
 from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition
 from airflow_kafka_offsets.model.plan import OffsetPlan
-from airflow_kafka_offsets.model.table import (
-    REFUSED,
-    TimesByOffset,
-    furthest_moves,
-    plan_text,
-    time_cells,
-    times_json,
-)
+from airflow_kafka_offsets.model.table import TimesByOffset, furthest_moves, plan_text, time_cells, times_json
 from airflow_kafka_offsets.model.text import DescribeValue, shorten
 
 MoveKind = Literal["seek", "truncate", "restore", "failover"]
@@ -180,13 +173,13 @@ class CheckpointPlan:
             does = f"{'would go' if unmade else 'goes'} back from batch {self.batch_id}"
         else:
             does = f"{'would be' if unmade else 'is'} moved ({self.kind}, batch {self.batch_id})"
-        remarks = [more] if more else []
+        remarks = [more]
         if self.discarded:
             remarks.append(f"discarded: unfinished batch {', '.join(map(str, self.discarded))}")
         if self.steps and not self.refusals and not refused:
             remarks.append(f"archive {self.archive} keeps the files that are overwritten")
-        heading = f"checkpoint {self.location}{REFUSED if refused else ''}: {does}"
-        return plan_text(heading, rows, [*remarks, *self.notes], self.refusals, refused=refused)
+        name = f"checkpoint {self.location}"
+        return plan_text(name, does, rows, [*remarks, *self.notes], self.refusals, refused=refused)
 
 
 @dataclass(frozen=True)

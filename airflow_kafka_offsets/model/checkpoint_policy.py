@@ -28,8 +28,6 @@ RECORDING_SINKS = {"file": "_spark_metadata", "delta": "_delta_log", "iceberg": 
 
 QUIET_PERIOD = 10.0
 """Seconds without a write to a checkpoint after which its query counts as stopped."""
-# In seconds. A quiet period of more than a day is probably a typing mistake.
-LONGEST_QUIET_PERIOD = 86_400.0
 
 
 @dataclass(frozen=True)
@@ -111,5 +109,6 @@ def parse_sink(value: object, parameter: str = "sink") -> Sink:
 
 def parse_quiet_period(value: object, parameter: str = "quiet_period") -> float:
     """Read ``quiet_period``: a duration of at most a day, in seconds; ``None`` is the default."""
-    seconds = parse_seconds(value, parameter, maximum=LONGEST_QUIET_PERIOD)
+    # A quiet period of more than a day is probably a typing mistake.
+    seconds = parse_seconds(value, parameter, maximum=86_400)
     return QUIET_PERIOD if seconds is None else seconds

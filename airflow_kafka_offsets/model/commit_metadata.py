@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import Field, asdict, dataclass, fields, replace
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
@@ -27,10 +27,6 @@ MAX_BYTES = 4_000
 MANY_PARTITIONS = 100
 MAX_BYTES_OF_MANY = 268
 """Limit for commits of many partitions, which must fit into one record batch."""
-_NUMBERS = (
-    *("map_index", "iteration", "batch", "move", "partitions", "at", "started", "clears", "try_number"),
-    "approved_at",
-)
 _LEAST_IMPORTANT = (
     *("try_number", "user", "approved_at", "partitions", "at", "approved_by", "task", "dag", "request"),
     # The tool tells a move from a pipeline's progress, also in another run.
@@ -80,8 +76,7 @@ class CommitMetadata:
     :param partitions: number of partitions in the commit, if more than one; :meth:`text` adds it. A client
         that sees fewer partitions of the group may lack access to some of its topics.
     :param token: identifies the task instance across its retries; clearing the task changes it.
-    :param started: when Airflow started the run, in seconds since 1970, see :class:`RunStart`.
-    :param clears: how often Airflow had cleared the run by then.
+    :param started: see :class:`RunStart`; ``clears`` likewise.
     :param try_number: Airflow's number of the task's try. Before try 1 the task has committed nothing.
     :param key: replaces DAG, task, map index and iteration if these take too many bytes, see
         :attr:`identity`.
@@ -214,8 +209,9 @@ class CommitMetadata:
     @classmethod
     def from_json(cls, values: Mapping[str, object]) -> CommitMetadata | None:
         """Read the result of :meth:`as_json`; ``None`` if no field of it is present."""
-        names = (field.name for field in fields(cls))
-        known: dict[str, Any] = {name: values[name] for name in names if _fits(name, values.get(name))}
+        known: dict[str, Any] = {
+            field.name: values[field.name] for field in fields(cls) if _fits(field, values.get(field.name))
+        }
         return cls(**known) if known else None
 
     def __str__(self) -> str:
@@ -235,10 +231,10 @@ def _parse(text: str) -> CommitMetadata | None:
     return CommitMetadata.from_json(values) if isinstance(values, Mapping) else None
 
 
-def _fits(name: str, value: object) -> bool:
-    if name not in _NUMBERS:
+def _fits(field: Field[Any], value: object) -> bool:
+    if field.type == "str":
         return isinstance(value, str) and len(value) <= MAX_BYTES
-    most = _LAST_SECOND if name in ("at", "started", "approved_at") else MAX_OFFSET
+    most = _LAST_SECOND if field.name in ("at", "started", "approved_at") else MAX_OFFSET
     return isinstance(value, int) and not isinstance(value, bool) and -1 <= value <= most
 
 

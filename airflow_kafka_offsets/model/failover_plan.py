@@ -10,9 +10,9 @@ from typing import Any, Literal
 
 from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
 from airflow_kafka_offsets.model.formats import offsets_json
-from airflow_kafka_offsets.model.offsets import LogRange, Offsets, TopicPartition, summarize
+from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition, summarize
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
-from airflow_kafka_offsets.model.table import FURTHEST, REFUSED, ROWS, plan_text
+from airflow_kafka_offsets.model.table import FURTHEST, ROWS, plan_text
 from airflow_kafka_offsets.model.translation import Translation
 
 FAILOVER_FILE = "failover.json"
@@ -67,9 +67,8 @@ class TranslatedPartition:
         """Return the partition, with an offset to read from if its position is unknown."""
         if self.translation.offset is not None or offset is None or self.log is None:
             return self
-        return replace(
-            self, translation=replace(self.translation, offset=offset, again=self.log.end - offset)
-        )
+        found = replace(self.translation, offset=offset, again=self.log.end - offset)
+        return replace(self, translation=found)
 
 
 @dataclass(frozen=True)
@@ -89,12 +88,7 @@ class FailoverPlan(PipelinePlan):
     @property
     def again(self) -> int:
         """Most records that may be read again."""
-        return sum(each.translation.again for each in self.translated)
-
-    @property
-    def exact(self) -> bool:
-        """Whether every position is known, and no record is read again."""
-        return all(each.translation.exact for each in self.translated)
+        return most_again(self.translated)
 
     def table_positions(self) -> set[tuple[TopicPartition, int]]:
         """Return the positions in the groups' tables; the checkpoint's old offsets are of another cluster."""
@@ -126,17 +120,15 @@ class FailoverPlan(PipelinePlan):
         """
         if self.was is not None:
             return dict(self.was)
-        again: Offsets = {
-            each.partition: each.translation.again for each in self.translated if each.translation.again
-        }
+        again = {each.partition: each.translation.again for each in self.translated}
         unknown = [each for each in self.translated if each.translation.offset is None]
         unmirrored = [each.unmirrored for each in self.translated if each.unmirrored is not None]
         return {
-            "exact": self.exact,
+            "exact": all(each.translation.exact for each in self.translated),
             "again": self.again,
             "unmirrored": sum(unmirrored) if unmirrored else None,
             "kinds": count_kinds(self.translated),
-            "not_exact": offsets_json(again),
+            "not_exact": offsets_json({tp: records for tp, records in again.items() if records}),
             "unknown": {str(each.partition): each.translation.why for each in unknown},
         }
 
@@ -151,18 +143,18 @@ class FailoverPlan(PipelinePlan):
         way = f"from cluster {left} to {entered}"
         if left == entered and of.left.cluster:
             way = f"to other topics of cluster {left}"
-        heading = f"checkpoint {of.location}{REFUSED if refused else ''}: batch {of.batch_id}, {way}"
         if self.was is not None:
             saved = self.provenance.get("plan")
             rows, more = [], "the positions are those of an earlier try, which this one finishes"
             if saved:
                 more = f"the positions are those of the saved plan {saved}: {kinds_text(self.was['kinds'])}"
-        remarks = [*([more] if more else []), *_whys(self.translated), *self.notes]
+        remarks = [more, *_whys(self.translated), *self.notes]
         if of.discarded:
             remarks.append(f"discarded: unfinished batch {', '.join(map(str, of.discarded))}")
         if of.steps and not refused:
             remarks.append(f"what is overwritten is kept in archive {of.archive}")
-        return plan_text(heading, rows, remarks, of.refusals, refused=refused)
+        name, does = f"checkpoint {of.location}", f"batch {of.batch_id}, {way}"
+        return plan_text(name, does, rows, remarks, of.refusals, refused=refused)
 
 
 def _row(each: TranslatedPartition) -> list[str]:
@@ -186,8 +178,7 @@ def _shown(translated: Sequence[TranslatedPartition]) -> tuple[Sequence[Translat
         translated, key=lambda each: (each.translation.offset is not None, -each.translation.again)
     )
     rest = ordered[FURTHEST:]
-    exact = sum(each.translation.exact for each in rest)
-    again = sum(each.translation.again for each in rest)
+    exact, again = sum(each.translation.exact for each in rest), most_again(rest)
     return ordered[:FURTHEST], (
         f"... and {len(rest)} more partitions: {exact} exact, the others at most {again} again together"
     )
@@ -199,6 +190,11 @@ def _whys(translated: Iterable[TranslatedPartition]) -> list[str]:
         if each.translation.why:
             found.setdefault(each.translation.why, []).append(each.partition)
     return [f"{summarize(partitions)}: {why}" for why, partitions in found.items()]
+
+
+def most_again(translated: Iterable[TranslatedPartition]) -> int:
+    """Return the most records that may be read again."""
+    return sum(each.translation.again for each in translated)
 
 
 def count_kinds(translated: Iterable[TranslatedPartition]) -> dict[str, int]:

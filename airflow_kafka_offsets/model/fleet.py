@@ -52,13 +52,7 @@ class Member:
 
     def as_json(self) -> dict[str, Any]:
         """Return plain JSON."""
-        return {
-            "plan": dict(self.plan.value),
-            "stage": self.stage,
-            "receipt": self.receipt,
-            "restored": self.restored,
-            "error": self.error,
-        }
+        return {**vars(self), "plan": dict(self.plan.value)}
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import csv
 import io
-import itertools
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -53,7 +52,6 @@ def parse_offsets(value: object, what: str = "offsets", *, describe: DescribeVal
     Read offsets in Spark's form.
 
     :param value: a mapping, or its JSON text.
-    :param what: what the value is, for the error text.
     :param describe: see :data:`~airflow_kafka_offsets.model.text.DescribeValue`.
     :raises OffsetsFormatError: if the value is not ``{topic: {partition: offset}}`` with at least one topic,
         whole numbers from 0 and unique keys. ``-1`` and ``-2`` (Spark's latest and earliest) are refused.
@@ -128,15 +126,10 @@ def parse_csv(text: str) -> dict[str, Offsets]:
             f"before, use {dag_text('RestoreOffsetsOperator(receipt=...) or ')}'group restore --receipt'; to "
             f"reset to its after, give it as {parameter_text('to_offset')}"
         )
-    rows = _csv_rows(text)
-    first = next(rows, None)
-    if first is None:
-        raise OffsetsFormatError("the file has no lines; expected topic,partition,offset on each line")
-    columns = len(first[1])
-    if columns not in (3, 4):
-        raise _malformed_line(first[0], f"{columns} columns")
     groups: dict[str, Offsets] = {}
-    for number, row in itertools.chain([first], rows):
+    columns = 0
+    for number, row in _csv_rows(text):
+        columns = columns or len(row)
         tp, offset = _csv_offset(number, row, columns)
         group = parse_stored_group(row[0], f"line {number}, group") if columns == 4 else ""
         offsets = groups.setdefault(group, {})
@@ -144,6 +137,8 @@ def parse_csv(text: str) -> dict[str, Offsets]:
             of_group = group and f" of group {shorten(repr(group))}"
             raise OffsetsFormatError(f"line {number}: {tp}{of_group} occurs twice; keep one of the lines")
         offsets[tp] = offset
+    if not groups:
+        raise OffsetsFormatError("the file has no lines; expected topic,partition,offset on each line")
     return groups
 
 
@@ -160,7 +155,7 @@ def _csv_rows(text: str) -> Iterator[tuple[int, list[str]]]:
 
 
 def _csv_offset(number: int, row: list[str], columns: int) -> tuple[TopicPartition, int]:
-    if len(row) != columns:
+    if len(row) != columns or columns not in (3, 4):
         raise _malformed_line(number, f"{len(row)} columns", columns)
     topic, text, offset = (cell.strip() for cell in row[-3:])
     partition = _partition(text)
@@ -187,7 +182,6 @@ def load_json(text: str, what: str, expected: str = "JSON", *, describe: Describ
     """
     Read JSON text with unique keys.
 
-    :param expected: the expected content, for the error text.
     :raises OffsetsFormatError: if the text is not JSON, has a duplicate key, or is too large; see
         :func:`~airflow_kafka_offsets.model.text.size_error`.
     """
@@ -249,7 +243,6 @@ def _shown(key: object, describe: DescribeValue) -> str:
 
 
 def _partition(value: object) -> int | None:
-    """Parse a partition number; return ``None`` for any other value."""
     if isinstance(value, str) and _PARTITION.fullmatch(value):
         value = int(value)
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_PARTITION:
@@ -264,10 +257,8 @@ def _malformed(what: str, found: str) -> OffsetsFormatError:
     )
 
 
-def _malformed_line(number: int, found: str, columns: int | None = None) -> OffsetsFormatError:
+def _malformed_line(number: int, found: str, columns: int) -> OffsetsFormatError:
     # The content of the line is not shown: the file may be a wrong one, with secrets.
-    form = {3: "topic,partition,offset", 4: "group,topic,partition,offset"}.get(columns or 0)
-    return OffsetsFormatError(
-        f"line {number}: found {found}; expected "
-        f"{form or 'topic,partition,offset or group,topic,partition,offset'} without a header"
-    )
+    forms = {3: "topic,partition,offset", 4: "group,topic,partition,offset"}
+    form = forms.get(columns) or " or ".join(forms.values())
+    return OffsetsFormatError(f"line {number}: found {found}; expected {form} without a header")

@@ -87,7 +87,6 @@ class GroupSelection:
 
         A key of ``group_id`` for the source wins over one for the topic.
 
-        :param origin: the origin of the offsets, for the error text.
         :raises MisnamedError: if names match nothing, see :meth:`unmatched_names`.
         :raises PlanRefusedError: if one group would get a partition from two sources.
         """

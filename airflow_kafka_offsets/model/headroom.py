@@ -105,7 +105,7 @@ class Headroom:
         """
         if position < log.start:
             return cls("lost", reason="records were deleted before they were read")
-        kept_for = None if isinstance(retention, str) or retention.ms is None else retention.ms
+        kept_for = None if isinstance(retention, str) else retention.ms
         if position >= log.end or time_ms is None:
             return cls("none", None if kept_for is None else kept_for / 1000)
         if isinstance(retention, str):
@@ -195,8 +195,7 @@ def positions_needing_time(
     return {
         tp: position
         for tp, position in positions.items()
-        if position in logs[tp]
-        and position < logs[tp].end
+        if logs[tp].start <= position < logs[tp].end
         and isinstance(retention := retentions[tp.topic], Retention)
         and retention.ms is not None
     }
@@ -279,7 +278,6 @@ def unknown_lines(headrooms: Headrooms) -> list[str]:
     reasons: dict[tuple[str, str], list[TopicPartition]] = {}
     for tp, found in headrooms.items():
         if found.reason and found.state in ("unknown", "time"):
-            reasons.setdefault((" is unknown" if found.state == "unknown" else "", found.reason), []).append(
-                tp
-            )
+            what = " is unknown" if found.state == "unknown" else ""
+            reasons.setdefault((what, found.reason), []).append(tp)
     return [f"headroom of {summarize(tps, limit=3)}{what}: {why}" for (what, why), tps in reasons.items()]

@@ -21,7 +21,7 @@ from itertools import pairwise, takewhile
 from zoneinfo import ZoneInfo
 
 from airflow_kafka_offsets.errors import UsageError
-from airflow_kafka_offsets.model.parameters import parse_duration, parse_text, timestamp_ms
+from airflow_kafka_offsets.model.parameters import EPOCH, parse_duration, parse_text, timestamp_ms
 from airflow_kafka_offsets.model.wording import parameter_error, parameter_text, unexpected
 
 KEY_FORMAT = "%Y-%m-%dT%H:%M:%S"
@@ -43,7 +43,6 @@ _RANDOM = re.compile(r"(^|[\s,])[hr](\(|/|,|\s|$)", re.IGNORECASE)
 """Fields that croniter fills with a hash or a random number."""
 _AROUND = timedelta(hours=26)
 """Longer than clocks have ever been set back or forward."""
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 @dataclass(frozen=True)
@@ -145,7 +144,7 @@ class IntervalSchedule:
             yield Interval(shown.strftime(KEY_FORMAT), start, end)
 
     def _steps(self, moment: datetime) -> Iterator[tuple[datetime, datetime]]:
-        at = _EPOCH + (moment - _EPOCH) // self.length * self.length
+        at = EPOCH + (moment - EPOCH) // self.length * self.length
         while True:
             yield at.replace(tzinfo=None), at
             at += self.length

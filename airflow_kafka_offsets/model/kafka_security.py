@@ -36,8 +36,6 @@ _JAVA_FILES = {
     "ssl.truststore.location": ("ssl.ca.location",),
     "ssl.keystore.location": ("ssl.certificate.location", "ssl.key.location"),
 }
-_STORE_TYPES = ("ssl.truststore.type", "ssl.keystore.type")
-_SAME = ("client.dns.lookup", "client.rack")
 _HOST_CHECK = "ssl.endpoint.identification.algorithm"
 _JAAS = "sasl.jaas.config"
 
@@ -132,7 +130,7 @@ def java_settings(config: Mapping[str, Any]) -> dict[str, str]:
         raise UsageError(f"the Kafka configuration has no {SERVERS}; expected host:port of a broker")
     protocol = given.get("security.protocol", "PLAINTEXT").upper()
     java = {SERVERS: ",".join(map(with_port, servers.split(","))), "security.protocol": protocol}
-    java |= {key: given[key] for key in _SAME if key in given}
+    java |= {key: given[key] for key in ("client.dns.lookup", "client.rack") if key in given}
     if protocol.endswith("SSL"):
         java |= _tls({key: value for key, value in given.items() if key.startswith(_OF_SSL)})
     if protocol.startswith("SASL"):
@@ -151,7 +149,7 @@ def librdkafka_settings(settings: Mapping[str, str], refused: Callable[[str], Ex
     """
     settings = dict(settings)
     config: dict[str, Any] = {}
-    types = {key: settings.pop(key, "JKS").upper() for key in _STORE_TYPES}
+    types = {key: settings.pop(key, "JKS").upper() for key in ("ssl.truststore.type", "ssl.keystore.type")}
     names = {java: name for name, java in _STORES.items()}
     for key, value in settings.items():
         if key == _JAAS:
@@ -186,7 +184,8 @@ def _tls(given: dict[str, Any]) -> dict[str, str]:
     chain, key = given.pop("ssl.certificate.pem", None), given.pop("ssl.key.pem", None)
     # The key is already decrypted, because Java's encrypted form differs.
     given.pop("ssl.key.password", None)
-    _refuse(given)
+    if given:
+        raise _untranslated(given)
     if (chain is None) != (key is None):
         missing = "ssl.certificate.pem" if chain is None else "ssl.key.pem"
         raise UsageError(f"{missing} is missing: Java clients need the certificate and its key")
@@ -226,7 +225,8 @@ def _login(given: dict[str, Any]) -> dict[str, str]:
         java, options = _oauth(given)
     else:
         java, options = {}, {name: given.pop(f"sasl.{name}", None) for name in ("username", "password")}
-    _refuse(key for key in given if not key.startswith(_OTHER_LOGINS[mechanism == "OAUTHBEARER"]))
+    if left := [key for key in given if not key.startswith(_OTHER_LOGINS[mechanism == "OAUTHBEARER"])]:
+        raise _untranslated(left)
     if missing := [name for name, value in options.items() if value is None]:
         raise UsageError(f"sasl.mechanism is {mechanism}, but {' and '.join(missing)} is missing")
     # Other characters in a name would be parsed as further options; a value is quoted.
@@ -305,11 +305,6 @@ def _unescaped(found: re.Match[str]) -> str:
     # As in Java's StreamTokenizer, including octal numbers.
     escaped = found[1]
     return chr(int(escaped, 8)) if escaped[0] in "01234567" else _ESCAPES.get(escaped, escaped)
-
-
-def _refuse(names: Iterable[str]) -> None:
-    if left := list(names):
-        raise _untranslated(left)
 
 
 def _untranslated(names: Iterable[str]) -> UsageError:

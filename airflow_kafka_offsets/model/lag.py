@@ -108,11 +108,6 @@ class Lag:
         return max((partition.lag or 0 for partition in self.partitions), default=0)
 
     @property
-    def lags_above_tolerance(self) -> list[int]:
-        """The lag of each partition in which it is above the tolerance."""
-        return [lag for partition in self.partitions if (lag := partition.lag or 0) > self.tolerance]
-
-    @property
     def lost(self) -> int:
         """Records that retention deleted before they were read."""
         return sum(partition.lost for partition in self.partitions)
@@ -187,15 +182,17 @@ class Lag:
             and {tp: found.without_durations(least) for tp, found in self.headroom.items()},
         )
 
+    def above(self, max_lag: int | None, max_partition_lag: int | None = None) -> tuple[int, ...]:
+        """Return the number of records above each given threshold."""
+        # The tolerance hides a small lag; it does not reduce a greater one.
+        lags = [lag for partition in self.partitions if (lag := partition.lag or 0) > self.tolerance]
+        limits = ((sum(lags), max_lag), (max(lags, default=0), max_partition_lag))
+        return tuple(max(0, found - limit) for found, limit in limits if limit is not None)
+
     def is_within(self, max_lag: int | None, max_partition_lag: int | None = None) -> bool:
         """Whether the given thresholds hold, and no partition is late or below its headroom."""
-        # The tolerance hides a small lag; it does not reduce a greater one.
-        lags = self.lags_above_tolerance
-        return (
-            (max_lag is None or sum(lags) <= max_lag)
-            and (max_partition_lag is None or max(lags, default=0) <= max_partition_lag)
-            and not (self.time_lags or self.below_min_headroom)
-        )
+        late = self.time_lags or self.below_min_headroom
+        return not late and not any(self.above(max_lag, max_partition_lag))
 
     @property
     def below_min_headroom(self) -> list[TopicPartition]:
@@ -271,11 +268,9 @@ class Lag:
     @property
     def _uncounted(self) -> str:
         """What the total leaves out: records in partitions whose lag is not counted."""
-        logs = [
-            entry.log for entry in self.partitions if entry.lag is None and entry.log.end > entry.log.start
-        ]
-        records = sum(log.end - log.start for log in logs)
-        return f", without {records} records in partitions that have no commit" if logs else ""
+        uncounted = (entry.log for entry in self.partitions if entry.lag is None)
+        records = sum(max(0, log.end - log.start) for log in uncounted)
+        return f", without {records} records in partitions that have no commit" if records else ""
 
 
 def _lag(position: int | None, log: LogRange, on_no_commit: MissingCommitPolicy | None) -> int | None:

@@ -23,7 +23,7 @@ from airflow_kafka_offsets.errors import (
 )
 from airflow_kafka_offsets.model.drift import DriftReport
 from airflow_kafka_offsets.model.kafka_security import with_port
-from airflow_kafka_offsets.model.offsets import by_partition
+from airflow_kafka_offsets.model.offsets import by_partition, by_topic
 from airflow_kafka_offsets.model.window import OffsetWindow
 
 RANGES, MOVE, LAG = "kafkaOffsets_ranges", "kafkaOffsets_move", "kafkaOffsets_lag"
@@ -70,13 +70,10 @@ def lineage_of_window(window: OffsetWindow, servers: Mapping[str, str]) -> Linea
     kafka_config_id = str(window.source.get("kafka_config_id"))
     group = window.source.get("group_id")
     namespace = namespace_of(servers.get(kafka_config_id))
-    topics: dict[str, list[tuple[int, int, int]]] = {}
-    for tp, offsets in sorted(window.ranges.items()):
-        topics.setdefault(tp.topic, []).append((tp.partition, *offsets))
     inputs = []
-    for topic, ranges in topics.items():
-        facets = [range_facet(*each) for each in ranges]
-        records = sum(end - start for _, start, end in ranges)
+    for topic, ranges in by_topic(window.ranges).items():
+        facets = [range_facet(int(number), *offsets) for number, offsets in ranges.items()]
+        records = sum(offsets.size for offsets in ranges.values())
         group_id = group.get(topic) if isinstance(group, Mapping) else group
         part = group_facet(group_id, "planned", facets, records, shown=len(window.ranges) <= MOST_RANGES)
         if namespace is not None:
@@ -198,8 +195,7 @@ class MoveRecord:
     @property
     def groups(self) -> Sequence[Mapping[str, Any]]:
         """The receipts of the groups."""
-        groups: Sequence[Mapping[str, Any]] = self.receipt.get("groups", [self.receipt])
-        return groups
+        return [*self.receipt.get("groups", [self.receipt])]
 
     def written(self, group: Mapping[str, Any]) -> dict[Partition, bool | None]:
         """Return partition -> whether the group's offset was written; ``None`` if unknown."""

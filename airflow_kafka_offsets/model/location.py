@@ -33,8 +33,6 @@ def check_uri(location: str) -> None:
     such as ``file://`` with two slashes, or that has a relative path.
 
     fsspec would read the host as a directory below the working directory, and Spark refuses such a URI.
-
-    :raises UsageError: for such a URI.
     """
     if _NO_BUCKET.match(location):
         raise UsageError(
@@ -56,7 +54,6 @@ def check_location(
     """
     Refuse a location that contains a password.
 
-    :param parameter: the parameter with the location, for the error text.
     :param conn_parameter: the parameter with the connection of the storage; ``None`` without this parameter.
     :raises UsageError: the text does not contain the password.
     """

@@ -97,28 +97,24 @@ def other_logs_refusals(
         at a time, are valid in a recreated topic.
     :param remedy: the remedy for the text; by default the remedies of a commit.
     """
+    allow = f"set {parameter_text('allow_new_cluster', True)} if"
     if recorded.is_other_cluster(current):
+        remedy = remedy or f"{allow} the pipeline was moved there and the offsets belong to the new cluster"
         return [
             f"{what} is of cluster {shorten(recorded.cluster)}, and the connection leads to cluster "
             f"{shorten(current.cluster)}: there the same offset is a different record, even on a cluster "
-            "that MirrorMaker copies to; correct the connection, or "
-            + (
-                remedy
-                or f"set {parameter_text('allow_new_cluster', True)} if the pipeline was moved there and the "
-                "offsets belong to the new cluster"
-            )
+            f"that MirrorMaker copies to; correct the connection, or {remedy}"
         ]
     again = recorded.recreated_topics(current) if old_offsets else []
     if not again:
         return []
     first, more = again[0], f" and {len(again) - _SHOWN} more" if len(again) > _SHOWN else ""
+    remedy = remedy or (
+        "start the query with a new checkpoint, reset the group to 'earliest' or to a time, or "
+        f"{allow} the offsets belong to the new topic"
+    )
     return [
         f"topic {', '.join(map(repr, again[:_SHOWN]))}{more} was deleted and created again: {what} is of "
         f"topic id {shorten(recorded.topics[first])} ({first}), which is {shorten(current.topics[first])} "
-        "now: the same offsets are different records; "
-        + (
-            remedy
-            or "start the query with a new checkpoint, reset the group to 'earliest' or to a time, or "
-            f"set {parameter_text('allow_new_cluster', True)} if the offsets belong to the new topic"
-        )
+        f"now: the same offsets are different records; {remedy}"
     ]

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from airflow_kafka_offsets.model.formats import load_json_parameter
 from airflow_kafka_offsets.model.offsets import TopicPartition, is_topic_name
-from airflow_kafka_offsets.model.parameters import parse_choice, parse_text
+from airflow_kafka_offsets.model.parameters import choice_parser, parse_text
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.model.wording import parameter_error, unexpected
 
@@ -34,7 +34,6 @@ class Mirror:
     :param without: text that the mirror removes from the start of the names when it copies them back.
     :param topics: topic -> its name on the mirror, for names that follow no rule.
     :param syncs_topic: MirrorMaker's topic of offset syncs; by default the only such topic of its cluster.
-    :param syncs_on: the cluster that has the syncs topic.
     """
 
     kafka_config_id: str = ""
@@ -73,9 +72,7 @@ class Mirror:
 
     def topic(self, name: str) -> str:
         """Return the name of a topic on the mirror."""
-        if name in self.topics:
-            return self.topics[name]
-        return self.prefix + name.removeprefix(self.without)
+        return self.topics.get(name, self.prefix + name.removeprefix(self.without))
 
     def partition(self, tp: TopicPartition) -> TopicPartition:
         """Return the mirror's copy of a partition."""
@@ -127,6 +124,6 @@ _READERS: Mapping[str, Any] = {
     "without": _read_part,
     "topics": _read_topics,
     "syncs_topic": _read_topic,
-    "syncs_on": lambda value, parameter: parse_choice(value, SyncsOn, parameter),
+    "syncs_on": choice_parser(SyncsOn),
 }
 """Reads the value of each key."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from airflow_kafka_offsets.model.failover_plan import TranslatedPartition, count_kinds, kinds_text
+from airflow_kafka_offsets.model.failover_plan import TranslatedPartition, count_kinds, kinds_text, most_again
 from airflow_kafka_offsets.model.offsets import summarize
 
 CHECK_VERSION = 1
@@ -32,7 +32,6 @@ class MirrorCheck:
     :param keeps_times: whether the mirror's records have the timestamps of the source; ``None`` if the check
         found no copy.
     :param notes: remarks, such as that not all syncs were read.
-    :param group_ids: the groups of the pipeline.
     :param refusals: why a failover would be refused, although the positions are known.
     """
 
@@ -71,15 +70,12 @@ class MirrorCheck:
         """
         found = list(self.refusals)
         for translated, when in ((self.now, "now"), (self.alone, "once the source is gone")):
-            unknown = [each for each in translated if each.translation.offset is None]
-            if unknown:
+            if unknown := [each for each in translated if each.translation.offset is None]:
                 partitions = summarize(each.partition for each in unknown)
                 found.append(f"{when} its position is unknown on {partitions}: {unknown[0].translation.why}")
-            lost = [each for each in translated if each.deleted]
-            if lost:
-                partitions = summarize(each.partition for each in lost)
-                found.append(f"{when} its position on {partitions} is one that the mirror has deleted")
-        again = sum(each.translation.again for each in self.alone)
+            if lost := [each.partition for each in translated if each.deleted]:
+                found.append(f"{when} its position on {summarize(lost)} is one that the mirror has deleted")
+        again = most_again(self.alone)
         if max_again is not None and again > max_again:
             found.append(f"once the source is gone {again} records may be read again, above {max_again}")
         if max_behind is not None and (self.behind is None or self.behind > max_behind):
@@ -128,10 +124,10 @@ def _behind(records: int | None) -> str:
 
 
 def _summary(translated: Sequence[TranslatedPartition]) -> dict[str, Any]:
-    return {"kinds": count_kinds(translated), "again": sum(each.translation.again for each in translated)}
+    return {"kinds": count_kinds(translated), "again": most_again(translated)}
 
 
 def _text(translated: Sequence[TranslatedPartition]) -> str:
-    kinds = kinds_text(count_kinds(translated))
-    again = sum(each.translation.again for each in translated)
-    return f"{kinds}; at most {again} records again" if again else f"{kinds}; no record again"
+    again = most_again(translated)
+    records = f"at most {again} records again" if again else "no record again"
+    return f"{kinds_text(count_kinds(translated))}; {records}"

@@ -27,7 +27,6 @@ def parse_group(name: object, parameter: str = "group_id") -> str:
     everything after a NUL. For a name that is too long, it sends a request that no broker can read.
     Whitespace at the end is sent, but probably names the wrong group.
 
-    :param parameter: the parameter with the name, for the error text.
     :raises UsageError: if the value is not a name, or librdkafka would change it.
     """
     group = parse_existing_group(name, parameter)
@@ -55,7 +54,6 @@ def parse_existing_group(name: object, parameter: str = "group_id") -> str:
     Return the name if a group of this name can be looked up or deleted. Other clients may have created groups
     with whitespace at the ends of their names.
 
-    :param parameter: the parameter with the name, for the error text.
     :raises UsageError: if no group can have the name.
     """
     if not isinstance(name, str):

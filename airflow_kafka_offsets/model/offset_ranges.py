@@ -27,6 +27,12 @@ def merge(ranges: Iterable[tuple[int, int]]) -> Ranges:
     return tuple(merged)
 
 
+def merge_each(by_partition: Mapping[TopicPartition, Iterable[tuple[int, int]]]) -> RangesByPartition:
+    """Return the union of each partition's ranges, without partitions that have none."""
+    merged = {tp: merge(ranges) for tp, ranges in sorted(by_partition.items())}
+    return {tp: ranges for tp, ranges in merged.items() if ranges}
+
+
 def subtract(ranges: Ranges, removed: Ranges) -> Ranges:
     """Return the offsets of ``ranges`` that are not in ``removed``."""
     left: list[OffsetRange] = []

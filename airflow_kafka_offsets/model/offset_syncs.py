@@ -15,10 +15,6 @@ from typing import NamedTuple
 
 from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition, is_topic_name
 
-_NUMBER = struct.Struct(">i")
-_PAIR = struct.Struct(">qq")
-_LENGTH = struct.Struct(">h")
-
 
 class OffsetSync(NamedTuple):
     """A record's offset on the source, and that of its copy on the mirror."""
@@ -33,15 +29,12 @@ def parse_sync(key: bytes | None, value: bytes | None) -> tuple[TopicPartition, 
 
     :return: ``None`` if the record is not a sync.
     """
-    if key is None or value is None or len(value) != _PAIR.size or len(key) < _LENGTH.size + _NUMBER.size:
+    # A STRING is its length in two bytes and its text: with an empty topic the key has six bytes.
+    if key is None or value is None or len(key) < 6 or len(value) != 16:
         return None
-    (length,) = _LENGTH.unpack_from(key)
-    if length < 0 or len(key) != _LENGTH.size + length + _NUMBER.size:
-        return None
-    topic = key[_LENGTH.size : _LENGTH.size + length].decode("ascii", "replace")
-    (number,) = _NUMBER.unpack_from(key, _LENGTH.size + length)
-    sync = OffsetSync(*_PAIR.unpack(value))
-    if not is_topic_name(topic) or number < 0 or min(sync) < 0:
+    length, text, number = struct.unpack(f">h{len(key) - 6}si", key)
+    topic, sync = text.decode("ascii", "replace"), OffsetSync(*struct.unpack(">qq", value))
+    if length != len(text) or not is_topic_name(topic) or number < 0 or min(sync) < 0:
         return None
     return TopicPartition(topic, number), sync
 

@@ -116,9 +116,8 @@ class ProgressHistory:
         longest = max(later.at - earlier.at for earlier, later in pairwise(self.falls))
         since = self.last.at - self.falls[-1].at
         fall = self.falls[0].amounts[0] - self.falls[-1].amounts[0]
-        uneven = halves[1] > _UNEVEN * halves[0]
         if (
-            uneven
+            halves[1] > _UNEVEN * halves[0]
             or since > _OVERDUE * longest
             or fall < _ABOVE_RISES * max(each.rise for each in self.falls[1:])
         ):

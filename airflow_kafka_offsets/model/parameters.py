@@ -47,6 +47,8 @@ MAX_PATTERN = 50_000
 
 _MOST_CHARACTERS = 1_000
 
+EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
 LONGEST = timedelta(days=36_525)
 """A hundred years; a longer duration may lead to a time outside Python's calendar."""
 
@@ -104,15 +106,16 @@ def parse_duration(
     """
     Parse a duration: seconds, a timedelta, text such as ``10m``, ``7d`` or ``1h30m``, or ISO 8601 text as in
     Kafka's tool, such as ``PT10M`` or ``P1DT2H``.
-
-    :return: the duration; ``None`` for ``None``.
     """
     if value is None:
         return None
     text = _strip_short(value) if isinstance(value, str) else value
     duration = text if isinstance(text, timedelta) else timedelta(-1)
     with suppress(ValueError, OverflowError):
-        if isinstance(text, str) and (found := _match_duration(text)):
+        found = isinstance(text, str) and (
+            _SHORT_DURATION.fullmatch(text) or _DURATION.fullmatch(text.upper())
+        )
+        if found and any(found.groups()):
             days, hours, minutes, seconds = (float(number or 0) for number in found.groups())
             duration = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
         elif isinstance(text, str | int | float) and not isinstance(text, bool):
@@ -122,11 +125,6 @@ def parse_duration(
         expected = f"seconds, or a duration such as '10m' or 'PT10M', {'' if allow_zero else 'above 0 and '}"
         raise unexpected(parameter, value, f"{expected}of at most {longest}")
     return duration
-
-
-def _match_duration(text: str) -> re.Match[str] | None:
-    found = _SHORT_DURATION.fullmatch(text) or _DURATION.fullmatch(text.upper())
-    return found if found and any(found.groups()) else None
 
 
 def parse_seconds(
@@ -182,8 +180,7 @@ def parse_count(value: object, parameter: str, *, minimum: int = 0) -> int | Non
 
 def timestamp_ms(moment: datetime) -> int:
     """Return a time as Kafka's timestamp: milliseconds since 1970, rounded down exactly."""
-    since = moment - datetime(1970, 1, 1, tzinfo=timezone.utc)
-    return (since.days * 86_400 + since.seconds) * 1_000 + since.microseconds // 1_000
+    return (moment - EPOCH) // timedelta(milliseconds=1)
 
 
 def iso_time(milliseconds: int) -> str:
@@ -194,7 +191,7 @@ def iso_time(milliseconds: int) -> str:
     number.
     """
     try:
-        moment = datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(milliseconds=milliseconds)
+        moment = EPOCH + timedelta(milliseconds=milliseconds)
     except OverflowError:
         return f"{milliseconds} ms since 1970"
     text = moment.isoformat(timespec="milliseconds" if milliseconds % 1_000 else "seconds")

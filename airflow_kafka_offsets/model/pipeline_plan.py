@@ -126,18 +126,16 @@ class PipelinePlan:
 
     def archive_files(self) -> dict[str, str]:
         """Return the files with the groups' offsets before and after for the archive: name -> text."""
-        plans = {plan.group_id: plan for plan in self.group_plans}
-        if not plans:
+        before = {plan.group_id: plan.before for plan in self.group_plans}
+        after = offsets_after(self.group_plans)
+        if not before:
             return {}
         groups = {
-            "before": {group: offsets_json(plan.before) for group, plan in plans.items()},
-            "after": {group: offsets_json(plan.after) for group, plan in plans.items()},
+            "before": {group: offsets_json(offsets) for group, offsets in before.items()},
+            "after": {group: offsets_json(offsets) for group, offsets in after.items()},
         }
-        return {
-            GROUPS_FILE: json.dumps(groups, indent=2),
-            "before.csv": format_csv({group: plan.before for group, plan in plans.items()}),
-            "after.csv": format_csv({group: plan.after for group, plan in plans.items()}),
-        }
+        files = {GROUPS_FILE: json.dumps(groups, indent=2)}
+        return {**files, "before.csv": format_csv(before), "after.csv": format_csv(after)}
 
     def table_positions(self) -> set[tuple[TopicPartition, int]]:
         """Return every partition and offset of the plan that its tables show."""

@@ -55,12 +55,8 @@ def read_pipelines(text: str, file: str, parsers: Readers) -> list[dict[str, Any
         found = "nothing" if entries is None else describe_type(entries)
         raise UsageError(f"{where}: found {found}; expected a list with at least one pipeline")
     checked = [_entry(entry, f"{file}, entry {number}", parsers) for number, entry in enumerate(entries, 1)]
-    return [_with_defaults(entry, defaults) for entry in checked]
-
-
-def _with_defaults(entry: dict[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
-    unused = () if "checkpoint_location" in entry else ("checkpoint_conn_id", "mirror")
-    return {**{key: value for key, value in defaults.items() if key not in unused}, **entry}
+    of_groups = {key: each for key, each in defaults.items() if key not in ("checkpoint_conn_id", "mirror")}
+    return [{**(defaults if "checkpoint_location" in entry else of_groups), **entry} for entry in checked]
 
 
 def _entry(entry: object, where: str, parsers: Readers) -> dict[str, Any]:

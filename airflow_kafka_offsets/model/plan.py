@@ -27,7 +27,6 @@ from airflow_kafka_offsets.model.offsets import (
 )
 from airflow_kafka_offsets.model.parameters import OutOfRangePolicy
 from airflow_kafka_offsets.model.table import (
-    REFUSED,
     TimesByOffset,
     furthest_moves,
     offset_cell,
@@ -193,8 +192,7 @@ class OffsetPlan:
     def lost(self) -> int:
         """Records that retention deleted between the requested offsets and the log start, as far as known."""
         starts = {move.topic_partition: move.log.start for move in self.moves}
-        asked = {tp: offset for tp, offset in self.clamped.items() if offset is not None}
-        return sum(max(0, starts[tp] - max(0, offset)) for tp, offset in asked.items())
+        return sum(max(0, starts[tp] - max(0, at)) for tp, at in self.clamped.items() if at is not None)
 
     @property
     def lag(self) -> Lag:
@@ -242,16 +240,15 @@ class OffsetPlan:
             row = [tp.topic, str(tp.partition), offset_cell(before), str(after), change, *map(str, log)]
             rows.append([*row, *time_cells(self.times, tp, before, after)])
         total = f", moved by {self.moved_by:+d} offsets" if self.changed else ""
-        group = f"group {escape_controls(self.group_id)}{REFUSED if refused else ''}"
         exceptions = {
             "left alone": len(self.skipped),
             "moved to an end of the log instead": len(self.clamped),
             "records deleted by retention": self.lost,
         }
         rest = "".join(f"; {number} {what}" for what, number in exceptions.items() if number)
-        heading = f"{group}: {self.changed} of {len(self.moves)} partitions change{total}{rest}"
-        remarks = [more, *self.notes] if more else self.notes
-        return plan_text(heading, rows, remarks, self.refusals, refused=refused)
+        group = f"group {escape_controls(self.group_id)}"
+        does = f"{self.changed} of {len(self.moves)} partitions change{total}{rest}"
+        return plan_text(group, does, rows, [more, *self.notes], self.refusals, refused=refused)
 
 
 def check_read_back(group_id: str, planned: Offsets, found: Mapping[TopicPartition, int | None]) -> None:

@@ -29,9 +29,9 @@ def plan_markdown(saved: SavedPlan) -> str:
         ("Read again", f"{at_most}{found.records_again:,} records" if found.records_again else "nothing"),
         ("Passed over unread", f"{found.records_passed:,} records" if found.records_passed else ""),
         ("To read until the log end", f"{found.volume()}; {found.duration()}"),
-        ("Lost", _lost(saved)),
+        ("Lost", _lost(saved) or "nothing"),
         ("Sink", _sink(saved, found.records_again)),
-        ("State", _state(saved)),
+        ("State", _state(saved, found.records_again)),
         ("Retention", found.retention_text()),
         ("Lag that gates will see", _lag(found)),
         ("Already triggered", _downstream(saved)),
@@ -58,7 +58,6 @@ def plans_markdown(plans: Sequence[SavedPlan]) -> str:
         "|---|---|---|--:|--:|---|---|---|",
     ]
     for saved, each in zip(plans, found, strict=True):
-        notes = [text for text in _warnings(saved, each) if text and text != "nothing"]
         cells = [
             ", ".join(_code(group.group_id) for group in saved.groups),
             _from(saved),
@@ -67,7 +66,7 @@ def plans_markdown(plans: Sequence[SavedPlan]) -> str:
             each.volume(),
             each.duration(),
             each.retention_text(),
-            "; ".join(notes),
+            "; ".join(filter(None, _warnings(saved, each))),
         ]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
@@ -80,7 +79,7 @@ def _warnings(saved: SavedPlan, found: Estimate) -> list[str]:
         f"unfinished batch {', '.join(map(str, saved.discarded))} is discarded" if saved.discarded else "",
         _lost(saved),
         "" if safe else _sink(saved, found.records_again),
-        f"keeps state: {_state(saved)}" if saved.value.get("stateful") else "",
+        f"keeps state: {_state(saved, found.records_again)}" if saved.value.get("stateful") else "",
         _downstream(saved),
     ]
 
@@ -88,22 +87,21 @@ def _warnings(saved: SavedPlan, found: Estimate) -> list[str]:
 def _estimate(saved: SavedPlan) -> Estimate:
     """Return the estimate in a saved plan; without one, an estimate from its receipt alone."""
     value = saved.value.get("estimate")
-    if not isinstance(value, Mapping):
-        moved = [
-            (at, to)
-            for group in saved.groups
-            for tp, to in group.after.items()
-            if (at := group.before.get(tp)) is not None
-        ]
-        again, passed = (sum(max(0, sign * (at - to)) for at, to in moved) for sign in (1, -1))
-        return Estimate(again, passed, 0, 0, reasons={"seconds": "no estimate was made"})
-    return Estimate.parse(value)
+    if isinstance(value, Mapping):
+        return Estimate.parse(value)
+    back = [
+        at - to
+        for group in saved.groups
+        for tp, to in group.after.items()
+        if (at := group.before.get(tp)) is not None
+    ]
+    again, passed = sum(by for by in back if by > 0), -sum(by for by in back if by < 0)
+    return Estimate(again, passed, 0, 0, reasons={"seconds": "no estimate was made"})
 
 
 def _moves(saved: SavedPlan) -> str:
     groups = ", ".join(_code(group.group_id) for group in saved.groups)
-    many = len(saved.groups) > 1
-    text = f"group{'s' if many else ''} {groups}"
+    text = f"group{'s' if len(saved.groups) > 1 else ''} {groups}"
     if (of := saved.checkpoint) is not None:
         text += f" and checkpoint {_code(of.location)} (batch {saved.batch_id})"
         if saved.discarded:
@@ -148,16 +146,16 @@ def _times(saved: SavedPlan, which: str) -> str:
 
 
 def _lost(saved: SavedPlan) -> str:
-    numbers = [
-        (sum(int(part.get("lost") or 0) for part in saved.parts), "records deleted by retention"),
-        (_count(saved, "skipped"), "partitions left alone"),
-        (_count(saved, "clamped"), "partitions moved to an end of their log instead"),
-    ]
-    return "; ".join(f"{number:,} {what}" for number, what in numbers if number) or "nothing"
-
-
-def _count(saved: SavedPlan, name: str) -> int:
-    return sum(len(partitions) for part in saved.parts for partitions in (part.get(name) or {}).values())
+    skipped, clamped = (
+        sum(len(partitions) for part in saved.parts for partitions in (part.get(name) or {}).values())
+        for name in ("skipped", "clamped")
+    )
+    numbers = {
+        "records deleted by retention": sum(int(part.get("lost") or 0) for part in saved.parts),
+        "partitions left alone": skipped,
+        "partitions moved to an end of their log instead": clamped,
+    }
+    return "; ".join(f"{number:,} {what}" for what, number in numbers.items() if number)
 
 
 def _sink(saved: SavedPlan, again: int) -> str:
@@ -173,18 +171,14 @@ def _sink(saved: SavedPlan, again: int) -> str:
     return f"{policy.sink} appends: records that are read again are written twice"
 
 
-def _state(saved: SavedPlan) -> str:
+def _state(saved: SavedPlan, again: int) -> str:
     if saved.checkpoint is None:
         return ""
-    stateful = saved.value.get("stateful")
-    if stateful and saved.left is not None:
-        again = _estimate(saved).records_again
-        return f"moves along{': records that are read again are counted twice' if again else ''}"
-    return (
-        "stays as it is: records that are read again are counted twice"
-        if stateful
-        else "the query keeps no state"
-    )
+    if not saved.value.get("stateful"):
+        return "the query keeps no state"
+    if saved.left is None:
+        return "stays as it is: records that are read again are counted twice"
+    return "moves along: records that are read again are counted twice" if again else "moves along"
 
 
 def _lag(found: Estimate) -> str:
@@ -206,20 +200,19 @@ def _downstream(saved: SavedPlan) -> str:
 
 
 def _topics(saved: SavedPlan) -> list[str]:
-    rows: dict[tuple[str, str], list[int]] = {}
+    changes: dict[tuple[str, str], list[int]] = {}
     for group in saved.groups:
         for tp, to in group.after.items():
-            row = rows.setdefault((group.group_id, tp.topic), [0, 0])
-            row[0] += 1
-            row[1] += to - (at if (at := group.before.get(tp)) is not None else to)
-    ordered = sorted(rows, key=lambda key: -abs(rows[key][1]))
+            at = group.before.get(tp)
+            changes.setdefault((group.group_id, tp.topic), []).append(0 if at is None else to - at)
+    ordered = sorted(changes.items(), key=lambda item: -abs(sum(item[1])))
     lines = ["| group | topic | partitions | records |", "|---|---|--:|--:|"]
     lines += [
-        f"| {_code(group)} | {_code(topic)} | {rows[group, topic][0]} | {rows[group, topic][1]:+,} |"
-        for group, topic in ordered[:TOPICS]
+        f"| {_code(name)} | {_code(topic)} | {len(moved)} | {sum(moved):+,} |"
+        for (name, topic), moved in ordered[:TOPICS]
     ]
     if len(ordered) > TOPICS:
-        rest = sum(rows[key][1] for key in ordered[TOPICS:])
+        rest = sum(sum(moved) for _, moved in ordered[TOPICS:])
         lines.append(f"| | {len(ordered) - TOPICS} more | | {rest:+,} |")
     return lines
 

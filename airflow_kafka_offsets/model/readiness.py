@@ -129,15 +129,10 @@ class Readiness:
         }
         value = {
             "version": VERSION,
-            "batch_id": self.batch_id,
-            "at": self.at,
-            "cluster": self.cluster,
-            "error": self.error,
-            "ends": by_topic(self.ends),
+            **vars(self),
             "read": by_topic(read),
-            "syncs_topic": self.syncs_topic,
-            "syncs_next": self.syncs_next,
-            "syncs": by_topic({tp: [list(sync) for sync in each] for tp, each in self.syncs.items()}),
+            "ends": by_topic(self.ends),
+            "syncs": by_topic(self.syncs),
             "mirrored": dict(self.mirrored),
         }
         return json.dumps(value, separators=(",", ":"))

@@ -203,9 +203,7 @@ def judge(
     for group in groups:
         name = f"group {group.group_id!r}"
         last = commits[group.group_id]
-        # The goal is the higher of the two offsets: after a move forward the target of the reset, after a
-        # move back the position before the reset.
-        goals = {tp: max(offset, group.before.get(tp) or 0) for tp, offset in group.after.items()}
+        goals = _goals(group.before, group.after)
         found = {
             tp: _verdict(last.get(tp), goal, group.before.get(tp), moved, recovery)
             for tp, goal in goals.items()
@@ -244,19 +242,18 @@ def _verdict(
 ) -> _Verdict:
     if commit is None:
         return "unfinished"
-    by, own = CommitMetadata.of(commit), recovery.restore
-    resets = {*recovery.resets, *([moved.made_by] if moved is not None and moved.made_by else [])}
+    by, own = CommitMetadata.of(commit) or CommitMetadata(), recovery.restore
+    number, made_by = (None, "") if moved is None else (moved.number, moved.made_by)
     # The reset's own commit is still the last one, so the pipeline has not continued.
-    if by is not None and by.identity and by.identity in resets:
+    if by.identity and by.identity in (*recovery.resets, made_by):
         return "unfinished"
-    if by is not None and own.is_same_task(by) and by.token == own.token and commit.offset == before:
+    if own.is_same_task(by) and by.token == own.token and commit.offset == before:
         return "restored"
     # Checked after "restored": a commit of another run of this restore counts as another move.
-    if by is not None and (by.is_move or own.is_same_task(by)):
+    if by.is_move or own.is_same_task(by):
         return "moved again"
     # A commit with a lower move number comes from a position before the move.
-    number = None if moved is None else moved.number
-    overtaken = by is not None and by.move is not None and number is not None and by.move < number
+    overtaken = by.move is not None and number is not None and by.move < number
     if commit.offset >= goal and not overtaken:
         return "passed"
     # If the reset's move is no longer the newest one, later commits belong to the newer move.
@@ -270,9 +267,14 @@ def shortfall(
     now: Mapping[TopicPartition, int | None],
 ) -> str:
     """Return why the recovery of a group or checkpoint is unfinished; empty if it has passed both offsets."""
-    goals = {tp: max(offset, before.get(tp) or 0) for tp, offset in after.items()}
+    goals = _goals(before, after)
     behind = {tp: goal for tp, goal in goals.items() if (at := now.get(tp)) is None or at < goal}
     return _missed(name, now, behind) if behind else ""
+
+
+def _goals(before: Mapping[TopicPartition, int | None], after: Offsets) -> Offsets:
+    # After a move forward the goal is the target of the reset, after a move back the position before it.
+    return {tp: max(offset, before.get(tp) or 0) for tp, offset in after.items()}
 
 
 def _missed(name: str, at: Mapping[TopicPartition, int | None], goals: Mapping[TopicPartition, int]) -> str:

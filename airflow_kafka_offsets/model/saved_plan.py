@@ -8,7 +8,7 @@ digest. The plan has fixed offsets: its target is not evaluated again.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from datetime import datetime, timedelta, timezone
 from typing import Any, NamedTuple
 
@@ -38,8 +38,6 @@ FORM = "a plan from a reset or failover that only plans, or from '--save-plan'"
 MAX_AGE = timedelta(days=1)
 """Default of the age at which a plan is too old to be applied."""
 
-_POLICY = tuple(asdict(CheckpointPolicy()))
-
 
 class Names(NamedTuple):
     """The names of the pipeline that a plan moves, as the user gave them; see ``PIPELINE_PARAMETERS``."""
@@ -65,7 +63,6 @@ class SavedPlan:
     :param batch_id: newest finished batch of the checkpoint when the plan was made.
     :param discarded: unfinished batches of the checkpoint, which the plan discards.
     :param policy: permissions of the plan, which also hold when it is applied.
-    :param created: time when the plan was made.
     :param value: the plan as plain JSON.
     :param left: for a failover, ids of the cluster and the topics that the checkpoint leaves; else ``None``.
     """
@@ -116,7 +113,7 @@ class SavedPlan:
                 checkpoint,
                 moved.get("batch_id"),
                 tuple(moved.get("discarded", ())),
-                CheckpointPolicy.parse(**{name: policy[name] for name in _POLICY}),
+                CheckpointPolicy.parse(**{each.name: policy[each.name] for each in fields(CheckpointPolicy)}),
                 parse_switch(policy.get("allow_new_cluster", False), "allow_new_cluster"),
                 parse_time(value.get("created"), "created"),
                 dict(value),
@@ -232,7 +229,6 @@ class SavedPlan:
         A log start that has moved is no change while the log still has every planned offset.
 
         :param plan: a new plan to the same offsets.
-        :raises PlanRefusedError: with the changes.
         """
         found = other_logs_refusals("the plan", self.log_ids, plan.log_ids, remedy="plan again")
         found += self._checkpoint_differences(plan.checkpoint_plan)

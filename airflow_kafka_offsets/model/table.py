@@ -19,10 +19,6 @@ Partition and offset -> timestamp of the first record at or after the offset, in
 record follows, :data:`DELETED` below the log start.
 """
 
-REFUSED = " (refused, not applied)"
-"""Suffix in the heading of a plan whose move is refused."""
-
-
 ROWS = 100
 """Up to this number of partitions, a plan's table shows all of them; else only :data:`FURTHEST`."""
 
@@ -43,16 +39,18 @@ def furthest_moves(moves: Sequence[T], change: Callable[[T], int]) -> tuple[list
 
 
 def plan_text(
-    heading: str,
+    name: str,
+    does: str,
     rows: Sequence[Sequence[str]],
-    remarks: Sequence[str],
+    remarks: Iterable[str],
     refusals: Sequence[str],
     *,
     refused: bool,
 ) -> str:
     """Return a plan as lines for a log; the reasons of a ``refused`` move are in its error instead."""
     reasons = () if refused else (f"refused: {refusal}" for refusal in refusals)
-    return "\n".join([heading, *align_rows(rows), *remarks, *reasons])
+    heading = f"{name}{' (refused, not applied)' if refused else ''}: {does}"
+    return "\n".join([heading, *align_rows(rows), *filter(None, remarks), *reasons])
 
 
 def align_rows(rows: Sequence[Sequence[str]]) -> list[str]:

@@ -54,12 +54,8 @@ class TopicScope:
                 raise UsageError(refusal, parameter=parameter)
             topic, colon, text = entry.strip().partition(":")
             cells = [cell.strip() for cell in text.split(",")] if colon else []
-            numbers = {int(cell) for cell in cells if _PARTITION.fullmatch(cell)}
-            if (
-                not is_topic_name(topic)
-                or max(numbers, default=0) > MAX_PARTITION
-                or not all(map(_PARTITION.fullmatch, cells))
-            ):
+            numbers = {int(cell) if _PARTITION.fullmatch(cell) else -1 for cell in cells}
+            if not is_topic_name(topic) or not all(0 <= number <= MAX_PARTITION for number in numbers):
                 raise _bad_topics(entry, parameter)
             known = partitions.setdefault(topic, set())
             if colon and known is not None:

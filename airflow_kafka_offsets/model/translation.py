@@ -206,11 +206,9 @@ def _by_record(found: Bracket, sighting: Sighting, *, same_records: bool) -> Tra
         passed = found.after is not None or (last.distinct and not scan.repeats)
         if passed and found.low <= at <= found.high:
             return Translation(at, found.repeated + last.others, "record")
-    if copies or not scan.contiguous or scan.by_time:
-        return None
-    if found.before is None and scan.start > 0:
-        return None
-    if found.before is not None and found.before.upstream > last.identity.offset:
+    # Whether the copy may be before the offsets that were searched.
+    earlier = scan.start > 0 if found.before is None else found.before.upstream > last.identity.offset
+    if copies or not scan.contiguous or scan.by_time or earlier:
         return None
     if found.after is not None:
         return Translation(

@@ -200,7 +200,6 @@ class OffsetWindow:
         :param positions: the group's positions, at least for the window's partitions; ``None`` without a
             commit.
         :param metadata: the metadata of these commits, for the error text.
-        :return: the window's end in each partition in which the group is at the window's start.
         :raises WindowMismatchError: if a partition is neither at the window's start nor at its end.
         """
         expected, end = self.committed, self.end
@@ -263,7 +262,6 @@ class OffsetWindow:
         """
         Read the result of :meth:`as_json`, as a mapping or as JSON text.
 
-        :param what: what the value is, for the error text.
         :param show: describes the value in an error text; see
             :func:`~airflow_kafka_offsets.model.text.describe_type`.
         :raises OffsetsFormatError: if the value is not a window, has another version, or a range is reversed.

@@ -8,6 +8,7 @@ in order of their offsets. SQLAlchemy quotes the names of tables and columns, an
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -137,9 +138,8 @@ class _Reading:
     def read(self) -> TableRows:
         self._look()
         sums = self._sums()
-        known = compare_rows(self._ranges, self._fingerprint, sums, self._differences, MOST_DIFFERENCES)
-        foreign = self._foreign(sum(each.rows for each in sums.values())) if self._table.where else ()
-        return TableRows(known, foreign)
+        rows = compare_rows(self._ranges, self._fingerprint, sums, self._differences, MOST_DIFFERENCES)
+        return replace(rows, foreign=self._foreign(rows.rows)) if self._table.where else rows
 
     def _look(self) -> None:
         """Read the first row; refuse columns of the wrong type, and learn how topics are compared."""

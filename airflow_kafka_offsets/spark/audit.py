@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timezone
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -151,9 +152,8 @@ class _Reading:
         self._fingerprint = Fingerprint.random(range_of(ranges))
 
     def read(self) -> TableRows:
-        known = compare_rows(self._ranges, self._fingerprint, self._sums(), self._differences)
-        foreign = self._foreign() if self._exclusive else ()
-        return TableRows(known, foreign)
+        rows = compare_rows(self._ranges, self._fingerprint, self._sums(), self._differences)
+        return replace(rows, foreign=self._foreign()) if self._exclusive else rows
 
     def _sums(self) -> dict[TopicPartition, Sums]:
         """Add up the rows of each partition of the window."""

@@ -136,9 +136,7 @@ class LagWait(Wait):
         """Return the number of records above each threshold; empty if other conditions apply too."""
         if self.max_time_lag is not None or self.min_headroom is not None or lag.lost:
             return ()
-        lags = lag.lags_above_tolerance
-        limits = ((sum(lags), self.max_lag), (max(lags, default=0), self.max_partition_lag))
-        return tuple(max(0, found - limit) for found, limit in limits if limit is not None)
+        return lag.above(self.max_lag, self.max_partition_lag)
 
     def _value(self, lags: tuple[Lag, ...], together: Lag) -> dict[str, Any]:
         value = self.base_json(**together.as_json())

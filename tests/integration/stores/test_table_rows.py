@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 import uuid
+from dataclasses import replace
 from decimal import Decimal
 from types import SimpleNamespace
 
@@ -14,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_kafka_offsets.errors import AuditError, UsageError
-from airflow_kafka_offsets.model.audited_rows import AuditedTable, ForeignRows, PartitionRows
-from airflow_kafka_offsets.model.offset_ranges import merge
+from airflow_kafka_offsets.model.audited_rows import AuditedTable, ForeignRows, TableRows
+from airflow_kafka_offsets.model.offset_ranges import merge, merge_each
 from airflow_kafka_offsets.model.offsets import OffsetRange, TopicPartition
 from airflow_kafka_offsets.model.window import OffsetWindow
 from airflow_kafka_offsets.readings.table_rows import _Reading, read_rows
@@ -29,7 +30,7 @@ WINDOW = OffsetWindow(
     }
 )
 ORDERS = WINDOW.only(tp for tp in WINDOW.ranges if tp.topic == "orders")
-COMPLETE = {tp: PartitionRows(offsets.size) for tp, offsets in WINDOW.ranges.items()}
+COMPLETE = TableRows(WINDOW.records)
 EVERY = [(*tp, offset) for tp, (start, end) in WINDOW.ranges.items() for offset in range(start, end)]
 # Other windows' rows, close to this one's.
 OTHERS = [("orders", 0, 99), ("orders", 0, 140), ("orders", 1, 25), ("orders", 2, 105), ("payments", 0, 55)]
@@ -69,28 +70,26 @@ def test_a_table_that_is_whole_among_the_rows_of_other_windows(engine, make_tabl
     found = held(
         engine, make_table([*EVERY, *OTHERS, (None, 0, 110), ("orders", None, 110), ("orders", 0, None)])
     )
-    assert found.partitions == COMPLETE
-    assert found.foreign == ()
+    assert found == COMPLETE
 
 
 def test_each_lost_and_each_double_record_is_found(engine, make_table):
     rows = [row for row in EVERY if row not in (("orders", 0, 100), ("orders", 1, 24), ("payments", 1, 55))]
     rows += [("orders", 7, 2**40), ("orders", 7, 2**40 + 29), ("orders", 7, 2**40 + 29)]
-    found = held(engine, make_table([*rows, *OTHERS])).partitions
-    assert {tp: each for tp, each in found.items() if each != COMPLETE[tp]} == {
-        TopicPartition("orders", 0): PartitionRows(39, merge([(100, 101)])),
-        TopicPartition("orders", 1): PartitionRows(24, merge([(24, 25)])),
-        TopicPartition("orders", 7): PartitionRows(
-            33, (), merge([(2**40, 2**40 + 1), (2**40 + 29, 2**40 + 30)])
-        ),
-        TopicPartition("payments", 1): PartitionRows(9, merge([(55, 56)])),
+    missing = {
+        TopicPartition("orders", 0): merge([(100, 101)]),
+        TopicPartition("orders", 1): merge([(24, 25)]),
+        TopicPartition("payments", 1): merge([(55, 56)]),
     }
+    doubled = {TopicPartition("orders", 7): merge([(2**40, 2**40 + 1), (2**40 + 29, 2**40 + 30)])}
+    assert held(engine, make_table([*rows, *OTHERS])) == TableRows(39 + 24 + 33 + 9, missing, doubled)
 
 
 def test_a_lost_record_is_not_made_good_by_a_double_one(engine, make_table):
     rows = [row for row in EVERY if row != ("orders", 1, 5)] + [("orders", 1, 6)]
-    found = held(engine, make_table(rows)).partitions[TopicPartition("orders", 1)]
-    assert found == PartitionRows(25, merge([(5, 6)]), merge([(6, 7)]))
+    tp = TopicPartition("orders", 1)
+    found = held(engine, make_table(rows))
+    assert found == TableRows(WINDOW.records, {tp: merge([(5, 6)])}, {tp: merge([(6, 7)])})
 
 
 @given(st.lists(st.integers(0, 24), max_size=40))
@@ -100,11 +99,11 @@ def test_whatever_the_rows_they_are_what_a_list_of_them_says(offsets):
         connection.execute(sa.text('CREATE TABLE events (topic TEXT, partition INTEGER, "offset" BIGINT)'))
         for offset in offsets:
             connection.execute(sa.text("INSERT INTO events VALUES ('orders', 1, :it)"), {"it": offset})
-    window = OffsetWindow({TopicPartition("orders", 1): OffsetRange(0, 25)})
-    found = held(engine, "events", window).partitions[TopicPartition("orders", 1)]
-    missing = merge((offset, offset + 1) for offset in range(25) if offset not in offsets)
-    doubled = merge((offset, offset + 1) for offset in offsets if offsets.count(offset) > 1)
-    assert found == PartitionRows(len(offsets), missing, doubled)
+    tp = TopicPartition("orders", 1)
+    found = held(engine, "events", OffsetWindow({tp: OffsetRange(0, 25)}))
+    missing = [(offset, offset + 1) for offset in range(25) if offset not in offsets]
+    doubled = [(offset, offset + 1) for offset in offsets if offsets.count(offset) > 1]
+    assert found == TableRows(len(offsets), merge_each({tp: missing}), merge_each({tp: doubled}))
 
 
 def test_rows_of_the_selection_outside_the_window_are_foreign(engine, make_table):
@@ -118,7 +117,7 @@ def test_rows_of_the_selection_outside_the_window_are_foreign(engine, make_table
     ]
     rows += [(*row, "other") for row in (("orders", 0, 99), ("orders", 1, 5))]
     found = held(engine, make_table(rows), where={"run_id": "this"})
-    assert found.partitions == COMPLETE
+    assert replace(found, foreign=()) == COMPLETE
     assert sorted(found.foreign, key=str) == sorted(
         [
             ForeignRows("orders", 0, 99, 141, 3),
@@ -135,7 +134,7 @@ def test_rows_of_the_selection_outside_the_window_are_foreign(engine, make_table
 @pytest.mark.parametrize("where", [{"run_id": ["this", "that"]}, {"run_id": "this", "partition": [0, 1, 7]}])
 def test_a_selection_by_several_values(engine, make_table, where):
     found = held(engine, make_table([*EVERY, *((*row, "other") for row in OTHERS)]), ORDERS, where=where)
-    assert {tp: found.partitions[tp] for tp in ORDERS.ranges} == {tp: COMPLETE[tp] for tp in ORDERS.ranges}
+    assert replace(found, foreign=()) == TableRows(ORDERS.records)
     # Without a value of another topic, the payments are in the selection.
     assert {each.topic for each in found.foreign} == {"payments"}
 
@@ -145,7 +144,7 @@ def test_a_selection_by_a_day_and_a_number(engine, make_table):
     rows = [(*row, "2026-03-01") for row in EVERY if row[0] == "orders"] + [("orders", 1, 3, "2026-03-02")]
     table = make_table(rows, columns)
     assert held(engine, table, ORDERS, where={"day": "2026-03-01"}).foreign == ()
-    assert held(engine, table, ORDERS).partitions[TopicPartition("orders", 1)].doubled == merge([(3, 4)])
+    assert held(engine, table, ORDERS).doubled == {TopicPartition("orders", 1): merge([(3, 4)])}
 
 
 def test_the_table_of_one_topic_need_not_name_it(engine, make_table):
@@ -228,7 +227,7 @@ def test_one_offset_as_text_among_numbers_is_refused(engine, make_table):
 
 def test_offsets_may_be_decimal_numbers(engine, make_table):
     table = make_table(EVERY, 'topic TEXT, partition SMALLINT, "offset" NUMERIC(20, 0), run_id TEXT')
-    assert held(engine, table).partitions == COMPLETE
+    assert held(engine, table) == COMPLETE
 
 
 def test_another_column_taken_for_the_partition_is_refused(engine, make_table):
@@ -258,8 +257,7 @@ def test_names_are_quoted_and_values_are_bound(engine, name):
     finally:
         with engine.begin() as connection:
             table.drop(connection)
-    assert found.partitions == COMPLETE
-    assert found.foreign == ()
+    assert found == COMPLETE
 
 
 def test_a_value_is_no_sql(engine, make_table):
@@ -275,7 +273,7 @@ def test_a_view_of_a_schema(engine, make_table):
     with engine.begin() as connection:
         connection.execute(sa.text(f'CREATE SCHEMA "{schema}"'))
         connection.execute(sa.text(f'CREATE VIEW "{schema}".events AS SELECT * FROM {table}'))
-    assert held(engine, f"{schema}.events").partitions == COMPLETE
+    assert held(engine, f"{schema}.events") == COMPLETE
     with engine.begin() as connection:
         connection.execute(sa.text(f'DROP SCHEMA "{schema}" CASCADE'))
 
@@ -322,7 +320,7 @@ def test_a_selection_that_grows_meanwhile_is_seen_at_one_moment_or_is_an_error(e
     table = make_table(EVERY)
     between(f"INSERT INTO {table} VALUES ('orders', 0, 120, 'this')")
     if engine.dialect.name == "postgresql":
-        assert held(engine, table, where={"run_id": "this"}).partitions == COMPLETE
+        assert held(engine, table, where={"run_id": "this"}) == COMPLETE
     else:
         with pytest.raises(AuditError, match="changed while it was read") as error:
             held(engine, table, where={"run_id": "this"})
@@ -341,18 +339,16 @@ def test_many_partitions_in_one_statement(engine, make_table):
         {TopicPartition("orders", number): OffsetRange(number % 5, number % 7 + 5) for number in range(1_000)}
     )
     rows = [(*tp, offset) for tp, (start, end) in window.ranges.items() for offset in range(12)]
-    assert held(engine, make_table(rows), window).partitions == {
-        tp: PartitionRows(offsets.size) for tp, offsets in window.ranges.items()
-    }
+    assert held(engine, make_table(rows), window) == TableRows(window.records)
 
 
 def test_more_differences_than_are_read_are_said(engine, make_table, monkeypatch):
     monkeypatch.setattr("airflow_kafka_offsets.readings.table_rows.MOST_DIFFERENCES", 10)
     window = OffsetWindow({TopicPartition("orders", 0): OffsetRange(0, 100)})
     table = make_table([("orders", 0, offset) for offset in range(0, 100, 2)])
-    found = held(engine, table, window).partitions[TopicPartition("orders", 0)]
-    assert found.missing == merge((offset, offset + 1) for offset in range(1, 20, 2))
-    assert found.unlisted == merge([(20, 100)])
+    found, (tp,) = held(engine, table, window), window.ranges
+    assert found.missing == {tp: merge((offset, offset + 1) for offset in range(1, 20, 2))}
+    assert found.unlisted == {tp: merge([(20, 100)])}
 
 
 def test_decimals_with_a_fraction_are_no_offsets():
@@ -472,9 +468,7 @@ def test_rows_of_a_topic_in_other_letters_are_not_the_topics(engine, make_table,
         gap = [row for row in EVERY if row != ("orders", 0, 120)]
         found = held(engine, make_table([*gap, *other], columns), window, where=where)
         assert found.missing == {TopicPartition("orders", 0): merge([(120, 121)])}
-        assert held(engine, make_table(EVERY, columns), window).partitions == {
-            tp: COMPLETE[tp] for tp in window.ranges
-        }
+        assert held(engine, make_table(EVERY, columns), window) == TableRows(window.records)
 
 
 def test_two_topics_that_the_column_does_not_distinguish_are_refused(engine, make_table, ignores_case):

@@ -14,7 +14,7 @@ import pytest
 from offsets_receipts import receipt
 
 from airflow_kafka_offsets.cli import group_moves as moves
-from airflow_kafka_offsets.model.audited_rows import PartitionRows, TableRows
+from airflow_kafka_offsets.model.audited_rows import TableRows
 from airflow_kafka_offsets.model.certificate import Certificate, MissingOffsets
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.mirror_check import MirrorCheck
@@ -289,7 +289,7 @@ def test_a_receipt_says_who_has_approved_its_plan():
 
 def certificate(**source):
     window = OffsetWindow({TopicPartition("t", 0): OffsetRange(0, 9)}, source=source)
-    rows = TableRows({TopicPartition("t", 0): PartitionRows(10, (), merge([(3, 4)]))})
+    rows = TableRows(10, doubled={TopicPartition("t", 0): merge([(3, 4)])})
     return Certificate.issue(window, rows, MissingOffsets(), {"table": "events"}, WHEN).as_json()
 
 
