@@ -41,14 +41,8 @@ class RecordOffsets(NamedTuple):
 def read_record_offsets(
     connections: FetchConnections, ranges: RangesByPartition, call: Call, most: int
 ) -> RecordOffsets:
-    """
-    Read ranges of logs, and return which of their offsets have a record.
-
-    The offsets between two ranges are read only if the ranges are near each other.
-
-    :param ranges: ranges inside the logs: from the log start to the last stable offset.
-    :param most: maximum number of records to read; the rest stays unread.
-    """
+    """See :meth:`~airflow_kafka_offsets.kafka.client.OffsetsClient.record_offsets`."""
+    # The offsets between two ranges are read only if the ranges are near each other.
     pieces = {tp: covering_ranges(its, len(its), _LARGEST_GAP_READ) for tp, its in ranges.items() if its}
     found: dict[TopicPartition, list[int]] = {}
     read: dict[TopicPartition, list[tuple[int, int]]] = {tp: [] for tp in pieces}

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
-from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
+from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, TIMESTAMP_NOT_AVAILABLE, Message
 
 from airflow_kafka_offsets.errors import BrokerUnavailableError, UsageError
 from airflow_kafka_offsets.kafka.fetching import SAMPLES, SCANS, FetchConnections
 from airflow_kafka_offsets.kafka.logs import read_logs
 from airflow_kafka_offsets.kafka.record_offsets import RecordOffsets, read_record_offsets
-from airflow_kafka_offsets.kafka.records import Take, read_records
 from airflow_kafka_offsets.kafka.session import LONGEST_TIMEOUT, Session
 from airflow_kafka_offsets.model.offset_ranges import RangesByPartition, count_offsets
 from airflow_kafka_offsets.model.offsets import (
@@ -33,6 +33,18 @@ _SINCE_WITHIN = 600.0
 """Seconds to look for a time in records: a million takes about ten seconds."""
 _SAMPLE = 100
 """Maximum number of records of a partition whose sizes are read."""
+
+
+class Record(NamedTuple):
+    """A record of a log."""
+
+    offset: int
+    timestamp: int
+    """In milliseconds since 1970; -1 if the record has no timestamp."""
+    key: bytes | None
+    value: bytes | None
+    appended: bool = False
+    """Whether the broker has set the timestamp (``LogAppendTime``)."""
 
 
 class RecordReads:
@@ -105,7 +117,7 @@ class RecordReads:
     def read_records(
         self,
         ranges: Mapping[TopicPartition, OffsetRange],
-        take: Take,
+        take: Callable[[TopicPartition, Record], None],
         *,
         within: float | None = None,
         isolation_level: IsolationLevel = "read_uncommitted",
@@ -113,13 +125,22 @@ class RecordReads:
         """
         Give the records of ranges to a function; the user needs Read on the topics.
 
+        :param take: takes the records; those of a partition come in order.
         :param within: seconds for it; default: 30, or the client's timeout if that is less.
         :return: how far each partition was read: the end of its range, unless the time was up.
         :raises BrokerAuthenticationError: if the broker does not allow it.
         """
+
+        def take_message(tp: TopicPartition, message: Message) -> None:
+            kind, timestamp = message.timestamp()
+            time = -1 if kind == TIMESTAMP_NOT_AVAILABLE else timestamp
+            appended = kind == TIMESTAMP_LOG_APPEND_TIME
+            take(tp, Record(message.offset(), time, message.key(), message.value(), appended))
+
         timeout = min(self._session.timeout, _RECORDS_WITHIN) if within is None else within
         with self._session.begin_call(f"reading records of {summarize(ranges)}", timeout) as call:
-            return read_records(self._scans, ranges, take, call, isolation_level)
+            reached, ended = self._scans.read(ranges, take_message, call, isolation_level)
+        return reached | {tp: ranges[tp].end for tp in ended}
 
     def first_since(
         self, ranges: Mapping[TopicPartition, OffsetRange], timestamp_ms: int
