@@ -189,8 +189,7 @@ def _flatten_commits(result: Any) -> dict[str, Any]:
     topics: dict[str, list[int]] = {}
     for tp in result.topic_partitions:
         if tp.error is not None:
-            failure = Failure.from_error(tp.error)
-            raise CallError(Failure(failure.code, f"{_name(tp)}: {failure.text}"))
+            raise CallError(Failure.from_error(tp.error).about(_name(tp)))
         if tp.offset >= 0:
             found = (tp.partition, tp.offset, places.setdefault(read_metadata(tp), len(places)))
             topics.setdefault(tp.topic, []).extend(found)

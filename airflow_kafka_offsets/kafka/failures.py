@@ -119,6 +119,10 @@ class Failure(NamedTuple):
             return cls(code, text, _OTHER_LOGIN)
         return cls(code, text)
 
+    def about(self, what: object) -> Failure:
+        """Return the failure with a topic or partition before its text."""
+        return self._replace(text=f"{what}: {self.text}")
+
     def scrub(self, scrub: Callable[[str], str]) -> Failure:
         """Return the failure without credentials in its text."""
         return self._replace(text=scrub(self.text))
