@@ -65,10 +65,6 @@ _POLL = 1.0
 _FIND = 1.0
 """Seconds to find leaders in advance; the fetch itself finds the other ones later."""
 _CLOSE = 1.0
-_END_OF_LOG = "_PARTITION_EOF"
-"""Code of the message at the end of a log; not an error."""
-_OF_THE_GROUP = "GROUP_AUTHORIZATION_FAILED"
-"""Code that is ignored: fetching needs no group."""
 
 Take = Callable[[TopicPartition, Message], object]
 """Takes a message; returns whether its partition was read far enough. A partition's messages are in order."""
@@ -137,7 +133,7 @@ class FetchConnections:
                             left.remove(tp)
                         continue
                     left.remove(tp)
-                    if failure.code == _END_OF_LOG:
+                    if failure.code == "_PARTITION_EOF":
                         reached[tp] = max(reached[tp], min(offset, end))
                         ended.add(tp)
                     else:
@@ -211,7 +207,8 @@ def _fetch(
             error = message.error()
             failure = None if error is None else Failure.from_error(error)
             if failure is not None and failure.code in FINAL:
-                if failure.code != _OF_THE_GROUP:
+                # Fetching needs no group.
+                if failure.code != "GROUP_AUTHORIZATION_FAILED":
                     connection.background_errors.add_error(error)
             elif tp in left and (failure is None or failure.code not in RETRIABLE | UNKNOWN_PARTITION):
                 yield tp, message, failure

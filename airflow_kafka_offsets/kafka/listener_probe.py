@@ -106,9 +106,9 @@ def _probe_certificate(config: Mapping[str, Any], host: str, port: int, deadline
 
 
 def _about_certificate(address: str, error: ssl.SSLCertVerificationError, trusted: str) -> Failure:
-    found, remedy = " was not accepted ({why})", "correct ssl.ca.location, or the certificate"
     found, remedy = next(
-        (each[1:] for each in _CERTIFICATES if error.verify_code in each[0]), (found, remedy)
+        (each[1:] for each in _CERTIFICATES if error.verify_code in each[0]),
+        (" was not accepted ({why})", "correct ssl.ca.location, or the certificate"),
     )
     found = found.format(why=error.verify_message.rstrip("."), trusted=trusted)
     return Failure("_SSL", f"the certificate of {address}{found}", remedy)
@@ -117,9 +117,21 @@ def _about_certificate(address: str, error: ssl.SSLCertVerificationError, truste
 def _probe_protocol(config: Mapping[str, Any], host: str, port: int, deadline: Deadline) -> Failure | None:
     configured = str(config.get("security.protocol") or "plaintext").upper()
     mechanism = str(config.get("sasl.mechanisms") or config.get("sasl.mechanism") or "SCRAM-SHA-512")
-    # Half of the time: a listener without TLS may wait for more data.
-    with _connect(host, port, Deadline(deadline.seconds_left / 2)) as plain:
-        login, tls = _ask_over_tls(plain, host, mechanism)
+    # This only checks whether the listener speaks TLS: the other probe checks the certificate, and no
+    # credentials are sent.
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    login: _Login | None = None
+    tls = False
+    with (
+        # Half of the time: a listener without TLS may wait for more data.
+        _connect(host, port, Deadline(deadline.seconds_left / 2)) as plain,
+        suppress(OSError),
+        context.wrap_socket(plain, server_hostname=host) as over_tls,
+    ):
+        tls = True
+        login = _ask(over_tls, mechanism)
     if not tls:
         with _connect(host, port, deadline) as plain:
             login = _ask(plain, mechanism)
@@ -147,19 +159,6 @@ def _connect(host: str, port: int, deadline: Deadline) -> socket.socket:
     sock = socket.create_connection((host, port), timeout=max(0.1, deadline.seconds_left))
     sock.settimeout(max(0.1, deadline.seconds_left))
     return sock
-
-
-def _ask_over_tls(plain: socket.socket, host: str, mechanism: str) -> tuple[_Login | None, bool]:
-    context = ssl.create_default_context()
-    # This only checks whether the listener speaks TLS: the other probe checks the certificate, and no
-    # credentials are sent.
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    try:
-        with context.wrap_socket(plain, server_hostname=host) as over_tls:
-            return _ask(over_tls, mechanism), True
-    except OSError:
-        return None, False
 
 
 def _ask(stream: socket.socket, mechanism: str) -> _Login | None:
