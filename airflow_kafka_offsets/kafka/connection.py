@@ -178,8 +178,7 @@ class Connections:
 
     def discard(self, connection: Connection) -> None:
         """Close a connection in the background: while a commit is pending this may take a minute."""
-        for key in [key for key, kept in self._kept.items() if kept is connection]:
-            del self._kept[key]
+        self._kept = {key: kept for key, kept in self._kept.items() if kept is not connection}
         # A daemon thread: Python must not wait at its end for an unreachable broker.
         closing = threading.Thread(target=connection.consumer.close, name="close Kafka client", daemon=True)
         closing.start()

@@ -131,6 +131,9 @@ class Failure(NamedTuple):
         return f"{self.code}: {self.text}"
 
 
+UNANSWERED = Failure("_TIMED_OUT", "no answer for this partition")
+
+
 class CallError(Exception):  # never raised outside of this package
     """One attempt of a call failed."""
 

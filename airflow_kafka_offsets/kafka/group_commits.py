@@ -47,12 +47,6 @@ log = logging.getLogger(__name__)
 _DESCRIBE = 10.0
 """Seconds to look up a group's members after a refused commit."""
 
-Check = Callable[[Commits], object] | None
-"""
-Called with a group's commits right before they are overwritten, and before each further attempt; raises to
-end the commit.
-"""
-
 
 class GroupCommits:
     """The commits of one group; ``admin`` describes the group if it refuses a commit."""
@@ -90,9 +84,14 @@ class GroupCommits:
         call: Call,
         offsets: Mapping[TopicPartition, int],
         texts: Texts,
-        check: Check = None,
+        check: Callable[[Commits], object] | None = None,
     ) -> None:
-        """Commit offsets; call ``check`` with the commits before they are overwritten."""
+        """
+        Commit offsets.
+
+        :param check: called with the group's commits right before they are overwritten, and before each
+            further attempt; raises to end the commit.
+        """
         # Read one partition of each topic first: most refusals concern all partitions of a topic.
         one_each = {tp.topic: tp for tp in offsets}.values()
         try:
@@ -151,7 +150,7 @@ class GroupCommits:
         offsets: Mapping[TopicPartition, int],
         texts: Texts,
         found: Commits,
-        check: Check,
+        check: Callable[[Commits], object] | None,
     ) -> None:
         reading = call.with_text(f"reading back the offsets of group {self._group_id!r}")
 

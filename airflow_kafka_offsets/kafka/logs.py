@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END
@@ -29,8 +30,6 @@ from airflow_kafka_offsets.model.offsets import (
 
 # Minimum seconds of a request, so that the last attempt before the deadline may still get a response.
 _LEAST = 0.1
-_ABSENT_TWICE = 2
-"""For a moment a broker may not know a new topic."""
 
 
 def read_logs(
@@ -62,7 +61,7 @@ def offsets_at_timestamps(
     check_partitions(wanted)
     ordered = session.by_leader(wanted)
     found: dict[int, Offsets] = {timestamp: {} for timestamp in timestamps}
-    absent: dict[TopicPartition, int] = {}
+    absent: Counter[TopicPartition] = Counter()
 
     def tasks() -> list[tuple[int, Sequence[TopicPartition]]]:
         return [
@@ -93,9 +92,9 @@ def offsets_at_timestamps(
         for connection in connections if unknown else ():
             # Each connection has its own metadata, which this updates.
             missing = missing_partitions(connection, unknown, max(_LEAST, min(timeout, call.seconds_left)))
-        for tp in missing:
-            absent[tp] = absent.get(tp, 0) + 1
-        if missing and max(absent[tp] for tp in missing) >= _ABSENT_TWICE:
+        absent.update(missing)
+        # Not at the first time: for a moment a broker may not know a new topic.
+        if any(absent[tp] > 1 for tp in missing):
             raise UnknownTopicPartitionError(
                 f"{call.what}: {summarize(missing)} is not on {session.servers}: correct topic and "
                 "partition, or the connection",

@@ -14,7 +14,7 @@ from typing import Any
 
 from airflow_kafka_offsets.errors import SetupError, UsageError
 from airflow_kafka_offsets.kafka.explain import Call
-from airflow_kafka_offsets.kafka.failures import Failure
+from airflow_kafka_offsets.kafka.failures import UNANSWERED, Failure
 from airflow_kafka_offsets.model.kafka_security import PROBE
 from airflow_kafka_offsets.model.text import escape_controls
 
@@ -135,5 +135,5 @@ def _code(error: BaseException) -> str:
 def _failure(error: Any) -> Failure | None:
     """Return the failure in the response for a partition; ``None`` for a success."""
     if error is None:
-        return Failure("_TIMED_OUT", "no answer for this partition")
+        return UNANSWERED
     return None if error.errno == 0 else Failure(error.message, error.description)

@@ -12,7 +12,7 @@ from confluent_kafka import OFFSET_END
 from confluent_kafka import TopicPartition as ClientPartition
 
 from airflow_kafka_offsets.kafka.connection import Connection
-from airflow_kafka_offsets.kafka.failures import NO_LEADER, UNKNOWN_PARTITION, CallError, Failure
+from airflow_kafka_offsets.kafka.failures import NO_LEADER, UNANSWERED, UNKNOWN_PARTITION, CallError, Failure
 from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition, summarize
 
 if TYPE_CHECKING:
@@ -175,9 +175,7 @@ def send_commit(
         pause = min(pause * 1.5, _LONGEST_POLL)
     error, partitions = connection.commit_responses.pop()
     whole = None if error is None else Failure.from_error(error)
-    results: dict[TopicPartition, Failure | None] = dict.fromkeys(
-        offsets, Failure("_TIMED_OUT", "no answer for this partition")
-    )
+    results: dict[TopicPartition, Failure | None] = dict.fromkeys(offsets, UNANSWERED)
     for each in partitions:
         failed = whole if each.error is None else Failure.from_error(each.error)
         results[TopicPartition(each.topic, each.partition)] = failed
