@@ -15,6 +15,7 @@ import ssl
 import struct
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from io import BytesIO
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -164,24 +165,20 @@ def _connect(host: str, port: int, deadline: Deadline) -> socket.socket:
 def _ask(stream: socket.socket, mechanism: str) -> _Login | None:
     """Ask for the login mechanisms; ``None`` if the listener is not Kafka, or does not answer."""
     name = mechanism.encode()
-    request = struct.pack(">hhih", _SASL_HANDSHAKE, _VERSION, _CORRELATION, -1)
-    request += struct.pack(">h", len(name)) + name
+    header = struct.pack(">hhih", _SASL_HANDSHAKE, _VERSION, _CORRELATION, -1)
+    request = header + struct.pack(">h", len(name)) + name
     with suppress(OSError, ValueError, struct.error):
         stream.sendall(struct.pack(">i", len(request)) + request)
         with stream.makefile("rb") as answers:
             (size,) = struct.unpack(">i", answers.read(4))
             if 0 < size < _LONGEST_ANSWER:
-                return _login(answers.read(size))
+                return _login(BytesIO(answers.read(size)))
     return None
 
 
-def _login(answer: bytes) -> _Login | None:
-    correlation, code, count = struct.unpack_from(">ihi", answer)
+def _login(answer: BytesIO) -> _Login | None:
+    correlation, code, count = struct.unpack(">ihi", answer.read(10))
     if correlation != _CORRELATION or code not in (0, _UNSUPPORTED_MECHANISM, _NO_LOGIN_HERE):
         return None
-    mechanisms, at = [], struct.calcsize(">ihi")
-    for _ in range(count):
-        (length,) = struct.unpack_from(">h", answer, at)
-        mechanisms.append(answer[at + 2 : at + 2 + length].decode())
-        at += 2 + length
+    mechanisms = (answer.read(*struct.unpack(">h", answer.read(2))).decode() for _ in range(count))
     return _Login(code != _NO_LOGIN_HERE, tuple(mechanisms))
