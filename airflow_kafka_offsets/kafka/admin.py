@@ -15,6 +15,7 @@ from airflow_kafka_offsets.kafka.explain import Call, Right
 from airflow_kafka_offsets.kafka.failures import (
     OCCUPIED,
     RETRIABLE,
+    TEMPORARY,
     UNKNOWN_PARTITION,
     BackgroundErrors,
     CallError,
@@ -36,8 +37,6 @@ asked for it, the client waits for it in vain.
 # millisecond on an idle machine.
 _EACH_GROUP = 0.002
 
-_NEW_TOPIC = RETRIABLE | UNKNOWN_PARTITION
-"""Temporary failures of a topic: for a moment a broker may not know a new one."""
 _SETTLED = 1.0
 """Seconds after which an unknown topic counts as missing."""
 
@@ -188,7 +187,7 @@ class Admin:
             del found[topic]
         with suppress(UnknownTopicPartitionError):
             settled = call.with_timeout(_SETTLED)
-            self._each(settled, "topic_ids", dict.fromkeys(unknown), found, passing=_NEW_TOPIC)
+            self._each(settled, "topic_ids", dict.fromkeys(unknown), found, passing=TEMPORARY)
         for _, failure in found.values():
             if failure is not None:
                 raise call.explain(failure)
@@ -199,7 +198,7 @@ class Admin:
     ) -> dict[str, dict[str, str | None] | BrokerError]:
         """Return the settings of topics that decide when records are deleted, or an error for each topic."""
         wanted = dict.fromkeys(sorted(set(topics)))
-        found = self._each(call, "topic_settings", wanted, passing=_NEW_TOPIC)
+        found = self._each(call, "topic_settings", wanted, passing=TEMPORARY)
         about = "reading the settings of topic {!r}"
         return {
             topic: settings

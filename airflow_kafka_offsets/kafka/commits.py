@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.kafka.failures import (
     OF_WHOLE_GROUP,
-    RETRIABLE,
+    TEMPORARY,
     TOPIC_HIDDEN,
     UNCERTAIN,
     UNKNOWN_PARTITION,
@@ -138,7 +138,7 @@ class CommitProgress:
         again: Failure | None = None
         for tp in list(self.pending):
             failure = self.last[tp]
-            if failure.code in RETRIABLE | UNKNOWN_PARTITION and tp not in absent:
+            if failure.code in TEMPORARY and tp not in absent:
                 again = failure
                 self.uncertain = self.uncertain or failure.code in UNCERTAIN
             else:

@@ -38,6 +38,9 @@ RETRIABLE = _codes(
 UNKNOWN_PARTITION = _codes("_NOENT _UNKNOWN_PARTITION _UNKNOWN_TOPIC UNKNOWN_TOPIC_ID UNKNOWN_TOPIC_OR_PART")
 """The partition does not exist, or a client that knows the topic from before does not know it yet."""
 
+TEMPORARY = RETRIABLE | UNKNOWN_PARTITION
+"""Errors of one attempt: for a moment a broker may not know a new topic or partition."""
+
 ACTIVE_GROUP = _codes(
     "FENCED_MEMBER_EPOCH ILLEGAL_GENERATION REBALANCE_IN_PROGRESS STALE_MEMBER_EPOCH", "UNKNOWN_MEMBER_ID"
 )

@@ -14,14 +14,7 @@ from confluent_kafka import TopicPartition as ClientPartition
 
 from airflow_kafka_offsets.kafka.connection import Connection, Connections
 from airflow_kafka_offsets.kafka.explain import Call
-from airflow_kafka_offsets.kafka.failures import (
-    FINAL,
-    RETRIABLE,
-    UNKNOWN_PARTITION,
-    CallError,
-    Deadline,
-    Failure,
-)
+from airflow_kafka_offsets.kafka.failures import FINAL, TEMPORARY, CallError, Deadline, Failure
 from airflow_kafka_offsets.kafka.requests import read_offsets
 from airflow_kafka_offsets.kafka.session import Session
 from airflow_kafka_offsets.model.offsets import (
@@ -210,7 +203,7 @@ def _fetch(
                 # Fetching needs no group.
                 if failure.code != "GROUP_AUTHORIZATION_FAILED":
                     connection.background_errors.add_error(error)
-            elif tp in left and (failure is None or failure.code not in RETRIABLE | UNKNOWN_PARTITION):
+            elif tp in left and (failure is None or failure.code not in TEMPORARY):
                 yield tp, message, failure
         if connection.background_errors.fatal is not None:
             raise CallError(connection.background_errors.fatal)

@@ -11,7 +11,7 @@ from confluent_kafka import OFFSET_BEGINNING, OFFSET_END
 from airflow_kafka_offsets.errors import UnknownTopicPartitionError
 from airflow_kafka_offsets.kafka.connection import Connection
 from airflow_kafka_offsets.kafka.explain import Call
-from airflow_kafka_offsets.kafka.failures import NOT_READY, RETRIABLE, UNKNOWN_PARTITION, CallError, Failure
+from airflow_kafka_offsets.kafka.failures import NOT_READY, TEMPORARY, UNKNOWN_PARTITION, CallError, Failure
 from airflow_kafka_offsets.kafka.requests import (
     leaderless_failure,
     missing_partitions,
@@ -41,9 +41,7 @@ def read_logs(
         session, call, wanted, OFFSET_BEGINNING, OFFSET_END, isolation_level=isolation_level
     )
     # Retention may have moved the start of an emptied log past the end that was read before.
-    first = [starts[tp] for tp in wanted]
-    last = [ends[tp] for tp in wanted]
-    return dict(zip(wanted, map(LogRange, first, map(max, first, last)), strict=True))
+    return {tp: LogRange(starts[tp], max(starts[tp], ends[tp])) for tp in wanted}
 
 
 def offsets_at_timestamps(
@@ -100,10 +98,9 @@ def offsets_at_timestamps(
                 "partition, or the connection",
                 missing=missing,
             )
-        # Raise a permanent failure first: with it, asking again for the other partitions is useless.
-        for tp, failure in sorted(
-            failures.items(), key=lambda each: each[1].code in RETRIABLE | UNKNOWN_PARTITION
-        ):
+        if failures:
+            # Raise a permanent failure first: with it, asking again for the other partitions is useless.
+            tp, failure = min(failures.items(), key=lambda each: each[1].code in TEMPORARY)
             if failure.code not in UNKNOWN_PARTITION or tp in missing:
                 raise CallError(failure)
             # The client reports a partition without a leader as unknown, and a leader that has just started
