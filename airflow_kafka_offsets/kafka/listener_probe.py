@@ -94,15 +94,13 @@ def _probe_certificate(config: Mapping[str, Any], host: str, port: int, deadline
     # Verify like the Kafka client: Python is stricter from 3.13 on.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     context.check_hostname = config.get("ssl.endpoint.identification.algorithm") != "none"
-    with _connect(host, port, deadline) as plain:
+    with _connect(host, port, deadline) as plain, suppress(OSError):
         try:
             context.wrap_socket(plain, server_hostname=host).close()
         except ssl.SSLCertVerificationError as error:
             of_machine = "the authorities that this machine trusts"
             trusted = f"ssl.ca.location={authority}" if authority else of_machine
             return _about_certificate(f"{host}:{port}", error, "ssl.ca.pem" if pem else trusted)
-        except OSError:
-            return None
     return None
 
 
