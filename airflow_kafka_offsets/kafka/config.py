@@ -101,10 +101,9 @@ def missing_file(config: Mapping[str, Any]) -> str | None:
     """Name a setting whose file cannot be read; ``None`` if all files can."""
     for key in sorted(_FILES & config.keys()):
         path = str(config[key])
-        if path == PROBE or os.access(path, os.R_OK):
-            continue
-        found = "cannot be read by this user" if os.path.exists(path) else "does not exist"  # noqa: PTH110
-        return f"{key}={path} {found} on this machine"
+        if path != PROBE and not os.access(path, os.R_OK):
+            found = "cannot be read by this user" if os.path.exists(path) else "does not exist"  # noqa: PTH110
+            return f"{key}={path} {found} on this machine"
     return None
 
 

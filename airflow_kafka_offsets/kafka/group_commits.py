@@ -175,10 +175,10 @@ class GroupCommits:
                 progress.fail_pending(error.failure, uncertain=True)
                 raise
             progress.mark_written([tp for tp, failure in results.items() if failure is None])
+            codes = {failure.code for failure in results.values() if failure is not None}
             # With these errors the broker refuses the whole request.
-            if any(failure and failure.code in ACTIVE_GROUP for failure in results.values()):
-                unanswered = any(failure and failure.code in UNCERTAIN for failure in results.values())
-                self._wait_if_occupied(call, progress, uncertain=unanswered)
+            if codes & ACTIVE_GROUP:
+                self._wait_if_occupied(call, progress, uncertain=bool(codes & UNCERTAIN))
             progress.take_results(results, lambda unknown: self._missing(unknown, call))
 
         try:
